@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -91,9 +92,13 @@ def test_a_job_that_has_ended_is_started_again_as_long_as_slurm_knows_it(
     assert f"no job of {unknown.name} is known: Slurm forgets a job some minutes after its end" in text
     assert f"trainmon-tui queue {unknown.name}" in text
 
-    done = product.run("requeue", run.name, fine, cancelled, "--yes")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("it waits again") == 3
+    text = product.refused("requeue", fine)
+    assert f"job {fine} is COMPLETED; to go on without confirmation: --yes --typed {fine}" in text
+    assert slurm.job(fine)["Restarts"] == "0"
+    done = product.run("requeue", run.name, fine, cancelled, "--yes", "--typed", fine, "--wait=20s")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert done.stdout.count(": it waits again") == 3
+    assert done.stdout.count("is still pending: ") == done.stdout.count("(BeginTime)\n") == 3
     for job_id in (failed, fine, cancelled):
         job = slurm.job(job_id)
         assert (job["JobState"], job["Restarts"]) == ("PENDING", "1")
@@ -113,8 +118,8 @@ def test_a_job_that_reached_its_time_limit_is_started_again(
     slurm.wait_for_state(job_id, "TIMEOUT", within=300)
     product.watch(run.config())
     assert "It ended TIMEOUT " in product.run("requeue", run.name, "--dry-run").stdout
-    done = product.run("requeue", run.name, "--yes")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = product.run("requeue", run.name, "--yes", "--wait=20s")
+    assert done.returncode == 3, done.stdout + done.stderr
     assert "it waits again" in done.stdout
     job = slurm.job(job_id)
     assert (job["JobState"], job["Restarts"]) == ("PENDING", "1")
@@ -258,10 +263,15 @@ def test_usr1_reaches_the_trainer_in_a_step_and_under_a_script_that_catches_it(
 ) -> None:
     step, script = training("--usr1=save"), training("--usr1=save-and-exit", how=CAUGHT)
     stepped, scripted = step.start(), script.start()
+    plain = slurm.submit("#!/bin/bash\nsleep 600\ntrue")
+    slurm.wait_for_state(plain, "RUNNING")
     product.watch(step.config() + script.table())
-    text = product.each(
-        product.act, ("signal", step.name, "USR1", "--typed", stepped), ("signal", script.name, "--typed", scripted)
-    )
+    refused, *text = product.each(
+        lambda *words: (product.refused if words[1] == plain else product.act)(*words),
+        ("signal", plain), ("signal", step.name, "USR1", "--typed", stepped), ("signal", script.name),
+    )  # fmt: skip
+    assert f"USR1 ends the batch shell of job {plain}: its script has no trap" in refused
+    assert slurm.state(plain) == "RUNNING"
     assert ["--batch" in words for words in text] == [False, True]
     until(step.committed, "the step's trainer has saved")
     assert slurm.state(stepped) == "RUNNING"
@@ -288,22 +298,26 @@ def test_signal_and_kill_with_wait_end_when_the_checkpoint_is_there(
     assert all(text in done.stdout for text in ("the file appears", "the trainer saves", "it exits"))
 
 
-def test_requeue_succeeds_when_the_restart_is_seen_and_says_what_is_missing_if_not(
+def test_requeue_succeeds_when_the_job_runs_again_and_gives_slurms_reason_if_it_is_still_pending(
     slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     run = training()
     job_id = run.start()
     product.watch(run.config())
-    done = product.run("requeue", run.name, "--yes")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(product.run, "requeue", run.name, "--yes", timeout=300.0)
+        slurm.wait_for(lambda: slurm.job(job_id)["JobState"] == "PENDING", what="it waits again")
+        slurm.start_again(job_id)
+        done = running.result()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "it waits again" in done.stdout
-    assert slurm.job(job_id)["Restarts"] == "1"
+    assert "it starts anew" in done.stdout
+    assert (slurm.state(job_id), slurm.job(job_id)["Restarts"]) == ("RUNNING", "1")
 
-    slurm.start_again(job_id)
-    slurm.wait_for_state(job_id, "RUNNING")
     done = product.run("requeue", run.name, "--yes", "--wait=100ms")
     assert done.returncode == 3, done.stdout + done.stderr
     assert "still to come: it waits again" in done.stdout
+    slurm.wait_for_state(job_id, "PENDING")
 
 
 def test_nothing_is_done_while_the_controller_is_silent_or_when_only_looking_is_allowed(

@@ -20,9 +20,8 @@ SCRIPT = """\
 #!/bin/bash
 #SBATCH --requeue --open-mode=append --output={folder}/{name}.log
 echo "iteration        1/     100 | elapsed time per iteration (ms): 100.0 | lm loss: 2.0E+00 |"
-echo 'Traceback (most recent call last):'
-echo '  File "train.py", line 7, in <module>'
-echo 'ValueError: heads must divide the width'
+echo "[rank3]:[E1123 01:02:03.4] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, \
+OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600060 milliseconds before timing out."
 exit 1
 """
 
@@ -145,12 +144,13 @@ def test_a_job_whose_node_failed_is_queued_anew_and_kept_off_that_node(slurm: Sl
         clock.ahead(130)  # to the daemon, the job ended more than 121 s ago
         line = daemon.until("auto-requeue", run="nodeless", words="Queue 1 more of nodeless")
         assert line["why"].startswith("node-fail on gpu-1: ")
+        assert line["why"].endswith("the next attempt must avoid it")
         again = str(int(job_id) + 1)
-        daemon.until("auto-requeue", run="nodeless", words=f"Keep job {again}_[1%1] of nodeless off gpu-1")
-        slurm.wait_for(lambda: slurm.job(again)["ExcNodeList"] == "gpu-1", what="the node is excluded")
+        slurm.wait_for(lambda: slurm.run("scontrol", "show", "job", again).returncode == 0, what="it is queued")
+        assert slurm.job(again)["ExcNodeList"] == "gpu-1", "from its first moment: it may start at once"
         assert slurm.state(again) == "PENDING"
         listed = json.loads(daemon.run("actions", "--json").stdout)
-    assert [(one["verb"], one["who"]) for one in listed] == [("queue", "auto_requeue"), ("exclude", "auto_requeue")]
+    assert [(one["verb"], one["who"]) for one in listed] == [("queue", "auto_requeue")]
 
 
 STORM = """\
@@ -293,13 +293,17 @@ def test_a_job_that_fails_twice_is_requeued_once_and_an_armed_kill_switch_stops_
     folder = slurm.directory / "auto-requeue"
     folder.mkdir()
     (folder / "kill-killed").touch()
-    flaky, killed = (slurm.submit(SCRIPT.format(folder=folder, name=name), "-J", name) for name in ("flaky", "killed"))
+    flaky, killed = (
+        slurm.submit(SCRIPT.format(folder=folder, name=name), "-J", name, f"--output={folder}/{name}.log")
+        for name in ("flaky", "killed")
+    )
     for job_id in (flaky, killed):
         slurm.wait_for_state(job_id, "FAILED")
     clock = SetClock(tmp_path)
     clock.ahead(130)  # to the daemon, the jobs ended more than 121 s ago
     daemon = AlertDaemon(tmp_path, **slurm.environ, **clock.env)
-    daemon.config.write_text(CONFIG.format(folder=folder))
+    once = CONFIG.replace('auto_requeue = "on"', 'auto_requeue = "on"\nnccl-timeout = 1')
+    daemon.config.write_text(once.format(folder=folder))
     with contextlib.closing(daemon):
         daemon.start()
         line = daemon.until("auto-requeue", run="flaky")
@@ -311,9 +315,52 @@ def test_a_job_that_fails_twice_is_requeued_once_and_an_armed_kill_switch_stops_
     assert (slurm.job(flaky)["Restarts"], slurm.job(killed)["Restarts"]) == ("1", "0")
     assert daemon.lines(event="auto-requeue", run="killed") == []
     plan = daemon.run("queue", "flaky", "--dry-run", f"--config={daemon.config}").stdout
-    assert "retry budget       1 of 1 retries spent after python-exception" in plan
-    assert "last causes        python-exception (2 times)" in plan
+    assert "retry budget       1 of 1 retries spent after nccl-timeout" in plan
+    assert "last causes        nccl-timeout (2 times)" in plan
     listed = daemon.run("actions", "--json").stdout
     assert [(one["verb"], one["who"], one["status"]) for one in json.loads(listed)] == [
         ("requeue", "auto_requeue", "done"),
     ]  # fmt: skip
+
+
+SURVIVES = """\
+#!/bin/bash
+#SBATCH --job-name=survives --no-requeue --nodelist=gpu-1 --output={folder}/survives.log
+step=0
+until [ -e {folder}/stop ]; do
+    step=$((step + 1))
+    printf 'iteration %8d/    5000 | elapsed time per iteration (ms): 1000.0 | lm loss: 2.0E+00 |\\n' $step
+    sleep 1
+done
+"""
+
+
+@pytest.mark.slow  # a trainer must go on for half a minute after the end of its job
+def test_beside_a_trainer_that_survives_its_slurmd_nothing_is_started(slurm: Slurm, tmp_path: Path) -> None:
+    folder = slurm.directory / "auto-survives"
+    folder.mkdir()
+    script = folder / "train.slurm"
+    script.write_text(SURVIVES.format(folder=folder))
+    job_id = slurm.submit(script, f"--output={folder}/survives.log")
+    slurm.wait_for_state(job_id, "RUNNING", within=120)
+    daemon = AlertDaemon(tmp_path, **slurm.environ)
+    daemon.config.write_text(CONFIG.format(folder=folder).replace("flaky", "survives"))
+    with contextlib.closing(daemon):
+        daemon.start()
+        until(lambda: (folder / "survives.log").read_text().count("iteration") > 5, "it trains", 120)
+        daemon.until("source", source="slurm:lab", health="ok")
+        slurm.lose("gpu-1")
+        try:
+            slurm.wait_for_state(job_id, "NODE_FAIL", within=120)
+            daemon.until("firing", rule="run-dead", subject="run:survives")
+            line = daemon.until("firing", rule="second-trainer", subject="run:survives", severity="critical")
+            assert f"trainer outlived its job {job_id} (NODE_FAIL, " in line["summary"]
+            assert daemon.lines(event="resolved", rule="run-dead", subject="run:survives") == []
+            done = daemon.run("queue", "survives", "--yes", f"--config={daemon.config}")
+            assert (done.returncode, "outlived its job" in done.stdout + done.stderr) == (4, True), done
+            typed = daemon.run("queue", "survives", "--yes", "--typed", job_id, f"--config={daemon.config}")
+            assert typed.returncode == 0, typed.stdout + typed.stderr
+        finally:
+            (folder / "stop").touch()
+            slurm.find("gpu-1")
+    assert daemon.lines(event="auto-requeue", run="survives") == []

@@ -86,4 +86,5 @@ class RetrySettings(Table, frozen=True, kw_only=True):
 def policy_of(settings: RetrySettings | None, auto_requeue: RequeueMode | None) -> RetryPolicy:
     """The policy of a run with this setting of its own."""
     retry = settings or RetrySettings()
-    return RetryPolicy(auto_requeue=auto_requeue or retry.auto_requeue, limits=retry.limits)
+    mode = auto_requeue or retry.auto_requeue
+    return RetryPolicy(auto_requeue=mode, is_own=auto_requeue is not None, limits=retry.limits)

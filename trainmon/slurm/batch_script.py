@@ -1,17 +1,17 @@
-"""Finds out from a batch script whether the signal that Slurm sends to its shell alone reaches the trainer. Pure."""
+"""Finds out from a batch script whether a signal that is sent to its shell alone reaches the trainer. Pure."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 SHELL = re.compile(r"#!\s*(?:\S*/)?(?:env\s+(?:-S\s+)?)?(?:\S*/)?(?:ba|da|k|z)?sh\b")
 SUBMITTED = re.compile(r" SubmitLine=(.*?) WorkDir=", re.DOTALL)
 OPTION = re.compile(r"--signal(?:=|\s+)(\S+)")
 TO_THE_SHELL = re.compile(r"(?:R?B|BR):(?:SIG)?([A-Z0-9+]+?)(?:@\d+)?", re.IGNORECASE)
 EXEC = re.compile(r"(?:^|[;&|({]|\b(?:then|do|else)\b)\s*exec\s+(?!\d*[<>&{])\S", re.MULTILINE)
-TRAP = re.compile(r"""\btrap\s+(?:--\s+)?(?:'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"]+)\s+([^\n;&|#]+)""")
+TRAP = re.compile(r"""\btrap\s+(?:--\s+)?(?!-\s)(?:'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"]+)\s+([^\n;&|#]+)""")
 COMMENT = re.compile(r"(?:^|(?<=\s))#[^\n]*", re.MULTILINE)
 NUMBERS = {"1": "HUP", "2": "INT", "3": "QUIT", "10": "USR1", "12": "USR2", "15": "TERM", "18": "CONT"}
 """Linux's numbers of the signals that people use."""
@@ -35,10 +35,10 @@ def unheard_signal(script: str, details: str = "") -> UnheardSignal | None:
         return None
     name = _signal_name(found[1])
     body = COMMENT.sub("", script)
-    if EXEC.search(body):
+    hears = receiver(script, name)
+    if hears == "trainer":
         return None
-    is_trapped = any(name in map(_signal_name, signals.split()) for signals in TRAP.findall(body))
-    if not is_trapped:
+    if hears is None:
         text = f"--signal={option} reaches only the batch shell, never the trainer: the script neither starts it with "
         text += f"exec nor has a trap for {name}"
         steps = "remove the B: so that Slurm signals the steps of srun, or " if re.search(r"\bsrun\b", body) else ""
@@ -48,6 +48,15 @@ def unheard_signal(script: str, details: str = "") -> UnheardSignal | None:
         text += "does not wait for a command in the background"
         return UnheardSignal(text, "start the trainer in the background: srun … & wait")
     return None
+
+
+def receiver(script: str, name: str) -> Literal["trainer", "shell"] | None:
+    """Who receives a signal to the batch shell: the trainer that replaces it, or a trap. None: it ends the shell."""
+    body = COMMENT.sub("", script)
+    if script and (SHELL.match(script) is None or EXEC.search(body)):
+        return "trainer"
+    traps = (_signal_name(word) for signals in TRAP.findall(body) for word in signals.split())
+    return "shell" if _signal_name(name) in traps else None
 
 
 def _option(words: list[str]) -> str:

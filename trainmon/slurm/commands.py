@@ -145,13 +145,17 @@ def signal(job: str, name: str, *, batch: bool) -> tuple[str, ...]:
     return ("scancel", f"--signal={name}", *(("--batch",) if batch else ()), job)
 
 
-def submit(count: int | None, after: str | None, workdir: str | None, script: str) -> tuple[str, ...]:
+def submit(
+    count: int | None, after: str | None, workdir: str | None, script: str, excluded: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Submit a batch script as an array whose tasks run one after another, the first one after a job's end. Without a
-    count it is a single job: a heterogeneous job cannot be an array."""
+    count it is a single job: a heterogeneous job cannot be an array. `excluded` replaces the nodes that the script
+    excludes."""
     array = () if count is None else (f"--array=1-{count}%1",)
     options = (f"--dependency=afterany:{after}",) if after is not None else ()
     where = (f"--chdir={workdir}",) if workdir is not None else ()
-    return ("sbatch", *array, *options, *where, script)
+    off = (f"--exclude={','.join(excluded)}",) if excluded else ()
+    return ("sbatch", *array, *options, *where, *off, script)
 
 
 def exclude(job: str, nodes: Sequence[str]) -> tuple[str, ...]:

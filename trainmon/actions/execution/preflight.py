@@ -70,6 +70,10 @@ class PreflightView:
                 text = self._query(read.cluster, commands.steps(number), key)
                 if text is not None:
                     self._add(steps={key: read_steps(text)})
+        for key, number in read.scripts:  # of a job of another user, Slurm may not show it
+            text = self._query(read.cluster, commands.batch_script(number), f"{key} script")
+            if text is not None:
+                self._add(scripts={key: text})
         for path in read.configs:
             self._config(f"{read.host}:{path}", path)
         keys = {name: f"{read.cluster}/{name}" for name in read.nodes}

@@ -22,6 +22,13 @@ TAIL_TIMEOUT: Seconds = 10.0
 TAIL = 262_144
 """Bytes of a log's end that are kept: some thousand lines, the traceback and what led to it."""
 
+LOG_TAIL = (
+    'is() { stat "$@" -- "$p" 2>/dev/null; }; p=$2; k=$(is -L -c %F) && case "$k" in regular*) ;; '
+    '*) echo "$k instead of a file" >&2; exit 1;; esac; case " 0 $(id -u) $(is -L -c %u) " in *" $(is -c %u) "*) ;; '
+    '*) echo "a symbolic link of another user" >&2; exit 1;; esac; exec tail -c "$1" -- "$2"'
+)
+"""As the probe, it follows no link by which another user makes us read a file of a third, and opens no FIFO."""
+
 SUBMITTED = re.compile(r"Submitted batch job (\d+)")
 
 NOT_STARTED = re.compile(
@@ -97,7 +104,7 @@ def log_tail(shell: Shell, path: str) -> str:
     Raises:
         TrainmonError: when the log cannot be read.
     """
-    answer = shell.run(("tail", "-c", str(TAIL), "--", path), timeout=TAIL_TIMEOUT)
+    answer = shell.run(("sh", "-c", LOG_TAIL, "trainmon-tui", str(TAIL), path), timeout=TAIL_TIMEOUT)
     if answer.status != 0:
         last = answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         why = clean(last.rpartition(": ")[2], 300) or f"tail ended with status {answer.status}"

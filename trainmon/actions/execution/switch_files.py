@@ -11,7 +11,7 @@ import msgspec
 
 from trainmon.actions.planning import FileStat
 from trainmon.lib import Seconds, clean
-from trainmon.model import DANGLING
+from trainmon.model import DANGLING, armed_by
 from trainmon.transport.shell import Completed
 
 TIMEOUT: Seconds = 10.0
@@ -28,8 +28,11 @@ SHOWN = 500
 _BEGIN = (
     'LC_ALL=C; export LC_ALL; p=$1; case "$p" in -*) p=./$p;; esac; '
     'case "$p" in */*) d=${p%/*}/;; *) d=./;; esac; '
-    """mark() { stat -L -c '%i %s %Y %U' "$p" 2>/dev/null || stat -c '%i %s %Y %U' "$p"; }; """
-    f'show() {{ mark; head -c {SHOWN} "$p" 2>/dev/null; }}; '
+    """mark() { stat -c '%i %s %Y %h %F/%U' "$p"; }; """
+    # sh cannot open with O_NOFOLLOW. The opened file must be the one with that name, which is no link and has no other.
+    """what() { stat "$@" -c '%h %F %d %i' 2>/dev/null; }; """
+    'show() { mark; if [ -f "$p" ] && [ ! -L "$p" ]; then { case "$(what -L /dev/fd/3)" in "$(what "$p")") '
+    f'case "$(what "$p")" in "1 regular"*) head -c {SHOWN} <&3;; esac;; esac; }} 2>/dev/null 3<"$p"; fi; }}; '
 )
 
 STAT = _BEGIN + (
@@ -62,7 +65,7 @@ CREATE = _BEGIN + (
 )
 
 REMOVE = _BEGIN + (
-    f'if [ -d "$p" ]; then exit {DIRECTORY}; fi; '
+    f'if [ -d "$p" ] && [ ! -L "$p" ]; then exit {DIRECTORY}; fi; '
     f'if [ -e "$p" ] || [ -L "$p" ]; then :; else ls -d "$d." >/dev/null || exit 1; exit {ABSENT}; fi; '
     f'if [ -n "$2" ] && [ "$(mark)" != "$2" ]; then show; exit {CHANGED}; fi; '
     f'rm -f "$p" || exit 1'
@@ -95,16 +98,19 @@ def parse_stat(path: str, answer: Completed) -> FileStat:
     """The result of stat()."""
     if answer.status == THERE:
         mark, _, rest = answer.stdout.decode("utf-8", "replace").partition("\n")
-        fields = mark.split(" ", 3)
-        is_read = len(fields) == 4 and fields[2].isdigit()
+        fields, _, owner = mark.partition("/")
+        _, _, changed_at, links, kind = (fields.split(" ", 4) + [""] * 5)[:5]
+        is_read, kind = changed_at.isdigit(), "hard link" if links != "1" and kind.startswith("regular") else kind
+        other = "" if not is_read or kind.startswith("regular") else f"a {kind.replace('fifo', 'FIFO')}"
+        lines = [f"{other}: its text is not read"] if other else rest.splitlines()
         return FileStat(
             path=path,
             exists=True,
             mark=mark if is_read else "",
-            armed_at=float(fields[2]) if is_read else None,
-            by=clean(fields[3], 100) if is_read else None,
+            armed_at=float(changed_at) if is_read else None,
+            by=clean(armed_by(owner, other), 150) if is_read else None,
             text=clean(rest.partition("\n")[0], SHOWN),
-            content=tuple(clean(line, SHOWN) for line in rest.splitlines()),
+            content=tuple(clean(line, SHOWN) for line in lines),
         )
     if answer.status == DANGLING_LINK:
         target = clean(answer.stdout.decode("utf-8", "replace").strip(), 300)

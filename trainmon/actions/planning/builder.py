@@ -33,7 +33,7 @@ def action(
     keep_log: str | None = None,
     keep_errors: str | None = None,
 ) -> Action:
-    """An action with its facts in the same order for every verb."""
+    """An action with its facts in the same order for every verb: what is at stake first, the identifiers last."""
     request, actor, run = context.request, context.actor, context.run
     verb = verb or request.verb
     action_id, why = _id(context, verb, operation), clean(reason(context), REASON_LENGTH)
@@ -53,7 +53,7 @@ def action(
         title=title,
         run=None if run is None else run.name,
         job=None if job is None else job.key,
-        facts=(*_target(context, job, operation), *facts, *_listening(context, verb, operation), *_training(context)),
+        facts=(*facts, *_listening(context, verb, operation), *_training(context), *_target(context, job, operation)),
         consequences=consequences,
         warnings=warnings,
         expected=expected or Expected(),

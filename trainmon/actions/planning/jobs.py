@@ -8,6 +8,7 @@ from trainmon.analysis.runs import jobs_of, saves_on
 from trainmon.lib import clean
 from trainmon.model import Execute, Job
 from trainmon.slurm import commands
+from trainmon.slurm.batch_script import receiver
 from trainmon.slurm.reasons import REASONS, end_reason
 
 NUMBERS = {"HUP": 1, "INT": 2, "QUIT": 3, "USR1": 10, "USR2": 12, "TERM": 15}
@@ -19,6 +20,7 @@ TRAP_NEEDED = (
     "The script must trap {name} and forward it. A trap runs only after the command in the foreground has ended."
 )
 TRAP_UNKNOWN = "It is not known whether the batch script traps {name}: without a trap, the shell and its job end."
+NO_TRAP = "The batch script has no trap for {name}: the shell and its job end."
 
 ADMIN_HELD = "JobHeldAdmin"
 
@@ -205,15 +207,24 @@ def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
         if not catch:
             consequences = (f"No process catches {name}: the signal kills them. Nothing is saved.", lost_steps(context))
     warnings: tuple[str, ...] = ()
-    if not known and not (context.run is not None and saves_on(context.run, name, context.now)):
+    is_reported = context.run is not None and saves_on(context.run, name, context.now)
+    if not known and not is_reported:
         warnings = (f"It is not known whether a process catches {name}: an uncaught signal kills.",)
     elif known and catch < len(known):
         warnings = (f"{name} ends {uncaught}: they do not catch it.",)
     elif known and len(masks) > len(known):
         warnings = (f"It is not known whether {len(masks) - len(known)} more GPU processes catch it.",)
-    if batch:  # the mask of the batch shell is not read: it holds no GPU
+    script = context.readback.scripts.get(job.key, "")
+    hears = receiver(script, name) if batch else "trainer"
+    is_caught = hears == "shell" or (hears == "trainer" and (is_reported or (bool(known) and catch == len(masks))))
+    because = f"{name} ends {uncaught} of job {job.id}" if len(known) > catch else ""
+    if not because and not is_caught:
+        because = f"it is not known whether {'the batch script' if batch else 'its step'} catches {name}"
+    if batch and hears != "trainer":  # the mask of the batch shell is not read: it holds no GPU
         consequences += (TRAP_NEEDED.format(name=name),)
-        warnings = (TRAP_UNKNOWN.format(name=name), *warnings)
+    if batch and hears is None:
+        warnings = ((NO_TRAP if script else TRAP_UNKNOWN).format(name=name), *warnings)
+        because = f"{name} ends the batch shell of job {job.id}: its script has no trap" if script else because
     made = action(
         context,
         Execute(commands.signal(job.target, name, batch=batch)),
@@ -224,7 +235,6 @@ def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
         warnings=(*warnings, *context.other_owner_warning(job)),
         expected=context.expected(job),
     )
-    because = f"{name} ends {uncaught} of job {job.id}" if len(known) > catch else ""
     return RowPlan(actions=(made,), typed=job.id, because=because)
 
 

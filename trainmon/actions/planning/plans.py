@@ -13,7 +13,7 @@ from trainmon.actions.planning.jobs import cancel, hold, is_held, release, signa
 from trainmon.actions.planning.queue import cluster_of, exclude, queue, waiting_jobs
 from trainmon.actions.planning.readback import Readback, ReadRequest
 from trainmon.actions.planning.requeue import requeue
-from trainmon.actions.planning.retries import config_of_retry
+from trainmon.actions.planning.retries import config_of_retry, second_trainer
 from trainmon.actions.planning.switches import kill, save, undo
 from trainmon.lib import Instant
 from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Verb
@@ -76,7 +76,8 @@ def plan(request: ActionRequest, state: State, readback: Readback, actor: Actor,
     else:
         for subject in dict.fromkeys(request.subjects):
             try:
-                rows.append(PLANS[request.verb](context_of(request, state, readback, actor, now, subject)))
+                context = context_of(request, state, readback, actor, now, subject)
+                rows += [PLANS[request.verb](context), *second_trainer(context)]
             except Refused as refused:
                 rows.append(RowPlan(refusals=(refused.refusal,)))
     once: dict[tuple[str, bytes], Action] = {}
@@ -169,6 +170,7 @@ def _reads_for_row(context: PlanContext, host: str) -> ReadRequest:
         users=cluster.queue_users if cluster is not None and context.run is not None else None,
         jobs=tuple((job.key, _scontrol_id(job)) for job in meant[:8]),
         steps=tuple((job.key, job.step_target) for job in meant) if verb == "signal" else (),
+        scripts=tuple((job.key, str(job.number)) for job in meant) if verb == "signal" else (),
         switches=() if kill is None else (kill,),
         configs=(config,) if verb in ("requeue", "queue") and (config := config_of_retry(context)) else (),
     )

@@ -12,7 +12,7 @@ import msgspec
 from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import Actor, PlanContext, Refused, RowPlan
 from trainmon.actions.planning.readback import Readback
-from trainmon.actions.planning.retries import check_change, retry_facts
+from trainmon.actions.planning.retries import check_change, nodes_to_avoid, retry_facts, retry_warnings
 from trainmon.lib import Instant, clean
 from trainmon.model import Action, ActionRequest, Execute, Expected, Job, JobChain, Refusal, RunSpec, State
 from trainmon.slurm import commands
@@ -63,11 +63,13 @@ def _submission(context: PlanContext, spec: RunSpec, script: str, count: int) ->
     known = next((job.workdir for job in context.jobs if job.workdir), None)
     workdir = known or dirname(script) or None
     is_heterogeneous = any(job.components for job in context.jobs)
-    argv = commands.submit(None if is_heterogeneous else count, after, workdir, script)
+    off = nodes_to_avoid(context)
+    argv = commands.submit(None if is_heterogeneous else count, after, workdir, script, off)
     many = "It is" if count == 1 else f"{count} tasks of one array, one after another, are"
     first = "It" if count == 1 else "The first"
     when = "as soon as its nodes are free" if last is None else f"when job {last.id} has ended"
-    warnings, me = context.kill_switch_warnings, cluster.me if cluster is not None else None
+    warnings = (*retry_warnings(context), *context.kill_switch_warnings)
+    me = None if cluster is None else cluster.me
     if context.job is not None and me is not None and context.job.user not in ("", me):
         warnings += (f"The jobs of the run so far are {context.job.user}'s; this one will be yours.",)
     numbers = tuple(dict.fromkeys(str(job.array or job.number) for job in context.jobs))
@@ -82,6 +84,7 @@ def _submission(context: PlanContext, spec: RunSpec, script: str, count: int) ->
         consequences=(
             f"{many} submitted from a login shell there, with its modules, as you.",
             f"{first} starts {when}.",
+            *((f"It is kept off {', '.join(off)}.",) if off else ()),
         ),
         warnings=warnings,
         expected=Expected(

@@ -43,6 +43,8 @@ class Readback(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of jobs, and `CLUSTER/NODE` of nodes, that the scheduler does not know."""
     steps: Mapping[str, tuple[str, ...]] = {}
     """The running steps of a job, by its key."""
+    scripts: Mapping[str, str] = {}
+    """The batch script of a job, by its key."""
     switches: Mapping[str, FileStat] = {}
     """By `HOST:PATH`."""
     evaluations: Mapping[str, Record] = {}
@@ -50,8 +52,8 @@ class Readback(msgspec.Struct, frozen=True, kw_only=True):
     configs: Mapping[str, str] = {}
     """By `HOST:PATH`: the hashes of config files, as attempts have them."""
     errors: Mapping[str, str] = {}
-    """Why something could not be read. Keys: a job's key, `HOST:PATH`, `CLUSTER/NODE`, a cluster for its queue, or
-    LEDGER."""
+    """Why something could not be read. Keys: a job's key, `JOB script`, `HOST:PATH`, `CLUSTER/NODE`, a cluster for
+    its queue, or LEDGER."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class ReadRequest:
     """Keys of jobs, and the number that scontrol is given for each."""
     steps: tuple[tuple[str, str], ...] = ()
     """The same for jobs whose steps are needed."""
+    scripts: tuple[tuple[str, str], ...] = ()
+    """The same for jobs whose batch script is needed."""
     switches: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     """Nodes whose state in the scheduler is needed."""

@@ -8,8 +8,8 @@ from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import PlanContext, RowPlan
 from trainmon.actions.planning.evaluate import crashed_evaluator, evaluate
 from trainmon.actions.planning.jobs import ends_now, is_held, log_files, split_location
-from trainmon.actions.planning.retries import check_change, retry_facts, retry_warnings
-from trainmon.analysis.runs import jobs_of, saves_on
+from trainmon.actions.planning.retries import check_change, last_ended, retry_facts, retry_warnings
+from trainmon.analysis.runs import jobs_of, saves_on, sharing, target
 from trainmon.lib import clean
 from trainmon.model import Execute, Expected, Job, JobChain
 from trainmon.slurm import commands
@@ -63,7 +63,18 @@ def requeue(context: PlanContext) -> RowPlan:
         keep_log=log,
         keep_errors=errors,
     )
-    return RowPlan(actions=(made,))
+    return RowPlan(actions=(made,), typed=job.id, because=_needs_no_start(context, job))
+
+
+def _needs_no_start(context: PlanContext, job: Job) -> str:
+    """Why another start of the job does no good: it has succeeded, or its run has reached its target. Else empty."""
+    run = context.run
+    if job.state == "COMPLETED":
+        return f"job {job.id} is COMPLETED"
+    goal, last = None if run is None else target(run), last_ended(context)
+    steps = (None if run is None else run.progress.step, None if last is None else last.last_step)
+    step = max((one for one in steps if one is not None), default=0)
+    return f"{context.name} has reached its target: step {step:,} of {goal:,}" if goal and step >= goal else ""
 
 
 def _check_job(context: PlanContext, job: Job, another: str) -> None:
@@ -124,9 +135,7 @@ def _writer(context: PlanContext, job: Job) -> Job | None:
     run = context.run
     if run is None:
         return None
-    place = run.spec.cluster, run.spec.checkpoints
-    specs = (one.spec for one in context.state.runs.values())
-    same = [one for one in specs if one is run.spec or (place[1] and (one.cluster, one.checkpoints) == place)]
+    same = [one.spec for one in sharing(run, context.state.runs)]
     jobs = (one for spec in same for one in jobs_of(spec, context.known_jobs.values()))
     return next((one for one in jobs if one.key != job.key and one.stage == "running" and one.gone_at is None), None)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
-from trainmon.actions.planning.context import PlanContext
+from trainmon.actions.planning.context import PlanContext, RowPlan
 from trainmon.analysis.retries import RetryDecision, by_run, config_to_read, decide, history_of, needs_config_change
+from trainmon.analysis.runs import sharing, survivor, survivor_text
 from trainmon.model import Attempt
 
 LAST_CAUSES = 5
@@ -45,6 +47,33 @@ def check_change(context: PlanContext) -> None:
     found = last_decision(context)
     if found is not None and found[1].choice in ("after-change", "stop") and found[1].budget_text:
         raise context.refused(_unread(context) or found[1].why)
+
+
+def second_trainer(context: PlanContext) -> Iterator[RowPlan]:
+    """What must be typed to start a run although the trainer of an ended job still writes its checkpoints.
+
+    Raises:
+        Refused: when nobody can type it.
+    """
+    if context.run is None or context.request.verb not in ("requeue", "queue"):
+        return
+    attempts = context.state.attempts.values()
+    found = (survivor(one, attempts, context.now) for one in sharing(context.run, context.state.runs))
+    for one in (one for one in found if one is not None):
+        why = survivor_text(one, context.now)
+        if context.request.is_retry:
+            raise context.refused(why)
+        yield RowPlan(typed=one.job_id or "", because=f"{why}; both would write to the same checkpoints")
+
+
+def nodes_to_avoid(context: PlanContext) -> tuple[str, ...]:
+    """The nodes that a new job of an automatic retry must not get: it may start before it can be changed. With those
+    that the jobs of the run exclude already."""
+    found = last_decision(context) if context.request.is_retry else None
+    if found is None or not found[1].exclude:
+        return ()
+    known = () if context.job is None else (*context.job.excluded, *context.job.excluded_in_part)
+    return tuple(dict.fromkeys((*known, *found[1].exclude)))
 
 
 def reason(context: PlanContext) -> str:

@@ -70,11 +70,16 @@ def requeue(observed: Observation) -> Progress:
     waits = observed.milestone(WAITS, observed.now if again else None, missed)
     is_new = was_requeued(observed, job) or (job.started_at is not None and job.started_at > observed.since)
     is_running = waits.at is not None and job.stage == "running" and is_new
-    starts = observed.milestone(STARTS, (job.started_at or observed.now) if is_running else None)
+    has_run = waits.at is not None and job.stage == "ended" and (job.started_at or 0.0) > observed.since
+    starts = observed.milestone(
+        STARTS,
+        (job.started_at or observed.now) if is_running else None,
+        f"it has started and ended again: {end_reason(job)}" if has_run else None,
+    )
     trainer = None if observed.run is None else observed.run.trainer
     obeys = _obeys(observed) if trainer is not None and "SIGTERM" in trainer.signals else ()
     if starts.at is None:
-        return (*obeys, waits, starts), waits.at is None and job.stage == "ended" and polls >= 2
+        return (*obeys, waits, starts), has_run or (waits.at is None and job.stage == "ended" and polls >= 2)
     resumes = _resumes(observed, job, starts.at)
     is_over = all(mark.at is not None or mark.missed is not None for mark in resumes)
     return (*obeys, waits, starts, *resumes), is_over
@@ -82,12 +87,15 @@ def requeue(observed: Observation) -> Progress:
 
 def _obeys(observed: Observation) -> tuple[Milestone, ...]:
     """That a loop with trainmon_hooks was asked to save or to stop since the action."""
-    trainer = None if observed.run is None else observed.run.trainer
-    if trainer is None:
-        return ()
-    asked = trainer.asked
+    has_report = observed.run is not None and observed.run.trainer is not None
+    return (observed.milestone(OBEYS, _asked_at(observed)),) if has_report else ()
+
+
+def _asked_at(observed: Observation) -> Instant | None:
+    """When such a loop was asked, by its own report."""
+    asked = None if observed.run is None or observed.run.trainer is None else observed.run.trainer.asked
     is_new = asked is not None and asked.at >= observed.since - CLOCK_TOLERANCE
-    return (observed.milestone(OBEYS, max(asked.at, observed.since) if asked is not None and is_new else None),)
+    return max(asked.at, observed.since) if asked is not None and is_new else None
 
 
 def _reported_save(observed: Observation) -> Instant | None:
@@ -250,7 +258,10 @@ def save(observed: Observation) -> Progress:
     if is_gone(observed):
         at = taken_at or observed.now
     late = f"not consumed within {duration(limit)}: a trainer that hangs does not read it"
-    taken = observed.milestone(TAKEN, at, late if observed.is_past(limit) else None)
+    asked_at = _asked_at(observed)  # trainmon_hooks removes the file only after the save
+    taken = observed.milestone(TAKEN, at, late if asked_at is None and observed.is_past(limit) else None)
+    if taken_at is not None and asked_at is not None:
+        taken_at = min(taken_at, asked_at)
     saved = committed(observed, COMMITTED, taken.at, taken_at)
     return (appears, taken, saved), taken.at is not None and (saved.at is not None or has_no_checkpoints(observed))
 

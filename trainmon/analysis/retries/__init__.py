@@ -6,6 +6,7 @@ from trainmon.analysis.retries.blame import Blame, blamed, fisher
 from trainmon.analysis.retries.budget import (
     DEFAULTS,
     STORM,
+    TRANSIENT,
     by_run,
     history_of,
     in_vain,
@@ -13,6 +14,7 @@ from trainmon.analysis.retries.budget import (
     order_of,
     progressing,
     since_progress,
+    suspects,
 )
 from trainmon.analysis.retries.decision import (
     RetryDecision,
@@ -37,6 +39,7 @@ __all__ = [
     "DEFAULTS",
     "STORM",
     "TOO_LATE",
+    "TRANSIENT",
     "Blame",
     "Due",
     "RetryDecision",
@@ -57,5 +60,6 @@ __all__ = [
     "order_of",
     "progressing",
     "since_progress",
+    "suspects",
     "with_decisions",
 ]

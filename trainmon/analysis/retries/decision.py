@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from trainmon.analysis.retries.budget import (
     suspects,
 )
 from trainmon.lib import counted
-from trainmon.model import Attempt, CauseName, RetryChange, RetryLimit, RetryPolicy, Run
+from trainmon.model import Attempt, CauseName, Classification, RetryChange, RetryLimit, RetryPolicy, Run
 from trainmon.model.attempts.retry import RetryChoice
 
 CHANGES: Mapping[RetryChange, str] = {
@@ -52,6 +53,13 @@ SWAPPED: frozenset[CauseName] = frozenset({"gpu-hardware", "driver-mismatch"})
 """Causes that stay with a node: the same nodes would fail again."""
 
 
+BY_SLURM = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "TIMEOUT"})
+"""Slurm states these ends itself: they are certain."""
+
+SIGNAL = re.compile(r"sigterm|terminated|signal|exit (?:status|code)", re.IGNORECASE)
+"""A line or fact about an end by a signal, which does not say who sent it."""
+
+
 class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What to do after an attempt."""
 
@@ -64,6 +72,8 @@ class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
     budget: int = 0
     exclude: tuple[str, ...] = ()
     """The nodes that the next attempt must avoid."""
+    is_certain: bool = False
+    """Whether the cause is certain enough to act on without a person."""
 
     @property
     def left(self) -> int:
@@ -106,7 +116,25 @@ def decide(
         choice, why = "after-change", f"{cause}: a retry needs {NEEDS[cause]} first"
     else:
         choice, why, exclude = _retry(attempt, attempts, cause, limit)
-    return RetryDecision(choice=choice, cause=cause, why=why, spent=used, budget=limit.times, exclude=exclude)
+    return RetryDecision(
+        choice=choice,
+        cause=cause,
+        why=why,
+        spent=used,
+        budget=limit.times,
+        exclude=exclude,
+        is_certain=_is_certain(attempt, found),
+    )
+
+
+def _is_certain(attempt: Attempt, found: Classification) -> bool:
+    """Whether its cause is certain. A preemption needs more than the signal that ended it: a person may have sent that,
+    too."""
+    state = (attempt.end.scheduler_state or "").partition(" ")[0] if attempt.end is not None else ""
+    if state in BY_SLURM:
+        return True
+    is_told = attempt.preempted_at is not None or any(not SIGNAL.search(one.text) for one in found.evidence)
+    return found.confidence == "high" and found.cause != "unknown" and (found.cause != "preempted" or is_told)
 
 
 def with_decisions(
@@ -176,6 +204,8 @@ def _why_stop(
     assert cause is not None
     if attempt.end is not None and attempt.end.exit_code == NO_RESTART:
         return f"exit status {NO_RESTART}: {ENDED_ON_PURPOSE['no-restart']}"
+    if attempt.has_reached_target and cause[0] != "evaluator":
+        return f"it reached its target, step {attempt.last_step:,} of {attempt.target_step:,}: nothing is left to train"
     *before, last = since_progress(history)
     alike = [one for one in before if key_of(one) == cause]
     if limit.times == 0:

@@ -8,8 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.analysis.retries.budget import by_run
+from trainmon.analysis.attempts import OUTLIVES
+from trainmon.analysis.retries.budget import OUT_OF_MEMORY, TRANSIENT, by_run
 from trainmon.analysis.retries.decision import RetryDecision, config_to_read, decide
+from trainmon.analysis.runs import sharing, survivor, survivor_text
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, Job, Record, Run, RunSpec, State
 
@@ -27,6 +29,9 @@ TOO_LATE: Seconds = 3_600.0
 """How long after the end a retry is no longer automatic: a person has had the time to look."""
 
 
+STEPS = 3
+"""How many of its usual intervals between two steps a run must have been silent. Two steps show that it goes on."""
+
 DueVerb = Literal["requeue", "queue", "exclude", "evaluate"]
 
 
@@ -40,11 +45,14 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_automatic(decision: RetryDecision, run: RunSpec) -> bool:
-    """Whether the daemon may do what was decided: retry as it is, or without nodes that are known, or start only the
-    evaluator again."""
+    """Whether the daemon may do what was decided: retry after a certain fault of the infrastructure, without nodes that
+    are known, or after a change; or start only the evaluator again. Any other retry is up to a person, unless the
+    config sets how often that cause is retried."""
     if decision.choice == "evaluator":
         return bool(run.eval_commands)
-    return decision.choice == "now" or (decision.choice == "after-node-swap" and bool(decision.exclude))
+    is_meant = decision.cause in TRANSIENT | OUT_OF_MEMORY or decision.cause in run.retry.limits
+    is_meant = is_meant or (decision.choice == "after-node-swap" and bool(decision.exclude))
+    return decision.is_certain and is_meant and (decision.choice == "now" or bool(decision.exclude))
 
 
 def due(state: State, now: Instant) -> Iterator[Due]:
@@ -60,6 +68,8 @@ def due(state: State, now: Instant) -> Iterator[Due]:
             continue
         if last.end.awaits_log and now - last.end.noticed_at < LOG_WAIT:
             continue  # its cause may change
+        if _may_go_on(run, last, state, now):
+            continue
         decision = decide(last, state.attempts.values(), run.spec.retry)
         is_armed = run.kill is not None and run.kill.exists
         if decision is None or not (is_automatic(decision, run.spec) or awaits_config(last, decision, run.spec, state)):
@@ -69,6 +79,20 @@ def due(state: State, now: Instant) -> Iterator[Due]:
         verb = _verb(run, last, decision, state)
         if verb is not None:
             yield Due(verb=verb, run=run.name, attempt=last, decision=decision)
+
+
+def _may_go_on(run: Run, last: Attempt, state: State, now: Instant) -> bool:
+    """Whether its trainer may have outlived its job: it has written something since, its next step is not yet due, or
+    its log has not been read since this program started."""
+    end, log = last.end, run.log
+    assert end is not None
+    has_written = last.outlived_at is not None and last.outlived_gone_at is None
+    if has_written and now - (last.outlived_at or now) < run.spec.stall_after:
+        return True
+    is_unread = run.spec.log is not None and (log is None or log.checked_at is None)
+    if is_unread and now - state.started_at < LOG_WAIT:
+        return True
+    return now - end.at < OUTLIVES + STEPS * (run.progress.cadence_s or 0.0)
 
 
 def awaits_config(last: Attempt, decision: RetryDecision, run: RunSpec, state: State) -> bool:
@@ -84,7 +108,7 @@ def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> Due
     waiting = [job for job in jobs if job.gone_at is None and job.stage != "ended"]
     if waiting:  # Slurm or a person has started it again, or this program has
         is_ours = automatic(state, last) is not None
-        lacks = [job for job in waiting if not set(decision.exclude) <= set(job.excluded)]
+        lacks = [job for job in waiting if job.detail_at and not {*decision.exclude} <= {*job.excluded}]
         return "exclude" if is_ours and lacks and _all_wait(waiting) else None
     if decision.choice == "evaluator":
         return None if _is_evaluated_again(state, last) else "evaluate"
@@ -95,6 +119,13 @@ def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> Due
 
 def obstacle(run: Run, last: Attempt, decision: RetryDecision, state: State) -> str | None:
     """Why nothing can be started, whatever was decided; None also while Slurm has not answered yet."""
+    found = (survivor(one, state.attempts.values(), state.at) for one in sharing(run, state.runs))
+    if (writer := next(filter(None, found), None)) is not None:
+        return survivor_text(writer, state.at)
+    cluster, job = state.clusters.get(last.cluster), state.jobs.get(f"{last.cluster}/{last.job_id}")
+    user = run.spec.user if job is None else job.user
+    if user and cluster is not None and user != cluster.me and not run.spec.retry.is_own:
+        return f"its job is {user}'s, and its [[run]] does not set auto_requeue"
     source = state.sources.get(f"slurm:{last.cluster}")
     if decision.choice == "evaluator" or source is None or source.answered_at is None:
         return None
@@ -102,7 +133,6 @@ def obstacle(run: Run, last: Attempt, decision: RetryDecision, state: State) -> 
         return "it has no Slurm job"
     if run.spec.script is not None or _requeueable(last, state) is not None:
         return None
-    job = state.jobs.get(f"{last.cluster}/{last.job_id}")
     is_there = job is not None and job.gone_at is None
     why = "was submitted with --no-requeue" if is_there else "is no longer known to Slurm"
     return f"job {last.job_id} {why}, and its [[run]] has no script"

@@ -73,7 +73,9 @@ ACTS = (
 )
 
 EXITS = """Exit status: 0 done, 1 failed or without the expected effect, 2 a usage or config error,
-3 no data or an unknown result, 4 refused or not confirmed. A requeue is done when Slurm shows the restart."""
+3 no data, an unknown result, or a result that is still to come after the wait, 4 refused or not confirmed.
+A requeue is done when the job runs again. The other actions are done when the command or the file is accepted, and with
+--wait when the result is there."""
 
 
 def command(verb: str) -> click.Command:
@@ -103,7 +105,7 @@ COMMON: tuple[Decorator, ...] = (
         metavar="DURATION",
         default=None,
         help="The maximum wait for the result: the switch file consumed, a checkpoint committed or the job restarted. "
-        "[default: until the first effect, at most 8s; requeue: at most 1m]",
+        "[default: until the first effect, at most 8s; requeue: until the job runs again, at most 4m]",
     ),
     click.option(
         "--why", metavar="TEXT", default="", help="The reason. It is written to the switch file and to the ledger."

@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from trainmon.actions.verification import OBEYS
+from trainmon.actions.verification import STARTS, Observation
 from trainmon.lib import Seconds, cell_width, clean
 from trainmon.model import Action, CreateFile, Execute, Milestone, Plan, Record, Refusal, State
+from trainmon.slurm import waiting_reason
 from tui.style import DEAD, WARN
 
 MAX_LINE = 100_000
@@ -29,14 +30,15 @@ KEY_AND_COMMAND = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
 """A sentence that names the key and the command."""
 
 CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
-"""Exit statuses by status. A requeue is done when its restart was observed. An action with an unknown result may still
-be done: see `trainmon-tui actions`."""
+"""Exit statuses by status. A requeue is done when the job was seen to run again. An action with an unknown result may
+still be done: see `trainmon-tui actions`."""
 
 CONFIRM: Seconds = 8.0
 """How long to wait for the first effect: a file that is there, a job that is held."""
 
-CONFIRM_REQUEUE: Seconds = 60.0
-"""How long to wait for the restart of a requeue: Slurm gives a job 30 s to end, and polls are 15 s apart."""
+CONFIRM_REQUEUE: Seconds = 240.0
+"""How long to wait until a requeued job runs again: Slurm gives it 30 s to end and keeps it back for two minutes more,
+then looks for nodes every 30 s, and polls are 15 to 30 s apart."""
 
 WORST_FIRST = (1, 3, 4, 0)
 """Exit statuses, the worst first."""
@@ -131,8 +133,8 @@ def follow(
 ) -> int:
     """Print the progress of actions: at most `timeout` until they are over, then at most `wait` for their effects.
 
-    Without `wait` it waits for the first effect only, which does not change the exit status. Only a requeue must show
-    its first effect, the restart: for a job that has ended, Slurm does nothing and reports no error.
+    Without `wait` it waits for the first effect only, whose absence does not change the exit status; that it has failed
+    does. Only a requeue must show that the job runs again.
     """
     shown: set[str] = set()
 
@@ -169,28 +171,35 @@ def follow(
         elif record.is_open and record.status == "done" and (wait is not None or not _has_restarted(record)):
             missing = [mark.name for mark in record.marks if mark.at is None and mark.missed is None]
             if missing:
-                print_line(line(None, action, f"still to come: {', '.join(missing)}"))
+                print_line(line(None, action, f"still to come: {', '.join(missing)}{_pending(record, final)}"))
     return next(code for code in WORST_FIRST if code in codes)
 
 
 def _code(record: Record | None, wait: Seconds | None) -> int:
-    """The exit status of an action. With `wait`, an open milestone means unknown, and a missed one failed."""
-    if record is None:
-        return 3
-    if record.status == "done" and (wait is not None or not _has_restarted(record)):
-        is_complete = not record.is_open and _has_restarted(record)
-        return 1 if any(mark.missed for mark in record.marks) else 0 if is_complete else 3
-    return CODES[record.status]
+    """The exit status of an action. A missed milestone means failed; with `wait`, an open one means unknown."""
+    if record is None or record.status != "done":
+        return 3 if record is None else CODES[record.status]
+    if any(mark.missed for mark in record.marks):
+        return 1
+    return 0 if _has_restarted(record) and (wait is None or not record.is_open) else 3
+
+
+def _pending(record: Record, state: State) -> str:
+    """Slurm's reason why a requeued job still waits."""
+    job = Observation(record, state, state.at).job if record.action.verb == "requeue" else None
+    if job is None or job.stage != "waiting":
+        return ""
+    return f"; job {job.id} is still pending: {waiting_reason(job, state.at)} ({job.reason or 'no reason yet'})"
 
 
 def _has_restarted(record: Record) -> bool:
-    """Whether the restart of a requeue was observed; true for other verbs."""
+    """Whether the job of a requeue was seen to run again; true for other verbs."""
     return record.action.verb != "requeue" or any(mark.at is not None for mark in _effects(record))
 
 
 def _effects(record: Record) -> tuple[Milestone, ...]:
-    """Its milestones. That a training loop stops is no effect of a requeue: Slurm may still not requeue the job."""
-    return tuple(mark for mark in record.marks if record.action.verb != "requeue" or mark.name != OBEYS)
+    """Its milestones. A requeue has one effect, that the job runs again, and may miss any."""
+    return tuple(mark for mark in record.marks if record.action.verb != "requeue" or mark.name == STARTS or mark.missed)
 
 
 def _facts(record: Record) -> Iterator[tuple[str, float | None, str]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import getpass
 import os
+import shutil
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -170,6 +172,51 @@ def test_a_link_to_nowhere_is_not_armed_but_nothing_is_created_over_it(local: Lo
     (tmp_path / "target").unlink()
     assert "exists already" in create(local, str(path)).message
     assert names(tmp_path) == ["kill"]
+
+
+NOT_PLAIN: dict[str, Callable[[Path, Path], object]] = {
+    "a symbolic link": lambda secret, kill: kill.symlink_to(secret),
+    "a hard link": lambda secret, kill: kill.hardlink_to(secret),
+    "a FIFO": lambda secret, kill: os.mkfifo(kill),
+    "a directory": lambda secret, kill: kill.mkdir(),
+}
+
+
+@pytest.mark.parametrize("prefix", [["sh"], ["bash", "--posix"], ["busybox", "sh"]], ids=lambda argv: argv[0])
+@pytest.mark.parametrize("kind", NOT_PLAIN)
+def test_what_is_no_plain_file_is_armed_by_its_kind_and_owner_and_without_a_text(
+    local: LocalShell, tmp_path: Path, kind: str, prefix: list[str]
+) -> None:
+    secret, path = tmp_path / "secret", tmp_path / "kill"
+    secret.write_text("topic-4711\n")
+    NOT_PLAIN[kind](secret, path)
+    answer = local.run([*prefix, *switch_files.stat(str(path))[1:]], timeout=60)
+    found = switch_files.parse_stat(str(path), answer)
+    assert (found.exists, found.text, found.error) == (True, "", None)
+    assert (found.by, found.content) == (f"{getpass.getuser()} with {kind}", (f"{kind}: its text is not read",))
+    asked = [switch_files.create(str(path), TEXT, "abc"), switch_files.remove(str(path), "another mark")]
+    assert b"4711" not in b"".join(local.run([*prefix, *argv[1:]], timeout=60).stdout for argv in asked)
+    if kind != "a directory":
+        assert remove(local, str(path), found.mark).done
+        assert not path.is_symlink()
+    assert secret.read_text() == "topic-4711\n"
+
+
+def test_a_switch_that_is_a_link_to_a_directory_can_be_removed(local: LocalShell, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "kill").symlink_to("folder")
+    assert remove(local, str(tmp_path / "kill"), read(local, str(tmp_path / "kill")).mark).done
+    assert names(tmp_path) == ["folder"]
+
+
+def test_without_stat_no_text_is_read(local: LocalShell, tmp_path: Path) -> None:
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name in ("sh", "ls", "grep", "head", "readlink"):
+        (commands / name).symlink_to(shutil.which(name) or name)
+    (tmp_path / "kill").write_text("by ben\n")
+    found = read(Before(local, ["env", f"PATH={commands}"]), str(tmp_path / "kill"))
+    assert (found.exists, found.text, found.by, found.mark) == (True, "", None, "")
 
 
 def test_of_many_at_once_one_wins_and_its_text_is_whole(local: LocalShell, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     NOW,
     RUN,
     RUNNING,
+    SPEC,
     WAITING,
     only,
     planned,
@@ -21,7 +22,8 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     stat,
     state,
 )
-from trainmon.model import Execute, Expected, Job, Switch, Verb
+from tests.trainmon.analysis.retries.attempts import ended
+from trainmon.model import Attempt, Execute, Expected, Job, Run, Switch, Verb
 
 HELD = replace(WAITING, priority=0, reason="JobHeldUser")
 JOB_VERBS: tuple[Verb, ...] = ("requeue", "cancel", "hold", "release", "signal", "queue")
@@ -126,6 +128,32 @@ def test_a_job_that_has_ended_is_started_again(job: Job, how: str, warning: tupl
     )
     assert action.warnings == warning
     assert (action.expected.stages, action.expected.switch_absent) == (("ended",), KILL)
+
+
+def test_what_needs_no_other_start_is_requeued_by_its_typed_id_alone() -> None:
+    def typed(job: Job, run: Run = RUN, attempts: tuple[Attempt, ...] = ()) -> tuple[str | None, str]:
+        known = {one.attempt_id: one for one in attempts}
+        plan = planned("requeue", of=state(job, run=run, attempts=known), seen=readback(job))
+        assert len(plan.actions) == 1
+        return plan.typed, plan.because
+
+    def at(step: int | None, target: int | None, own: int | None = None) -> Run:
+        progress = replace(RUN.progress, step=step, target_step=target)
+        return replace(RUN, progress=progress, spec=replace(SPEC, target_step=own))
+
+    failed, completed = (
+        replace(DONE, requeue=True, batch=True),
+        replace(DONE, state="COMPLETED", requeue=True, batch=True),
+    )
+    assert typed(completed) == ("80", "job 80 is COMPLETED")
+    assert typed(completed, at(10, None)) == ("80", "job 80 is COMPLETED")
+    reached = ("80", "llm has reached its target: step 1,000 of 1,000")
+    assert typed(failed, at(1000, 1000)) == typed(failed, at(1000, None, 1000)) == reached
+    assert typed(RUNNING, at(1001, 1000)) == ("88_3", "llm has reached its target: step 1,001 of 1,000")
+    last = ended(1, "python-exception", run_id="llm", last_step=1000)
+    assert typed(failed, at(None, 1000), (last,)) == reached, "its log was not read, but its last attempt is known"
+    for run in (at(999, 1000), at(None, 1000), at(1000, None)):
+        assert typed(failed, run) == typed(RUNNING, run) == (None, "")
 
 
 def test_a_job_that_slurm_has_forgotten_meanwhile_is_not_requeued() -> None:
@@ -330,9 +358,10 @@ def test_whatever_is_done_to_another_users_job_wants_its_id_typed(verb: Verb, jo
     bens = replace(job, user="ben")
     for may_operate in (False, True):
         clusters = {"prod": replace(CLUSTER, may_operate=may_operate)}
-        plan = planned(verb, subject, of=state(bens, clusters=clusters), run=run)
+        seen = readback(steps={job.key: ("0",)})  # a signal to a step whose processes catch it
+        plan = planned(verb, subject, of=state(bens, clusters=clusters), seen=seen, run=run)
         assert (plan.typed, plan.because) == ("88", "job 88 is ben's")
-        assert planned(verb, subject, of=state(job, clusters=clusters), run=run).typed is None
+        assert planned(verb, subject, of=state(job, clusters=clusters), seen=seen, run=run).typed is None
     nobody = {"prod": replace(CLUSTER, me=None)}
     assert planned(verb, subject, of=state(job, clusters=nobody), run=run).typed == "88", "whose it is is not known"
 

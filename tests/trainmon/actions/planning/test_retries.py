@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,6 +13,7 @@ from tests.trainmon.actions.cluster import (
     NOW,
     RUN,
     RUNNING,
+    SPEC,
     WAITING,
     ask,
     only,
@@ -22,7 +25,7 @@ from tests.trainmon.actions.cluster import (
 )
 from tests.trainmon.analysis.retries import attempts
 from trainmon.actions import planning
-from trainmon.model import Attempt, CauseName, Execute, Switch
+from trainmon.model import Attempt, CauseName, Execute, Log, State, Switch, Verb
 
 FAILED = replace(DONE, requeue=True, batch=True)
 
@@ -166,3 +169,58 @@ def test_an_automatic_retry_is_refused_while_the_kill_switch_is_armed_or_not_kno
         (Switch(path=KILL, error="no permission in its directory"), "not known whether its kill switch is armed"),
     ):
         assert why in refused(planned("requeue", of=state(FAILED, run=replace(RUN, kill=kill)), is_retry=True)).why
+
+
+# ---- a trainer that outlived its job --------------------------------------------------------------------------------
+
+
+def outlived(**more: Any) -> State:
+    """Job 80 has ended, and its trainer still writes."""
+    last = replace(failed(1, "node-fail"), outlived_by=2, outlived_step=70, outlived_at=NOW - 20, nodes=("n1",))
+    jobs = (replace(FAILED, state="NODE_FAIL", ends_at=NOW - 3_600),)
+    return state(*jobs, attempts=known(last), **more)
+
+
+@pytest.mark.parametrize("verb", ["requeue", "queue"])
+def test_while_a_trainer_outlives_its_job_its_id_must_be_typed_and_nothing_is_done_automatically(verb: Verb) -> None:
+    plan = planned(verb, of=outlived())
+    assert plan.typed == "80"
+    assert plan.because.startswith("trainer outlived its job 80 (")
+    assert plan.because.endswith("it still writes on n1, last step 70; both would write to the same checkpoints")
+    assert "trainer outlived its job 80" in refused(planned(verb, of=outlived(), is_retry=True)).why
+
+
+@pytest.mark.parametrize("verb", ["requeue", "queue"])
+def test_a_trainer_in_the_same_checkpoints_under_another_name_counts_as_well(verb: Verb) -> None:
+    one = outlived()
+    (last,) = one.attempts.values()
+    other = replace(RUN, spec=replace(SPEC, name="other", job="other"))
+    moved = replace(one, runs={**one.runs, "other": other}, attempts={"a": replace(last, run_id="other")})
+    assert planned(verb, of=moved).typed == "80"
+
+
+def test_once_it_is_gone_or_silent_nothing_need_be_typed() -> None:
+    one = outlived()
+    (last,) = one.attempts.values()
+    for over in ({"outlived_gone_at": NOW - 5}, {"outlived_at": NOW - 901}, {"outlived_by": 1}):
+        run = replace(RUN, log=Log(host="login", path="/fsx/llm.out", checked_at=NOW))
+        ended = replace(one, runs={"llm": replace(run, jobs=one.runs["llm"].jobs)})
+        plan = planned("requeue", of=replace(ended, attempts={"a": replace(last, **over)}))
+        assert (plan.typed, len(plan.actions)) == (None, 1)
+
+
+def test_the_plan_of_queue_warns_like_that_of_requeue() -> None:
+    of = state(DONE, attempts=known(failed(2, "python-exception"), failed(1, "python-exception")))
+    assert only(planned("queue", of=of)).warnings[0].startswith("Another attempt may not help: python-exception came")
+
+
+def test_a_job_that_is_queued_automatically_is_kept_off_the_node_from_its_first_moment() -> None:
+    bad = attempts.ended(1, "node-fail", "n2: DOWN", run_id="llm", job_id="80", nodes=("n1", "n2"), started_at=NOW - 90)
+    of = state(replace(FAILED, excluded=("n7",)), attempts=known(bad))
+    action = only(planned("queue", of=of, is_retry=True))
+    assert isinstance(action.operation, Execute)
+    assert "--exclude=n7,n2" in action.operation.argv
+    assert "It is kept off n7, n2." in action.consequences
+    by_hand = only(planned("queue", of=of)).operation
+    assert isinstance(by_hand, Execute)
+    assert not any(word.startswith("--exclude") for word in by_hand.argv)

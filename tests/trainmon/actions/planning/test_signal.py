@@ -7,8 +7,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.actions.cluster import DONE, RUNNING, USR1, WAITING, node, only, planned, readback, refused, state
-from trainmon.model import Execute, Plan, State
+from tests.trainmon.actions.cluster import (
+    DONE,
+    NOW,
+    RUN,
+    RUNNING,
+    USR1,
+    WAITING,
+    node,
+    only,
+    planned,
+    readback,
+    refused,
+    state,
+)
+from trainmon.model import Execute, Plan, State, Trainer
 
 STEPS = {"prod/88_3": ("extern", "batch", "0")}
 
@@ -65,11 +78,52 @@ def test_a_signal_that_some_do_not_catch_must_be_typed_too() -> None:
 def test_masks_that_are_not_known_are_reported_as_unknown() -> None:
     for of in (with_masks(None, None), state(nodes={})):
         plan = signalled(of=of)
-        assert plan.typed is None
+        assert (plan.typed, plan.because) == ("88_3", "it is not known whether its step catches USR1")
         assert only(plan).warnings == ("It is not known whether a process catches USR1: an uncaught signal kills.",)
-    assert only(signalled(of=with_masks(USR1, None))).warnings == (
-        "It is not known whether 8 more GPU processes catch it.",
+    plan = signalled(of=with_masks(USR1, None))
+    assert only(plan).warnings == ("It is not known whether 8 more GPU processes catch it.",)
+    assert (plan.typed, plan.because) == ("88_3", "it is not known whether its step catches USR1")
+
+
+def test_a_trainer_that_reports_the_signal_needs_no_typed_id_in_its_step_but_under_a_shell() -> None:
+    trainer = Trainer(
+        path="/fsx/status", host="n1", phase="training", at=NOW - 1, step=12_880, signals={"SIGUSR1": "save"}
     )
+    of = state(run=replace(RUN, trainer=trainer), nodes={})
+    assert signalled(of=of).typed is None
+    assert signalled(of=of, signal="USR2").typed == "88_3"
+    assert signalled(of=of, steps={}).typed == "88_3", "the shell above it may have no trap"
+
+
+@pytest.mark.parametrize(
+    ("script", "masks", "because"),
+    [
+        ("trap 'kill -USR1 $pid' USR1\npython t.py & pid=$!; wait", (USR1, USR1), ""),
+        ("trap 'kill -USR1 $pid' SIGUSR1 TERM\npython t.py & wait", (None, None), ""),
+        ("exec python t.py", (USR1, USR1), ""),
+        ("exec python t.py", (None, USR1), "it is not known whether the batch script catches USR1"),
+        ("exec python t.py", (0, USR1), "USR1 ends 8 of 16 GPU processes of job 88_3"),
+        ("python t.py", (USR1, USR1), "USR1 ends the batch shell of job 88_3: its script has no trap"),
+        ("trap 'x' TERM\npython t.py", (None, None), "USR1 ends the batch shell of job 88_3: its script has no trap"),
+        ("# trap 'x' USR1\npython t.py", (None, None), "USR1 ends the batch shell of job 88_3: its script has no trap"),
+        ("trap - USR1\npython t.py", (None, None), "USR1 ends the batch shell of job 88_3: its script has no trap"),
+        (None, (USR1, USR1), "it is not known whether the batch script catches USR1"),
+    ],
+)
+def test_without_steps_the_batch_script_must_be_known_to_catch_it(
+    script: str | None, masks: tuple[int | None, ...], because: str
+) -> None:
+    scripts = {} if script is None else {"prod/88_3": f"#!/bin/bash\n{script}\n"}
+    plan = planned("signal", of=with_masks(*masks), seen=readback(RUNNING, steps={}, scripts=scripts))
+    assert (plan.typed, plan.because) == ("88_3" if because else None, because)
+    assert ("no trap" in " ".join(only(plan).warnings)) == ("no trap" in because)
+
+
+def test_a_batch_script_in_python_is_the_trainer_itself() -> None:
+    scripts = {"prod/88_3": "#!/usr/bin/env python\nimport torch\n"}
+    assert planned("signal", seen=readback(RUNNING, steps={}, scripts=scripts)).typed is None
+    unknown = planned("signal", of=with_masks(None), seen=readback(RUNNING, steps={}, scripts=scripts))
+    assert unknown.typed == "88_3"
 
 
 def test_processes_of_others_on_the_same_gpus_do_not_count() -> None:

@@ -30,15 +30,15 @@ def test_a_save_shows_everything_before_it_is_done() -> None:
     action = only(planned("save"))
     assert action.title == "Save a checkpoint of llm now"
     assert action.facts == (
+        ("trainer listens", "not known: no status file yet; this will show it"),
+        ("last step", "12,880, 6s ago"),
+        ("last checkpoint", "step 12,000, 14m ago; 880 steps since"),
         ("run", "llm"),
         ("job", "88_3 (RUNNING on 2 nodes)"),
         ("cluster", "prod"),
         ("owner", "ana"),
         ("host", "login"),
         ("file", SAVE),
-        ("trainer listens", "not known: no status file yet; this will show it"),
-        ("last step", "12,880, 6s ago"),
-        ("last checkpoint", "step 12,000, 14m ago; 880 steps since"),
     )
     assert action.consequences == (
         "The trainer removes the file at its next iteration (about 4s) and saves (about 90s, as usual); "
@@ -208,6 +208,19 @@ def test_a_file_that_trainmon_wrote_is_removed_without_typing() -> None:
     for plan in (kill, save):
         assert (plan.typed, plan.because) == (None, "")
         assert "content" not in dict(only(plan).facts)
+
+
+def test_what_is_no_plain_file_is_armed_for_every_plan() -> None:
+    link = stat(
+        KILL, exists=True, mark="m", armed_at=NOW - 60, by="ben with a FIFO", content=("a FIFO: its text is not read",)
+    )
+    seen = readback(RUNNING, switches=link)
+    assert refused(planned("kill", seen=seen)).why == f"{KILL} was already armed 60s ago by ben with a FIFO"
+    plan = planned("unkill", seen=seen)
+    assert ("content", "a FIFO: its text is not read") in only(plan).facts
+    assert only(plan).operation == RemoveFile(KILL, NOW - 60, "m")
+    assert plan.typed == KILL
+    assert "kill switch, armed 60s ago by ben with a FIFO" in refused(planned("requeue", seen=seen)).why
 
 
 def test_a_dangling_link_is_reported_as_such_and_not_as_an_armed_switch() -> None:

@@ -38,6 +38,13 @@ def test_a_requeue_that_starts_again_between_two_polls_is_observed_too() -> None
     assert marks_of(record) == {"it waits again": 160, "it starts anew": 150}
 
 
+def test_a_requeued_job_that_ends_again_between_two_polls_does_not_run() -> None:
+    again = replace(RUNNING, restarts=1, state="FAILED", exit_code="7:0", started_at=NOW + 150, ends_at=NOW + 151)
+    record = after(done(REQUEUE), 160, jobs=(again,))
+    assert marks_of(record)["it starts anew"] == "it has started and ended again: its script failed (exit 7)"
+    assert not record.is_open
+
+
 def test_a_requeued_element_waits_in_the_row_of_its_array() -> None:
     gone, row = replace(RUNNING, gone_at=NOW + 20), replace(WAITING, id="88_[3,5-10%1]", tasks="3,5-10%1")
     record = after(done(REQUEUE), 31, jobs=(gone, row))

@@ -34,12 +34,14 @@ from trainmon.actions.verification.verify import followed_directories
 from trainmon.engine.reducers import reduce
 from trainmon.model import (
     ActionChanged,
+    Asked,
     Checkpoint,
     Record,
     Run,
     SchedulerNode,
     SchedulerNodesListed,
     Switch,
+    Trainer,
     Verb,
 )
 
@@ -153,6 +155,18 @@ def test_directories_are_followed_while_an_action_waits_for_a_checkpoint() -> No
     assert directories(done(only(planned("signal", seen=readback(RUNNING))))) == {"/fsx/ckpt"}
     assert directories(done(SAVE_ACTION, settled_at=NOW + 9)) == frozenset()
     assert directories(done(only(planned("requeue")))) == frozenset(), "no checkpoint is expected of it"
+
+
+def test_a_loop_that_removes_the_switch_after_its_save_is_credited_with_it() -> None:
+    asked = Asked("save", "the save switch", NOW + 5, 13_007)
+    trainer = Trainer(path="/fsx/kill.status", host="login", at=NOW + 5, phase="saving", asked=asked)
+    saving = replace(with_switch(SAVE, exists=True, armed_at=NOW + 0.5), trainer=trainer)
+    record = after(done(SAVE_ACTION), 800, saving)
+    assert (marks_of(record)["the trainer consumes it"], record.is_open) == (None, True)
+    gone = replace(saving, save=Switch(path=SAVE, exists=False, taken_at=NOW + 850))
+    record = after(record, 900, saved(gone, 13_007, 820, 6))
+    assert marks_of(record)["the trainer consumes it"] == 850
+    assert marks_of(record)["a new checkpoint is committed"] == 820
 
 
 def test_a_switch_that_is_not_taken_is_overdue_after_ten_minutes_and_may_still_be_taken() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.trainmon.actions.cluster import DONE, KILL, NOW, RUN, RUNNING, SPEC, WAITING, done, only, planned, state
 from tests.trainmon.analysis.retries.attempts import ended
 from trainmon.analysis.retries import ACTOR, due
-from trainmon.model import Attempt, CauseName, Job, RequeueMode, RetryPolicy, State, Switch
+from trainmon.model import Attempt, CauseName, Job, Log, RequeueMode, RetryLimit, RetryPolicy, State, Switch
 
 ENDED_AT = NOW - 200
 FAILED = replace(DONE, requeue=True, batch=True, ends_at=ENDED_AT)
@@ -128,7 +128,7 @@ def test_an_evaluator_with_a_job_of_its_own_is_requeued_and_the_training_is_not(
     job = replace(FAILED, id="81", number=81, name="llm-eval")
     spec = replace(SPEC, name="llm-eval", job="llm-eval", checkpoints=None, retry=RetryPolicy(auto_requeue="on"))
     run = replace(RUN, spec=spec, jobs=(job.key,), verdict="dead", checkpoints=None)
-    crashed = replace(attempt(0, "python-exception"), attempt_id="prod/81@0000", run_id="llm-eval", job_id="81")
+    crashed = replace(attempt(0, "network-or-auth"), attempt_id="prod/81@0000", run_id="llm-eval", job_id="81")
     seen = replace(
         seen,
         runs={**seen.runs, run.name: run},
@@ -154,3 +154,93 @@ def test_an_evaluator_with_a_command_is_started_again_once_and_the_training_is_n
     assert by_ana.action.verb == "evaluate"
     assert verbs(crash(actions={"a": by_ana})) == []
     assert verbs(crash(actions={"a": replace(by_ana, status="failed")})) == ["evaluate"]
+
+
+# ---- a trainer that may have outlived its job -----------------------------------------------------------------------
+
+
+def test_nothing_is_started_beside_a_trainer_that_outlived_its_job_or_may_have() -> None:
+    one = replace(attempt(0), outlived_step=70, outlived_at=NOW - 20)
+    for values in (1, 2):
+        wrote = replace(one, outlived_by=values)
+        assert verbs(watched(wrote)) == []
+        assert verbs(watched(replace(wrote, outlived_gone_at=NOW - 10))) == ["requeue"]
+    silent = replace(one, outlived_by=2, outlived_at=NOW - 901)
+    read = replace(RUN, log=Log(host="login", path="/fsx/llm.out", checked_at=NOW))
+    assert verbs(watched(silent, run=read)) == ["requeue"]
+
+
+def test_a_slow_trainer_must_have_missed_its_next_steps() -> None:
+    slow = replace(RUN, progress=replace(RUN.progress, cadence_s=90.0))
+    assert verbs(watched(run=slow), ENDED_AT + 290) == []
+    assert verbs(watched(run=slow), ENDED_AT + 310) == ["requeue"]
+
+
+def test_after_a_start_of_the_program_the_log_must_have_been_read() -> None:
+    unread = watched(run=replace(RUN, log=None), started_at=NOW - 20)
+    assert verbs(unread) == []
+    assert verbs(replace(unread, started_at=NOW - 301)) == ["requeue"]
+
+
+# ---- only a certain cause -------------------------------------------------------------------------------------------
+
+
+def doubted(cause: CauseName, *facts: str, state: str | None = None, **more: Any) -> Attempt:
+    """An attempt whose cause is not certain by its log."""
+    one = attempt(0, cause, *facts, **more)
+    assert one.end is not None
+    assert one.end.cause is not None
+    cause_of = replace(one.end.cause, confidence="low")
+    return replace(one, end=replace(one.end, cause=cause_of, scheduler_state=state))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        doubted("nccl-timeout"),
+        attempt(0, "unknown"),
+        attempt(0, "python-exception"),
+        attempt(0, "segfault"),
+        attempt(0, "preempted", "Terminated"),
+        attempt(0, "preempted", "[rank0]: received SIGTERM"),
+        attempt(0, "nccl-timeout", last_step=100, target_step=100),
+        doubted("node-fail", "n1: DOWN", state="NODE_FAIL", last_step=101, target_step=100),
+    ],
+    ids=["in doubt", "unknown", "code", "a crash", "kill -TERM", "a signal", "at its target", "beyond its target"],
+)
+def test_the_daemon_acts_only_on_a_certain_fault_of_the_infrastructure_before_the_target(last: Attempt) -> None:
+    assert verbs(watched(last)) == []
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        doubted("node-fail", "n1: DOWN", state="NODE_FAIL"),
+        doubted("node-fail", state="BOOT_FAIL"),
+        doubted("preempted", state="PREEMPTED"),
+        doubted("time-limit", state="TIMEOUT"),
+        attempt(0, "preempted", "the instance is being reclaimed (spot)"),
+        attempt(0, "preempted", "Terminated", preempted_at=ENDED_AT - 10),
+    ],
+)
+def test_what_slurm_or_the_cloud_states_is_certain(last: Attempt) -> None:
+    assert verbs(watched(last)) == ["requeue"]
+
+
+def test_a_limit_in_the_config_asks_for_a_retry_after_that_cause() -> None:
+    policy = RetryPolicy(auto_requeue="on", limits={"segfault": RetryLimit(times=2), "unknown": RetryLimit(times=2)})
+    for cause, expected in (("segfault", ["requeue"]), ("unknown", [])):
+        seen = watched(attempt(0, cause))  # type: ignore[arg-type]
+        run = replace(seen.runs["llm"], spec=replace(SPEC, retry=policy))
+        assert verbs(replace(seen, runs={"llm": run})) == expected
+
+
+def test_another_users_job_is_left_alone_unless_the_table_of_the_run_asks_for_it() -> None:
+    theirs = watched(jobs=(replace(FAILED, user="bob"),))
+    assert verbs(theirs) == []
+    run = theirs.runs["llm"]
+    own = replace(run, spec=replace(run.spec, retry=RetryPolicy(auto_requeue="on", is_own=True)))
+    assert verbs(replace(theirs, runs={"llm": own})) == ["requeue"]
+    other = replace(FAILED, id="79", number=79, user="bob")
+    forgotten = watched(jobs=(other,), run=replace(RUN, spec=replace(SPEC, user="bob")))
+    assert verbs(forgotten) == []

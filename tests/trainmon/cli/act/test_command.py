@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.cli.act.parts import Parts, state
+from tests.trainmon.cli.act.parts import Parts, job, state
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action, record
 from trainmon.cli.act.output import StateWatcher, follow, in_commands, lines
@@ -38,8 +38,8 @@ REQUEUE = action(
 )
 PLAN = Plan(request=ASK, actions=(REQUEUE,))
 OPEN = replace(record(), action=REQUEUE, status="done", done_at=1001.0, outcome="requeued")
-WAITS, RUNS = Milestone("it waits again"), Milestone("it runs again")
-DONE = replace(OPEN, settled_at=1002.0, marks=(replace(WAITS, at=1002.0),))
+WAITS, RUNS = Milestone("it waits again"), Milestone("it starts anew")
+DONE = replace(OPEN, settled_at=1002.0, marks=(replace(WAITS, at=1002.0), replace(RUNS, at=1130.0)))
 
 
 def result(parts: Parts, *words: str, **options: Any) -> int:
@@ -140,9 +140,10 @@ def test_yes_does_it_and_reports_the_result(capsys: pytest.CaptureFixture[str]) 
     parts = Parts(PLAN, [replace(DONE, status="asked", done_at=None, outcome=""), DONE])
     assert result(parts, yes=True) == 0
     assert parts.acted == [REQUEUE]
-    *_, done, restarted = capsys.readouterr().out.splitlines()
+    *_, done, waits, starts = capsys.readouterr().out.splitlines()
     assert done.endswith("  Requeue job 88 of video-2b: done: requeued")
-    assert restarted.endswith("  Requeue job 88 of video-2b: it waits again")
+    assert waits.endswith("  Requeue job 88 of video-2b: it waits again")
+    assert starts.endswith("  Requeue job 88 of video-2b: it starts anew")
 
 
 @pytest.mark.parametrize(("typed", "code"), [(None, 4), ("87", 4), ("88", 0)])
@@ -184,7 +185,7 @@ def test_what_follows_is_waited_for_and_reported_once(capsys: pytest.CaptureFixt
     assert [line[8:] for line in printed] == [
         "  Requeue job 88 of video-2b: done: requeued",
         "  Requeue job 88 of video-2b: it waits again",
-        "  Requeue job 88 of video-2b: it runs again",
+        "  Requeue job 88 of video-2b: it starts anew",
     ]
 
 
@@ -210,7 +211,7 @@ def test_what_becomes_known_in_between_is_reported_too() -> None:
     printed: list[str] = []
     assert follow(Steps(OPEN, replace(OPEN, marks=(waits, RUNS)), last), [REQUEUE], 5.0, 5.0, printed.append) == 0
     assert [line.rpartition(": ")[2] for line in printed] == [
-        "requeued", "it waits again", "the training loop obeys", "it runs again",
+        "requeued", "it waits again", "the training loop obeys", "it starts anew",
     ]  # fmt: skip
 
 
@@ -220,13 +221,13 @@ def test_a_training_loop_that_stops_is_no_restart(
     monkeypatch.setattr("trainmon.cli.act.output.CONFIRM_REQUEUE", 0.05)
     obeys = Milestone("the training loop obeys", 1002.0)
     assert result(Parts(PLAN, [replace(OPEN, marks=(obeys, WAITS, RUNS))]), yes=True) == 3
-    assert capsys.readouterr().out.endswith(": still to come: it waits again, it runs again\n")
+    assert capsys.readouterr().out.endswith(": still to come: it waits again, it starts anew\n")
 
 
 def test_what_does_not_follow_in_time_is_not_done(capsys: pytest.CaptureFixture[str]) -> None:
     late = replace(OPEN, marks=(replace(WAITS, at=1003.0), RUNS))
     assert result(Parts(PLAN, [late]), yes=True, wait=0.05) == 3
-    assert capsys.readouterr().out.endswith("  Requeue job 88 of video-2b: still to come: it runs again\n")
+    assert capsys.readouterr().out.endswith("  Requeue job 88 of video-2b: still to come: it starts anew\n")
     missed = replace(OPEN, marks=(replace(WAITS, missed="it ended instead"),), settled_at=1009.0)
     assert result(Parts(PLAN, [missed]), yes=True, wait=5.0) == 1
     assert capsys.readouterr().out.endswith("  Requeue job 88 of video-2b: not: it waits again: it ended instead\n")
@@ -240,13 +241,46 @@ def test_a_requeue_without_a_restart_is_not_done_however_quietly_scontrol_ended(
     quiet = replace(OPEN, outcome="scontrol requeue ended without an error message")
     assert result(Parts(PLAN, [replace(quiet, marks=(WAITS, RUNS))]), yes=True) == 3
     printed = capsys.readouterr().out
-    assert printed.endswith("  Requeue job 88 of video-2b: still to come: it waits again, it runs again\n")
+    assert printed.endswith("  Requeue job 88 of video-2b: still to come: it waits again, it starts anew\n")
     ended = replace(WAITS, missed="nothing happened: it had ended before")
     assert result(Parts(PLAN, [replace(quiet, marks=(ended, RUNS), settled_at=1040.0)]), yes=True) == 1
     assert capsys.readouterr().out.endswith(f"  Requeue job 88 of video-2b: not: it waits again: {ended.missed}\n")
-    seen = replace(quiet, marks=(replace(WAITS, at=1015.0), RUNS))
+    seen = replace(quiet, marks=(replace(WAITS, at=1015.0), replace(RUNS, at=1130.0)))
     assert result(Parts(PLAN, [seen]), yes=True) == 0
     assert "still to come" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("BeginTime", "starts in 90s (BeginTime)"),
+        ("Resources", "waits for free nodes; expected in 90s (Resources)"),
+        ("AssocGrpGRES", "(AssocGrpGRES)"),
+        (None, "waits (no reason yet)"),
+    ],
+)
+@pytest.mark.parametrize("wait", [None, 0.05])
+def test_a_requeued_job_that_is_still_pending_after_the_wait_is_exit_3_with_slurms_reason(
+    reason: str | None,
+    words: str,
+    wait: float | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trainmon.cli.act.output.CONFIRM_REQUEUE", 0.05)
+    pending = job(88, state="PENDING", reason=reason, starts_at=100.0)
+    record = replace(OPEN, action=replace(REQUEUE, job="prod/88"), marks=(replace(WAITS, at=1003.0), RUNS))
+    parts = Parts(replace(PLAN, actions=(record.action,)), [record], now=state(jobs={"prod/88": pending}))
+    assert result(parts, yes=True, wait=wait) == 3
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "still to come: it starts anew; job 88 is still pending: " in last
+    assert last.endswith(words)
+
+
+@pytest.mark.parametrize("verb", ["hold", "cancel", "kill", "save", "queue", "signal", "exclude", "release"])
+def test_an_effect_that_is_seen_to_fail_is_no_success_without_wait_either(verb: Any) -> None:
+    failed = replace(OPEN, action=replace(REQUEUE, verb=verb), marks=(Milestone("it is held", None, "it is not held"),))
+    assert result(Parts(PLAN, [failed]), yes=True) == 1
 
 
 def test_an_unknown_run_is_a_mistake_in_the_call_unless_the_queue_was_not_polled(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules.runs.base import present_in
+from trainmon.analysis.retries import TRANSIENT, decide
+from trainmon.analysis.runs import last_attempts, sharing, survivor
 from trainmon.lib import clean
 from trainmon.model import Run, State
 
@@ -42,8 +44,36 @@ def requeues(state: State, run: Run) -> str:
     """How to start a run again: requeue its job, or queue another one if the job has ended: Slurm forgets it within
     minutes (MinJobAge), and advice may be read later. An armed kill switch must go first, because a new attempt would
     end at once."""
-    is_armed = run.kill is not None and run.kill.exists
-    first = f"U removes the kill switch: trainmon-tui unkill {run.name}; then " if is_armed else ""
     job = present_in(state, run)
     can_requeue = job is not None and job.requeue is not False and job.batch is not False
-    return first + (f"R requeues its job: trainmon-tui requeue {run.name}" if can_requeue else queues(state, run))
+    if can_requeue:
+        return f"{_disarms(run)}R requeues its job: trainmon-tui requeue {run.name}"
+    return _disarms(run) + queues(state, run)
+
+
+def _disarms(run: Run) -> str:
+    is_armed = run.kill is not None and run.kill.exists
+    return f"U removes the kill switch: trainmon-tui unkill {run.name}; then " if is_armed else ""
+
+
+def restarts(state: State, run: Run) -> str:
+    """Whether another attempt of a run that has ended helps, and how to start it: by what was decided."""
+    attempts = state.attempts.values()
+    writers = (survivor(one, attempts, state.at) for one in sharing(run, state.runs))
+    if (writer := next(filter(None, writers), None)) is not None:
+        return f"end the trainer of job {writer.job_id} first: it still writes to the checkpoints"
+    last = last_attempts(one for one in attempts if one.run_id == run.name).get(run.name)
+    decision = None if last is None else decide(last, attempts, run.spec.retry)
+    if decision is None:
+        return f"{_disarms(run)}see how it ended (key 4) before it starts again: its cause is not known yet"
+    if decision.choice == "evaluator":
+        starts = f"R starts it: trainmon-tui requeue {run.name}"
+        by_hand = "start the evaluator again; with command in its [[eval]], R does that"
+        return starts if run.spec.eval_commands else by_hand
+    if decision.choice in ("stop", "none"):
+        return f"{decision.why}: another attempt does not help as it is"
+    cause = None if last is None or last.end is None else last.end.cause
+    if cause is not None and cause.cause not in TRANSIENT and cause.retry in ("after-change", "never") and cause.advice:
+        return f"{cause.cause}: {cause.advice.rstrip('.')}; then {requeues(state, run)}"
+    then = "then " if decision.choice == "after-change" else ""
+    return f"{decision.why}; {then}{requeues(state, run)}"

@@ -120,6 +120,8 @@ FAILED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "LAUNCH
 
 def failed_in_a_row(queue: Queue, within: Seconds, now: Instant) -> Sequence[Job]:
     """Its last attempts that all failed within this time, the newest first."""
+    if queue.ended is None:
+        return ()
     ended = (job for job in queue.jobs if job.stage == "ended" or job.gone_at is not None)
     failed = takewhile(lambda job: job.state in FAILED and has_begun(job), ended)
     return tuple(job for job in failed if now - (job.ends_at or 0.0) <= within)

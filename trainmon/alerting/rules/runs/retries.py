@@ -76,18 +76,11 @@ class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
             "warning",
             f"{run.name} {text}",
             evidence=_evidence(run, ended, decision),
-            advice=_next(state, run, decision) if record is None else "trainmon-tui actions lists what was done",
+            advice=advice.restarts(state, run) if record is None else "trainmon-tui actions lists what was done",
             since=self.first_reported(state, run, at, now, 30.0, lambda one: one.since >= (ended.started_at or 0.0)),
             event=True,
             fires_at_once=True,
         )
-
-
-def _next(state: State, run: Run, decision: RetryDecision) -> str:
-    if decision.choice != "evaluator":
-        return advice.requeues(state, run)
-    starts = f"R starts it: trainmon-tui requeue {run.name}"
-    return starts if run.spec.eval_commands else "start the evaluator again; with command in its [[eval]], R does that"
 
 
 def _done(record: Record) -> str | None:
@@ -103,14 +96,18 @@ def _suggested(state: State, run: Run, ended: Attempt, decision: RetryDecision) 
     """What is said of an attempt that ended; None if the daemon is about to requeue it, or its job already waits."""
     is_armed = run.kill is not None and run.kill.exists
     jobs, may_act = (state.jobs.get(key) for key in run.jobs), is_automatic(decision, run.spec)
-    if may_act and any(job is not None and job.stage == "waiting" and not job.gone_at for job in jobs):
+    may_help = may_act or decision.choice == "now"
+    if may_help and any(job is not None and job.stage == "waiting" and not job.gone_at for job in jobs):
         return None
     if run.spec.retry.auto_requeue == "suggest":
-        return f"may be retried: {decision.why}" if may_act else f"ended early: {decision.why}"
+        return f"may be retried: {decision.why}" if may_help else f"ended early: {decision.why}"
     why = "its kill switch is armed" if is_armed else obstacle(run, ended, decision, state)
     if why is None and not may_act and awaits_config(ended, decision, run.spec, state):
         return f"is requeued automatically if its config changes within {duration(TOO_LATE)} of the end: {decision.why}"
-    return None if may_act and why is None else f"is not requeued automatically: {why if may_act else decision.why}"
+    if may_act or decision.choice != "now":
+        return None if may_act and why is None else f"is not requeued automatically: {why if may_act else decision.why}"
+    doubt = "its cause is not certain" if not decision.is_certain else "a person decides about a retry after this cause"
+    return f"is not requeued automatically: {doubt}; {decision.why}"
 
 
 def _evidence(run: Run, ended: Attempt, decision: RetryDecision) -> tuple[str, ...]:

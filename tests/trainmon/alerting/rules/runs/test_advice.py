@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.runs.states import NOW, SPEC, ended, job, state
+from tests.trainmon.analysis.retries import attempts
 from trainmon.actions.planning import offered
 from trainmon.alerting.rules.runs import advice
-from trainmon.model import State
+from trainmon.model import CauseName, State
 
 VERBS = re.compile(r"trainmon-tui (\w+) llm")
 BARE = replace(SPEC, script=None, save_switch=None, kill_switch=None)
@@ -59,3 +62,47 @@ def test_a_run_without_a_script_is_submitted_by_hand_as_its_job_was() -> None:
     assert advice.queues(unknown, unknown.runs["llm"]).startswith("submit it again with sbatch (")
     by_hand = state(spec=replace(BARE, job=None))
     assert advice.queues(by_hand, by_hand.runs["llm"]).startswith("start it again by hand")
+
+
+@pytest.mark.parametrize(
+    ("cause", "more", "words"),
+    [
+        ("nccl-timeout", {}, "nccl-timeout is often transient; N queues another: trainmon-tui queue llm"),
+        ("disk-full", {}, "disk-full: a retry needs free space on the disk first; then N queues another: "),
+        ("data-error", {}, "data-error: the next attempt would end in the same way: another attempt does not help"),
+        ("kill-switch", {}, "its kill switch ended it: another attempt does not help as it is"),
+        ("evaluator", {}, "start the evaluator again; with command in its [[eval]], R does that"),
+        (
+            "segfault",
+            {"last_step": 9, "target_step": 9},
+            "it reached its target, step 9 of 9: nothing is left to train:",
+        ),
+        ("node-fail", {"outlived_by": 2, "outlived_at": NOW}, "end the trainer of job 88 first: "),
+    ],
+)
+def test_what_helps_after_an_end_is_what_was_decided(cause: CauseName, more: dict[str, Any], words: str) -> None:
+    last = attempts.ended(0, cause, **more)
+    seen = replace(state(ended(), verdict="dead"), attempts={last.attempt_id: last})
+    assert advice.restarts(seen, seen.runs["llm"]).startswith(words)
+
+
+def test_a_trainer_of_another_run_that_writes_the_same_checkpoints_ends_first() -> None:
+    last = attempts.ended(0, "node-fail")
+    other = replace(last, attempt_id="other", run_id="twin", job_id="77", outlived_by=2, outlived_at=NOW)
+    seen = replace(state(ended(), verdict="dead"), attempts={one.attempt_id: one for one in (last, other)})
+    run = seen.runs["llm"]
+    run = replace(run, spec=replace(run.spec, checkpoints="/fsx/ckpt"))
+    twin = replace(run, spec=replace(run.spec, name="twin"))
+    seen = replace(seen, runs={"llm": run, "twin": twin})
+    assert advice.restarts(seen, run).startswith("end the trainer of job 77 first: ")
+
+
+def test_after_an_import_error_the_environment_comes_first() -> None:
+    last = attempts.ended(0, "import-error")
+    assert last.end is not None
+    assert last.end.cause is not None
+    cause = replace(last.end.cause, retry="after-change", advice="Fix the environment.")
+    last = replace(last, end=replace(last.end, cause=cause))
+    seen = replace(state(ended(), verdict="dead"), attempts={last.attempt_id: last})
+    words = "import-error: Fix the environment; then N queues another: "
+    assert advice.restarts(seen, seen.runs["llm"]).startswith(words)
