@@ -7,12 +7,12 @@ while the login host connects for the first time.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from posixpath import dirname
 
 import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.checkpoints import eval_logs
+from trainmon.analysis.disks import directories_of
 from trainmon.analysis.log_mentions import MENTIONS
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import Seconds
@@ -62,13 +62,7 @@ class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def implied_disks(self) -> tuple[str, ...]:
         """The directories of the runs' own paths: their disks are named by their mounts."""
-        paths = [
-            path if path == run.checkpoints else _directory(path)
-            for run in self.runs
-            for path in (run.checkpoints, run.log, run.kill_switch, run.save_switch)
-            if path is not None and path.startswith("/")
-        ]
-        return tuple(dict.fromkeys(paths))
+        return tuple(dict.fromkeys(path for run in self.runs for path in directories_of(run)))
 
 
 def assign(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
@@ -209,14 +203,6 @@ def _shared(plan: WatchPlan) -> Spec:
 
 def _unique(paths: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path in paths if path is not None))
-
-
-def _directory(path: str) -> str:
-    """The nearest parent directory without a wildcard."""
-    directory = dirname(path)
-    while any(mark in directory for mark in "*?["):
-        directory = dirname(directory)
-    return directory or "/"
 
 
 def by_mount(reading: DiskSamples, implied: frozenset[str], spec: Spec | None) -> DiskSamples:

@@ -18,6 +18,8 @@ class Assigned:
         self._stand_in = Spec()
         self._disks: dict[str, str] = {}
         """By path: the names of the disks that it has read as a stand-in."""
+        self._unnamed: set[str] = set()
+        """Directories of runs whose mount is not known, as they do not exist yet or cannot be read."""
 
     def stand_in_for(self, stand_in: Spec, implied: frozenset[str]) -> tuple[str, ...]:
         """Read this part for another host from now on. Returns the names of the disks that it no longer reads so."""
@@ -34,3 +36,13 @@ class Assigned:
             if isinstance(part, DiskSamples) and is_stand_in:
                 self._disks |= {disk.path: name_of(disk, implied) for disk in part.d}
             yield by_mount(part, implied, spec) if isinstance(part, DiskSamples) and implied else part, is_stand_in
+
+    def renamed(self, reading: AnyReading) -> tuple[str, ...]:
+        """The directories in a reading that have the name of their mount from now on: each one once."""
+        if not isinstance(reading, DiskSamples):
+            return ()
+        found = {disk.path: disk.mount is not None for disk in reading.d if disk.path in self._implied}
+        self._unnamed |= {path for path, is_known in found.items() if not is_known}
+        renamed = tuple(path for path, is_known in found.items() if is_known and path in self._unnamed)
+        self._unnamed.difference_update(renamed)
+        return renamed

@@ -1,5 +1,5 @@
 /* A stand-in for a dead mount: calls on paths under HUNG_PREFIX do not return while the file HUNG_WHILE exists.
-   LD_PRELOAD it. The kernel's own dead mounts need root and a file server; FUSE needs a device. */
+   With HUNG_MS, for a slow one: they return after so many milliseconds. LD_PRELOAD it. The kernel's own dead mounts need root and a file server; FUSE needs a device. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -18,7 +18,8 @@ static void hang(const char *path) {
     const char *prefix = getenv("HUNG_PREFIX"), *flag = getenv("HUNG_WHILE");
     size_t length = prefix ? strlen(prefix) : 0;
     if (!path || !flag || !length || strncmp(path, prefix, length) || (path[length] && path[length] != '/')) return;
-    while (syscall(SYS_faccessat, AT_FDCWD, flag, F_OK) == 0) usleep(20000);
+    if (getenv("HUNG_MS")) usleep(1000 * atoi(getenv("HUNG_MS")));
+    else while (syscall(SYS_faccessat, AT_FDCWD, flag, F_OK) == 0) usleep(20000);
 }
 
 static void hang_handle(int handle) {

@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate, islice
+from posixpath import dirname
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from trainmon.analysis.disks.forecast import DAY, FALLING, forecast, rate
 from trainmon.lib import NETWORK_FILESYSTEMS, Instant
-from trainmon.model import Checkpoints, Disk, Forecast, Run, Series, State
+from trainmon.model import Checkpoints, Disk, Forecast, Run, RunSpec, Series, State
 
 RECENT = 12
 """How many complete checkpoints determine the size."""
@@ -61,6 +62,21 @@ def is_on(disk: Disk, path: str, host: str, disks: Mapping[str, Disk]) -> bool:
         return False
     others = (other.mount or other.path for other in disks.values() if other.host == host)
     return all(len(other) <= len(mount) for other in others if lies_on(path, other))
+
+
+def directories_of(run: RunSpec) -> tuple[str, ...]:
+    """The directories to which a run writes: of its checkpoints, its log and its switches."""
+    files = (run.log, run.kill_switch, run.save_switch)
+    paths = (run.checkpoints, *(None if path is None else _directory(path) for path in files))
+    return tuple(path for path in paths if path is not None and path.startswith("/"))
+
+
+def _directory(path: str) -> str:
+    """The nearest parent directory without a wildcard."""
+    directory = dirname(path)
+    while any(mark in directory for mark in "*?["):
+        directory = dirname(directory)
+    return directory
 
 
 def lies_on(path: str, mount: str) -> bool:

@@ -32,7 +32,8 @@ def sampled(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, ..
 
 
 def handed_back(batch: EventBatch, event: StandInEnded, now: Instant) -> None:
-    """Drop the disks that a stand-in has read: the first host reads them again."""
+    """Drop the disks that a stand-in has read, as the first host reads them again, and those that are named by their
+    mounts now."""
     for path in event.disks:
         key = f"{event.node}:{path}"
         batch.writable("disks").pop(key, None)

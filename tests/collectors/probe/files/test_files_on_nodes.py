@@ -115,6 +115,21 @@ def test_the_senses_work_under_this_python_in_the_c_locale(version: str, tmp_pat
     assert worker.all("logs")[0].error == f"no file matches {folder}/zug*.out"
 
 
+@pytest.mark.parametrize("version", FOUND)
+def test_links_are_followed_to_logs_and_not_to_the_text_of_a_switch_under_this_python(
+    version: str, tmp_path: Path, start: Any
+):
+    (tmp_path / "é.out").write_text("one\n")
+    for name in ("latest.log", "kill"):
+        (tmp_path / name).symlink_to("é.out")
+    worker = start(FOUND[version])
+    worker.ask(sense="switches", spec={"switches": [str(tmp_path / "kill")]})
+    worker.ask(sense="logs", spec={"logs": [{"id": "a", "pattern": str(tmp_path / "latest.log")}]})
+    [switch] = worker.all("switches")
+    assert (switch.s[0].exists, switch.s[0].kind, switch.s[0].text) == (True, "a symbolic link", None)
+    assert [chunk.lines for chunk in worker.all("logs")] == [("one",)]
+
+
 SPECS = {
     "disks": lambda folder: {"disks": [f"{folder}/alive", f"{folder}/dead/x"]},
     "switches": lambda folder: {"switches": [f"{folder}/alive/kill", f"{folder}/dead/kill"]},

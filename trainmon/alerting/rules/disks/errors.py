@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from posixpath import dirname
 from shlex import quote
 
 from trainmon.alerting.rules.base import Duration, ago
@@ -17,7 +16,7 @@ from trainmon.alerting.rules.disks.base import (
     volumes,
     why_disks_unknown,
 )
-from trainmon.analysis.disks import lies_on
+from trainmon.analysis.disks import directories_of, lies_on
 from trainmon.lib import Instant, clean, counted
 from trainmon.model import Alert, Disk, Finding, Run, State
 
@@ -79,18 +78,16 @@ def _is_missing(disk: Disk) -> bool:
 
 
 def _is_yet_to_come(disk: Disk, state: State) -> bool:
-    """Whether it is a directory that a run will create with its first checkpoint or log."""
+    """Whether it is a directory that a run will create with its first checkpoint or log, or has created since the
+    disk was sampled."""
     if not _is_missing(disk):
         return False
-    runs = [run for run in state.runs.values() if disk.path in _directories(run)]
-    logs = [run.log.path for run in runs if run.log is not None and run.log.path is not None]
-    saved = [run.checkpoints.path for run in runs if run.checkpoints is not None and run.checkpoints.list]
-    return bool(runs) and not any(lies_on(path, disk.path) for path in logs + saved)
-
-
-def _directories(run: Run) -> tuple[str, ...]:
-    files = (run.spec.log, run.spec.kill_switch, run.spec.save_switch)
-    return (run.spec.checkpoints or "", *(dirname(path) for path in files if path is not None))
+    runs = [run for run in state.runs.values() if disk.path in directories_of(run.spec)]
+    logs = ((run.log.path, run.log.checked_at, run.log.error) for run in runs if run.log is not None)
+    saved = (run.checkpoints for run in runs if run.checkpoints is not None and run.checkpoints.list)
+    read = (*logs, *((one.path, one.listed_at, one.error) for one in saved))
+    seen = [(at or 0.0) > disk.at and error is None for path, at, error in read if lies_on(path or "", disk.path)]
+    return bool(runs) and all(seen)
 
 
 def _is_used(disk: Disk, run: Run) -> bool:

@@ -12,7 +12,7 @@ from trainmon.alerting.rules import DISKS, RULES
 from trainmon.alerting.rules.base import Rule
 from trainmon.alerting.rules.disks.errors import DiskHung, DiskReadOnly
 from trainmon.alerting.rules.disks.usage import DiskFull, InodesFull
-from trainmon.model import Checkpoint
+from trainmon.model import Checkpoint, Log, Run, RunSpec
 
 FULL, INODES, HUNG, READ_ONLY = DiskFull(), InodesFull(), DiskHung(), DiskReadOnly()
 NARROW: dict[str, Any] = {"total_bytes": TB, "filesystem": "xfs"}
@@ -213,6 +213,29 @@ def test_a_directory_that_a_run_has_yet_to_make_is_no_trouble() -> None:
     vanished = hung(Scene().saves(saved()), "login1", **gone).only(HUNG)
     assert (vanished.severity, vanished.run) == ("critical", "llm")
     assert vanished.summary == "login1:/fsx/ckpt does not exist; the nearest existing parent is /fsx; last tried 0s ago"
+
+
+def test_a_directory_that_a_run_has_made_since_the_disk_was_sampled_is_no_trouble() -> None:
+    """Its own listing, or the line that was read of its log, is newer than the sample."""
+    gone = {"path": "/fsx/ckpt", "state": "error", "error": "does not exist; the nearest existing parent is /fsx"}
+    scene = hung(Scene(), "login1", **gone).after(3.0)
+    assert scene.saves(replace(saved(), listed_at=scene.now)).found(HUNG) == {}
+    log = Log(host="login1", path="/fsx/ckpt/train.log", at=scene.now, checked_at=scene.now)
+    spec = RunSpec(name="llm", cluster="prod", log="/fsx/ckpt/train.log")
+    scene.state = replace(scene.state, runs={"llm": Run(spec=spec, log=log)})
+    assert scene.found(HUNG) == {}
+    vanished = replace(log, error="does not exist; the nearest existing parent is /fsx")
+    scene.state = replace(scene.state, runs={"llm": Run(spec=spec, log=vanished)})
+    assert scene.only(HUNG).severity == "critical"
+
+
+def test_the_directory_of_a_log_pattern_that_no_run_has_made_yet_is_no_trouble() -> None:
+    """It is the nearest one above the wildcards that is sampled."""
+    gone = {"path": "/fsx/logs", "state": "error", "error": "does not exist; the nearest existing parent is /fsx"}
+    spec = RunSpec(name="llm", cluster="prod", log="/fsx/logs/*/train.log")
+    scene = hung(Scene(), "login1", **gone)
+    scene.state = replace(scene.state, runs={"llm": Run(spec=spec)})
+    assert scene.found(HUNG) == {}
 
 
 def test_a_path_that_is_not_there_hangs_nowhere() -> None:
