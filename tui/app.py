@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any, ClassVar
 
@@ -22,7 +25,7 @@ from trainmon.lib import Clock, SystemClock, clean
 from trainmon.model import LastSeen, Prompt, State
 from tui.backend import Backend
 from tui.keys import bindings, unused
-from tui.modals import CommandPalette, Dialog, Jump, LoginPrompt, Pick, ask
+from tui.modals import CommandPalette, Dialog, LoginPrompt, Pick, ask, is_displayed
 from tui.screens import ChangesScreen, Help, MainScreen, MomentScreen, StateScreen, screen_for
 from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
@@ -43,6 +46,10 @@ SILENT_AFTER = 15.0
 
 QUIET = 1.0
 """A login prompt opens by itself only this long after the last key, so that nobody types into it by accident."""
+
+
+TOASTS_AT_MOST = 8
+"""Toasts that wait until a dialog closes: the newest ones. The panes show what the others said."""
 
 
 class Published(Message):
@@ -79,6 +86,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._paint_planned = self._paused = False
         self._prompt: LoginPrompt | None = None
         self._answered: set[int] = set()
+        self._waiting_toasts: deque[Callable[[], None]] = deque(maxlen=TOASTS_AT_MOST)
         for theme in THEMES:
             self.register_theme(theme)
         theme_name = os.environ.get("TEXTUAL_THEME", "")
@@ -145,6 +153,9 @@ class Dashboard(App[None], inherit_bindings=False):
         return found
 
     def show_on(self, screen: StateScreen) -> None:
+        """Draw the shown State on a screen, and the toasts that waited for a dialog to close."""
+        while self._waiting_toasts and self.dialog is None:
+            self._waiting_toasts.popleft()()
         if self.shown is not None and screen.is_mounted:
             screen.header.paused = self._paused
             screen.foot.grey(read_only=self.shown.read_only)
@@ -162,7 +173,13 @@ class Dashboard(App[None], inherit_bindings=False):
         """Handle a key or a click at once: the next paint must not wait for the second to end."""
         if isinstance(event, events.Key | events.MouseDown):
             self._pressed_at = self.clock.monotonic()
+            if self._latest is not None:
+                self.changes.used(self._latest)
         if isinstance(event, events.Key) and not event.is_forwarded:
+            if self.dialog is not None and self.dialog.drops(event):
+                return
+            if self.focused is not None and not is_displayed(self.focused):
+                self.screen.set_focus(None)  # Textual blurs what is hidden only after its next layout
             if await self._run_binding(event):
                 return
             self._explain(event)
@@ -180,14 +197,15 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def _explain(self, event: events.Key) -> None:
         """Say why a key did nothing."""
-        if isinstance(self.focused, Input) or isinstance(self.screen, Jump) or event.key in self.screen.active_bindings:
+        dialog = self.dialog
+        reads_it = isinstance(self.focused, Input) or (dialog is not None and dialog.READS_EVERY_KEY)
+        if reads_it or event.key in self.screen.active_bindings:
             return
         typed = event.character if event.is_printable else None
-        if isinstance(self.screen, Dialog):
-            words = f"{typed or event.key} does nothing in this dialog; Esc closes it"
+        if dialog is not None:
+            dialog.say(f"{typed or event.key} does nothing in this dialog; Esc closes it")
         else:
-            words = unused(event.key, typed)
-        self.notify(words, timeout=4, markup=False)
+            self.notify(unused(event.key, typed), timeout=4, markup=False)
 
     # ---- login prompts: one at a time ----
 
@@ -231,6 +249,12 @@ class Dashboard(App[None], inherit_bindings=False):
 
     # ---- toasts ----
 
+    @property
+    def dialog(self) -> Dialog[Any] | None:
+        """The dialog over all screens."""
+        top = self.screen_stack[-1] if self.screen_stack else None
+        return top if isinstance(top, Dialog) else None
+
     def notify(
         self,
         message: str,
@@ -240,6 +264,12 @@ class Dashboard(App[None], inherit_bindings=False):
         timeout: float | None = None,
         markup: bool = True,
     ) -> None:
+        """Show a toast. It never covers a dialog: there it waits until the dialog closes, and the frame names it."""
+        if (dialog := self.dialog) is not None:
+            again = partial(self.notify, message, title=title, severity=severity, timeout=timeout, markup=markup)
+            self._waiting_toasts.append(again)
+            dialog.say(": ".join(filter(None, (title, message.rpartition("\n")[2]))))
+            return
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
         self.toasts.watch()
 
@@ -317,7 +347,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self.notify("polling all sources", timeout=2, markup=False)
 
     def action_changes(self) -> None:
-        """List what changed since the dashboard was last open; again: close the list."""
+        """List what changed since the dashboard was last used; again: close the list."""
         self.main.hide_changes()
         if isinstance(self.screen, ChangesScreen):
             self.screen.action_back()
@@ -328,7 +358,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self.push_screen(Help(self.context_of(self.screen)))
 
     def action_how_to_quit(self) -> None:
-        self.notify("q quits. Training continues.", timeout=3, markup=False)
+        self.notify("q quits from the panes, Ctrl+Q from everywhere. Training continues.", timeout=3, markup=False)
 
     def _fatal_error(self) -> None:
         """Show the traceback without local variables: one of them may be the answer to a password prompt."""

@@ -77,7 +77,7 @@ KEYS: tuple[Key, ...] = (
     Key("o", "view.moment", "screen.moment", "show the run at the time of its alert: charts and log",
         "moments", "view", "o", "Moment"),
     Key("enter", "moment.run", "open_run", "open the run", "moment", "view", "Enter", "Run"),
-    Key("o", "moment.close", "screen.dismiss", "back to where the moment was opened", "moment", "view", "o", "Back"),
+    Key("o", "moment.close", "screen.dismiss", "back to where the moment was opened", "moment", "view", "o"),
     Key("b", "runs.page", "screen.open_page", "open the run's W&B page; over SSH, show its URL", "runs",
         "view", "b"),
     Key("l", "view.log", "screen.full_log", "show the selected run's log on the full screen", "main", "view", "l",
@@ -113,7 +113,7 @@ KEYS: tuple[Key, ...] = (
     Key("p", "view.pause", "app.pause", "pause the screen; collectors and alerts continue", "app", "view", "p",
         "Pause"),
     Key("r", "view.refresh", "app.poll", "poll all sources now", "app", "view", "r", "Refresh"),
-    Key("u", "view.changes", "app.changes", "list what changed since the dashboard was last open", "app", "view", "u"),
+    Key("u", "view.changes", "app.changes", "list what changed since the dashboard was last used", "app", "view", "u"),
     Key("x", "act.menu", "screen.menu", "list all actions for this row, and why some are refused", "act-any",
         "act", "x", "Actions"),
     Key("S", "act.save", "screen.act('save')", "save: create the run's save switch", "act", "act", "S", "Save"),
@@ -130,7 +130,7 @@ KEYS: tuple[Key, ...] = (
     Key("X", "act.exclude", "screen.act('exclude')", "keep pending jobs off this node; drain it if permitted",
         "act-node", "act", "X", "Exclude"),
     Key("L", "act.login", "app.login", "log in to a host that needs an interactive login (2FA)", "app", "act", "L"),
-    Key("apostrophe", "view.jump", "jump", "jump: a letter at each pane and key; press one to go", "main",
+    Key("apostrophe", "view.jump", "jump", "jump: a letter at each pane; press one to go there", "main",
         "move", "'"),
     Key("question_mark,f1", "app.help", "app.help", "help: all keys, those of this pane first", "app", "view", "?",
         "Help"),
@@ -146,12 +146,15 @@ KEYS: tuple[Key, ...] = (
         "Enter"),
     Key("slash", "help.find", "find", "search the help; Esc clears the search", "help", "view", "/"),
     Key("q,question_mark,f1", "help.close", "screen.back", "close the help", "help", "move", "?"),
-    Key("q,ctrl+q", "app.quit", "app.quit", "quit; training continues", "app", "view", "q", "Quit"),
+    Key("q", "app.quit", "app.quit", "quit; training continues", "main", "view", "q", "Quit"),
+    Key("q,backspace", "detail.leave", "screen.dismiss", "back to where it was opened; Backspace does the same",
+        "detail", "view", "q", "Back"),
+    Key("ctrl+q", "app.leave", "app.quit", "quit; training continues", "app", "view", "ctrl+q"),
     Key("ctrl+c", "app.how_to_quit", "app.how_to_quit", "show how to quit", "app", "view", "ctrl+c"),
 )  # fmt: skip
 
 _ROWS = ("app", "main", "back", "pane", "rows", "list", "moves", "alerts")
-_READ = ("app", "back", "pane", "moves", "alerts")
+_READ = ("app", "detail", "back", "pane", "moves", "alerts")
 
 CONTEXTS: dict[str, tuple[str, ...]] = {
     "runs": (*_ROWS, "runs", "moments", "marks", "act-any", "act"),
@@ -159,12 +162,12 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
     "disk": _ROWS,
     "alerts": (*_ROWS, "moments", "marks"),
     "alert": (*_READ, "moments", "list"),
-    "moment": ("app", "back", "pane", "log", "format", "moves", "moment", "alerts"),
-    "changes": ("app", "back", "pane", "list", "moves"),
+    "moment": ("app", "detail", "back", "pane", "log", "format", "moves", "moment", "alerts"),
+    "changes": ("app", "detail", "back", "pane", "list", "moves"),
     "queue": (*_ROWS, "queue", "marks", "act-any", "act", "act-node"),
     "queue-nodes": (*_ROWS, "queue", "marks", "act-any", "act-node"),
     "log": ("app", "main", "back", "pane", "log", "format", "moves", "alerts"),
-    "log-screen": ("app", "back", "pane", "log", "format", "moves", "log-screen", "alerts"),
+    "log-screen": ("app", "detail", "back", "pane", "log", "format", "moves", "log-screen", "alerts"),
     "wandb": ("app", "main", "back", "pane", "moves", "wandb", "moments", "page", "alerts"),
     "wandb-screen": (*_READ, "wandb", "moments", "page"),
     "node": (*_READ, "list", "act-any", "act-node"),
@@ -200,6 +203,7 @@ NARROW = (
     "app.help",
     "app.palette",
     "app.quit",
+    "detail.leave",
     "lines.choose",
     "alerts.ack",
     "alerts.mute",
@@ -241,7 +245,7 @@ def footer(context: str) -> tuple[Key, ...]:
     shown = [key for key in active_keys(context) if key.short and key.scope not in ACTS]
     shown = [key for key in shown if key.scope not in ("alerts", "moments") or context in ALERTED]
     while len(shown) > FOOTER_AT_MOST:
-        droppable = [key for key in shown if key.id not in {"app.help", "app.palette", "app.quit", "lines.choose"}]
+        droppable = [key for key in shown if key.id not in NARROW[:5]]
         shown.remove(droppable[-1])
     return tuple(shown)
 
@@ -279,7 +283,7 @@ SHOWN_AT = {
     "moments": "Runs, Alerts, W&B, a run, an alert", "moment": "a moment of a run",
     "format": "Log, a run", "cells": "Log format", "main": "the panes", "help": "Help",
     "log-screen": "Log on the full screen",
-    "moves": "everywhere", "back": "everywhere",
+    "moves": "everywhere", "back": "everywhere", "detail": f"{SCREENS}, and other screens over the panes",
 }  # fmt: skip
 """Where a scope is active, in words."""
 

@@ -67,7 +67,7 @@ def test_save_kill_unkill_and_queue_another(slurm: Slurm, training: MakeTraining
     assert slurm.state(job_id) == "RUNNING"
     screen.until_shown("the trainer consumes it after")
 
-    agree(screen, "K", str(run.kill_switch), button="Kill")
+    agree(screen, "K", str(run.kill_switch), button="▲ Kill")
     slurm.wait_for_state(job_id, "COMPLETED")
     first, last = run.committed()
     assert last > first
@@ -129,13 +129,13 @@ def test_over_ssh_the_nodes_of_the_job_are_watched_and_requeue_and_cancel_act(
     screen.until_shown("gpu-1 ", "gpu-2 ", "ssh 3/3")
     assert "gpu-3" not in screen.text()
 
-    agree(screen, "R", f"scontrol requeue Incomplete {job_id}", button="Requeue")
+    agree(screen, "R", f"scontrol requeue Incomplete {job_id}", button="▲ Requeue")
     slurm.wait_for_state(job_id, "PENDING")
     assert slurm.job(job_id)["Restarts"] == "1"
     screen.keys("7r")
     screen.until_shown(rf"{job_id} .*{run.name}", "starts in [12]m", seconds=PATIENCE)
 
-    agree(screen, "C", f"scancel {job_id}", button="Cancel the job")
+    agree(screen, "C", f"scancel {job_id}", button="▲ Cancel the job")
     slurm.wait_for_state(job_id, "CANCELLED")
     until(lambda: marks(product, "requeue").get("it waits again"), "the requeue is seen", PATIENCE)
     until(lambda: newest(product, "cancel").status == "done", "the cancel is done: leaving asks nothing", PATIENCE)

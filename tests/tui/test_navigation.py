@@ -9,7 +9,9 @@ import pytest
 
 from tests.tui.dashboard import publish, showing
 from tests.tui.screen_text import arrive, at_rest, text_of
+from tests.tui.states import plans
 from tests.tui.states.states import NOW, calm, iterations, log, run, troubled
+from tui.modals import Jump
 from tui.panes import Pane
 from tui.screens import MainScreen
 from tui.screens.details import LogScreen, NodeScreen, RunScreen
@@ -186,3 +188,64 @@ async def test_keys_typed_faster_than_the_screen_go_where_they_were_meant() -> N
         await at_rest(pilot)
 
         assert isinstance(app.screen, NodeScreen)
+
+
+@pytest.mark.parametrize("key", ["q", "backspace"])
+@pytest.mark.parametrize(
+    ("state", "opens"),
+    [
+        ("troubled", ("enter",)), ("troubled", ("2", "enter")), ("troubled", ("3", "enter")), ("calm", ("l",)),
+        ("calm", ("l", "slash", *"loss", "enter")), ("alarmed", ("5", "enter")), ("alarmed", ("5", "o")),
+        ("queued", ("7", "j", "enter")), ("attempted", ("j", "enter", *"jjjjjjjj", "enter")),
+        ("wandb", ("colon", *"charts of", "enter")),
+        ("calm", ("u",)), ("calm", ("question_mark",)), ("queued", ("j", "enter", "question_mark")),
+    ],
+    ids=lambda one: one if isinstance(one, str) else " ".join(one),
+)  # fmt: skip
+async def test_q_and_backspace_go_back_from_each_screen_over_the_panes(
+    state: str, opens: tuple[str, ...], key: str
+) -> None:
+    async with showing(plans.STATES[state](), (80, 24), plans.planning(plans.STATES[state]())) as (app, pilot, _):
+        for one in opens:
+            await pilot.press(one)
+            await at_rest(pilot)
+        depth = len(app.screen_stack)
+        assert depth > 1
+        if key == "backspace" and "question_mark" in opens:
+            key = "q"  # the help is a dialog: in it, Backspace means nothing
+
+        await pilot.press(key)
+        await at_rest(pilot)
+        assert app.is_running
+        assert len(app.screen_stack) == depth - 1
+
+
+async def test_q_typed_in_a_search_is_text_and_ctrl_q_quits_from_everywhere() -> None:
+    async with showing(calm(), (80, 24)) as (app, pilot, _):
+        await pilot.press("l", "slash", "q", "backspace", "q")
+        await at_rest(pilot)
+        assert isinstance(app.screen, LogScreen)
+        assert app.screen.find.value == "q"
+
+        await pilot.press("ctrl+q")
+        await at_rest(pilot)
+        assert not app.is_running
+
+
+@pytest.mark.parametrize("size", [(50, 12), (80, 24), (120, 40), (200, 60)])
+async def test_jump_labels_lead_to_panes_only_and_every_other_key_just_closes(size: tuple[int, int]) -> None:
+    for key in "ajqKk" if size != (80, 24) else "asdfghjklqwertyuiopASKRCX":
+        async with showing(plans.acting(), size) as (app, pilot, backend):
+            await pilot.press("apostrophe")
+            await at_rest(pilot)
+            assert isinstance(app.screen, Jump)
+            numbers = {target.name for target in app.screen.targets.values()}
+            target = app.screen.targets.get(key)
+            assert numbers == {number for number in "1234567" if app.main.panes[number].display}
+
+            await pilot.press(key)
+            await at_rest(pilot)
+            assert app.is_running
+            assert app.screen is app.main
+            assert app.main.current == ("1" if target is None else target.name)
+            assert backend.requests == []

@@ -20,8 +20,6 @@ from trainmon.model import State
         ("f5", "f5 is not a key; ? lists them"),
         ("at", "@ is not a key; ? lists them"),
         ("right", "→ does nothing here; in Log format: the next number of the line; in Log: scroll"),
-        ("S Q", "Q does nothing in this dialog; Esc closes it"),
-        ("x K 1", "1 does nothing in this dialog; Esc closes it"),
         ("3 y X", "X does nothing here; in GPUs, Queue, a node"),
         ("4 n", "nothing is searched for; / searches"),
         ("4 slash z q enter n", "no other match of “zq” that way"),
@@ -33,6 +31,23 @@ async def test_a_key_that_does_nothing_says_why(keys: str, words: str) -> None:
         await pilot.press(*keys.split())
         await at_rest(pilot)
         assert words in [toast.message[: len(words)] for toast in app._notifications]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("x Q", "Q does nothing in this dialog; Esc closes it"),
+        ("s 1", "1 does nothing in this dialog; Esc closes it"),
+        ("S Q", "nothing was pressed: the dialog was not complete yet"),
+    ],
+)
+async def test_a_key_that_does_nothing_in_a_dialog_says_why_in_its_frame(keys: str, words: str) -> None:
+    async with showing(troubled(), (80, 24)) as (app, pilot, _):
+        for key in keys.split():
+            await pilot.press(key)
+            await at_rest(pilot)
+        assert words in text_of(app)
+        assert not app._notifications
 
 
 @pytest.mark.parametrize(

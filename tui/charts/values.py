@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from trainmon.analysis.wandb import active_run
 from trainmon.analysis.wandb.client_file import is_from_file
-from trainmon.lib import Instant, Seconds, cell_width, clean, shorten, shorten_start
+from trainmon.lib import Instant, Seconds, cell_width, clean, counted, shorten, shorten_start
 from trainmon.model import GroupPhase, Run, Source, Wandb, WandbRun
 from tui.charts.axes import UNITS
 from tui.charts.cache import Copy
@@ -76,7 +76,7 @@ def value_style(value: float | None) -> str:
 def title(key: str, value: float | None, found: Change | None, note: str, width: int) -> tuple[Span, ...]:
     """The line over a chart, exactly `width` cells: metric, latest value and change."""
     latest = "" if value is None else number(value)
-    moved = "" if found is None or found.by == 0 else f"  {signed(found)} in {found.steps} steps"
+    moved = "" if found is None or found.by == 0 else f"  {signed(found)} in {counted(found.steps, 'step')}"
     name = shorten(clean(key), max(8, width - cell_width(latest) - 3))
     left = max(0, width - cell_width(name) - 2 - cell_width(latest))
     rest = f"  {note}" if note else moved

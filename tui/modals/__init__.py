@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tui.modals.dialog import Dialog, Once, ask
+from tui.modals.dialog import Dialog, Once, ask, is_displayed
 from tui.modals.find import Find
 from tui.modals.jump import Jump, Target
 from tui.modals.log_format import LogFormat
@@ -29,4 +29,5 @@ __all__ = [
     "Target",
     "TextPrompt",
     "ask",
+    "is_displayed",
 ]

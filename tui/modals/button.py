@@ -23,6 +23,8 @@ class TriggerButton(Widget, can_focus=True):
     DEFAULT_CSS = """
     TriggerButton { height: 1; width: auto; margin-right: 1; }
     TriggerButton:focus { text-style: bold reverse; }
+    TriggerButton.danger { color: $text-error; text-style: bold; }
+    TriggerButton.danger:focus { text-style: bold reverse; }
     TriggerButton:disabled { text-style: dim; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("button")]

@@ -3,37 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
+from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
+from textual import events
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
+from textual.content import Content
 from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from tui.keys import bindings
+from trainmon.lib import clean, shorten
+from tui.keys import EVERYWHERE, bindings
 
 Answer = TypeVar("Answer")
 
 
 class Once(Screen[Answer]):
-    """A screen that closes only once.
+    """A screen that closes only once, and whose hidden widgets have no focus.
 
     When keys arrive together, the second may reach a screen that the first has closed. Textual would then close the
     screen below, and after the last screen end the program.
     """
+
+    def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
+        """Focus a widget that is displayed. Textual's `focusable` asks for `visible` only: it would focus any other."""
+        if widget is None or is_displayed(widget):
+            super().set_focus(widget, scroll_visible, from_app_focus)
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.app.screen is self else AwaitComplete()
 
 
 class Dialog(ModalScreen[Answer], Once[Answer]):
-    """A dialog over the visible screen. Esc closes it. Textual's style sheets follow the first base only."""
+    """A dialog over the visible screen. Esc closes it. Keys that were typed before it is drawn are dropped.
+
+    Textual's style sheets follow the first base only.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+    READS_EVERY_KEY: ClassVar[bool] = False
+    """Whether every key means something, also before it is drawn: it only goes to another place."""
+
+    drawn_at: float = inf
+    """When it was on the screen in full, by the clock of Textual's events."""
+
+    def on_mount(self) -> None:
+        # A key that is typed once it is drawn must count, also if it arrives before this call has run.
+        self.call_after_refresh(self.note_drawn, monotonic())
+
+    def note_drawn(self, at: float = inf) -> None:
+        """Take the keys since `at`, or from now on: everything that a person must read is on the screen."""
+        self.drawn_at = min(self.drawn_at, at, monotonic())
+
+    def say(self, words: str) -> None:
+        """Show a sentence in the dialog's frame: a toast would cover what a person must read."""
+        for box in self.query(".dialog"):
+            box.border_subtitle = Content(shorten(clean(words), max(0, box.size.width - 4)))
+
+    def drops(self, event: events.Key) -> bool:
+        """Whether a key was typed before a person could read the dialog. Those that leave it always count."""
+        is_early = event.time < self.drawn_at and event.key not in {"escape", *EVERYWHERE} and not self.READS_EVERY_KEY
+        self.say("nothing was pressed: the dialog was not complete yet" if is_early else "")
+        return is_early
 
     def action_back(self) -> None:
         self.dismiss(None)
+
+
+def is_displayed(widget: Widget) -> bool:
+    """Whether neither the widget nor what contains it is hidden."""
+    return all(node.display for node in widget.ancestors_with_self)
 
 
 def ask(app: App[Any], dialog: Dialog[Answer | None], then: Callable[[Answer], None]) -> None:

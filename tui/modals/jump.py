@@ -1,4 +1,4 @@
-"""Jump: a letter over each pane and control. Pressing a letter goes there."""
+"""Jump: a letter over each pane. Pressing a letter goes there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 
 
 class Target(NamedTuple):
-    """A jump target: its name, and the position of its letter."""
+    """A pane: its number, and the position of its letter."""
 
     name: str
     at: Offset
@@ -24,6 +24,8 @@ class Target(NamedTuple):
 
 class Jump(Dialog[str | None]):
     """Shows the letters over the screen below; any other key closes it."""
+
+    READS_EVERY_KEY = True
 
     def __init__(self, targets: Sequence[Target]) -> None:
         super().__init__()

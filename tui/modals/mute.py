@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
+from time import monotonic
 from typing import ClassVar
 
 from textual import events, on
@@ -59,6 +61,11 @@ class Mute(Dialog[tuple[Choice, Seconds, str] | None]):
     def _fill(self) -> None:
         width = self.lines.row_width
         self.lines.set_rows([Row(one.key, (Span(shorten(f" {one.text}", width)),)) for one in self.choices])
+        self.call_after_refresh(self.note_drawn, monotonic())
+
+    def note_drawn(self, at: float = inf) -> None:
+        if self.lines.rows:
+            super().note_drawn(at)
 
     @on(KeyedLines.Chosen)
     @on(Input.Submitted)

@@ -30,6 +30,8 @@ class CommandPalette(Dialog[Command | None]):
     Enter the list always matches the typed text.
     """
 
+    READS_EVERY_KEY = True
+
     def __init__(self, commands: Sequence[Command]) -> None:
         super().__init__()
         self.commands = tuple(commands)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -18,8 +20,9 @@ from trainmon.model import ActionRequest, Plan, Verb
 from tui.backend import Backend
 from tui.keys import bindings
 from tui.modals.button import TriggerButton
-from tui.modals.dialog import Dialog, text, text_field
-from tui.views import BUTTONS, TITLES, button_text, checking_rows, choice_rows, plan_rows, plan_summary
+from tui.modals.dialog import Dialog, is_displayed, text, text_field
+from tui.style import CRIT
+from tui.views import BUTTONS, TITLES, button_text, checking_rows, choice_rows, is_dangerous, plan_rows, plan_summary
 from tui.widgets import KeyedLines, TextView
 
 SHARE = 0.94
@@ -28,7 +31,7 @@ SHARE = 0.94
 OLD = 30.0
 """Seconds after which a plan shows its age. Every action is checked once more before it runs."""
 
-WHY = "optional; kept in the ledger and in the switch file"
+WHY = "optional; kept in the ledger"
 
 FRAME = 3
 """Lines of a dialog's frame: its border, and the blank line under the list."""
@@ -73,7 +76,12 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.choices = KeyedLines()
         self.title_line = text("", "question")
         self.count = text_field(str(request.count), restrict="[0-9]{0,4}", id="count")
-        self.why = text_field(request.why, placeholder=WHY, id="why", max_length=200)
+        self.why = text_field(
+            request.why,
+            placeholder=WHY + " and in the switch file" * (request.verb in ("kill", "save")),
+            id="why",
+            max_length=200,
+        )
         self.because = Static("", id="because", markup=False)
         self.typed = text_field(placeholder="the job id", id="typed")
         self.fields = {
@@ -90,6 +98,8 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self._height = 1
         self._requested_at = self._answered_at = clock.monotonic()
         self._is_over = False
+        self._filled: Plan | None = None
+        self._filled_at = inf
 
     def compose(self) -> ComposeResult:
         count, why, typed = self.fields.values()
@@ -111,11 +121,15 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         """What the plan does: `R` starts only the evaluator, if nothing else has crashed."""
         return self.plan.actions[0].verb if self.plan is not None and self.plan.actions else self.request.verb
 
+    def note_drawn(self, at: float = inf) -> None:
+        if self.plan is not None and self._filled is self.plan:
+            super().note_drawn(self._filled_at)
+
     # ---- requesting ----
 
     def request_plan(self, request: ActionRequest) -> None:
         """Request the plan; the answers to earlier requests are ignored."""
-        self.request, self.plan = request, None
+        self.request, self.plan, self._filled, self.drawn_at = request, None, None, inf
         self._request_number = number = self._request_number + 1
         self._requested_at = self._clock.monotonic()
         self.draw()
@@ -210,6 +224,8 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
             self.because.update(clean(f"{plan.because}: type {plan.typed} to confirm"))
         self.body.display, self.choices.display = not choices, bool(choices)
         self._update_buttons()
+        if self.focused is not None and not is_displayed(self.focused):
+            self.set_focus(self.close_button)
         self.call_after_refresh(self._fill)
 
     def _show_title(self) -> None:
@@ -231,11 +247,18 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self._height = max(1, min(len(lines.rows), max(3, int(self.app.size.height * SHARE) - FRAME - taken)))
         lines.styles.height = self._height
         self._show_hint()
+        self._filled, self._filled_at = self.plan, monotonic()
+        self.call_after_refresh(self.note_drawn)
 
     def _update_buttons(self) -> None:
         """Enable the action button when there is something to do and the required text is typed."""
         plan = self.plan
-        self.act_button.set_label(button_text(self.verb, len(plan.actions) if plan else 0))
+        label, is_bad = (
+            button_text(self.verb, len(plan.actions) if plan else 0),
+            plan is not None and is_dangerous(plan),
+        )
+        self.act_button.set_label(f"{CRIT} {label}" if is_bad else label)
+        self.act_button.set_class(is_bad, "danger")
         self.act_button.display = plan is None or bool(plan.actions)
         if self.act_button.has_focus and not self.may_act:
             self.set_focus(self.close_button)
@@ -259,6 +282,6 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
 
     def action_button(self, step: int) -> None:
         """Focus the next or previous button; from a field, Close."""
-        buttons = [one for one in (self.close_button, self.act_button, self.instead_button) if one.focusable]
+        buttons = [one for one in self.focus_chain if isinstance(one, TriggerButton)]
         here = next((index for index, one in enumerate(buttons) if one.has_focus), None)
         self.set_focus(buttons[0 if here is None else min(max(here + step, 0), len(buttons) - 1)])

@@ -98,7 +98,7 @@ class AlertPane(LinkedPane):
 
 
 class ChangesPane(LinkedPane):
-    """What changed since the dashboard was last open, with links to the runs and alerts."""
+    """What changed since the dashboard was last used, with links to the runs and alerts."""
 
     NAME = "Changes"
 
@@ -110,7 +110,7 @@ class ChangesPane(LinkedPane):
         return None if self.state is None else self.changes.summary(self.state.at) or None
 
     def draw(self, state: State, width: int) -> None:
-        self.caption("since the dashboard was last open")
+        self.caption("since the dashboard was last used")
         self.show_lines(change_lines(self.changes.seen, self.changes.found, state, width))
 
 

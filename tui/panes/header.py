@@ -137,13 +137,13 @@ def sender_flag(state: State) -> Span:
 
 
 def verdicts(runs: Iterable[Run], width: int, alerts: Container[str] = ()) -> list[Span]:
-    """`  1 hung  3 of 4 healthy`, worst first, as many as fit. `alerts`: the runs with an open alert."""
+    """`  1 hung  3/5 healthy` (three of all five runs), worst first. `alerts`: the runs with an open alert."""
     runs = tuple(runs)
     counts, alerted = Counter(run.verdict for run in runs), Counter(run.verdict for run in runs if run.name in alerts)
     spans: list[Span] = []
     for verdict in WORST_FIRST:
         is_doubtful = verdict_style(verdict) == "ok" and alerted[verdict] > 0
-        number = f"{counts[verdict] - alerted[verdict]} of {counts[verdict]}" if is_doubtful else f"{counts[verdict]}"
+        number = f"{counts[verdict] - alerted[verdict]}/{len(runs)}" if is_doubtful else f"{counts[verdict]}"
         text = f"  {number} {verdict}"
         if counts[verdict] and cell_width(text) <= width:
             spans.append(Span(text, "warn" if is_doubtful else verdict_style(verdict)))
@@ -275,7 +275,7 @@ CHANGES_HINT = "  u list  Esc hide"
 
 
 class ChangesLine(Heading):
-    """What changed since the dashboard was last open. Hidden after a person has read it."""
+    """What changed since the dashboard was last used. Hidden after a person has read it."""
 
     def __init__(self) -> None:
         super().__init__(id="changes")

@@ -42,6 +42,8 @@ VIEW_EVERY: Seconds = 10.0
 class LinkedScreen(StateScreen):
     """A header, one pane about a run, its charts, a job, a node or an alert, and the footer."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("detail")]
+
     def __init__(self, about: Link, pane: Pane) -> None:
         super().__init__()
         self.about = about
@@ -70,7 +72,7 @@ class LogScreen(PaneScreen):
     """The same pane as on the main screen, with all the room; Esc goes back."""
 
     CONTEXT = "log-screen"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("log-screen")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("detail", "log-screen")]
 
     def __init__(self, run: str) -> None:
         super().__init__()
@@ -248,7 +250,7 @@ def heights(screen: int, gpus: int) -> tuple[int, int]:
 
 
 class ChangesScreen(LinkedScreen):
-    """What changed since the dashboard was last open; `u` and Esc go back."""
+    """What changed since the dashboard was last used; `u` and Esc go back."""
 
     CONTEXT = "changes"
 

@@ -23,7 +23,7 @@ TITLES = {
 }  # fmt: skip
 
 ACTING = "Actions (each shows its plan first; the default button is Close)"
-COMMON = {"app", "main", "back", "moves"}
+COMMON = {"app", "main", "detail", "back", "moves"}
 
 COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
     "runs": (

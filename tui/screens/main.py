@@ -225,21 +225,11 @@ class MainScreen(PaneScreen):
     # ---- jump ----
 
     def action_jump(self) -> None:
-        foot = self.foot.region.offset
         shown = [(number, pane) for number, pane in self.panes.items() if number in NAMES and pane.display]
-        targets = [
-            *(Target(f"pane {number}", pane.region.offset + Offset(2, 0)) for number, pane in sorted(shown)),
-            *(
-                Target(f"key {key.keys.split(',')[0]}", foot + Offset(column - 1, 0))
-                for key, column in self.foot.placed()
-            ),
-        ]
+        targets = [Target(number, pane.region.offset + Offset(2, 0)) for number, pane in sorted(shown)]
         ask(self.app, Jump(targets), self.jump_to)
 
-    def jump_to(self, name: str) -> None:
-        """Go to the pane, or press the key, of a jump label."""
-        kind, _, what = name.partition(" ")
-        if kind == "pane" and what != self.current:
-            self.action_pane(what)
-        elif kind == "key":
-            self.app.simulate_key(what)
+    def jump_to(self, number: str) -> None:
+        """Go to the pane of a jump label."""
+        if number != self.current:
+            self.action_pane(number)

@@ -32,7 +32,7 @@ class MomentScreen(PaneScreen):
     """A run at one time. Enter opens the run; `o` and Esc go back."""
 
     CONTEXT = "moment"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("moment")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("detail", "moment")]
 
     def __init__(self, moment: Moment, now: Instant, backend: Backend) -> None:
         super().__init__()

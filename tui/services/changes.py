@@ -1,14 +1,20 @@
-"""Follows what changed since the dashboard was last open, until the first complete State."""
+"""Follows what changed since the dashboard was last used: open, or touched by a key or the mouse."""
 
 from __future__ import annotations
 
-from trainmon.analysis.last_seen import is_settled
+from trainmon.analysis.last_seen import is_settled, seen
 from trainmon.lib import Instant, Seconds
 from trainmon.model import LastSeen, State
-from tui.views.changes import Change, changes_since, summary
+from tui.views.changes import Change, changes_since, late_runs, summary, with_late_runs
 
 NOTHING_FOR: Seconds = 60.0
 """How long the line stays that nothing changed."""
+
+AWAY: Seconds = 1_800.0
+"""After this time without a key, what changed meanwhile is told at the next one."""
+
+NOTED_EVERY: Seconds = 60.0
+"""How often a person at the keys is noted."""
 
 
 class Changes:
@@ -19,12 +25,29 @@ class Changes:
         self.found: tuple[Change, ...] = ()
         self._complete_at: Instant | None = None
         self._is_read = False
+        self._late: frozenset[str] = frozenset()
+        """The runs that were seen before and have not come yet."""
+        self._used: LastSeen | None = None
+        """What was shown when a person last pressed a key."""
 
     def update(self, state: State) -> None:
         """Take a new State."""
-        if self.seen is not None and self._complete_at is None:
-            self.found = changes_since(self.seen, state)
+        if self.seen is None:
+            return
+        if self._complete_at is None:
+            self.found, self._late = changes_since(self.seen, state), late_runs(self.seen, state)
             self._complete_at = state.at if is_settled(state) else None
+        if self._late:
+            self.found, self._late = with_late_runs(self.found, self._late, self.seen, state)
+
+    def used(self, state: State) -> None:
+        """A person pressed a key or the mouse. After a long time without one, the changes are those since then."""
+        used = self._used
+        if used is not None and state.at - used.at > AWAY:
+            self.seen, self._complete_at, self._is_read = used, None, False
+            self.update(state)
+        if used is None or state.at - used.at > NOTED_EVERY:
+            self._used = seen(state, used)
 
     def summary(self, now: Instant) -> str:
         """All changes in one line."""

@@ -55,6 +55,17 @@ def button_text(verb: Verb, many: int) -> str:
     return f"{'Remove them' if verb in ('unkill', 'unsave') else BUTTONS[verb]} ({many} actions)"
 
 
+def is_dangerous(plan: Plan) -> bool:
+    """Whether it ends what runs, takes a node from everybody, or must be confirmed by typing."""
+    return plan.typed is not None or any(
+        (one.verb in ENDING and "ended" not in one.expected.stages) or one.expected.undrained is not None
+        for one in plan.actions
+    )
+
+
+ENDING = frozenset({"kill", "cancel", "requeue", "signal"})
+"""Verbs that end the job, or may end it."""
+
 OF_RUNS = frozenset({"save", "kill", "unkill", "unsave", "signal", "queue"})
 """Verbs that apply to runs. On a job, they apply to its run."""
 
@@ -137,12 +148,16 @@ def choice_rows(plan: Plan) -> list[Row]:
 
 
 def plan_rows(plan: Plan, width: int) -> list[Row]:
-    """The whole plan. Refusals come first, so that nobody scrolls past them."""
+    """The whole plan. Refusals come first, so that nobody scrolls past them; then what all actions will do; then the
+    facts of each."""
     lines: list[tuple[Span, ...]] = []
     for refusal in plan.refusals:
         lines += [*refusal_lines(refusal, width), ()]
     for action in plan.actions:
-        lines += [*action_text(action, width), ()]
+        lines += [*consequence_lines(action, width), ()]
+    for action in plan.actions:
+        title = [*_block(action.title, width, "bold")] if len(plan.actions) > 1 else []
+        lines += [*title, *fact_lines(action, width), ()]
     lines = lines[:-1] or [(Span("There is nothing to do.", "dim"),)]
     return [Row(str(number), spans) for number, spans in enumerate(lines)]
 
@@ -162,11 +177,17 @@ def refusal_lines(refusal: Refusal, width: int) -> Iterator[tuple[Span, ...]]:
         yield from _labelled("hint", refusal.hint, width, 6)
 
 
-def action_text(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
-    """One action: title, warnings, facts with the exact command or file, consequences."""
+def consequence_lines(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
+    """The title of an action, its warnings and its consequences: what a person must read before the button."""
     yield from _block(action.title, width, "bold")
     for warning in action.warnings:
         yield from _block(f"{WARN} {warning}", width, "warn", indent=2)
+    for text in action.consequences:
+        yield from _block(text, width, "", indent=2)
+
+
+def fact_lines(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
+    """The facts of an action, with the exact command or file."""
     facts = list(action_facts(action))
     column = min(LABEL, max(cell_width(clean(fact.label)) for fact in facts)) + 2
     for fact in facts:
@@ -182,14 +203,12 @@ class PlanFact(NamedTuple):
 
 
 def action_facts(action: Action) -> Iterator[PlanFact]:
-    """What a person must know before, the operation in its place, and what happens next."""
+    """What a person must know before, and the operation in its place."""
     if not any(label in OPERATION for label, _ in action.facts):
         yield PlanFact("host", action.host)
         yield from operation_facts(action.operation)
     for label, text in action.facts:
         yield from operation_facts(action.operation) if label in OPERATION else [PlanFact(label, text)]
-    for number, text in enumerate(action.consequences):
-        yield PlanFact("" if number else "then", text)
 
 
 def operation_facts(operation: Operation) -> Iterator[PlanFact]:

@@ -1,13 +1,13 @@
-"""What changed since the dashboard was last open: one line, and a list with links. Pure."""
+"""What changed since the dashboard was last used: one line, and a list with links. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from trainmon.analysis.last_seen import disk_key, seen_run
-from trainmon.lib import Instant, Seconds, clean
+from trainmon.analysis.last_seen import SETTLES_WITHIN, disk_key, seen_run
+from trainmon.lib import Instant, Seconds, clean, counted
 from trainmon.model import Alert, Disk, LastSeen, Run, SeenDisk, SeenRun, State
 from tui.style import Span, count, duration, percent, size
 from tui.views.alerts import SIGNS, is_muted
@@ -45,10 +45,10 @@ class Change(NamedTuple):
 
 
 def changes_since(seen: LastSeen, state: State) -> tuple[Change, ...]:
-    """All changes: runs, then alerts, then disks."""
+    """All changes: runs, then alerts, then disks. A run that is not there may still come: see `with_late_runs`."""
     disks = {disk_key(disk): disk for disk in state.disks.values()}
     return (
-        *run_changes(seen, state),
+        *run_changes(seen, state, state.runs),
         *alert_changes(seen.at, state),
         *(change for key, was in seen.disks.items() if (change := disk_change(was, disks.get(key))) is not None),
     )
@@ -57,26 +57,48 @@ def changes_since(seen: LastSeen, state: State) -> tuple[Change, ...]:
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
-def run_changes(seen: LastSeen, state: State) -> list[Change]:
-    """The news of each run, in the order of the line."""
-    known = [run for run in state.runs.values() if run.verdict != "unknown"]
-    found = [run_change(seen.runs.get(run.name), run, state) for run in known]
-    gone = (clean(name) for name in seen.runs if name not in state.runs)
-    changes = [*(one for one in found if one is not None), *(Change("no longer watched", name, "dim") for name in gone)]
-    return sorted(changes, key=lambda one: RUN_NEWS.index(one.what))
+def run_changes(seen: LastSeen, state: State, names: Iterable[str]) -> list[Change]:
+    """The news of these runs, in the order of the line."""
+    known = [run for name in names if (run := state.runs[name]).verdict != "unknown"]
+    found = [run_change(seen, run, state) for run in known]
+    return sorted((one for one in found if one is not None), key=lambda one: RUN_NEWS.index(one.what))
 
 
-def run_change(was: SeenRun | None, run: Run, state: State) -> Change | None:
+def late_runs(seen: LastSeen, state: State) -> frozenset[str]:
+    """The runs that were seen and are not there: they are gone, or their queue has not shown them yet."""
+    return frozenset(name for name in seen.runs if name not in state.runs or state.runs[name].verdict == "unknown")
+
+
+def with_late_runs(
+    found: tuple[Change, ...], late: frozenset[str], seen: LastSeen, state: State
+) -> tuple[tuple[Change, ...], frozenset[str]]:
+    """The changes with those of late runs, and the runs that are still late. A run is gone if every queue was read, and
+    some time ago: what a queue shows becomes a run a moment later."""
+    come = late - late_runs(seen, state)
+    queues = [source for source in state.sources.values() if source.kind == "slurm" and source.health != "off"]
+    are_read = all(source.answered_at is not None for source in queues)
+    is_sure = are_read and state.at - state.started_at >= SETTLES_WITHIN
+    gone = {name for name in late if name not in state.runs} if is_sure else set()
+    news = (*run_changes(seen, state, come), *(Change("no longer watched", clean(name), "dim") for name in gone))
+    return (*news, *found) if news else found, late - come - gone
+
+
+def run_change(seen: LastSeen, run: Run, state: State) -> Change | None:
     """What happened to one run."""
-    link, style, now = Link("run", run.name), verdict_style(run.verdict), seen_run(run, state)
+    was, now = seen.runs.get(run.name), seen_run(run, state)
+    link, style = Link("run", run.name), verdict_style(run.verdict)
     text = clean(f"{run.name}: {run.verdict}, {run.why}")
     if was is None:
         return Change("new", text, style, link)
+    ended = [one for one in state.attempts.values() if one.run_id == run.name and (one.ended_at or 0.0) > seen.at]
     again = restarted(was, now) or ("its steps went back" if run.spec.wandb is None and went_back(was, now) else None)
+    again = again or (f"{counted(len(ended), 'attempt')} ended" if ended else None)
     has_ended = run.verdict in OVER and (was.verdict not in OVER or again is not None)
     if has_ended or (run.verdict in WAITING and was.verdict not in OVER | WAITING):
         return Change("ended", text, style, link)
     if again is not None and was.verdict not in WAITING | OVER:
+        lost = sum(one.steps_lost or 0 for one in ended)
+        again += f", {counted(lost, 'step')} lost" if lost else ""
         return Change("restarted", clean(f"{run.name}: {again}, {steps(was, now)}"), "warn", link)
     if run.verdict in TROUBLED and was.verdict != run.verdict:
         return Change("in trouble", text, style, link)
@@ -196,7 +218,7 @@ def change_lines(
     if seen is None:
         yield from sentence("The dashboard has not been open before with this config.", width)
         return
-    text = f"The dashboard was last open at {clock_text(seen.at, state.at)} UTC, {duration(state.at - seen.at)} ago."
+    text = f"The dashboard was last used at {clock_text(seen.at, state.at)} UTC, {duration(state.at - seen.at)} ago."
     yield from sentence(text if changes else f"{text} Nothing changed.", width)
     for kind, title in TITLES.items():
         own = [change for change in changes if (change.what if change.what in ("alert", "disk") else "run") == kind]

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from trainmon.model import State
-from tui.keys import ACTS, Key, active_keys
+from tui.keys import ACTS, CONTEXTS, Key, active_keys
 from tui.style import NAMES
 from tui.views.alerts import ORDERS, status_of
 from tui.widgets import Link
@@ -51,6 +51,7 @@ ALSO = {
     "app.help": ("keys", "?", "h"),
     "app.palette": ("commands", "palette"),
     "app.quit": ("q", "q!", "exit"),
+    "app.leave": ("quit", "q", "q!", "exit"),
     "act.login": ("login", "log in"),
 }
 """Other names of the keys."""
@@ -133,7 +134,7 @@ def commands(context: str, state: State | None, themes: Sequence[str]) -> list[C
     keys = [
         Command("act" if key.scope in ACTS else "key", key.text, names_of(key), key.keys.split(",")[0], key.cap)
         for key in active_keys(context)
-        if key.group != "move" and key.id not in UNNAMED
+        if key.group != "move" and key.id not in UNNAMED and (key.id != "app.leave" or "main" not in CONTEXTS[context])
     ]
     return [
         *(Command("pane", name, _names(name, *PANES[number]), number, number) for number, name in NAMES.items()),

@@ -54,12 +54,8 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
                 yield fact("restarts", str(job.restarts), width, "bold")
     yield from more_fact(len(own) - JOBS_SHOWN, width)
     if run.queued_behind is not None:
-        yield fact(
-            "queued after",
-            counted(run.queued_behind, "job") if run.queued_behind else "no job",
-            width,
-            "" if run.queued_behind else "dim",
-        )
+        text = f"{counted(run.queued_behind, 'job')} queued" if run.queued_behind else "no job is queued"
+        yield fact("behind it", text, width, "" if run.queued_behind else "dim")
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
@@ -102,7 +98,7 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     parts = (
         "" if found.save_s is None else f"takes {duration(found.save_s)}",
         "" if found.every_s is None else f"every {duration(found.every_s)}",
-        "" if found.every_s is None or found.every_steps is None else f"({count(found.every_steps)} steps)",
+        "" if found.every_s is None or found.every_steps is None else f"({counted(found.every_steps, 'step')})",
     )
     saving = " ".join(part for part in parts if part)
     if saving:
@@ -148,7 +144,7 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
         if found.error is None:
             yield fact("checkpoint", "no committed checkpoint", width, "" if found.problem is None else "crit")
         if steps_at_risk(run):
-            yield fact("at risk", f"all {count(progress.step)} steps", width, "warn")
+            yield fact("at risk", f"all {counted(progress.step or 0, 'step')}", width, "warn")
         return
     late = is_save_overdue(run, found, now)
     usual = f", usually every {duration(found.every_s)}!" if late and found.every_s is not None else ""
@@ -159,7 +155,7 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
         steps = progress.step - last.step
         step_s = progress.step_time_s  # not the cadence: a trainer may print every tenth step
         lost = f", about {duration(steps * step_s)} of work" if step_s and steps > 0 else ""
-        ahead = f"nothing: the checkpoint is {count(-steps)} steps ahead of the log"
+        ahead = f"nothing: the checkpoint is {counted(-steps, 'step')} ahead of the log"
         yield fact(
             "at risk",
             f"{count(steps)} step{'' if steps == 1 else 's'}{lost}" if steps >= 0 else ahead,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainmon.analysis.wandb import label
-from trainmon.lib import Instant, cell_width, clean, scrub, shorten, shorten_start
+from trainmon.lib import Instant, cell_width, clean, counted, scrub, shorten, shorten_start
 from trainmon.model import GroupPhase, Run, Sample, State, Wandb, WandbRun
 from tui.charts import PHASES, file_notes, heartbeat, newest_row, number, trouble
 from tui.style import Span, calm_age, count, since, size
@@ -62,7 +62,7 @@ def file_lines(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
         yield fact("curves", "not read yet", width, "dim")
         return
     yield from optional_fact("file", file.path, width)
-    yield fact("newest row", f"{newest_row(file, now)}, {count(file.rows)} rows", width)
+    yield fact("newest row", f"{newest_row(file, now)}, {counted(file.rows, 'row')}", width)
     newest = file.runs[0] if file.runs else None
     texts = {
         "run": None if newest is None else safe(newest.name),
@@ -91,7 +91,7 @@ def run_lines(one: WandbRun, found: Wandb, now: Instant, width: int) -> Iterator
     texts = {
         "run": safe(label(one)),
         "state": f"{clean(one.state)}, {beat.text}",
-        "W&B step": count(one.step) + ("" if one.lines is None else f", {count(one.lines)} rows of history"),
+        "W&B step": count(one.step) + ("" if one.lines is None else f", {counted(one.lines, 'row')} of history"),
         "on": safe(one.host) if one.host else None,
         "user": safe(one.user) if one.user else None,
         "commit": safe(one.commit) if one.commit else None,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from tests.tui.apps import ActionApp
@@ -15,9 +17,9 @@ from tests.tui.pilot import running
 from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NASTY, NOW
-from trainmon.model import Action, ActionRequest, CreateFile, Execute, Plan, Refusal, RemoveFile
+from trainmon.model import Action, ActionRequest, CreateFile, Execute, Expected, Plan, Refusal, RemoveFile, Verb
 from tui.modals.plan import PlanScreen
-from tui.views import action_text, button_text, command_line, plan_rows, plan_summary, visible
+from tui.views import button_text, command_line, is_dangerous, plan_rows, plan_summary, visible
 from tui.views.actions import wrapped
 
 KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), requested_at=NOW)
@@ -122,7 +124,7 @@ async def test_the_button_that_acts_is_reached_by_tab_or_an_arrow(way: str) -> N
         await pilot.press(way)
         await at_rest(pilot)
         assert screen.act_button.has_focus
-        assert "›[ Kill ]" in text_of(app)
+        assert "›[ ▲ Kill ]" in text_of(app)
 
         await pilot.press("enter")
         await at_rest(pilot)
@@ -274,7 +276,7 @@ async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_
     async with planning(ask, answering(mixed)) as (app, pilot, _, screen):
         text = text_of(app)
         assert "3 actions, 1 refused" in text
-        assert "[ Kill (3 actions) ]" in text
+        assert "[ ▲ Kill (3 actions) ]" in text
         assert f"{len(screen.body.rows) - screen.body.size.height} more lines below (j)" in text
         assert "End last" not in text
 
@@ -288,10 +290,64 @@ async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_
 # ---- the lines of a plan ----
 
 
+def test_what_happens_comes_first_also_for_several_and_what_names_it_last() -> None:
+    request = ActionRequest(verb="kill", subjects=("a", "b"), requested_at=NOW)
+    made = plans.kills(request)
+    warned = replace(made.actions[0], warnings=("Ben uses it.",))
+    lines = [row.text.strip() for row in plan_rows(replace(made, actions=(warned, made.actions[1])), 100)]
+    ends = "The trainer saves (about 95s, as usual) and exits at its next iteration (about 4s)."
+    stays = "The file stays until somebody removes it (U); until then a requeue (R) is refused."
+    assert lines[:9] == [
+        "Create the kill switch of a", "◆ Ben uses it.", ends, stays, "",
+        "Create the kill switch of b", ends, stays, "",
+    ]  # fmt: skip
+    assert lines[9] == "Create the kill switch of a"
+    assert lines.count(ends) == 2
+
+
+@pytest.mark.parametrize(
+    ("verb", "run"), [("kill", "llm-70b"), ("kill", "llm-7b-a"), ("requeue", "llm-70b"), ("cancel", "llm-70b")]
+)
+async def test_at_80x24_every_consequence_is_above_the_fold_before_the_identifiers(verb: Verb, run: str) -> None:
+    state = plans.acting()
+    request = ActionRequest(verb=verb, subjects=(run,), requested_at=NOW)
+    async with planning(request, plans.planning(state)) as (app, _, _backend, screen):
+        assert screen.plan is not None
+        (action,) = screen.plan.actions
+        text = " ".join(text_of(app).replace("│", " ").split())
+        for sentence in (*action.consequences, *action.warnings):
+            assert sentence in text
+        labels = [label for label, _ in action.facts]
+        names = ["run", "job", "cluster", "owner", "host"]
+        assert [label for label in labels if label in names] == labels[-len(names) - 1 : -1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "dangerous"),
+    [
+        ({"verb": "kill"}, True), ({"verb": "cancel"}, True), ({"verb": "signal"}, True), ({"verb": "requeue"}, True),
+        ({"verb": "requeue", "expected": Expected(stages=("running",))}, True),
+        ({"verb": "requeue", "expected": Expected(stages=("ended",))}, False),
+        ({"verb": "exclude", "expected": Expected(undrained="gpu-001")}, True), ({"verb": "exclude"}, False),
+        ({"verb": "save"}, False), ({"verb": "hold"}, False), ({"verb": "queue"}, False), ({"verb": "unkill"}, False),
+    ],
+)  # fmt: skip
+async def test_a_dangerous_button_looks_so_also_without_colours(changes: dict[str, Any], dangerous: bool) -> None:
+    def made(request: ActionRequest) -> Plan:
+        return Plan(request=request, actions=(plans.action(request, "x", **changes),))
+
+    request = ActionRequest(verb=changes["verb"], subjects=("x",), requested_at=NOW)
+    assert is_dangerous(made(request)) == dangerous
+    assert is_dangerous(replace(made(request), typed="88"))
+    async with planning(request, answering(made)) as (app, _, _backend, screen):
+        assert ("[ ▲ " in text_of(app)) == dangerous
+        assert (screen.act_button.styles.color != screen.close_button.styles.color) == dangerous
+
+
 def test_a_command_is_shown_to_its_last_character_however_narrow_it_is() -> None:
     argv = ("sbatch", "--array=1-4%1", "--chdir=" + "/fsx/very/long" * 12, "a b.slurm")
     made = plans.action(KILL, "x", operation=Execute(argv), facts=())
-    lines = ["".join(span.text for span in line) for line in action_text(made, 40)]
+    lines = [row.text for row in plan_rows(Plan(request=KILL, actions=(made,)), 40)]
 
     assert max(map(len, lines)) <= 40
     joined = "".join(line.strip() for line in lines).replace(" ", "")
@@ -316,7 +372,7 @@ def test_a_word_of_a_command_is_quoted_and_nothing_in_it_is_unseen(word: str, sh
 
 
 def lines_of(made: Action) -> list[str]:
-    return ["".join(span.text for span in line).strip() for line in action_text(made, 80)]
+    return [row.text.strip() for row in plan_rows(Plan(request=KILL, actions=(made,)), 80)]
 
 
 def test_a_file_says_what_becomes_of_it_and_what_is_written_into_it() -> None:

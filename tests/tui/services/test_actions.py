@@ -264,21 +264,23 @@ async def test_quitting_asks_nothing_when_all_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "sign"),
-    [({"NO_COLOR": "1"}, "›[ Close ]"), ({"TRAINMON_ASCII": "1"}, ">[ Close ]")],
+    ("env", "sign", "danger"),
+    [({"NO_COLOR": "1"}, "›[ Close ]", "▲"), ({"TRAINMON_ASCII": "1"}, ">[ Close ]", "!")],
     ids=["plain", "ascii"],
 )
 def test_on_a_real_terminal_a_plan_is_read_confirmed_and_reported_without_any_colour(
-    env: dict[str, str], sign: str
+    env: dict[str, str], sign: str, danger: str
 ) -> None:
     with Terminal("-m", "tests.tui.live", "acting", size=(80, 24), env=env) as terminal:
         assert terminal.shows("K Kill")
         terminal.press("jK")
-        assert terminal.shows("creates          /fsx/llm-70b/kill-switch"), terminal.text
+        assert terminal.shows("While it is armed, it also ends the 9 waiting jobs"), terminal.text
         assert terminal.shows(sign), terminal.text
-        assert terminal.shows("[ Kill ]")
+        assert terminal.shows(f"[ {danger} Kill ]")
+        terminal.press("G")
+        assert terminal.shows("creates          /fsx/llm-70b/kill-switch"), terminal.text
         terminal.press("\t")
-        assert terminal.shows(f"{sign[0]}[ Kill ]")
+        assert terminal.shows(f"{sign[0]}[ {danger} Kill ]")
         terminal.press("\r")
         assert terminal.shows("the file appears after 2s"), terminal.text
         assert terminal.bytes.isascii() == ("TRAINMON_ASCII" in env)

@@ -1,4 +1,4 @@
-"""What changed since the dashboard was last open, as one line and as a list."""
+"""What changed since the dashboard was last used, as one line and as a list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, job, run
 from trainmon.analysis.last_seen import disk_key, is_settled, seen
-from trainmon.model import LastSeen, Progress, State
+from trainmon.model import Attempt, AttemptEnd, LastSeen, Progress, Source, State
+from tui.services.changes import Changes
 from tui.views.changes import change_lines, changes_since, summary
 from tui.widgets import Link, Linked
 
@@ -78,10 +79,51 @@ def test_a_long_reason_is_wrapped_and_not_cut() -> None:
 
 
 def test_runs_that_came_and_went() -> None:
-    assert texts(with_run("old"), with_run("new", why="it steps")) == [
+    before, now = with_run("old"), replace(with_run("new", why="it steps"), started_at=NOW - 40.0)
+    assert texts(before, now) == ["new: new: healthy, it steps"]
+    changes = Changes(earlier(before))
+    changes.update(now)
+    assert {f"{one.what}: {one.text}" for one in changes.found} == {
         "new: new: healthy, it steps",
         "no longer watched: old",
-    ]
+    }
+
+
+def test_a_run_that_the_queue_shows_late_is_not_gone_and_has_its_news() -> None:
+    queue = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up")
+    start = replace(calm(), runs={}, started_at=NOW - 40.0, evaluated_at=NOW, sources={queue.name: queue})
+    changes = Changes(earlier(with_run("llm")))
+    for state in (start, replace(start, started_at=NOW - 3.0)):
+        changes.update(state)
+        assert changes.found == (), "the queue was not read, or only now"
+    answered = {queue.name: replace(queue, answered_at=NOW)}
+    changes.update(replace(with_run(restarts=2), started_at=NOW - 50.0, sources=answered))
+    assert [one.what for one in changes.found] == ["restarted"]
+
+
+def test_a_requeue_between_two_healthy_looks_says_how_many_steps_it_cost() -> None:
+    end = AttemptEnd(at=NOW - 900.0, source="queue", noticed_at=NOW - 900.0)
+    lost = Attempt(
+        attempt_id="1", run_id="llm", cluster="prod", last_step=10_860, last_committed_step=10_000,
+        has_checkpoints=True, end=end,
+    )  # fmt: skip
+    old = replace(lost, attempt_id="0", end=replace(end, at=NOW - 2 * AGO))
+    after = replace(with_run(), attempts={"0": old, "1": lost})
+    assert texts(with_run(), after) == ["restarted: llm: 1 attempt ended, 860 steps lost, step 12,880"]
+
+
+def test_a_dashboard_that_stayed_open_overnight_tells_the_night_at_the_first_key() -> None:
+    changes = Changes(None)
+    evening = replace(with_run(), at=NOW - 8 * 3_600.0, evaluated_at=NOW)
+    changes.used(evening)
+    dead = replace(with_run(verdict="dead", why="FAILED"), at=NOW, evaluated_at=NOW, started_at=NOW - 86_400.0)
+    changes.update(dead)
+    assert changes.line(dead) == ("", ""), "nobody is at the keys"
+    changes.used(dead)
+    assert changes.line(dead)[0].endswith("(8h00m): llm ended")
+    changes.read()
+    changes.used(replace(dead, at=NOW + 600.0))
+    assert changes.line(dead) == ("", ""), "ten minutes later a person is still there"
 
 
 def test_one_line_counts_runs_alerts_and_names_the_disk() -> None:

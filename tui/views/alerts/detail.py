@@ -30,7 +30,7 @@ from tui.widgets import Line, Link, Linked, sentence
 KINDS = {
     "fire": "firing", "worse": "severity raised", "resolve": "resolved", "repeat": "again",
     "escalate": "escalated", "flapping": "flapping", "event": "event",
-    "digest": "digest", "acknowledged": "acknowledged", "direct": "sent without the ledger",
+    "digest": "digest", "acknowledged": "acknowledged", "cause": "cause", "direct": "sent without the ledger",
     "channel": "channel problem",
 }  # fmt: skip
 """The text of each kind of notification."""
