@@ -21,7 +21,13 @@ MESSAGES = {
 
 MAX_TEXT_BYTES = 500
 
-KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
+MAX_LINKS = 40
+"""As many symbolic links as the kernel follows in one path."""
+
+KINDS = (
+    (stat.S_ISLNK, "a symbolic link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+)  # fmt: skip
 
 
 def encoded(path: str) -> bytes:
@@ -68,19 +74,72 @@ def kind(mode: int) -> str:
     return next((name for has_type, name in KINDS if has_type(mode)), "a device")
 
 
+def not_plain(found: os.stat_result) -> str:
+    """What it is, if it is no regular file with one link; else empty."""
+    if not stat.S_ISREG(found.st_mode):
+        return kind(found.st_mode)
+    return "a hard link" if found.st_nlink != 1 else ""
+
+
+def refuse_link(found: os.stat_result) -> None:
+    """Accept only a regular file with one link: another could be a private file of ours that somebody has put there.
+
+    Raises:
+        ValueError: when it is something else.
+    """
+    if not_plain(found):
+        raise ValueError("%s: its text is not read" % not_plain(found))
+
+
 def open_quietly(path: bytes) -> int:
-    """Open for reading without a trace: no blocking, no controlling terminal, and the same access time on own files."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+    """Open for reading without a trace: no blocking, no controlling terminal, and the same access time on own files.
+    A symbolic link is not followed.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
     try:
         return os.open(path, flags | getattr(os, "O_NOATIME", 0))
     except PermissionError:
         return os.open(path, flags)
 
 
+def open_linked(path: bytes) -> int:
+    """The same through symbolic links. Each of them must belong to us, to root or to the owner of the file: else
+    somebody could make us read and report a private file of ours.
+
+    Raises:
+        ValueError: when a link is somebody else's.
+    """
+    owners = []  # type: list[int]
+    while True:
+        try:
+            handle = open_quietly(path)
+            break
+        except OSError as error:
+            if error.errno != errno.ELOOP or len(owners) == MAX_LINKS:
+                raise
+        link = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+        try:
+            owners.append(os.fstat(link).st_uid)
+            path = os.path.join(os.path.dirname(path), os.readlink(b"", dir_fd=link))
+        finally:
+            os.close(link)
+    owner = os.fstat(handle).st_uid
+    if set(owners) - {0, os.geteuid(), owner}:
+        os.close(handle)
+        raise ValueError("a symbolic link of another user, not of the owner of the file: it is not followed")
+    return handle
+
+
 def small_text(path: bytes, limit: int = MAX_TEXT_BYTES) -> str:
-    """The first bytes of a file as text, without a cut last character. Untrusted."""
+    """The first bytes of a regular file with one link, as text without a cut last character. Untrusted.
+
+    Raises:
+        ValueError: when it is something else, which is not opened.
+    """
+    refuse_link(os.lstat(path))
     handle = open_quietly(path)
     try:
+        refuse_link(os.fstat(handle))  # another file may have come meanwhile
         data = os.read(handle, limit)
     finally:
         os.close(handle)

@@ -69,8 +69,12 @@ def ended_output(folder: str, facts: "dict[str, Any]") -> "dict[str, object] | N
     known = facts["stdout"] if log is None else {"path": log, "offset": facts["log_offset"], "kind": "file"}
     if known is None or known["kind"] != "file":
         return None
-    with open(known["path"], "rb") as file:
-        size = posix.fstat(file.fileno()).st_size
+    # Somebody else may have put another file there: a private one of ours, or a FIFO, which blocks.
+    with open(posix.open(known["path"], posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC), "rb") as file:
+        found = posix.fstat(file.fileno())
+        if found.st_ino != known.get("inode", found.st_ino):
+            raise OSError("%s is another file now" % known["path"])
+        size = found.st_size
         begin = known["offset"] if known["offset"] <= size else 0
         file.seek(max(begin, size - TAIL))
         tail = file.read(TAIL)

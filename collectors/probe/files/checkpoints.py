@@ -89,7 +89,7 @@ class Entry:
         self._signature = signature
         try:
             return {"text": paths.small_text(self.path)}
-        except OSError as error:
+        except (OSError, ValueError) as error:
             return {"error": "cannot be read: " + paths.failure(error)}
 
     def line(self) -> "Line":

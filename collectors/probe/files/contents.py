@@ -121,7 +121,7 @@ class Content:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):
             raise Unusable("%s instead of a file" % paths.kind(mode))
-        handle = paths.open_quietly(path)
+        handle = paths.open_linked(path)
         try:
             found = os.fstat(handle)
             self._signature = signature(found)

@@ -1,5 +1,6 @@
 """Switch files (kill, save): whether each exists, since when, its owner and its text. Runs on the node: Python 3.6.
 
+Only the text of a regular file with one link is read: whoever may create a switch could link it to a private file.
 They are read every period, and sent when they change and every slow tick. Each path is an operation: a mount may hang.
 """
 
@@ -44,29 +45,27 @@ class Switch:
 
     def _state(self, path: bytes) -> "Line":
         try:
-            # The trainer sees the target of a symbolic link. Only lstat shows a dangling one.
+            # The link itself counts: who made it, and when.
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return without_file(path)
         if stat.S_ISLNK(found.st_mode):
             try:
-                found = os.stat(path)
+                os.stat(path)  # the trainer sees the target
             except (FileNotFoundError, NotADirectoryError):
                 target = paths.shown(os.readlink(path))
                 return {"exists": False, "error": "a dangling symbolic link to %s: it does not arm the switch" % target}
-        if stat.S_ISDIR(found.st_mode):
-            return {"exists": False, "error": "a directory instead of a file; some trainers may still react to it"}
-        return dict(self._content(path, found), exists=True, mtime=found.st_mtime, owner=user_name(found.st_uid))
+        kind = paths.not_plain(found)
+        content = {"kind": kind} if kind else self._content(path, found)  # type: Line
+        return dict(content, exists=True, mtime=found.st_mtime, owner=user_name(found.st_uid))
 
     def _content(self, path: bytes, found: os.stat_result) -> "Line":
         """Its text, read again only when the file has changed."""
-        if not stat.S_ISREG(found.st_mode):
-            return {"error": "armed by %s; its text is not read" % paths.kind(found.st_mode)}
         signature = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
         if signature != self._signature:
             try:
                 self._text = {"text": paths.small_text(path)}
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 self._text = {"error": "armed, but its text cannot be read: " + paths.failure(error)}
             self._signature = signature
         return self._text

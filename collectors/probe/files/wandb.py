@@ -34,7 +34,7 @@ class WandbFile:
     def __init__(self, path: bytes, spec: "Mapping[str, Any]") -> None:
         refuse_special(os.stat(path))
         self.path = path
-        self.handle = paths.open_quietly(path)
+        self.handle = paths.open_linked(path)
         self.found = os.fstat(self.handle)
         self.records = Records()
         self.metrics = Metrics(spec, self.found.st_size)

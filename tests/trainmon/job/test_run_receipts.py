@@ -132,6 +132,23 @@ def test_an_output_that_was_removed_meanwhile_does_not_cost_the_receipt(folder: 
     assert "No such file" in end["output"]["error"]
 
 
+@pytest.mark.parametrize("put", ["ln -sf secret out", "ln -f secret out", "rm out; mkfifo out"])
+def test_another_file_in_the_place_of_the_output_is_not_kept(put: str, folder: Path) -> None:
+    (folder / "secret").write_text("topic-4711")
+    with (folder / "out").open("wb") as out:
+        subprocess.run([*wrapped(folder), "sh", "-c", put], stdout=out, cwd=folder, check=True, timeout=60)
+    _, end = receipt(folder)
+    assert end["status"] == 0
+    assert end["output"]["error"] == f"{folder}/out is another file now"
+    assert list(folder.glob("receipts/*/tail.log")) == []
+
+
+def test_a_fifo_in_the_place_of_the_log_does_not_hold_the_end(folder: Path) -> None:
+    done = seen([*wrapped(folder, "--log", "log"), "sh", "-c", "rm log; mkfifo log"], cwd=folder)
+    assert done.status == 0
+    assert "error" in receipt(folder)[1]["output"]
+
+
 def test_a_receipt_that_cannot_be_written_is_one_line_and_the_command_runs(folder: Path) -> None:
     (folder / "receipts").write_text("a file")
     done = seen([*wrapped(folder), "sh", "-c", "echo out; exit 3"])

@@ -67,6 +67,13 @@ def test_pointers_are_read_and_nothing_else_is_opened(tmp_path: Path):
     assert (by_name["latest.txt"].kind, by_name["latest.txt"].text) == ("other", None)
 
 
+def test_a_pointer_that_is_a_hard_link_is_not_read(tmp_path: Path):
+    (tmp_path / "secret").write_text("topic-4711")
+    (tmp_path / "latest").hardlink_to(tmp_path / "secret")
+    [latest] = [one for one in listing(tmp_path).entries if one.name == "latest"]
+    assert (latest.text, latest.error) == (None, "cannot be read: a hard link: its text is not read")
+
+
 def test_a_pointer_is_read_again_when_it_changes(tmp_path: Path):
     watch = ManualClock()
     probe = sense(tmp_path, watch)

@@ -12,6 +12,7 @@ import pytest
 
 from collectors.probe.files import contents
 from collectors.probe.files.contents import Contents
+from tests.collectors.probe.files.conftest import FOREIGN, ForeignLink
 from tests.collectors.probe.wire import ManualClock, readings_of
 
 
@@ -40,6 +41,16 @@ def test_the_text_of_a_small_file_is_reported(tmp_path: Path):
     assert content(version).text == "v7 é\n"
     version.write_bytes(b"x" * (contents.MAX_TEXT + 1))
     assert content(version).text is None
+
+
+def test_a_link_of_our_own_is_followed_and_that_of_somebody_else_is_not(tmp_path: Path, foreign_link: ForeignLink):
+    (tmp_path / "v7").write_text("seven")
+    (tmp_path / "VERSION").symlink_to("v7")
+    assert (content(tmp_path / "VERSION").text, content(tmp_path / "VERSION").error) == ("seven", None)
+    foreign_link(tmp_path / "status")
+    (tmp_path / "latest").symlink_to("status")
+    for name in ("status", "latest"):
+        assert (content(tmp_path / name).text, content(tmp_path / name).error) == (None, FOREIGN)
 
 
 def test_it_is_read_once_for_each_attempt(tmp_path: Path):

@@ -5,14 +5,34 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from collectors.probe.files.switches import Switches
+from collectors.probe.host import user_name
+from tests.collectors.probe.files.conftest import ForeignLink
 from tests.collectors.probe.wire import readings_of
 from tests.lab.probe import enterable
+
+
+def bind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+NOT_PLAIN: dict[str, Callable[[Path, Path], object]] = {
+    "a symbolic link": lambda secret, kill: kill.symlink_to(secret),
+    "a hard link": lambda secret, kill: kill.hardlink_to(secret),
+    "a directory": lambda secret, kill: kill.mkdir(),
+    "a FIFO": lambda secret, kill: os.mkfifo(kill),
+    "a socket": lambda secret, kill: bind(kill),
+}
 
 
 def sample(path: Path | str) -> Any:
@@ -72,10 +92,58 @@ def test_a_missing_folder_is_reported_because_nobody_could_arm_the_switch(tmp_pa
     assert found.error == f"its folder {tmp_path}/no/such does not exist; the nearest existing parent is {tmp_path}"
 
 
-def test_a_directory_does_not_arm_a_switch(tmp_path: Path):
-    found = sample(tmp_path)
-    assert found.exists is False
-    assert found.error == "a directory instead of a file; some trainers may still react to it"
+@pytest.mark.parametrize("kind", NOT_PLAIN)
+def test_what_is_no_plain_file_arms_by_its_kind_and_owner_and_without_a_text(kind: str, tmp_path: Path):
+    secret, kill = tmp_path / "secret", tmp_path / "kill"
+    secret.write_text("topic-4711\n")
+    NOT_PLAIN[kind](secret, kill)
+    os.utime(kill, (1000, 1000), follow_symlinks=False)
+    watched = Switches({"switches": [str(kill)]})
+    [reading] = readings_of(watched)
+    [found] = reading.s
+    assert (found.exists, found.kind, found.text, found.error) == (True, kind, None, None)
+    assert (found.owner, found.mtime) == (getpass.getuser(), 1000)
+    assert "4711" not in repr(readings_of(watched, slow=True))
+
+
+def test_the_owner_of_a_link_is_who_made_it(tmp_path: Path, foreign_link: ForeignLink):
+    foreign_link(tmp_path / "kill")
+    assert sample(tmp_path / "kill").owner == user_name((tmp_path / "kill").lstat().st_uid)
+
+
+def test_a_switch_behind_a_linked_directory_is_read(tmp_path: Path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "kill").write_text("by ben\n")
+    (tmp_path / "shared").symlink_to("real")
+    assert (sample(tmp_path / "shared" / "kill").text, sample(tmp_path / "shared" / "kill").kind) == ("by ben\n", None)
+
+
+def test_a_switch_that_becomes_a_link_and_a_file_again_is_followed(tmp_path: Path):
+    kill = tmp_path / "kill"
+    (tmp_path / "secret").write_text("topic-4711")
+    watched = Switches({"switches": [str(kill)]})
+    kill.write_text("one")
+    assert [reading.s[0].text for reading in readings_of(watched)] == ["one"]
+    kill.unlink()
+    kill.symlink_to("secret")
+    assert [(reading.s[0].text, reading.s[0].kind) for reading in readings_of(watched)] == [(None, "a symbolic link")]
+    kill.unlink()
+    kill.write_text("two")
+    assert [(reading.s[0].text, reading.s[0].kind) for reading in readings_of(watched)] == [("two", None)]
+
+
+def test_a_link_that_comes_while_a_text_is_read_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    kill, real = tmp_path / "kill", os.open
+    (tmp_path / "secret").write_text("topic-4711")
+    kill.write_text("mine")
+
+    def swapped(path: bytes, flags: int, *more: int) -> int:
+        kill.unlink()
+        kill.symlink_to("secret")
+        return real(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", swapped)
+    assert sample(kill).text is None
 
 
 def test_a_link_to_nothing_does_not_arm_and_a_link_to_a_file_does(tmp_path: Path):
@@ -85,13 +153,7 @@ def test_a_link_to_nothing_does_not_arm_and_a_link_to_a_file_does(tmp_path: Path
     target = tmp_path / "target"
     assert sample(link).error == f"a dangling symbolic link to {target}: it does not arm the switch"
     (tmp_path / "target").write_text("yes")
-    assert (sample(link).exists, sample(link).text) == (True, "yes")
-
-
-def test_a_fifo_arms_but_is_never_opened(tmp_path: Path):
-    os.mkfifo(tmp_path / "kill")
-    found = sample(tmp_path / "kill")
-    assert (found.exists, found.text, found.error) == (True, None, "armed by a FIFO; its text is not read")
+    assert (sample(link).exists, sample(link).text) == (True, None)
 
 
 def test_reading_leaves_the_access_time_alone(tmp_path: Path):
