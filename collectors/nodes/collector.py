@@ -132,7 +132,9 @@ class NodeCollector:
                     # `start` raises when no thread can be started.
                     threading.Thread(target=self._dial_and_start, name=f"dial {self.name}", daemon=True).start()
                     self._dialling = True
-                    self._report(phase="connecting", retry_at=None)
+                    is_first = not self._up_since and self._source.error is None  # no error yet: it may accept us
+                    login_since = self._clock.now() if is_first else self._source.login_since
+                    self._report(phase="connecting", retry_at=None, login_since=login_since)
                 return
             if not self.is_up and (message := stream.not_started(now)) is not None:
                 if now - stream.started_at > START_TIMEOUT:
@@ -251,7 +253,9 @@ class NodeCollector:
         self._tries += 1
         self._retry_at = self._clock.monotonic() + pause
         message, hint = self.backoff.problem(self.name, error)
-        self._report(phase="retrying", error=message, hint=hint, retry_at=self._clock.now() + pause)
+        now, accepted = self._clock.now(), isinstance(error, HostUnreachable) and error.accepted and not self._up_since
+        login_since = (self._source.login_since or now) if accepted else None
+        self._report(phase="retrying", error=message, hint=hint, retry_at=now + pause, login_since=login_since)
 
     def _hold(self, error: TrainmonError, *, can_log_in: bool) -> None:
         """Do not dial again before a person logs in, or has fixed what the server refuses."""
@@ -304,7 +308,7 @@ class NodeCollector:
                 self._up_since = self._clock.monotonic()
                 self.backoff.forget()
                 step_of = self._shell.part.job if isinstance(self._shell, StepShell) else None
-                self._report(phase="up", error=None, hint=None, retry_at=None, step_of=step_of)
+                self._report(phase="up", error=None, hint=None, retry_at=None, login_since=None, step_of=step_of)
                 self.wake()
             if isinstance(reading, Hello) and self.reads_files != (reading.python is not None):
                 self.reads_files = reading.python is not None
@@ -312,6 +316,8 @@ class NodeCollector:
             at = self._clock.now() - stream.waited  # the wait is no difference of the clocks
             for part, is_stand_in in self._assigned.parts(reading):
                 self._submit(NodeReading(self.name, self.cluster, at, part, is_stand_in=is_stand_in))
+            if renamed := self._assigned.renamed(reading):
+                self._submit(StandInEnded(self.name, renamed))
 
     def _on_end(self, stream: ProbeStream, error: TrainmonError, was_silent: bool = False) -> None:
         """The probe has ended or is silent. Python is not tried again if it failed without any output."""

@@ -7,12 +7,14 @@ from collections.abc import Callable
 import msgspec
 
 from collectors.probe import bundle
-from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError, clean, duration, last_line
+from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError, clean, duration, last_line, size
 from trainmon.model import DECODER, AnyReading, Bye
 from trainmon.transport.shell import Stream
 
 LONGEST_PREAMBLE = 4_096
 """Bytes of an unfinished line that are kept before the greeting."""
+MOST_BEFORE_READING = 4 << 20
+"""Bytes before the first reading, such as a login script that prints without an end. A start takes less than 1 KiB."""
 LONGEST_LINE = 1 << 20
 """Bytes of one line; 56 MIG devices have made lines of more than 64 KiB."""
 
@@ -55,6 +57,8 @@ class ProbeStream:
         self._skipping = False
         self._exit_reason: str | None = None
         self._has_output = False
+        self._unread = 0
+        """Bytes before the first reading."""
 
     @property
     def waited(self) -> Seconds:
@@ -80,6 +84,16 @@ class ProbeStream:
                 self._skipping = False
             elif line:
                 self._decode(line)
+        self._limit(data)
+
+    def _limit(self, data: bytes) -> None:
+        """Give up a host that prints much and no reading: each byte costs, and the pause before the next try grows."""
+        self._unread += len(data)
+        if not self._has_output and self._unread > MOST_BEFORE_READING:
+            words = self.preamble or self.stderr or last_line(data)
+            message = f"its probe has not started after {size(self._unread)} of other output: {words}"
+            hint = f"{self._host} must print nothing without an end at a login without a terminal; see ~/.bashrc there"
+            self._on_end(self, HostUnreachable(self._host, message, hint=hint), False)
 
     def not_started(self, now: Seconds) -> str | None:
         """For how long it has not started, in a sentence that changes once a minute; None if that is usual."""
@@ -116,6 +130,7 @@ class ProbeStream:
 
     def stderr_received(self, data: bytes) -> None:
         self.stderr = last_line(data) or self.stderr
+        self._limit(data)
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
         # Above 127 a signal ended it: the interpreter may be fine.

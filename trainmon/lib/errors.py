@@ -40,6 +40,8 @@ class HostUnreachable(TrainmonError):
         self.host = host
         self.prompted = False
         """Whether a prompt may have been shown or pushed. If so, there is no automatic retry."""
+        self.accepted = False
+        """Whether the host accepted the connection, and then did not finish the login."""
 
     @property
     def can_log_in(self) -> bool:

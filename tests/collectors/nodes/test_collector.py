@@ -210,6 +210,26 @@ def test_a_host_is_awaited_until_it_has_answered_or_failed_once() -> None:
     assert not failing.watch.is_awaited
 
 
+def test_a_first_login_is_slow_until_it_ends_or_the_host_accepts_no_connection() -> None:
+    slow, shell = HostUnreachable("n1", "no answer"), FakeShell()
+    slow.accepted = True
+    host = Host(slow, slow, HostUnreachable("n1", "no route"), slow, shell, slow)
+    began = host.clock.now()
+    host.watch.tick()
+    assert host.source("connecting").login_since == began
+    assert host.source("retrying").login_since == began
+    host.ticked(60.0)
+    assert host.source("retrying").login_since == began, "the next login is still the first one"
+    host.ticked(60.0)
+    assert host.source("retrying").login_since is None
+    host.ticked(60.0)
+    assert host.source("connecting").login_since is None
+    assert host.source("retrying").login_since == began + 180.0
+    host.clock.at += 60.0
+    host.connected(shell).received(HELLO)
+    assert host.source("up").login_since is None
+
+
 def test_what_it_reads_in_the_place_of_another_is_marked_and_handed_back() -> None:
     shell = FakeShell()
     host = Host(shell)
@@ -232,6 +252,19 @@ def test_what_it_reads_in_the_place_of_another_is_marked_and_handed_back() -> No
         StandInEnded("n1", ("/fsx", "/fsx/b")),
         ("own", "/"),
     ]
+
+
+def test_a_directory_that_appears_later_gives_up_the_name_that_it_had_until_its_mount_was_known() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    host.watch.watch(Spec(disks=("/", "/fsx/a", "/gone")), frozenset({"/fsx/a"}))
+    line = '{"k":"disk","v":1,"t":1.0,"d":[{"path":"/fsx/a"%s},{"path":"/gone"%s}]}\n'
+    gone, there = ',"state":"error","error":"does not exist"', ',"mount":"/"'
+    for state in (gone, there, there):
+        sink.received(HELLO + (line % (state, state)).encode())
+    events = [host.events.get() for _ in range(host.events.qsize())]
+    assert [event for event in events if isinstance(event, StandInEnded)] == [StandInEnded("n1", ("/fsx/a",))]
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from collectors.nodes.backoff import pause_before
-from collectors.nodes.stream import LONGEST_LINE
+from collectors.nodes.stream import LONGEST_LINE, MOST_BEFORE_READING
 from collectors.probe import bundle
 from tests.collectors.nodes.hosts import GREETING, HELLO, FakeShell, Host, until
 from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused
@@ -36,6 +38,25 @@ def test_a_refresh_ends_the_pause() -> None:
     host.watch.refresh()
     host.ticked(0.0)
     until(lambda: host.dials == 2)
+
+
+@pytest.mark.parametrize("is_stderr", [False, True])
+def test_a_host_that_prints_without_an_end_is_given_up_and_dialled_ever_less_often(is_stderr: bool) -> None:
+    shells = [FakeShell() for _ in range(5)]
+    host = Host(*shells)
+    pauses = []
+    for shell in shells:
+        host.ticked(60.0)
+        until(lambda shell=shell: shell.sink is not None and host.idle())  # type: ignore[misc]
+        assert shell.sink is not None
+        for _ in range(MOST_BEFORE_READING // LONGEST_LINE + 1):
+            receive = shell.sink.stderr_received if is_stderr else shell.sink.received
+            receive(b"y\n" * (LONGEST_LINE // 2))
+        source = host.source("retrying")
+        assert source.error == "its probe has not started after 5.0M of other output: y"
+        assert shell.closed
+        pauses.append((source.retry_at or 0.0) - host.clock.now())
+    assert pauses[-1] > 2 * pauses[0]
 
 
 def test_a_host_that_needs_a_login_waits_for_a_person() -> None:

@@ -221,11 +221,14 @@ class Dialer:
         except BaseException as error:
             if sock is not None:
                 sock.close()
+            accepted = sock is not None and not isinstance(sock, ProxyCommandSocket)
             if isinstance(error, HostUnreachable):
-                error.prompted = login is not None and login.prompted
+                error.prompted, error.accepted = login is not None and login.prompted, accepted
             if isinstance(error, TrainmonError | PromptBusy) or not isinstance(error, Exception):
                 raise
-            raise connect_error(error, settings, timeout, via.settings.name if via else "", sock) from error
+            failure = connect_error(error, settings, timeout, via.settings.name if via else "", sock)
+            failure.accepted = accepted
+            raise failure from error
         finally:
             with self._lock:
                 self._opening -= {sock}
@@ -251,7 +254,7 @@ class Dialer:
                 lease = future.result()
             except HostUnreachable as error:
                 shared = type(error)(error.host, error.message, hint=error.hint)
-                shared.prompted = error.prompted
+                shared.prompted, shared.accepted = error.prompted, error.accepted
                 raise shared from error
             with self._lock:
                 if not lease.closed and lease.connection.is_active():

@@ -5,6 +5,7 @@ paramiko's own parser ignores Include and parts of Match; it is used only where 
 
 from __future__ import annotations
 
+import functools
 import getpass
 import glob
 import hashlib
@@ -26,7 +27,36 @@ TIMEOUT: Seconds = 10.0
 FORBIDDEN = "'`\"$\\;&<>|(){}\x7f"
 """Not in host names, as in OpenSSH since 9.6: a ProxyCommand puts the name into a shell line."""
 
+SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
+
+DEFAULTS = frozenset({"hostkeyalgorithms", "kexalgorithms"})
+"""The lists whose default is the same as no list."""
+
 FALLBACK_NOTE = "there is no ssh command here: paramiko reads the config, and ignores Include and parts of Match"
+
+
+class Trust(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that restrict which servers, keys and algorithms OpenSSH accepts. None: no restriction."""
+
+    host_keys: tuple[str, ...] | None = None
+    """HostKeyAlgorithms."""
+    known_first: bool = True
+    """Whether OpenSSH asks first for the types of host key that known_hosts lists."""
+    authorities: tuple[str, ...] | None = None
+    """CASignatureAlgorithms."""
+    user_keys: tuple[str, ...] | None = None
+    """PubkeyAcceptedAlgorithms."""
+    ciphers: tuple[str, ...] | None = None
+    macs: tuple[str, ...] | None = None
+    key_exchanges: tuple[str, ...] | None = None
+    rsa_bits: int = 0
+    """RequiredRSASize: the smallest RSA key of a host or a user."""
+    revoked: str | None = None
+    """RevokedHostKeys: a file."""
+    checks_address: bool = False
+    """CheckHostIP: known_hosts must not list another key for the address of the host."""
+    command: bool = False
+    """Whether KnownHostsCommand is set."""
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +84,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Login methods that the config allows."""
     batch: bool = False
     address_family: str = "any"
+    trust: Trust = Trust()
     note: str | None = None
     """A note for `check`, for example that OpenSSH did not read the config itself."""
 
@@ -82,11 +113,41 @@ def openssh_settings(
         raise HostUnreachable(
             host, f"{host}: ssh rejects its config: {lines[0] if lines else done.returncode}", hint=f"ssh -G {host}"
         )
+    values = _values(done.stdout)
+    # The default of this OpenSSH restricts nothing: it may be older than our algorithms.
+    values = {key: value for key, value in values.items() if key not in DEFAULTS or value != _defaults().get(key)}
+    known_first = "hostkeyalgorithms" not in values or _removes_host_keys(config_file)
+    settings = _settings(host, values)
+    return msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, known_first=known_first))
+
+
+def _values(output: bytes) -> dict[str, list[str]]:
     values: dict[str, list[str]] = {}
-    for line in done.stdout.decode(errors="replace").splitlines():
+    for line in output.decode(errors="replace").splitlines():
         key, _, value = line.partition(" ")
         values.setdefault(key.lower(), []).append(value)
-    return _settings(host, values)
+    return values
+
+
+@functools.cache
+def _defaults() -> dict[str, list[str]]:
+    """The settings of this OpenSSH without a config."""
+    command = ["ssh", "-F", "none", "-G", "localhost"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, check=False)
+    return _values(done.stdout)
+
+
+def _removes_host_keys(config_file: Path | None) -> bool:
+    """Whether a HostKeyAlgorithms begins with `-`, which `ssh -G` does not show: OpenSSH keeps its own order then."""
+    return any(
+        words[0].lower() == "hostkeyalgorithms" and words[1].startswith("-") for words in _all_lines(config_file)
+    )
+
+
+def _all_lines(config_file: Path | None) -> Iterator[list[str]]:
+    """The lines of the files that OpenSSH reads."""
+    for file in (config_file,) if config_file else (Path("~/.ssh/config").expanduser(), SYSTEM_CONFIG):
+        yield from _lines_of(file, file.parent, 0, [MAX_FILES])
 
 
 def _settings(name: str, values: Mapping[str, list[str]], note: str | None = None) -> HostSettings:
@@ -109,7 +170,7 @@ def _settings(name: str, values: Mapping[str, list[str]], note: str | None = Non
         identity_agent=_agent(one("identityagent", "SSH_AUTH_SOCK"), tokens),
         proxy_jump=() if jump == "none" else tuple(jump.split(",")),
         proxy_command=None if proxy == "none" else _percent(proxy, tokens),
-        known_hosts=(*_split(one("userknownhostsfile"), tokens), *_split(one("globalknownhostsfile"), tokens)),
+        known_hosts=(*_split(one("userknownhostsfile"), tokens), *_split(one("globalknownhostsfile"), {})),
         host_key_alias=alias,
         alive_interval=_number(one("serveraliveinterval")),
         alive_count=_number(one("serveralivecountmax"), 3),
@@ -117,7 +178,31 @@ def _settings(name: str, values: Mapping[str, list[str]], note: str | None = Non
         methods=_methods(values),
         batch=one("batchmode") == "yes",
         address_family=one("addressfamily", "any"),
+        trust=_trust(values),
         note=note,
+    )
+
+
+def _trust(values: Mapping[str, list[str]]) -> Trust:
+    def one(*keys: str) -> str | None:
+        return next((values[key][0] for key in keys if key in values), None)
+
+    def names(*keys: str) -> tuple[str, ...] | None:
+        found = one(*keys)
+        return None if found is None else tuple(name for name in found.split(",") if name)
+
+    revoked = one("revokedhostkeys")
+    return Trust(
+        host_keys=names("hostkeyalgorithms"),
+        authorities=names("casignaturealgorithms"),
+        user_keys=names("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"),  # OpenSSH before 8.5
+        ciphers=names("ciphers"),
+        macs=names("macs"),
+        key_exchanges=names("kexalgorithms"),
+        rsa_bits=_number(one("requiredrsasize", "rsaminsize") or ""),  # Red Hat's OpenSSH 8.7
+        revoked=os.path.expanduser(revoked) if revoked else None,  # noqa: PTH111 - no tokens, as in OpenSSH 9.2
+        checks_address=one("checkhostip") in ("yes", "true"),
+        command=one("knownhostscommand") is not None,
     )
 
 
@@ -188,6 +273,10 @@ def _by_paramiko(host: str, config_file: Path | None, user: str | None, port: in
     from paramiko.config import SSHConfig  # only where there is no ssh command
 
     path = config_file or Path("~/.ssh/config").expanduser()
+    setting = next((words[0] for words in _all_lines(config_file) if words[0].lower() in RESTRICTIONS), None)
+    if setting is not None:
+        sentence = f"{host}: the ssh config sets {setting}, and there is no ssh command here to read it"
+        raise HostUnreachable(host, sentence, hint="install the OpenSSH client")
     found: Mapping[str, str | list[str]] = {}
     login, _, bare = host.rpartition("@")
     try:
@@ -206,6 +295,12 @@ def _by_paramiko(host: str, config_file: Path | None, user: str | None, port: in
     values.setdefault("globalknownhostsfile", ["/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"])
     return _settings(host, values, note=FALLBACK_NOTE)
 
+
+RESTRICTIONS = frozenset({
+    "hostkeyalgorithms", "casignaturealgorithms", "pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes", "ciphers",
+    "macs", "kexalgorithms", "requiredrsasize", "rsaminsize", "revokedhostkeys", "checkhostip", "knownhostscommand",
+})  # fmt: skip
+"""The settings of `Trust`. Only OpenSSH's own parser is sure to find all of them, and expands `+` and `-`."""
 
 MAX_DEPTH = 16
 """As in OpenSSH: an Include that includes itself ends at this depth."""
@@ -246,7 +341,7 @@ def _lines_of(file: Path, home: Path, depth: int, budget: list[int]) -> Iterator
 
 def _words(line: str) -> list[str]:
     """`Host a b`, `Host=a`, `Host "a"`, with or without a comment."""
-    key, _, rest = line.strip().replace("=", " ", 1).partition(" ")
+    key, _, rest = line.strip().replace("\t", " ").replace("=", " ", 1).partition(" ")
     if not key or key.startswith("#"):
         return []
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import shlex
 import socket
 import time
@@ -13,11 +14,12 @@ from paramiko.ssh_exception import ChannelException, IncompatiblePeer, SSHExcept
 
 from trainmon.lib import HostKeyRefused, HostUnreachable, Seconds, clean
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.ssh.auth.keys import key_type, public_key
+from trainmon.transport.ssh.auth.keys import key_type, public_key, rsa_bits
 from trainmon.transport.ssh.config import HostSettings
-from trainmon.transport.ssh.known_hosts import HostKeyResult, KnownHosts, certificate_problem, fingerprint
+from trainmon.transport.ssh.known_hosts import Entry, HostKeyResult, KnownHosts, authority, fingerprint
+from trainmon.transport.ssh.revoked import UNREADABLE, is_revoked
 from trainmon.transport.ssh.socket import PlainSocket, ProxyCommandSocket, Socket, TunnelSocket
-from trainmon.transport.ssh.transport import Connection, ForeignProtocol
+from trainmon.transport.ssh.transport import CERTIFICATE, Connection, ForeignProtocol, Offers
 
 FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
@@ -52,7 +54,9 @@ def connect_tcp(settings: HostSettings, timeout: Seconds, loop: EventLoop) -> So
             attempt.close()
             problem = error
         else:
-            return PlainSocket(attempt, loop)
+            made = PlainSocket(attempt, loop)
+            made.address = address[0]
+            return made
     raise problem
 
 
@@ -69,26 +73,73 @@ def handshake(sock: Socket, settings: HostSettings, timeout: Seconds, command: s
         HostKeyRefused: when known_hosts does not confirm the host key.
     """
     known = KnownHosts(settings.known_hosts, settings.hostname, settings.port, settings.host_key_alias)
-    connection = Connection(sock, known.key_types(), certified=bool(known.authorities()))
+    connection = Connection(sock, _offers(settings, known))
     connection.handshake(timeout)
-    _check_host_key(connection, settings.name, known, command)
+    key = connection.host_key
+    assert key is not None
+    offered = key.asbytes() if key.public_blob is None else key.public_blob.key_blob
+    if key_type(offered).endswith(CERTIFICATE) != str(connection.host_key_type).endswith(CERTIFICATE):
+        raise SSHException("the server sent another kind of host key than agreed")
+    _check_restrictions(settings, offered)
+    result = known.verdict(offered, time.time(), settings.trust.authorities)
+    if result.answer == "ok" and (result.where is None or not result.where.marker):
+        result = result_of_address(settings, sock.address, offered) or result
+    if result.answer != "ok":
+        blob = public_key(offered)
+        raise refusal(settings.name, result, key_type(blob), blob, command)
     return connection
 
 
-def _check_host_key(connection: Connection, host: str, known: KnownHosts, command: str) -> None:
-    key = connection.host_key
-    assert key is not None
-    certificate = key.public_blob.key_blob if key.public_blob is not None else None
-    # A certificate contains the key, which may be listed or revoked by itself.
-    blob = key.asbytes() if certificate is None else public_key(certificate)
-    result = known.verdict(key_type(blob), blob)
-    if certificate is not None and result.answer in ("unknown", "changed"):
-        problem = certificate_problem(certificate, known.host, known.authorities(), time.time())
-        if problem is None:
-            return
-        result = msgspec.structs.replace(result, note=f"its host certificate is not valid: {clean(problem, 200)}")
-    if result.answer != "ok":
-        raise refusal(host, result, key_type(blob), blob, command)
+def _offers(settings: HostSettings, known: KnownHosts) -> Offers:
+    """Of the algorithms that we know, those that the ssh config allows."""
+    host, trust = settings.name, settings.trust
+    if trust.command:
+        hint = "write the lines that it prints to a file, and name the file with UserKnownHostsFile"
+        raise HostKeyRefused(host, f"{host}: its ssh config sets KnownHostsCommand, which is not supported", hint=hint)
+    ours = Connection.algorithms()
+    host_keys = ours.host_keys if trust.host_keys is None else trust.host_keys
+    configured = {"HostKeyAlgorithms": trust.host_keys, "Ciphers": trust.ciphers, "MACs": trust.macs}
+    configured["KexAlgorithms"] = trust.key_exchanges
+    ordered = ours._replace(host_keys=known.ordered(host_keys) if trust.known_first else host_keys)
+    offers = []
+    for (setting, allowed), wanted, possible in zip(configured.items(), ordered, ours, strict=True):
+        found = tuple(name for name in wanted if name in possible and (allowed is None or name in allowed))
+        if not found:
+            sentence = f"{host}: none of the {setting} in its ssh config is supported: {','.join(allowed or ())}"
+            raise HostUnreachable(host, clean(sentence, 300), hint=f"add one of these: {', '.join(possible)}")
+        offers.append(found)
+    return Offers(*offers)
+
+
+def _check_restrictions(settings: HostSettings, offered: bytes) -> None:
+    """Refuse a host key that RequiredRSASize or RevokedHostKeys forbids, whatever known_hosts says."""
+    host, trust, blob = settings.name, settings.trust, public_key(offered)
+    if (bits := rsa_bits(blob)) is not None and bits < trust.rsa_bits:
+        sentence = (
+            f"{host}: its RSA host key has {bits} bits, and RequiredRSASize in the ssh config is {trust.rsa_bits}"
+        )
+        raise HostKeyRefused(host, sentence, hint="ask its administrator for an Ed25519 host key")
+    if trust.revoked is None:
+        return
+    try:
+        found = is_revoked(trust.revoked, offered, authority(offered))
+    except UNREADABLE as error:
+        why = clean(str(error), 300)
+        sentence = f"{host}: its host key is refused: RevokedHostKeys {trust.revoked} cannot be read: {why}"
+        raise HostKeyRefused(host, sentence, hint="repair the file, or remove RevokedHostKeys") from error
+    if found:
+        entry = Entry(trust.revoked, 0, "@revoked", (), key_type(blob), blob)
+        raise refusal(host, HostKeyResult("revoked", settings.hostname, entry), key_type(blob), blob, "")
+
+
+def result_of_address(settings: HostSettings, address: str, offered: bytes) -> HostKeyResult | None:
+    """With CheckHostIP: the refusal, if known_hosts lists another key for the address of the host."""
+    is_checked = settings.trust.checks_address and address not in ("", settings.hostname)
+    if not is_checked or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return None
+    result = KnownHosts(settings.known_hosts, address, settings.port).verdict(public_key(offered), time.time())
+    is_another = result.answer in ("changed", "unknown") and result.where is not None
+    return msgspec.structs.replace(result, answer="changed") if is_another else None
 
 
 def refusal(host: str, result: HostKeyResult, of_type: str, blob: bytes, command: str) -> HostKeyRefused:
@@ -96,7 +147,7 @@ def refusal(host: str, result: HostKeyResult, of_type: str, blob: bytes, command
     kind = of_type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").upper()
     print_ = fingerprint(blob)
     notes = f"; {result.note}" if result.note else ""
-    where = f"{result.where.file}:{result.where.line}" if result.where else ""
+    where = f"{result.where.file}:{result.where.line}".removesuffix(":0") if result.where else ""
     if result.answer == "revoked":
         hint = "do not connect; ask its administrator"
         return HostKeyRefused(host, f"{host}: its {kind} host key {print_} is REVOKED in {where}", hint=hint)
@@ -152,6 +203,9 @@ def connect_error(
         sentence, hint = "its ProxyCommand ended" + (f": {output}" if output else ""), f"try: {settings.proxy_command}"
     elif isinstance(error, ForeignProtocol) and error.line.upper().startswith(("HTTP/", "<!DOCTYPE HTML", "<HTML")):
         sentence = f"{address} speaks HTTP, not SSH (“{error.line}”)"
+        hint = "check its HostName and Port in ~/.ssh/config"
+    elif isinstance(error, ForeignProtocol) and error.is_endless:
+        sentence = f"{address} does not speak SSH: it sends “{error.line}” and more without an end"
         hint = "check its HostName and Port in ~/.ssh/config"
     elif isinstance(error, ForeignProtocol):
         sentence = f"{address} closed the connection before the login: “{error.line}”"

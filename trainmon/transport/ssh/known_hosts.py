@@ -8,7 +8,7 @@ import fnmatch
 import hashlib
 import hmac
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -16,13 +16,11 @@ import msgspec
 from paramiko import PKey, SSHException
 from paramiko.message import Message
 
-from trainmon.lib import Instant
-from trainmon.transport.ssh.auth.keys import key_type, public_key
+from trainmon.lib import Instant, clean
+from trainmon.transport.ssh.auth.keys import key_type, public_key, words
+from trainmon.transport.ssh.transport import CERTIFICATE
 
 Answer = Literal["ok", "unknown", "changed", "revoked"]
-
-KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
-"""Host key types that we can check, best first."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -57,13 +55,13 @@ def read(files: Iterable[str]) -> list[Entry]:
     entries: list[Entry | None] = []
     for file in files:
         with contextlib.suppress(OSError):
-            text = Path(file).read_bytes().decode("utf-8", "replace")
-            entries += [_entry(file, number, line) for number, line in enumerate(text.splitlines(), 1)]
+            lines = Path(file).read_bytes().decode("utf-8", "replace").split("\n")
+            entries += [_entry(file, number, line) for number, line in enumerate(lines, 1)]
     return [entry for entry in entries if entry is not None]
 
 
 def _entry(file: str, number: int, line: str) -> Entry | None:
-    fields = line.split()
+    fields = words(line)
     if not fields or fields[0].startswith("#"):
         return None
     marker = fields.pop(0) if fields[0].startswith("@") else ""
@@ -96,44 +94,75 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 class KnownHosts:
-    """What the known_hosts files of one host say about it."""
+    """What the known_hosts files of one host say about it, as OpenSSH reads them (check_host_key in sshconnect.c)."""
 
     def __init__(self, files: Iterable[str], hostname: str, port: int, alias: str | None = None) -> None:
-        hostname = hostname.lower()
-        self.host = alias.lower() if alias else hostname
-        """The name that a certificate must be for."""
+        files, hostname = tuple(files), hostname.lower()
+        self.host = alias or hostname
+        """The name that a certificate must be for, in these letters."""
         self.name = alias.lower() if alias else hostname if port == 22 else f"[{hostname}]:{port}"
-        entries = read(files)
-        self._lines = [entry for entry in entries if _listed(entry, self.name)]
+        self._lines = [entry for entry in read(files) if _listed(entry, self.name)]
         # OpenSSH takes a host that is listed without its port as known, but never as changed.
-        self._portless = [] if self.name in (hostname, alias) else [e for e in entries if _listed(e, hostname)]
+        self._portless = None if alias or port == 22 else KnownHosts(files, hostname, 22)
 
-    def key_types(self) -> tuple[str, ...]:
-        """Key types that known_hosts has for this host, best first: they are requested first."""
-        known = {entry.key_type for entry in (*self._lines, *self._portless) if not entry.marker}
-        return tuple(kind for kind in KEY_TYPES if kind in known)
+    def _marked(self, marker: str) -> list[Entry]:
+        return [entry for entry in self._lines if entry.marker == marker]
 
-    def authorities(self) -> tuple[bytes, ...]:
-        """Keys that may sign this host's certificate; revoked ones are left out."""
-        lines = (*self._lines, *self._portless)
-        revoked = {entry.blob for entry in lines if entry.marker == "@revoked"}
-        return tuple(e.blob for e in lines if e.marker == "@cert-authority" and e.blob not in revoked)
+    def ordered(self, algorithms: tuple[str, ...]) -> tuple[str, ...]:
+        """The same algorithms, first those for which known_hosts has a key: order_hostkeyalgs in sshconnect2.c."""
+        known, has_authority = {entry.key_type for entry in self._marked("")}, bool(self._marked("@cert-authority"))
 
-    def verdict(self, key_type: str, blob: bytes) -> HostKeyResult:
-        """Compare a key with known_hosts."""
-        for entry in (*self._lines, *self._portless):
-            if entry.marker == "@revoked" and entry.blob == blob:
+        def is_known(name: str) -> bool:
+            plain = name.removesuffix(CERTIFICATE)
+            return ("ssh-rsa" if plain.startswith("rsa-") else plain) in known
+
+        if not algorithms or is_known(algorithms[0]):
+            return algorithms
+        return tuple(
+            sorted(algorithms, key=lambda name: not (is_known(name) or (has_authority and name.endswith(CERTIFICATE))))
+        )
+
+    def verdict(self, offered: bytes, now: Instant, signatures: Collection[str] | None = None) -> HostKeyResult:
+        """Compare a key, or a certificate with it, with known_hosts. `signatures`: CASignatureAlgorithms."""
+        blob, note = public_key(offered), None
+        if offered != blob:
+            result = self._of_certificate(offered, now, signatures)
+            if result.answer != "unknown":
+                return result
+            note = result.note
+        result = self._of_key(blob, now)
+        return msgspec.structs.replace(result, note=note or result.note)
+
+    def _of_certificate(self, offered: bytes, now: Instant, signatures: Collection[str] | None) -> HostKeyResult:
+        """The result for a certificate alone: `unknown` unless an authority or its revocation decides."""
+        signer = authority(offered)
+        for entry in self._marked("@revoked"):
+            if entry.blob in (signer, public_key(offered)):
                 return HostKeyResult("revoked", self.name, entry)
-        plain = [entry for entry in self._lines if not entry.marker]
-        for entry in (*plain, *(entry for entry in self._portless if not entry.marker)):
+        trusted = [entry for entry in self._marked("@cert-authority") if entry.blob == signer]
+        if not trusted and self._portless is not None:
+            result = self._portless.verdict(offered, now, signatures)
+            if result.answer == "ok":
+                return result
+        problem = certificate_problem(offered, self.host, [entry.blob for entry in trusted], now, signatures)
+        if problem is None:
+            return HostKeyResult("ok", self.name, trusted[0])
+        return HostKeyResult("unknown", self.name, None, f"its host certificate is not valid: {clean(problem, 200)}")
+
+    def _of_key(self, blob: bytes, now: Instant) -> HostKeyResult:
+        plain = self._marked("")
+        for entry in (*self._marked("@revoked"), *plain):
             if entry.blob == blob:
-                return HostKeyResult("ok", self.name, entry)
+                return HostKeyResult("revoked" if entry.marker else "ok", self.name, entry)
         for entry in plain:
-            if entry.key_type == key_type:
+            if entry.key_type == key_type(blob):
                 return HostKeyResult("changed", self.name, entry)
-        authorities = (e for e in (*self._lines, *self._portless) if e.marker == "@cert-authority")
+        if not plain and self._portless is not None:
+            result = self._portless.verdict(blob, now)
+            if result.answer in ("ok", "revoked"):
+                return result
         text = "trusts an authority, but the host has no certificate of it"
-        note = next((f"{entry.file}:{entry.line} {text}" for entry in authorities), None)
+        note = next((f"{entry.file}:{entry.line} {text}" for entry in self._marked("@cert-authority")), None)
         return HostKeyResult("unknown", self.name, plain[0] if plain else None, note)
 
 
@@ -145,15 +174,31 @@ HOST = 2
 FOREVER = 2**64 - 1
 
 
-def certificate_problem(blob: bytes, host: str, authorities: Iterable[bytes], now: Instant) -> str | None:
-    """Why a host certificate is not valid for this host; None if it is valid."""
+def certificate_problem(
+    blob: bytes, host: str, authorities: Collection[bytes], now: Instant, signatures: Collection[str] | None = None
+) -> str | None:
+    """Why a host certificate is not valid for this host; None if it is valid. `signatures`: the algorithms with which
+    an authority may sign; None allows all."""
     try:
-        return _problem(blob, host, set(authorities), now)
-    except (struct.error, IndexError, ValueError, SSHException, UnicodeDecodeError):
+        return _problem(blob, host, authorities, now, signatures)
+    except UNREADABLE:
         return "it cannot be read"
 
 
-def _problem(blob: bytes, host: str, authorities: set[bytes], now: Instant) -> str | None:
+def authority(blob: bytes) -> bytes | None:
+    """The key that signed a certificate; None if it cannot be read."""
+    try:
+        *_, signer, _ = _read(blob)
+    except UNREADABLE:
+        return None
+    return signer
+
+
+UNREADABLE = (struct.error, IndexError, ValueError, SSHException)
+
+
+def _read(blob: bytes) -> tuple[int, list[str], int, int, bytes, bytes, bytes]:
+    """The kind, the names, the first and last second, the conditions, the authority and its signature."""
     message = Message(blob)
     for _ in range(1 + len(_strings(public_key(blob)))):  # type, nonce, and the public key's strings without its type
         message.get_string()
@@ -165,15 +210,25 @@ def _problem(blob: bytes, host: str, authorities: set[bytes], now: Instant) -> s
     critical = message.get_string()
     message.get_string()  # extensions: none is defined for hosts
     message.get_string()  # reserved
-    authority, signature = message.get_string(), message.get_string()
+    signer, signature = message.get_string(), message.get_string()
     if message.get_remainder():
-        return "something follows its end"
+        raise ValueError("something follows its end")
+    return kind, names, valid_from, valid_until, critical, signer, signature
+
+
+def _problem(
+    blob: bytes, host: str, authorities: Collection[bytes], now: Instant, signatures: Collection[str] | None
+) -> str | None:
+    kind, names, valid_from, valid_until, critical, signer, signature = _read(blob)
     if kind != HOST:
         return "it is a user's certificate, not a host's"
-    if authority not in authorities:
+    if signer not in authorities:
         return "its authority is not one that known_hosts trusts"
+    algorithm = key_type(signature)
+    if signatures is not None and algorithm not in signatures:
+        return f"it is signed with {algorithm}, which CASignatureAlgorithms does not allow"
     signed = blob[: -4 - len(signature)]
-    if not PKey.from_type_string(key_type(authority), authority).verify_ssh_sig(signed, Message(signature)):
+    if not PKey.from_type_string(key_type(signer), signer).verify_ssh_sig(signed, Message(signature)):
         return "its signature is wrong"
     if critical:
         return "it has conditions that are not known here"
@@ -181,7 +236,7 @@ def _problem(blob: bytes, host: str, authorities: set[bytes], now: Instant) -> s
         return "it is not valid yet"
     if valid_until != FOREVER and now >= valid_until:
         return "it has expired"
-    if not any(_matches(name, host.lower()) for name in names):
+    if not any(fnmatch.fnmatchcase(host, name.replace("[", "[[]")) for name in names):
         return f"it is for {', '.join(names) or 'no host'}"
     return None
 

@@ -37,6 +37,8 @@ class Socket(ABC):
         self._lock = threading.Lock()
         self._pending = bytearray()
         self._closed = False
+        self.address = ""
+        """The address that it is connected to; empty through a jump host or a ProxyCommand."""
 
     def recv(self, count: int) -> bytes:
         """Up to count bytes; none at the end. Blocks; only the transport's thread reads."""

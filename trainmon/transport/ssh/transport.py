@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from paramiko import common
 from paramiko.channel import Channel
@@ -24,6 +24,10 @@ _log.propagate = False  # a library's traceback would break the dashboard
 _log.setLevel(logging.CRITICAL)
 
 CERTIFICATE = "-cert-v01@openssh.com"
+
+LONGEST_GREETING = 65_536
+"""Bytes that a server may send before its identification. RFC 4253 §4.2 allows lines there and sets no limit. paramiko
+copies all of an unfinished line for each 128 bytes more: endless bytes without a line feed took a core."""
 
 SIGNALS = {
     "HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9, "SEGV": 11, "PIPE": 13, "ALRM": 14,
@@ -52,30 +56,54 @@ class QuietPacketizer(Packetizer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.first_line = ""
-        """The first line that the server sent."""
+        self.greeting = b""
+        """What the server sent before its first packet."""
 
     def start_handshake(self, timeout: float) -> None:
         """No timer."""
 
-    def readline(self, timeout: float) -> str:
-        line: str = super().readline(timeout)
-        self.first_line = self.first_line or line
-        return line
+    def _read_timeout(self, timeout: float) -> bytes:
+        read: bytes = super()._read_timeout(timeout)  # type: ignore[misc]
+        self.greeting += read
+        if len(self.greeting) > LONGEST_GREETING:
+            raise EOFError
+        return read
+
+
+class Offers(NamedTuple):
+    """The algorithms that a client offers, best first."""
+
+    host_keys: tuple[str, ...]
+    ciphers: tuple[str, ...]
+    macs: tuple[str, ...]
+    key_exchanges: tuple[str, ...]
 
 
 class ForeignProtocol(SSHException):
-    """The server does not speak SSH, or closed the connection after a line of plain text. `line` is its first one."""
+    """The server does not speak SSH, or closed the connection after a line of plain text. `line` is its first one;
+    `is_endless`: it sent more than LONGEST_GREETING bytes."""
 
-    def __init__(self, line: str) -> None:
+    def __init__(self, line: str, *, is_endless: bool) -> None:
         super().__init__(f"the server sent {line}")
-        self.line = line
+        self.line, self.is_endless = line, is_endless
 
 
 class Connection(Transport):
     """A client's transport. Subclass hooks: window adjustments, exit signals, and messages held during a re-key."""
 
-    _preferred_ciphers = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
+    # The same algorithm under its older name, the only one that paramiko knows (RFC 8731).
+    _kex_info: ClassVar[dict[str, Any]] = {
+        "curve25519-sha256": Transport._kex_info["curve25519-sha256@libssh.org"],  # type: ignore[attr-defined]
+        **Transport._kex_info,  # type: ignore[attr-defined]
+    }
+    _preferred_kex: tuple[str, ...] = (*Transport._preferred_kex, "curve25519-sha256")  # type: ignore[attr-defined]
+    _preferred_ciphers: tuple[str, ...] = (
+        "aes128-gcm@openssh.com",
+        "aes256-gcm@openssh.com",
+        "aes128-ctr",
+        "aes192-ctr",
+        "aes256-ctr",
+    )
     _preferred_keys: tuple[str, ...] = (
         "ssh-ed25519",
         "ecdsa-sha2-nistp256",
@@ -84,7 +112,7 @@ class Connection(Transport):
         "rsa-sha2-512",
         "rsa-sha2-256",
     )
-    _preferred_macs = (
+    _preferred_macs: tuple[str, ...] = (
         "hmac-sha2-256-etm@openssh.com",
         "hmac-sha2-512-etm@openssh.com",
         "hmac-sha2-256",
@@ -92,17 +120,15 @@ class Connection(Transport):
         "hmac-sha1",
     )
 
-    def __init__(self, sock: Socket, host_key_types: tuple[str, ...] = (), certified: bool = False) -> None:
+    def __init__(self, sock: Socket, offers: Offers | None = None) -> None:
         super().__init__(sock, packetizer_class=QuietPacketizer)  # type: ignore[arg-type]
         self.name = "ssh"
         self.packetizer: QuietPacketizer
         self.socket = sock
         self.disconnect_reason = ""
         """The server's message as it disconnected."""
-        rsa = ("rsa-sha2-512", "rsa-sha2-256")
-        known = tuple(name for kind in host_key_types for name in (rsa if kind == "ssh-rsa" else (kind,)))
-        self._preferred_keys = (*known, *(key for key in self._preferred_keys if key not in known))
-        self._certified = certified
+        if offers is not None:
+            self._preferred_keys, self._preferred_ciphers, self._preferred_macs, self._preferred_kex = offers
         self.clear_to_send_lock = threading.RLock()  # type: ignore[assignment]
         self._held: list[Message] = []
         self.on_window: dict[int, Callable[[], None]] = {}
@@ -118,11 +144,16 @@ class Connection(Transport):
             common.MSG_CHANNEL_FAILURE: self._channel_refused,
         }
 
+    @classmethod
+    def algorithms(cls) -> Offers:
+        """All that it knows: those that it offers by default first."""
+        preferred = tuple(f"{name}{CERTIFICATE}" for name in cls._preferred_keys) + cls._preferred_keys
+        return Offers(preferred, cls._preferred_ciphers, cls._preferred_macs, cls._preferred_kex)
+
     @property
     def preferred_keys(self) -> tuple[str, ...]:
-        """Host certificates first, and only where known_hosts trusts an authority for this host."""
-        certified = tuple(f"{name}{CERTIFICATE}" for name in self._preferred_keys) if self._certified else ()
-        return certified + self._preferred_keys
+        """Those of the offers, certificates included: paramiko's own adds one for each key."""
+        return self._preferred_keys
 
     def handshake(self, timeout: Seconds) -> None:
         """Exchange keys.
@@ -137,9 +168,10 @@ class Connection(Transport):
         try:
             self.start_client(timeout=timeout)
         except (SSHException, EOFError) as error:
-            line = clean(self.packetizer.first_line, 100)
+            greeting = self.packetizer.greeting
+            line = clean(greeting.partition(b"\n")[0].decode(errors="replace"), 100)
             if line and not line.startswith("SSH-"):
-                raise ForeignProtocol(line) from error
+                raise ForeignProtocol(line, is_endless=len(greeting) > LONGEST_GREETING) from error
             raise
         if not self.initial_kex_done:
             raise TimeoutError if time.monotonic() >= deadline else EOFError

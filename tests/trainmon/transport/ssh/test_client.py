@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import threading
@@ -336,6 +337,30 @@ def test_a_full_sshd_is_reported_in_words(loop: EventLoop, tmp_path: Path) -> No
     assert "MaxStartups" in raised.value.hint
 
 
+@pytest.mark.parametrize("garbage", [b"x" * 4_000, b"\xff\xfe \x1b[2J" * 500, b"a line\n" * 500])
+def test_a_port_that_sends_garbage_without_an_end_is_given_up_after_64_kib(
+    garbage: bytes, loop: EventLoop, tmp_path: Path
+) -> None:
+    sent = 0
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def send() -> None:
+            nonlocal sent
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                while sent < 2**28:
+                    sent += connection.send(garbage)
+
+        threading.Thread(target=send, daemon=True).start()
+        config = tmp_path / "config"
+        config.write_text(f"Host n0\n  HostName 127.0.0.1\n  Port {server.getsockname()[1]}\n")
+        with pytest.raises(HostUnreachable) as raised:
+            Dialer(loop, config_file=config).dial("n0")
+    assert re.search("does not speak SSH: it sends “.+” and more|closed the connection before", raised.value.message)
+    assert raised.value.message.isprintable()
+    assert sent < 2**25, "what the kernel's buffers take, and not all"
+
+
 def test_a_connection_with_no_more_sessions_says_so(loop: EventLoop, tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "single", MaxSessions="1") as single:
         dialer = Dialer(loop, config_file=single.ssh_config())
@@ -365,10 +390,12 @@ def test_a_closed_port_a_silent_one_and_no_such_host(sshd: Sshd, loop: EventLoop
         port = silent.getsockname()[1]
         extra = f"Host silent\n  HostName 127.0.0.1\n  Port {port}\nHost shut\n  HostName 127.0.0.1\n  Port 1\n"
         dialer = Dialer(loop, timeout=0.3, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
-        with pytest.raises(HostUnreachable, match=rf"silent: no answer from 127\.0\.0\.1:{port} in 0\.3s"):
+        with pytest.raises(HostUnreachable, match=rf"silent: no answer from 127\.0\.0\.1:{port} in 0\.3s") as slow:
             dialer.dial("silent")
-        with pytest.raises(HostUnreachable, match=r"shut: 127\.0\.0\.1:1 refuses connections"):
+        assert slow.value.accepted, "it may only be slow to log in"
+        with pytest.raises(HostUnreachable, match=r"shut: 127\.0\.0\.1:1 refuses connections") as down:
             dialer.dial("shut")
+        assert not down.value.accepted
         with pytest.raises(HostUnreachable, match=r"nowhere\.invalid: its name cannot be resolved: "):
             dialer.dial("nowhere.invalid")
         with pytest.raises(HostUnreachable, match="its name cannot be resolved: a part of it is empty or longer"):

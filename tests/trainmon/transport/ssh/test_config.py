@@ -95,3 +95,28 @@ def test_without_an_ssh_command_paramiko_reads_it_and_says_so(
     found = openssh_settings("a", config)
     assert (found.hostname, found.user, found.port, found.note) == ("a.example", "u", 2200, FALLBACK_NOTE)
     assert openssh_settings("b", config).proxy_jump == ("u@j1:2222", "j2")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["RevokedHostKeys /krl", "\tciphers=aes128-ctr", "Match all\nHostKeyAlgorithms -ssh-rsa", "Include {dir}/included"],
+)
+def test_without_an_ssh_command_a_setting_that_restricts_trust_is_refused(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "included").write_text("Host *\n  RequiredRSASize\t4096\n")
+    (tmp_path / "config").write_text(line.format(dir=tmp_path) + "\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostUnreachable, match=r"and there is no ssh command here to read it \(install the OpenSSH"):
+        openssh_settings("a", tmp_path / "config")
+
+
+def test_the_settings_that_restrict_trust_are_those_of_ssh(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "Host a\n  RevokedHostKeys ~/krl\n  RequiredRSASize 4096\n  CheckHostIP yes\n  Ciphers aes128-ctr\n"
+    )
+    found = openssh_settings("a", config).trust
+    assert (found.revoked, found.rsa_bits, found.checks_address) == (str(Path.home() / "krl"), 4096, True)
+    assert (found.ciphers, found.host_keys, found.key_exchanges) == (("aes128-ctr",), None, None)
+    assert openssh_settings("b", config).trust.revoked is None

@@ -44,7 +44,7 @@ def answer(text: str, key: Key, tmp_path: Path, host: str = "node1", port: int =
     """What a known_hosts of this text says: the answer, and the line."""
     file = tmp_path / "known_hosts"
     file.write_text(text)
-    finding = KnownHosts([str(tmp_path / "missing"), str(file)], host, port, alias).verdict(key.kind, key.blob)
+    finding = KnownHosts([str(tmp_path / "missing"), str(file)], host, port, alias).verdict(key.blob, time.time())
     return finding.answer + (f" {finding.where.line}" if finding.where else "")
 
 
@@ -171,7 +171,8 @@ def test_a_revoked_host_key_is_refused(sshd: Sshd, loop: EventLoop, tmp_path: Pa
 def test_a_host_known_by_another_kind_of_key_is_dialled_with_that_kind(
     sshd: Sshd, loop: EventLoop, tmp_path: Path
 ) -> None:
-    assert dial(sshd, loop, tmp_path, f"{sshd.address(0)} {sshd.public(sshd.host_keys['ecdsa'])}\n") is None
+    listed = f"[{sshd.address(0)}]:{sshd.port} {sshd.public(sshd.host_keys['ecdsa'])}\n"
+    assert dial(sshd, loop, tmp_path, listed) is None
 
 
 def test_an_authority_without_a_certificate_does_not_help(

@@ -6,11 +6,12 @@ import base64
 import contextlib
 import io
 import os
+import re
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_IMODE
@@ -85,7 +86,23 @@ def public_key(blob: bytes) -> bytes:
     # Ed25519: the point; ECDSA: curve and point; RSA: e and n; and the application, where a token holds the key.
     numbers = (1 if "ed25519" in kind else 2) + kind.startswith("sk-")
     parts = [kind.removesuffix(CERTIFICATE).encode(), *list(strings(blob))[2 : 2 + numbers]]
+    return blob_of(parts)
+
+
+def blob_of(parts: Iterable[bytes]) -> bytes:
+    """The SSH blob of these strings."""
     return b"".join(struct.pack(">I", len(part)) + part for part in parts)
+
+
+def words(line: str) -> list[str]:
+    """The fields of a line with a public key. To OpenSSH, only spaces and tabs separate them."""
+    return [word for word in re.split("[ \t]", line.rstrip("\r")) if word]
+
+
+def rsa_bits(blob: bytes) -> int | None:
+    """The size of an RSA key; None for other keys."""
+    kind, *numbers = strings(public_key(blob))
+    return int.from_bytes(numbers[1]).bit_length() if kind == b"ssh-rsa" and len(numbers) > 1 else None
 
 
 def read_public(path: str) -> bytes | None:

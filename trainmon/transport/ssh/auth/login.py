@@ -115,7 +115,7 @@ class Login:
         self._slots = slots
         self._dial_started_at = dial_started_at
         self._timeout = timeout
-        self._auth = UserAuth(connection, settings.user)
+        self._auth = UserAuth(connection, settings.user, settings.trust)
         self._methods: tuple[str, ...] | None = None
         self._tried: list[str] = []
         self._needs: list[str] = []
@@ -172,6 +172,13 @@ class Login:
 
     def _try_key(self, identity: Identity) -> bool:
         self._tried.append(identity.label)
+        try:
+            return self._offer(identity)
+        except (SSHException, OSError, ValueError) as error:
+            self._tried[-1] += f" ({clean(str(error), 100)})"
+            return False
+
+    def _offer(self, identity: Identity) -> bool:
         key = self._unlocked_key(identity)
         if key is None or identity.agent_key is not None:
             # Offered before signing: a rejected key needs no passphrase and no touch of a token.
@@ -183,11 +190,7 @@ class Login:
             if key is None:
                 return False
         blob = identity.blob if identity.blob is not None else key.asbytes()
-        try:
-            return self._handle(self._auth.sign(key, blob, self._timeout))
-        except (SSHException, OSError, ValueError) as error:
-            self._tried[-1] += f" ({clean(str(error), 100)})"
-            return False
+        return self._handle(self._auth.sign(key, blob, self._timeout))
 
     def _needs_passphrase(self, identity: Identity) -> bool:
         """Keys that need a passphrase come last: if another key works, nobody is asked."""
@@ -297,7 +300,7 @@ class Login:
     @property
     def _offered(self) -> str:
         """`tried ~/.ssh/id_rsa, agent key ana@laptop`."""
-        return "tried " + (", ".join(clean(label, 80) for label in self._tried) or "no key (none was found)")
+        return "tried " + (", ".join(clean(label, 200) for label in self._tried) or "no key (none was found)")
 
     @property
     def _unused_keys(self) -> str:

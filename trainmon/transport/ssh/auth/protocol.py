@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from paramiko import PKey, common
+from paramiko import PKey, SSHException, common
 from paramiko.message import Message
 
 from trainmon.lib import Seconds
-from trainmon.transport.ssh.auth.keys import key_type
+from trainmon.transport.ssh.auth.keys import key_type, rsa_bits
+from trainmon.transport.ssh.config import Trust
 from trainmon.transport.ssh.transport import CERTIFICATE, Connection, packet
 
 DENIAL = re.compile(r"pam_[a-z]|no active job|^\s*access denied", re.IGNORECASE)
@@ -63,8 +64,9 @@ class NoReply(Exception):
 class UserAuth:
     """The client side of the login; replaces paramiko's AuthHandler."""
 
-    def __init__(self, connection: Connection, user: str) -> None:
+    def __init__(self, connection: Connection, user: str, trust: Trust) -> None:
         self._connection = connection
+        self._trust = trust
         self._user = user
         self._method = "none"
         self._service_requested = False
@@ -88,7 +90,11 @@ class UserAuth:
         return self._request(timeout, "none")
 
     def offer_key(self, blob: bytes, timeout: Seconds) -> Reply:
-        """Offer a public key without signing: KeyAccepted, or Denied."""
+        """Offer a public key without signing: KeyAccepted, or Denied.
+
+        Raises:
+            SSHException: when the ssh config does not allow the key; so does `sign`.
+        """
         return self._request(timeout, "publickey", False, self._algorithm(blob), blob)
 
     def sign(self, key: PKey, blob: bytes, timeout: Seconds) -> Reply:
@@ -141,14 +147,18 @@ class UserAuth:
         return reply
 
     def _algorithm(self, blob: bytes) -> str:
-        kind = key_type(blob)
-        if not kind.startswith("ssh-rsa"):
-            return kind
+        kind, trust = key_type(blob), self._trust
+        if (bits := rsa_bits(blob)) is not None and bits < trust.rsa_bits:
+            raise SSHException(f"not used: it has {bits} bits, and RequiredRSASize is {trust.rsa_bits}")
+        versions = ("rsa-sha2-512", "rsa-sha2-256") if kind.startswith("ssh-rsa") else (kind.removesuffix(CERTIFICATE),)
+        suffix = CERTIFICATE if kind.endswith(CERTIFICATE) else ""
+        allowed = [one for one in versions if trust.user_keys is None or one + suffix in trust.user_keys]
+        if not allowed:
+            raise SSHException(f"not used: PubkeyAcceptedAlgorithms does not allow {kind}")
         extension = self._connection.server_extensions.get("server-sig-algs", b"")  # type: ignore[attr-defined]
         offered = extension.decode("ascii", "replace") if isinstance(extension, bytes) else str(extension)
         names = offered.split(",")
-        best = "rsa-sha2-256" if "rsa-sha2-256" in names and "rsa-sha2-512" not in names else "rsa-sha2-512"
-        return best + CERTIFICATE if kind.endswith(CERTIFICATE) else best
+        return next((one for one in allowed if one in names), allowed[0]) + suffix
 
     # ---- what paramiko calls, on the transport's thread --------------------------------------------------------------
 
