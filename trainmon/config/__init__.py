@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon.config.alerts import OLD_NAMES, DaemonSettings, heartbeat_of, routing_of, rules_of
-from trainmon.config.load import FILE_NAME, load_settings, log_formats, queue_users, run_specs, why_not_trusted
+from trainmon.config.load import load_settings, log_formats, queue_users, run_specs, why_not_trusted
 from trainmon.config.metrics import MetricsSettings
 from trainmon.config.notify import (
     CHANNEL_TYPES,
@@ -39,7 +39,6 @@ from trainmon.config.validate import watched_nodes
 
 __all__ = [
     "CHANNEL_TYPES",
-    "FILE_NAME",
     "OLD_NAMES",
     "AlertmanagerSettings",
     "AppriseSettings",

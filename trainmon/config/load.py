@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import re
 import shlex
 import stat
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -41,7 +44,7 @@ def load_settings(
         return (select_hosts(settings, hosts), config) if hosts else (settings, config)
     if hosts:
         return default_settings(hosts), None
-    found = find_file(environ, Path.cwd(), os.getuid())
+    found = find_file(environ, Path.cwd())
     return (load(found), found) if found else (default_settings(), None)
 
 
@@ -156,10 +159,13 @@ def load(path: Path) -> Settings:
     """The settings of one config file.
 
     Raises:
-        ConfigError: when the file cannot be read or has mistakes; it has a sentence for each.
+        ConfigError: when the file cannot be read, is not trusted or has mistakes; it has a sentence for each.
     """
     try:
-        with path.open("rb") as opened:
+        with open(path, "rb", opener=_open) as opened:
+            if problem := why_not_trusted(path, os.fstat(opened.fileno()), os.getuid()):
+                why, fix = problem
+                raise ConfigError([f"{path}: not read, because {why}, and a config may contain commands"], hint=fix)
             data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise ConfigError([f"{path}: is too large for a config: the maximum is 1 MiB"])
@@ -184,41 +190,53 @@ def load(path: Path) -> Settings:
     return settings
 
 
-def find_file(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
-    """The config when none is named: $TRAINMON_CONFIG, ./trainmon.toml, or the user's own.
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe is refused, not waited for
 
-    Raises:
-        ConfigError: when ./trainmon.toml is not trusted.
-    """
+
+def find_file(environ: Mapping[str, str], cwd: Path) -> Path | None:
+    """The config when none is named: $TRAINMON_CONFIG, ./trainmon.toml, or the user's own."""
     named = environ.get("TRAINMON_CONFIG")
     if named:
         return Path(named).expanduser()
-    here = cwd / FILE_NAME
-    if os.path.lexists(here):
-        if problem := why_not_trusted(here, user):
-            why, fix = problem
-            sentence = f"{FILE_NAME}: not read, because {why}, and a config may contain commands"
-            raise ConfigError([sentence], hint=f"{fix}; or, if you trust the file, add --config {FILE_NAME}")
+    if os.path.lexists(cwd / FILE_NAME):
         return Path(FILE_NAME)
     home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "/") / ".config"
     own = Path(home) / "trainmon-tui" / "config.toml"
     return own if own.exists() else None
 
 
-def why_not_trusted(file: Path, user: int) -> tuple[str, str] | None:
-    """Why a config in the working directory is not trusted, and the command that fixes it; None when it is trusted."""
-    try:
-        is_regular = stat.S_ISREG(file.stat().st_mode)
-        folders = (file.absolute().parent, file.resolve().parent)
-    except OSError as error:
-        return f"it cannot be read ({(error.strerror or 'failed').lower()})", f"rm {file.name}"
-    if not is_regular:
-        return "it is not a regular file", f"rm {file.name}"
-    for subject, path in (("it", file), *(("its directory", folder) for folder in folders)):
-        about = path.stat()
-        if about.st_uid != user:
-            return f"{subject} belongs to another user", f"cp {file.name} to a directory of your own"
-        if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            shown = "." if path == Path.cwd() else file.name if path == file else path
-            return f"other users can write to {subject}", f"chmod go-w {shown}"
+def why_not_trusted(file: Path, about: os.stat_result, user: int) -> tuple[str, str] | None:
+    """Why a config is not read, and the command that fixes it; None when it is trusted: only you or root can change it,
+    or put another file in its place. `about` is of the opened file."""
+    copy = f"if you trust it: mkdir -m 700 ~/trainmon; cp {shlex.quote(str(file))} ~/trainmon"
+    if not stat.S_ISREG(about.st_mode):
+        return "it is not a regular file", copy
+    folders = dict.fromkeys((file.absolute().parent, file.resolve().parent))  # of the link, and of the file itself
+    for subject, path, found in (("it", file, about), *(("its directory", one, one.stat()) for one in folders)):
+        if found.st_uid not in (user, 0):
+            return f"{subject} belongs to another user", copy
+        if _others_can_write(path, found, user):
+            is_yours = user in (found.st_uid, 0) and not found.st_mode & stat.S_ISVTX
+            shown = "." if path == Path.cwd() else shlex.quote(str(path))
+            return f"other users can write to {subject}", f"chmod go-w {shown}" if is_yours else copy
     return None
+
+
+def _others_can_write(path: Path, about: os.stat_result, user: int) -> bool:
+    if about.st_mode & stat.S_IWOTH or not about.st_mode & stat.S_IWGRP:
+        return bool(about.st_mode & stat.S_IWOTH)
+    with suppress(OSError, AttributeError):  # no such call on macOS
+        if "system.posix_acl_access" in os.listxattr(path):
+            return True
+    try:
+        return not is_only_member(pwd.getpwuid(user).pw_name, grp.getgrgid(about.st_gid), pwd.getpwall())
+    except KeyError:
+        return True
+
+
+def is_only_member(name: str, group: grp.struct_group, everyone: Iterable[pwd.struct_passwd]) -> bool:
+    """Whether a user is the only member of a group, besides root. It may be the primary group of others. A group with
+    the name of a user is the user's own, also where the users are not listed (LDAP)."""
+    members = {*group.gr_mem, *(one.pw_name for one in everyone if one.pw_gid == group.gr_gid)}
+    return members - {"root", name} == set() and name in {*members, group.gr_name}

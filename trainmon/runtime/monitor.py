@@ -23,6 +23,7 @@ from trainmon.model import (
     ActionChanged,
     AlertRequest,
     AttemptsRestored,
+    ConfigRefused,
     Event,
     LedgerTrouble,
     NoticeGiven,
@@ -85,7 +86,10 @@ class Monitor(DashboardBackend):
         if program is not None and ledger is not None and records:
             self.alert_service = self._make_alert_service(settings, ledger, clock, program, ask, ssh_config)
         alerting = self.alert_service.alerting if self.alert_service is not None else evaluator(settings, clock)
-        engine = Engine(clock, read_only=read_only, formats=log_formats(settings), ledger=ledger, alerting=alerting)
+        engine = Engine(
+            clock, read_only=read_only, formats=log_formats(settings), ledger=ledger, alerting=alerting,
+            is_dashboard=program == "dashboard",
+        )  # fmt: skip
         super().__init__(engine, ledger)
         self._supervisor = Supervisor(
             settings,
@@ -202,6 +206,8 @@ class Monitor(DashboardBackend):
         return True
 
     def trouble(self, problem: str | None) -> None:
+        """Report why the config on the disk is not the one that runs; None when it is."""
+        self.engine.submit(ConfigRefused(problem))
         if self.alert_service is not None:
             self.alert_service.notifications.report_trouble(problem)
 

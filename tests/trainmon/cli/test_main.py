@@ -142,7 +142,7 @@ def test_a_config_that_others_can_write_stops_the_start_with_a_message(tmp_path:
     assert done.stderr == (
         "trainmon-tui: trainmon.toml: not read, because other users can write to it, and a config may contain "
         "commands\n"
-        "try: chmod go-w trainmon.toml; or, if you trust the file, add --config trainmon.toml\n"
+        "try: chmod go-w trainmon.toml\n"
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+import struct
 from pathlib import Path
 
 import pytest
@@ -240,76 +243,162 @@ def here(tmp_path: Path) -> Path:
 def test_the_environment_wins_over_the_working_directory(home: Path, here: Path) -> None:
     (here / "trainmon.toml").touch(mode=0o644)
     environ = {"TRAINMON_CONFIG": "/etc/t.toml", "HOME": str(home)}
-    assert config.find_file(environ, here, os.getuid()) == Path("/etc/t.toml")
+    assert config.find_file(environ, here) == Path("/etc/t.toml")
 
 
 def test_the_working_directory_wins_over_the_home(home: Path, here: Path) -> None:
     (here / "trainmon.toml").touch(mode=0o644)
-    assert config.find_file({"HOME": str(home)}, here, os.getuid()) == Path("trainmon.toml")
+    assert config.find_file({"HOME": str(home)}, here) == Path("trainmon.toml")
 
 
 def test_the_users_own_config_is_the_last_place(home: Path, here: Path) -> None:
     own = home / ".config" / "trainmon-tui" / "config.toml"
-    assert config.find_file({"HOME": str(home)}, here, os.getuid()) == own
-    assert config.find_file({"HOME": "/x", "XDG_CONFIG_HOME": str(home / ".config")}, here, os.getuid()) == own
-    assert config.find_file({"HOME": str(here)}, here, os.getuid()) is None
+    assert config.find_file({"HOME": str(home)}, here) == own
+    assert config.find_file({"HOME": "/x", "XDG_CONFIG_HOME": str(home / ".config")}, here) == own
+    assert config.find_file({"HOME": str(here)}, here) is None
 
 
-def refusal(here: Path, user: int) -> str:
-    with pytest.raises(ConfigError) as caught:
-        config.find_file({}, here, user)
-    return str(caught.value)
+# ---- whom it belongs to ---------------------------------------------------------------------------------------------
 
 
-def test_a_config_here_that_others_can_write_is_refused(here: Path) -> None:
+def refusal(file: Path) -> str:
+    """Why a file is not read; empty if it is."""
+    try:
+        config.load(file)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def why(file: Path, *, user: int | None = None) -> str | None:
+    """Why another user, or this one, does not trust a file."""
+    problem = config.why_not_trusted(file, file.stat(), os.getuid() if user is None else user)
+    return problem[0] if problem else None
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o400, 0o755])
+def test_a_config_that_only_its_user_can_write_is_read(mode: int, here: Path) -> None:
     file = here / "trainmon.toml"
     file.touch()
-    file.chmod(0o664)
-    assert refusal(here, os.getuid()) == (
-        "trainmon.toml: not read, because other users can write to it, and a config may contain commands "
-        "(chmod go-w trainmon.toml; or, if you trust the file, add --config trainmon.toml)"
-    )
+    file.chmod(mode)
+    assert refusal(file) == ""
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o602, 0o646])
+def test_a_config_that_others_can_write_is_refused_wherever_it_is_named(
+    mode: int, home: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(here)
+    own = home / ".config" / "trainmon-tui" / "config.toml"
+    for environ, file, named in (
+        ({}, here / "trainmon.toml", Path("trainmon.toml")),
+        ({"HOME": str(home)}, own, own),
+        ({"TRAINMON_CONFIG": str(here / "t.toml")}, here / "t.toml", here / "t.toml"),
+    ):
+        file.touch()
+        file.chmod(mode)
+        with pytest.raises(ConfigError) as caught:
+            config.load_settings(None, [], environ)
+        sentence = f"{named}: not read, because other users can write to it, and a config may contain commands"
+        assert str(caught.value) == f"{sentence} (chmod go-w {named.absolute() if named != file else file})".replace(
+            f"{here}/trainmon.toml)", "trainmon.toml)"
+        )
+        with pytest.raises(ConfigError, match="other users can write to it"):
+            config.load_settings(file, [], {})
+        file.unlink()
 
 
 def test_a_config_in_a_directory_that_others_can_write_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(here)
-    (here / "trainmon.toml").touch(mode=0o644)
+    file = here / "trainmon.toml"
+    file.touch(mode=0o644)
     here.chmod(0o777)
-    assert refusal(here, os.getuid()) == (
-        "trainmon.toml: not read, because other users can write to its directory, and a config may contain commands "
-        "(chmod go-w .; or, if you trust the file, add --config trainmon.toml)"
+    assert refusal(file) == (
+        f"{file}: not read, because other users can write to its directory, and a config may contain commands "
+        f"(chmod go-w {here})"
     )
+    monkeypatch.chdir(here)
+    assert refusal(Path("trainmon.toml")).endswith("(chmod go-w .)")
 
 
-def test_a_config_of_somebody_else_is_refused(here: Path) -> None:
-    (here / "trainmon.toml").touch(mode=0o644)
-    assert refusal(here, os.getuid() + 1) == (
-        "trainmon.toml: not read, because it belongs to another user, and a config may contain commands "
-        "(cp trainmon.toml to a directory of your own; or, if you trust the file, add --config trainmon.toml)"
-    )
+def test_a_config_in_a_directory_for_everybodys_files_is_refused_without_advice_to_close_it(here: Path) -> None:
+    file = here / "trainmon.toml"
+    file.touch(mode=0o644)
+    here.chmod(0o1777)
+    assert refusal(file).endswith(f"(if you trust it: mkdir -m 700 ~/trainmon; cp {file} ~/trainmon)")
 
 
-def test_a_link_to_a_config_in_an_open_directory_is_refused(here: Path, tmp_path: Path) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    (shared / "t.toml").touch(mode=0o644)
-    shared.chmod(0o777)
-    (here / "trainmon.toml").symlink_to(shared / "t.toml")
-    assert refusal(here, os.getuid()).startswith(
-        "trainmon.toml: not read, because other users can write to its directory"
-    )
-
-
-def test_a_pipe_named_as_the_config_here_is_refused_without_opening_it(here: Path) -> None:
-    os.mkfifo(here / "trainmon.toml")
-    assert refusal(here, os.getuid()).startswith("trainmon.toml: not read, because it is not a regular file")
-
-
-def test_a_config_that_is_named_is_read_wherever_it_lies(here: Path) -> None:
+def test_the_group_of_a_config_may_write_if_its_user_is_the_only_member(here: Path) -> None:
     file = here / "trainmon.toml"
     file.touch()
-    file.chmod(0o666)
-    assert config.load_settings(file, [])[1] == file
+    file.chmod(0o664)
+    own = config.is_only_member(pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(file.stat().st_gid), pwd.getpwall())
+    assert (why(file) is None) == own
+    here.chmod(0o775)
+    file.chmod(0o644)
+    assert (why(file) is None) == own
+
+
+@pytest.mark.parametrize(
+    ("group", "members", "primary", "is_own"),
+    [
+        ("ana", [], ["ana"], True),
+        ("ana", [], [], True),
+        ("ana", ["ana"], ["ana"], True),
+        ("proj", ["ana"], [], True),
+        ("proj", ["ana", "root"], [], True),
+        ("proj", [], ["ana"], True),
+        ("proj", ["ana", "bob"], [], False),
+        ("proj", ["ana"], ["bob"], False),
+        ("ana", [], ["ana", "bob"], False),
+        ("ana", ["bob"], [], False),
+        ("users", [], [], False),
+        ("proj", ["bob"], [], False),
+    ],
+)
+def test_a_group_is_ones_own_without_other_members(
+    group: str, members: list[str], primary: list[str], is_own: bool
+) -> None:
+    everyone = [pwd.struct_passwd((name, "x", 1, 7, "", "", "")) for name in primary]
+    everyone.append(pwd.struct_passwd(("carl", "x", 2, 8, "", "", "")))
+    assert config.is_only_member("ana", grp.struct_group((group, "x", 7, members)), everyone) == is_own
+
+
+def test_a_config_of_somebody_else_is_refused_and_one_of_root_is_read(here: Path) -> None:
+    file = here / "trainmon.toml"
+    file.touch(mode=0o644)
+    values = list(file.stat())
+    for owner, expected in ((os.getuid(), None), (0, None), (4_711, "it belongs to another user")):
+        about = os.stat_result((*values[:4], owner, *values[5:]))
+        problem = config.why_not_trusted(file, about, os.getuid())
+        assert (problem[0] if problem else None) == expected
+
+
+def test_a_link_to_a_config_is_judged_by_the_file_and_by_both_directories(here: Path, tmp_path: Path) -> None:
+    shared, link = tmp_path / "shared", here / "trainmon.toml"
+    shared.mkdir()
+    (shared / "t.toml").touch(mode=0o644)
+    link.symlink_to(shared / "t.toml")
+    assert refusal(link) == ""
+    shared.chmod(0o777)
+    assert "because other users can write to its directory" in refusal(link)
+    shared.chmod(0o755)
+    (shared / "t.toml").chmod(0o666)
+    assert "because other users can write to it," in refusal(link)
+
+
+def test_a_pipe_is_refused_without_waiting_for_it(here: Path) -> None:
+    os.mkfifo(here / "trainmon.toml")
+    assert "trainmon.toml: not read, because it is not a regular file" in refusal(here / "trainmon.toml")
+
+
+def test_what_an_access_list_allows_others_is_found(here: Path) -> None:
+    file = here / "trainmon.toml"
+    file.touch(mode=0o644)
+    # Version 2: rw for the owner and for user 4711, r for the group, mask rw, nothing for others (acl(5)).
+    entries = ((1, 6, -1), (2, 6, 4_711), (4, 4, -1), (16, 6, -1), (32, 0, -1))
+    data = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    os.setxattr(file, "system.posix_acl_access", data)
+    assert why(file) == "other users can write to it"
 
 
 def test_a_runs_jobs_are_called_as_it_is_unless_it_says_otherwise(tmp_path: Path) -> None:

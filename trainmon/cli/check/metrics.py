@@ -81,9 +81,9 @@ def _table(
 
 
 def _labels(reader: MetricsReader, what: str) -> Row:
-    seen = reader.label_values()
+    label, seen = reader.label_values()
     if not seen:
         raise reader.why_empty(())
     more = f" and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
-    text = f"{reader.label} has {counted(len(seen), 'value')}: {', '.join(seen[:SHOWN])}{more}"
+    text = f"{label} has {counted(len(seen), 'value')}: {', '.join(seen[:SHOWN])}{more}"
     return Row("ok", "Prometheus", what, text)

@@ -1,4 +1,4 @@
-"""Checks who else can read the secrets of the config, and write to the config itself."""
+"""Checks who else can read the secrets of the config."""
 
 from __future__ import annotations
 
@@ -10,27 +10,22 @@ from pathlib import Path
 import msgspec
 
 from trainmon.cli.check.rows import Row
-from trainmon.config import AlertmanagerSettings, Settings
+from trainmon.config import AlertmanagerSettings, MetricsSettings, Settings
 
 SECRETS = frozenset({"topic", "reply_topic", "token", "reply_token", "password", "url", "headers", "ping", "copy_to"})
-"""The settings of [[notify]], [heartbeat] and [ledger] that are secrets."""
+"""The settings of [[notify]], [heartbeat], [ledger] and `metrics` that are secrets."""
 
 
 def permission_rows(settings: Settings, file: Path | None) -> Iterator[Row]:
-    """A note for each file that other users can read or write though they should not."""
+    """A note for each file with secrets that other users can read."""
     tables = (table for cluster in settings.clusters for table in cluster.metrics)
-    parts = (*settings.notify, settings.heartbeat, settings.ledger)
+    parts = (*settings.notify, settings.heartbeat, settings.ledger, *tables)
     secrets = [text for part in parts for text in _secrets(part)]
-    secrets += [table.token for table in tables if table.token is not None]
-    if file is not None:
-        why = "a config may contain commands"
-        yield from _row("config", file, stat.S_IWGRP | stat.S_IWOTH, "write to", why, "go-w")
-        if any(not text.startswith(("env:", "file:")) for text in secrets):
-            yield from _row("config", file, stat.S_IRGRP | stat.S_IROTH, "read", "it contains secrets", "go-rwx")
+    if file is not None and any(not text.startswith(("env:", "file:")) for text in secrets):
+        yield from _row("config", file, stat.S_IRGRP | stat.S_IROTH, "it contains secrets")
     named = (text.removeprefix("file:") for text in secrets if text.startswith("file:"))
     for name in dict.fromkeys(named):
-        readable_or_writable = stat.S_IRWXG | stat.S_IRWXO
-        yield from _row("secret", Path(name).expanduser(), readable_or_writable, "read", "it is a secret", "go-rwx")
+        yield from _row("secret", Path(name).expanduser(), stat.S_IRWXG | stat.S_IRWXO, "it is a secret")
 
 
 def _secrets(part: object) -> Iterator[str]:
@@ -46,15 +41,15 @@ def _secrets(part: object) -> Iterator[str]:
 
 
 def _is_open_address(name: str, part: object) -> bool:
-    """Whether a setting is the address of an Alertmanager, without a password in it."""
-    return name == "url" and isinstance(part, AlertmanagerSettings) and "@" not in part.url
+    """Whether a setting is the address of an Alertmanager or a Prometheus server, without a password in it."""
+    return name == "url" and isinstance(part, AlertmanagerSettings | MetricsSettings) and "@" not in part.url
 
 
-def _row(what: str, file: Path, refused: int, verb: str, why: str, change: str) -> Iterator[Row]:
+def _row(what: str, file: Path, refused: int, why: str) -> Iterator[Row]:
     try:
         mode = stat.S_IMODE(file.stat().st_mode)
     except OSError:
         return  # another row says that it cannot be read
     if mode & refused:
-        text = f"other users can {verb} {file} (mode {mode:o}), and {why}"
-        yield Row("note", what, "", text, f"chmod {change} {shlex.quote(str(file))}")
+        text = f"other users can read {file} (mode {mode:o}), and {why}"
+        yield Row("note", what, "", text, f"chmod go-rwx {shlex.quote(str(file))}")

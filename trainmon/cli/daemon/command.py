@@ -151,7 +151,7 @@ class Daemon:
             settings, file = self._choose()
             monitor = None if self._monitor.reload(settings) else self._make_monitor(settings)
         except ConfigError as error:
-            self._refuse(error.problems)
+            self._refuse(str(error).splitlines())
         except Exception as error:  # such as a working directory that is gone: the watch goes on
             log.exception("the config could not be read again")
             self._refuse([f"it could not be read: {error}"])

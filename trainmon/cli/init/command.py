@@ -58,7 +58,7 @@ def command(
     on this machine, it queries W&B for your account. Each setting says whether it was given, found or guessed. Without
     HOSTs, if nothing is found, it lists the names in ~/.ssh/config and asks which to watch.
     """
-    from trainmon.config import FILE_NAME, why_not_trusted
+    from trainmon.config import why_not_trusted
 
     why = "given" if login else GUESSED_LOGIN
     login = login or _login_of(hosts)
@@ -73,10 +73,9 @@ def command(
         return 0
     _write(output, written, force)
     click.echo(f"wrote {output}; next: trainmon-tui check{'' if output.name == str(output) else f' --config {output}'}")
-    problem = why_not_trusted(output, os.getuid()) if output.name == FILE_NAME else None
-    if problem:  # the new file would not be read from its directory
+    if problem := why_not_trusted(output, output.stat(), os.getuid()):
         why, fix = problem
-        click.echo(f"trainmon-tui will not read it from here: {why}; {fix}, or name it with --config", err=True)
+        click.echo(f"trainmon-tui will not read it from here: {why} ({fix})", err=True)
     return 0
 
 

@@ -23,6 +23,9 @@ def captured(name: str, age: float = 340.0) -> Answer:
     return Answer("status", 200, body)
 
 
+EMPTY = Answer("status", 200, b'{"status":"success","data":{"resultType":"matrix","result":[]}}')
+
+
 def rows(
     *answers: Answer, nodes: tuple[str, ...] | None, token: str | None = None, of_jobs: tuple[str, ...] = ()
 ) -> list[Row]:
@@ -41,7 +44,7 @@ def test_it_says_what_the_server_has_and_what_it_lacks() -> None:
     text = f"2 nodes with 4 GPUs; the newest sample is 6m old; {LACKS}, processes, temperature margin"
     absent = "1 of 3 nodes without series: gpu-009"
     hint = "is dcgm-exporter up, and does the server scrape it?"
-    assert rows(captured("dcgm"), nodes=("gpu-001", "gpu-002", "gpu-009")) == [
+    assert rows(captured("dcgm"), EMPTY, nodes=("gpu-001", "gpu-002", "gpu-009")) == [
         Row("ok", "Prometheus", "prod, dcgm", text),
         Row("note", "Prometheus", "prod, dcgm", absent, hint),
         Row("note", "Prometheus", "prod, dcgm", "2 of 3 nodes without new samples: gpu-001, gpu-002", hint),
@@ -58,7 +61,7 @@ def test_with_the_nodes_of_jobs_it_lists_the_names_that_the_server_has() -> None
 def test_the_nodes_of_jobs_are_looked_for_by_name() -> None:
     [row] = rows(captured("dcgm", 2.0), nodes=None, of_jobs=("gpu-001",))
     assert row.text.startswith("1 node with 2 GPUs; the newest sample is ")
-    [wrong] = rows(captured("dcgm", 2.0), captured("labels"), nodes=None, of_jobs=("node7",))
+    [wrong] = rows(captured("dcgm", 2.0), EMPTY, captured("labels"), nodes=None, of_jobs=("node7",))
     assert (wrong.mark, wrong.text) == ("bad", "no series of node7; Hostname is: gpu-001, gpu-002, gpu-003")
 
 

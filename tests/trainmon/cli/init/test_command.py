@@ -64,8 +64,7 @@ def test_a_directory_that_others_can_write_is_reported_at_once(tmp_path: Path) -
     tmp_path.chmod(0o777)
     done = trainmon("init", "gpu-001", cwd=tmp_path, HOME=str(tmp_path))
     assert done.stderr == (
-        "trainmon-tui will not read it from here: other users can write to its directory; "
-        "chmod go-w ., or name it with --config\n"
+        "trainmon-tui will not read it from here: other users can write to its directory (chmod go-w .)\n"
     )
 
 
