@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,11 @@ log = logging.getLogger(__name__)
 
 EVERY: Seconds = 15.0
 """How often the file is written, the totals are read, and a port that is in use is tried again."""
+
+
+VERSION = re.compile(r"version=([^;]*)")
+VERSIONS = frozenset({"0.0.1", "0.0.4", "1.0.0"})
+"""Those of the formats that prometheus_client writes. It fails for others, instead of the next format in Accept."""
 
 
 class Exporter:
@@ -115,7 +121,8 @@ class Exporter:
         threading.Thread(target=self._server.serve_forever, name="metrics server", daemon=True).start()
 
     def _render(self, accept: str) -> tuple[bytes, str]:
-        encode, content_type = choose_encoder(accept)
+        known = (part for part in accept.split(",") if {one.strip() for one in VERSION.findall(part)} <= VERSIONS)
+        encode, content_type = choose_encoder(",".join(known))
         return encode(self), content_type
 
     def _write(self) -> None:

@@ -15,7 +15,7 @@ from trainmon.lib import Seconds
 log = logging.getLogger(__name__)
 
 AT_ONCE = 8
-"""Requests at a time; a further one is refused at once. Prometheus sends one."""
+"""Connections at a time. For a further one, the oldest that waits for its client is closed. Prometheus opens one."""
 
 WITHIN: Seconds = 10.0
 """How long one request may take: Prometheus waits as long by default (scrape_timeout)."""
@@ -29,13 +29,16 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 64
 
     def __init__(self, address: tuple[str, int], render: Render, *, within: Seconds = WITHIN) -> None:
         """Raises: OSError: when the address is in use, or not one of this machine."""
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.render = render
         self._within = within
-        self._free = threading.BoundedSemaphore(AT_ONCE)
+        self._lock = threading.Lock()
+        self._open: dict[Any, bool] = {}
+        """The connections, oldest first, and whether the metrics are being made for one now."""
         super().__init__(address, Handler)
 
     def server_bind(self) -> None:
@@ -49,10 +52,29 @@ class Server(ThreadingHTTPServer):
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        with self._lock:
+            waiting = [one for one, is_busy in self._open.items() if not is_busy]
+            if len(self._open) >= AT_ONCE and not waiting:
+                self.shutdown_request(request)
+                return
+            if len(self._open) >= AT_ONCE:
+                del self._open[waiting[0]]
+                _hang_up(waiting[0])
+            self._open[request] = False
+        super().process_request(request, client_address)
+
+    def metrics(self, request: Any, accept: str) -> tuple[bytes, str]:
+        """The metrics for a connection, which is not closed meanwhile."""
+        self._set_busy(request, True)
+        try:
+            return self.render(accept)
+        finally:
+            self._set_busy(request, False)
+
+    def _set_busy(self, request: Any, is_busy: bool) -> None:
+        with self._lock:
+            if request in self._open:
+                self._open[request] = is_busy
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """A client that sends a byte now and then is hung up on, too."""
@@ -63,7 +85,8 @@ class Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             timer.cancel()
-            self._free.release()
+            with self._lock:
+                self._open.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a request for the metrics failed", exc_info=True)
@@ -85,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
             self._reply(404, b"the metrics are at /metrics\n", "text/plain; charset=utf-8")
             return
         try:
-            body, content_type = self.server.render(", ".join(self.headers.get_all("Accept", [])))
+            body, content_type = self.server.metrics(self.connection, ", ".join(self.headers.get_all("Accept", [])))
         except Exception:
             log.exception("the metrics could not be made")
             self._reply(500, b"the metrics could not be made; the log of the daemon says why\n", "text/plain")

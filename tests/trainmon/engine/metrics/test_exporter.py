@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
@@ -116,17 +116,80 @@ def test_a_client_that_sends_nothing_is_hung_up_on() -> None:
         assert is_hung_up_on(client)
 
 
-def test_too_many_clients_at_once_are_refused_and_the_others_answered() -> None:
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+@pytest.mark.parametrize("words", [b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nAccept: text/plain\r\n"])
+def test_slow_clients_do_not_lock_a_scraper_out(words: bytes) -> None:
     server = Server(("127.0.0.1", 0), lambda _: (b"well", "text/plain"), within=600.0)
-    with serving(server) as port:
-        waiting = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(AT_ONCE)]
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as refused:
-            assert is_hung_up_on(refused)
-        for client in waiting:
+    with serving(server) as port, ExitStack() as stack:
+        slow = [stack.enter_context(connected(port)) for _ in range(3 * AT_ONCE)]
+        for client in slow:
+            with suppress(ConnectionError):
+                client.sendall(words)
+        for _ in range(3):
+            assert get(port)[1] == "well"
+        assert is_hung_up_on(slow[0])
+
+
+def test_clients_that_do_not_read_the_answer_do_not_lock_a_scraper_out() -> None:
+    pages = iter([b"x" * 20_000_000] * (AT_ONCE + 1))
+    server = Server(("127.0.0.1", 0), lambda _: (next(pages, b"well"), "text/plain"), within=600.0)
+    with serving(server) as port, ExitStack() as stack:
+        for _ in range(AT_ONCE + 1):
+            client = stack.enter_context(connected(port))
             client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        for client in waiting:
-            with client, client.makefile("rb") as answer:
+            assert client.recv(1), "its answer has begun"
+        assert get(port)[1] == "well"
+
+
+def test_while_the_metrics_are_made_for_as_many_clients_as_allowed_a_further_one_is_refused() -> None:
+    begun, proceed = threading.Semaphore(0), threading.Event()
+
+    def render(_: str) -> tuple[bytes, str]:
+        begun.release()
+        proceed.wait(60)
+        return b"well", "text/plain"
+
+    with serving(Server(("127.0.0.1", 0), render, within=600.0)) as port, ExitStack() as stack:
+        clients = [stack.enter_context(connected(port)) for _ in range(AT_ONCE)]
+        for client in clients:
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert begun.acquire(timeout=60)
+        assert is_hung_up_on(stack.enter_context(connected(port)))
+        proceed.set()
+        for client in clients:
+            with client.makefile("rb") as answer:
                 assert answer.read().endswith(b"well")
+
+
+TYPES = (
+    "application/openmetrics-text",
+    "text/plain",
+    "application/vnd.google.protobuf",
+    "*/*",
+    "",
+    "\xe9",
+    "x" * 9_000,
+)
+VERSIONS = (
+    "", "9", "9.0.0", "1.0.0", "0.0.1", "2.0.0", "1", "1.0", "1.0.0.0", "-1", "a.b", "1.x", '"1.0.0"', "1_0.0.0",
+    " 1.0.0", "1e9", "9" * 5_000, "1.0.0;version=9", "1.0.0 ;escaping=allow-utf-8", "1.0.0;escaping=dots", "9;q=0.5",
+    "1.0.0;=;;==",
+)  # fmt: skip
+TAILS = ("", ";version", ";escaping=nonsense", *(f";version={version}" for version in VERSIONS))
+
+
+def test_any_header_accept_gets_a_page(port: int) -> None:
+    with exporting(port):
+        until(lambda: is_served(port), "the metrics are served")
+        for accept in (kind + tail + more for kind in TYPES for tail in TAILS for more in ("", ",*/*;q=0.1")):
+            response, page = get(port, Accept=accept)
+            assert (response.status, "llm" in page) == (200, True), accept
+            assert response.headers["Content-Type"].startswith(
+                ("text/plain; version=", "application/openmetrics-text; v")
+            )
 
 
 def test_metrics_that_cannot_be_made_are_an_error_500_and_the_next_request_is_served() -> None:
