@@ -18,7 +18,8 @@ class Exporter(NamedTuple):
     """What an exporter offers. `metrics`: by name, the field and the factor to its unit."""
 
     program: str
-    node_label: str
+    node_labels: tuple[str, ...]
+    """Labels with the name of the node; a node is looked for by the first, then by the next."""
     metrics: Mapping[str, tuple[str, float]]
     is_host: bool = False
     index_labels: tuple[str, ...] = ()
@@ -47,7 +48,7 @@ class Exporter(NamedTuple):
 
 DCGM = Exporter(
     program="dcgm-exporter",
-    node_label="Hostname",
+    node_labels=("Hostname", "hostname"),  # the second after dcgm-exporter 4.8.2
     index_labels=("gpu",),
     uuid_labels=("UUID", "uuid"),
     model_labels=("modelName",),
@@ -77,7 +78,7 @@ DCGM = Exporter(
 
 NVIDIA_GPU = Exporter(
     program="nvidia_gpu_exporter",
-    node_label="instance",
+    node_labels=("instance",),
     index_labels=("index",),
     uuid_labels=("uuid",),
     model_labels=("name",),
@@ -108,7 +109,7 @@ NVIDIA_GPU = Exporter(
 
 ALL_SMI = Exporter(
     program="all-smi",
-    node_label="instance",
+    node_labels=("instance",),
     index_labels=("gpu_index", "index"),
     uuid_labels=("gpu_uuid", "uuid"),
     model_labels=("gpu",),
@@ -129,7 +130,7 @@ ALL_SMI = Exporter(
 
 NODE = Exporter(
     program="node_exporter",
-    node_label="instance",
+    node_labels=("instance",),
     is_host=True,
     # Bridges and the interfaces of containers are left out, as the probe leaves out what has no device.
     # A mount over rootfs or autofs is the one that is used, as in the dashboards of node_exporter.

@@ -124,14 +124,14 @@ def past_of_disks(exporter: Exporter, label: str, nodes: Sequence[str], match: s
     return selector(exporter, names, match, of_nodes(label, nodes), at_mount_points(points))
 
 
-def label_values(exporter: Exporter, label: str, match: str) -> str:
-    """One series for each value of the label of nodes, whatever the nodes are."""
-    return f"count by ({label}) ({selector(exporter, [exporter.presence], match)})"
+def label_values(exporter: Exporter, labels: Iterable[str], match: str) -> str:
+    """One series for each value of the labels of nodes, whatever the nodes are."""
+    return f"count by ({', '.join(labels)}) ({selector(exporter, [exporter.presence], match)})"
 
 
-def any_series(exporter: Exporter) -> str:
+def any_series(exporter: Exporter, match: str) -> str:
     """One series of the exporter, with its labels."""
-    return f"topk(1, {selector(exporter, [exporter.presence], '')})"
+    return f"topk(1, {selector(exporter, [exporter.presence], match)})"
 
 
 def label_of(labels: Mapping[str, str], names: Iterable[str]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -80,7 +80,7 @@ class MetricsReader:
     def __init__(self, settings: MetricsSettings, client: Client, now: Callable[[], Instant]) -> None:
         self.settings = settings
         self.exporter = EXPORTERS[settings.exporter]
-        self.label = settings.node_label or self.exporter.node_label
+        self.labels = (settings.node_label,) if settings.node_label else self.exporter.node_labels
         self.times = MetricsTimes(settings.every)
         self.part = "host" if self.exporter.is_host else "gpu"
         self.latest: dict[str, Instant] = {}
@@ -128,12 +128,12 @@ class MetricsReader:
         gaps: list[Seconds] = []
         gap = ""
         names = {query.short_name(node): node for node in nodes}
-        for some in query.chunks(nodes):
+        for label, some in self._asked(nodes, found):
             mounts = self._mounts([path for node in some for path in (disks or {}).get(node, ())])
-            text = query.newest(self.exporter, self.label, some, self.settings.match, self._window, *mounts)
+            text = query.newest(self.exporter, label, some, self.settings.match, self._window, *mounts)
             series = self._client.query(text)
             gap = gap or self._client.gap
-            found |= readings.read(self.exporter, self.label, series, names)
+            found |= readings.read(self.exporter, label, series, names)
             gaps += filter(None, [readings.interval(series)])
         if not found and self._window < LOOKBACK:  # all exporters, or the server itself, may have paused
             self._window = LOOKBACK
@@ -160,6 +160,12 @@ class MetricsReader:
             self.lacking += ("number of CPUs",) if not any(self.cpus.values()) else ()
         return found
 
+    def _asked(self, nodes: Sequence[str], found: Collection[str]) -> Iterator[tuple[str, Sequence[str]]]:
+        """The labels, each with the nodes that no label before it has: exporters of two releases may run side by
+        side. Nodes are added to `found` meanwhile."""
+        for label in self.labels:
+            yield from ((label, some) for some in query.chunks([node for node in nodes if node not in found]))
+
     def _mounts(self, paths: Iterable[str]) -> list[str]:
         """Of the filesystems, those of these paths are asked for."""
         return [query.at_mount_points(filesystems.mount_points(paths))] if self.exporter.is_host else []
@@ -179,11 +185,11 @@ class MetricsReader:
         known = {} if is_due else self.cpus
         new = {query.short_name(node): node for node in nodes if node not in known}
         for some in query.chunks([*new]):
-            text, found = query.cpu_counts(self.exporter, self.label, some, self.settings.match), {}
+            text, found = query.cpu_counts(self.exporter, self.labels[0], some, self.settings.match), {}
             with contextlib.suppress(QueryFailed):  # it must not cost the other numbers
                 for one in self._client.query(text):
                     if one.value is not None:
-                        found[query.short_name(one.metric.get(self.label, ""))] = round(float(one.value[1]))
+                        found[query.short_name(one.metric.get(self.labels[0], ""))] = round(float(one.value[1]))
             known |= {new[name]: found.get(name) for name in some}
         self.cpus = known  # at once: the other table reads it
         self._cpus_at = self._now() if is_due else self._cpus_at
@@ -208,32 +214,37 @@ class MetricsReader:
     def scrape_hint(self) -> str:
         return f"is {self.exporter.program} up, and does the server scrape it?"
 
-    def label_values(self) -> list[str]:
-        """The names of the nodes that the server has, as its label has them.
+    def label_values(self) -> tuple[str, list[str]]:
+        """The label that names the nodes that the server has, and its values. Of several labels, that with the most.
 
         Raises: QueryFailed: as `read`.
         """
-        found = self._client.query(query.label_values(self.exporter, self.label, self.settings.match))
-        return sorted({clean(one.metric.get(self.label, ""), 40) for one in found} - {""})
+        series = self._client.query(query.label_values(self.exporter, self.labels, self.settings.match))
+        values = {label: {clean(one.metric.get(label, ""), 40) for one in series} - {""} for label in self.labels}
+        label = max(values, key=lambda label: len(values[label]))
+        return label, sorted(values[label])
 
     def why_empty(self, nodes: Sequence[str]) -> QueryFailed:
         """Why no series belongs to these nodes, with the labels that were seen.
 
         Raises: QueryFailed: as `read`.
         """
-        match, seen = self.settings.match, self.label_values()
+        match, (label, seen) = self.settings.match, self.label_values()
         if seen and nodes:
             more = f" and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
             wanted = f"{nodes[0]} or {counted(len(nodes) - 1, 'other node')}" if len(nodes) > 1 else nodes[0]
-            message = f"no series of {wanted}; {self.label} is: {', '.join(seen[:SHOWN])}{more}"
+            message = f"no series of {wanted}; {label} is: {', '.join(seen[:SHOWN])}{more}"
             return QueryFailed(message, hint='set "node_label" to the label that has the names of the nodes')
-        one = next(iter(self._client.query(query.any_series(self.exporter))), None)
-        if one is None:
-            return QueryFailed(f"the server has no series {self.exporter.presence}", hint=self.scrape_hint)
-        labels = ", ".join(f'{key}="{clean(value, 40)}"' for key, value in one.metric.items() if key != "__name__")
-        if self.label not in one.metric:
-            return QueryFailed(f"the series have no label {self.label}; they have: {labels}", hint='set "node_label"')
-        return QueryFailed(f"no series matches {match}; labels seen: {labels}", hint='correct "match"')
+        for some in dict.fromkeys((match, "")):
+            one = next(iter(self._client.query(query.any_series(self.exporter, some))), None)
+            if one is None:
+                continue
+            labels = ", ".join(f'{key}="{clean(value, 40)}"' for key, value in one.metric.items() if key != "__name__")
+            if some == match:
+                text = f"the series have no label {' or '.join(self.labels)}; they have: {labels}"
+                return QueryFailed(text, hint='set "node_label"')
+            return QueryFailed(f"no series matches {match}; labels seen: {labels}", hint='correct "match"')
+        return QueryFailed(f"the server has no series {self.exporter.presence}", hint=self.scrape_hint)
 
     def past(self, node: str) -> Iterable[GpuHistoryRead]:
         """The numbers of the last hour and the last day of a node's GPUs, as plots need them.
@@ -242,16 +253,16 @@ class MetricsReader:
         """
         now, names = self._now(), {query.short_name(node): node}
         fields = {field for field, _ in GPU_METRICS.values()}
-        text = query.past(self.exporter, self.label, node, self.settings.match, fields)
         for span, step in HISTORIES:
             step = max(step, self.period)
             start = now - now % step - span
-            series = self._client.query_range(text, start, now, step)
-            length = int((now - start) / step) + 1
-            row = partial(self._row, start, step)
-            columns = past.columns(self.exporter, self.label, series, names, row, length)
-            if columns:
-                yield GpuHistoryRead(node=node, start=start, step=step, span=span, columns=columns)
+            row, length = partial(self._row, start, step), int((now - start) / step) + 1
+            for label in self.labels:
+                text = query.past(self.exporter, label, node, self.settings.match, fields)
+                series = self._client.query_range(text, start, now, step)
+                if columns := past.columns(self.exporter, label, series, names, row, length):
+                    yield GpuHistoryRead(node=node, start=start, step=step, span=span, columns=columns)
+                    break
 
     def past_of_disks(self, nodes: Sequence[str]) -> Iterable[DiskHistoryRead]:
         """The last day of the disks that these nodes have now, as forecasts and plots need it. One query.
@@ -260,13 +271,13 @@ class MetricsReader:
         """
         disks = {node: {disk.path: disk for disk in self.disks[node] if disk.mount} for node in nodes}
         points = sorted({disk.mount or "" for own in disks.values() for disk in own.values()})
-        text = query.past_of_disks(self.exporter, self.label, nodes, self.settings.match, points)
+        text = query.past_of_disks(self.exporter, self.labels[0], nodes, self.settings.match, points)
         now, names = self._now(), {query.short_name(node): node for node in nodes}
         step = max(DISKS_EVERY, self.period)
         start = now - now % step - DISKS_SPAN
         series = self._client.query_range(text, start, now, step)
         row, length = partial(self._row, start, step), int((now - start) / step) + 1
-        found = past.disk_columns(self.exporter, self.label, series, names, row, length)
+        found = past.disk_columns(self.exporter, self.labels[0], series, names, row, length)
         for node, own in disks.items():
             columns = {path: dict(found.get((node, disk.mount or ""), {})) for path, disk in own.items()}
             for path, disk in own.items():

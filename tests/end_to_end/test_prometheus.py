@@ -124,6 +124,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         Prometheus(folder, {"dcgm": [dcgm.address], "node": [node.address]}) as server,
         Gate(server.url) as gate,
     ):
+        dcgm.renamed = frozenset({"gpu-002"})
         until(lambda: dcgm.scrapes >= 3, "Prometheus scrapes")
         yield Lab(folder, dcgm, gate, "127.0.0.1")
 

@@ -31,6 +31,8 @@ class DcgmExporter:
         self.values: dict[tuple[str, str, int], float | None] = {}
         self.instances: dict[tuple[str, int], int] = {}
         """By (node, GPU): its MIG instances. Such a GPU has series of these only, each with the values of the GPU."""
+        self.renamed: frozenset[str] = frozenset()
+        """The nodes with a release after 4.8.2: it names them in `hostname`."""
         self.scrapes = 0
         self.has_failed = False
         """Whether it answers with an error now."""
@@ -59,6 +61,7 @@ class DcgmExporter:
         for metric, usual in METRICS.items():
             yield f"# TYPE {metric} gauge"
             for row, node in enumerate(self.names):
+                name = "hostname" if node in self.renamed else "Hostname"
                 for gpu in range(self.gpus):
                     number = row * self.gpus + gpu
                     value = self.values.get((metric, node, gpu), usual)
@@ -71,7 +74,7 @@ class DcgmExporter:
                         yield (
                             f'{metric}{{gpu="{gpu}",UUID="GPU-{number:08x}-0000-0000-0000-000000000000",'
                             f'pci_bus_id="00000000:{gpu + 16:02X}:00.0",device="nvidia{gpu}",'
-                            f'modelName="NVIDIA H100 80GB HBM3",{label}Hostname="{node}",'
+                            f'modelName="NVIDIA H100 80GB HBM3",{label}{name}="{node}",'
                             f'DCGM_FI_DRIVER_VERSION="550.54.15"}} {value:g}'
                         )
 

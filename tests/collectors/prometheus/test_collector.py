@@ -93,12 +93,31 @@ def test_a_pause_of_all_exporters_is_not_an_error_of_the_server() -> None:
     stage.step()
     stage.server.answers = {"[300s]": series("dcgm")}
     state = stage.step(60.0)
-    assert [query.rpartition("}")[2] for query in stage.server.queries] == ["[300s]", "[4s]", "[300s]"]
+    assert [query.rpartition("}")[2] for query in stage.server.queries] == ["[300s]", "[4s]", "[4s]", "[300s]"]
     assert state.sources["prometheus:prod:dcgm"].error is None
     assert state.sources["node:gpu-001"].problem == "Prometheus has no new samples of it"
     stage.server.answers = {}
     problem = stage.step(300.0).sources["prometheus:prod:dcgm"].problem
     assert problem == "no series has a sample of the last 5m"
+
+
+def test_nodes_of_two_releases_of_dcgm_exporter_are_read_side_by_side() -> None:
+    """After 4.8.2 it names the node in `hostname`. A `hostname` that a scrape adds to `Hostname` is another thing."""
+    stage = Stage()
+    both = series("dcgm")
+    old = tuple(Series({**one.metric, "hostname": "exporter-7"}, one.values) for one in both)
+    new = tuple(
+        Series({"hostname" if key == "Hostname" else key: text for key, text in one.metric.items()}, one.values)
+        for one in both
+        if one.metric["Hostname"] == "gpu-003"
+    )
+    stage.server.answers = {
+        ',Hostname=~"': tuple(one for one in old if one.metric["Hostname"] != "gpu-003"),
+        ',hostname=~"': new,
+    }
+    state = stage.step()
+    assert {name for name, node in state.nodes.items() if node.gpus} == {*NODES}
+    assert "gpu-001" not in stage.server.queries[1], "only the nodes that no label before it has"
 
 
 def test_a_new_xid_is_a_fault_of_its_gpu() -> None:
@@ -252,7 +271,13 @@ def test_nodes_have_a_row_before_the_server_answers() -> None:
             True,
             'no series matches cluster="b"; labels seen: DCGM_FI_DRIVER_VERSION="550.54.15", Hostname="gpu-001"',
         ),
-        (("",), "", True, 'the series have no label Hostname; they have: DCGM_FI_DRIVER_VERSION="550.54.15"'),
+        (("",), 'job="a"', True, 'the series have no label Hostname or hostname; they have: DCGM_FI_DRIVER_VERSION="5'),
+        (
+            ("",),
+            "",
+            True,
+            'the series have no label Hostname or hostname; they have: DCGM_FI_DRIVER_VERSION="550.54.15"',
+        ),
         ((), "", False, "the server has no series DCGM_FI_DEV_GPU_TEMP"),
     ],
 )
@@ -262,8 +287,9 @@ def test_without_series_the_error_names_the_labels_that_were_seen(
     stage = Stage(MetricsSettings(url="http://p", match=match))
     stage.server.answers = {
         "count by": tuple(Series({"Hostname": label} if label else {}) for label in labels),
+        **({'cluster="b"': ()} if match == 'cluster="b"' else {}),
         "topk": tuple(
-            Series({key: text for key, text in one.metric.items() if match or key != "Hostname"})
+            Series({key: text for key, text in one.metric.items() if not labels or key != "Hostname"})
             for one in (series("one") if has_any else ())
         ),
     }
