@@ -256,7 +256,7 @@ class DaemonCollector(PollingThread):
             self._last_active = min(
                 self._last_active, self._clock.monotonic() - (status.at - status.leader.last_tick_at)
             )
-        self._report(phase="up", answered_at=self._clock.now(), error=f"{self.host}: {problem}",
+        self._report(phase="up", error=f"{self.host}: {problem}",
                    hint="start it there: trainmon-tui service systemd")  # fmt: skip
         self._silent(problem, SILENT_PERIODS)
 

@@ -53,6 +53,16 @@ def test_it_reads_its_config_again_and_refuses_a_bad_one(
     until_told(ntfy, "CODE RED", "n0")
 
     daemon.config.write_text(good.replace('severity = "critical"', 'severity = "warning"'))
+    daemon.config.chmod(0o666)
+    daemon.tell(signal.SIGHUP)
+    words = daemon.until(
+        "config",
+        words=f"{daemon.config}: not read, because other users can write to it, and a "
+        f"config may contain commands (chmod go-w {daemon.config})",
+    )["result"]
+    assert words == "refused; the old one stays in use"
+    until_told(ntfy, "config-refused")
+    daemon.config.chmod(0o600)
     daemon.tell(signal.SIGHUP)
     daemon.until("config", result="loaded", sources="as before")
     fill(nodes, 1)

@@ -1,8 +1,13 @@
 """Kills in numbers: `python -m tests.bench.chaos [KILLS] [SEED]` (500 and 1, if nothing else is said).
+The matrix of receivers alone: `python -m tests.bench.chaos matrix [SECONDS] [CELL...]` (240, and all cells).
 
 Real processes are killed at seeded points between finding something and having marked it as told, while their receivers
 on loopback answer well, 429, 500, 503, never, half, or die as they took it. Printed: kills, notices, what was lost (0),
 and what came again (at most one message a crash and channel).
+
+The matrix: ways in which a receiver fails, by ways in which the program is killed, in real time. In each cell there is
+something new for so many SECONDS, every other one critical. Printed: how long after it was first due, by the ledger,
+the fallback had it. With fewer than 60 SECONDS all are critical, and it takes two minutes at most.
 """
 
 from __future__ import annotations
@@ -12,9 +17,18 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
+from statistics import median
+from threading import Thread
+from typing import NamedTuple
 
-from tests.chaos.story import Outcome, Story, story
+import msgspec
+from msgspec.structs import replace
+
+from tests.chaos.story import USUAL_POINTS, Outcome, Story, story
+from tests.lab.receiver import CLOSE, DIE, HANG, Answer, status
 
 DAY = 86_400.0
 
@@ -93,7 +107,122 @@ def printed(name: str, outcomes: list[Outcome], seconds: float) -> Outcome:
     return total
 
 
+# ---- the matrix of receivers -----------------------------------------------------------------------------------------
+
+PRIMARIES: dict[str, Answer] = {
+    "500": status(500),
+    "429": status(429, retry_after="99999999"),
+    "hangs": HANG,
+    "closes on accept": CLOSE,
+    "closes after the body": DIE,
+}
+LIVES: dict[str, Callable[[Random], float]] = {
+    "a crash every 8 s": lambda rng: 8.0,
+    "random lives": lambda rng: min(120.0, 0.5 + rng.expovariate(1 / 12)),
+}
+"""How long a life lasts. Every third random one ends sooner: at a point after something was found."""
+LIMITS = {"critical": 60.0, "others": 300.0}
+NEWS_EVERY = 9.0
+
+
+class Cell(NamedTuple):
+    """What came of one cell of the matrix."""
+
+    name: str
+    kills: int
+    waits: dict[str, list[float]]
+    """By severity: the seconds from when a message was first due until the fallback had it."""
+    wrong: list[str]
+    """What was lost, or came too late."""
+
+
+def cell(primary: str, lives: str, seconds: float, seed: int) -> Cell:
+    """One program after another, each killed, on one ledger. Both channels fail in the same way; one fallback works."""
+    rng, names, kills, began = Random(seed), list[str](), 0, time.time()
+    all_names = [f"f{2 * one + 1 if seconds < 60 else one:05d}" for one in range(int(seconds / NEWS_EVERY) + 1)]
+    with (
+        tempfile.TemporaryDirectory(prefix="trainmon-chaos-") as directory,
+        story(Path(directory), seed, fallback=True) as scene,
+    ):
+        scene.topic.always(PRIMARIES[primary])
+        scene.hook.always(PRIMARIES[primary])
+
+        def happen() -> None:
+            for name in all_names:
+                names.append(name)
+                (new := scene.faults.with_suffix(".new")).write_text(" ".join(names))
+                new.replace(scene.faults)
+                time.sleep(NEWS_EVERY)
+
+        news = Thread(target=happen)
+        news.start()
+        found: dict[str, float | None] = {}
+        longest = LIMITS["critical" if seconds < 60 else "others"] + 30.0
+        while news.is_alive() or (None in found.values() and time.time() - began < seconds + longest):
+            is_sudden = lives == "random lives" and rng.random() < 1 / 3
+            kill_at = rng.randint(1, USUAL_POINTS) if is_sudden else 0
+            scene.nursery.live(replace(scene.spec, seconds=LIVES[lives](rng), kill_at=kill_at))
+            kills, found = kills + 1, waits(scene, all_names)
+    by_severity: dict[str, list[float]] = {"critical": [], "others": []}
+    wrong = []
+    for name, wait in found.items():
+        severity = "critical" if int(name[1:]) % 2 else "others"
+        if wait is None or wait > LIMITS[severity]:
+            wrong.append(f"{name} ({severity}): {'lost' if wait is None else f'{wait:.0f} s'}")
+        by_severity[severity] += [] if wait is None else [wait]
+    return Cell(f"{primary}, {lives}", kills, by_severity, wrong)
+
+
+def waits(scene: Story, names: list[str]) -> dict[str, float | None]:
+    """By alert: how long after its message was first due the fallback had it; None if it has not."""
+    due: dict[str, float] = {}
+    for at, notice in scene.rows(
+        "SELECT made_at, notice FROM outbox JOIN notices USING (key) WHERE because IS NULL ORDER BY made_at"
+    ):
+        for alert in msgspec.json.decode(notice)["alerts"]:
+            due.setdefault(alert["run"], at)
+    assert scene.fallback is not None
+    had: dict[str, float] = {}
+    for request in list(scene.fallback.taken):
+        for name in names:
+            if name in request.body.decode():
+                had.setdefault(name, request.at)
+    return {name: had[name] - due[name] if name in had and name in due else None for name in names}
+
+
+def matrix(seconds: float, wanted: tuple[str, ...]) -> int:
+    """Print a line for each cell. The cells wait most of their time, so all run at once."""
+    pairs = [(primary, lives) for lives in LIVES for primary in PRIMARIES]
+    chosen = [pair for pair in pairs if not wanted or ", ".join(pair) in wanted or pair[0] in wanted]
+    began, wrong, everything = time.monotonic(), list[str](), dict[str, list[float]]()
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        results = [pool.submit(cell, *pair, seconds, 1 + number) for number, pair in enumerate(chosen)]
+        for result in results:
+            one = result.result()
+            wrong += one.wrong
+            lost = sum("lost" in each for each in one.wrong)
+            for severity, times in one.waits.items():
+                everything.setdefault(severity, []).extend(times)
+            print(f"{one.name:<42} {one.kills:>4} kills   lost {lost}   {_waited(one.waits)}", flush=True)
+            for each in one.wrong:
+                print(f"    {each}", flush=True)
+    lost = sum("lost" in each for each in wrong)
+    print(f"{'all':<42} lost {lost}   late {len(wrong) - lost}   {_waited(everything)}   "
+          f"{time.monotonic() - began:.0f} s")  # fmt: skip
+    return 1 if wrong else 0
+
+
+def _waited(times: dict[str, list[float]]) -> str:
+    return "   ".join(
+        f"{severity}: {len(some)}, median {median(some):.0f} s, worst {max(some):.0f} s"
+        for severity, some in times.items()
+        if some
+    )
+
+
 def main() -> int:
+    if sys.argv[1:2] == ["matrix"]:
+        return matrix(float(sys.argv[2]) if len(sys.argv) > 2 else 240.0, tuple(sys.argv[3:]))
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     totals, began = [], time.monotonic()
@@ -107,7 +236,9 @@ def main() -> int:
     total = printed("all", totals, time.monotonic() - began)
     print("killed:", ", ".join(f"{count} {place}" for place, count in total.points.most_common(40)))
     print("receivers answered:", ", ".join(f"{count} {how}" for how, count in total.answers.most_common()))
-    return 1 if total.lost else 0
+    print()
+    is_wrong = matrix(240.0, ())
+    return 1 if total.lost else is_wrong
 
 
 if __name__ == "__main__":

@@ -164,6 +164,24 @@ class Story:
             self.spec = replace(self.spec, shift=self.spec.shift + 60.0)
             self.lose_lives(1)
 
+    def lose_lives_beside(self, primary: Answer, every: float, within: float) -> float | None:
+        """A program that is killed again and again while its webhook always answers so. How long after the message was
+        first due, by the ledger, the fallback had it; None if it had not within this time. A life is short: the clock
+        is set forward between two, as if each lasted `every` seconds."""
+        assert self.fallback is not None
+        self._active = self._names = ["f00001"]  # critical
+        self.faults.write_text("f00001")
+        self.hook.always(primary)
+        waited = 0.0
+        while not self.fallback.taken:
+            if waited > within:
+                return None
+            self._live(replace(self.spec, kill_at=0))
+            self.spec = replace(self.spec, shift=self.spec.shift + every)
+            waited += every
+        ((due,),) = self.rows("SELECT min(made_at) FROM outbox")
+        return self.fallback.taken[0].at + self.spec.shift - every - float(due)
+
     def lose_lives_in_pairs(self, kills: int) -> None:
         """Two programs on one ledger: where the one that tells is killed, the other takes over, and is killed too."""
         lock, other = threading.Lock(), ForkServer()

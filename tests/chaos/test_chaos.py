@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.chaos.story import Outcome, Story, story
+from tests.lab.receiver import HANG
 
 DAY = 86_400.0
 ENOUGH_PLACES = 8
@@ -56,6 +57,14 @@ def test_an_outage_of_a_channel_with_a_fallback_loses_nothing(tmp_path: Path) ->
         assert told_by_the_fallback(scene) >= 1, "the fallback was not needed"
     assert all_arrived(outcome)
     assert outcome.most_copies_a_crash <= 1, outcome.copies
+
+
+def test_a_receiver_that_hangs_and_a_crash_every_8_s_do_not_keep_a_message_from_the_fallback(tmp_path: Path) -> None:
+    with story(tmp_path, seed=13, fallback=True) as scene:
+        waited = scene.lose_lives_beside(HANG, every=8.0, within=300.0)
+        assert waited is not None
+        assert 30.0 <= waited <= 60.0
+        assert all_arrived(scene.end())
 
 
 def told_by_the_fallback(scene: Story) -> int:

@@ -22,9 +22,10 @@ HANG_AT_MOST = 120.0
 class Answer:
     """What one request gets."""
 
-    how: Literal["well", "status", "hang", "cut", "die"] = "well"
+    how: Literal["well", "status", "hang", "cut", "die", "close"] = "well"
     """well: taken. status: refused with it. hang: taken off the wire and never answered. cut: hung up in the middle of
-    the answer, not taken. die: taken, and hung up before a word of answer."""
+    the answer, not taken. die: taken, and hung up before a word of answer. close: hung up before a word is read; only
+    as what it always does."""
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -34,6 +35,7 @@ WELL = Answer()
 HANG = Answer("hang")
 CUT = Answer("cut", 200, b'{"id":')
 DIE = Answer("die")
+CLOSE = Answer("close")
 
 
 def status(code: int, reply: Mapping[str, Any] | None = None, retry_after: str | None = None) -> Answer:
@@ -117,6 +119,11 @@ class Receiver:
         with self.lock:
             return (self._script.popleft() if self._script else self._always), self._let_go
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it hangs up on whoever connects."""
+        return self._always.how == "close"
+
     def is_scripted(self, request: Request) -> bool:
         """Whether the script is for this request, too; a receiver may keep some apart."""
         return True
@@ -154,6 +161,10 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # headers and body are two writes: the second would wait 40 ms
     server: _Http
+
+    def handle(self) -> None:
+        if not self.server.receiver.is_closed:
+            super().handle()
 
     def do_POST(self) -> None:
         self._answered()

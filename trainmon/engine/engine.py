@@ -76,10 +76,11 @@ class Engine:
         formats: tuple[Format, ...] = (),
         ledger: Journal | None = None,
         alerting: AlertManager | None = None,
+        is_dashboard: bool = False,
     ) -> None:
         self.clock = clock or SystemClock()
         now = self.clock.now()
-        self.state = State(at=now, started_at=now, demo=demo, read_only=read_only)
+        self.state = State(at=now, started_at=now, demo=demo, read_only=read_only, is_dashboard=is_dashboard)
         self.rings = History()
         self.curves = Curves()
         self.formats = formats

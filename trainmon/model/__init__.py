@@ -133,6 +133,7 @@ from trainmon.model.run import (
     Switch,
     Throughput,
     Verdict,
+    armed_by,
 )
 from trainmon.model.state import (
     ActionChanged,
@@ -142,6 +143,7 @@ from trainmon.model.state import (
     AttemptsRestored,
     ChannelsChanged,
     ClustersChanged,
+    ConfigRefused,
     ConsoleRead,
     CurvesGrew,
     Delivered,
@@ -255,6 +257,7 @@ __all__ = [
     "Classification",
     "Cluster",
     "ClustersChanged",
+    "ConfigRefused",
     "ConsoleRead",
     "Counter",
     "CreateFile",
@@ -386,6 +389,7 @@ __all__ = [
     "WandbRun",
     "WandbSpec",
     "Xid",
+    "armed_by",
     "by_name",
     "count_tasks",
     "is_worse",

@@ -31,6 +31,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     can_log_in: bool = True
     """Whether a person who answers a prompt can log in, if it is held or off with an error."""
     retry_at: Instant | None = None
+    login_since: Instant | None = None
+    """Since when a host that accepts connections has not finished its first login; null otherwise."""
     error: str | None = None
     hint: str | None = None
     bad_lines: int = 0

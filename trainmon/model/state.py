@@ -59,10 +59,14 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the attempts that the ledger holds are among them."""
     accounted: tuple[Job, ...] = ()
     """Jobs that have ended, says accounting, and whose log and checkpoints are still to be read."""
+    is_dashboard: bool = False
+    """Whether this program is a dashboard that notifies people: it may run on a laptop."""
     notice: str | None = None
     """What a person is told once, such as that probes run as steps of a job."""
     ledger: str | None = None
     """The current error of the ledger, in a sentence."""
+    config: str | None = None
+    """Why the config on the disk is not the one that runs, in a sentence."""
     alerts: Mapping[str, Alert] = {}
     """By id: open alerts, and those that ended within a day."""
     silences: Mapping[str, Silence] = {}
@@ -128,7 +132,7 @@ class DiskHistoryRead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StandInEnded(msgspec.Struct, frozen=True):
-    """A stand-in host stops reading these disks."""
+    """A host no longer reads disks by these names: it was a stand-in, or their mounts are known now."""
 
     node: str
     disks: tuple[str, ...]
@@ -232,6 +236,12 @@ class LedgerTrouble(msgspec.Struct, frozen=True):
     message: str | None
 
 
+class ConfigRefused(msgspec.Struct, frozen=True):
+    """The config could not be loaded again, in a sentence; null when it was."""
+
+    message: str | None
+
+
 class WandbPolled(msgspec.Struct, frozen=True):
     """One answer about a run of ours: the W&B runs that match, the newest first. `at` is our clock."""
 
@@ -322,5 +332,5 @@ Event = (
     | DisksChanged | DisksForgotten | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed
     | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead
     | QuotaRead | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged
-    | AlertsReported | DiskHistoryRead
+    | AlertsReported | DiskHistoryRead | ConfigRefused
 )  # fmt: skip

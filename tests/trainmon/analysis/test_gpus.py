@@ -32,6 +32,13 @@ def test_hardware_that_coped_is_watched(code: int) -> None:
     assert meaning(code).kind == "watch"
 
 
+@pytest.mark.parametrize("code", range(144, 151))
+def test_a_node_is_not_drained_for_what_the_driver_calls_nonfatal(code: int) -> None:
+    mild = meaning(code, "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x00000004)")
+    assert (mild.kind, "drain" in mild.advice) == ("watch", False)
+    assert meaning(code, "NETIR Fatal XC0 i0 Link -1 (0x000fe406)").kind == "hardware"
+
+
 def test_no_code_is_in_two_classes() -> None:
     assert not set(HARDWARE) & set(IGNORED)
     assert not {*PROGRAMS} & {*HARDWARE, *IGNORED}

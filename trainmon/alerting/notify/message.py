@@ -60,6 +60,11 @@ class Entry(NamedTuple):
     def is_over(self) -> bool:
         return self.alert.phase == "resolved" and not self.alert.event
 
+    @property
+    def is_follow_up(self) -> bool:
+        """Whether people know the alert, and are notified of its cause only."""
+        return all(notice.kind == "cause" for notice in self.notices)
+
 
 def render(notices: Sequence[Notice], now: Instant) -> Message:
     """One message of these notices: each alert in its newest state, with the time of each notice."""
@@ -93,6 +98,7 @@ def render(notices: Sequence[Notice], now: Instant) -> Message:
         notices=tuple(notices),
         at=notices[-1].at,
         acknowledge=tuple(tokens[:ACKNOWLEDGED]),
+        thread=entries[0].alert.thread if len(entries) == 1 and entries[0].is_follow_up else "",
         link=next((notice.link for notice in notices if notice.link), None),
     )
 
@@ -166,7 +172,7 @@ def _title(entries: Sequence[Entry], plain: Sequence[Notice], notices: Sequence[
         first, alert = entries[0], entries[0].alert
         more = len(entries) - 1 + len(plain) + sum(notice.more for notice in notices)
         label = PREFIXES.get(first.notices[-1].kind, "") + LABELS[alert.severity]
-        if first.is_over:
+        if first.is_over and not first.is_follow_up:  # the title of the first message, which some channels sort by
             label = "RESOLVED" if _is_well(alert) else printable(alert.ended or "").upper()
         title, end = f"{label} {name_of(alert)}", (f" and {more:,} more" if more else "") + late
     # How many more there are, and how late it is, is never cut.
@@ -191,7 +197,9 @@ def _block(entry: Entry, last: Entry | None, detail: Detail, now: Instant) -> st
     alert = entry.alert
     like = last if last is not None and not entry.is_over and last.alert.rule == alert.rule else None
     known = {*_times(like, now)} if like is not None else set()
-    lines = [printable(alert.summary), *(line for line in _times(entry, now) if line not in known)]
+    cause = [printable(line) for line in alert.cause]
+    first = [*cause, printable(alert.summary)] if entry.is_follow_up else [printable(alert.summary), *cause]
+    lines = [*first, *(line for line in _times(entry, now) if line not in known)]
     if not entry.is_over:
         if alert.data != "ok":
             lines.append(f"it cannot be observed now: {printable(alert.data_why or alert.data)}")

@@ -118,7 +118,7 @@ def not_in_the_future(state: State, now: Instant) -> State:
         runs={
             name: replace(
                 run,
-                log=clamped(run.log, "at", "checked_at", "began_at"),
+                log=clamped(run.log, "at", "checked_at", "modified_at", "began_at"),
                 progress=clamped(run.progress, "at", "doing_at", "busy_since", "skipping_since"),
             )
             for name, run in state.runs.items()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.routing import DueAlert, notified
 from trainmon.lib import Instant, Seconds, counted
@@ -121,8 +122,8 @@ def group_alerts(due_alerts: Sequence[DueAlert], timers: GroupTimers, now: Insta
         is_one = bool(key) or (bool(urgent) and _is_burst(timers.firsts, now))
         for group, members in _merged(ready, 1 if is_one else GROUPS).items():
             after = [_waiting(notified(one, now), kind, channels, now) for one in members]
-            alerts |= {alert.id: alert for alert in after}
-            notices.append(_notice(kind, channels, group, members, after, now))
+            notices.append(notice := _notice(kind, channels, group, members, after, now))
+            alerts |= {one.id: one if one.thread else replace(one, thread=notice.key) for one in after}
         timers = _advanced(timers, kind, {key: mine} if key and ready else ready, now)
     return Grouped(tuple(notices), tuple(alerts.values()), timers, min(later, default=None))
 
@@ -240,7 +241,7 @@ def _advanced(
         before = groups.pop((kind, group), None)
         groups[kind, group] = GroupTimer(now, 1 if before is None else before.times + 1)
     if kind in TOGETHER:
-        return msgspec.structs.replace(timers, groups=groups)
+        return replace(timers, groups=groups)
     owners = {owner: at for owner, at in timers.owners.items() if 0 <= now - at < QUIET}
     first_groups = sum(any(_is_first(one.alert, timers, now) for one in members) for members in ready.values())
     firsts = (*timers.firsts, *(now,) * min(first_groups, GROUPS))[-BURST:]
@@ -268,12 +269,14 @@ def _notice(
     is_mixed = len({alert.rule for alert in alerts}) > 1
     reasons = list(dict.fromkeys(one.reason for one in members))
     # The same alerts with the same numbers of notifications are the same notification.
-    text = "\n".join(sorted(f"{alert.id} {alert.notices}" for alert in alerts))
+    # An end has one cause, however many alerts and programs report it.
+    names = (alert.cause_of if kind == "cause" else f"{alert.id} {alert.notices}" for alert in alerts)
+    text = "\n".join(sorted(map(str, names)))
     return Notice(
         key=f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:20]}",
         kind="digest" if is_mixed and kind in NEW_ALERTS else kind,
         reason="; ".join(reasons[:REASONS]) + (", and others" if reasons[REASONS:] else ""),
-        severity="info" if kind == "acknowledged" else worst[0].severity,
+        severity="info" if kind in ("acknowledged", "cause") else worst[0].severity,
         at=now,
         channels=channels,
         group=group,
@@ -295,4 +298,4 @@ def _waiting(alert: Alert, kind: NoticeKind, channels: Sequence[str], now: Insta
     """The alert with its deliveries as waiting, until a channel reports more."""
     kept = [delivery for delivery in alert.delivery if delivery.channel not in channels]
     new = [Delivery(channel=name, kind=kind, state="waiting", at=now) for name in channels]
-    return msgspec.structs.replace(alert, delivery=(*kept, *new))
+    return replace(alert, delivery=(*kept, *new))

@@ -169,6 +169,8 @@ def notified(due: DueAlert, now: Instant) -> Alert:
         return replace(alert, notified_on=())
     notified_on = tuple(dict.fromkeys((*alert.notified_on, *due.channels)))
     if not alert.is_open:
+        if due.kind == "cause":
+            return alert
         if due.kind == "flapping":
             return replace(
                 alert,
@@ -189,7 +191,7 @@ def notified(due: DueAlert, now: Instant) -> Alert:
             escalated = alert.escalated + len(due.channels)
             is_worst = alert.notified_as is None or is_worse(alert.severity, alert.notified_as)
             return replace(alert, escalated=escalated, notified_as=alert.severity if is_worst else alert.notified_as)
-        case "acknowledged":
+        case "acknowledged" | "cause":
             return alert
     return replace(alert, notified_as=alert.severity)
 

@@ -88,6 +88,16 @@ def is_new(source: Source, state: State, now: Instant) -> bool:
     return source.answered_at is None and source.error is None and now - state.started_at < SETTLES
 
 
+FIRST_LOGIN: Seconds = 120.0
+"""How long the first login on a host that accepts connections is slow, and not an outage: sshd may wait for DNS, PAM or
+a directory service."""
+
+
+def is_logging_in(source: Source, now: Instant) -> bool:
+    """Whether a host accepts connections, and its first login may still end well."""
+    return source.login_since is not None and now - source.login_since < FIRST_LOGIN
+
+
 def is_unread(source: Source, state: State) -> bool:
     """Whether a node is silent because the server with its numbers does not answer. That server has its own alert."""
     server = state.sources.get(source.via or "")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, Rule, Share, ago, is_new, is_unread
+from trainmon.alerting.rules.base import Duration, Rule, Share, ago, is_logging_in, is_new, is_unread
 from trainmon.alerting.rules.evaluate import RULE_RAISED
-from trainmon.lib import Instant, clean, counted
-from trainmon.model import Alert, Finding, Source, State
+from trainmon.alerting.rules.own_network import last_answer, lost_together
+from trainmon.lib import Instant, Seconds, clean, counted
+from trainmon.model import LATE_AFTER, Alert, Finding, Source, State
 
 TEST = "test"
 """The rule name of the test notification. No rule finds it; it ends when somebody acknowledges it."""
@@ -58,8 +59,13 @@ class SourceRule(MonitorRule, frozen=True, kw_only=True):
         return None if is_over else f"{name} has not answered yet"
 
 
+OWN_NETWORK: Seconds = 300.0
+"""How long a dashboard only warns about its own network: a laptop changes its Wi-Fi, or its VPN connects again."""
+
+
 class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
-    """No source answers at all: no problem can be detected."""
+    """No source answers at all: no problem can be detected. A dashboard that loses all hosts at once warns about its
+    own network, and pages after 5 minutes if no daemon watches."""
 
     name = "monitor-blind"
     origin = "our choice: all connections are opened again within 30s"
@@ -68,21 +74,42 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        if state.is_dashboard and (lost := lost_together(state)):
+            yield self._own_network(lost, state, now)
+            return
         wanted = [source for source in state.sources.values() if source.health != "off"]
         if not wanted or any(source.health == "ok" or source.phase == "prompting" for source in wanted):
             return  # in the phase "prompting", somebody is logging in
         if all(is_new(source, state, now) for source in wanted):
             return
-        answered_at = _last_answer(wanted)
+        answered_at = last_answer(wanted)
         last = "none has answered yet" if answered_at is None else f"the last answer came {ago(now - answered_at)} ago"
         yield Finding(
             rule=self.name,
             subject="self",
-            severity="critical",
+            severity="warning" if any(is_logging_in(source, now) for source in wanted) else "critical",
             summary=f"no data: none of {counted(len(wanted), 'source')} answers; {last}",
             evidence=_errors(wanted),
             advice="check the network, VPN and SSH keys of this machine: trainmon-tui check",
             since=answered_at,
+            by_age=True,
+        )
+
+    def _own_network(self, lost: Sequence[Source], state: State, now: Instant) -> Finding:
+        at = last_answer(lost) or now
+        daemons = (one for one in state.sources.values() if one.kind == "daemon" and one.answered_at is not None)
+        is_watched = any(at - (one.answered_at or 0.0) <= LATE_AFTER * one.period for one in daemons)
+        return Finding(
+            rule=self.name,
+            subject="self",
+            severity="critical" if now - at >= OWN_NETWORK and not is_watched else "warning",
+            summary=f"this machine lost {len(lost)} hosts at once and reaches none: its own network is down, or their "
+            f"network is; the last answer came {ago(now - at)} ago",
+            evidence=_errors(lost),
+            advice="check the network and the VPN of this machine"
+            + ("; the daemon watched when the connection was lost" if is_watched else ""),
+            since=at,
+            fires_at_once=now - at >= self.for_,  # before what it inhibits, when this program takes over from a daemon
             by_age=True,
         )
 
@@ -105,14 +132,15 @@ class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for cluster, nodes in _nodes(state).items():
             silent = [source for source in nodes if source.health != "ok" and not is_new(source, state, now)]
-            if len(silent) < 2 or len(silent) <= self.share * len(nodes):
+            least = max(2, int(self.share * len(nodes)) + 1)
+            if len(silent) < least:
                 continue
-            answered_at = _last_answer(silent)
+            answered_at = last_answer(silent)
             last = "" if answered_at is None else f", the last answer came {ago(now - answered_at)} ago"
             yield Finding(
                 rule=self.name,
                 subject=f"cluster:{cluster}",
-                severity="critical",
+                severity="critical" if sum(not is_logging_in(one, now) for one in silent) >= least else "warning",
                 summary=f"{len(silent)} of {counted(len(nodes), 'node')} of {cluster} do not answer{last}",
                 evidence=_errors(silent),
                 advice="check the connection (login node, VPN, site maintenance): trainmon-tui check",
@@ -251,6 +279,23 @@ class LedgerStuck(MonitorRule, frozen=True, kw_only=True):
             )
 
 
+class ConfigNotLoaded(MonitorRule, frozen=True, kw_only=True):
+    """The config was to be loaded again and has a mistake, or others can write to it. The old one stays in use."""
+
+    name = "config-refused"
+    origin = "our choice: somebody has just changed the config, and expects that it is used"
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        if state.config is not None:
+            yield Finding(
+                rule=self.name,
+                subject="self",
+                severity="warning",
+                summary=f"the old config stays in use: {clean(state.config)}",
+                advice="repair the config, then send SIGHUP again; trainmon-tui check shows all its mistakes",
+            )
+
+
 class RuleRaised(MonitorRule, frozen=True, kw_only=True):
     """A rule raised an error, so its problem cannot be found. The other rules are still evaluated."""
 
@@ -318,18 +363,14 @@ class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
 
 
 MONITORING: tuple[type[Rule], ...] = (
-    MonitorBlind, ClusterUnreachable, SourceLate, SourceDown, ChannelFailing, OutboxOld, LedgerStuck, RuleRaised,
-    ClockJumped, UnansweredTest,
+    MonitorBlind, ClusterUnreachable, SourceLate, SourceDown, ChannelFailing, OutboxOld, LedgerStuck,
+    ConfigNotLoaded, RuleRaised, ClockJumped, UnansweredTest,
 )  # fmt: skip
 """Every rule about the monitor, in the order of help and documents."""
 
 
 def _is_unanswered(alert: Alert) -> bool:
     return alert.rule == TEST and alert.is_open and alert.acknowledged_by is None
-
-
-def _last_answer(sources: Iterable[Source]) -> Instant | None:
-    return max((source.answered_at for source in sources if source.answered_at is not None), default=None)
 
 
 def _errors(sources: Sequence[Source]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainmon.analysis.explanation.brief import brief
 from trainmon.analysis.explanation.explain import (
     AttemptRecords,
     Change,
@@ -33,6 +34,7 @@ __all__ = [
     "Read",
     "Resume",
     "Section",
+    "brief",
     "explain",
     "gpu_hour",
     "neighbours",

@@ -17,7 +17,17 @@ from trainmon.analysis.explanation.smell_test import Check, smell_test
 from trainmon.analysis.explanation.timeline import Moment, timeline
 from trainmon.analysis.retries import RetryDecision, decide, history_of, order_of
 from trainmon.lib import Instant, counted, duration
-from trainmon.model import Alert, Attempt, CauseName, EvalResult, Record, RetryPolicy, SettingChange, State
+from trainmon.model import (
+    Alert,
+    Attempt,
+    CauseName,
+    Classification,
+    EvalResult,
+    Record,
+    RetryPolicy,
+    SettingChange,
+    State,
+)
 
 AWAITED = "The end of its log and its last checkpoint are awaited"
 
@@ -241,10 +251,8 @@ def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
     if cause is None or not is_known:
         yield f"{name} ended at {at_text(end.at)}{ran}. The cause is not known."
     else:
-        sure = "certain" if cause.confidence == "high" else "not certain"
-        what = f"{cause.cause} ({cause.exception})" if cause.exception else cause.cause
-        yield f"{name} ended at {at_text(end.at)}{ran}: {what}, {sure}."
-        yield _meaning(attempt, cause.cause, actions).rstrip(".") + "."
+        yield f"{name} ended at {at_text(end.at)}{ran}: {named(cause)}."
+        yield meaning(attempt, cause.cause, actions)
     spent = None if attempt.gpu_seconds is None else gpu_time(attempt.gpu_seconds)
     lost = None if attempt.steps_lost is None else f"{counted(attempt.steps_lost, 'step')} lost"
     if spent or lost:
@@ -253,18 +261,29 @@ def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
         yield "Nothing reported its end: the time is when it was last seen."
 
 
+def named(cause: Classification) -> str:
+    """`cuda-oom (OutOfMemoryError), certain`"""
+    what = f"{cause.cause} ({cause.exception})" if cause.exception else cause.cause
+    return f"{what}, {'certain' if cause.confidence == 'high' else 'not certain'}"
+
+
+def meaning(attempt: Attempt, cause: CauseName, actions: Iterable[Record]) -> str:
+    """What its cause means for an attempt that ended, in a sentence."""
+    return _meaning(attempt, cause, actions).rstrip(".") + "."
+
+
 def _meaning(attempt: Attempt, cause: CauseName, actions: Iterable[Record]) -> str:
     if cause == "completed" and attempt.is_unfinished:
         return f"It ended without an error at step {attempt.last_step:,} of {attempt.target_step:,}: not finished."
-    if cause == "requeued" and (by := next(_requeued_by(attempt, actions), "")):
+    if cause == "requeued" and (by := next(requeued_by(attempt, actions), "")):
         return f"The job was requeued by {by} with trainmon-tui."
     found = None if attempt.end is None else attempt.end.cause
-    if found is not None and found.confidence == "low" and found.evidence and found.evidence[0].line is None:
+    if found is not None and found.confidence == "low" and found.evidence:
         return f"Only this suggests it: {found.evidence[0].text}"  # it does not show what the cause means
     return RULE[cause].meaning
 
 
-def _requeued_by(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
+def requeued_by(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
     """Who has requeued the job of an attempt with an action of ours."""
     for one in actions:
         action, job = one.action, f"{attempt.cluster}/{attempt.job_id}"

@@ -146,6 +146,12 @@ class Alert(Problem, frozen=True, kw_only=True, rename=ALERT_FIELDS):
     """The random secret with which a phone acknowledges this episode. It is never shown."""
     delivery: tuple[Delivery, ...] = ()
     """The latest delivery of each channel."""
+    thread: str = ""
+    """The key of the first notice of it: a follow-up belongs to that message."""
+    cause: tuple[str, ...] = ()
+    """Why its run ended, what that cost, and whether a restart helps, once people were notified of that."""
+    cause_of: str | None = None
+    """The attempt whose end that explains."""
 
     @property
     def key(self) -> tuple[str, str]:

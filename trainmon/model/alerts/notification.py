@@ -11,7 +11,7 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model.alerts.alert import Alert, Severity, Silence
 
 NoticeKind = Literal[
-    "fire", "worse", "resolve", "repeat", "escalate", "flapping", "event", "digest", "acknowledged",
+    "fire", "worse", "resolve", "repeat", "escalate", "flapping", "event", "digest", "acknowledged", "cause",
     "heartbeat", "test", "start", "goodbye", "channel", "direct",
 ]  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,6 +13,7 @@ from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import (
     ChannelFailing,
     ClusterUnreachable,
+    ConfigNotLoaded,
     LedgerStuck,
     MonitorBlind,
     OutboxOld,
@@ -23,12 +26,15 @@ from trainmon.model import (
     AlertsRestored,
     Channel,
     ChannelsChanged,
+    ConfigRefused,
     Leadership,
     LeadershipChanged,
     LedgerTrouble,
     Route,
     Run,
     RunSpec,
+    Source,
+    SourceChanged,
     State,
     StoredAlerts,
 )
@@ -99,6 +105,110 @@ def test_when_nothing_at_all_answers_that_is_the_one_notification() -> None:
         story.speak(*names).well().at(1_200).expect("resolve", "self")
 
 
+LINK = ("node:gpu-001", "node:gpu-002", "node:gpu-003")
+OTHER_ALERTS = (ClusterUnreachable(), rule("node-unreachable", for_=60.0))
+
+
+def dashboard(*sources: str, **options: Any) -> Story:
+    story = Story(MonitorBlind(), *OTHER_ALERTS, phone("warning"), sources=(*LINK, *sources), **options)
+    story.engine.state = replace(story.engine.state, is_dashboard=True)
+    return story
+
+
+def lose_the_link(story: Story, *names: str) -> Story:
+    """Each host fails some seconds after the one before it. What it answered last is still known."""
+    for name in names:
+        source = story.state.sources[name]
+        story.sources.pop(name)
+        story.hear(SourceChanged(replace(source, error="connection lost", phase="retrying"))).at(story.elapsed + 3.0)
+    return story
+
+
+def unreachable(story: Story, *names: str) -> Story:
+    for name in names:
+        story.wrong("node-unreachable", name, sources=())
+    return story
+
+
+def test_a_dashboard_that_loses_its_own_link_for_a_minute_pages_nobody() -> None:
+    with dashboard() as story:
+        unreachable(lose_the_link(story.at(100), *LINK), *LINK).at(157)
+        assert story.expect("fire", "self").severity == "warning"
+        story.speak(*LINK).well().at(400).expect("resolve", "self")
+
+
+def test_a_dashboard_that_loses_its_own_link_warns_once_and_pages_after_5_minutes() -> None:
+    with dashboard() as story:
+        unreachable(lose_the_link(story.at(100), *LINK), *LINK).at(380)
+        notice = story.expect("fire", "self")
+        assert (notice.severity, notice.alerts[0].rule) == ("warning", "monitor-blind")
+        assert notice.alerts[0].summary.startswith(
+            "this machine lost 3 hosts at once and reaches none: its own network"
+        )
+        story.expect_nothing_else().at(430)
+        assert story.expect("worse", "self").severity == "critical"
+        story.speak(*LINK).well().at(600).expect("resolve", "self")
+
+
+@pytest.mark.parametrize(("silent_before", "pages"), [(0.0, False), (600.0, True)])
+def test_a_daemon_that_watched_when_the_link_broke_keeps_the_dashboard_from_paging(
+    silent_before: float, pages: bool
+) -> None:
+    with dashboard("daemon:login1") as story:
+        story.at(100)
+        story.fall_silent("daemon:login1").at(100 + silent_before)
+        lose_the_link(story, *LINK).at(1_500, tick=5)
+        assert story.expect("fire", "self").severity == "warning"
+        if pages:
+            story.expect("worse", "self")
+
+
+def test_a_dashboard_that_takes_over_because_its_link_broke_pages_nobody() -> None:
+    with dashboard("daemon:login1") as story:
+        story.at(100).hear(LeadershipChanged(Leadership(holder="daemon"))).at(110).fall_silent("daemon:login1")
+        lose_the_link(story, *LINK).at(175)
+        for name in LINK:
+            story.wrong("node-unreachable", name, sources=(), fires_at_once=True)
+        story.hear(LeadershipChanged(Leadership(holder="us")), AlertsRestored(StoredAlerts())).at(1_000, tick=5)
+        assert story.expect("fire", "self").severity == "warning"
+
+
+def test_a_dashboard_that_still_reaches_something_reports_its_cluster_as_before() -> None:
+    with dashboard("wandb") as story:
+        lose_the_link(story.at(100), *LINK).at(200)
+        notice = story.expect("fire", "cluster:prod")
+        assert notice.severity == "critical"
+
+
+def test_hosts_that_are_lost_one_after_the_other_are_not_the_own_link() -> None:
+    with dashboard() as story:
+        story.at(100).fail(LINK[0], "lost").at(200).fail(LINK[1], "lost").at(300).fail(LINK[2], "lost").at(310)
+        assert {one.severity for notice in story.new() for one in notice.alerts} == {"critical"}
+        story.at(360)
+        story.expected |= {notice.key for notice in story.new()}
+        assert story.alert("monitor-blind").severity == "critical"
+
+
+def test_a_daemon_that_loses_all_hosts_at_once_pages() -> None:
+    with Story(MonitorBlind(), *OTHER_ALERTS, phone("warning"), sources=LINK) as story:
+        lose_the_link(story.at(100), *LINK).at(200)
+        assert story.expect("fire", "self").severity == "critical"
+
+
+def test_a_first_login_that_takes_a_minute_is_a_warning_and_critical_after_two() -> None:
+    with Story(MonitorBlind(), *OTHER_ALERTS, phone("warning"), sources=()) as story:
+        since = story.clock.wall
+        for name in LINK:
+            slow = Source(name=name, kind="node", cluster="prod", phase="connecting", login_since=since)
+            story.hear(SourceChanged(slow))
+        story.at(110)
+        assert {notice.severity for notice in story.new()} == {"warning"}
+        story.expected |= {notice.key for notice in story.new()}
+        story.at(140)
+        assert {notice.severity for notice in story.new()} == {"critical"}
+        story.expected |= {notice.key for notice in story.new()}
+
+
 def test_a_channel_that_refuses_is_reported_by_the_others_at_once() -> None:
     with Story(ChannelFailing(), OutboxOld(), phone(), mail()) as story:
         story.hear(ChannelsChanged((PHONE, MAIL))).at(10)
@@ -159,6 +269,12 @@ def test_a_ledger_that_cannot_be_written_is_reported_and_starves_the_dead_mans_s
         assert unwell(story.state, story.clock.wall) == "the ledger cannot be written: the disk is full"
         story.hear(LedgerTrouble(None)).at(100).expect("resolve", "self")
         assert unwell(story.state, story.clock.wall) is None
+
+
+def test_a_config_that_is_refused_fires_until_it_is_loaded() -> None:
+    with Story(ConfigNotLoaded()) as story:
+        story.at(10).hear(ConfigRefused("config refused: c.toml: others can write to it")).at(60).expect("fire", "self")
+        story.hear(ConfigRefused(None)).at(200).expect("resolve", "self")
 
 
 def test_a_loop_that_stands_still_starves_the_dead_mans_switch() -> None:

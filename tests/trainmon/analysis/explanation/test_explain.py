@@ -32,11 +32,8 @@ def test_a_short_attempt_has_cost_something(seconds: float, text: str) -> None:
 
 
 def test_of_a_guess_the_sentence_says_what_suggests_it() -> None:
-    told = Story().gpus(-50).queue(10, JOB).queue(51, ended(JOB, 50, "FAILED", "1:0")).at(120).say()
-    assert (
-        "python-exception, not certain. Only this suggests it: exit status 1. Cost:"
-        in explained(told.attempts).sentence
-    )
+    told = Story().gpus(-50).queue(10, JOB).queue(51, ended(JOB, 50, "FAILED", "0:11")).at(120).say()
+    assert "segfault, not certain. Only this suggests it: signal 11. Cost:" in explained(told.attempts).sentence
 
 
 def test_an_attempt_that_ended_well_before_its_target_has_not_ended_as_planned() -> None:

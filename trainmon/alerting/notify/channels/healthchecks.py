@@ -72,7 +72,7 @@ class Healthchecks:
         is_open = (set(self._open if known is None else known) - newest.keys()) | critical
         signal: Signal = "log"
         if critical:
-            signal = "log" if all(notice.kind == "acknowledged" for notice in message.notices) else "fail"
+            signal = "log" if all(notice.kind in ("acknowledged", "cause") for notice in message.notices) else "fail"
         elif not is_open and known is not None:
             # A heartbeat does not turn it up, except for alerts that ended without a notice because they were muted.
             is_over = self._open or any(notice.kind == "resolve" for notice in message.notices)

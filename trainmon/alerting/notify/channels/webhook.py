@@ -97,6 +97,7 @@ def annotations_of(alert: Alert, reason: str) -> dict[str, str]:
     annotations = {
         "summary": printable(alert.summary),
         "description": "\n".join(printable(line) for line in alert.evidence),
+        "cause": "\n".join(printable(line) for line in alert.cause),
         "advice": printable(alert.advice),
         "reason": printable(reason),
         "id": alert.id,

@@ -5,6 +5,7 @@ All times are those of the monotonic clock.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,12 +13,12 @@ from trainmon.lib import Seconds
 from trainmon.model import SEVERITIES, Alert, NoticeKind, Notification, Severity
 
 CRITICAL_OVERDUE: Seconds = 45.0
-"""A critical notification is overdue when its channel has failed or hung for this long after its first try began. With
-the time to store and send it, another channel delivers it within a minute."""
+"""A critical notification is overdue this long after it was first due, if its channel fails or hangs. With the time to
+store and send it, another channel delivers it within a minute."""
 OVERDUE: Seconds = 240.0
 """The same for all others: another channel delivers them within five minutes."""
 FIRST_TRY: Seconds = 10.0
-"""A failing channel gets this long for a new notification before it is overdue."""
+"""A failing channel gets this long for a new notification before it is overdue. A try that takes longer hangs."""
 
 NOT_PASSED_ON: tuple[NoticeKind, ...] = ("heartbeat", "test", "start", "goodbye")
 """Every channel gets these anyway, so no other channel stands in for it."""
@@ -36,10 +37,11 @@ class QueuedNotification:
     notification: Notification
     due: Seconds
     since: Seconds
-    """When it began to wait. This is before the start of this program for one that the ledger held."""
-    added: Seconds
+    """When it was first due, by the ledger: no restart changes it."""
+    held_until: Seconds = -math.inf
+    """Until when the daily budget held it back. That is no failure of its channel."""
     failing_since: Seconds | None = None
-    """When its first failed try began. If an earlier program tried it, when it began to wait."""
+    """When its first failed try began. If an earlier program tried it, when it was first due."""
     has_failed: bool = False
     """Whether this program has tried it and failed."""
     is_overdue: bool = False
@@ -71,7 +73,7 @@ class QueuedNotification:
     @property
     def is_urgent(self) -> bool:
         """Whether it reports a critical alert, and not that one ended or what another channel has delivered."""
-        is_new = self.notification.notice.kind not in ("resolve", "acknowledged")
+        is_new = self.notification.notice.kind not in ("resolve", "acknowledged", "cause")
         return self.is_critical and is_new and not self.notification.delivered_by
 
     @property
@@ -138,9 +140,14 @@ class Outage:
             queued.has_failed = True
             queued.failing_since = began if queued.failing_since is None else queued.failing_since
 
-    def is_late(self, queued: QueuedNotification, mono: Seconds, retry_after_until: Seconds) -> bool:
-        """Whether other channels should deliver it. A receiver's Retry-After counts as failing until it ends."""
-        known = [at for at in (queued.failing_since, self.failing_since, self.trying_since) if at is not None]
-        was_tried = queued.has_failed or mono - queued.added >= FIRST_TRY
+    def is_late(
+        self, queued: QueuedNotification, mono: Seconds, retry_after_until: Seconds, failed_before: Seconds | None
+    ) -> bool:
+        """Whether other channels should deliver it. A receiver's Retry-After counts as failing until it ends.
+        `failed_before`: since when an earlier program has failed on this channel."""
+        known = [at for at in (queued.failing_since, self.failing_since, failed_before) if at is not None]
+        hangs = self.trying_since is not None and mono - self.trying_since >= FIRST_TRY
+        was_tried = queued.has_failed or mono - queued.since >= FIRST_TRY
+        began = min(max(queued.since, queued.held_until), *known, math.inf)
         limit = CRITICAL_OVERDUE if queued.is_critical else OVERDUE
-        return was_tried and max(mono, retry_after_until) - min(known, default=mono) >= limit
+        return was_tried and (hangs or bool(known)) and max(mono, retry_after_until) - began >= limit

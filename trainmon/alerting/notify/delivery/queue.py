@@ -87,9 +87,7 @@ class SendQueue:
     def add(self, notification: Notification, mono: Seconds, waited: Seconds = 0.0) -> None:
         """Add one that has waited this long already, unless its notice is queued."""
         since = mono - max(0.0, waited)
-        queued = QueuedNotification(
-            notification, mono, since, added=mono, failing_since=since if notification.attempts else None
-        )
+        queued = QueuedNotification(notification, mono, since, failing_since=since if notification.attempts else None)
         self._queued.setdefault(queued.key, queued)
 
     def supersede(self, key: str, mono: Seconds) -> list[Notification]:
@@ -105,7 +103,7 @@ class SendQueue:
                 queued.notification = replace(
                     queued.notification, notice=replace(queued.notification.notice, alerts=left)
                 )
-                newest.added = min(newest.added, queued.added)
+                newest.since = min(newest.since, queued.since)
         return self._remove(lambda queued: queued.is_untouched and queued.is_report and not queued.alerts)
 
     def forget(self, key: str) -> None:
@@ -220,7 +218,7 @@ class SendQueue:
         for queued in batch.queued:
             self._queued.pop(queued.key, None)
         for queued in self._queued.values():
-            queued.due = queued.added if queued.notification.delivered_by else queued.due
+            queued.due = queued.since if queued.notification.delivered_by else queued.due
 
     def failed(self, batch: MessageBatch, mono: Seconds, after: Seconds | None) -> list[Notification]:
         """Schedule the next try; return those that are given up as too old."""
@@ -269,12 +267,17 @@ class SendQueue:
             queued.alerts for queued in self._queued.values() if queued.is_passed_on or queued.notification.delivered_by
         )
         about = frozenset[str]().union(*passed_on)
+        by_earlier = (queued.failing_since for queued in self._queued.values() if not queued.has_failed)
+        failed_before = min((at for at in by_earlier if at is not None), default=None)
         found = []
         for queued in self._queued.values():
             if queued.is_passed_on or not queued.is_waiting or queued.notification.notice.kind in NOT_PASSED_ON:
                 continue
+            if self.budget.free_at(queued, mono) > mono:
+                queued.held_until = mono
             follows = self.is_failing(mono) and not about.isdisjoint(queued.alerts)
-            if is_last or follows or self._outage.is_late(queued, mono, self._retry_after_until(queued)):
+            until = self._retry_after_until(queued)
+            if is_last or follows or self._outage.is_late(queued, mono, until, failed_before):
                 queued.is_overdue = True
                 found.append(queued.notification)
             elif self._is_held(queued, mono):
@@ -283,8 +286,8 @@ class SendQueue:
 
     def _is_held(self, queued: QueuedNotification, mono: Seconds) -> bool:
         """Whether the budget has held back a critical alert of a new subject for too long."""
-        has_waited = queued.is_critical and mono - queued.added >= CRITICAL_OVERDUE
-        return has_waited and self.budget.free_at(queued, mono) > mono and self.budget.is_news(queued, mono)
+        has_waited = queued.is_critical and mono - queued.since >= CRITICAL_OVERDUE
+        return has_waited and queued.held_until == mono and self.budget.is_news(queued, mono)
 
     def passed_on(self, key: str) -> None:
         if key in self._queued:

@@ -88,6 +88,21 @@ def test_near_the_limit_what_is_not_critical_goes_as_a_summary_now_and_then() ->
     assert sent(queue, NOW + DAY / 40) == ["fire-d", "resolve-a"]
 
 
+def test_a_follow_up_is_no_critical_news_and_waits_as_any_other_near_the_limit() -> None:
+    queue = after(190)
+    queue.add(made("a", "critical", "cause"), NOW)
+    assert sent(queue, NOW) == []
+
+
+def test_a_follow_up_goes_with_its_first_message_if_that_still_waits() -> None:
+    queue = SendQueue(budget=Budget(200))
+    queue.add(made("a", "critical"), NOW)
+    queue.failed(batch(queue, NOW), NOW, None)
+    queue.add(made("a", "critical", "cause"), NOW + 1.0)
+    assert sorted(sent(queue, NOW + 400.0)) == ["cause-a", "fire-a"]
+    assert queue.budget.used(NOW + 400.0) == 1
+
+
 def test_the_last_tenth_is_for_critical_alerts_and_the_end_of_one_is_none() -> None:
     queue = after(180)
     queue.add(made("a"), NOW)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
+from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.delivery.send_queues import DAY, about, batch, notification, picked, queue, tried
 from tests.trainmon.alerting.notify.samples import alert, beat, over
 from trainmon.alerting.notify.delivery.batch import MessageBatch
+from trainmon.alerting.notify.delivery.budget import Budget
 from trainmon.alerting.notify.delivery.queue import (
     LONGEST_PAUSE,
     SendQueue,
@@ -154,3 +158,70 @@ def test_another_channel_of_the_same_message_that_works_needs_no_summary() -> No
     made.delivered_by("a-fire", "spare")
     found = batch(made, 1_000.0)
     assert not found.is_summary
+
+
+# ---- over restarts ---------------------------------------------------------------------------------------------------
+
+
+def first_overdue(severity: str, life: float, *names: str) -> dict[str, float]:
+    """How long after it was first due each message is overdue. Its receiver hangs, and the program is killed after each
+    `life`: only what the ledger has survives."""
+    rows = {name: Notification(id=0, channel="phone", notice=about(name, severity=severity), made_at=0.0)
+            for name in names}  # fmt: skip
+    found: dict[str, float] = {}
+    now = 0.0
+    while len(found) < len(names):
+        made, born = SendQueue(Random(7)), now
+        for row in rows.values():
+            made.add(row, now, now - row.made_at)
+        for one in batch(made, now).notifications:
+            rows[one.notice.key.removesuffix("-fire")] = replace(one, state="waiting")
+        while now < born + life:
+            for key in overdue(made, now):
+                found.setdefault(key.removesuffix("-fire"), now)
+            now += 1.0
+        assert now < 1_000.0, found
+    return found
+
+
+@pytest.mark.parametrize("life", [1.0, 8.0, 30.0, 600.0])
+@pytest.mark.parametrize(("severity", "limit"), [("critical", 60.0), ("warning", 300.0)])
+def test_no_number_of_crashes_resets_the_time_until_a_fallback_delivers(
+    severity: str, limit: float, life: float
+) -> None:
+    found = first_overdue(severity, life, "a", "b", "c")
+    assert all(0.6 * limit <= after <= limit - 15.0 for after in found.values()), found
+
+
+def test_what_waited_during_a_downtime_is_overdue_at_once_if_its_channel_had_failed() -> None:
+    made = queue()
+    made.add(replace(notification(about("a")), attempts=1), 1_000.0, 3_600.0)
+    made.add(notification(about("b")), 1_000.0, 3_600.0)
+    assert sorted(overdue(made, 1_000.0)) == ["a-fire", "b-fire"]
+
+
+def test_a_channel_that_works_is_given_the_time_to_send_what_waited_during_a_downtime() -> None:
+    made = queue()
+    made.add(notification(about("a")), 1_000.0, 3_600.0)
+    batch(made, 1_000.0)
+    assert overdue(made, 1_005.0) == []
+    assert overdue(made, 1_010.0) == ["a-fire"], "now it hangs"
+
+
+def test_the_time_in_which_the_budget_holds_a_message_back_does_not_count() -> None:
+    made = SendQueue(Random(7), Budget(per_day=10))
+    made.budget.restore([1_000.0] * 8)
+    made.add(notification(about("a", severity="warning")), 1_000.0)
+    for now in range(1_000, 44_200, 50):
+        assert overdue(made, float(now)) == []
+    assert picked(made, 44_200.0) == ["a-fire"]
+    assert overdue(made, 44_215.0) == [], "its first try only takes a while"
+
+
+def test_a_critical_message_that_the_budget_holds_back_goes_to_the_fallback_after_any_number_of_restarts() -> None:
+    for now in range(1_000, 1_050, 8):
+        made = SendQueue(Random(7), Budget(per_day=10))
+        made.budget.restore([999.0] * 10)
+        made.add(notification(about("a")), float(now), now - 1_000.0)
+        found = overdue(made, float(now))
+    assert found == ["a-fire"]

@@ -16,10 +16,11 @@ from tests.lab.receiver import CUT, status
 from tests.lab.smtp import DIE, HANG, MailServer
 from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.channels.apprise.inside import Inside
-from tests.trainmon.alerting.notify.samples import alert, message, notice, over
+from tests.trainmon.alerting.notify.samples import NOW, alert, message, notice, over
 from trainmon.alerting.notify.base import Attachment, Broken, Retry, Sent
 from trainmon.alerting.notify.channels.apprise.child import masked, message_id
 from trainmon.alerting.notify.channels.apprise.sender import CHILD, Apprise, later, pages
+from trainmon.alerting.notify.message import render
 from trainmon.model import Channel
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # apprise imports imghdr
@@ -61,6 +62,16 @@ def test_two_copies_of_a_message_have_one_message_id(mail: MailServer) -> None:
     Inside(mail.url).send(message(over(alert())), 20)
     one, two, three = (got["message-id"] for got in mail.messages)
     assert one == two != three
+
+
+def test_a_follow_up_by_mail_is_in_the_thread_of_its_first_message(mail: MailServer) -> None:
+    first = notice(alert(), key="first")
+    follow_up = notice(alert(thread="first", cause=("cause: cuda-oom, certain",)), key="second", kind="cause")
+    Inside(mail.url).send(render([first], NOW), 20)
+    Inside(mail.url).send(render([follow_up], NOW), 20)
+    one, two = mail.messages
+    assert two["in-reply-to"] == two["references"] == one["message-id"] != two["message-id"]
+    assert two["subject"] == one["subject"]
 
 
 @pytest.mark.parametrize(
