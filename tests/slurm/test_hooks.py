@@ -179,7 +179,7 @@ def test_switches_and_signals_are_obeyed_by_both_ranks_and_nothing_is_lost(two_r
 
     dashboard = two_ranks.product.dashboard(columns=120, rows=80)
     dashboard.until_shown(rf"{two_ranks.name}: healthy", seconds=PATIENCE)
-    agree(dashboard, "R", "SIGTERM, on which its trainer saves", button="Requeue")
+    agree(dashboard, "R", "SIGTERM, on which its trainer saves", button="▲ Requeue")
     last = two_ranks.until_saved(4, r"stop: SIGTERM on rank \d")
     slurm.wait_for(lambda: "it waits again" in two_ranks.reached(), PATIENCE, "the product sees that it waits")
     slurm.start_again(job_id)
@@ -194,7 +194,7 @@ def test_switches_and_signals_are_obeyed_by_both_ranks_and_nothing_is_lost(two_r
     dashboard.keys("\x1b")
 
     dashboard.until_shown(rf"{two_ranks.name}: healthy", seconds=PATIENCE)
-    agree(dashboard, "K", "yes: it reported", button="Kill")
+    agree(dashboard, "K", "yes: it reported", button="▲ Kill")
     two_ranks.until_saved(5, "stop: the kill switch")
     dashboard.keys("\r")
     dashboard.until_shown("recent actions", "✓ the trainer saves after", "✓ it exits after", seconds=PATIENCE)

@@ -13,22 +13,27 @@ One file, Python 3.8 or later, nothing but the standard library: copy it beside 
             break
     hooks.done(step)
 
-Every rank makes a Hooks and calls `step` equally often; only rank 0 reads and writes files. The maximum of the *votes*
-of all ranks, which are lists of numbers, decides: a signal to one rank is obeyed by all at the same step.
+Every rank makes a Hooks and calls `step` equally often; only rank 0 reads and writes files, on a thread of its own: no
+step waits for a file. That thread holds no lock during a system call, since a forked worker of a DataLoader would keep
+it. The maximum of the *votes* of all ranks, which are lists of numbers, decides: a signal to one rank is obeyed by all
+at the same step.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import math
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from typing import Any, Callable, List, Mapping
 
+PATIENCE = 5.0  # seconds: so long, at most, the start waits for the kill switch, and the end for the last status
 LOOK_EVERY = 0.5  # seconds: at most so long between two votes, and half of it between two looks at the switches
 STATUS_EVERY = 1.0  # seconds between two writes of the status file; what is asked, saved or ended is written at once
 SIGNALS = {"SIGTERM": "stop", "SIGUSR1": "save"}  # `stop` means: save, then stop
@@ -68,8 +73,11 @@ class Hooks:
         self._told = dict.fromkeys(self._signals, 0)  # how often each came; only the handler changes it
         self._voted = self._answered = dict(self._told)  # how often at the last vote, and at the last decision
         self._previous, self._warned = {}, set()  # type: dict[int, Any], set[str]
-        self._kill_is_armed = self._save_is_armed = self._is_stopping = self._is_closed = self._is_collective = False
-        self._disobeyed: tuple[int, int] | None = None  # a save switch that cannot be removed: it counts once
+        self._kill_is_armed = self._is_stopping = self._is_closed = self._is_collective = False
+        self._save_found = self._save_voted = self._save_obeyed = None  # type: tuple[int, int] | None
+        self._due: dict[str, Any] = {}  # by path: the text to write, or which file to remove
+        self._thread = threading.Thread()  # the one that reaches for files, once it is started
+        self._news = threading.Event()  # something is due
         self.why, self.is_bad, self._bad_in_row, self._most_bad, self._calls = "", False, 0, 0, 0
         self._countdown, self._voted_at, self._look_at, self._write_at = 1, time.monotonic(), 0.0, 0.0
         self._report: dict[str, Any] = {
@@ -82,6 +90,8 @@ class Hooks:
         for one in wrong + [("deadline", str(deadline))] * (bool(deadline) and not self.deadline):
             self._warn("%s=%s is not understood and does not count" % one)
         self._install()
+        atexit.register(self._finish)
+        os.register_at_fork(after_in_child=self._in_child)
         self._write(is_news=True)
 
     @classmethod
@@ -93,7 +103,8 @@ class Hooks:
 
     def stop_at_start(self) -> bool:
         """Whether the kill switch is armed. Before torch.distributed is initialised, each rank looks for itself."""
-        agreed = self._agreed([float(self._found(self.kill) is not None)])
+        self._await(self._started(self._look))
+        agreed = self._agreed([float(self._kill_is_armed)])
         if agreed is not None and agreed[0]:
             self._is_stopping = True
             self._ask("stop", "the kill switch", None)
@@ -129,10 +140,12 @@ class Hooks:
         return self.is_bad
 
     def saved(self, step: int) -> None:
-        """A checkpoint of this step is complete."""
+        """A checkpoint of this step is complete. Only then is the save switch removed: a save that raises keeps it."""
         self._voted_at, self._calls = time.monotonic(), 0  # the save is no part of the time of a step
         phase = "stopping" if self._is_stopping else "training"
         self._report.update(phase=phase, last_save={"step": step, "at": time.time()})
+        if self._save_obeyed is not None and not self._is_closed:
+            self._due[str(self.save)] = self._save_obeyed
         self._write(is_news=True)
 
     def done(self, step: int | None = None, why: str = "") -> None:
@@ -151,7 +164,8 @@ class Hooks:
                 self._warn("a signal keeps its handler: %s" % error)
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._previous_excepthook
-        self._is_closed = True
+        self._finish()
+        atexit.unregister(self._finish)
         Hooks._owner = None if Hooks._owner is self else Hooks._owner
 
     def line(self, step: int, loss: Any = None, **numbers: float) -> str:
@@ -182,15 +196,16 @@ class Hooks:
     def _vote(self, loss: Any) -> Votes:
         now = time.monotonic()
         self._count_bad(loss, "warn")
-        if self.rank == 0 and now >= self._look_at:
-            self._look_at = now + LOOK_EVERY / 2
-            self._kill_is_armed = self._found(self.kill) is not None
-            self._save_is_armed = self._found(self.save) not in (None, self._disobeyed)
-        self._voted = dict(self._told)
+        self._look_at = now + LOOK_EVERY / 2
+        self._voted, self._save_voted = dict(self._told), self._save_found
+        armed = (
+            self.rank == 0 and self._kill_is_armed,
+            self.rank == 0 and self._save_voted not in (None, self._save_obeyed),
+        )
         told = [(1.0 + self.rank) * (self._voted[name] != self._answered[name]) for name in self._signals]
         is_late = self.deadline is not None and time.time() >= self.deadline - self.grace
         seconds = (now - self._voted_at) / max(1, self._calls)
-        return [*map(float, (self._kill_is_armed, self._save_is_armed, is_late, self._most_bad)), seconds, *told]
+        return [*map(float, (*armed, is_late, self._most_bad)), seconds, *told]
 
     def _count_bad(self, loss: Any, nan: str) -> None:
         if self.nan == nan:  # `stop` looks at each loss; `warn` costs a GPU no wait in each step
@@ -199,6 +214,8 @@ class Hooks:
 
     def _agreed(self, votes: Votes) -> Votes | None:
         """The maximum of all ranks; None if it cannot be had, since one rank alone must not decide."""
+        if self._is_closed:
+            return None
         try:
             if not self._has_others():
                 return votes
@@ -224,7 +241,7 @@ class Hooks:
         phase = "stopping" if self._is_stopping else phase
         self._report.update(phase=phase, step=step, loss=None if _is_bad(loss) else _number(loss))
         if agreed[SAVE]:
-            self._remove_save_switch()
+            self._save_obeyed = self._save_voted
         is_bad = self.nan == "stop" and agreed[BAD] >= self.nan_after
         wishes = [("stop", "the kill switch")] * bool(agreed[KILL]) + [("stop", "the time limit")] * bool(agreed[LIMIT])
         wishes += [("stop", "a loss that is not finite")] * is_bad + [("save", "the save switch")] * bool(agreed[SAVE])
@@ -254,13 +271,52 @@ class Hooks:
             return None
         return found and (found.st_ino, found.st_mtime_ns)
 
-    def _remove_save_switch(self) -> None:
-        self._save_is_armed, self._disobeyed = False, self._found(self.save) if self.rank == 0 else None
-        if self._disobeyed is not None:
+    def _look(self) -> None:
+        self._kill_is_armed, self._save_found = self._found(self.kill) is not None, self._found(self.save)
+
+    def _catch_up(self, due: dict[str, Any]) -> None:
+        """Write or remove what is due."""
+        while due:
+            path, what = due.popitem()
             try:
-                os.unlink(str(self.save))
+                if isinstance(what, str):
+                    self._put(path, what)
+                elif self._found(path) == what:  # it is still the one that was obeyed
+                    os.unlink(path)
             except OSError as error:
-                self._warn("the save switch cannot be removed: %s" % error)
+                failed = "a file cannot be written" if isinstance(what, str) else "the save switch cannot be removed"
+                self._warn("%s: %s" % (failed, error))
+
+    def _serve(self) -> None:
+        is_over = False
+        while not is_over:
+            is_over = self._is_closed
+            self._catch_up(self._due)
+            if not is_over and self.rank == 0:
+                self._look()
+            is_over or self._news.wait(LOOK_EVERY / 2)
+            self._news.clear()
+
+    def _started(self, work: Callable[[], Any]) -> threading.Thread:
+        thread = threading.Thread(target=work, name="trainmon_hooks", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # as many as this user may have
+            self._warn("no file is read or written: %s" % error)
+        return thread
+
+    def _await(self, thread: threading.Thread) -> None:
+        if thread.is_alive():
+            thread.join(PATIENCE)
+        if thread.is_alive():
+            self._warn("a file system does not answer: no switch is seen and no status is written")
+
+    def _finish(self) -> None:
+        """Have the thread write what is due, and end it. A forked process has none."""
+        self._is_closed = True
+        if self._thread.is_alive():
+            self._news.set()
+            self._await(self._thread)
 
     def _install(self) -> None:
         self._previous_excepthook = sys.excepthook
@@ -285,20 +341,20 @@ class Hooks:
     def _on_exception(self, kind: Any, error: BaseException, trace: Any) -> None:
         """Write the file from which torchrun has the root cause, as its decorator `record` does."""
         self._end(self._report["step"], "an exception: %s" % kind.__name__)
-        path, text = os.environ.get("TORCHELASTIC_ERROR_FILE"), traceback.format_exception(kind, error, trace)
-        extra = {"py_callstack": "".join(text), "timestamp": str(int(time.time()))}
-        if path and not os.path.exists(path):
-            self._put(path, {"message": {"message": "%s: %s" % (kind.__name__, error), "extraInfo": extra}})
+        path, lines = os.environ.get("TORCHELASTIC_ERROR_FILE"), traceback.format_exception(kind, error, trace)
+        extra = {"py_callstack": "".join(lines), "timestamp": str(int(time.time()))}
+        message = {"message": {"message": "%s: %s" % (kind.__name__, error), "extraInfo": extra}}
+        if path:
+            due = {path: json.dumps(message)}
+            self._await(self._started(lambda: self._catch_up({} if os.path.exists(path) else due)))
         self._previous_excepthook(kind, error, trace)
 
-    @classmethod
-    def _in_child(cls) -> None:
+    def _in_child(self) -> None:
         """A forked process has the handlers from before. What asks for a save, Slurm sends to it, too: ignored."""
-        hooks = cls._owner
-        if hooks is not None:
-            hooks.close()
-            for number, previous in hooks._previous.items():
-                if previous is signal.SIG_DFL and hooks._signals[signal.Signals(number).name] == "save":
+        if not self._is_closed:
+            self.close()
+            for number, previous in self._previous.items():
+                if previous is signal.SIG_DFL and self._signals[signal.Signals(number).name] == "save":
                     signal.signal(number, signal.SIG_IGN)
 
     def _end(self, step: int | None, why: str) -> None:
@@ -308,21 +364,29 @@ class Hooks:
         self._say("ended%s: %s" % ("" if step is None else " at step %d" % step, why))
 
     def _write(self, is_news: bool = False) -> None:
-        """Write the status file. The loop does so itself: a thread would go on while the loop hangs."""
+        """Have the status file written. Only the loop asks for that: a thread of itself would go on while it hangs."""
         now = time.monotonic()
         if self.status and self.rank == 0 and not self._is_closed and (is_news or now >= self._write_at):
             self._write_at = now + STATUS_EVERY
-            self._put(self.status, dict(self._report, at=time.time()))
+            try:  # a step may be a number of numpy or torch
+                self._due[self.status] = json.dumps(dict(self._report, at=time.time()), default=int)
+            except (TypeError, ValueError) as error:
+                self._warn("a file cannot be written: %s" % error)
+            if not self._thread.is_alive():
+                self._thread = self._started(self._serve)
+            self._news.set()
 
-    def _put(self, path: str, value: Any) -> None:
+    def _put(self, path: str, text: str) -> None:
         place = "%s.%s.%d.tmp" % (path, self._report["host"], os.getpid())
+        with contextlib.suppress(FileNotFoundError):  # somebody may have linked that name to a file of ours
+            os.unlink(place)
+        handle, data = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), text.encode()
         try:
-            text = json.dumps(value, default=int)  # a step may be a number of numpy or torch
-            with open(place, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(place, path)
-        except (OSError, TypeError, ValueError) as error:
-            self._warn("a file cannot be written: %s" % error)
+            while data:
+                data = data[os.write(handle, data) :]
+        finally:
+            os.close(handle)
+        os.replace(place, path)
 
     def _warn(self, text: str) -> None:
         """Say it, once for each kind."""
@@ -337,12 +401,9 @@ class Hooks:
                 os.write(2, ("trainmon: %s\n" % text).encode("utf-8", "replace"))
 
 
-os.register_at_fork(after_in_child=Hooks._in_child)
-
-
 def _number(value: Any) -> float | None:
     with contextlib.suppress(Exception):  # None, text, or a tensor of several numbers
-        return float(value)
+        return float(value.detach() if hasattr(value, "detach") else value)  # of a tensor with a gradient, torch warns
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +18,9 @@ def test_a_save_switch_asks_once_and_is_removed(make: Make, tmp_path: Path, capf
     assert hooks.step(1, 2.5) == ""
     (tmp_path / "save").touch()
     assert hooks.step(2, 2.4) == "save"
-    assert not (tmp_path / "save").exists()
     assert status(tmp_path)["phase"] == "saving"
+    hooks.saved(2)
+    assert not (tmp_path / "save").exists()
     assert [hooks.step(3, 2.3), hooks.step(4, 2.2)] == ["", ""]
     assert capfd.readouterr().err == "trainmon: save, asked for by the save switch, at step 2\n"
 
@@ -70,11 +72,48 @@ def test_a_save_switch_that_cannot_be_removed_counts_once(
 ) -> None:
     (tmp_path / "save").mkdir()  # unlink refuses a directory
     hooks = make()
-    assert [hooks.step(1), hooks.step(2)] == ["save", ""]
+    assert hooks.step(1) == "save"
+    hooks.saved(1)
+    assert hooks.step(2) == ""
     assert "the save switch cannot be removed" in capfd.readouterr().err
     (tmp_path / "save").rmdir()
     (tmp_path / "save").touch()
     assert hooks.step(3) == "save"
+
+
+def test_a_request_whose_save_raises_is_kept_and_does_not_ask_again_in_each_step(make: Make, tmp_path: Path) -> None:
+    hooks = make()
+    (tmp_path / "save").touch()
+    assert hooks.step(1) == "save"  # the save raises: `saved` is not called
+    assert [hooks.step(2), hooks.step(3)] == ["", ""]
+    assert (tmp_path / "save").exists()
+    hooks.close()
+    again = make()  # the next attempt obeys it
+    assert again.step(1) == "save"
+    again.saved(1)
+    assert not (tmp_path / "save").exists()
+
+
+def test_a_stop_whose_save_raises_is_asked_for_again(make: Make, tmp_path: Path) -> None:
+    hooks = make()
+    (tmp_path / "kill").touch()
+    (tmp_path / "save").touch()
+    assert [hooks.step(1), hooks.step(2)] == ["stop", "stop"]
+    assert (tmp_path / "save").exists()
+    hooks.saved(2)
+    assert not (tmp_path / "save").exists()
+
+
+def test_a_request_that_came_during_the_save_is_the_next_one(make: Make, tmp_path: Path) -> None:
+    hooks = make()
+    (tmp_path / "save").touch()
+    assert hooks.step(1) == "save"
+    (tmp_path / "save").unlink()
+    (tmp_path / "save").write_text("another")
+    os.utime(tmp_path / "save", (5000, 5000))
+    hooks.saved(1)
+    assert (tmp_path / "save").exists()
+    assert hooks.step(2) == "save"
 
 
 def test_nothing_raises_and_each_warning_comes_once(
