@@ -112,8 +112,8 @@ class Screen(Terminal):
         os.close(self._master)
         self._hung_up = True
 
-    def leave(self, keys: str = "q") -> float:
-        """Quit by keys; the seconds it took."""
+    def leave(self, keys: str = "\x11") -> float:
+        """Quit by keys, which is Ctrl+Q on every screen; the seconds it took."""
         started = time.monotonic()
         self.keys(keys)
         assert self.wait(PATIENCE) == 0

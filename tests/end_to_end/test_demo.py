@@ -88,9 +88,9 @@ def test_every_key_does_what_it_says_and_something_goes_wrong_within_a_minute(pr
     screen.keys("p")
     screen.until_gone("PAUSED")
     screen.keys("'")
-    screen.until_gone("q Quit")
+    screen.until_shown("─ [asdfg] ")
     screen.keys("\x1b")
-    screen.until_shown("q Quit")
+    screen.until_gone("─ [asdfg] ")
 
     screen.until_shown(TROUBLE, seconds=90)
     assert screen.leave() < QUICK

@@ -155,6 +155,7 @@ HARDWARE: dict[int, tuple[str, str]] = {
 }
 """After these the GPU cannot be relied on: RESET_GPU and RESTART_BM of the catalogue, and its NVLink workflows."""
 
+MILD = "the GPU goes on; if it repeats, nvidia-smi nvlink -e shows the link"
 COPED = "restart the program if it died; reset the GPU before the next job; if the error returns, drain the node"
 
 WATCH: dict[int, str] = {
@@ -223,6 +224,9 @@ OTHER: dict[int, str] = {
 }
 """In the catalogue, but in no class that matters for training."""
 
+NONFATAL = re.compile(r"\bnon-?\s?fatal\b", re.IGNORECASE)
+"""The driver's own word for a fault after which the GPU goes on: `145, RLW_RXPIPE Nonfatal XC0 i0 Link 13`."""
+
 RECOVERY = 154
 RECOVERED = re.compile(r"\bto\s+(?:0x[0-9a-fA-F]+\s*)?\(\s*(?P<action>[^()]{1,60}?)\s*\)", re.IGNORECASE)
 """Finds the new action in `GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)`."""
@@ -242,8 +246,15 @@ MEANINGS: dict[int, XidMeaning] = {
 }
 
 
+def is_nonfatal(text: str | None) -> bool:
+    """Whether the driver itself says that the GPU goes on."""
+    return NONFATAL.search(text or "") is not None
+
+
 def meaning(code: int, text: str | None = None) -> XidMeaning:
     """The meaning of an Xid. Xid 154 sums up other faults: its text says how to recover the GPU."""
+    if is_nonfatal(text):
+        return XidMeaning("watch", f"{MEANINGS[code].name if code in MEANINGS else 'fault'}, nonfatal", MILD)
     if code != RECOVERY:
         return MEANINGS.get(code) or XidMeaning("unknown", "not in NVIDIA's catalogue", LOOK_IT_UP)
     found = RECOVERED.search(text or "")
@@ -260,7 +271,7 @@ def switch_meaning(code: int, text: str | None = None) -> XidMeaning:
     words = (text or "").lower()
     if code in ALWAYS_FATAL:
         return XidMeaning("hardware", "fatal to the whole NVSwitch fabric", "drain the node and reboot it")
-    if "non-fatal" in words:
+    if is_nonfatal(text):
         return XidMeaning("watch", "NVSwitch, non-fatal", "a job may end with Xid 45 when a link retrains: restart it")
     if "fatal" in words:
         return XidMeaning("hardware", "fatal to a link of the NVSwitch", NVLINK)

@@ -28,6 +28,8 @@ class Resumption(NamedTuple):
     pointer: str | None = None
     text: str = ""
     """The text of the pointer, if it names no checkpoint."""
+    without_text: str = "is empty"
+    """Why it has no text."""
 
 
 def resumption(layout: str | None, all_found: Sequence[FoundCheckpoint], folder: Folder) -> Resumption:
@@ -49,7 +51,7 @@ def _pointed(layout: str, pointer: str, all_found: Sequence[FoundCheckpoint], fo
         name = by_step.get(int(name), f"iter_{int(name):07d}")
     elif layout == "megatron" and name != "release":
         name = ""
-    return Resumption(name or None, pointer, text)
+    return Resumption(name or None, pointer, text, entry.error or Resumption().without_text)
 
 
 def _highest(layout: str, mine: Sequence[FoundCheckpoint], folder: Folder) -> str | None:
@@ -128,7 +130,7 @@ def _called(one: Checkpoint) -> str:
 def _pointer(taken: Resumption, known: Mapping[str, Checkpoint], is_moving: bool, unclear: int) -> str | None:
     if taken.pointer and taken.name is None:
         return f"{taken.pointer} says “{taken.text}”, which names no checkpoint" if taken.text else (
-            f"{taken.pointer} is empty")  # fmt: skip
+            f"{taken.pointer} {taken.without_text}")  # fmt: skip
     whole = [one for one in known.values() if one.is_whole]
     if taken.name is None:
         return f"no pointer file: a restart would begin from scratch, although {_called(whole[0])} is complete" if (
