@@ -14,8 +14,9 @@ from trainmon.lib import Seconds
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 8
-"""Connections at a time. For a further one, the oldest that waits for its client is closed. Prometheus opens one."""
+AT_ONCE = 64
+"""Connections at a time. For a further one, the oldest is closed that has not sent its request yet; if all have, the
+oldest. Prometheus opens one, and sends its request at once."""
 
 WITHIN: Seconds = 10.0
 """How long one request may take: Prometheus waits as long by default (scrape_timeout)."""
@@ -38,7 +39,7 @@ class Server(ThreadingHTTPServer):
         self._within = within
         self._lock = threading.Lock()
         self._open: dict[Any, bool] = {}
-        """The connections, oldest first, and whether the metrics are being made for one now."""
+        """The connections, oldest first, and whether the request of each has come."""
         super().__init__(address, Handler)
 
     def server_bind(self) -> None:
@@ -53,28 +54,18 @@ class Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
-            waiting = [one for one, is_busy in self._open.items() if not is_busy]
-            if len(self._open) >= AT_ONCE and not waiting:
-                self.shutdown_request(request)
-                return
             if len(self._open) >= AT_ONCE:
-                del self._open[waiting[0]]
-                _hang_up(waiting[0])
+                oldest = min(self._open, key=self._open.__getitem__)
+                del self._open[oldest]
+                _hang_up(oldest)
             self._open[request] = False
         super().process_request(request, client_address)
 
-    def metrics(self, request: Any, accept: str) -> tuple[bytes, str]:
-        """The metrics for a connection, which is not closed meanwhile."""
-        self._set_busy(request, True)
-        try:
-            return self.render(accept)
-        finally:
-            self._set_busy(request, False)
-
-    def _set_busy(self, request: Any, is_busy: bool) -> None:
+    def request_has_come(self, request: Any) -> None:
+        """Keep this connection longer than those whose request has not come."""
         with self._lock:
             if request in self._open:
-                self._open[request] = is_busy
+                self._open[request] = True
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """A client that sends a byte now and then is hung up on, too."""
@@ -107,8 +98,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] != "/metrics":
             self._reply(404, b"the metrics are at /metrics\n", "text/plain; charset=utf-8")
             return
+        self.server.request_has_come(self.connection)
         try:
-            body, content_type = self.server.metrics(self.connection, ", ".join(self.headers.get_all("Accept", [])))
+            body, content_type = self.server.render(", ".join(self.headers.get_all("Accept", [])))
         except Exception:
             log.exception("the metrics could not be made")
             self._reply(500, b"the metrics could not be made; the log of the daemon says why\n", "text/plain")

@@ -117,14 +117,18 @@ def test_a_client_that_sends_nothing_is_hung_up_on() -> None:
 
 
 def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=60)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # an answer that is not read fills no memory
+    client.settimeout(60)
+    client.connect(("127.0.0.1", port))
+    return client
 
 
 @pytest.mark.parametrize("words", [b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nAccept: text/plain\r\n"])
 def test_slow_clients_do_not_lock_a_scraper_out(words: bytes) -> None:
     server = Server(("127.0.0.1", 0), lambda _: (b"well", "text/plain"), within=600.0)
     with serving(server) as port, ExitStack() as stack:
-        slow = [stack.enter_context(connected(port)) for _ in range(3 * AT_ONCE)]
+        slow = [stack.enter_context(connected(port)) for _ in range(AT_ONCE + 16)]
         for client in slow:
             with suppress(ConnectionError):
                 client.sendall(words)
@@ -144,7 +148,29 @@ def test_clients_that_do_not_read_the_answer_do_not_lock_a_scraper_out() -> None
         assert get(port)[1] == "well"
 
 
-def test_while_the_metrics_are_made_for_as_many_clients_as_allowed_a_further_one_is_refused() -> None:
+def test_an_answer_is_not_cut_by_clients_that_connect_again_and_again() -> None:
+    begun, proceed = threading.Event(), threading.Event()
+
+    def render(_: str) -> tuple[bytes, str]:
+        begun.set()
+        proceed.wait(60)
+        return b"x" * 5_000_000, "text/plain"
+
+    with serving(Server(("127.0.0.1", 0), render, within=600.0)) as port, ExitStack() as stack:
+        scraper = stack.enter_context(connected(port))
+        scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert begun.wait(60)
+        others = [stack.enter_context(connected(port)) for _ in range(AT_ONCE)]
+        assert is_hung_up_on(others[0]), "not the scraper, while the metrics are made"
+        proceed.set()
+        with scraper.makefile("rb") as answer:
+            assert answer.readline() == b"HTTP/1.0 200 OK\r\n"
+            others += [stack.enter_context(connected(port)) for _ in range(AT_ONCE)]
+            assert is_hung_up_on(others[AT_ONCE]), "not the scraper, while it reads"
+            assert answer.read().endswith(b"\r\n\r\n" + b"x" * 5_000_000)
+
+
+def test_while_the_metrics_are_made_for_as_many_clients_as_allowed_a_further_one_gets_them_too() -> None:
     begun, proceed = threading.Semaphore(0), threading.Event()
 
     def render(_: str) -> tuple[bytes, str]:
@@ -153,15 +179,14 @@ def test_while_the_metrics_are_made_for_as_many_clients_as_allowed_a_further_one
         return b"well", "text/plain"
 
     with serving(Server(("127.0.0.1", 0), render, within=600.0)) as port, ExitStack() as stack:
-        clients = [stack.enter_context(connected(port)) for _ in range(AT_ONCE)]
+        clients = [stack.enter_context(connected(port)) for _ in range(AT_ONCE + 1)]
         for client in clients:
             client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        for _ in clients:
             assert begun.acquire(timeout=60)
-        assert is_hung_up_on(stack.enter_context(connected(port)))
         proceed.set()
-        for client in clients:
-            with client.makefile("rb") as answer:
-                assert answer.read().endswith(b"well")
+        with clients[-1].makefile("rb") as answer:
+            assert answer.read().endswith(b"well")
 
 
 TYPES = (
