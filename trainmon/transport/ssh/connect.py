@@ -16,7 +16,7 @@ from trainmon.lib import HostKeyRefused, HostUnreachable, Seconds, clean
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh.auth.keys import key_type, public_key, rsa_bits
 from trainmon.transport.ssh.config import HostSettings
-from trainmon.transport.ssh.known_hosts import Entry, HostKeyResult, KnownHosts, authority, fingerprint
+from trainmon.transport.ssh.known_hosts import Entry, HostKeyResult, KnownHosts, certificate, fingerprint
 from trainmon.transport.ssh.revoked import UNREADABLE, is_revoked
 from trainmon.transport.ssh.socket import PlainSocket, ProxyCommandSocket, Socket, TunnelSocket
 from trainmon.transport.ssh.transport import CERTIFICATE, Connection, ForeignProtocol, Offers
@@ -83,32 +83,29 @@ def handshake(sock: Socket, settings: HostSettings, timeout: Seconds, command: s
     _check_restrictions(settings, offered)
     result = known.verdict(offered, time.time(), settings.trust.authorities)
     if result.answer == "ok" and (result.where is None or not result.where.marker):
-        result = result_of_address(settings, sock.address, offered) or result
+        is_without_port = result.name != known.name
+        result = result_of_address(settings, sock.address, offered, is_without_port=is_without_port) or result
     if result.answer != "ok":
-        blob = public_key(offered)
-        raise refusal(settings.name, result, key_type(blob), blob, command)
+        raise refusal(settings.name, result, public_key(offered), command)
     return connection
 
 
 def _offers(settings: HostSettings, known: KnownHosts) -> Offers:
-    """Of the algorithms that we know, those that the ssh config allows."""
+    """Of the algorithms that we know, those that the ssh config allows, in its order."""
     host, trust = settings.name, settings.trust
     if trust.command:
         hint = "write the lines that it prints to a file, and name the file with UserKnownHostsFile"
         raise HostKeyRefused(host, f"{host}: its ssh config sets KnownHostsCommand, which is not supported", hint=hint)
-    ours = Connection.algorithms()
-    host_keys = ours.host_keys if trust.host_keys is None else trust.host_keys
-    configured = {"HostKeyAlgorithms": trust.host_keys, "Ciphers": trust.ciphers, "MACs": trust.macs}
-    configured["KexAlgorithms"] = trust.key_exchanges
-    ordered = ours._replace(host_keys=known.ordered(host_keys) if trust.known_first else host_keys)
-    offers = []
-    for (setting, allowed), wanted, possible in zip(configured.items(), ordered, ours, strict=True):
-        found = tuple(name for name in wanted if name in possible and (allowed is None or name in allowed))
-        if not found:
-            sentence = f"{host}: none of the {setting} in its ssh config is supported: {','.join(allowed or ())}"
-            raise HostUnreachable(host, clean(sentence, 300), hint=f"add one of these: {', '.join(possible)}")
-        offers.append(found)
-    return Offers(*offers)
+    allowed = {"HostKeyAlgorithms": trust.host_keys, "Ciphers": trust.ciphers, "MACs": trust.macs}
+    allowed["KexAlgorithms"] = trust.key_exchanges
+    found = []
+    for (setting, names), ours in zip(allowed.items(), Connection.algorithms(), strict=True):
+        found.append(ours if names is None else tuple(name for name in names if name in ours))
+        if not found[-1]:
+            sentence = f"{host}: none of the {setting} in its ssh config is supported: {','.join(names or ())}"
+            raise HostUnreachable(host, clean(sentence, 300), hint=f"add one of these: {', '.join(ours)}")
+    offers = Offers(*found)
+    return offers._replace(host_keys=known.ordered(offers.host_keys)) if trust.known_first else offers
 
 
 def _check_restrictions(settings: HostSettings, offered: bytes) -> None:
@@ -122,30 +119,34 @@ def _check_restrictions(settings: HostSettings, offered: bytes) -> None:
     if trust.revoked is None:
         return
     try:
-        found = is_revoked(trust.revoked, offered, authority(offered))
+        found = is_revoked(trust.revoked, offered, None if offered == blob else certificate(offered).authority)
     except UNREADABLE as error:
         why = clean(str(error), 300)
         sentence = f"{host}: its host key is refused: RevokedHostKeys {trust.revoked} cannot be read: {why}"
         raise HostKeyRefused(host, sentence, hint="repair the file, or remove RevokedHostKeys") from error
     if found:
-        entry = Entry(trust.revoked, 0, "@revoked", (), key_type(blob), blob)
-        raise refusal(host, HostKeyResult("revoked", settings.hostname, entry), key_type(blob), blob, "")
+        entry = Entry(trust.revoked, 0, "@revoked", "", key_type(blob), blob)
+        raise refusal(host, HostKeyResult("revoked", settings.hostname, entry), blob, "")
 
 
-def result_of_address(settings: HostSettings, address: str, offered: bytes) -> HostKeyResult | None:
-    """With CheckHostIP: the refusal, if known_hosts lists another key for the address of the host."""
+def result_of_address(
+    settings: HostSettings, address: str, offered: bytes, *, is_without_port: bool
+) -> HostKeyResult | None:
+    """With CheckHostIP: the refusal, if known_hosts lists another key for the address of the host. If it lists the host
+    only without its port, OpenSSH also looks for the address without the port."""
     is_checked = settings.trust.checks_address and address not in ("", settings.hostname)
     if not is_checked or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return None
-    result = KnownHosts(settings.known_hosts, address, settings.port).verdict(public_key(offered), time.time())
-    is_another = result.answer in ("changed", "unknown") and result.where is not None
-    return msgspec.structs.replace(result, answer="changed") if is_another else None
+    for port in (settings.port, 22) if is_without_port else (settings.port,):
+        result = KnownHosts(settings.known_hosts, address, port).verdict(public_key(offered), time.time())
+        if result.answer in ("changed", "unknown") and result.where is not None:
+            return msgspec.structs.replace(result, answer="changed")
+    return None
 
 
-def refusal(host: str, result: HostKeyResult, of_type: str, blob: bytes, command: str) -> HostKeyRefused:
+def refusal(host: str, result: HostKeyResult, blob: bytes, command: str) -> HostKeyRefused:
     """Why this host key is not accepted, with the fingerprint and the command that fixes it."""
-    kind = of_type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").upper()
-    print_ = fingerprint(blob)
+    kind, print_ = key_type(blob).removeprefix("ssh-").removeprefix("ecdsa-sha2-").upper(), fingerprint(blob)
     notes = f"; {result.note}" if result.note else ""
     where = f"{result.where.file}:{result.where.line}".removesuffix(":0") if result.where else ""
     if result.answer == "revoked":

@@ -7,18 +7,17 @@ import contextlib
 import fnmatch
 import hashlib
 import hmac
-import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
-from paramiko import PKey, SSHException
+from paramiko import PKey
 from paramiko.message import Message
 
 from trainmon.lib import Instant, clean
-from trainmon.transport.ssh.auth.keys import key_type, public_key, words
-from trainmon.transport.ssh.transport import CERTIFICATE
+from trainmon.transport.ssh.auth.keys import key_type, listed_key, public_key, strings, words
+from trainmon.transport.ssh.transport import CERTIFICATE, Connection
 
 Answer = Literal["ok", "unknown", "changed", "revoked"]
 
@@ -30,7 +29,8 @@ class Entry(msgspec.Struct, frozen=True):
     line: int
     marker: str
     """Empty, @revoked or @cert-authority."""
-    patterns: tuple[str, ...]
+    hosts: str
+    """Patterns with commas between them, or the hash of one name."""
     key_type: str
     blob: bytes
 
@@ -65,29 +65,25 @@ def _entry(file: str, number: int, line: str) -> Entry | None:
     if not fields or fields[0].startswith("#"):
         return None
     marker = fields.pop(0) if fields[0].startswith("@") else ""
-    if len(fields) < 3 or marker not in ("", "@revoked", "@cert-authority"):
+    blob = listed_key(fields[1:])
+    if blob is None or marker not in ("", "@revoked", "@cert-authority"):
         return None
-    try:
-        blob = base64.b64decode(fields[2], validate=True)
-    except ValueError:
-        return None
-    if len(blob) < 4 or blob[4 : 4 + int.from_bytes(blob[:4], "big")] != fields[1].encode():
-        return None
-    return Entry(file, number, marker, tuple(fields[0].split(",")), fields[1], blob)
+    return Entry(file, number, marker, fields[0], fields[1], blob)
 
 
-def _listed(entry: Entry, name: str) -> bool:
-    if any(pattern.startswith("!") and _matches(pattern[1:], name) for pattern in entry.patterns):
+def _is_listed(hosts: str, name: str) -> bool:
+    if hosts.startswith("|"):
+        return _is_hash_of(hosts, name)
+    # fnmatch knows [sets], OpenSSH does not: `[host]:2222` is literal there.
+    patterns = hosts.lower().replace("[", "[[]").split(",")
+    if any(pattern.startswith("!") and fnmatch.fnmatchcase(name, pattern[1:]) for pattern in patterns):
         return False
-    return any(_matches(pattern, name) for pattern in entry.patterns)
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _matches(pattern: str, name: str) -> bool:
-    if not pattern.startswith("|1|"):
-        # fnmatch knows [sets], OpenSSH does not: `[host]:2222` is literal there.
-        return fnmatch.fnmatchcase(name, pattern.lower().replace("[", "[[]"))
+def _is_hash_of(hashed: str, name: str) -> bool:
     try:
-        salt, digest = (base64.b64decode(part) for part in pattern.split("|")[2:])
+        salt, digest = (base64.b64decode(part, validate=True) for part in hashed.removeprefix("|1|").split("|"))
     except ValueError:
         return False
     return hmac.compare_digest(hmac.new(salt, name.encode(), "sha1").digest(), digest)
@@ -101,7 +97,7 @@ class KnownHosts:
         self.host = alias or hostname
         """The name that a certificate must be for, in these letters."""
         self.name = alias.lower() if alias else hostname if port == 22 else f"[{hostname}]:{port}"
-        self._lines = [entry for entry in read(files) if _listed(entry, self.name)]
+        self._lines = [entry for entry in read(files) if _is_listed(entry.hosts, self.name)]
         # OpenSSH takes a host that is listed without its port as known, but never as changed.
         self._portless = None if alias or port == 22 else KnownHosts(files, hostname, 22)
 
@@ -135,16 +131,16 @@ class KnownHosts:
 
     def _of_certificate(self, offered: bytes, now: Instant, signatures: Collection[str] | None) -> HostKeyResult:
         """The result for a certificate alone: `unknown` unless an authority or its revocation decides."""
-        signer = authority(offered)
+        found = certificate(offered)
         for entry in self._marked("@revoked"):
-            if entry.blob in (signer, public_key(offered)):
+            if entry.blob in (found.authority, public_key(offered)):
                 return HostKeyResult("revoked", self.name, entry)
-        trusted = [entry for entry in self._marked("@cert-authority") if entry.blob == signer]
+        trusted = [entry for entry in self._marked("@cert-authority") if entry.blob == found.authority]
         if not trusted and self._portless is not None:
             result = self._portless.verdict(offered, now, signatures)
             if result.answer == "ok":
                 return result
-        problem = certificate_problem(offered, self.host, [entry.blob for entry in trusted], now, signatures)
+        problem = UNTRUSTED if not trusted else certificate_problem(found, self.host, now, signatures)
         if problem is None:
             return HostKeyResult("ok", self.name, trusted[0])
         return HostKeyResult("unknown", self.name, None, f"its host certificate is not valid: {clean(problem, 200)}")
@@ -173,76 +169,68 @@ HOST = 2
 
 FOREVER = 2**64 - 1
 
+LAYOUT = "qissqqsssss"
+"""What follows the public key: the serial number, the type, an id, the names, the first and the last second,
+conditions, extensions, a reserved string, the authority, its signature. q: 64 bits, i: 32 bits, s: a string (OpenSSH's
+PROTOCOL.certkeys)."""
+
+UNTRUSTED = "its authority is not one that known_hosts trusts"
+
+
+class Certificate(NamedTuple):
+    """A certificate, as far as it counts here."""
+
+    kind: int
+    names: tuple[str, ...]
+    valid_from: int
+    valid_until: int
+    conditions: bytes
+    authority: bytes
+    """The key that signed it."""
+    signed: bytes
+    signature: bytes
+
+
+def certificate(blob: bytes) -> Certificate:
+    """What a certificate says. Of one that is cut, the last fields are zeros or empty."""
+    message = Message(blob)
+    read: dict[str, Callable[[], Any]] = {"s": message.get_string, "q": message.get_int64, "i": message.get_int}
+    of_key = "s" * (1 + len([*strings(public_key(blob))]))  # its type, a nonce, and the rest of the key
+    fields = [read[one]() for one in of_key + LAYOUT][len(of_key) :]
+    _, kind, _, names, valid_from, valid_until, conditions, _, _, authority, signature = fields
+    listed, signed = tuple(name.decode("latin-1") for name in strings(names)), blob[: -4 - len(signature)]
+    return Certificate(kind, listed, valid_from, valid_until, conditions, authority, signed, signature)
+
 
 def certificate_problem(
-    blob: bytes, host: str, authorities: Collection[bytes], now: Instant, signatures: Collection[str] | None = None
+    found: Certificate, host: str, now: Instant, signatures: Collection[str] | None = None
 ) -> str | None:
-    """Why a host certificate is not valid for this host; None if it is valid. `signatures`: the algorithms with which
-    an authority may sign; None allows all."""
+    """Why a host certificate of a trusted authority is not valid for this host; None if it is valid. `signatures`: the
+    algorithms with which an authority may sign; None allows all."""
+    algorithm = key_type(found.signature)
+    is_for_host = any(fnmatch.fnmatchcase(host, name.replace("[", "[[]")) for name in found.names)
+    checks = (
+        (found.kind == HOST, "it is a user's certificate, not a host's"),
+        (
+            signatures is None or algorithm in signatures,
+            f"it is signed with {algorithm}, which CASignatureAlgorithms does not allow",
+        ),
+        (
+            algorithm in Connection.algorithms().host_keys,
+            f"it is signed with {algorithm}, which cannot be checked here",
+        ),
+        (_is_signed(found), "its signature is wrong"),
+        (not found.conditions, "it has conditions that are not known here"),
+        (now >= found.valid_from, "it is not valid yet"),
+        (found.valid_until == FOREVER or now < found.valid_until, "it has expired"),
+        (is_for_host, f"it is for {', '.join(found.names) or 'no host'}"),
+    )
+    return next((problem for is_fine, problem in checks if not is_fine), None)
+
+
+def _is_signed(found: Certificate) -> bool:
     try:
-        return _problem(blob, host, authorities, now, signatures)
-    except UNREADABLE:
-        return "it cannot be read"
-
-
-def authority(blob: bytes) -> bytes | None:
-    """The key that signed a certificate; None if it cannot be read."""
-    try:
-        *_, signer, _ = _read(blob)
-    except UNREADABLE:
-        return None
-    return signer
-
-
-UNREADABLE = (struct.error, IndexError, ValueError, SSHException)
-
-
-def _read(blob: bytes) -> tuple[int, list[str], int, int, bytes, bytes, bytes]:
-    """The kind, the names, the first and last second, the conditions, the authority and its signature."""
-    message = Message(blob)
-    for _ in range(1 + len(_strings(public_key(blob)))):  # type, nonce, and the public key's strings without its type
-        message.get_string()
-    message.get_int64()  # serial number
-    kind = message.get_int()
-    message.get_string()  # key id
-    names = _strings(message.get_string())
-    valid_from, valid_until = message.get_int64(), message.get_int64()
-    critical = message.get_string()
-    message.get_string()  # extensions: none is defined for hosts
-    message.get_string()  # reserved
-    signer, signature = message.get_string(), message.get_string()
-    if message.get_remainder():
-        raise ValueError("something follows its end")
-    return kind, names, valid_from, valid_until, critical, signer, signature
-
-
-def _problem(
-    blob: bytes, host: str, authorities: Collection[bytes], now: Instant, signatures: Collection[str] | None
-) -> str | None:
-    kind, names, valid_from, valid_until, critical, signer, signature = _read(blob)
-    if kind != HOST:
-        return "it is a user's certificate, not a host's"
-    if signer not in authorities:
-        return "its authority is not one that known_hosts trusts"
-    algorithm = key_type(signature)
-    if signatures is not None and algorithm not in signatures:
-        return f"it is signed with {algorithm}, which CASignatureAlgorithms does not allow"
-    signed = blob[: -4 - len(signature)]
-    if not PKey.from_type_string(key_type(signer), signer).verify_ssh_sig(signed, Message(signature)):
-        return "its signature is wrong"
-    if critical:
-        return "it has conditions that are not known here"
-    if now < valid_from:
-        return "it is not valid yet"
-    if valid_until != FOREVER and now >= valid_until:
-        return "it has expired"
-    if not any(fnmatch.fnmatchcase(host, name.replace("[", "[[]")) for name in names):
-        return f"it is for {', '.join(names) or 'no host'}"
-    return None
-
-
-def _strings(data: bytes) -> list[str]:
-    message, found = Message(data), []
-    while message.get_remainder():
-        found.append(message.get_string().decode("latin-1"))
-    return found
+        key = PKey.from_type_string(key_type(found.authority), found.authority)
+        return bool(key.verify_ssh_sig(found.signed, Message(found.signature)))
+    except Exception:  # paramiko raises whatever its parser stumbled on
+        return False

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from trainmon.lib import Seconds
-from trainmon.transport.ssh.auth.keys import blob_of, key_type, public_key, strings, words
+from trainmon.transport.ssh.auth.keys import key_type, listed_key, public_key, words
 
 KRL = b"SSHKRL\n\0"
 """The first bytes of a key revocation list; other files list public keys as text (PROTOCOL.krl of OpenSSH)."""
@@ -41,14 +41,10 @@ def _in_list(file: str, offered: bytes) -> bool:
 def _in_text(data: bytes, keys: set[bytes | None]) -> bool:
     found = False
     for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
-        fields = words(line)
-        if fields and not fields[0].startswith("#"):
-            try:
-                blob = base64.b64decode(fields[1], validate=True)
-            except (IndexError, ValueError):
-                blob = b""
-            key = public_key(blob)
-            if key_type(blob) != fields[0] or blob_of(strings(key)) != key:
+        text = line.partition("\0")[0].strip(" \t")
+        if text and not text.startswith("#"):
+            blob = listed_key(words(text))
+            if blob is None:
                 raise ValueError(f"line {number} is not a public key")
-            found = found or key in keys
+            found = found or public_key(blob) in keys
     return found

@@ -14,7 +14,7 @@ from trainmon.lib import HostKeyRefused
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh.auth.keys import read_public
 from trainmon.transport.ssh.client import Dialer
-from trainmon.transport.ssh.known_hosts import KnownHosts, certificate_problem, fingerprint
+from trainmon.transport.ssh.known_hosts import KnownHosts, certificate, certificate_problem, fingerprint
 
 
 class Key:
@@ -197,12 +197,10 @@ def test_a_host_certificate_is_honoured(kind: str, loop: EventLoop, tmp_path: Pa
 
 
 def test_certificates_that_prove_nothing(ours: Key, theirs: Key, tmp_path: Path) -> None:
-    def reason(certificate: Path, host: str = "node1", tamper: bool = False) -> str | None:
-        blob = read_public(str(certificate))
+    def reason(path: Path, host: str = "node1", old: bytes = b"", new: bytes = b"") -> str | None:
+        blob = read_public(str(path))
         assert blob is not None
-        if tamper:
-            blob = blob.replace(b"node1", b"node2")
-        return certificate_problem(blob, host, [ours.blob], time.time())
+        return certificate_problem(certificate(blob.replace(old, new)), host, time.time())
 
     def signed(*names: str, authority: Key = ours, valid: str = "always:forever") -> Path:
         return sign_host(authority.path, theirs.path, *names, valid=valid)
@@ -211,9 +209,19 @@ def test_certificates_that_prove_nothing(ours: Key, theirs: Key, tmp_path: Path)
     assert reason(signed("node*")) is None
     assert reason(signed("node1"), "node3") == "it is for node1"
     assert reason(signed()) == "it is for no host"
-    assert reason(signed("node1", authority=theirs)) == "its authority is not one that known_hosts trusts"
     assert reason(signed("node1", valid="20200101:20210101")) == "it has expired"
     assert reason(signed("node1", valid="+1d:+2d")) == "it is not valid yet"
-    assert reason(signed("node1"), "node2", tamper=True) == "its signature is wrong"
+    assert reason(signed("node1"), "node2", b"node1", b"node2") == "its signature is wrong"
+    assert reason(signed("node1"), "node1", ours.blob, theirs.blob) == "its signature is wrong"
     assert reason(sign(ours.path, theirs.path, "node1")) == "it is a user's certificate, not a host's"
-    assert certificate_problem(b"\0\0\0\1x", "node1", [ours.blob], 0.0) is not None
+    assert certificate_problem(certificate(b"\0\0\0\1x"), "node1", 0.0) is not None
+
+
+def test_a_signature_that_cannot_be_checked_here_is_not_called_wrong(theirs: Key, tmp_path: Path) -> None:
+    authority = Key(tmp_path / "authority", "rsa")
+    command = [program("ssh-keygen"), "-q", "-s", str(authority.path), "-h", "-I", "test", "-t", "ssh-rsa"]
+    subprocess.run([*command, f"{theirs.path}.pub"], check=True)
+    blob = read_public(f"{theirs.path}-cert.pub")
+    assert blob is not None
+    problem = certificate_problem(certificate(blob), "node1", time.time())
+    assert problem == "it is signed with ssh-rsa, which cannot be checked here"

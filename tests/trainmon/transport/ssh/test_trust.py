@@ -70,6 +70,8 @@ def revocations(folder: Path) -> None:
     (folder / "text_feed").write_text(f"# none\f{text['host_plain']}")
     (folder / "text_vertical").write_text(text["host_plain"].replace(" ", "\v", 1))
     (folder / "text_cut").write_text(text["other"][:60] + "\n")
+    (folder / "text_blank").write_text(text["other"].rstrip() + "\r\n\r\n", newline="")
+    (folder / "text_nul").write_text(f"\0{text['host_plain']}{text['other']}")
     (folder / "empty").touch()
     (folder / HOST).touch()
     (folder / "krl_broken").write_bytes((folder / "krl").read_bytes()[:30])
@@ -99,6 +101,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         (folder / "hashed").write_text(hosts.fill(KNOWN) + "\n")
         subprocess.run([program("ssh-keygen"), "-q", "-H", "-f", folder / "hashed"], check=True, capture_output=True)
         hosts.words["hashed"] = (folder / "hashed").read_text()
+        hosts.words["hashed_name"] = hosts.words["hashed"].split()[0]
         yield hosts
 
 
@@ -137,7 +140,11 @@ AS_SSH = {
     "a form feed in a line": ("", "nonsense \f" + KNOWN),
     "a line separator in a line": ("", "nonsense\u2028" + KNOWN),
     "a vertical tab in a revoked line": ("", KNOWN + "\n@revoked\v* {ed25519}"),
+    "a NUL in the names": ("", "x\0," + KNOWN),
     "a hashed name": ("", "{hashed}"),
+    "a hashed name in a list": ("", "x,{hashed}"),
+    "a hashed name after a negated one": ("", "!x,{hashed}"),
+    "a hashed name and another": ("", "{hashed_name}," + KNOWN),
     "capitals": ("Host n0\n  HostName LOCALHOST\nHost *", "[localhost]:{port} {ed25519}"),
     "capitals in a pattern": ("Host n0\n  HostName localhost\nHost *", "[LOCAL*]:{port} {ed25519}"),
     "a set in a pattern": ("", "[127.0.10.[12]]:{port} {ed25519}"),
@@ -192,6 +199,7 @@ AS_SSH = {
     "the known algorithm is removed": ("HostKeyAlgorithms -ssh-ed25519*", KNOWN),
     "an unknown algorithm is removed": ("HostKeyAlgorithms -ssh-ed25519*", NAME + " {rsa}"),
     "the known algorithm first": ("HostKeyAlgorithms ^rsa-sha2-512", NAME + " {rsa}"),
+    "an algorithm first that is neither known nor the default": ("HostKeyAlgorithms ^rsa-sha2-512", NAME + " {ecdsa}"),
     "another algorithm first": ("HostKeyAlgorithms ^rsa-sha2-512", KNOWN),
     "one RSA version": ("HostKeyAlgorithms rsa-sha2-256", NAME + " {rsa}"),
     "RSA keys must be longer": ("RequiredRSASize 4096", NAME + " {rsa}"),
@@ -223,6 +231,8 @@ AS_SSH = {
     "a broken text file": ("RevokedHostKeys {dir}/text_broken", KNOWN),
     "a text file with a pattern": ("RevokedHostKeys {dir}/text_options", KNOWN),
     "a text file with carriage returns": ("RevokedHostKeys {dir}/text_return", KNOWN),
+    "a text file with carriage returns and a blank line": ("RevokedHostKeys {dir}/text_blank", KNOWN),
+    "a text file with a NUL": ("RevokedHostKeys {dir}/text_nul", KNOWN),
     "a text file with spaces": ("RevokedHostKeys {dir}/text_spaces", KNOWN),
     "a text file with a form feed": ("RevokedHostKeys {dir}/text_feed", KNOWN),
     "a text file with a vertical tab": ("RevokedHostKeys {dir}/text_vertical", KNOWN),
@@ -343,21 +353,25 @@ def test_where_the_program_is_stricter_than_ssh_it_says_why(
 
 
 @pytest.mark.parametrize(
-    ("checks", "address", "listed", "is_refused"),
+    ("checks", "address", "is_without_port", "listed", "is_refused"),
     [
-        (True, "192.0.2.7", "[192.0.2.7]:2222 {other}", True),
-        (True, "192.0.2.7", "[192.0.2.7]:2222 {ecdsa}", True),
-        (True, "fe80::1%eth0", "[fe80::1%eth0]:2222 {other}", True),
-        (True, "192.0.2.7", "[192.0.2.7]:2222 {ed25519}", False),
-        (True, "192.0.2.7", "192.0.2.7 {other}", False),
-        (True, "192.0.2.7", "", False),
-        (False, "192.0.2.7", "[192.0.2.7]:2222 {other}", False),
-        (True, "127.0.0.1", "[127.0.0.1]:2222 {other}", False),
-        (True, "", "* {other}", False),
+        (True, "192.0.2.7", False, "[192.0.2.7]:2222 {other}", True),
+        (True, "192.0.2.7", False, "[192.0.2.7]:2222 {ecdsa}", True),
+        (True, "fe80::1%eth0", False, "[fe80::1%eth0]:2222 {other}", True),
+        (True, "192.0.2.7", False, "[192.0.2.7]:2222 {ed25519}", False),
+        (True, "192.0.2.7", False, "192.0.2.7 {other}", False),
+        (True, "192.0.2.7", False, "", False),
+        (True, "192.0.2.7", True, "192.0.2.7 {other}", True),
+        (True, "192.0.2.7", True, "[192.0.2.7]:2222 {other}", True),
+        (True, "192.0.2.7", True, "[192.0.2.7]:2222 {ed25519}", False),
+        (True, "192.0.2.7", True, "192.0.2.7 {ed25519}", False),
+        (False, "192.0.2.7", True, "[192.0.2.7]:2222,192.0.2.7 {other}", False),
+        (True, "127.0.0.1", True, "[127.0.0.1]:2222,127.0.0.1 {other}", False),
+        (True, "", True, "* {other}", False),
     ],
 )
 def test_another_key_for_the_address_of_a_host_is_refused_if_the_config_checks_addresses(
-    checks: bool, address: str, listed: str, is_refused: bool, hosts: Hosts, tmp_path: Path
+    checks: bool, address: str, is_without_port: bool, listed: str, is_refused: bool, hosts: Hosts, tmp_path: Path
 ) -> None:
     (tmp_path / "known").write_text(hosts.fill(listed))
     files = (str(tmp_path / "known"),)
@@ -366,7 +380,7 @@ def test_another_key_for_the_address_of_a_host_is_refused_if_the_config_checks_a
     )
     offered = read_public(str(hosts.folder / "host_plain.pub"))
     assert offered is not None
-    result = result_of_address(settings, address, offered)
+    result = result_of_address(settings, address, offered, is_without_port=is_without_port)
     assert (result is not None and result.answer == "changed") == is_refused
 
 

@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_IMODE
@@ -95,8 +95,19 @@ def blob_of(parts: Iterable[bytes]) -> bytes:
 
 
 def words(line: str) -> list[str]:
-    """The fields of a line with a public key. To OpenSSH, only spaces and tabs separate them."""
-    return [word for word in re.split("[ \t]", line.rstrip("\r")) if word]
+    """The fields of a line with a public key. In OpenSSH, spaces and tabs separate them, and a NUL ends the line."""
+    return [word for word in re.split("[ \t]", line.partition("\0")[0].rstrip("\r")) if word]
+
+
+def listed_key(fields: Sequence[str]) -> bytes | None:
+    """The public key or the certificate of a line; None unless it begins with a type and the whole key of this type."""
+    try:
+        kind, text = fields[:2]
+        blob = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    key = public_key(blob)
+    return blob if key_type(blob) == kind and blob_of(strings(key)) == key else None
 
 
 def rsa_bits(blob: bytes) -> int | None:
