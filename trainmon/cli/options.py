@@ -43,7 +43,7 @@ def known_hosts(ssh_config: Path | None, config: Path | None) -> Iterator[str]:
     from trainmon.lib import ConfigError
     from trainmon.transport.ssh.config import known_hosts_by_name
 
-    yield from known_hosts_by_name(ssh_config or Path.home() / ".ssh" / "config")
+    yield from known_hosts_by_name(ssh_config)
     with suppress(ConfigError):
         for cluster in load_settings(config, ())[0].clusters:
             yield from (*(cluster.nodes or ()), *([cluster.login] if cluster.login else ()))

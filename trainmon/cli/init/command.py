@@ -89,7 +89,7 @@ def _prompt_for_hosts() -> tuple[str, ...]:
     from trainmon.lib import clean
     from trainmon.transport.ssh.config import known_hosts_by_name
 
-    known = [clean(host) for host in known_hosts_by_name(Path.home() / ".ssh" / "config")]
+    known = [clean(host) for host in known_hosts_by_name()]
     shown = " ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
     if not sys.stdin.isatty():
         offer = f"; ~/.ssh/config lists {shown}" if known else ""

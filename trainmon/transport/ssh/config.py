@@ -5,11 +5,13 @@ paramiko's own parser ignores Include and parts of Match; it is used only where 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import getpass
 import glob
 import hashlib
 import os
+import pwd
 import re
 import shlex
 import socket
@@ -29,8 +31,8 @@ FORBIDDEN = "'`\"$\\;&<>|(){}\x7f"
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 
-DEFAULTS = frozenset({"hostkeyalgorithms", "kexalgorithms"})
-"""The lists whose default is the same as no list."""
+ALGORITHMS = frozenset({"hostkeyalgorithms", "kexalgorithms", "ciphers", "macs"})
+"""The lists whose default is the same as no list: this OpenSSH may be older than our algorithms."""
 
 FALLBACK_NOTE = "there is no ssh command here: paramiko reads the config, and ignores Include and parts of Match"
 
@@ -99,10 +101,9 @@ def openssh_settings(
     """
     if not host or host.startswith("-") or any(ord(c) <= 32 or c in FORBIDDEN for c in host + (user or "")):
         raise HostUnreachable(host, f"{host!r} is not a host name", hint="check the nodes in the config")
-    command = ["ssh", *(["-F", str(config_file)] if config_file else []), "-G"]
-    command += [*(["-l", user] if user else []), *(["-p", str(port)] if port else []), "--", host]
+    options = [*(["-F", str(config_file)] if config_file else []), *(["-l", user] if user else [])]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, check=False)
+        done = _ssh(*options, *(["-p", str(port)] if port else []), "--", host)
     except FileNotFoundError:
         return _by_paramiko(host, config_file, user, port)
     except subprocess.TimeoutExpired as error:
@@ -114,11 +115,14 @@ def openssh_settings(
             host, f"{host}: ssh rejects its config: {lines[0] if lines else done.returncode}", hint=f"ssh -G {host}"
         )
     values = _values(done.stdout)
-    # The default of this OpenSSH restricts nothing: it may be older than our algorithms.
-    values = {key: value for key, value in values.items() if key not in DEFAULTS or value != _defaults().get(key)}
-    known_first = "hostkeyalgorithms" not in values or _removes_host_keys(config_file)
-    settings = _settings(host, values)
-    return msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, known_first=known_first))
+    values = {key: value for key, value in values.items() if key not in ALGORITHMS or value != _defaults().get(key)}
+    return _settings(host, values, known_first="hostkeyalgorithms" not in values or _edits_host_keys(config_file))
+
+
+def _ssh(*words: str) -> subprocess.CompletedProcess[bytes]:
+    """`ssh -G`; with -T, which keeps it from saying first that it allocates no terminal."""
+    command = ["ssh", "-TG", *words]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, check=False)
 
 
 def _values(output: bytes) -> dict[str, list[str]]:
@@ -132,25 +136,24 @@ def _values(output: bytes) -> dict[str, list[str]]:
 @functools.cache
 def _defaults() -> dict[str, list[str]]:
     """The settings of this OpenSSH without a config."""
-    command = ["ssh", "-F", "none", "-G", "localhost"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, check=False)
-    return _values(done.stdout)
+    return _values(_ssh("-F", "none", "localhost").stdout)
 
 
-def _removes_host_keys(config_file: Path | None) -> bool:
-    """Whether a HostKeyAlgorithms begins with `-`, which `ssh -G` does not show: OpenSSH keeps its own order then."""
-    return any(
-        words[0].lower() == "hostkeyalgorithms" and words[1].startswith("-") for words in _all_lines(config_file)
-    )
+def _edits_host_keys(config_file: Path | None) -> bool:
+    """Whether a HostKeyAlgorithms adds to the default or removes from it, which `ssh -G` does not show. OpenSSH then
+    asks first for the keys that known_hosts lists."""
+    lines = _lines_of(*_files(config_file))
+    return any(words[0].lower() == "hostkeyalgorithms" and words[1].startswith(("+", "-")) for words in lines)
 
 
-def _all_lines(config_file: Path | None) -> Iterator[list[str]]:
-    """The lines of the files that OpenSSH reads."""
-    for file in (config_file,) if config_file else (Path("~/.ssh/config").expanduser(), SYSTEM_CONFIG):
-        yield from _lines_of(file, file.parent, 0, [MAX_FILES])
+def _files(config_file: Path | None) -> tuple[Path, ...]:
+    """The files that OpenSSH reads."""
+    return (config_file,) if config_file else (Path(at_home("~/.ssh/config")), SYSTEM_CONFIG)
 
 
-def _settings(name: str, values: Mapping[str, list[str]], note: str | None = None) -> HostSettings:
+def _settings(
+    name: str, values: Mapping[str, list[str]], *, known_first: bool = True, note: str | None = None
+) -> HostSettings:
     def one(key: str, default: str = "") -> str:
         return values.get(key, [default])[0]
 
@@ -170,7 +173,7 @@ def _settings(name: str, values: Mapping[str, list[str]], note: str | None = Non
         identity_agent=_agent(one("identityagent", "SSH_AUTH_SOCK"), tokens),
         proxy_jump=() if jump == "none" else tuple(jump.split(",")),
         proxy_command=None if proxy == "none" else _percent(proxy, tokens),
-        known_hosts=(*_split(one("userknownhostsfile"), tokens), *_split(one("globalknownhostsfile"), {})),
+        known_hosts=(*_split(one("userknownhostsfile")), *_split(one("globalknownhostsfile"))),
         host_key_alias=alias,
         alive_interval=_number(one("serveraliveinterval")),
         alive_count=_number(one("serveralivecountmax"), 3),
@@ -178,12 +181,12 @@ def _settings(name: str, values: Mapping[str, list[str]], note: str | None = Non
         methods=_methods(values),
         batch=one("batchmode") == "yes",
         address_family=one("addressfamily", "any"),
-        trust=_trust(values),
+        trust=_trust(values, known_first),
         note=note,
     )
 
 
-def _trust(values: Mapping[str, list[str]]) -> Trust:
+def _trust(values: Mapping[str, list[str]], known_first: bool) -> Trust:
     def one(*keys: str) -> str | None:
         return next((values[key][0] for key in keys if key in values), None)
 
@@ -194,13 +197,14 @@ def _trust(values: Mapping[str, list[str]]) -> Trust:
     revoked = one("revokedhostkeys")
     return Trust(
         host_keys=names("hostkeyalgorithms"),
+        known_first=known_first,
         authorities=names("casignaturealgorithms"),
         user_keys=names("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"),  # OpenSSH before 8.5
         ciphers=names("ciphers"),
         macs=names("macs"),
         key_exchanges=names("kexalgorithms"),
         rsa_bits=_number(one("requiredrsasize", "rsaminsize") or ""),  # Red Hat's OpenSSH 8.7
-        revoked=os.path.expanduser(revoked) if revoked else None,  # noqa: PTH111 - no tokens, as in OpenSSH 9.2
+        revoked=at_home(revoked) if revoked else None,
         checks_address=one("checkhostip") in ("yes", "true"),
         command=one("knownhostscommand") is not None,
     )
@@ -212,7 +216,7 @@ def _methods(values: Mapping[str, list[str]]) -> frozenset[str]:
         "keyboard-interactive": "kbdinteractiveauthentication",
         "password": "passwordauthentication",
     }
-    allowed = {method for method, key in keys.items() if values.get(key, ["yes"])[0] != "no"}
+    allowed = {method for method, key in keys.items() if values.get(key, ["yes"])[0] not in ("no", "false")}
     preferred = values.get("preferredauthentications", [""])[0]
     return frozenset(allowed & set(preferred.split(",")) if preferred else allowed)
 
@@ -225,7 +229,7 @@ def _tokens(name: str, hostname: str, user: str, port: int, alias: str | None, j
     local = socket.gethostname()
     digest = hashlib.sha1(f"{local}{hostname}{port}{user}{jump}".encode(), usedforsecurity=False).hexdigest()
     return {
-        "%": "%", "C": digest, "d": str(Path.home()), "h": hostname, "i": str(os.getuid()), "j": jump,
+        "%": "%", "C": digest, "d": at_home("~"), "h": hostname, "i": str(os.getuid()), "j": jump,
         "k": alias or name, "L": local.split(".")[0], "l": local, "n": name, "p": str(port), "r": user,
         "u": getpass.getuser(),
     }  # fmt: skip
@@ -236,21 +240,28 @@ def _percent(text: str, tokens: Mapping[str, str]) -> str:
 
 
 def _path(text: str, tokens: Mapping[str, str]) -> str:
-    text = re.sub(r"\$\{(\w+)\}", lambda found: os.environ.get(found[1], ""), _percent(text, tokens))
+    return at_home(re.sub(r"\$\{(\w+)\}", lambda found: os.environ.get(found[1], ""), _percent(text, tokens)))
+
+
+def at_home(path: str) -> str:
+    """A path whose ~ is expanded as by OpenSSH: it takes the home from the user database, not from $HOME."""
+    with contextlib.suppress(KeyError):  # a container may have users that its database does not list
+        path = re.sub(r"^~(?=/|$)", pwd.getpwuid(os.getuid()).pw_dir, path)
     # The home of an unknown user stays unexpanded: the file is then missing.
-    return os.path.expanduser(text)  # noqa: PTH111
+    return os.path.expanduser(path)  # noqa: PTH111
 
 
 def _paths(texts: Iterable[str], tokens: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(_path(text.strip('"'), tokens) for text in texts if text and text.lower() != "none")
 
 
-def _split(text: str, tokens: Mapping[str, str]) -> list[str]:
-    """`ssh -G` prints a list of files without quotes: parts that only together name an existing file are one path."""
+def _split(text: str) -> list[str]:
+    """`ssh -G` prints a list of files expanded, but without quotes: parts that only together name an existing file are
+    one path."""
     parts, paths = text.split(" "), []
     while parts:
         for count in range(len(parts), 0, -1):
-            path = _path(" ".join(parts[:count]), tokens)
+            path = at_home(" ".join(parts[:count]))
             if count == 1 or Path(path).exists():
                 del parts[:count]
                 if path and path.lower() != "none":
@@ -272,79 +283,81 @@ def _agent(text: str, tokens: Mapping[str, str]) -> str | None:
 def _by_paramiko(host: str, config_file: Path | None, user: str | None, port: int | None) -> HostSettings:
     from paramiko.config import SSHConfig  # only where there is no ssh command
 
-    path = config_file or Path("~/.ssh/config").expanduser()
-    setting = next((words[0] for words in _all_lines(config_file) if words[0].lower() in RESTRICTIONS), None)
+    files = _files(config_file)
+    setting = next((words[0] for words in _lines_of(*files) if words[0].lower() in RESTRICTIONS), None)
     if setting is not None:
         sentence = f"{host}: the ssh config sets {setting}, and there is no ssh command here to read it"
         raise HostUnreachable(host, sentence, hint="install the OpenSSH client")
-    found: Mapping[str, str | list[str]] = {}
     login, _, bare = host.rpartition("@")
     try:
-        if path.is_file():
-            found = SSHConfig.from_path(str(path)).lookup(bare)
+        found = SSHConfig.from_path(str(files[0])).lookup(bare) if files[0].is_file() else {}
     except Exception as error:  # paramiko raises whatever its parser stumbled on
-        raise HostUnreachable(host, f"{path} cannot be read: {error}", hint="install the OpenSSH client") from error
-    values = {key: value if isinstance(value, list) else [value] for key, value in found.items()}
-    for key, given in (("user", user or login), ("port", str(port or ""))):
-        if given:
-            values[key] = [given]
-    names = ("id_rsa", "id_ecdsa", "id_ed25519")
-    values.setdefault("hostname", [bare])
-    values.setdefault("identityfile", [f"~/.ssh/{name}" for name in names])
-    values.setdefault("userknownhostsfile", ["~/.ssh/known_hosts ~/.ssh/known_hosts2"])
-    values.setdefault("globalknownhostsfile", ["/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"])
-    return _settings(host, values, note=FALLBACK_NOTE)
+        raise HostUnreachable(host, f"{files[0]} cannot be read: {error}", hint="install the OpenSSH client") from error
+    given = {key: value for key, value in (("user", user or login), ("port", str(port or ""))) if value}
+    values = {"hostname": bare, **FALLBACK, **found, **given}
+    as_lists = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
+    return _settings(host, as_lists, note=FALLBACK_NOTE)
 
 
-RESTRICTIONS = frozenset({
-    "hostkeyalgorithms", "casignaturealgorithms", "pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes", "ciphers",
-    "macs", "kexalgorithms", "requiredrsasize", "rsaminsize", "revokedhostkeys", "checkhostip", "knownhostscommand",
-})  # fmt: skip
+FALLBACK: Mapping[str, str | list[str]] = {
+    "identityfile": [f"~/.ssh/{name}" for name in ("id_rsa", "id_ecdsa", "id_ed25519")],
+    "userknownhostsfile": "~/.ssh/known_hosts ~/.ssh/known_hosts2",
+    "globalknownhostsfile": "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2",
+}
+
+RESTRICTIONS = ALGORITHMS | {
+    "casignaturealgorithms", "pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes", "requiredrsasize", "rsaminsize",
+    "revokedhostkeys", "checkhostip", "knownhostscommand",
+}  # fmt: skip
 """The settings of `Trust`. Only OpenSSH's own parser is sure to find all of them, and expands `+` and `-`."""
 
-MAX_DEPTH = 16
-"""As in OpenSSH: an Include that includes itself ends at this depth."""
-
 MAX_FILES = 200
+"""Of one config. An Include that includes itself ends here."""
+
 MAX_BYTES = 1_048_576
 
 
-def known_hosts_by_name(config: Path) -> tuple[str, ...]:
+def known_hosts_by_name(config_file: Path | None = None) -> tuple[str, ...]:
     """Every Host name without wildcards, in the order of the files, each once. Unreadable files are skipped."""
     names: dict[str, None] = {}
-    for words in _lines_of(config, config.parent, 0, [MAX_FILES]):
+    for words in _lines_of(_files(config_file)[0]):
         if words[0].lower() == "host":
             names.update(dict.fromkeys(word for word in words[1:] if not set(word) & set("*?!")))
     return tuple(names)
 
 
-def _lines_of(file: Path, home: Path, depth: int, budget: list[int]) -> Iterator[list[str]]:
+def _lines_of(*files: Path) -> Iterator[list[str]]:
+    """The settings of config files and of those that they include. As by ssh, a relative Include of the system's config
+    is taken from its directory, and every other from ~/.ssh, here by $HOME."""
+    for file in files:
+        folder = file.parent if file == SYSTEM_CONFIG else Path("~/.ssh").expanduser()
+        yield from _included(file, folder, [MAX_FILES])
+
+
+def _included(file: Path, folder: Path, budget: list[int]) -> Iterator[list[str]]:
     budget[0] -= 1
-    if depth > MAX_DEPTH or budget[0] < 0:
+    if budget[0] < 0:
         return
     try:
         with file.open(encoding="utf-8", errors="replace") as opened:
             text = opened.read(MAX_BYTES)
     except OSError:
-        # A missing config has no hosts; ssh itself skips a missing Include as well.
-        return
+        return  # a missing config has no hosts; ssh itself skips a missing Include as well
     for line in text.splitlines():
         words = _words(line)
         if len(words) > 1 and words[0].lower() == "include":
             for pattern in words[1:]:
-                path = Path(pattern).expanduser() if pattern.startswith("~") else home / pattern
-                for found in sorted(glob.glob(str(path))):  # noqa: PTH207 - the pattern may be absolute
-                    yield from _lines_of(Path(found), home, depth + 1, budget)
+                path = folder / os.path.expanduser(pattern)  # noqa: PTH111 - an unknown ~user is no error
+                for found in sorted(glob.glob(str(path))):  # noqa: PTH207 - it is absolute
+                    yield from _included(Path(found), folder, budget)
         elif len(words) > 1:
             yield words
 
 
 def _words(line: str) -> list[str]:
     """`Host a b`, `Host=a`, `Host "a"`, with or without a comment."""
-    key, _, rest = line.strip().replace("\t", " ").replace("=", " ", 1).partition(" ")
-    if not key or key.startswith("#"):
-        return []
+    text = line.replace("=", " ", 1)
     try:
-        return [key, *shlex.split(rest, comments=True)]
+        return shlex.split(text, comments=True)
     except ValueError:
-        return [key, *rest.split()]
+        return text.split()

@@ -88,6 +88,20 @@ def test_a_broken_config_is_quoted_in_openssh_s_words(tmp_path: Path) -> None:
         openssh_settings("a", path)
 
 
+def test_the_first_message_of_a_broken_config_is_not_about_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("Host a\n  UserKnownHostsFile ${NO_SUCH_VARIABLE}\n")
+    with pytest.raises(HostUnreachable, match=r"a: ssh rejects its config: .*\$\{NO_SUCH_VARIABLE\} has no value"):
+        openssh_settings("a", path)
+
+
+def test_the_home_is_that_of_the_user_database(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("Host a\n  IdentityFile ~/x\n  IdentityFile %d/y\n  RevokedHostKeys ~/z\n")
+    found = openssh_settings("a", path)
+    assert (found.identity_files, found.trust.revoked) == ((f"{home}/x", f"{home}/y"), f"{home}/z")
+
+
 def test_without_an_ssh_command_paramiko_reads_it_and_says_so(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,12 +113,20 @@ def test_without_an_ssh_command_paramiko_reads_it_and_says_so(
 
 @pytest.mark.parametrize(
     "line",
-    ["RevokedHostKeys /krl", "\tciphers=aes128-ctr", "Match all\nHostKeyAlgorithms -ssh-rsa", "Include {dir}/included"],
+    [
+        "RevokedHostKeys /krl",
+        '"RevokedHostKeys" = /krl',
+        "\tciphers=aes128-ctr",
+        "Match all\nHostKeyAlgorithms -ssh-rsa",
+        "Include {dir}/included",
+        "Include in_home",
+    ],
 )
 def test_without_an_ssh_command_a_setting_that_restricts_trust_is_refused(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "included").write_text("Host *\n  RequiredRSASize\t4096\n")
+    for included in (tmp_path / "included", home.parent / "elsewhere" / ".ssh" / "in_home"):
+        included.write_text("Host *\n  RequiredRSASize\t4096\n")
     (tmp_path / "config").write_text(line.format(dir=tmp_path) + "\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HostUnreachable, match=r"and there is no ssh command here to read it \(install the OpenSSH"):

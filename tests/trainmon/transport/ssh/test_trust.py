@@ -198,6 +198,9 @@ AS_SSH = {
     "the first algorithm is not the known one": ("HostKeyAlgorithms ssh-ed25519,rsa-sha2-512", NAME + " {rsa}"),
     "the known algorithm is removed": ("HostKeyAlgorithms -ssh-ed25519*", KNOWN),
     "an unknown algorithm is removed": ("HostKeyAlgorithms -ssh-ed25519*", NAME + " {rsa}"),
+    "an algorithm is added": ("HostKeyAlgorithms +ssh-rsa", NAME + " {rsa}"),
+    "an algorithm is added in a block": ('Match all\n  HostKeyAlgorithms +ssh-rsa\nMatch all', NAME + " {ecdsa}"),
+    "an algorithm is added, and another key is known": ("HostKeyAlgorithms +ssh-rsa", NAME + " {other}"),
     "the known algorithm first": ("HostKeyAlgorithms ^rsa-sha2-512", NAME + " {rsa}"),
     "an algorithm first that is neither known nor the default": ("HostKeyAlgorithms ^rsa-sha2-512", NAME + " {ecdsa}"),
     "another algorithm first": ("HostKeyAlgorithms ^rsa-sha2-512", KNOWN),
@@ -215,6 +218,7 @@ AS_SSH = {
     # the login
     "the user's key is of another algorithm": ("PubkeyAcceptedAlgorithms rsa-sha2-512", KNOWN),
     "the user's key is of this algorithm": ("PubkeyAcceptedAlgorithms ssh-ed25519", KNOWN),
+    "no keys of the user": ("PubkeyAuthentication no", KNOWN),
     # RevokedHostKeys
     "revoked in a KRL": ("RevokedHostKeys {dir}/krl", KNOWN),
     "not in the KRL": ("RevokedHostKeys {dir}/krl_other", KNOWN),
@@ -248,6 +252,7 @@ AS_SSH = {
     "revoked in an included file": ("Include {dir}/included", KNOWN),
     "the file of this host": ("RevokedHostKeys {dir}/%h", KNOWN),
     "a file with a variable": ("RevokedHostKeys ${TRUSTED}/empty", KNOWN),
+    "a file in $HOME": ("RevokedHostKeys ~/empty", KNOWN),
     # where keys are listed
     "an alias": ("HostKeyAlias alias", "alias {ed25519}"),
     "an alias, and the key under the address": ("HostKeyAlias alias", KNOWN),
@@ -261,6 +266,9 @@ AS_SSH = {
     "the second of two files": ("UserKnownHostsFile {dir}/missing {known}", KNOWN),
     "a file of the user by host": ("UserKnownHostsFile {known}-%h", KNOWN),
     "a file of the user by variable": ("UserKnownHostsFile ${TRUSTED}/listed", KNOWN),
+    "a file of the user with a percent sign": ("UserKnownHostsFile {known}-%%h", KNOWN),
+    "a file of the user in $HOME": ("UserKnownHostsFile ~/listed", KNOWN),
+    "a global file in $HOME": ("GlobalKnownHostsFile ~/listed\nUserKnownHostsFile none", KNOWN),
     "a global file by host": ("GlobalKnownHostsFile {known}-%h\nUserKnownHostsFile none", KNOWN),
     "a global file by variable": ("GlobalKnownHostsFile ${TRUSTED}/listed\nUserKnownHostsFile none", KNOWN),
     "strict": ("StrictHostKeyChecking yes", KNOWN),
@@ -281,7 +289,7 @@ AS_SSH = {
         "Host n0\n  ProxyJump j\nHost j\n  Ciphers aes256-ctr\nHost *", "* {ed25519}",
     ),
 }  # fmt: skip
-"""By name: lines of the ssh config, and of known_hosts."""
+"""By name: lines of the ssh config, and of known_hosts. $TRUSTED and $HOME are {dir}, which is not the user's home."""
 
 STRICTER = {
     "new keys are accepted": ("StrictHostKeyChecking accept-new", "", "its ED25519 host key is not known"),
@@ -336,7 +344,11 @@ def by_us(config: Path, loop: EventLoop) -> str:
 
 
 @pytest.mark.parametrize("name", AS_SSH)
-def test_a_host_is_accepted_exactly_if_ssh_accepts_it(name: str, hosts: Hosts, loop: EventLoop, tmp_path: Path) -> None:
+def test_a_host_is_accepted_exactly_if_ssh_accepts_it(
+    name: str, hosts: Hosts, loop: EventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("TRUSTED", "HOME"):
+        monkeypatch.setenv(variable, str(hosts.folder))
     settings, known = AS_SSH[name]
     theirs = by_ssh(config_of(hosts, tmp_path / "ssh", settings, known))
     ours = by_us(config_of(hosts, tmp_path / "ours", settings, known), loop)
