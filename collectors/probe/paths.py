@@ -69,26 +69,21 @@ def missing(path: bytes) -> str:
     return "does not exist; the nearest existing parent is %s" % shown(parent or b".")
 
 
-def kind(mode: int) -> str:
-    """The type of a file that is not regular: `a FIFO`."""
-    return next((name for has_type, name in KINDS if has_type(mode)), "a device")
+def kind(found: os.stat_result) -> str:
+    """What it is, if it is no regular file: `a FIFO`; else empty."""
+    if stat.S_ISREG(found.st_mode):
+        return ""
+    return next((name for has_type, name in KINDS if has_type(found.st_mode)), "a device")
 
 
-def not_plain(found: os.stat_result) -> str:
-    """What it is, if it is no regular file with one link; else empty."""
-    if not stat.S_ISREG(found.st_mode):
-        return kind(found.st_mode)
-    return "a hard link" if found.st_nlink != 1 else ""
-
-
-def refuse_link(found: os.stat_result) -> None:
-    """Accept only a regular file with one link: another could be a private file of ours that somebody has put there.
+def refuse_special(found: os.stat_result) -> None:
+    """Accept only regular files: others may block.
 
     Raises:
-        ValueError: when it is something else.
+        ValueError: when it is another kind of file.
     """
-    if not_plain(found):
-        raise ValueError("%s: its text is not read" % not_plain(found))
+    if kind(found):
+        raise ValueError("%s, not a regular file: it is not read" % kind(found))
 
 
 def open_quietly(path: bytes) -> int:
@@ -102,44 +97,51 @@ def open_quietly(path: bytes) -> int:
         return os.open(path, flags)
 
 
-def open_linked(path: bytes) -> int:
-    """The same through symbolic links. Each of them must belong to us, to root or to the owner of the file: else
-    somebody could make us read and report a private file of ours.
+def open_linked(path: bytes, *owners: int) -> int:
+    """Open a regular file, through symbolic links. Each of these must belong to us, to root or to the owner of the
+    file: else somebody could make us read and report a private file of ours. `owners`: of the links so far.
 
     Raises:
-        ValueError: when a link is somebody else's.
+        ValueError: when it is no regular file, or a link is somebody else's.
     """
-    owners = []  # type: list[int]
-    while True:
-        try:
-            handle = open_quietly(path)
-            break
-        except OSError as error:
-            if error.errno != errno.ELOOP or len(owners) == MAX_LINKS:
-                raise
-        link = os.open(path, os.O_PATH | os.O_NOFOLLOW)
-        try:
-            owners.append(os.fstat(link).st_uid)
-            path = os.path.join(os.path.dirname(path), os.readlink(b"", dir_fd=link))
-        finally:
-            os.close(link)
-    owner = os.fstat(handle).st_uid
-    if set(owners) - {0, os.geteuid(), owner}:
+    refuse_special(os.stat(path))  # before opening, which wakes the writer of a FIFO, and rewinds a tape
+    try:
+        handle = open_quietly(path)
+    except OSError as error:
+        if error.errno != errno.ELOOP or len(owners) == MAX_LINKS:
+            raise
+        owner, target = _link(path)
+        return open_linked(os.path.join(os.path.dirname(path), target), *owners, owner)
+    found = os.fstat(handle)
+    if kind(found) or set(owners) - {0, os.geteuid(), found.st_uid}:
         os.close(handle)
-        raise ValueError("a symbolic link of another user, not of the owner of the file: it is not followed")
+        what = kind(found) or "a symbolic link of another user, not of the owner of the file"
+        raise ValueError("%s: it is not read" % what)
     return handle
 
 
-def small_text(path: bytes, limit: int = MAX_TEXT_BYTES) -> str:
-    """The first bytes of a regular file with one link, as text without a cut last character. Untrusted.
+def _link(path: bytes) -> "tuple[int, bytes]":
+    """The owner and the target of a symbolic link: on Linux of one and the same link, even if somebody replaces it."""
+    if not hasattr(os, "O_PATH"):
+        return os.lstat(path).st_uid, os.readlink(path)
+    link = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        return os.fstat(link).st_uid, os.readlink(b"", dir_fd=link)
+    finally:
+        os.close(link)
+
+
+def small_text(path: bytes, judged: os.stat_result, limit: int = MAX_TEXT_BYTES) -> str:
+    """The first bytes of a file, as text without a cut last character. Untrusted. `judged`: as lstat has just found it.
 
     Raises:
-        ValueError: when it is something else, which is not opened.
+        ValueError: when it is no regular file, or another one has come meanwhile.
     """
-    refuse_link(os.lstat(path))
+    refuse_special(judged)
     handle = open_quietly(path)
     try:
-        refuse_link(os.fstat(handle))  # another file may have come meanwhile
+        if not os.path.samestat(judged, os.fstat(handle)):
+            raise ValueError("another file has just come there")
         data = os.read(handle, limit)
     finally:
         os.close(handle)

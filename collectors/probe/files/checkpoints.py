@@ -88,7 +88,7 @@ class Entry:
             return {name: self.fields[name] for name in ("text", "error") if name in self.fields}
         self._signature = signature
         try:
-            return {"text": paths.small_text(self.path)}
+            return {"text": paths.small_text(self.path, found)}
         except (OSError, ValueError) as error:
             return {"error": "cannot be read: " + paths.failure(error)}
 

@@ -7,7 +7,6 @@ that part is read.
 
 import glob
 import os
-import stat
 import time
 
 from collectors.probe import paths
@@ -118,9 +117,6 @@ class Content:
     def _read(self, pattern: bytes) -> "Iterator[Line | None]":
         """None after each block, then the line."""
         path = only_match(pattern)
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):
-            raise Unusable("%s instead of a file" % paths.kind(mode))
         handle = paths.open_linked(path)
         try:
             found = os.fstat(handle)

@@ -86,8 +86,9 @@ class Receipt:
         return line
 
     def _text(self, name: bytes) -> "str | None":
+        path = os.path.join(self.path, name)
         try:
-            text = paths.small_text(os.path.join(self.path, name), MAX_FILE)
+            text = paths.small_text(path, os.lstat(path), MAX_FILE)
         except (FileNotFoundError, NotADirectoryError):
             return None
         if not text.endswith("\n"):

@@ -1,9 +1,11 @@
 """Switch files (kill, save): whether each exists, since when, its owner and its text. Runs on the node: Python 3.6.
 
-Only the text of a regular file with one link is read: whoever may create a switch could link it to a private file.
+Only the text of a regular file with one link is read: whoever may create a switch could link it to a private file, and
+many people see what it says.
 They are read every period, and sent when they change and every slow tick. Each path is an operation: a mount may hang.
 """
 
+import errno
 import functools
 import os
 import stat
@@ -11,6 +13,9 @@ import stat
 from collectors.probe import paths
 from collectors.probe.annotations import Any, Line, Mapping, Operation
 from collectors.probe.host import user_name
+
+DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""The errors of a symbolic link that leads to no file."""
 
 
 def without_file(path: bytes) -> "Line":
@@ -52,10 +57,12 @@ class Switch:
         if stat.S_ISLNK(found.st_mode):
             try:
                 os.stat(path)  # the trainer sees the target
-            except (FileNotFoundError, NotADirectoryError):
+            except OSError as error:
+                if error.errno not in DANGLING:
+                    raise
                 target = paths.shown(os.readlink(path))
                 return {"exists": False, "error": "a dangling symbolic link to %s: it does not arm the switch" % target}
-        kind = paths.not_plain(found)
+        kind = paths.kind(found) or ("a hard link" if found.st_nlink != 1 else "")
         content = {"kind": kind} if kind else self._content(path, found)  # type: Line
         return dict(content, exists=True, mtime=found.st_mtime, owner=user_name(found.st_uid))
 
@@ -64,9 +71,9 @@ class Switch:
         signature = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
         if signature != self._signature:
             try:
-                self._text = {"text": paths.small_text(path)}
-            except (OSError, ValueError) as error:
-                self._text = {"error": "armed, but its text cannot be read: " + paths.failure(error)}
+                self._text = {"text": paths.small_text(path, found)}
+            except (OSError, ValueError):
+                self._text = {"kind": "an unreadable file"}
             self._signature = signature
         return self._text
 

@@ -1,7 +1,6 @@
 """One open log file: how far it was read, and whether its text is still the same. Runs on the node: Python 3.6."""
 
 import os
-import stat
 
 from collectors.probe import paths
 from collectors.probe.files.lines import Lines
@@ -39,19 +38,12 @@ class Tail:
     """An open log. Its lines are fed to `lines`."""
 
     def __init__(self, path: bytes, lines: Lines) -> None:
-        # Before opening: opening a FIFO wakes its writer, and opening a tape rewinds it.
-        refuse_special(os.stat(path))
         self.path = path
         self.mark = Bookmark()
         self._lines = lines
         self._handle = paths.open_linked(path)
         self._nul_reads = 0
-        try:
-            self.found = os.fstat(self._handle)
-            refuse_special(self.found)
-        except BaseException:
-            os.close(self._handle)
-            raise
+        self.found = os.fstat(self._handle)
 
     @property
     def identity(self) -> "tuple[int, int]":
@@ -118,13 +110,3 @@ class Tail:
             count += data.count(b"\n")
         self._lines.skip(count)
         self.mark = Bookmark(target, target)
-
-
-def refuse_special(found: os.stat_result) -> None:
-    """Accept only regular files: others may block.
-
-    Raises:
-        ValueError: when it is another kind of file.
-    """
-    if not stat.S_ISREG(found.st_mode):
-        raise ValueError("%s, not a regular file: it is not read" % paths.kind(found.st_mode))

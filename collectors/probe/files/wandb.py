@@ -10,7 +10,6 @@ import time
 
 from collectors.probe import paths
 from collectors.probe.annotations import Any, Callable, Line, Mapping, Operation
-from collectors.probe.files.tail import refuse_special
 from collectors.probe.files.wandb_metrics import Metrics
 from collectors.probe.files.wandb_records import Records
 
@@ -32,7 +31,6 @@ class WandbFile:
     """One open file."""
 
     def __init__(self, path: bytes, spec: "Mapping[str, Any]") -> None:
-        refuse_special(os.stat(path))
         self.path = path
         self.handle = paths.open_linked(path)
         self.found = os.fstat(self.handle)

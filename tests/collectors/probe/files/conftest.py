@@ -10,7 +10,7 @@ import pytest
 
 ForeignLink = Callable[[Path], None]
 NOBODY = 65534
-FOREIGN = "a symbolic link of another user, not of the owner of the file: it is not followed"
+FOREIGN = "a symbolic link of another user, not of the owner of the file: it is not read"
 
 
 @pytest.fixture

@@ -148,14 +148,22 @@ def test_a_broken_receipt_is_reported_as_such(text: str, tmp_path: Path):
     assert found.error is not None
 
 
-@pytest.mark.parametrize("put", [Path.symlink_to, Path.hardlink_to, lambda path, secret: os.mkfifo(path)])
+@pytest.mark.parametrize("put", [Path.symlink_to, lambda path, secret: os.mkfifo(path)])
 def test_a_receipt_that_is_a_link_to_another_file_is_not_read(put: Callable[[Path, Path], None], tmp_path: Path):
     write(tmp_path, "n1-20261123T010000Z-5", start={"host": "n1"})
     (tmp_path / "secret").write_text('{"token": "4711"}\n')
     put(tmp_path / "receipts" / "n1-20261123T010000Z-5" / "end.json", tmp_path / "secret")
     [found] = news(sense(tmp_path))
-    assert "its text is not read" in (found.error or "")
+    assert "not a regular file: it is not read" in (found.error or "")
     assert "4711" not in repr(found)
+
+
+def test_a_receipt_of_which_a_backup_is_a_second_link_is_read(tmp_path: Path):
+    write(tmp_path, "n1-20261123T010000Z-5", start={"host": "n1"}, end={"status": 0})
+    for path in (tmp_path / "receipts" / "n1-20261123T010000Z-5").iterdir():
+        (tmp_path / path.name).hardlink_to(path)  # as cp -al makes it
+    [found] = news(sense(tmp_path))
+    assert (found.start is not None, found.end is not None, found.error) == (True, True, None)
 
 
 def test_a_long_command_line_and_many_attached_files_do_not_hide_how_a_command_ended(tmp_path: Path):

@@ -156,6 +156,15 @@ def test_a_link_to_nothing_does_not_arm_and_a_link_to_a_file_does(tmp_path: Path
     assert (sample(link).exists, sample(link).text) == (True, None)
 
 
+@pytest.mark.parametrize("target", ["kill", "file/kill"])
+def test_a_link_in_a_circle_or_below_a_file_does_not_arm(target: str, tmp_path: Path):
+    (tmp_path / "file").touch()
+    link = tmp_path / "kill"
+    link.symlink_to(target)
+    error = f"a dangling symbolic link to {target}: it does not arm the switch"
+    assert (sample(link).exists, sample(link).error) == (False, error)
+
+
 def test_reading_leaves_the_access_time_alone(tmp_path: Path):
     kill = tmp_path / "kill"
     kill.write_text("x")
@@ -184,4 +193,4 @@ def test_without_permission_its_state_is_unknown(tmp_path: Path):
     hidden, unreadable = (line["s"][0] for line in json.loads(done.stdout))
     assert hidden == {"path": str(closed / "kill"), "error": "cannot be checked: no permission"}
     assert unreadable["exists"] is True
-    assert unreadable["error"] == "armed, but its text cannot be read: no permission"
+    assert (unreadable["kind"], "text" in unreadable, "error" in unreadable) == ("an unreadable file", False, False)
