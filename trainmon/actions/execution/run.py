@@ -23,11 +23,18 @@ TAIL = 262_144
 """Bytes of a log's end that are kept: some thousand lines, the traceback and what led to it."""
 
 LOG_TAIL = (
-    'is() { stat "$@" -- "$p" 2>/dev/null; }; p=$2; k=$(is -L -c %F) && case "$k" in regular*) ;; '
-    '*) echo "$k instead of a file" >&2; exit 1;; esac; case " 0 $(id -u) $(is -L -c %u) " in *" $(is -c %u) "*) ;; '
-    '*) echo "a symbolic link of another user" >&2; exit 1;; esac; exec tail -c "$1" -- "$2"'
+    'is() { stat "$@" 2>/dev/null; }; p=$2; case "$p" in /*) ;; *) p=./$p;; esac; ls -dL "$p" >/dev/null || exit 1; '
+    'owners=; links=0; while [ -L "$p" ] && [ $((links += 1)) -le 40 ]; do '
+    'owners="$owners $(is -c %u "$p" || echo unknown)"; t=$(readlink "$p"); '
+    'case "$t" in /*) p=$t;; *) p=${p%/*}/$t;; esac; done; '
+    '[ -f "$p" ] || { echo "$(is -L -c %F "$p") instead of a file" >&2; exit 1; }; '
+    """exec 3<"$p"; opened=$(is -L -c '%d %i %u' /dev/fd/3); """
+    """[ "$opened" = "$(is -c '%d %i %u' "$p")" ] || { echo "another file has just come there" >&2; exit 1; }; """
+    'for owner in $owners; do case " 0 $(id -u) ${opened##* } " in *" $owner "*) ;; '
+    '*) echo "a symbolic link of another user, not of the owner of the file" >&2; exit 1;; esac; done; '
+    'exec tail -c "$1" <&3'
 )
-"""As the probe, it follows no link by which another user makes us read a file of a third, and opens no FIFO."""
+"""Follows symbolic links by the rule of the probe (`open_linked`), and reads the file that it has judged."""
 
 SUBMITTED = re.compile(r"Submitted batch job (\d+)")
 
