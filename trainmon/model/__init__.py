@@ -122,6 +122,7 @@ from trainmon.model.probe_wire import (
 )
 from trainmon.model.run import (
     DANGLING,
+    DIRECTORY,
     MINUTES,
     RECENT_MINUTES,
     SLOW_AT_MOST,
@@ -204,6 +205,7 @@ __all__ = [
     "CAUSES",
     "DANGLING",
     "DECODER",
+    "DIRECTORY",
     "FAULTS",
     "FAULT_GAP",
     "FLOORS",

@@ -25,6 +25,9 @@ DANGLING = "a dangling symbolic link"
 """How the error of such a switch begins, from the probe and from a plan's reading."""
 
 
+DIRECTORY = "a directory"
+
+
 def armed_by(owner: str, kind: str) -> str:
     """Who armed a switch; `kind` is what is there, if that is no regular file with one link: `ana with a FIFO`."""
     return f"{owner} with {kind}" if kind else owner
@@ -51,6 +54,15 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     def is_dangling(self) -> bool:
         """Whether it is a symbolic link to nothing: no trainer sees a file, and none can be created there."""
         return (self.error or "").startswith(DANGLING)
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether only a person can remove it: trainmon-tui removes files."""
+        return (self.by or "").endswith(armed_by("", DIRECTORY))
+
+    def removal(self, means: str) -> str:
+        """How it is removed: by these means of trainmon-tui, unless it is a directory."""
+        return f"a person must remove the directory {self.path}" if self.is_directory else means
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,12 +36,12 @@ _BEGIN = (
 )
 
 STAT = _BEGIN + (
-    f'if [ -L "$p" ] && ls -dL "$p" 2>&1 >/dev/null | grep -q "No such file or directory$"; then readlink "$p";'
-    f" exit {DANGLING_LINK}; fi; "
-    f'if [ -e "$p" ] || [ -L "$p" ]; then show; exit {THERE}; fi; '
+    f'if [ -e "$p" ]; then show; exit {THERE}; fi; '
     f'ls -d "$d." >/dev/null || exit 1; '
     # Only ls reports why: no such file, or a parent directory without search permission.
-    f'w=$(ls -d "$p" 2>&1 >/dev/null); case "$w" in *"No such file or directory") exit {ABSENT};; esac; '
+    'w=$(ls -dL "$p" 2>&1 >/dev/null); case "$w" in '
+    '*"No such file or directory"|*"Not a directory"|*"symbolic links"|*"link loop") '
+    f'if [ -L "$p" ]; then readlink "$p"; exit {DANGLING_LINK}; fi; exit {ABSENT};; esac; '
     "printf '%s\\n' \"$w\" >&2; exit 1"
 )
 
@@ -100,8 +100,7 @@ def parse_stat(path: str, answer: Completed) -> FileStat:
         mark, _, rest = answer.stdout.decode("utf-8", "replace").partition("\n")
         fields, _, owner = mark.partition("/")
         _, _, changed_at, links, kind = (fields.split(" ", 4) + [""] * 5)[:5]
-        is_read, kind = changed_at.isdigit(), "hard link" if links != "1" and kind.startswith("regular") else kind
-        other = "" if not is_read or kind.startswith("regular") else f"a {kind.replace('fifo', 'FIFO')}"
+        is_read, other = changed_at.isdigit(), _other_kind(kind, links, rest)
         lines = [f"{other}: its text is not read"] if other else rest.splitlines()
         return FileStat(
             path=path,
@@ -118,6 +117,18 @@ def parse_stat(path: str, answer: Completed) -> FileStat:
     if answer.status == ABSENT:
         return FileStat(path=path, exists=False)
     return FileStat(path=path, error=failure(path, answer))
+
+
+def _other_kind(kind: str, links: str, text: str) -> str:
+    """What it is, if it is no file with one link whose text was read; as the probe says it."""
+    if not kind.startswith("regular"):
+        return kind and f"a {KINDS.get(kind, kind)}"
+    if links != "1":
+        return "a hard link"
+    return "an unreadable file" if kind == "regular file" and not text else ""
+
+
+KINDS = {"fifo": "FIFO", "character special file": "device", "block special file": "device"}
 
 
 def create_result(path: str, answer: Completed) -> Result:

@@ -237,8 +237,10 @@ class PlanContext:
         Raises:
             Refused: when it is, with the consequence that an action would have.
         """
-        if kill := self.armed("kill"):
-            raise self.refused(f"{kill}: {consequence}", f"remove it first: U, or trainmon-tui unkill {self.name}")
+        switch = self.switch("kill")
+        if switch is not None and switch.exists:
+            hint = switch.removal(f"remove it first: U, or trainmon-tui unkill {self.name}")
+            raise self.refused(f"{self.armed('kill')}: {consequence}", hint)
 
     def check_queue(self, job: Job | None) -> None:
         """Check that this job is known, or without one the queue: a new job must wait for those in it.

@@ -16,7 +16,7 @@ from trainmon.actions.planning.requeue import requeue
 from trainmon.actions.planning.retries import config_of_retry, second_trainer
 from trainmon.actions.planning.switches import kill, save, undo
 from trainmon.lib import Instant
-from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Verb
+from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Switch, Verb
 
 PLANS: dict[Verb, Callable[[PlanContext], RowPlan]] = {
     "save": save,
@@ -227,7 +227,8 @@ def _changes(action: Action, readback: Readback) -> Iterator[tuple[str, str]]:
             yield f"it is no longer known whether the kill switch is armed: {error}", TRY_AGAIN
         elif stat.exists:
             by = f" by {stat.by}" if stat.by else ""
-            yield f"the kill switch has been armed meanwhile{by}", "remove it first: U"
+            hint = Switch(path=stat.path, by=stat.by).removal("remove it first: U")
+            yield f"the kill switch has been armed meanwhile{by}", hint
     if name := expected.undrained:
         node = readback.nodes.get(name)
         if node is None:

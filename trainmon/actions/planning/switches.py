@@ -8,7 +8,7 @@ from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import PlanContext, RowPlan, SwitchKind
 from trainmon.actions.planning.readback import FileStat
 from trainmon.lib import clean, duration
-from trainmon.model import CreateFile, Expected, Job, RemoveFile, Run, Switch
+from trainmon.model import DIRECTORY, CreateFile, Expected, Job, RemoveFile, Run, Switch
 
 HANG = 3.0
 """A run that hangs reads no switch. It hangs if no step came for this many times its usual interval."""
@@ -99,8 +99,8 @@ def undo(context: PlanContext) -> RowPlan:
     wanted: SwitchKind = "save" if request.verb == "unsave" else "kill"
     kinds: tuple[SwitchKind, ...] = ("save", "kill") if wanted == "save" else ("kill", "save")
     known = {kind: switch for kind in kinds if (switch := context.switch(kind)) is not None}
-    found = {kind: switch for kind, switch in known.items() if switch.exists}
-    dangling = next((switch for switch in known.values() if switch.is_dangling), None)
+    found = {kind: switch for kind, switch in known.items() if switch.exists and not switch.is_directory}
+    by_hand = next((switch for switch in known.values() if switch.is_dangling or switch.is_directory), None)
     errors = [
         error
         for kind in kinds
@@ -114,8 +114,9 @@ def undo(context: PlanContext) -> RowPlan:
         found = {kind: switch for kind, switch in found.items() if kind == wanted}
     if errors and all(context.read_error(switch.path) for switch in found.values()):
         raise context.refused(f"it is not known whether a switch is armed: {errors[0]}")
-    if not found and dangling is not None:
-        raise context.refused(f"{clean(dangling.path)} is {dangling.error}", _remove_link(context, dangling.path))
+    if not found and by_hand is not None:
+        hint = by_hand.removal(_remove_link(context, by_hand.path))
+        raise context.refused(f"{clean(by_hand.path)} is {by_hand.error or DIRECTORY}", hint)
     if not found:
         raise context.refused("no switch is armed")
     if len(found) > 1:
@@ -183,7 +184,7 @@ def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, Run]:
         since = context.ago(switch.armed_at) or "at an unknown time"
         pending = "; the trainer has not consumed it yet" if kind == "save" else ""
         why = f"{clean(switch.path)} was already armed {since}{by}{text}{pending}"
-        raise context.refused(why, "U removes it")
+        raise context.refused(why, switch.removal("U removes it"))
     return path, context.run
 
 

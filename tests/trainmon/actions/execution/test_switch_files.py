@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.lab import failing_files
 from tests.lab.hung_mount import HungMount
+from tests.lab.probe import enterable
 from tests.lab.sshd import Sshd
 from trainmon.actions.execution import switch_files
 from trainmon.actions.execution.switch_files import Result
@@ -174,6 +175,7 @@ def test_a_link_to_nowhere_is_not_armed_but_nothing_is_created_over_it(local: Lo
     assert names(tmp_path) == ["kill"]
 
 
+SHELLS = [["sh"], ["bash", "--posix"], ["busybox", "sh"]]
 NOT_PLAIN: dict[str, Callable[[Path, Path], object]] = {
     "a symbolic link": lambda secret, kill: kill.symlink_to(secret),
     "a hard link": lambda secret, kill: kill.hardlink_to(secret),
@@ -182,7 +184,20 @@ NOT_PLAIN: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("prefix", [["sh"], ["bash", "--posix"], ["busybox", "sh"]], ids=lambda argv: argv[0])
+@pytest.mark.parametrize("prefix", SHELLS, ids=lambda argv: argv[0])
+@pytest.mark.parametrize("target", ["kill", "file/kill"])
+def test_a_link_in_a_circle_or_below_a_file_does_not_arm(
+    target: str, prefix: list[str], local: LocalShell, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "kill"
+    path.symlink_to(target)
+    answer = local.run([*prefix, *switch_files.stat(str(path))[1:]], timeout=60)
+    found = switch_files.parse_stat(str(path), answer)
+    assert (found.exists, found.error) == (False, f"a dangling symbolic link to {target}: it does not arm the switch")
+
+
+@pytest.mark.parametrize("prefix", SHELLS, ids=lambda argv: argv[0])
 @pytest.mark.parametrize("kind", NOT_PLAIN)
 def test_what_is_no_plain_file_is_armed_by_its_kind_and_owner_and_without_a_text(
     local: LocalShell, tmp_path: Path, kind: str, prefix: list[str]
@@ -290,6 +305,21 @@ def test_a_directory_that_is_not_ours_is_a_sentence(
     folder.chmod(0o000)
     assert read(nobody(local), path).error == "no permission in its directory"
     folder.chmod(0o755)
+
+
+def test_what_may_not_be_read_is_not_called_empty_or_armed(local: LocalShell, tmp_path: Path) -> None:
+    enterable(tmp_path)
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed" / "target").touch()
+    (tmp_path / "hidden").write_text("by ben\n")
+    (tmp_path / "link").symlink_to("closed/target")
+    for path in (tmp_path / "closed", tmp_path / "hidden"):
+        path.chmod(0o000)
+    hidden, link = (read(nobody(local), str(tmp_path / name)) for name in ("hidden", "link"))
+    (tmp_path / "closed").chmod(0o755)
+    assert (hidden.exists, hidden.by) == (True, f"{getpass.getuser()} with an unreadable file")
+    assert hidden.content == ("an unreadable file: its text is not read",)
+    assert (link.exists, link.error) == (None, "no permission in its directory")
 
 
 @pytest.mark.parametrize(

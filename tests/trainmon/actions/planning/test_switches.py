@@ -21,6 +21,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     stat,
     state,
 )
+from trainmon.actions import planning as actions
 from trainmon.model import CreateFile, RemoveFile, Switch
 
 ARMED = Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben", why="trainmon-tui kill by ben (aaaaaaaaaaaa)")
@@ -221,6 +222,27 @@ def test_what_is_no_plain_file_is_armed_for_every_plan() -> None:
     assert only(plan).operation == RemoveFile(KILL, NOW - 60, "m")
     assert plan.typed == KILL
     assert "kill switch, armed 60s ago by ben with a FIFO" in refused(planned("requeue", seen=seen)).why
+
+
+def test_a_directory_is_left_to_a_person() -> None:
+    by, content = "ben with a directory", ("a directory: its text is not read",)
+    folder = replace(RUN, kill=Switch(path=KILL, exists=True, armed_at=NOW - 60, by=by))
+    hint = f"a person must remove the directory {KILL}"
+    for of, seen in (
+        (state(run=folder), None),
+        (state(), readback(RUNNING, switches=stat(KILL, exists=True, mark="m", by=by, content=content))),
+    ):
+        plans = [planned(verb, of=of, seen=seen) for verb in ("unkill", "kill", "requeue")]
+        assert [refused(plan).hint for plan in plans] == [hint, hint, hint]
+        assert refused(plans[0]).why == f"{KILL} is a directory"
+    meanwhile = actions.recheck(only(planned("requeue")), readback(RUNNING, switches=stat(KILL, exists=True, by=by)))
+    assert meanwhile is not None
+    assert meanwhile.hint == hint
+    save = Switch(path=SAVE, exists=True, armed_at=NOW - 60, by="ana")
+    plan = planned("unkill", of=state(run=replace(folder, save=save)))
+    assert only(plan).operation == RemoveFile(SAVE, NOW - 60), "no choice that must fail"
+    chosen = planned("unkill", of=state(run=replace(folder, save=save)), switch=KILL)
+    assert refused(chosen).hint == hint
 
 
 def test_a_dangling_link_is_reported_as_such_and_not_as_an_armed_switch() -> None:

@@ -52,8 +52,9 @@ def requeues(state: State, run: Run) -> str:
 
 
 def _disarms(run: Run) -> str:
-    is_armed = run.kill is not None and run.kill.exists
-    return f"U removes the kill switch: trainmon-tui unkill {run.name}; then " if is_armed else ""
+    if run.kill is None or not run.kill.exists:
+        return ""
+    return run.kill.removal(f"U removes the kill switch: trainmon-tui unkill {run.name}") + "; then "
 
 
 def restarts(state: State, run: Run) -> str:

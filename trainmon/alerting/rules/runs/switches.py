@@ -77,7 +77,7 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
             "info" if waiting is None and not is_running else "warning",
             f"the kill switch of {run.name} has been armed for {ago(now - kill.armed_at)}{_by(kill)}; {effect}",
             evidence=(kill.path, *((kill.why,) if kill.why else ())),
-            advice=f"U removes it: trainmon-tui unkill {run.name}"
+            advice=kill.removal(f"U removes it: trainmon-tui unkill {run.name}")
             + (f"; C cancels the job: trainmon-tui cancel {run.name}" if is_running else ""),
             since=kill.armed_at,
         )
@@ -114,8 +114,9 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
             "warning",
             text,
             evidence=(save.path, *((save.why,) if save.why else ())),
-            advice=f"see whether its trainer reads that path, and look at its log (key 4); U removes the switch: "
-            f"trainmon-tui unsave {run.name}; T signals its trainer: trainmon-tui signal {run.name}",
+            advice="see whether its trainer reads that path, and look at its log (key 4); "
+            + save.removal(f"U removes the switch: trainmon-tui unsave {run.name}")
+            + f"; T signals its trainer: trainmon-tui signal {run.name}",
             since=save.armed_at if save.exists else save.taken_at,
         )
 

@@ -21,6 +21,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     summary,
     without,
 )
+from trainmon.alerting.rules.runs.advice import requeues
 from trainmon.alerting.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
 from trainmon.model import Action, Record, RemoveFile, Switch
 
@@ -54,6 +55,20 @@ def test_a_trainer_that_goes_on_under_its_kill_switch_does_not_read_it() -> None
     assert finding is not None
     assert "it has not ended: its trainer does not read it" in finding.summary
     assert "trainmon-tui cancel llm" in finding.advice
+
+
+def test_a_directory_is_not_removed_with_u() -> None:
+    folder = replace(ARMED, by="ann with a directory")
+    kill = found(KillSwitchLeft(), state(job(), kill=folder))
+    assert kill is not None
+    advice = "a person must remove the directory /fsx/kill; C cancels the job: trainmon-tui cancel llm"
+    assert kill.advice == advice
+    save = found(SaveSwitchIgnored(), state(job(), checkpoints=BEFORE, save=replace(SAVE, by="ann with a directory")))
+    assert save is not None
+    assert "a person must remove the directory /fsx/save; T signals" in save.advice
+    assert requeues(LEFT, replace(LEFT.runs["llm"], kill=folder)).startswith(
+        "a person must remove the directory /fsx/kill; then "
+    )
 
 
 def test_no_trainer_reads_a_switch_while_it_evaluates_or_saves() -> None:
