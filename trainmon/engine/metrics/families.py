@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Literal, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -135,28 +136,24 @@ def _counters(totals: Totals, channels: Iterable[str]) -> Iterator[Metric]:
         yield _counter(name, text, ("reason",), (((reason,), number) for reason, number in sums.items()))
 
 
-def _gauge(name: str, text: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for values, number in _known(samples):
-        family.add_metric(values, number)
-    return family
-
-
-def _counter(name: str, text: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=labels)
-    for values, number in _known(samples):
-        family.add_metric(values, number)
-    return family
-
-
-def _known(samples: Iterable[Sample]) -> Iterator[tuple[tuple[str, ...], float]]:
+def _family(
+    kind: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    samples: Iterable[Sample],
+) -> Metric:
     """The samples whose number is known. Prometheus refuses all if two have the same labels, so the first counts."""
-    seen = set()
+    family, seen = kind(name, text, labels=labels), set()
     for values, number in samples:
         texts = tuple(clean(value, LABEL_AT_MOST) for value in values)
         if number is not None and texts not in seen:
             seen.add(texts)
-            yield texts, float(number)
+            family.add_metric(texts, float(number))
+    return family
+
+
+_gauge, _counter = partial(_family, GaugeMetricFamily), partial(_family, CounterMetricFamily)
 
 
 def _without_user(name: str) -> str:
