@@ -18,9 +18,7 @@ SECRETS = frozenset({"topic", "reply_topic", "token", "reply_token", "password",
 
 def permission_rows(settings: Settings, file: Path | None) -> Iterator[Row]:
     """A note for each file with secrets that other users can read."""
-    tables = (table for cluster in settings.clusters for table in cluster.metrics)
-    parts = (*settings.notify, settings.heartbeat, settings.ledger, *tables)
-    secrets = [text for part in parts for text in _secrets(part)]
+    secrets = [*_secrets(settings)]
     if file is not None and any(not text.startswith(("env:", "file:")) for text in secrets):
         yield from _row("config", file, stat.S_IRGRP | stat.S_IROTH, "it contains secrets")
     named = (text.removeprefix("file:") for text in secrets if text.startswith("file:"))
@@ -28,21 +26,21 @@ def permission_rows(settings: Settings, file: Path | None) -> Iterator[Row]:
         yield from _row("secret", Path(name).expanduser(), stat.S_IRWXG | stat.S_IRWXO, "it is a secret")
 
 
-def _secrets(part: object) -> Iterator[str]:
-    """The secrets of one table, as they are written."""
-    if not isinstance(part, msgspec.Struct):
-        return
-    for name in part.__struct_fields__:
-        value = getattr(part, name)
-        if isinstance(value, msgspec.Struct):
-            yield from _secrets(value)
-        elif name in SECRETS and not _is_open_address(name, part):
-            yield from (one for one in (value.values() if isinstance(value, dict) else [value]) if isinstance(one, str))
-
-
-def _is_open_address(name: str, part: object) -> bool:
-    """Whether a setting is the address of an Alertmanager or a Prometheus server, without a password in it."""
-    return name == "url" and isinstance(part, AlertmanagerSettings | MetricsSettings) and "@" not in part.url
+def _secrets(value: object, name: str = "") -> Iterator[str]:
+    """The secrets of a setting and of all below it, as they are written."""
+    match value:
+        case AlertmanagerSettings(url=url) | MetricsSettings(url=url) if "@" not in url:  # the address is no secret
+            yield from _secrets(msgspec.structs.asdict(value) | {"url": None})
+        case msgspec.Struct():
+            yield from _secrets(msgspec.structs.asdict(value))
+        case dict():
+            for key, inner in value.items():
+                yield from _secrets(inner, name or key)
+        case tuple():
+            for inner in value:
+                yield from _secrets(inner)
+        case str() if name in SECRETS:
+            yield value
 
 
 def _row(what: str, file: Path, refused: int, why: str) -> Iterator[Row]:
