@@ -258,16 +258,12 @@ def _paths(texts: Iterable[str], tokens: Mapping[str, str]) -> tuple[str, ...]:
 def _split(text: str) -> list[str]:
     """`ssh -G` prints a list of files expanded, but without quotes: parts that only together name an existing file are
     one path."""
-    parts, paths = text.split(" "), []
-    while parts:
-        for count in range(len(parts), 0, -1):
-            path = at_home(" ".join(parts[:count]))
-            if count == 1 or Path(path).exists():
-                del parts[:count]
-                if path and path.lower() != "none":
-                    paths.append(path)
-                break
-    return paths
+    parts = text.split(" ")
+    counts = range(len(parts), 1, -1)
+    count = next((count for count in counts if Path(at_home(" ".join(parts[:count]))).exists()), 1)
+    path, rest = " ".join(parts[:count]), " ".join(parts[count:])
+    paths = [] if path.lower() in ("", "none") else [at_home(path)]
+    return paths + _split(rest) if rest else paths
 
 
 def _agent(text: str, tokens: Mapping[str, str]) -> str | None:

@@ -186,34 +186,32 @@ def connect_error(
     host = settings.name
     address = f"port {settings.port}" if settings.hostname == host else f"{settings.hostname}:{settings.port}"
     through = f" through {via}" if via else ""
-    hint = f"try: ssh {host}"
-    if isinstance(error, socket.gaierror):
-        hint = "check its HostName in ~/.ssh/config, and DNS"
-        name = "its name" if settings.hostname == host else settings.hostname
-        sentence = f"{name} cannot be resolved: {clean(error.strerror or str(error), 100)}"
-    elif isinstance(error, TimeoutError):
-        sentence = f"no answer from {address} in {timeout:g}s"
-    elif isinstance(error, ConnectionRefusedError):
-        sentence, hint = f"{address} refuses connections", "check that sshd runs there and uses this port"
-    elif isinstance(error, IncompatiblePeer):
-        sentence = f"no algorithm in common with {address}: {clean(str(error), 200)}"
-    elif isinstance(error, ChannelException):
-        sentence, hint = f"the jump host cannot reach {address}: {clean(error.text, 100)}", f"try: ssh {via}"
-    elif isinstance(sock, ProxyCommandSocket) and isinstance(error, EOFError | SSHException | OSError):
-        output = sock.last_error
-        sentence, hint = "its ProxyCommand ended" + (f": {output}" if output else ""), f"try: {settings.proxy_command}"
-    elif isinstance(error, ForeignProtocol) and error.line.upper().startswith(("HTTP/", "<!DOCTYPE HTML", "<HTML")):
-        sentence = f"{address} speaks HTTP, not SSH (“{error.line}”)"
-        hint = "check its HostName and Port in ~/.ssh/config"
-    elif isinstance(error, ForeignProtocol) and error.is_endless:
-        sentence = f"{address} does not speak SSH: it sends “{error.line}” and more without an end"
-        hint = "check its HostName and Port in ~/.ssh/config"
-    elif isinstance(error, ForeignProtocol):
-        sentence = f"{address} closed the connection before the login: “{error.line}”"
-        hint = "possible reasons: its sshd limits logins (MaxStartups), a firewall, or it is not an SSH server"
-    elif isinstance(error, EOFError | ConnectionResetError) or "banner" in str(error):
-        sentence = f"{address} closed the connection before the login"
-        hint = "possible reasons: its sshd limits logins (MaxStartups), a firewall, or it is not an SSH server"
-    else:
-        sentence = f"{address}: {clean(str(error) or type(error).__name__, 200)}"
+    where = "check its HostName and Port in ~/.ssh/config"
+    limits = "possible reasons: its sshd limits logins (MaxStartups), a firewall, or it is not an SSH server"
+    sentence, hint = f"{address}: {clean(str(error) or type(error).__name__, 200)}", f"try: ssh {host}"
+    match error:
+        case socket.gaierror():
+            name = "its name" if settings.hostname == host else settings.hostname
+            sentence = f"{name} cannot be resolved: {clean(error.strerror or str(error), 100)}"
+            hint = "check its HostName in ~/.ssh/config, and DNS"
+        case TimeoutError():
+            sentence = f"no answer from {address} in {timeout:g}s"
+        case ConnectionRefusedError():
+            sentence, hint = f"{address} refuses connections", "check that sshd runs there and uses this port"
+        case IncompatiblePeer():
+            sentence = f"no algorithm in common with {address}: {clean(str(error), 200)}"
+        case ChannelException():
+            sentence, hint = f"the jump host cannot reach {address}: {clean(error.text, 100)}", f"try: ssh {via}"
+        case EOFError() | SSHException() | OSError() if isinstance(sock, ProxyCommandSocket):
+            output = f": {sock.last_error}" if sock.last_error else ""
+            sentence, hint = f"its ProxyCommand ended{output}", f"try: {settings.proxy_command}"
+        case ForeignProtocol() if error.line.upper().startswith(("HTTP/", "<!DOCTYPE HTML", "<HTML")):
+            sentence, hint = f"{address} speaks HTTP, not SSH (“{error.line}”)", where
+        case ForeignProtocol() if error.is_endless:
+            sentence = f"{address} does not speak SSH: it sends “{error.line}” and more without an end"
+            hint = where
+        case ForeignProtocol():
+            sentence, hint = f"{address} closed the connection before the login: “{error.line}”", limits
+        case _ if isinstance(error, EOFError | ConnectionResetError) or "banner" in str(error):
+            sentence, hint = f"{address} closed the connection before the login", limits
     return HostUnreachable(host, f"{host}{through}: {sentence}", hint=hint)

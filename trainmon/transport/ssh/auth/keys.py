@@ -118,11 +118,9 @@ def rsa_bits(blob: bytes) -> int | None:
 
 def read_public(path: str) -> bytes | None:
     """The blob of a one-line public key or certificate file."""
-    try:
-        fields = Path(path).read_text("utf-8", "replace").split(None, 2)
-        return base64.b64decode(fields[1]) if len(fields) > 1 else None
-    except (OSError, ValueError):
-        return None
+    with contextlib.suppress(OSError):
+        return listed_key(Path(path).read_text("utf-8", "replace").split(None, 2))
+    return None
 
 
 def too_open(path: str) -> str:
