@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 COMPILED_LATER = (
     "gpu.smi", "gpu.smi_parse", "gpu.kernel_log", "files.logs", "files.lines", "files.tail", "files.switches",
-    "files.checkpoints", "files.checkpoint_files", "files.contents", "files.receipts",
+    "files.checkpoints", "files.checkpoint_files", "files.contents", "files.receipts", "files.records",
 )  # fmt: skip
 """Modules for nvidia-smi and for files that are read: compiling them takes 10 ms, a third of the total."""
 

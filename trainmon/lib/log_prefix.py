@@ -1,8 +1,10 @@
-"""What launchers and loggers put in front of a line: times, ranks, levels, the names of loggers and hosts. Pure."""
+"""What launchers, loggers and collectors of logs put in front of a line: times, ranks, levels, hosts, pods. Pure."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from typing import NamedTuple
 
 PREFIXES = 8
 LONGEST = 300
@@ -14,46 +16,110 @@ DATE = (
     r"|[A-Z][a-z]{2} [ \d]\d(?: \d{4})?|\d\d [A-Z][a-z]{2})"
 )
 CLOCK = r"\d\d:\d\d(?::\d\d)?(?:[.,-]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?(?: (?:AM|PM|UTC)\b)?"
+EPOCH = r"\d{10}(?:\d{3}|\d{6}|\d{9}|\.\d{1,9})?"
+"""Seconds since 1970, or milliseconds, or less."""
 TIME = rf"(?:{DATE}[T ,_-]{{1,2}})?{CLOCK}"
 SOURCE = r"[\w./-]{0,200}\w\.(?:py|cc|cpp)(?:[:, ] ?\d{1,6})?(?::\w{1,80}\b)?"
 """`trainer.py:123:train`"""
 LOGGER = r"(?:__main__|root|\w{1,40}(?:\.\w{1,40}){1,8})"
 WORKER = r"(?i:(?:default|rank|worker|node|host|gpu|device|proc|process|local[_ ]rank)[ :_=-]{0,3}\d{1,6})"
-TAGGED = rf"(?:\w{{1,20}} [A-Z] )?(?:{TIME}|{LEVEL}|{SOURCE}|{LOGGER}|{WORKER})"
+TAGGED = rf"(?:\w{{1,20}} [A-Z] )?(?:{TIME}|{EPOCH}(?=\])|{LEVEL}|{SOURCE}|{LOGGER}|{WORKER})"
+
 COUNTER = r"(?i:\w{0,20}(?:epoch|step|iter|it|batch|update|loss|ep|lr):)"
 OF_TRAINING = r"(?i:\w{0,20}(?:epoch|step|iter|it|batch|update|train|loss|val|eval|ep|fold|lr))"
-"""How a function or a host is not called, but a number is."""
-KINDS = (
-    rf"\[ {{0,4}}(?!\d+/\d+ [\d:]+(?: <|, Epoch)){TAGGED}(?:[ |][^\]\[=]{{0,120}})?\][:>]?",
-    r"\[\d{1,6},\d{1,6}\]<std\w{3}>:|<std\w{3}>:",  # mpirun
-    rf"{TIME}(?=[\s|\]:-])[:|]?|\d{{10}}(?:\.\d{{1,9}})?(?=\s)",
-    r"[IWEF]\d{4,8} \d\d:\d\d:\d\d(?:\.\d{1,9})?\s{1,8}\d{1,20} (?:\w{1,40} )?[\w.-]{1,80}\.\w{1,4}:\d{1,6}\]",  # glog
-    r"\([\w.-]{1,60} pid=[^()]{1,80}\)",  # Ray
-    rf"\((?:{SOURCE}|\w{{1,40}}:\d{{1,6}})\):?|(?:[|-] )?{SOURCE}[\]:)]?(?=\s)",
-    rf"(?:- )?{LEVEL}:(?:{LOGGER}|\w{{1,60}}):",  # INFO:root:
-    rf"(?:[|-] {{0,2}})?(?:(?!{LEVEL})\w[\w-]{{0,40}}[ \t](?:- )?)?{LEVEL} {{0,4}}[:|-]?"
-    rf"(?: ?(?<=\s)(?!{COUNTER})[a-z_.]{{2,60}}:\d{{1,6}}(?=\s))?",
-    r"(?:[|-] )?(?:\w[\w.]{0,120}|<\w{1,20}>):[<\w>]{1,80}:\d{1,6} -",  # loguru
-    rf"(?:[|-] {{0,2}})?{LOGGER}(?: [|-](?=\s)|:(?= [A-Za-z]{{4}}| [\[{{])|(?= {LEVEL}))",
-    rf"(?!{OF_TRAINING})[a-z](?=[\w.-]{{0,60}}\d)(?:"
-    r"\w{0,40}[.-][\w.-]{1,80}(?: logs)?(?:\s{1,20}\||:)(?=\s)(?!\s*\d{1,3}%)"  # a pod, no file that is downloaded
-    r"|\w{1,40}(?:\s{1,20}\||:)(?=\s{1,20}[^\s\d]))",  # a host
-    r"\d{1,5}:(?=\s)(?!\s{1,8}(?:-?\d+\.\d+,\s|learn[: ])|\s[\w./]{0,20}loss(?!\w{0,40},))",  # srun --label, no counter
-    r"[\w.-]{1,64} [\w./-]{1,40}\[\d{1,8}\]:|(?<=\S )(?:->?|>>)(?=\s)",  # journald
+"""How a function, a host or a pod is not called, but a number is."""
+ORDINAL = r"-(?:\d{1,5}|[b-df-hj-np-tv-xz0]{5})"
+"""The end of a pod's name in Kubernetes: its ordinal, or five random characters; digits are 0 here."""
+HOST = r"[a-z](?=[\w.-]{0,60}\d)\w{0,40}[.-][\w.-]{1,80}"
+NODE = (
+    r"(?:(?:node|nid|gpu|host|compute|worker|server|dgx)\d{1,6}|[a-z]\w{0,30}\d{3,6}"
+    r"|[a-z](?=\w{0,40}\d)\w{0,40}(?=:\s{1,20}[^\s\d]))"
 )
-PREFIX = re.compile(rf"[ \t]{{0,4}}(?:{'|'.join(KINDS)})[ \t]?")
+"""A host's name without a dash or a dot. Numbers have such names, too."""
+IDENTIFIER = r"[\w./-]{1,40}"
+
+KINDS: tuple[tuple[str, str], ...] = (
+    ("kubectl", r"\[pod/(?P<pod>[\w.-]{1,120}/[\w.-]{1,80})\]"),
+    (
+        "stern",
+        rf"(?!{OF_TRAINING}-\d{{1,5}} )(?P<stern>[a-z0-9][a-z0-9.-]{{0,120}}{ORDINAL}) "
+        rf"(?!{OF_TRAINING}\b)[a-z][a-z0-9-]{{0,62}}(?= )(?! [:=])",
+    ),
+    ("rank", r"\[ {0,4}(?:rank|default|gpu|local_rank)[ :]?(?P<rank>\d{1,5})\]:?"),
+    ("number", r"\[(?P<number>\d{1,5})\](?::(?!\s+(?:train|valid|test|eval))|(?=\s+(?:[A-Z]|File \"|\d{1,3}%|\{')))"),
+    ("role", rf"\[(?!{OF_TRAINING}\d)[a-z][\w.-]{{0,40}}(?:\d|:\d{{1,5}})\]:|\[[a-z]{{1,20}}\](?= {DATE})"),
+    ("tagged", rf"\[ {{0,4}}(?!\d+/\d+ [\d:]+(?: <|, Epoch)){TAGGED}(?:[ |][^\]\[=]{{0,120}})?\][:>]?"),
+    ("nanotron", rf"\[{LEVEL}\|[^\]\[]{{1,120}}\]:?"),
+    ("mpirun", r"\[(?:[\w.-]{1,80}@)?(?P<mpi>\d{1,6},\d{1,6})\]<std\w{3}>:|<std\w{3}>:"),
+    ("rfc5424", rf"<\d{{1,3}}>\d {TIME}(?: [\w./:-]{{1,80}}){{4}} (?:-|\[[^\]]{{0,200}}\])(?=\s)"),
+    (
+        "syslog",
+        rf"[A-Z][a-z]{{2}} [ \d]\d {CLOCK} (?!{OF_TRAINING}\w* )[\w.-]{{1,64}} (?!{COUNTER}){IDENTIFIER}"
+        r"(?:\[\d{1,8}\])?:(?=\s)",
+    ),
+    ("time", rf"{TIME}(?=[\s|\]:-])[:|]?|{EPOCH}(?=\s)"),
+    ("cri", r"(?:stdout|stderr)(?: [FP](?=\s)|:|(?=\s))"),
+    ("loki", r"\{[\w.-]{1,60}=\"[^\"]{0,200}\"(?:, ?[\w.-]{1,60}=\"[^\"]{0,200}\"){0,20}\}(?=\s)"),
+    (
+        "glog",
+        r"[IWEF]\d{4,8} \d\d:\d\d:\d\d(?:\.\d{1,9})?\s{1,8}\d{1,20} (?:\w{1,40} )?[\w.-]{1,80}\.\w{1,4}:\d{1,6}\]",
+    ),
+    ("ray", r"\([^()]{0,120}\bpid=(?P<pid>\d{1,10})[^()]{0,80}\)"),
+    ("source", rf"\((?:{SOURCE}|\w{{1,40}}:\d{{1,6}})\):?|(?:[|-] )?{SOURCE}[\]:)]?(?=\s)"),
+    ("logging", rf"(?:- )?{LEVEL}:(?:{LOGGER}|\w{{1,60}}):"),  # INFO:root:
+    (
+        "level",
+        rf"(?:[|-] {{0,2}})?(?:(?!{LEVEL})\w[\w-]{{0,40}}[ \t](?:- )?)?{LEVEL} {{0,4}}[:|-]?"
+        rf"(?: ?(?<=\s)(?:(?!{COUNTER})[a-z_.]{{2,60}}:\d{{1,6}}"
+        rf"|(?!{COUNTER}|(?i:\w{{0,20}}(?:val|eval|test|loss)))[a-z_.]{{2,60}}:(?!\s{{1,4}}[-+\d]))(?=\s))?",
+    ),
+    ("loguru", r"(?:[|-] )?(?:\w[\w.]{0,120}|<\w{1,20}>):[<\w>]{1,80}:\d{1,6} -"),
+    ("logger", rf"(?:[|-] {{0,2}})?{LOGGER}(?: [|-](?=\s)|:(?= [A-Za-z]{{4}}| [\[{{])|(?= {LEVEL}))"),
+    ("service", rf"(?!{OF_TRAINING}\s)(?P<service>{HOST}|[a-z]\w{{0,40}}_\d{{1,4}})(?: logs)?\s{{1,20}}\|(?=\s)"),
+    ("container", rf"(?!{OF_TRAINING}\s)(?P<container>[a-z][\w.-]{{0,60}})\s{{1,20}}\|(?=\s{{1,20}}[A-Za-z\"'(])"),
+    # no file that is downloaded: model-00001.safetensors:  45%|████▌     | 1.2G/2.7G
+    ("host", rf"(?!{OF_TRAINING})(?P<host>{HOST}):(?=\s)(?!\s*\d{{1,3}}%.{{0,200}}\d[kMG]B?/)"),
+    ("node", rf"(?!{OF_TRAINING})(?P<node>{NODE}):(?=\s)"),
+    ("stream", r"[a-z][\w.+-]{1,62}/[\w.-]{0,62}\d(?=\s+(?:[^\s|\d]|\d\d[-/\d]|\d{1,3}%))"),  # nemo-run, CloudWatch
+    ("srun", r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?\d+\.\d+,\s|learn[: ])|\s[\w./]{0,20}loss(?!\w{0,40},))"),
+    ("numbered", r"(?=[ \d]{6}\t) {1,5}\d{1,5}\t|\d{1,7}:(?=[A-Za-z\[({])"),  # cat -n, grep -n
+    ("journald", rf"[\w.-]{{1,64}} {IDENTIFIER}\[\d{{1,8}}\]:|(?<=\S )(?:->?|>>)(?=\s)"),
+)
+"""Name and pattern. A named group is what the lines of one process share."""
+PREFIX = re.compile(
+    r"[ \t]{0,4}(?![\w.]{0,100}(?:Error|Exception|Warning|Interrupt)\b)"  # an exception is called like a logger
+    rf"(?:{'|'.join(pattern for _, pattern in KINDS)})[ \t]?"
+)
 """One thing in front of a line, with one blank behind it: what follows may be indented."""
 
+ZEROS = str.maketrans("123456789", "0" * 9)
 
-def without_prefix(line: str, message: re.Pattern[str] | None = None) -> str:
-    """The line without what launchers and loggers put in front. Its indentation stays.
 
-    `message` matches the start of messages that look like a prefix.
-    """
-    at = 0
+class Prefix(NamedTuple):
+    """Where the message of a line begins, and where its writer is named: a rank, a host, a pod."""
+
+    end: int
+    writer: slice | None
+
+
+def prefix_of(line: str) -> Prefix:
+    """What launchers and loggers put in front of a line."""
+    return _prefix_of_shape(line[:LONGEST].translate(ZEROS))
+
+
+@lru_cache(4096)
+def _prefix_of_shape(line: str) -> Prefix:
+    end, writer = 0, None
     for _ in range(PREFIXES):
-        found = PREFIX.match(line, at, LONGEST)
-        if found is None or (message is not None and message.match(line, at) is not None):
+        found = PREFIX.match(line, end)
+        if found is None:
             break
-        at = found.end()
-    return line[at:]
+        if found.lastgroup is not None:
+            writer = slice(*found.span(found.lastgroup))
+        end = found.end()
+    return Prefix(end, writer)
+
+
+def without_prefix(line: str) -> str:
+    """The line without what launchers and loggers put in front. Its indentation stays."""
+    return line[prefix_of(line).end :]

@@ -12,6 +12,7 @@ import re
 
 from collectors.probe import ndjson
 from collectors.probe.annotations import Any, Pattern
+from collectors.probe.files import records
 
 LINES = 200
 """At most this many lines in a chunk: twice the tallest screen. Nobody reads more in one period."""
@@ -55,8 +56,8 @@ def cut(rest: bytes, data: bytes) -> "tuple[list[bytes], bytes]":
     data = rest + data.replace(b"\0", b"")
     if b"\x1b[" in data:
         data = DOWN_AND_UP.sub(_on_the_line_above, data)
-    lines = data.split(b"\n")
-    return lines[:-1], _bounded(lines[-1])
+    lines = records.joined(data).split(b"\n")
+    return [text for line in lines[:-1] for text in records.unwrapped(line)], _bounded(lines[-1])
 
 
 def _on_the_line_above(found: "re.Match[bytes]") -> bytes:
@@ -90,9 +91,10 @@ def lines_of(data: bytes, is_cut: bool = False) -> "list[str]":
 
 
 def decoded(data: bytes) -> str:
-    """The lines of a log as one text, each as it was written: with all states of its bars."""
-    whole = data.replace(b"\0", b"").decode("utf-8", "replace")
-    return whole[: len(whole) - whole.endswith("\n")]
+    """The lines of a log as one text, each with all states of its bars. The lines of a record are one of them."""
+    whole = records.joined(data.replace(b"\0", b""))
+    lines = whole[: len(whole) - whole.endswith(b"\n")].split(b"\n")
+    return b"\n".join(b"\r".join(records.unwrapped(line)) for line in lines).decode("utf-8", "replace")
 
 
 def states(line: str) -> "list[str]":

@@ -157,7 +157,7 @@ def fatal_end(lines: Sequence[str]) -> Classification | None:
     """The cause, if the log ends with an error that ended its program: an exception that nothing caught, or a stated
     reason. None if the program may go on."""
     facts = CauseFacts(log=(LogExcerpt(text="\n".join(lines), first_line=-len(lines)),))
-    signs = _counted(facts, read_signs(tuple(read_lines(facts.log))))
+    signs = _counted(facts, read_signs(read_lines(facts.log)))
     found = choose(signs)
     if found is None or found.strength < 2 or found.rule.role == "result":
         return None

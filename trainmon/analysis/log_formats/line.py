@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from trainmon.lib.log_prefix import without_prefix
 from trainmon.model import TrainingMetrics
 
 Kind = Literal["train", "rest", "bar", "eval", "save", "note"]
@@ -34,37 +35,9 @@ class Format(NamedTuple):
     """Reads a line that is free of escape sequences and carriage returns."""
 
 
-PREFIX = re.compile(
-    r"\s{0,40}(?:"
-    # [default7]:  [rank0]:  [lrdn3321:3]:  [2025-11-20T14:55:23+08:00]  [INFO]
-    r"\[(?!step \d|[Ee]poch \d|[Tt]rain\]:?\s{1,9}\d{1,3}%)[^\[\]]{1,80}\]:?"
-    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?(?: UTC)?"
-    r"|\d\d/\d\d \d\d:\d\d:\d\d"
-    r"|- [\w.]{1,80} - [A-Z]{4,8} -"  # logging's usual " - root - INFO - "
-    r"|[A-Z]{4,8}:?(?=\s)"
-    r"|\d{1,6}:(?=\s)"  # srun --label
-    r"|[\w.+-]{1,64}/\d{1,5}(?=\s+[^\s|])"  # nemo-run, its job name truncated
-    r"|(?:[\w.]{1,60}\.py:\d{1,6} )?>>(?=\s)"
-    r"|\([\w.-]{1,40} pid=[^()]{1,60}\)"  # Ray
-    r"|(?!epoch|step)[a-z][a-z.-]{0,40}\d[\w.-]{0,40}:(?=\s+\S)"  # clush, pdsh: the host's name
-    r"|(?!step|iteration|steps|epoch|validate)[a-z][\w.-]{0,63}:(?!\s+\d{1,3}%)(?=\s+\S)"  # … and no label of a bar
-    r")\s{0,40}"
-)
-"""One thing that launchers and loggers put in front of a line. `[step 10]` is KempnerForge's own,
-`[train]:  5%` and `[Epoch 0 / 1]:  5%` a bar's."""
-
-PREFIXES = 8
-
-
 def stripped(line: str) -> str:
-    """Strip what launchers and loggers put in front, at most PREFIXES of them, and the space around."""
-    at = 0
-    for _ in range(PREFIXES):
-        found = PREFIX.match(line, at)
-        if found is None:
-            break
-        at = found.end()
-    return line[at:].strip()
+    """Strip what launchers and loggers put in front, and the space around."""
+    return without_prefix(line).strip()
 
 
 SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "k": 1e3}

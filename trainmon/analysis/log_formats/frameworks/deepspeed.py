@@ -18,8 +18,8 @@ TIMER = re.compile(
 PIPE = re.compile(
     r"steps: (\d{1,12}) loss: (\S{1,24}) iter time \(s\): ([\d.]{1,16}) samples/sec: ([\d.]{1,16}|nan|inf)"
 )
-SAVING = re.compile(r"Checkpoint \S{1,200} is about to be saved!")
-SAVED = re.compile(r"Checkpoint \S{1,200} is ready now!")
+SAVING = re.compile(r"(?:\[Torch\] )?Checkpoint \S{1,200} is about to be saved!")
+SAVED = re.compile(r"(?:\[Torch\] )?Checkpoint \S{1,200} is ready now!")
 
 
 def parse(line: str) -> StepLine | None:

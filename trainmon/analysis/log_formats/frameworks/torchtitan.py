@@ -33,7 +33,7 @@ def parse(line: str) -> StepLine | None:
         return StepLine(kind="eval") if EVAL.match(body) else None
     loss = number(found[3])
     named = dict(NAMED.findall(body, found.end()))
-    if loss is None or not named:
+    if loss is None or named.keys() <= {"lr"}:  # others name a loss and a learning rate, too
         return None
     return StepLine(
         step=int(found[1]),

@@ -1,0 +1,81 @@
+"""What launchers, loggers and collectors of logs make of the lines of a program, as each of them prints it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+
+Wrap = Callable[[int, str], str]
+
+
+def clock(at: int) -> str:
+    return f"2026-11-23T10:{at // 60 % 60:02d}:{at % 60:02d}.{at * 7_919 % 1_000_000:06d}"
+
+
+def quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def compact(record: Mapping[str, object]) -> str:
+    return json.dumps(record, separators=(",", ":"))
+
+
+PLAIN: Mapping[str, Wrap] = {
+    "torchrun, ranks": lambda at, line: f"[rank0]:{line}",
+    "torchrun --tee": lambda at, line: f"[default7]:[rank7]: {line}",
+    "torchrun, a role": lambda at, line: f"[trainer0]:{line}",
+    "srun --label": lambda at, line: f"{12:>3}: {line}",
+    "srun and ranks": lambda at, line: f"3: [rank3]: {line}",
+    "mpirun": lambda at, line: f"[1,0]<stdout>:{line}",
+    "mpirun of PRRTE": lambda at, line: f"[prterun-n1-123@1,0]<stderr>: {line}",
+    "clush": lambda at, line: f"gpu-017: {line}",
+    "clush, no dash": lambda at, line: f"node0131: {line}",
+    "pdsh": lambda at, line: f"gpu-017.cluster.local: {line}",
+    "Ray": lambda at, line: f"(RayTrainWorker pid=12345, ip=10.0.0.3) {line}",
+    "SkyPilot": lambda at, line: f"(worker1, rank=1, pid=1234, ip=10.0.0.2) {line}",
+    "CRI": lambda at, line: f"{clock(at)}123Z {'stderr' if at % 3 else 'stdout'} F {line}",
+    "kubectl --timestamps": lambda at, line: f"{clock(at)}789Z {line}",
+    "kubectl --prefix": lambda at, line: f"[pod/llama-worker-0/pytorch] {line}",
+    "kubectl --prefix --timestamps": lambda at, line: f"[pod/train-9vqkz/main] {clock(at)}789Z {line}",
+    "stern, a StatefulSet": lambda at, line: f"llama-worker-0 pytorch {line}",
+    "stern, a Deployment": lambda at, line: f"pretrain-7d9f8b6c5d-x2x4z trainer {line}",
+    "stern, a Job": lambda at, line: f"train-job-9vqkz main {line}",
+    "stern --timestamps": lambda at, line: f"llama-worker-0 pytorch {clock(at)}123Z {line}",
+    "Loki": lambda at, line: f'{clock(at)}Z {{app="llama", namespace="ml", pod="llama-worker-0"}} {line}',
+    "docker compose": lambda at, line: f"trainer-1  | {line}",
+    "docker compose v1": lambda at, line: f"train_worker_1   | {line}",
+    "docker compose --timestamps": lambda at, line: f"trainer-1  | {clock(at)}123Z {line}",
+    "journald": lambda at, line: f"Nov 23 10:00:{at % 60:02d} gpu-017 python3[4711]: {line}",
+    "journald -o short-iso": lambda at, line: f"2026-11-23T10:00:{at % 60:02d}+0100 gpu-017 train.sh[4711]: {line}",
+    "syslog": lambda at, line: f"Nov 23 10:00:{at % 60:02d} gpu-017 train: {line}",
+    "RFC 5424": lambda at, line: f"<14>1 {clock(at)}Z gpu-017 train 4711 - - {line}",
+    "ts": lambda at, line: f"Nov 23 10:00:{at % 60:02d} {line}",
+    "time in brackets": lambda at, line: f"[2026-11-23 10:00:{at % 60:02d}] {line}",
+    "milliseconds since 1970": lambda at, line: f"{1_763_892_000_000 + at * 137} {line}",
+    "seconds since 1970": lambda at, line: f"{1_763_892_000 + at}.{at % 1000:03d} {line}",
+    "cat -n": lambda at, line: f"{at + 1:6d}\t{line}",
+}  # fmt: skip
+
+RECORDS: Mapping[str, Wrap] = {
+    "docker json-file": lambda at, line: compact({"log": line + "\n", "stream": "stderr", "time": clock(at) + "123Z"}),
+    "JSON with message": lambda at, line: json.dumps({"timestamp": clock(at), "level": "INFO", "message": line}),
+    "JSON with log": lambda at, line: json.dumps({"log": line, "kubernetes": {"pod": "x-0"}, "@timestamp": clock(at)}),
+    "logfmt": lambda at, line: f'time="{clock(at)}Z" level=info msg={quoted(line)}',
+    "logfmt of Go kit": lambda at, line: f"ts={clock(at)}Z caller=main.go:12 level=info message={quoted(line)}",
+}
+
+WRAPPERS: Mapping[str, Wrap] = {**PLAIN, **RECORDS}
+
+
+def wrapped(name: str, lines: Iterable[str]) -> bytes:
+    """The bytes of a log whose lines are wrapped."""
+    return "".join(f"{WRAPPERS[name](at, line)}\n" for at, line in enumerate(lines)).encode()
+
+
+def in_parts(lines: Iterable[str]) -> bytes:
+    """The bytes of a log of a container runtime (CRI) whose long lines stand in two records."""
+    texts = []
+    for at, line in enumerate(lines):
+        half = len(line) // 2
+        texts += [f"{clock(at)}000Z stdout P {line[:half]}\n", f"{clock(at)}001Z stdout F {line[half:]}\n"]
+    return "".join(texts).encode()
