@@ -27,7 +27,6 @@ one story first; the others follow in the same order.
 """
 
 from collectors.demo.collector import SCRATCH, Demo
-from collectors.demo.model.inventory import RUNS
-from collectors.demo.stories import STORIES
+from collectors.demo.stories import RUNS, STORIES
 
 __all__ = ["RUNS", "SCRATCH", "STORIES", "Demo"]

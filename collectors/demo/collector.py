@@ -1,33 +1,86 @@
-"""The demo as a collector: a thread that advances the world, and a directory for its files."""
+"""The demo as a collector: a thread that advances the world, a directory for its files, a shell and channels.
+
+The shell answers Slurm and lfs commands itself, and runs all others on this machine. The channels send nothing.
+"""
 
 from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
-from collectors.demo.model.inventory import CLUSTER, NODES, READER
 from collectors.demo.nodes import DemoNodeCollector
-from collectors.demo.shell import LFS, DemoShell
-from collectors.demo.slurm.scheduler import USERS, Scheduler
-from collectors.demo.stories import Schedule
-from collectors.demo.wandb import LOGIN
-from collectors.demo.world.world import World
+from collectors.demo.slurm import USERS, Scheduler
+from collectors.demo.stories import CLUSTER, NODES, READER, Schedule
+from collectors.demo.wandb import LOGIN as WANDB_LOGIN
+from collectors.demo.world import World
 from collectors.polling_thread import PollingThread
 from collectors.quota.collector import QuotaPoller
 from collectors.quota.command import QuotaQuery
 from collectors.slurm.collector import Poller, Watched
 from collectors.wandb.collector import WandbCollector
+from trainmon.alerting.notify.base import Message, Retry, Sent
 from trainmon.analysis.log_formats import KEEP
 from trainmon.lib import Clock, HostUnreachable, Instant, ScratchDirectory, Seconds, SystemClock, TrainmonError
-from trainmon.model import Event, FileSpec, Source, SourceChanged, SourceRemoved
-from trainmon.slurm.client import Client
+from trainmon.model import Channel, Event, FileSpec, Route, Source, SourceChanged, SourceRemoved
+from trainmon.slurm.client import ON_A_LINE, Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Shell
+from trainmon.transport.shell import Completed, Shell, Sink, Stream
+
+LOGIN = ("bash", "-lc", 'exec "$@"', "bash")
+LFS = "lfs"
+
+
+class DemoShell:
+    """A shell on one host of the demo."""
+
+    prompted = False
+
+    def __init__(
+        self,
+        host: str,
+        scheduler: Scheduler,
+        quota: Callable[[], str],
+        lock: AbstractContextManager[object],
+        local: Shell,
+    ) -> None:
+        """`lock` guards the world: commands come from other threads. `quota` returns the output of lfs."""
+        self.host = host
+        self._quota = quota
+        self._scheduler = scheduler
+        self._lock = lock
+        self._local = local
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
+        """Simulate a Slurm or lfs command; run any other command, such as one on a switch file."""
+        command = list(argv)  # without its login shell or its `env`
+        if tuple(command[: len(LOGIN)]) == LOGIN:
+            del command[: len(LOGIN)]
+        elif command[:1] == ["env"]:
+            del command[0]
+            while command and (command[0] == "-u" or "=" in command[0]):
+                del command[: 2 if command[0] == "-u" else 1]
+        if tuple(command[: len(ON_A_LINE)]) == ON_A_LINE:
+            del command[: len(ON_A_LINE)]
+        with self._lock:
+            if command and self._scheduler.knows(command[0]):
+                return self._scheduler.answer(command, stdin)
+            if LFS in argv:
+                return Completed(0, self._quota().encode(), b"")
+        return self._local.run(argv, stdin=stdin, timeout=timeout)
+
+    def stream(self, argv: Sequence[str], sink: Sink) -> Stream:
+        return self._local.stream(argv, sink)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
 
 TICK: Seconds = 0.2
 FIRST_TICK: Seconds = 0.05
@@ -179,7 +232,7 @@ class Demo(PollingThread):
             if self._wandb is None:
                 self._wandb = WandbCollector(
                     world.runs, WANDB_EVERY, self._submit, self._clock, client=lambda: world.wandb,
-                    login=lambda: LOGIN, samples=world.directory / "samples",
+                    login=lambda: WANDB_LOGIN, samples=world.directory / "samples",
                 )  # fmt: skip
             with self._lock:
                 self._wandb.step()
@@ -223,3 +276,44 @@ class Demo(PollingThread):
             name=FILES, kind="files", cluster=CLUSTER, health="down", phase="retrying",
             error=f"the demo has stopped: {message}", hint=hint,
         )))  # fmt: skip
+
+
+TEXT = "accepted by the demo, not sent"
+BUSY_EVERY = 4
+"""Every fourth message finds the mail server busy, so that a retry is visible."""
+
+
+class DemoChannel:
+    """Accepts a message after a delay, like a remote server."""
+
+    def __init__(self, name: str, kind: str, target: str, *, delay: Seconds, busy: bool = False) -> None:
+        self.health = Channel(name=name, type=kind, target=target, note="a demo channel: it sends nothing")
+        self._delay = delay
+        self._busy = busy
+        self._messages = 0
+
+    def send(self, message: Message, timeout: Seconds) -> Sent:
+        """Send nothing, after a delay.
+
+        Raises:
+            Retry: when the channel plays a busy server.
+        """
+        time.sleep(min(self._delay, timeout))
+        self._messages += 1
+        if self._busy and self._messages % BUSY_EVERY == 2:
+            raise Retry("451 the demo's mail server is busy: try again later", 12.0)
+        return Sent(TEXT)
+
+
+def channels() -> tuple[DemoChannel, ...]:
+    """New senders for one notification service."""
+    return (
+        DemoChannel("phone", "ntfy", "ntfy.example/***", delay=0.7),
+        DemoChannel("mail", "apprise", "mailto://***", delay=1.8, busy=True),
+    )
+
+
+ROUTES = (
+    Route(channel="phone", severity="warning", heartbeat=False),
+    Route(channel="mail", severity="critical", heartbeat=False),
+)

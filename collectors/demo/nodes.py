@@ -8,9 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from collectors.demo.model.inventory import CLUSTER, NODES, READER
-from collectors.demo.stories import Incident
-from collectors.demo.world.world import World
+from collectors.demo.stories import CLUSTER, NODES, READER, Incident
+from collectors.demo.world import World
 from collectors.probe.files.checkpoints import Checkpoints
 from collectors.probe.files.contents import Contents
 from collectors.probe.files.logs import Logs

@@ -1,11 +1,189 @@
-"""The stories of the demo: what fails, when and for how long. A function of the seconds since the start."""
+"""What the demo begins with: its nodes, its runs, which run trains where, and the stories of what fails, and when."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import msgspec
 
-from collectors.demo.model.inventory import NODES
 from trainmon.lib import ConfigError, Seconds
+from trainmon.model import RunSpec, WandbSpec
+
+CLUSTER = "demo"
+ME = "ana"
+"""The user name of the person at the dashboard."""
+NODES = tuple(f"gpu-{number:03}" for number in range(1, 17))
+GPUS = 8
+READER = NODES[0]
+"""Shared files (/fsx, /home, logs, switches) are read here, as from a login node. No story makes it fail."""
+
+Format = Literal["megatron", "torchtitan", "hf", "nanotron", "kempnerforge"]
+
+TB = 10**12
+
+
+class Trainer(msgspec.Struct, frozen=True):
+    """A run, its training program and its step time."""
+
+    run: RunSpec
+    format: Format
+    user: str
+    command: str
+    job: int
+    """The Slurm job number of its first attempt."""
+    first_step: int
+    step_time: Seconds
+    log_every: int
+    save_every: int
+    """The steps between two saves, about two minutes."""
+    save_time: Seconds
+    tokens_per_step: int
+    batch: int
+    loss_floor: float
+    memory_mib: int
+    checkpoint_bytes: int
+
+    @property
+    def gpus(self) -> int:
+        return len(self.run.nodes) * GPUS
+
+    @property
+    def target(self) -> int:
+        return self.run.target_step or self.first_step
+
+    @property
+    def age(self) -> Seconds:
+        """The age of its job when the demo begins: some hours, at most the time of its steps."""
+        return min((self.job % 7 + 1) * 3_600.0, self.first_step * self.step_time)
+
+    @property
+    def validate_every(self) -> int:
+        """The steps between two validations, about four minutes, just before a save."""
+        return 2 * self.save_every - 3
+
+
+def _run(name: str, first: int, last: int, target: int, owner: str, *, has_hooks: bool = True) -> RunSpec:
+    home = f"/fsx/{name}"
+    return RunSpec(
+        name=name,
+        cluster=CLUSTER,
+        log=f"{home}/logs/*.out",
+        checkpoints=f"{home}/checkpoints",
+        kill_switch=f"{home}/kill-switch",
+        save_switch=f"{home}/save-switch",
+        status=f"{home}/kill-switch.status" if has_hooks else None,
+        script=f"{home}/train.slurm",
+        target_step=target,
+        stall_after=40.0,
+        nodes=NODES[first - 1 : last],
+        wandb=WandbSpec(project=f"llm-lab/{name.partition('-')[0]}", group=f"{name}-final"),
+        labels={"owner": owner},
+        config=f"{home}/train.yaml",
+        data_manifest=f"{home}/data/manifest.txt",
+    )
+
+
+TRAINERS: tuple[Trainer, ...] = (
+    Trainer(
+        run=_run("video-2b", 1, 6, 150_000, "ana"),
+        format="megatron",
+        user="ana",
+        command="python -u pretrain_gpt.py --tensor-model-parallel-size 4 --num-layers 48 --bf16",
+        job=418190,
+        first_step=81_204,
+        step_time=4.0,
+        log_every=1,
+        save_every=32,
+        save_time=12.0,
+        tokens_per_step=1024 * 4096,
+        batch=1024,
+        loss_floor=1.71,
+        memory_mib=74_210,
+        checkpoint_bytes=9 * TB // 2,
+    ),
+    Trainer(
+        run=_run("llm-7b", 7, 10, 95_000, "ben"),
+        format="torchtitan",
+        user="ben",
+        command="python -m torchtitan.train --job.config_file ./llm_7b.toml",
+        job=418223,
+        first_step=12_870,
+        step_time=2.1,
+        log_every=1,
+        save_every=55,
+        save_time=8.0,
+        tokens_per_step=64 * 8192,
+        batch=64,
+        loss_floor=1.86,
+        memory_mib=70_912,
+        checkpoint_bytes=2 * TB,
+    ),
+    Trainer(
+        run=_run("sft-chat", 11, 11, 4_500, "eva"),
+        format="hf",
+        user="eva",
+        command="python sft.py --model_name_or_path base-8b --per_device_train_batch_size 4",
+        job=418301,
+        first_step=3_892,
+        step_time=1.5,
+        log_every=10,
+        save_every=90,
+        save_time=6.0,
+        tokens_per_step=128 * 2048,
+        batch=128,
+        loss_floor=0.42,
+        memory_mib=61_440,
+        checkpoint_bytes=TB // 10,
+    ),
+    Trainer(
+        run=_run("smol-3b", 12, 13, 1_500_000, "ben"),
+        format="nanotron",
+        user="ben",
+        command="python -u run_train.py --config-file smol-3b.yaml",
+        job=418100,
+        first_step=211_364,
+        step_time=5.0,
+        log_every=1,
+        save_every=28,
+        save_time=10.0,
+        tokens_per_step=1_600_000,
+        batch=800,
+        loss_floor=1.98,
+        memory_mib=66_320,
+        checkpoint_bytes=TB // 2,
+    ),
+    Trainer(
+        run=_run("moe-1b", 14, 15, 200_000, "kim", has_hooks=False),
+        format="kempnerforge",
+        user="kim",
+        command="python scripts/train.py configs/train/moe_1b.toml",
+        job=418277,
+        first_step=50_430,
+        step_time=1.25,
+        log_every=5,
+        save_every=100,
+        save_time=7.0,
+        tokens_per_step=156_250,
+        batch=76,
+        loss_floor=2.08,
+        memory_mib=72_900,
+        checkpoint_bytes=TB // 4,
+    ),
+)
+"""gpu-016 is the spare: no run trains on it."""
+
+RUNS: tuple[RunSpec, ...] = tuple(trainer.run for trainer in TRAINERS)
+"""The runs, with the paths of the cluster. `relocated` moves them under a directory of this machine."""
+
+
+def relocated(run: RunSpec, directory: Path) -> RunSpec:
+    """The same run, with its files under a directory of this machine."""
+
+    names = ("log", "checkpoints", "kill_switch", "save_switch", "status", "script", "config", "data_manifest")
+    paths = {name: f"{directory}{path}" for name in names if (path := getattr(run, name)) is not None}
+    return msgspec.structs.replace(run, **paths)
+
 
 WANDB = "W&B"
 STORIES: dict[str, str] = {

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from collectors.demo import RUNS, Demo
-from collectors.demo.model.inventory import CLUSTER, GPUS, NODES, READER
+from collectors.demo.stories import CLUSTER, GPUS, NODES, READER
 from tests.collectors.demo.stage import STARTED, Stage
 from trainmon.lib import TrainmonError
 from trainmon.model import (

@@ -9,7 +9,7 @@ import pytest
 
 from collectors.demo import STORIES
 from collectors.demo.stories import Incident, Schedule
-from collectors.demo.world.node import LIMIT_W
+from collectors.demo.world import LIMIT_W
 from tests.collectors.demo.stage import Stage
 from trainmon.model import (
     DiskSample,

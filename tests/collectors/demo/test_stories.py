@@ -7,8 +7,7 @@ from itertools import combinations
 import pytest
 
 from collectors.demo import RUNS, STORIES, stories
-from collectors.demo.model.inventory import NODES, READER
-from collectors.demo.stories import Incident, Schedule
+from collectors.demo.stories import NODES, READER, Incident, Schedule
 from trainmon.lib import ConfigError
 
 GPU_NAMES = {f"{node}/{gpu}" for node in NODES for gpu in range(8)}

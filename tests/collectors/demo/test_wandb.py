@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from collectors.demo import RUNS
-from collectors.demo.model.inventory import TRAINERS, Trainer
-from collectors.demo.model.metrics import NAMES
-from collectors.demo.model.wandb_run import HEIGHT, ROWS_KEPT, WIDTH, MetricHistory, frame
+from collectors.demo.metrics import NAMES
+from collectors.demo.stories import TRAINERS, Trainer
+from collectors.demo.wandb import HEIGHT, ROWS_KEPT, WIDTH, MetricHistory, frame
 from tests.collectors.demo.stage import Stage
 from trainmon.analysis.log_formats import parse_line
 from trainmon.engine.engine import Engine

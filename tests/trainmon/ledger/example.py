@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from collectors.demo import Demo
-from collectors.demo.channels import DemoChannel
+from collectors.demo.collector import DemoChannel
 from tests.trainmon.ledger.contents import contents, restored
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent

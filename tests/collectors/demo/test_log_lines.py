@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from collectors.demo.model.inventory import TRAINERS, Trainer
-from collectors.demo.model.metrics import StepMetrics
-from collectors.demo.training.log_lines import LINES, LogFormat
+from collectors.demo.metrics import StepMetrics
+from collectors.demo.stories import TRAINERS, Trainer
+from collectors.demo.trainers import LINES, LogFormat
 from trainmon.analysis.log_formats import KEEP, StepLine, parse_line
 
 NOW = 1_760_000_000.25

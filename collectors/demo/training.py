@@ -1,32 +1,99 @@
-"""A simulated training loop: it steps, logs, saves, reads its switches, crashes and restarts."""
+"""A simulated training loop: it steps, logs, saves, reads its switches, crashes and restarts.
+
+Its effects on files, job and W&B run are values. It writes a status file as trainmon_hooks does.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from collectors.demo.model.effects import (
-    AttemptEnded,
-    CheckpointRemoved,
-    Effect,
-    LogStarted,
-    LogWritten,
-    MetricsLogged,
-    SaveFinished,
-    SaveStarted,
-    SaveSwitchRemoved,
-    Validated,
-    WasAsked,
-)
-from collectors.demo.model.inventory import Trainer
-from collectors.demo.model.metrics import MetricGenerator, StepMetrics
-from collectors.demo.training.checkpoints import LAYOUTS
-from collectors.demo.training.log_lines import LINES
+from collectors.demo.metrics import MetricGenerator, StepMetrics
+from collectors.demo.stories import Trainer
+from collectors.demo.trainers import LAYOUTS, LINES
+from trainmon.analysis.runs.trainer import Moment, Status
 from trainmon.lib import Instant, Seconds
+from trainmon.model import Asked
+
+
+class LogWritten(msgspec.Struct, frozen=True):
+    """Text appended to the current log."""
+
+    text: str
+
+
+class LogStarted(msgspec.Struct, frozen=True):
+    """An attempt begins with a new log."""
+
+    job: int
+
+
+class SaveStarted(msgspec.Struct, frozen=True):
+    step: int
+
+
+class SaveFinished(msgspec.Struct, frozen=True):
+    step: int
+
+
+class CheckpointRemoved(msgspec.Struct, frozen=True):
+    step: int
+
+
+class SaveSwitchRemoved(msgspec.Struct, frozen=True):
+    """The trainer removes the save switch before it saves, as IDEFICS does."""
+
+
+class WasAsked(msgspec.Struct, frozen=True):
+    """The training loop obeys: it saves, or saves and stops."""
+
+    what: str
+    by: str
+
+
+class MetricsLogged(msgspec.Struct, frozen=True):
+    """The trainer logs the metrics of a step to W&B."""
+
+    metrics: StepMetrics
+
+
+class Validated(msgspec.Struct, frozen=True):
+    """The trainer validated the model and logged samples."""
+
+    metrics: StepMetrics
+
+
+class AttemptEnded(msgspec.Struct, frozen=True):
+    """The attempt's processes have ended."""
+
+    exit_code: int
+    silent: bool = False
+    """Whether the process could not finish its W&B run, so that only the heartbeat stops."""
+
+
+Effect = (
+    AttemptEnded
+    | LogWritten
+    | LogStarted
+    | SaveStarted
+    | SaveFinished
+    | CheckpointRemoved
+    | SaveSwitchRemoved
+    | WasAsked
+    | MetricsLogged
+    | Validated
+)
+
+WANDB_EFFECTS = (MetricsLogged, Validated)
+"""Effects that change no file."""
+
 
 Phase = Literal["training", "saving", "hung", "down", "starting", "finished"]
 
@@ -271,3 +338,46 @@ class TrainingLoop:
     @property
     def _checkpoint_path(self) -> str:
         return f"{self.trainer.run.checkpoints}/{LAYOUTS[self.trainer.format].folder.format(self.step)}"
+
+
+PHASES: dict[Phase, str] = {"training": "training", "saving": "saving", "starting": "starting"}
+"""A loop that hangs or was killed writes nothing."""
+
+SIGNALS = {"SIGUSR1": "save"}
+"""The scripts of the demo have Slurm send it before the time limit. SIGTERM ends these trainers."""
+
+
+class StatusFile:
+    """Follows the effects of a loop, and writes the file when it would say something else."""
+
+    def __init__(self, path: Path, kill: str | None, save: str | None) -> None:
+        self._path = path
+        self._fresh = self._now = Status(at=0.0, phase="starting", kill=kill, save=save, signals=SIGNALS)
+        self._written: Status | None = None
+
+    def apply(self, effect: Effect, loop: TrainingLoop, now: Instant) -> None:
+        asked = self._now.asked
+        match effect:
+            case LogStarted(job):
+                self._now = replace(self._fresh, job=str(job))
+            case WasAsked(what, by):
+                self._now = replace(self._now, asked=Asked(what, by, now, loop.step))
+            case SaveFinished(step):
+                self._now = replace(self._now, last_save=Moment(at=now, step=step))
+            case AttemptEnded(0):
+                is_stopped = asked is not None and asked.what == "stop"
+                why = f"stop: {asked.by}" if asked is not None and is_stopped else "the training loop has ended"
+                self._now = replace(self._now, ended=Moment(at=now, step=loop.step, why=why))
+
+    def write(self, loop: TrainingLoop, now: Instant) -> None:
+        """Write it if it has changed: after each step, and when the loop is asked, has saved or ends."""
+        ended = self._now.ended
+        phase = "ended" if ended is not None else PHASES.get(loop.phase)
+        if phase is None:
+            return
+        step = ended.step if ended is not None else None if phase == "starting" else loop.step
+        status = replace(self._now, phase=phase, step=step)
+        if status != self._written:
+            self._written = status
+            self._path.write_bytes(msgspec.json.encode(replace(status, at=now)))  # its reader runs in the same thread
+            os.utime(self._path, (now, now))

@@ -6,17 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from collectors.demo.model.effects import (
+from collectors.demo.stories import TRAINERS, Trainer
+from collectors.demo.training import (
+    KEEP,
     CheckpointRemoved,
     Effect,
     LogStarted,
     LogWritten,
+    RunFault,
     SaveFinished,
     SaveStarted,
     SaveSwitchRemoved,
+    SwitchFiles,
+    TrainingLoop,
 )
-from collectors.demo.model.inventory import TRAINERS, Trainer
-from collectors.demo.training.loop import KEEP, RunFault, SwitchFiles, TrainingLoop
 
 NOW = 1_760_000_000.0
 ALL = pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: trainer.format)

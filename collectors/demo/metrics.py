@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from random import Random
 from typing import NamedTuple
 
-from collectors.demo.model.inventory import Format, Trainer
+from collectors.demo.stories import Format, Trainer
 from trainmon.lib import Instant, Seconds
 
 LEARNING_RATE = 3e-4

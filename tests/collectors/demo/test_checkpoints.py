@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.demo.model.inventory import Format
-from collectors.demo.training.checkpoints import LAYOUTS, CheckpointDirectory
+from collectors.demo.stories import Format
+from collectors.demo.trainers import LAYOUTS, CheckpointDirectory
 
 AT = 1_760_000_000.0
 MARKERS: dict[Format, str] = {

@@ -1,1 +1,0 @@
-"""The values of the demo: inventory, metrics, effects and W&B runs."""

@@ -1,1 +1,0 @@
-"""The demo's training loops: log lines and checkpoints."""
