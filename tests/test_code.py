@@ -141,7 +141,7 @@ def test_durations_have_one_form() -> None:
 
 
 FIRST_USE = re.compile(r"msgspec\.json\.decode\([^\n]*type=")
-ALONE = ("child.py", "errors.py")
+ALONE = ("child.py", "sdk.py")
 """What runs in a process with one thread."""
 
 

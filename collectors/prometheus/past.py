@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from collectors.prometheus import filesystems, readings
-from collectors.prometheus.exporters import Exporter
-from collectors.prometheus.query import Series
+from collectors.prometheus import readings
+from collectors.prometheus.query import Exporter, Series
 from trainmon.lib import Instant
 
 Key = tuple[int, str]
@@ -53,7 +52,7 @@ def disk_columns(
         fields = found.setdefault((node, one.metric.get("mountpoint", "")), {})
         column = fields.setdefault(field, array("d", [math.nan]) * length)
         for at, text in one.values:
-            number, value = row(at), filesystems.value(text)
+            number, value = row(at), readings.number_of(text)
             if 0 <= number < length and value is not None:
                 column[number] = value
     for fields in found.values():

@@ -1,4 +1,9 @@
-"""Queries in PromQL, and the answers of the HTTP API. Pure."""
+"""The exporters, and queries in PromQL for them. Pure.
+
+Sources of the names: etc/default-counters.csv of dcgm-exporter, docs/METRICS.md of nvidia_gpu_exporter,
+src/api/metrics/ of all-smi, and the collectors loadavg, meminfo, stat, vmstat, netdev, infiniband and filesystem
+of node_exporter.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,197 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import NamedTuple
 
 import msgspec
 
-from collectors.prometheus.exporters import Exporter
 from trainmon.lib import Seconds
+
+# ---- the exporters ---------------------------------------------------------------------------------------------------
+
+MIB = 1 / 2**20
+"""Bytes in MiB."""
+
+
+class Exporter(NamedTuple):
+    """What an exporter offers. `metrics`: by name, the field and the factor to its unit."""
+
+    program: str
+    node_labels: tuple[str, ...]
+    """Labels with the name of the node; a node is looked for by the first, then by the next."""
+    metrics: Mapping[str, tuple[str, float]]
+    is_host: bool = False
+    index_labels: tuple[str, ...] = ()
+    """Labels with the index of a GPU; the first that a series has counts."""
+    uuid_labels: tuple[str, ...] = ()
+    model_labels: tuple[str, ...] = ()
+    driver_label: str = ""
+    cpus: str = ""
+    """The metric with a series for each CPU and mode: it is counted by the server, and seldom."""
+    instance_label: str = ""
+    """The label that only the series of MIG instances have."""
+    matchers: str = ""
+    """Matchers that leave out series which are no GPU or host of ours."""
+    never: tuple[str, ...] = ()
+    """What the exporter does not offer, whatever its settings are."""
+
+    @property
+    def presence(self) -> str:
+        """The metric that every node with this exporter has."""
+        return next(iter(self.metrics))
+
+    def metric_of(self, field: str) -> tuple[str, float] | None:
+        """The metric of a field, and its factor."""
+        return next(((name, scale) for name, (own, scale) in self.metrics.items() if own == field), None)
+
+
+DCGM = Exporter(
+    program="dcgm-exporter",
+    node_labels=("Hostname", "hostname"),  # the second after dcgm-exporter 4.8.2
+    index_labels=("gpu",),
+    uuid_labels=("UUID", "uuid"),
+    model_labels=("modelName",),
+    driver_label="DCGM_FI_DRIVER_VERSION",
+    instance_label="GPU_I_ID",
+    never=("processes", "temperature margin"),
+    metrics={
+        "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1.0),
+        "DCGM_FI_DEV_MEMORY_TEMP": ("memory_temperature_c", 1.0),
+        "DCGM_FI_DEV_FB_USED": ("memory_used_mib", 1.0),
+        "DCGM_FI_DEV_FB_FREE": ("memory_free_mib", 1.0),
+        "DCGM_FI_DEV_FB_RESERVED": ("memory_reserved_mib", 1.0),
+        "DCGM_FI_DEV_FB_TOTAL": ("memory_total_mib", 1.0),
+        "DCGM_FI_DEV_GPU_UTIL": ("utilization_pct", 1.0),
+        "DCGM_FI_DEV_POWER_USAGE": ("power_w", 1.0),
+        "DCGM_FI_DEV_POWER_MGMT_LIMIT": ("power_limit_w", 1.0),
+        "DCGM_FI_DEV_SM_CLOCK": ("sm_clock_mhz", 1.0),
+        "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": ("throttle_mask", 1.0),
+        "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": ("throttle_mask", 1.0),  # its name before DCGM 3.3
+        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": ("ecc_uncorrected", 1.0),
+        "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": ("ecc_corrected", 1.0),
+        "DCGM_FI_DEV_ROW_REMAP_PENDING": ("remap_pending", 1.0),
+        "DCGM_FI_DEV_ROW_REMAP_FAILURE": ("remap_failed", 1.0),
+        "DCGM_FI_DEV_XID_ERRORS": ("xid", 1.0),
+    },
+)
+
+NVIDIA_GPU = Exporter(
+    program="nvidia_gpu_exporter",
+    node_labels=("instance",),
+    index_labels=("index",),
+    uuid_labels=("uuid",),
+    model_labels=("name",),
+    driver_label="driver_version",
+    never=("processes",),
+    metrics={
+        "nvidia_smi_temperature_gpu": ("temperature_c", 1.0),
+        "nvidia_smi_gpu_info": ("info", 1.0),  # its labels have the index and the name; other series have the UUID only
+        "nvidia_smi_index": ("index", 1.0),
+        "nvidia_smi_temperature_memory": ("memory_temperature_c", 1.0),
+        "nvidia_smi_temperature_gpu_tlimit": ("temperature_margin_c", 1.0),
+        "nvidia_smi_memory_used_bytes": ("memory_used_mib", MIB),
+        "nvidia_smi_memory_total_bytes": ("memory_total_mib", MIB),
+        "nvidia_smi_utilization_gpu_ratio": ("utilization_pct", 100.0),
+        "nvidia_smi_power_draw_watts": ("power_w", 1.0),
+        "nvidia_smi_enforced_power_limit_watts": ("power_limit_w", 1.0),
+        "nvidia_smi_clocks_current_sm_clock_hz": ("sm_clock_mhz", 1e-6),
+        "nvidia_smi_clocks_event_reasons_active": ("throttle_mask", 1.0),
+        "nvidia_smi_clocks_throttle_reasons_active": ("throttle_mask", 1.0),  # its name in older drivers
+        "nvidia_smi_ecc_errors_uncorrected_volatile_total": ("ecc_uncorrected", 1.0),
+        "nvidia_smi_ecc_errors_corrected_volatile_total": ("ecc_corrected", 1.0),
+        "nvidia_smi_remapped_rows_pending": ("remap_pending", 1.0),
+        "nvidia_smi_remapped_rows_failure": ("remap_failed", 1.0),
+        "nvidia_smi_mig_mode_current": ("mig", 1.0),
+        "nvidia_smi_xid_last_timestamp_seconds": ("xid_at", 1.0),  # the label `xid` has the code
+    },
+)
+
+ALL_SMI = Exporter(
+    program="all-smi",
+    node_labels=("instance",),
+    index_labels=("gpu_index", "index"),
+    uuid_labels=("gpu_uuid", "uuid"),
+    model_labels=("gpu",),
+    driver_label="driver_version",
+    never=("processes", "throttle reasons", "Xids", "memory temperature", "ECC errors", "temperature margin"),
+    metrics={
+        "all_smi_gpu_utilization": ("utilization_pct", 1.0),
+        "all_smi_gpu_info": ("info", 1.0),
+        "all_smi_gpu_temperature_celsius": ("temperature_c", 1.0),
+        "all_smi_gpu_memory_used_bytes": ("memory_used_mib", MIB),
+        "all_smi_gpu_memory_total_bytes": ("memory_total_mib", MIB),
+        "all_smi_gpu_power_consumption_watts": ("power_w", 1.0),
+        "all_smi_gpu_power_limit_current_watts": ("power_limit_w", 1.0),
+        "all_smi_gpu_frequency_mhz": ("sm_clock_mhz", 1.0),
+        "all_smi_gpu_mig_mode": ("mig", 1.0),
+    },
+)
+
+NODE = Exporter(
+    program="node_exporter",
+    node_labels=("instance",),
+    is_host=True,
+    # Bridges and the interfaces of containers are left out, as the probe leaves out what has no device.
+    # A mount over rootfs or autofs is the one that is used, as in the dashboards of node_exporter.
+    matchers='device!~"lo|veth.*|docker.*|cali.*|cilium.*|br-.*|virbr.*|tun.*|tap.*|dummy.*|bond.*|vlan.*",'
+    'fstype!~"rootfs|autofs"',
+    cpus="node_cpu_seconds_total",
+    metrics={
+        "node_load1": ("load1", 1.0),
+        "node_memory_MemTotal_bytes": ("memory_total_mib", MIB),
+        "node_memory_MemAvailable_bytes": ("memory_available_mib", MIB),
+        "node_boot_time_seconds": ("boot_time", 1.0),
+        "node_vmstat_oom_kill": ("oom_kills", 1.0),
+        "node_network_receive_errs_total": ("network_errors", 1.0),
+        "node_network_transmit_errs_total": ("network_errors", 1.0),
+        "node_infiniband_state_id": ("state", 1.0),
+        "node_infiniband_link_downed_total": ("link_downed", 1.0),
+        "node_infiniband_symbol_error_total": ("errors", 1.0),
+        "node_infiniband_port_errors_received_total": ("errors", 1.0),
+        "node_infiniband_link_error_recovery_total": ("errors", 1.0),
+        "node_infiniband_local_link_integrity_errors_total": ("errors", 1.0),
+        "node_filesystem_size_bytes": ("total_bytes", 1.0),
+        "node_filesystem_avail_bytes": ("free_bytes", 1.0),
+        "node_filesystem_files": ("total_inodes", 1.0),
+        "node_filesystem_files_free": ("free_inodes", 1.0),
+        "node_filesystem_readonly": ("read_only", 1.0),
+        "node_filesystem_device_error": ("device_error", 1.0),
+    },
+)
+
+EXPORTERS: Mapping[str, Exporter] = {"dcgm": DCGM, "nvidia_gpu": NVIDIA_GPU, "all-smi": ALL_SMI, "node": NODE}
+
+NAMES: Mapping[str, str] = {
+    "temperature_c": "temperature",
+    "memory_temperature_c": "memory temperature",
+    "memory_used_mib": "memory",
+    "utilization_pct": "utilization",
+    "power_w": "power",
+    "power_limit_w": "power limit",
+    "sm_clock_mhz": "SM clock",
+    "throttle_mask": "throttle reasons",
+    "ecc_uncorrected": "ECC errors",
+    "remap_pending": "pending row remaps",
+    "remap_failed": "failed row remaps",
+    "temperature_margin_c": "temperature margin",
+    "xid": "Xids",
+    "load1": "load",
+    "memory_available_mib": "memory",
+    "boot_time": "boot time",
+    "oom_kills": "OOM kills",
+    "network_errors": "network errors",
+}
+"""What a person reads for a field that no series has."""
+
+
+def lacking(exporter: Exporter, fields: set[str]) -> tuple[str, ...]:
+    """What the series do not have: the fields that the exporter could offer, and those that it never does."""
+    offered = {field for field, _ in exporter.metrics.values()}
+    absent = [name for field, name in NAMES.items() if field in offered and field not in fields]
+    return tuple(dict.fromkeys((*absent, *exporter.never)))
+
+
+# ---- queries in PromQL, and the answers of the HTTP API --------------------------------------------------------------
 
 NODES_AT_ONCE = 64
 """Nodes of one query: its answer about 8 GPUs each has about 1 MB."""

@@ -9,10 +9,9 @@ from functools import partial
 from typing import Protocol
 
 from collectors.polling_thread import PollTimes
-from collectors.prometheus import filesystems, past, query, readings
+from collectors.prometheus import past, query, readings
 from collectors.prometheus.client import QueryFailed
-from collectors.prometheus.exporters import EXPORTERS, lacking
-from collectors.prometheus.query import Series
+from collectors.prometheus.query import EXPORTERS, Series, lacking
 from collectors.prometheus.readings import NodeNumbers, XidChanges
 from trainmon.config import MetricsSettings
 from trainmon.lib import Instant, Seconds, clean, counted, duration
@@ -168,7 +167,7 @@ class MetricsReader:
 
     def _mounts(self, paths: Iterable[str]) -> list[str]:
         """Of the filesystems, those of these paths are asked for."""
-        return [query.at_mount_points(filesystems.mount_points(paths))] if self.exporter.is_host else []
+        return [query.at_mount_points(readings.mount_points(paths))] if self.exporter.is_host else []
 
     def _find_disks(self, found: Mapping[str, NodeNumbers], disks: Mapping[str, Sequence[str]]) -> None:
         """Take over the disks of the nodes that have samples."""

@@ -1,17 +1,86 @@
-"""Time series of one answer become the readings of nodes, as a probe sends them. Pure."""
+"""Time series become the readings of nodes, as a probe sends them. Pure.
+
+node_exporter exports mount points, and does not say on which of them a path lies: it is the longest one above the path.
+Only `/` itself is taken to lie on `/`. Any other path may be a link, or a mount that is not exported, such as /dev/shm.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from posixpath import dirname, normpath
 
 import msgspec
 
-from collectors.prometheus import filesystems
-from collectors.prometheus.exporters import Exporter
-from collectors.prometheus.query import Series, label_of, short_name
+from collectors.prometheus.query import Exporter, Series, label_of, short_name
 from trainmon.lib import Instant, Seconds
 from trainmon.model import DiskSample, GpuFacts, GpuSample, HostSample, InfinibandPort
+
+# ---- filesystems of node_exporter become the watched disks of a node, as a probe samples them ------------------------
+
+FAILED = "node_exporter gets no answer, or an error"
+
+NEEDED = {"total_bytes", "device_error"}
+"""Without one of them, nothing can be said: a server may keep only some metrics."""
+
+Filesystem = tuple[str, str, str]
+"""Its mount point, type and device."""
+
+
+def mount_points(paths: Iterable[str]) -> list[str]:
+    """The directories at which the filesystems of these paths may be mounted."""
+    return sorted({point for path in paths for point in _above(path)})
+
+
+def samples_of(paths: Sequence[str], filesystems: Mapping[Filesystem, Mapping[str, float]]) -> Iterator[DiskSample]:
+    """The disks of these paths, those that are exported."""
+    mounted = {point: (kind, fields) for (point, kind, _), fields in filesystems.items() if fields.keys() & NEEDED}
+    for path in paths:
+        point = next((point for point in _above(path) if point in mounted), None)
+        if point is not None:
+            yield _sample(path, point, *mounted[point])
+
+
+def number_of(text: str) -> float | None:
+    """A number of bytes or inodes. It may be of any size: some filesystems have more than 2^53 bytes."""
+    found = float(text)
+    return found if math.isfinite(found) else None
+
+
+def _above(path: str) -> Iterator[str]:
+    """The path and its parents, without `/`."""
+    path = "/" + normpath(path).lstrip("/")
+    yield path
+    while (path := dirname(path)) != "/":
+        yield path
+
+
+def _sample(path: str, mount: str, filesystem: str, fields: Mapping[str, float]) -> DiskSample:
+    if fields.get("device_error"):
+        return DiskSample(path, "error", FAILED, mount, filesystem)
+    total, free = fields.get("total_bytes") or None, fields.get("free_bytes")
+    files, free_files = fields.get("total_inodes") or None, fields.get("free_inodes")
+    if total is not None and free is not None and free > total:
+        free = 0.0  # a negative count: the reserve or the quota is exceeded
+    if files is not None and free_files is not None and free_files > files:
+        files = free_files = None  # CephFS says -1: their number is not fixed
+    return DiskSample(
+        path,
+        mount=mount,
+        filesystem=filesystem,
+        read_only=bool(fields["read_only"]) if "read_only" in fields else None,
+        total_bytes=_bytes(total),
+        free_bytes=None if total is None else _bytes(free),
+        total_inodes=_bytes(files),
+        free_inodes=None if files is None else _bytes(free_files),
+    )
+
+
+def _bytes(number: float | None) -> int | None:
+    return None if number is None else round(number)
+
+
+# ---- time series of one answer become the readings of nodes, as a probe sends them -----------------------------------
 
 LARGEST = 2.0**53
 """A number above it stands for "no value": DCGM has several such numbers of 32 and 64 bits."""
@@ -54,7 +123,7 @@ class NodeNumbers(msgspec.Struct):
     host: dict[str, Sample] = {}
     ports: dict[str, dict[str, Sample]] = {}
     """Of its InfiniBand ports."""
-    filesystems: dict[filesystems.Filesystem, dict[str, Sample]] = {}
+    filesystems: dict[Filesystem, dict[str, Sample]] = {}
     driver: str | None = None
 
     def fields(self) -> set[str]:
@@ -175,7 +244,7 @@ def _host(node: NodeNumbers, one: Series, metric: tuple[str, float]) -> None:
     node.at = max(node.at, at)
     if name.startswith("node_filesystem"):
         mounted = one.metric.get("mountpoint", ""), one.metric.get("fstype", ""), device
-        if (value := filesystems.value(text)) is not None:
+        if (value := number_of(text)) is not None:
             _keep(node.filesystems.setdefault(mounted, {}), field, (at, value))
         return
     sample = _newest(one, scale)
@@ -272,7 +341,7 @@ def host_sample(node: NodeNumbers, t: Instant, tolerance: Seconds) -> HostSample
 def disk_samples(node: NodeNumbers, paths: Sequence[str], tolerance: Seconds) -> tuple[DiskSample, ...]:
     """The disks of these paths that node_exporter exports now."""
     current = {key: _current(fields, node.at - tolerance) for key, fields in node.filesystems.items()}
-    return tuple(filesystems.samples(paths, current))
+    return tuple(samples_of(paths, current))
 
 
 class XidChanges:

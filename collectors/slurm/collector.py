@@ -6,19 +6,23 @@ Without an answer nothing is known: the jobs stay as last observed, and the sour
 from __future__ import annotations
 
 import logging
+import shutil
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from typing import Literal
 
+from collectors.connections import local_hostname
 from collectors.polling_thread import MIN_REFRESH, PollingThread
 from collectors.slurm.accounting import UnwatchedSince
-from collectors.slurm.poll import OnPoll, PolledQueue, Watched
-from collectors.slurm.rate_limit import MIN_INTERVAL, RateLimit
+from collectors.slurm.poll import MIN_INTERVAL, OnPoll, PolledQueue, RateLimit, Watched
+from trainmon.config import ClusterSettings, Settings, queue_users
 from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError
-from trainmon.model import ClustersChanged, Event, Source
+from trainmon.model import Cluster, ClustersChanged, Event, JobsListed, Source, SourceChanged, SourceRemoved
 from trainmon.slurm import errors
 from trainmon.slurm.client import Client, SlurmFailed
+
+# ---- one poller per cluster, on its own thread -----------------------------------------------------------------------
 
 __all__ = ["Poller", "Watched"]
 
@@ -172,3 +176,67 @@ class Poller(PollingThread):
         )
         self._phase = phase
         self._submit_source(source)
+
+
+# ---- the Slurm pollers of all clusters, each on the host where its commands run --------------------------------------
+
+Submit = Callable[[Event], None]
+MakePoller = Callable[[Watched, Callable[[], Client], Submit, Clock, OnPoll, UnwatchedSince], Poller]
+
+
+class HideAbsent:
+    """Submits the events of a poller that the config does not need: its source is hidden until it has answered."""
+
+    def __init__(self, submit: Submit) -> None:
+        self._submit = submit
+        self._has_answered = False
+
+    def __call__(self, event: Event) -> None:
+        self._has_answered = self._has_answered or isinstance(event, JobsListed)
+        if isinstance(event, SourceChanged) and not self._has_answered:
+            source = event.source
+            # There is no scheduler, or its host is not reached, which has a row of its own.
+            if source.phase == "off" or (source.phase == "waiting" and source.error is not None):
+                event = SourceRemoved(source.name)
+        self._submit(event)
+
+
+def clusters_of(settings: Settings, polled: Container[str]) -> tuple[Cluster, ...]:
+    """The clusters of the config, before the first poll."""
+    return tuple(
+        Cluster(
+            name=one.name,
+            login=one.login or local_hostname(),
+            spares=one.spares,
+            users=one.users,
+            has_slurm=None if one.name in polled else False,
+        )
+        for one in settings.clusters
+    )
+
+
+def polled_clusters(settings: Settings) -> Iterator[tuple[Watched, ClusterSettings]]:
+    """The clusters whose Slurm is polled: on their login hosts; on this machine only the first one without a login."""
+    has_local = False
+    for cluster in settings.clusters:
+        runs = [run for run in settings.runs if (run.cluster or settings.clusters[0].name) == cluster.name]
+        by_step = cluster.connect.by == "srun"
+        required = bool(cluster.nodes is None or cluster.users or cluster.spares or by_step) or any(
+            run.job or run.user or run.script for run in runs
+        )
+        if cluster.login is None:
+            if has_local or not (required or shutil.which("squeue")):
+                continue
+            has_local = True
+        yield (
+            Watched(
+                cluster=cluster.name,
+                login=cluster.login or local_hostname(),
+                users=queue_users(settings, cluster),
+                every=cluster.slurm_every,
+                spares=cluster.spares,
+                nodes=tuple(node.rpartition("@")[2] for node in cluster.nodes or ()),
+                required=required,
+            ),
+            cluster,
+        )

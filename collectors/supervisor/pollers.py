@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from collectors.polling_thread import PollingThread
-from collectors.prometheus.coverage import Coverage
+from collectors.prometheus.nodes import Coverage
 from collectors.quota.collector import QuotaPoller
 from collectors.slurm.collector import Poller
 from trainmon.config import Settings

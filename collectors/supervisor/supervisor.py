@@ -15,11 +15,10 @@ from collectors.connections import local_hostname
 from collectors.discovery import RunDiscovery
 from collectors.nodes.collector import NodeCollector
 from collectors.polling_thread import PollingThread
-from collectors.prometheus.coverage import Coverage
+from collectors.prometheus.nodes import Coverage
 from collectors.quota.collector import quota_pollers
 from collectors.slurm.accounting import UnwatchedSince
-from collectors.slurm.collector import Poller, Watched
-from collectors.slurm.pollers import HideAbsent, MakePoller, clusters_of, polled_clusters
+from collectors.slurm.collector import HideAbsent, MakePoller, Poller, Watched, clusters_of, polled_clusters
 from collectors.supervisor.assignments import Assignments
 from collectors.supervisor.hosts import Hosts
 from collectors.supervisor.pollers import Pollers, metrics_pollers

@@ -15,7 +15,7 @@ import pytest
 from collectors.connections import local_hostname
 from collectors.discovery import watch_plan
 from collectors.nodes.collector import NodeCollector
-from collectors.prometheus.coverage import VIEWED_FOR
+from collectors.prometheus.nodes import VIEWED_FOR
 from collectors.slurm.collector import Watched
 from collectors.supervisor import JOB_ENDED, KEEP_FOR, Supervisor
 from trainmon.config import ClusterSettings, DiskSettings, MetricsSettings, RunSettings, Settings, load_settings

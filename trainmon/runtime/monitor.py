@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collectors.connections import local_hostname
-from collectors.daemon.connection import DaemonConnection
+from collectors.daemon.collector import DaemonConnection
 from collectors.supervisor import Supervisor
 from collectors.wandb.collector import WandbCollector
 from trainmon.actions.verification import followed_directories

@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from collectors.daemon.collector import DaemonCollector
-from collectors.daemon.connection import DaemonConnection
+from collectors.daemon.collector import DaemonCollector, DaemonConnection
 from trainmon.alerting.notify.base import Message, Retry, Sender, Sent
 from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.config import Settings

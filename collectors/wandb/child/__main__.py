@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 
-from collectors.wandb.child.errors import is_fatal, keep_small, last_status, request_failed
+from collectors.wandb.child.sdk import is_fatal, keep_small, last_status, request_failed
 from collectors.wandb.wire import (
     REQUESTS,
     AnyAnswer,

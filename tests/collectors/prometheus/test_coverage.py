@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collectors.discovery import watch_plan
-from collectors.prometheus.coverage import VIEWED_FOR, Coverage
+from collectors.prometheus.nodes import VIEWED_FOR, Coverage
 from trainmon.config import ClusterSettings, MetricsSettings, RunSettings, Settings, run_specs
 from trainmon.model import Source
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.prometheus.filesystems import FAILED, mount_points, samples, value
+from collectors.prometheus.readings import FAILED, mount_points, number_of, samples_of
 from trainmon.model import DiskSample
 
 NUMBERS = {
@@ -15,7 +15,9 @@ NUMBERS = {
 
 def disks(*paths: str, **mounted: dict[str, float]) -> list[DiskSample]:
     """The disks of these paths. `mounted`: by mount point, with `_` for `/`."""
-    return [*samples(paths, {(point.replace("_", "/"), "xfs", "sda"): numbers for point, numbers in mounted.items()})]
+    return [
+        *samples_of(paths, {(point.replace("_", "/"), "xfs", "sda"): numbers for point, numbers in mounted.items()})
+    ]
 
 
 def disk(**changes: float) -> DiskSample:
@@ -52,8 +54,8 @@ def test_without_its_size_a_disk_is_not_known(numbers: dict[str, float]) -> None
 
 
 def test_counts_that_are_none_are_left_out() -> None:
-    assert disk(free_bytes=value("1.8e19") or 0.0).free_bytes == 0, "a negative count: the reserve is exceeded"
+    assert disk(free_bytes=number_of("1.8e19") or 0.0).free_bytes == 0, "a negative count: the reserve is exceeded"
     ceph = disk(total_inodes=30.0, free_inodes=1.8446744073709552e19)
     assert (ceph.total_inodes, ceph.free_inodes, ceph.total_bytes) == (None, None, 1000)
     assert disk(total_bytes=2e16, free_bytes=1e16).total_bytes == 2 * 10**16, "more than 2^53 bytes"
-    assert value("NaN") is None
+    assert number_of("NaN") is None

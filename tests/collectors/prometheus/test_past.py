@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from collectors.prometheus.exporters import DCGM
 from collectors.prometheus.past import columns
-from collectors.prometheus.query import Series
+from collectors.prometheus.query import DCGM, Series
 
 USED, HEAT, UTILIZATION = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL"
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from collectors.prometheus import query, readings
-from collectors.prometheus.exporters import EXPORTERS, lacking
-from collectors.prometheus.query import Series
+from collectors.prometheus.query import EXPORTERS, Series, lacking
 from tests.collectors.prometheus.captured import NEWEST, series, until
 from trainmon.model import GpuFacts, GpuSample
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collectors.slurm.rate_limit import RateLimit
+from collectors.slurm.poll import RateLimit
 
 
 def looked(pace: RateLimit, at: float, *, took: float = 0.1, has_jobs: bool = True) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collectors.polling_thread import MIN_REFRESH
-from collectors.wandb.rate_limit import MAX_PAUSE, WandbRateLimit
+from collectors.wandb.run import MAX_PAUSE, WandbRateLimit
 
 
 def test_a_round_is_due_at_once_and_then_once_a_period() -> None:

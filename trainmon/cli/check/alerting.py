@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from collectors.connections import local_hostname
-from collectors.daemon.collector import DaemonCollector
-from collectors.daemon.connection import DaemonConnection
+from collectors.daemon.collector import DaemonCollector, DaemonConnection
 from trainmon.alerting.notify.base import Broken, Sender
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.message import render

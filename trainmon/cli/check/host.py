@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from collectors.nodes.backoff import NEEDS_A_JOB, NEEDS_A_STEP, requires_job
 from collectors.nodes.steps.shell import StepShell
 from collectors.probe import bundle
-from collectors.quota.command import QuotaQuery, run_query
+from collectors.quota.collector import QuotaQuery, run_query
 from trainmon.analysis.checkpoints import is_eval_log, read_results
 from trainmon.analysis.runs import other_switches, read_status, status_file
 from trainmon.cli.check.logs import LogChecks

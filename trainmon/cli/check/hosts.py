@@ -14,9 +14,9 @@ from typing import NamedTuple
 from collectors.assignment import WatchPlan, assign
 from collectors.connections import ClusterConnections, is_local, local_hostname
 from collectors.discovery import watch_plan
-from collectors.prometheus.coverage import Coverage
-from collectors.quota.command import quota_query
-from collectors.slurm.pollers import polled_clusters
+from collectors.prometheus.nodes import Coverage
+from collectors.quota.collector import quota_query
+from collectors.slurm.collector import polled_clusters
 from trainmon.cli.check.host import HostCheck, check_host
 from trainmon.cli.check.logs import LogChecks
 from trainmon.cli.check.rows import FileTest, Row, files_of

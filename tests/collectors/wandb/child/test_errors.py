@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from collectors.wandb.child.errors import LOG_AT_MOST, NotFound, is_fatal, keep_small, last_status, request_failed
+from collectors.wandb.child.sdk import LOG_AT_MOST, NotFound, is_fatal, keep_small, last_status, request_failed
 
 
 class SdkError(Exception):
