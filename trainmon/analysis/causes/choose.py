@@ -75,8 +75,8 @@ def choose(signs: Signs) -> Found | None:
         return min(stated, key=lambda one: (min(STATED.index(one.rule.cause), 2), one.index))
     results = [one for one in strong if one.rule.role == "result"]
     roots = [one for one in strong if _is_root(one) and not _ended_well(one, results, signs)]
-    ends = (one.index for one in reversed(roots) if one.rule.cause not in NOT_AFTER_CTRL_C and _is_hard(one, signs))
-    end = next(ends, -1)
+    exact = (one for one in reversed(roots) if one.rule.role == "root" and one.rule.cause not in NOT_AFTER_CTRL_C)
+    end = next((one.index for one in exact if _is_hard(one, signs)), -1)
     roots = [one for one in roots if one.raised or one.rule.cause in CRASHES or not signs.advanced(one.index, end)]
     hard = [one for one in roots if _is_hard(one, signs)]
     went_on = [one for one in live if one.rule.role == "result"]
@@ -92,7 +92,7 @@ def choose(signs: Signs) -> Found | None:
     requeue = next((one for one in reversed(strong) if one.rule.cause == "requeued"), None)
     if requeue is not None and (root is None or root.index > requeue.index):
         return requeue
-    return root or _later(live, results)
+    return root or _later(live, results, signs)
 
 
 def _is_root(one: Found) -> bool:
@@ -148,7 +148,7 @@ def _of_last_attempt(roots: Sequence[Found]) -> Found | None:
     return first
 
 
-def _later(live: Sequence[Found], results: Sequence[Found]) -> Found | None:
+def _later(live: Sequence[Found], results: Sequence[Found], signs: Signs) -> Found | None:
     """The cause where nothing shows a first error."""
     hints = [one for one in live if one.strength == 0 and one.rule.role != "result"]
     killed = next((one for one in hints if one.rule.cause == "host-oom"), None)
@@ -165,8 +165,8 @@ def _later(live: Sequence[Found], results: Sequence[Found]) -> Found | None:
         return results[-1]
     ends = [one for one in live if one.rule.role == "result"]
     tried = [one for one in hints if one.rule.cause == "network-or-auth" and ends and ends[-1].index > one.index]
-    exact = [one for one in hints if one.rule.cause != "python-exception" and one not in tried] or hints
-    quiet = [one for one in live if one.strength == 1]
+    exact = [one for one in hints if one.rule.role != "generic" and one not in tried] or hints
+    quiet = [one for one in live if one.strength == 1 and not signs.advanced(one.index, len(signs.lines))]
     consequences = [one for one in live if one.is_consequence]
     return next(iter((*exact[:1], *quiet[:1], *consequences[:1], *ends[-1:])), None)
 

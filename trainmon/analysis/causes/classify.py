@@ -10,13 +10,13 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.causes.choose import choose, is_evaluation
-from trainmon.analysis.causes.epilogue import HAS_FAILED, PARTIAL, is_noise
+from trainmon.analysis.causes.epilogue import HAS_FAILED, is_noise
 from trainmon.analysis.causes.fingerprint import fingerprint
 from trainmon.analysis.causes.lines import RAISED, read_lines
 from trainmon.analysis.causes.losses import diverged
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
-from trainmon.analysis.causes.signs import FINAL_LINES, RESULT_LINES, SURVIVED, Found, Signs, read_signs
+from trainmon.analysis.causes.signs import OF_PART, RESULT_LINES, SURVIVED, Found, Signs, read_signs
 from trainmon.analysis.causes.times import in_order
 from trainmon.lib import clean, duration, scrub
 from trainmon.lib.log_prefix import LEVEL
@@ -34,17 +34,17 @@ CRASHES = (4, 7, 8, 11)
 """Signals that the kernel sends to a program that crashes. A person or a program may send any other one."""
 NO_RESTART = 93
 """The exit status by which ft_launcher of NVIDIA's nvidia-resiliency-ext asks for no requeue, whatever the cause."""
+EXITS: dict[int, CauseName] = {0: "completed", NO_RESTART: "no-restart"}
+"""No other exit status says why: a program may end with any."""
 CUT = (6, 9, 11, 15)
 """Exit statuses that sacct prints instead of 134, 137, 139 and 143: it takes 128 off."""
 SURE = {"exit status 0", "Slurm: COMPLETED"}
-"""What decides alone. Another exit status proves no cause."""
+"""What decides alone."""
 WANDB: dict[str, CauseName] = {"finished": "completed", "killed": "cancelled-by-user", "preempted": "preempted"}
 WEAK = ("python-exception", "assertion", "dataloader-worker", "data-error", "nccl-timeout", "nccl-network", "hang")
 """What an OOM kill on a node explains."""
 HANG_AFTER = 1_800.0
 """Seconds without a step: the slowest steps and saves that we know take a few minutes."""
-COUNT = re.compile(r"(?<![\d/.,])(\d[\d,]{0,15}) ?(?:/|\bof\b) ?(\d[\d,]{0,15})(?![\d/.])")
-"""`180/1000`, `180 of 1,000`"""
 EPILOGUE_LINES = 40
 """What a launcher and loggers print after an error, at most: W&B prints about 25 lines."""
 SHOWN = 300
@@ -52,9 +52,6 @@ SHOWN = 300
 CONSEQUENCES = 2
 HAS_LEVEL = re.compile(LEVEL)
 """A logger wrote the line: then its program has caught what the line names."""
-
-STATUS = re.compile(r"exit", re.IGNORECASE)
-"""A hint that only names an exit status."""
 KILLED = (
     "A person, or the OOM killer, sent SIGKILL. Look for oom-kill in the kernel log of the node, and for OUT_OF_MEMORY "
     "in Slurm's state of the job."
@@ -94,7 +91,7 @@ def classify(facts: CauseFacts) -> Classification:
     is_root = found is not None and is_sure and found.rule.role in ("root", "generic")
     ended_well = (end := _exit(facts)) is not None and end.cause == "completed" and not is_root
     for fact in _certain(facts, found if is_sure else None):
-        if ended_well and (fact.cause != "kill-switch" or _is_short(facts, signs) is False):
+        if ended_well and (fact.cause != "kill-switch" or _is_complete(facts, signs)):
             continue
         shown = found if found is not None and found.rule.cause == fact.cause else None
         return _answer(facts, signs, fact.cause, True, shown, fact)
@@ -118,19 +115,15 @@ def _ends(found: Found, signs: Signs) -> bool:
     return found.raised is not None or found.strength == 3 or not signs.advanced(found.index, len(signs.lines))
 
 
-def _is_short(facts: CauseFacts, signs: Signs) -> bool | None:
-    """Whether the last step is before its target, by the longest count of the last steps; null if neither is known."""
+def _is_complete(facts: CauseFacts, signs: Signs) -> bool | None:
+    """Whether the last step is at its target; null if the target is not known."""
     if facts.last_step is not None and facts.target_step is not None:
-        return facts.last_step < facts.target_step
-    last = dict.fromkeys(signs.progress[-RESULT_LINES:])
-    counts = (match for index in last for match in COUNT.finditer(signs.lines[index].text))
-    numbers = [(int(match[2].replace(",", "")), int(match[1].replace(",", ""))) for match in counts]
-    target = max(numbers, default=(0, 0))[0]
-    return [step for goal, step in numbers if goal == target][-1] < target if target else None
+        return facts.last_step >= facts.target_step
+    return signs.is_counted_out(len(signs.lines))
 
 
 def _counted(facts: CauseFacts, signs: Signs) -> Signs:
-    is_short = _is_short(facts, signs) is True
+    is_short = _is_complete(facts, signs) is False
     return replace(signs, found=[one for one in signs.found if _counts(facts, signs, one, is_short)])
 
 
@@ -138,8 +131,7 @@ def _counts(facts: CauseFacts, signs: Signs, one: Found, is_short: bool) -> bool
     """Whether a sign is of the end of this attempt: not if what is reported of that differs from it, or it came after
     the training had ended well."""
     if one.rule.cause == "completed":
-        is_end = one.strength == 2 and PARTIAL.search(signs.lines[one.index].text) is None
-        return not _has_failed(facts) and (is_end or not is_short)
+        return not _has_failed(facts) and (one.strength == 2 or not is_short)
     has_failed = _has_failed(facts) or facts.signal
     if not has_failed and is_noise(one, signs, is_success=_exit(facts) is not None):
         return False
@@ -184,21 +176,21 @@ def stated(cause: CauseName, fact: str) -> Classification:
 def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classification:
     """The cause where neither an error nor the scheduler names one."""
     fact = _exit(facts)
-    if found is not None and found.strength == 0 and (found.rule.cause == "host-oom" or STATUS.match(found.text)):
+    if found is not None and found.strength == 0 and found.rule.cause == "host-oom":
         is_seen = fact is not None or facts.scheduler_state is not None or bool(facts.nodes)  # and no OOM kill
-        cause: CauseName = "host-oom" if found.rule.cause == "host-oom" and not is_seen else "unknown"
-        answer = _answer(facts, signs, cause, False, found, fact or _failure(facts))
-        return replace(answer, advice=KILLED) if found.rule.cause == "host-oom" else answer
+        answer = _answer(facts, signs, "unknown" if is_seen else "host-oom", False, found, fact or _failure(facts))
+        return replace(answer, advice=KILLED)
     if fact is None and facts.wandb_state in WANDB and not (facts.wandb_state == "finished" and _has_failed(facts)):
         fact = Fact(WANDB[facts.wandb_state], f"W&B: {facts.wandb_state}")
     is_cause = fact is not None and fact.cause != "unknown"
     if fact is not None and is_cause and (found is None or fact.text in SURE or found.rule.role == "result"):
         return _answer(facts, signs, fact.cause, fact.text in SURE, None, fact)
-    if found is not None:
+    if found is not None and found.rule.cause != "unknown":
         return _answer(facts, signs, found.rule.cause, found.strength == 2 and not _is_doubtful(found, signs), found)
-    if not _has_failed(facts) and not _is_short(facts, signs) and (last := _reached(signs)) is not None:
-        return _answer(facts, signs, "completed", False, last)
-    return _answer(facts, signs, "unknown", False, None, fact or _failure(facts))
+    is_at_end = bool(signs.progress) and OF_PART.search(signs.lines[-1].text) is None
+    if is_at_end and not _has_failed(facts) and _is_complete(facts, signs):
+        return _answer(facts, signs, "completed", False, Found(signs.progress[-1], RULE["completed"], "", 0))
+    return _answer(facts, signs, "unknown", False, found, fact or _failure(facts))
 
 
 def _failure(facts: CauseFacts) -> Fact | None:
@@ -206,21 +198,10 @@ def _failure(facts: CauseFacts) -> Fact | None:
 
 
 def _is_doubtful(result: Found, signs: Signs) -> bool:
-    """Whether this result is only of a part of the training, or an error, or a line that says that the program failed,
-    came after it."""
-    if PARTIAL.search(signs.lines[result.index].text) is not None:
-        return True
+    """Whether an error, or a line that says that the program failed, came after this result."""
     errors = (one for one in signs.found if one.strength >= 2 and one.rule.role != "result")
     after = signs.lines[result.index + 1 :][-RESULT_LINES:]
     return any(one.index > result.index for one in errors) or any(HAS_FAILED.search(line.text) for line in after)
-
-
-def _reached(signs: Signs) -> Found | None:
-    """One of the last lines, if it counts to the end: 68/68."""
-    last = range(max(0, len(signs.lines) - FINAL_LINES), len(signs.lines))
-    counted = ((index, match) for index in last for match in COUNT.finditer(signs.lines[index].text))
-    ends = [Found(index, RULE["completed"], match[0], 0) for index, match in counted if match[1] == match[2] != "0"]
-    return ends[-1] if ends else None
 
 
 def _certain(facts: CauseFacts, found: Found | None) -> Iterator[Fact]:
@@ -270,20 +251,14 @@ def _has_failed(facts: CauseFacts) -> bool:
 
 
 def _exit(facts: CauseFacts) -> Fact | None:
-    code, signal = facts.exit_code, facts.signal
-    if code == 0 and _has_failed(facts):
-        code = None
-    if code is None and not signal:
+    code = None if facts.exit_code == 0 and _has_failed(facts) else facts.exit_code
+    if signal := facts.signal or -min(0, code or 0):
+        return Fact("segfault" if signal in CRASHES else "unknown", f"signal {signal}")
+    if code is None:
         is_completed = _slurm_state(facts) == "COMPLETED"
         return Fact("completed", f"Slurm: {facts.scheduler_state}") if is_completed else None
-    if not signal and code is not None and (code < 0 or 128 < code < 160):
-        signal = -code if code < 0 else code - 128
-    if signal:
-        return Fact("segfault" if signal in CRASHES else "unknown", f"signal {signal}")
-    if code in CUT and not facts.is_exact:
-        also = f"exit status {code}; sacct prints {code} for {128 + code} too"
-        return Fact("segfault" if code in CRASHES else "unknown", also)
-    return Fact("completed" if code == 0 else "no-restart" if code == NO_RESTART else "unknown", f"exit status {code}")
+    also = f"; sacct prints {code} for {128 + code} too" if code in CUT and not facts.is_exact else ""
+    return Fact(EXITS.get(code, "unknown"), f"exit status {code}{also}")
 
 
 def _phase(facts: CauseFacts, signs: Signs, found: Found) -> CauseName:

@@ -14,13 +14,8 @@ CLEAR = re.compile(
     r"|\bsuccessfully (?:completed|finished|exited)\b|\bexiting program at iteration \d",
     re.IGNORECASE,
 )
-"""What trainers print when all of the training has ended as planned."""
-PART = re.compile(r"\b(?:epoch|stage|phase|fold|round)s?\b", re.IGNORECASE)
+PART = re.compile(r"\b(?:epoch|stage|phase|fold|round)s?\b(?!['\"]: )", re.IGNORECASE)
 """In such a line: only a part of the training has ended."""
-PARTIAL = re.compile(
-    rf"{PART.pattern}|\b(?:best|sav(?:e|ed|ing)|evaluation|validation|inference|testing|time|took)\b", re.IGNORECASE
-)
-"""In the last message of a trainer: it may stand in the middle of the training, too."""
 HAS_FAILED = re.compile(
     r"\bfatal\b|segmentation fault|core dumped|\bkilled\b|\baborted\b"
     r"|exit(?:ed)?(?: with)?(?: exit)? (?:code|status)\W{0,3}[1-9]"
@@ -40,15 +35,16 @@ def is_noise(one: Found, signs: Signs, *, is_success: bool) -> bool:
         return False
     start = one.index if one.raised is None else min(one.index, one.raised.start)
     ends = (end.index for end in reversed(signs.found) if end.rule.cause == "completed" and end.index < start)
-    done = next((index for index in ends if _is_end(signs.lines[index].text)), None)
+    done = next((index for index in ends if says_it_ended(signs.lines[index].text)), None)
     if done is None or signs.steps_after(done):
         return False
     if is_success:
         return True
-    if one.raised is not None and one.raised.frames:
+    if one.raised is not None:
         return any(BESIDE.search(line.text) for line in signs.lines[max(0, start - 2) : start])
     return one.rule.cause != "segfault" and HAS_FAILED.search(signs.lines[one.index].text) is None
 
 
-def _is_end(text: str) -> bool:
+def says_it_ended(text: str) -> bool:
+    """Whether a trainer says in this line that all of the training has ended as planned."""
     return CLEAR.search(text) is not None and PART.search(text) is None

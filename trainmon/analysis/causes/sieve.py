@@ -20,7 +20,7 @@ TOKEN = re.compile(
 """One part of an expression, with how often it stands. The parser of `re` takes five times as long."""
 WHOLE = (
     r"(?a:(?<![\w/])|(?=\W)|(?-i:(?<=[a-z])(?=[A-Z])))(?:{})(?-i:(?<!\w)|(?!\w*_[a-z]))"
-    r"(?:(?-i:(?<=Error))|(?![a-z ]{0,24}[:=] ?(?:0|no|none|n/a|false)(?![\w.])))"
+    r"(?:(?-i:(?<=Error))|(?![a-z ()]{0,24}(?:[:=]| count) ?(?:0|no|none|n/a|false)(?![\w.])))"
 )
 """A sign is not a part of an identifier or a directory of a path: hwloc_set_cpubind, /data/EDQUOT/. A word of a name in
 camel case is one. Nor is it a value of zero: `DRAM Uncorrectable : 0`."""

@@ -29,14 +29,19 @@ CONSEQUENCE_TEXT = re.compile(
 QUIET = re.compile(
     r"warn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bW [\w/]+\.(?:cc|cpp|h):|\bINFO\b|\bDEBUG\b"
     r"|\b(?:fall(?:ing|s)? back|defaulting|switching) (?:to|on)\b|\busing (?:the )?CPU\b"
-    r"|\bskipping\b(?! step)|\bignored\b",
+    r"|; ?(?:using|starting|continuing)\b|\bskipping\b(?! step)|\bignored\b|\btips?\b",
     re.IGNORECASE,
 )
 """The level of a line that should not be about an end."""
-RETRIES = re.compile(r"(?<!please )\bretry(?:ing)?\b|\bre-?connecting\b", re.IGNORECASE)
+RETRIES = re.compile(
+    r"(?<!please )\bretry(?:ing)?\b|\bre-?connecting\b|\btrying (?:again|port)\b|\bstill trying\b"
+    r"|\battempt \d+ ?(?:/|of) ?\d",
+    re.IGNORECASE,
+)
 """Its program tries again, whatever the level of the line is."""
 GIVES_UP = re.compile(
-    r"\b(?:g[ia]v(?:e|ing) up|exhausted|exceeded|no more|too many|not retry\w*|last|after \d+|(\d+) ?(?:/|of) ?\1)\b"
+    r"\b(?:g[ia]v(?:e|ing) up|exhausted|(?:retries|tries|attempts) exceeded|no more|too many|not retry\w*"
+    r"|(?:last|after \d+) (?:retr|tr|attempt)\w*|(\d+) ?(?:/|of) ?\1)\b"
     r"|\b(?:stop|exit|abort|terminat|shut)\w*|\bfatal\b",
     re.IGNORECASE,
 )
@@ -93,11 +98,18 @@ FINAL_LINES = 3
 """At the very end, a line with numbers may be the result, not a step."""
 SURVIVED = 5
 """So many steps after an error show that it ended nothing."""
-RECENT = 50
-"""Steps among which the number of the last one is looked for."""
-STEP_NUMBER = re.compile(r"\b(?:global_)?(?:step|iter(?:ation)?)s?\b\W{0,12}(\d{1,12})|\b(\d{1,12})/\d", re.IGNORECASE)
+COUNT = re.compile(r"(?<![\d/.,])(\d[\d,]{0,15}) ?(?:/|\bof\b) ?(\d[\d,]{0,15})(?![\d/.])")
+"""`180/1000`, `180 of 1,000`"""
+OF_PART = re.compile(r"\b(?:epoch|stage|phase|fold|round)(?:\(\w+\))?\W{0,4}\d+\b(?! ?(?:/|of\b) ?\d)", re.IGNORECASE)
+"""`Epoch 3: 90/100`: what such a line counts begins again with each epoch."""
+STEP_NUMBER = re.compile(
+    r".*?\b(?:global_)?(?:step|iter(?:ation)?)s?\b\W{0,12}(\d[\d,]{0,15})|.*?\b(\d[\d,]{0,15})/\d", re.IGNORECASE
+)
+"""The number behind a word for a step, wherever that stands: `Epoch 3/10 step 5,040/20,000`. Else the first count."""
 NOTICES = ("preempted", "kill-switch", "time-limit", "no-restart")
 """Stated reasons that may come long before the end."""
+ANNOUNCED = (*NOTICES, "node-fail")
+"""What a program may say before its first step because it sets up how it will react."""
 JOB_END = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT")
 """Slurm's line about the end of a job: one in each attempt. A job that is requeued may append to its log."""
 EXACT = re.compile(r"xid|exit|errno|signal|code|status", re.IGNORECASE)
@@ -136,7 +148,7 @@ class Signs(msgspec.Struct):
     starts: list[int]
     """The indices of lines that a launcher or a logger prints when it starts."""
     last_error: int = -1
-    """The index of the last exception that ended a program, and that nobody asked for."""
+    """The index of the last error that ended a program, and that neither a person nor another rank caused."""
 
     def steps_after(self, index: int) -> int:
         return len(self.progress) - bisect_right(self.progress, index)
@@ -151,23 +163,28 @@ class Signs(msgspec.Struct):
         started = bool(self.starts) and self.starts[-1] > one.index
         if one.rule.cause == "requeued":
             return went_on or started
+        is_early = bisect_right(self.progress, one.index) == 0
+        if is_early and one.rule.cause in ANNOUNCED and not self.ends_job(one) and self.last_error > one.index:
+            return True
         if one.strength == 3 and (one.rule.cause in NOTICES or self.ends_job(one)):
             # The steps of a notice period do not show that a run survived it.
             is_old = started or self._steps_go_back(one.index) or self._ended_again(one.index)
-            is_announced = went_on and self.progress[0] > one.index  # when the program sets up how it will react
             has_failed = not self.ends_job(one) and len(self.steps_of(one.index, self.last_error)) >= SURVIVED
-            return went_on and (is_old or is_announced or has_failed)
+            return went_on and (is_old or is_early or has_failed)
         return went_on or (one.raised is not None and started)
+
+    def is_counted_out(self, end: int) -> bool | None:
+        """Whether what the last steps before a line count, such as epochs and steps, is at its end; null if they count
+        nothing, or only within an epoch."""
+        last = dict.fromkeys(self.progress[: bisect_right(self.progress, end)][-RESULT_LINES:])
+        texts = (self.lines[index].text for index in last)
+        counts = (match for text in texts if OF_PART.search(text) is None for match in COUNT.finditer(text))
+        steps = {match[2]: int(match[1].replace(",", "")) for match in counts}
+        return all(step >= int(goal.replace(",", "")) for goal, step in steps.items()) if steps else None
 
     def advanced(self, first: int, end: int) -> bool:
         """Whether the run made a step between two lines. A progress bar is drawn once more when its program fails."""
-        at = bisect_right(self.progress, first)
-        numbers = [self._step(index) for index in self.progress[at : bisect_right(self.progress, end)]]
-        before = map(self._step, reversed(self.progress[max(0, at - RECENT) : at] if numbers else ()))
-        last = next((step for step in before if step is not None), None)
-        if last is None:
-            return len(numbers) > 1
-        return any(step is not None and not last - SURVIVED < step <= last for step in numbers)
+        return len({self.lines[index].text for index in self.steps_of(first, end)}) > 1
 
     def ends_job(self, one: Found) -> bool:
         """Whether Slurm says in this line that it ends the job."""
@@ -181,8 +198,8 @@ class Signs(msgspec.Struct):
         return last is not None and following is not None and following + SURVIVED <= last
 
     def _step(self, index: int) -> int | None:
-        found = STEP_NUMBER.search(self.lines[index].text)
-        return None if found is None else int(found[1] or found[2])
+        found = STEP_NUMBER.match(self.lines[index].text)
+        return None if found is None else int((found[1] or found[2]).replace(",", ""))
 
     def _ended_again(self, index: int) -> bool:
         """Whether Slurm ended the job once more, after further steps."""
@@ -224,8 +241,9 @@ def read_signs(lines: Sequence[Line]) -> Signs:
             signs.found.append(msgspec.structs.replace(shape.sign, index=index))
     signs.found += _exceptions(raised, lines)
     signs.found.sort(key=lambda one: one.index)
-    errors = (one.index for one in signs.found if one.is_fatal_exception and one.rule.cause != "cancelled-by-user")
-    signs.last_error = max(errors, default=-1)
+    errors = (one for one in signs.found if one.is_fatal_exception and one.rule.role in ("root", "generic"))
+    own = (one.index for one in errors if one.rule.cause != "cancelled-by-user")
+    signs.last_error = max(own, default=-1)
     return signs
 
 

@@ -3,11 +3,10 @@ ended, or no process is left. Pure."""
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from itertools import takewhile
 
-from trainmon.analysis.causes import fatal_end
+from trainmon.analysis.causes import fatal_end, says_it_ended
 from trainmon.analysis.gpus import gpus_of, is_empty
 from trainmon.analysis.runs.context import (
     PATIENCE,
@@ -33,17 +32,6 @@ QUIET_START: Seconds = 120.0
 
 TAIL_LINES = 400
 """The tracebacks of all ranks of two nodes."""
-
-LAST_WORDS = re.compile(
-    r"\b(?:training|fine-?tuning|pre-?training) (?:is |was |has |has been )?(?:successfully )?"
-    r"(?:completed?|finished|done|ended)\b(?! (?:with|unsuccess))|\b(?:finished|completed) training\b"
-    r"|Trainer\.fit`? stopped: `?max_(?:epochs|steps|time)|['\"]train_runtime['\"]",
-    re.IGNORECASE,
-)
-"""What trainers print when they have ended as planned."""
-
-PART = re.compile(r"\b(?:epoch|stage|phase|fold|round|iteration)s?\b", re.IGNORECASE)
-"""In such a line: only a part of the training has ended."""
 
 SHOWN = 120
 """Characters of the last words."""
@@ -120,12 +108,7 @@ def _fatal_end(lines: tuple[str, ...]) -> Classification | None:
 def _last_words(lines: tuple[str, ...]) -> str:
     """The line at its end that says that the training has ended."""
     last = [line.strip() for line in lines if line.strip()][-FINAL_LINES:]
-    said = (
-        line
-        for line in last
-        if LAST_WORDS.search(line) is not None and ("_runtime'" in line or PART.search(line) is None)
-    )
-    return clean(scrub(next(said, "")), SHOWN)
+    return clean(scrub(next(filter(says_it_ended, last), "")), SHOWN)
 
 
 def _ended_well(run: Run, how: str) -> Judgement:

@@ -39,8 +39,43 @@ FAILURES = {
 }
 
 
+LAST_WORDS = (
+    "{'train_runtime': 2.246, 'train_loss': 1.38, 'epoch': 10.0}",
+    "{'train_runtime': '2.246', 'train_loss': '1.38', 'epoch': '3'}",
+    "`Trainer.fit` stopped: `max_epochs=10` reached.",
+    "Monitored metric val_loss did not improve in the last 3 records. Best score: 1.2. Signaling Trainer to stop.",
+    "Early stopping: val_loss did not improve for 10 evaluations",
+    "early stopping at epoch 17, best val 0.81",
+    "Epoch 00017: early stopping",
+    "Restoring model weights from the end of the best epoch: 12.",
+    "Stopping early at step 300: patience 10 exhausted. Training finished.",
+    "Training time 2:13:14",
+    "[11/03 10:00:00 d2.engine.hooks]: Total training time: 0:10:00 (0:00:01 on hooks)",
+    "Done. Total time: 3600s",
+    "Training complete in 32m 10s",
+    "Training finished in 3601.2 s, best epoch 12",
+    "10 epochs completed in 0.010 hours.",
+    "All epochs done.",
+    "2026-11-03 10:00:00 | INFO | fairseq_cli.train | done training in 3600.1 seconds",
+    "[titan] 2026-11-03 10:00:00,000 - root - INFO - Training completed",
+    "[2026-11-03 10:00:00,000] [INFO] [axolotl.train] Training completed! Saving trained model to ./out",
+    "Training completed. Do not forget to share your model on huggingface.co/models =)",
+    "[exiting program at iteration 1000] datetime: 2026-11-03 10:00:00",
+    "Finished training. Best validation accuracy: 0.812",
+    "Training done, final model saved to out/final.pt",
+    "Saved final model to out/final",
+)
+
+
 def of(text: str, exit_code: int | None = None) -> Classification:
     return classify(CauseFacts(log=(LogExcerpt(text=STEPS + text),), exit_code=exit_code))
+
+
+@pytest.mark.parametrize("words", LAST_WORDS)
+def test_the_last_words_of_a_trainer_mean_that_it_has_completed_also_before_its_last_step(words: str) -> None:
+    told = of(f"{words}\n")
+    assert (told.cause, told.confidence) == ("completed", "high")
+    assert of(f"{words}\n", 1).cause == "unknown"
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -89,6 +89,19 @@ def test_a_message_that_its_program_retries_is_not_certain() -> None:
         ("NVRM: Xid (PCI:0000:38:00): 79, pid=7\n" + steps(20, 60) + uncaught("KeyError: 'x'"), "python-exception"),
         ("NVRM: Xid (PCI:0000:38:00): 79, pid=7\n" + steps(20, 23) + uncaught("KeyError: 'x'"), "gpu-hardware"),
         ("Xid (PCI:0018:01:00): 147, TREX Nonfatal XC0 i0 Link 3\n" + uncaught("KeyError: 'x'"), "python-exception"),
+        (
+            "NVRM: Xid (PCI:0018:01:00): 145, pid='<unknown>', name=<unknown>, NVLink: RLW_REMAP Nonfatal XC1 i0\n"
+            + uncaught("KeyError: 'x'"),
+            "python-exception",
+        ),
+        ("nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Nonfatal, Link 42 LTSSM Fault Up\n", "unknown"),
+        ("[n1:4411] hwloc_set_cpubind() failed: Operation not permitted\n", "unknown"),
+        ("chown: changing ownership of '/out': Operation not permitted\n", "permission"),
+        ("Tip: for experiment tracking, try installing [litlogger](https://pypi.org/project/litlogger/)\n", "unknown"),
+        ("double-bit ECC error count 0; uncorrectable ECC: 0\n" + uncaught("KeyError: 'x'"), "python-exception"),
+        ("Segmentation fault handler enabled by faulthandler\n" + uncaught(OOM), "cuda-oom"),
+        ("NFS: server nfs01 not responding, still trying\n" + uncaught(OOM), "cuda-oom"),
+        ("wandb: 429 encountered (rate limit exceeded), retrying in 2.3 seconds\n" + uncaught(OOM), "cuda-oom"),
         ("Xid (PCI:0018:01:00): 154, GPU recovery action changed from 0x1 (Reset) to 0x0 (None)\n", "unknown"),
         ("srun: error: n1: task 0: Exited with exit code 1\n", "unknown"),
         ("Terminated\n", "cancelled-by-user"),
@@ -107,6 +120,53 @@ def test_a_progress_bar_that_is_drawn_once_more_is_no_step() -> None:
         assert of(log).cause == "storage-io"
 
 
+SETUP = (
+    "Preemption handler installed: a checkpoint is saved on a preemption notice",
+    "Listening for spot interruption notices at 169.254.169.254",
+    "will requeue when the job is being preempted",
+    "on_node_failure: Node failure on any host aborts the run",
+    "kill switch found in config: /x/kill (polled every 10 s)",
+)
+
+
+@pytest.mark.parametrize("line", SETUP)
+@pytest.mark.parametrize("after", ["", steps(1, 4), steps(1, 300)])
+def test_what_a_program_sets_up_before_its_first_step_is_not_why_it_fails(line: str, after: str) -> None:
+    own = uncaught("KeyError: 'lr'")
+    assert of(f"{line}\nmodel built\n{after}{own}", exit_code=1).cause == "python-exception"
+
+
+def test_a_notice_before_the_first_step_explains_what_its_other_ranks_report() -> None:
+    nccl = uncaught("torch.distributed.DistBackendError: NCCL error: remote process exited")
+    for after in ("", steps(1, 4)):
+        assert of(f"spot interruption notice received\n{after}{nccl}", exit_code=1).cause == "preempted"
+
+
+@pytest.mark.parametrize("error", ["[Errno 28] No space left on device", "Disk quota exceeded"])
+def test_what_failed_in_the_background_is_the_cause_though_the_run_made_steps_before_it_noticed(error: str) -> None:
+    log = steps(1, 20) + f"ERROR writer: step_10 failed: {error}\n" + steps(20, 22)
+    later = uncaught("RuntimeError: the asynchronous save of step 10 failed")
+    assert of(log + later).cause in ("disk-full", "quota")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "Epoch 3/10 step {}/20000 loss 2.1",
+        "step {:,}/20,000 loss 2.1",
+        "Epoch(train) [1][{}/20000] lr: 1e-3 loss: 2.1",
+        "train: 25%|##5 | {}/20000 [01:00<04:33, 3.00it/s, loss=2.1]",
+        "step={}, skipped=0, lr=[1e-04]",
+    ],
+)
+def test_steps_are_told_apart_in_any_format(step: str) -> None:
+    before, after = ("".join(f"{step.format(n)}\n" for n in range(*some)) for some in ((5000, 5040), (5040, 5043)))
+    error = "ERROR data: read of s3://bucket/train-0041.tar failed (connection reset)\n"
+    assert of(before + error + after + uncaught(OOM)).cause == "cuda-oom"
+    assert of(before + error + after, exit_code=137).confidence == "low"
+    assert of(before + error, exit_code=137).confidence == "high"
+
+
 @pytest.mark.parametrize(
     "name",
     ["_evaluate_forward_laplacian", "eval_jaxpr", "eval_shape", "evaluate_gradient", "_eval_type", "literal_eval"],
@@ -117,7 +177,7 @@ def test_a_function_that_computes_a_value_is_no_evaluation(name: str) -> None:
     assert of(saved + uncaught("ValueError: bad shape", function="evaluate_model")).cause == "evaluator"
 
 
-@pytest.mark.parametrize("code", [1, 2, 3, 9, 15, 124, 126, 127, 129, 130, 134, 137, 143, -9, -15])
+@pytest.mark.parametrize("code", [*range(1, 16), 124, 126, 127, *range(129, 144), -9, -15])
 @pytest.mark.parametrize("log", ["", steps(1, 20)])
 def test_an_exit_status_proves_no_cause(code: int, log: str) -> None:
     found = of(log, exit_code=code)
@@ -157,6 +217,10 @@ def test_what_was_killed_ran_out_of_memory_only_if_something_says_so(facts: dict
         "100%|██████████| 50/50 [00:10<00:00, 5.0it/s]",
         "evaluation completed in 12 s",
         "epoch 3 training completed",
+        "Fold 1 training finished",
+        "Stage 1 complete, saved to out/stage1.pt",
+        "Total time: 312.2 s for epoch 1",
+        "Test: Total time: 0:00:10 (0.1 s / it)",
     ],
 )
 @pytest.mark.parametrize("step", ["step {}/1000 | loss 2.1", "step {} of 1,000 | loss 2.1"])
@@ -167,10 +231,25 @@ def test_a_log_that_ends_before_its_target_has_not_completed(line: str, step: st
     assert of(f"{log}Training completed.\n").cause == "completed"
 
 
-def test_a_save_is_no_end_where_the_target_is_only_known_from_elsewhere() -> None:
-    log = "".join(f"step {n} | loss 2.1\n" for n in range(170, 181))
-    assert of(log + "saved checkpoint to /out/180\n").cause == "unknown"
-    assert of(log + "Model saved to /out\n", last_step=180, target_step=1_000).cause == "unknown"
+LIGHTNING = "Epoch 0: {0}%|##| {0}/100 [00:10<00:40, 2.2it/s, loss=1.2]"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "saved checkpoint to /out/180",
+        "Model saved to /out",
+        "Epoch 0, global step 100: 'val_loss' reached 1.20 (best 1.20), saving model to '/ckpt/epoch=0.ckpt' as top 1",
+        "Epoch 1: val_loss improved from inf to 0.50000, saving model to best.keras",
+        "The best checkpoint with 71.2000 accuracy/top1 at 1 epoch is saved to best.pth.",
+        "Stage 1 complete, saved to out/stage1.pt",
+        "warmup: 100/100 done",
+    ],
+)
+@pytest.mark.parametrize("step", ["step {} | loss 2.1", LIGHTNING])
+def test_a_log_that_merely_ends_with_a_save_has_not_completed(step: str, line: str) -> None:
+    log = "".join(f"{step.format(n)}\n" for n in range(90, 101)) + f"{line}\n"
+    assert of(log).cause == "unknown"
 
 
 def test_a_run_that_obeyed_its_kill_switch_has_not_completed() -> None:

@@ -19,7 +19,8 @@ CODE = (
             r"(?:need|needs|requires?|required) .{0,80}(?:librar(?:y|ies)|package|module"
             r"|dependenc\w+).{0,60}(?:install|not found|was not found|environment)",
             r"(?:is|are|seems? to be) not installed\b",
-            r"(?:please|make sure to|try|run:?|need to|must|you can) `?(?:pip |conda )?install(?:ing)? ",
+            r"(?:please|make sure to|run:?|need to|must|you can) `?(?:pip |conda )?install(?:ing)? ",
+            r"try:? `?(?:pip|conda) install ",
             r"\b(?:DistributionNotFound|VersionConflict|PackageNotFoundError)\b",
             r"binary incompatibility|numpy\.dtype size changed|compiled using NumPy 1\.x",
             r"No such (?:program|module)", r"module\(s\) are unknown", r"Unable to locate a modulefile",
@@ -100,8 +101,8 @@ CODE = (
         advice="Correct the owner or the mode of the path that the message names.",
         source="Linux: EACCES (13), EPERM (1)",
         signs=(
-            r"PermissionError", r"(?<!publickey)\bPermission denied(?! \(publickey)", r"Operation not permitted",
-            r"\[Errno (?:1|13)\]",
+            r"PermissionError", r"(?<!publickey)\bPermission denied(?! \(publickey)",
+            r"['\"/]\S*.{0,60}Operation not permitted", r"\[Errno (?:1|13)\]",
         ),
     ),
     Rule(
@@ -133,8 +134,8 @@ CODE = (
         advice="Fix the code at the place that the traceback names.",
         source="Python: traceback",
         hints=(
-            r"\bExited with exit code [1-9]", r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b",
-            r"\bTraceback \(most recent call last\)", r"\bRuntimeError:", r"exitcode ?: 1\b", r"\bfatal error\b",
+            r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b", r"\bTraceback \(most recent call last\)",
+            r"\bRuntimeError:", r"\bfatal error\b",
             r"Uncaught exception",
         ),
     ),

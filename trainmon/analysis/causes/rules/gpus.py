@@ -14,7 +14,7 @@ APPLICATION = "|".join(map(str, sorted(APPLICATION_XIDS)))
 
 XID = (
     r"\bXid\b(?: \((?:PCI:)?[^)]{{4,20}}\))?(?:[\s:=#(]|errors?|codes?|events?|of|with)*(?:{0})\b(?!:)"
-    r"(?!.{{0,40}}\bNon-?fatal\b)(?!.{{0,120}}\bto (?:0x0+ )?\(None\))"
+    r"(?!.{{0,120}}\bNon-?fatal\b)(?!.{{0,120}}\bto (?:0x0+ )?\(None\))"
 )
 """A driver's line about one of these Xids, but no event that it calls not fatal, or that needs no action."""
 
@@ -30,7 +30,7 @@ GPUS = (
             r"uncorrectable (?:ECC|NVLink|HBM|DRAM|memory(?! error at)|SRAM)", r"uncorrected ECC",
             r"double[- ]bit (?:ECC )?error", r"(?-i:\bDBE\b)", r"GPU is lost",
             r"\bGPU.{0,40}requires? (?:a )?reset", r"GPU.{0,20}reset required",
-            r"\bSXid\b.{0,80}(?<!Non-)(?<!Non )Fatal", r"Unable to determine the device handle for GPU",
+            r"\bSXid\b.{0,80}(?<!Non)(?<!Non-)(?<!Non )Fatal", r"Unable to determine the device handle for GPU",
             r"row remap\w* fail",
             r"(?:GSP|NVLink|NVSwitch).{0,60}(?:fatal error|timeout waiting|timed out|RPC timeout)",
             r"ECC (?:page retirement|error).{0,40}(?:fatal|uncorrectable)", r"hipErrorECCNotCorrectable",
@@ -44,8 +44,8 @@ GPUS = (
             r"remapping.{0,30}fail", r"cudaErrorContained", r"peer GPU memory over nvlink or a hardware error",
         ),
         hints=(
-            XID.format("62|63|92|109|110|136|143"), r"\bSXid\b", r"\bECC errors?\b", r"\bPCIe Bus Error\b",
-            r"NVRM: .{0,80}(?:error|fail)",
+            XID.format("62|63|92|109|110|136|143"), r"\bSXid\b(?!.{0,80}\bNon-? ?fatal)", r"\bECC errors?\b",
+            r"\bPCIe Bus Error\b", r"NVRM: .{0,80}(?:error|fail)",
         ),
     ),
     Rule(
@@ -82,8 +82,8 @@ GPUS = (
         ),
         hints=(
             r"(?<!sub)(?<!process )\bKilled *$", r"\bline \d+: *\d+ Killed\b", r"\bKilled  +\S", r"\bsignal:? ?9\b",
-            r"\bSIGKILL\b(?!_handler)", r"exitcode ?: -9\b", r"exit(?:ed with)?(?: exit)? code:? (?:-9|137)\b",
-            r"return code = -9\b", r"exit status 137\b", r"potential root causes", r"died with <Signals\.SIGKILL",
+            r"\bSIGKILL\b(?!_handler)", r"exit ?code ?:? -9\b", r"return code = -9\b", r"potential root causes",
+            r"died with <Signals\.SIGKILL",
         ),
     ),
     Rule(
@@ -224,9 +224,8 @@ GPUS = (
         advice="One retry is reasonable. If it crashes again, get a core dump or a stack with faulthandler.",
         source="Linux: signals 4, 7, 8 and 11; glibc: heap checks",
         signs=(
-            r"segmentation fault", r"\bSIGSEGV\b(?!.{0,60}\bhandler)", r"segfault at [0-9a-f]", r"\bsignal:? ?\(?11\b",
-            r"exitcode ?: -(?:4|7|8|11)\b", r"exit(?:ed with)?(?: exit)? code:? (?:-(?:4|7|8|11)|13[2569])\b",
-            r"return code = -(?:4|7|8|11)\b",
+            r"(?:segmentation fault|\bSIGSEGV\b)(?!.{0,60}\bhandler)", r"segfault at [0-9a-f]", r"\bsignal:? ?\(?11\b",
+            r"(?:exit(?:ed with)?(?: exit)? ?code ?[:=]?|return code =) ?-(?:4|7|8|11)\b",
             r"\bSIG(?:ILL|BUS)\b(?!.{0,60}\bhandler)", r"illegal instruction", r"Fatal Python error: (?!Aborted)",
             r"double free or corruption", r"free\(\): (?:invalid|double)", r"malloc\(\): ",
             r"corrupted (?:size|double-linked|unsorted)", r"munmap_chunk\(\)", r"stack smashing",
