@@ -36,21 +36,18 @@ SAVED = re.compile(
     r"|\b(?:model|checkpoint|ckpt|weights)\b.{0,80}\bsav(?:ed|ing)|checkpoint.{0,40}(?:written|committed|complete)",
     re.IGNORECASE,
 )
+EVALUATED = "on|the|one|all|final|best|models?|policy|agent|checkpoints?|epoch|loop|steps?|batch|iter|metrics|tasks?"
 EVALUATION = re.compile(
-    r"(?:^|_)(?:evals?|test|tester|testing|report|reporting|export|benchmark|bleu|rouge)(?:$|_)|^(?!.*save).*evaluat"
-    r"|^(?!.*(?:save|load|data|set|arg|config|split|schema|error)).*(?:^|_)validation(?:$|_)"
-    r"|^_*(?:(?:run|do)_)?val(?:id(?:ate)?)?(?:_(?:one_)?(?:epoch|model|loop|step|batch|iter))?$",
+    r"^_*(?:(?:run|do|maybe|simple|perform|actual)_)*"
+    rf"(?:(?:evals?|evaluate|evaluation|evaluator)(?:_(?:{EVALUATED}|train|test|val|validation|data|dataset|split|set))*"
+    rf"|(?:val|valid|validate|validation|test|tester|testing|benchmark)(?:_(?:{EVALUATED}))*"
+    r"|export(?:_(?:model|onnx|checkpoint))?|(?:generate_)?reports?|reporting|(?:compute_)?(?:bleu|rouge))$",
     re.IGNORECASE,
 )
-"""A function of an evaluation. Those that also save belong to the loop of the training: _maybe_log_save_evaluate."""
-COMPUTES = re.compile(
-    r"(?:^|_)(?:forward|backward|grad|gradients?|laplacian|hessian|jacobian|derivatives?|kernels?|expr|expressions?|jaxpr|shape"
-    r"|literal|polynomials?|guards?|conditions?|formulas?|frame|type)(?:$|[_.])",
-    re.IGNORECASE,
-)
-"""A function that computes a value, whatever else its name says: _evaluate_forward_laplacian, eval_jaxpr."""
+"""A function of an evaluation, by all words of its name: not `evaluate_actions`, `eval_jaxpr` or `validate_args`."""
 TRAINERS = re.compile(
-    r"lightning|transformers|accelerate|fairseq|megatron|nemo|mm(?:engine|cv)|ultralytics|eval|opencompass|benchmark",
+    r"-packages/[^/]*(?:lightning|transformers|accelerate|fairseq|megatron|nemo|mm(?:engine|cv)|ultralytics|eval"
+    r"|opencompass|benchmark)",
     re.IGNORECASE,
 )
 """Libraries that train or evaluate models. An `evaluate` or a `validate` of another library is about values."""
@@ -59,7 +56,7 @@ MAYBE_EVALUATION = re.compile(
     r"|benchmark|bleu|rouge)(?:$|[_.])|^(?:eval|test)\w*\.py$|^(?!.*save).*evaluat",
     re.IGNORECASE,
 )
-"""A file or a function that a step of the training may use too."""
+"""A file or a function that the training may use, too."""
 TRAINING_STEP = re.compile(
     r"^_?(?:(?:train|training)_(?:step|batch|iter\w*)|\w*rollouts?|forward\w*|backward|compute_loss|optimi[sz]er_step)$"
 )
@@ -184,8 +181,9 @@ def _stopped_by(term: Found, cascade: Found | None, results: Sequence[Found]) ->
     return bool(results) and term.index < results[0].index and TOLD.match(term.text) is not None
 
 
-def is_evaluation(one: Found, signs: Signs, is_committed: bool) -> bool:
-    """Whether an evaluation failed after a checkpoint was saved or the training had ended."""
+def is_evaluation(one: Found, signs: Signs, *, is_committed: bool, is_complete: bool | None) -> bool:
+    """Whether an evaluation failed after a checkpoint was saved or the training had ended. `is_complete`: whether the
+    training was at its target; if that is not known, the counts of the log say it."""
     if one.raised is None:
         return False
     start = one.raised.start
@@ -195,23 +193,20 @@ def is_evaluation(one: Found, signs: Signs, is_committed: bool) -> bool:
     if last < 0 and not is_committed:
         return False
     went_on = last >= 0 and sum("loss" in signs.lines[step].text.lower() for step in signs.steps_of(last, start))
-    return _is_in_evaluation(one.raised.frames, went_on >= SURVIVED)
+    is_complete = signs.is_counted_out(start if last < 0 else last) if is_complete is None else is_complete
+    return _is_in_evaluation(one.raised.frames, went_on >= SURVIVED or is_complete is False)
 
 
-def _is_in_evaluation(frames: Sequence[tuple[str, str]], has_trained: bool) -> bool:
+def _is_in_evaluation(frames: Sequence[tuple[str, str]], is_training: bool) -> bool:
     """Whether a traceback leads through an evaluation. The outermost function that tells decides; the name of a file
-    and words such as predict tell it only where the training did not go on after the checkpoint."""
-    for path, name in frames:
+    and words such as predict tell it only where the training was over, or did not go on after the checkpoint."""
+    own = [one for one in frames if MODULE.search(one[0]) is None or TRAINERS.search(one[0]) is not None]
+    for _, name in own:
         if TRAINING_STEP.search(name):
             return False
-        if EVALUATION.search(name) and not _is_about_values(path) and not COMPUTES.search(name):
+        if EVALUATION.search(name):
             return True
-    if has_trained or any(TRAINING.search(name) for _, name in frames):
+    if is_training or any(TRAINING.search(name) for _, name in frames):
         return False
-    told = (frame for frame in frames if not _is_about_values(frame[0]))
-    own = (("" if MODULE.search(path) else path.rpartition("/")[2], name) for path, name in told)
-    return any(MAYBE_EVALUATION.search(part) and not COMPUTES.search(part) for frame in own for part in frame)
-
-
-def _is_about_values(path: str) -> bool:
-    return MODULE.search(path) is not None and not TRAINERS.search(path)
+    parts = (part for path, name in own for part in ("" if MODULE.search(path) else path.rpartition("/")[2], name))
+    return any(map(MAYBE_EVALUATION.search, parts))

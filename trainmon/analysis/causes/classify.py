@@ -262,8 +262,10 @@ def _exit(facts: CauseFacts) -> Fact | None:
 
 
 def _phase(facts: CauseFacts, signs: Signs, found: Found) -> CauseName:
-    is_done = facts.last_step is not None and facts.target_step is not None and facts.last_step >= facts.target_step
-    return "evaluator" if is_evaluation(found, signs, is_done or facts.checkpoint_committed) else found.rule.cause
+    is_complete = None if None in (facts.last_step, facts.target_step) else _is_complete(facts, signs)
+    is_committed = facts.checkpoint_committed or is_complete is True
+    is_after = is_evaluation(found, signs, is_committed=is_committed, is_complete=is_complete)
+    return "evaluator" if is_after else found.rule.cause
 
 
 def _first_failure(signs: Signs) -> FirstFailure | None:

@@ -167,14 +167,38 @@ def test_steps_are_told_apart_in_any_format(step: str) -> None:
     assert of(before + error, exit_code=137).confidence == "high"
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["_evaluate_forward_laplacian", "eval_jaxpr", "eval_shape", "evaluate_gradient", "_eval_type", "literal_eval"],
-)
-def test_a_function_that_computes_a_value_is_no_evaluation(name: str) -> None:
-    saved = steps(1, 20) + "saved checkpoint /ckpt/19\n"
-    assert of(saved + uncaught("ValueError: bad shape", function=name)).cause == "python-exception"
-    assert of(saved + uncaught("ValueError: bad shape", function="evaluate_model")).cause == "evaluator"
+VALUES = (
+    "_evaluate_forward_laplacian", "eval_jaxpr", "eval_shape", "evaluate_gradient", "_eval_type", "literal_eval",
+    "evaluate_actions", "evaluate_residual", "eval_loss_terms", "evaluate_log_prob", "evaluate_rewards", "_eval_mask",
+    "evaluate_score_model", "report_nan_grads", "test_grad_finite", "export_tensor", "benchmark_collective",
+)  # fmt: skip
+EVALUATIONS = (
+    "evaluate", "evaluate_model", "eval_epoch", "run_eval", "evaluate_policy", "_validate_epoch", "evaluation_step",
+    "evaluate_on_test_set", "evaluate_checkpoint", "validate_one_epoch", "run_evaluation_loop", "export_onnx",
+    "generate_report", "do_eval", "eval_all_tasks",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*VALUES, *EVALUATIONS])
+@pytest.mark.parametrize("after", ["", steps(20, 60)])
+def test_a_function_that_computes_a_value_is_no_evaluation_while_the_run_trains(name: str, after: str) -> None:
+    log = steps(1, 20) + "saved checkpoint /ckpt/19\n" + after + uncaught("ValueError: bad shape", function=name)
+    assert of(log).cause == ("evaluator" if name in EVALUATIONS else "python-exception")
+
+
+@pytest.mark.parametrize("name", ["evaluate_type_accuracy", "evaluate_with_gradients_off", "test_forward_pass"])
+def test_after_the_last_step_any_function_of_such_a_name_is_an_evaluation(name: str) -> None:
+    failed = "saved checkpoint /ckpt/1000\n" + uncaught("ValueError: bad shape", function=name)
+    assert of(steps(990, 1001) + failed).cause == "evaluator"
+    assert of(steps(990, 995) + failed).cause == "python-exception"
+
+
+@pytest.mark.parametrize("package", ["sympy/core/evalf.py", "pandas/core/computation/eval.py"])
+def test_a_library_that_computes_values_evaluates_no_model(package: str) -> None:
+    log = steps(990, 1001) + "saved checkpoint /ckpt/1000\n" + uncaught("ValueError: x", function="evaluate")
+    path = "/home/ana/evaluate.py"
+    assert of(log).cause == of(log.replace(path, "/x/site-packages/lm_eval/api.py")).cause == "evaluator"
+    assert of(log.replace(path, f"/x/site-packages/{package}")).cause == "python-exception"
 
 
 @pytest.mark.parametrize("code", [*range(1, 16), 124, 126, 127, *range(129, 144), -9, -15])
