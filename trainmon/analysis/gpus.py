@@ -158,9 +158,11 @@ HARDWARE: dict[int, tuple[str, str]] = {
 MILD = "the GPU goes on; if it repeats, nvidia-smi nvlink -e shows the link"
 COPED = "restart the program if it died; reset the GPU before the next job; if the error returns, drain the node"
 
+CONTAINED = 94
+
 WATCH: dict[int, str] = {
     92: "high rate of single-bit ECC errors",
-    94: "contained ECC error",
+    CONTAINED: "contained ECC error",
     109: "context switch timeout",
     121: "corrected error of the C2C link",
     157: "resource retirement failed: no spare is left",
@@ -224,6 +226,10 @@ OTHER: dict[int, str] = {
 }
 """In the catalogue, but in no class that matters for training."""
 
+UNSAID = range(144, 151)
+"""NVLink errors of which only the text says whether they are fatal."""
+ASK_KERNEL = "the kernel's log says whether it is fatal: only then drain the node and reboot it"
+
 NONFATAL = re.compile(r"\bnon-?\s?fatal\b", re.IGNORECASE)
 """The driver's own word for a fault after which the GPU goes on: `145, RLW_RXPIPE Nonfatal XC0 i0 Link 13`."""
 
@@ -252,9 +258,12 @@ def is_nonfatal(text: str | None) -> bool:
 
 
 def meaning(code: int, text: str | None = None) -> XidMeaning:
-    """The meaning of an Xid. Xid 154 sums up other faults: its text says how to recover the GPU."""
+    """The meaning of an Xid. Xid 154 sums up other faults: its text says how to recover the GPU. NVML and Prometheus
+    give no text."""
     if is_nonfatal(text):
         return XidMeaning("watch", f"{MEANINGS[code].name if code in MEANINGS else 'fault'}, nonfatal", MILD)
+    if code in UNSAID and not text:
+        return XidMeaning("watch", f"{MEANINGS[code].name}, fatal or not", ASK_KERNEL)
     if code != RECOVERY:
         return MEANINGS.get(code) or XidMeaning("unknown", "not in NVIDIA's catalogue", LOOK_IT_UP)
     found = RECOVERED.search(text or "")

@@ -12,7 +12,7 @@ from trainmon.analysis.attempts.logs import is_read, latest_of
 from trainmon.analysis.attempts.merge import RANKS, merged, named_as, settled, with_codes
 from trainmon.analysis.attempts.steps import with_steps_of
 from trainmon.analysis.causes import HARDWARE_XIDS, classify
-from trainmon.analysis.gpus import is_nonfatal, meaning
+from trainmon.analysis.gpus import CONTAINED, meaning
 from trainmon.analysis.log_formats import Format
 from trainmon.analysis.runs import ARMED_BEFORE, OURS_BEFORE, steps_on_under_it, was_withdrawn
 from trainmon.lib import Instant, Seconds, clean, scrub
@@ -250,9 +250,10 @@ def progressed_until(attempt: Attempt, run: Run | None, ended: Instant) -> Insta
 
 
 def broken(faults: Iterable[Fault]) -> Iterator[Fault]:
-    """The faults that ask for a reset, a reboot or another node, if the driver does not say that the GPU goes on."""
-    real = (one for one in faults if not is_nonfatal(one.text) and meaning(one.code, one.text).kind != "ignored")
-    return (one for one in real if one.code in HARDWARE_XIDS and not one.is_switch)
+    """The faults that ask for a reset, a reboot or another node. After a contained ECC error, the GPU goes on without
+    the program."""
+    lasting = (one for one in faults if one.code == CONTAINED or meaning(one.code, one.text).kind == "hardware")
+    return (one for one in lasting if one.code in HARDWARE_XIDS and not one.is_switch)
 
 
 def lost_gpus(node: Node | None, began: Instant) -> int:

@@ -185,16 +185,18 @@ def _floors(known: tuple[tuple[Instant, int], ...], used: int, at: Instant) -> t
 
 
 def _faults(known: tuple[Fault, ...], xid: Xid, at: Instant) -> tuple[Fault, ...]:
-    """Add a fault. A new connection repeats the faults of the last minutes; these are ignored. A fault that the driver
-    calls nonfatal is none of the burst of a fatal one."""
+    """Add a fault. A new connection repeats the faults of the last minutes; these are ignored, but for a text that was
+    not known. A fault that the driver calls nonfatal is none of the burst of a fatal one; a report without a text, by
+    NVML or Prometheus, may be of either."""
     text = cleaned(xid.text)[:500] if xid.text else None
     is_switch = xid.index is None and (text or "").startswith(SWITCH)
-    key = (xid.code, xid.index, is_switch, is_nonfatal(text))
-    same = (one for one in reversed(known) if (one.code, one.index, one.is_switch, is_nonfatal(one.text)) == key)
-    last = next(same, None)
+    key = (xid.code, xid.index, is_switch)
+    same = (one for one in reversed(known) if (one.code, one.index, one.is_switch) == key)
+    last = next((one for one in same if not (text and one.text) or is_nonfatal(text) == is_nonfatal(one.text)), None)
     if last is None or at - last.last_at > FAULT_GAP:
         return (*known, Fault(xid.code, xid.index, at, at, 1, text, is_switch, xid.source))[-FAULTS:]
-    if at <= last.last_at + 1.0:
+    if (is_repeat := at <= last.last_at + 1.0) and (last.text or not text):
         return known
-    others = tuple(one for one in known if one is not last)
-    return (*others, replace(last, last_at=at, count=last.count + 1, text=text or last.text, source=xid.source))
+    others, count = (one for one in known if one is not last), last.count + (not is_repeat)
+    now = replace(last, last_at=max(at, last.last_at), count=count, text=text or last.text, source=xid.source)
+    return (*others, now)

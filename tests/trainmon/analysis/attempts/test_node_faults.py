@@ -64,6 +64,25 @@ def test_a_fault_that_the_driver_calls_nonfatal_is_no_cause_and_no_danger(code: 
     assert cause_of(both, 50) == "gpu-hardware"
 
 
+@pytest.mark.parametrize(("text", "cause"), [(FATAL, "gpu-hardware"), (NONFATAL, "python-exception")])
+@pytest.mark.parametrize("between", [0.5, 4.0])
+def test_what_nvml_and_prometheus_report_without_a_text_is_the_fault_that_the_kernel_describes(
+    text: str, cause: CauseName, between: float
+) -> None:
+    for texts in ((None, text), (text, None)):
+        told = xid(xid(begun(), 30.0, 145, texts[0]), 30.0 + between, 145, texts[1])
+        (fault,) = told.state.node_histories["n1"].faults
+        assert (fault.text, fault.count) == (text, 1 if between < 1 else 2)
+        assert cause_of(told, 50) == cause
+
+
+@pytest.mark.parametrize("code", [*range(144, 151), 154])
+def test_a_fault_that_only_its_text_makes_fatal_is_no_cause_without_one(code: int) -> None:
+    assert cause_of(xid(begun(), 30.0, code), 50) == "python-exception"
+    for broken in (74, 79, 94, 95):
+        assert cause_of(xid(begun(), 30.0, broken), 50) == "gpu-hardware"
+
+
 def test_a_recovery_that_needs_no_action_is_no_cause() -> None:
     told = xid(begun(), 30.0, 154, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
     assert cause_of(told, 50) == "python-exception"

@@ -40,6 +40,15 @@ def test_an_xid_of_a_program_is_reported_once_as_evidence(code: int) -> None:
     assert (finding.severity, finding.event, finding.evidence) == ("warning", True, (f"Xid {code}, reported by NVML",))
 
 
+@pytest.mark.parametrize("code", range(144, 151))
+def test_an_nvlink_error_without_its_text_may_be_nonfatal_and_drains_no_node(code: int) -> None:
+    finding = only(with_xid(code).found(RULE))
+    assert (finding.severity, finding.event) == ("warning", True)
+    assert finding.summary.endswith("error, fatal or not, 0s ago")
+    assert "press X" not in finding.advice
+    assert only(with_xid(code, "NVLink: RLW_REMAP Fatal XC1 i0 Link 03").found(RULE)).severity == "critical"
+
+
 def test_an_xid_that_only_prometheus_has_is_not_said_to_be_of_nvml() -> None:
     scene = Scene().runs().after(2.0)
     found = scene.say("n1", Xid(1, scene.now, 79, index=3, source="prometheus")).found(RULE)
