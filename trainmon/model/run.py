@@ -158,6 +158,8 @@ class StepSpan(msgspec.Struct, frozen=True, kw_only=True):
     first: int | None = None
     """Null while the log has only announced where it resumes."""
     first_at: Instant = 0.0
+    first_line: int = 0
+    """The number of the line of the log with which it begins."""
     written_at: Instant | None = None
     """When its first step was written, if its line says that; else it was read at `first_at`."""
     last: int | None = None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.logs import is_read, latest_of
 from trainmon.analysis.attempts.merge import RANKS, merged, named_as, settled, with_codes
-from trainmon.analysis.attempts.steps import with_steps_of
+from trainmon.analysis.attempts.steps import before_next_start, with_steps_of
 from trainmon.analysis.causes import HARDWARE_XIDS, classify
 from trainmon.analysis.gpus import CONTAINED, meaning
 from trainmon.analysis.log_formats import Format
@@ -244,7 +244,9 @@ def progressed_until(attempt: Attempt, run: Run | None, ended: Instant) -> Insta
     """Until when the attempt surely ran well: shortly before its last step, or its last checkpoint. A fault before has
     not ended it."""
     at, cadence = (None, None) if run is None else (run.progress.at, run.progress.cadence_s)
-    known = (at, attempt.last_committed_at, attempt.unrecognised_at)
+    spans = () if run is None else before_next_start(run.memory.spans, ended)
+    steps = (min(one.last_at, ended) for one in spans if one.last is not None)
+    known = (at, *steps, attempt.last_committed_at, attempt.unrecognised_at)
     own = (one for one in known if one is not None and one <= ended)
     return max(own, default=0.0) - LATER - min(2 * (cadence or 0.0), 10 * LATER)
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
-from trainmon.analysis.attempts.steps import AFTER, BEFORE
+from trainmon.analysis.attempts.steps import AFTER, BEFORE, SECOND
 from trainmon.analysis.runs import our_time
 from trainmon.lib import Instant, Seconds
 from trainmon.model import LOG_MARK, Attempt, AttemptEnd, Log, Run, State
 
 SETTLE: Seconds = 2.0
 """A log is read to its end when it was read this long after the end of its job, and after the start of this program."""
-
-SECOND: Seconds = 1.0
-"""Slurm's times are whole seconds."""
 
 NUMBERS = re.compile(r"\d+(?:_\d+)?")
 """How a file name such as `slurm-88.out` or `88_3.log` names its job."""
@@ -30,15 +27,17 @@ def began_at(started_at: Instant | None, run: Run, state: State) -> Instant | No
     return our_time(started_at, (host.clock_skew_s or 0.0) if host is not None else 0.0)
 
 
-def latest_of(attempt: Attempt, run: Run, state: State) -> Instant:
-    """Until when, by our clock, its steps and checkpoints are dated: until the next attempt of its run begins, and at
-    most a minute after its end."""
-    until = attempt.ended_at or state.at
+def latest_of(attempt: Attempt, run: Run, state: State, known: Mapping[str, Attempt] | None = None) -> Instant:
+    """Until when, by our clock, its lines, steps and checkpoints are dated: until the next attempt of its run begins,
+    and at most a minute after its end."""
+    if attempt.end is None:
+        return state.at + AFTER
+    until = attempt.end.at
     jobs = (state.jobs[key].started_at for key in run.jobs if key in state.jobs)
-    others = (one.started_at for one in state.attempts.values() if one.run_id == run.name)
+    others = (one.started_at for one in (known or state.attempts).values() if one.run_id == run.name)
     began = attempt.started_at or until
-    later = [began_at(at, run, state) or at for at in (*jobs, *others) if at is not None and at > began]
-    return max(until + SECOND, min((until + AFTER, *later))) if attempt.end is not None else until + AFTER
+    later = (began_at(at, run, state) or at for at in (*jobs, *others) if at is not None and at > began)
+    return max(until + SECOND, min((until + AFTER, *(at - BEFORE for at in later))))
 
 
 def owns_log(attempt: Attempt, run: Run, state: State) -> bool:

@@ -25,6 +25,9 @@ BEFORE: Seconds = 2.0
 AFTER: Seconds = 60.0
 """A log may show a step this long after the end of its job."""
 
+SECOND: Seconds = 1.0
+"""Slurm's times are whole seconds."""
+
 WORDS = 300
 """Characters that are kept of a line."""
 
@@ -47,9 +50,9 @@ SAVING = re.compile(r"\bsav(?:e|ing)\b", re.IGNORECASE)
 """A line about a save names a step as well."""
 
 
-def with_line(spans: tuple[StepSpan, ...], line: str, at: Instant) -> tuple[StepSpan, ...]:
+def with_line(spans: tuple[StepSpan, ...], line: str, at: Instant, number: int = 0) -> tuple[StepSpan, ...]:
     """The spans after a line of the log: one that says where the trainer resumes begins a new span, and so does the
-    step after its end."""
+    step after its end. `number`: that of the line in its log."""
     if ENDED in line and spans:
         return (*spans[:-1], replace(spans[-1], is_over=True))
     lower = line.lower()
@@ -64,27 +67,29 @@ def with_line(spans: tuple[StepSpan, ...], line: str, at: Instant) -> tuple[Step
     step, words = int(found[1]), clean(scrub(line), WORDS)
     if spans and spans[-1].first is None:  # several lines of one start
         return (*spans[:-1], replace(spans[-1], resumed_from=step, resumed_words=words))
-    span = StepSpan(first_at=at, last_at=at, is_start=True, resumed_from=step, resumed_words=words)
+    span = StepSpan(first_at=at, first_line=number, last_at=at, is_start=True, resumed_from=step, resumed_words=words)
     return (*spans, span)[-SPANS:]
 
 
-def with_start(spans: tuple[StepSpan, ...], at: Instant) -> tuple[StepSpan, ...]:
+def with_start(spans: tuple[StepSpan, ...], at: Instant, number: int = 0) -> tuple[StepSpan, ...]:
     """The spans after the log has begun, or has begun again."""
     if spans and spans[-1].first is None:
         return spans
-    return (*spans, StepSpan(first_at=at, last_at=at, is_start=True))[-SPANS:]
+    return (*spans, StepSpan(first_at=at, first_line=number, last_at=at, is_start=True))[-SPANS:]
 
 
-def with_step(spans: tuple[StepSpan, ...], step: int, at: Instant, cadence: Seconds | None) -> tuple[StepSpan, ...]:
-    """The spans after a counted step."""
+def with_step(
+    spans: tuple[StepSpan, ...], step: int, at: Instant, cadence: Seconds | None, number: int = 0
+) -> tuple[StepSpan, ...]:
+    """The spans after a counted step in the line with this number."""
     last = spans[-1] if spans else None
     if last is not None and (last.first is None or last.last is None):
         return (*spans[:-1], replace(last, first=step, first_at=at, last=step, last_at=at))
+    span = StepSpan(first=step, first_at=at, first_line=number, last=step, last_at=at, is_start=last is not None)
     if last is not None and last.last is not None and step >= last.last and not last.is_over:
         if at - last.last_at <= max(PAUSE, PAUSE_STEPS * (cadence or 0.0)):
             return (*spans[:-1], replace(last, last=step, last_at=at))
-        return (*spans, StepSpan(first=step, first_at=at, last=step, last_at=at))[-SPANS:]
-    span = StepSpan(first=step, first_at=at, last=step, last_at=at, is_start=last is not None)
+        span = replace(span, is_start=False)
     return (*spans, span)[-SPANS:]
 
 
@@ -111,7 +116,7 @@ def stepped(
     if began is None:
         return attempt
     own = [one for one in spans if began - BEFORE <= one.last_at and one.first_at <= latest]
-    while len(own) > 1 and own[1].is_start and own[0].last_at < began:  # of the attempt before, within BEFORE
+    while len(own) > 1 and own[1].is_start and own[0].last_at < began + SECOND:  # of the attempt before
         del own[0]
     counted = [one for one in own if one.first is not None]
     # The lines of a first read all have the same time: of its starts, the last one is that of this attempt. If it has

@@ -14,11 +14,11 @@ from trainmon.analysis.attempts.ending import (
     lost,
     tail_of,
 )
-from trainmon.analysis.attempts.logs import began_at, has_newer, is_read, lines_of
+from trainmon.analysis.attempts.logs import began_at, has_newer, is_read
 from trainmon.analysis.attempts.merge import RANKS, adopted, merged
 from trainmon.analysis.attempts.observe import is_restored, observed, with_log
 from trainmon.analysis.attempts.observe.run import with_run
-from trainmon.analysis.attempts.observe.shared_log import own_part, part_of_followed
+from trainmon.analysis.attempts.observe.shared_log import before_next, own_part, part_of_followed
 from trainmon.analysis.attempts.outlook import with_outlook
 from trainmon.analysis.attempts.steps import AFTER
 from trainmon.analysis.attempts.unseen import is_wanted, names_log
@@ -60,7 +60,8 @@ def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_
     """The attempt with what is reported of its end; it is closed once its log and its last checkpoint were read."""
     assert seen.end is not None
     reported = None if before is None else before.reported_end
-    lines = lines_of(run.log, seen.log_path, is_newest=is_newest)
+    path = seen.log_path if before is None or before.log_host is None else before.log_path
+    lines = before_next(seen, path, run, state, is_newest=is_newest)
     has_log = seen.job_id is not None or names_log(seen, seen.end)
     is_unseen = has_log and not lines and (reported is None or reported.log_tail is None)
     awaits = not is_read(seen, seen.end, run, state) if is_newest else is_unseen

@@ -51,7 +51,8 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
         pause_s = max(pause_s, log.checked_at - log.at)  # no line had come when it was last read
     first_at = log.first_at if began_at is not None else None
     elapsed = None if log.checked_at is None else event.received_at - log.checked_at
-    progress, memory = _progress(run, chunk, at or event.received_at, chunk.t - event.received_at, formats)
+    first = log.first + len(log.lines) + len(mark)
+    progress, memory = _progress(run, chunk, first, at or event.received_at, chunk.t - event.received_at, formats)
     if began_at is None and not is_new and at is not None and not _begins_again(memory.spans, chunk):
         first_at = _first_written(chunk, at, event.received_at - chunk.t)
     return replace(
@@ -122,20 +123,20 @@ def _began(event: NodeReading, chunk: LogChunk, log: Log, at: Instant | None) ->
 
 
 def _progress(
-    run: Run, chunk: LogChunk, at: Instant, ahead: Seconds, formats: tuple[log_formats.Format, ...]
+    run: Run, chunk: LogChunk, first: int, at: Instant, ahead: Seconds, formats: tuple[log_formats.Format, ...]
 ) -> tuple[Progress, RunMemory]:
-    """`ahead`: how far the clock of its host is ahead of ours."""
+    """`first`: the number of its first line. `ahead`: how far the clock of its host is ahead of ours."""
     progress, shape, last = run.progress, run.memory.shape, None
     spans = run.memory.spans
     if chunk.restarted is not None or ((run.log is None or _was_missing(run.log)) and _is_whole(chunk)):
-        spans = steps.with_start(spans, at)
+        spans = steps.with_start(spans, at, first)
     losses = list(run.memory.unjudged)
     is_first = progress.at is None or wandb_progress.counts(progress)
     lines = [*chunk.kept, *chunk.lines, *([] if chunk.partial is None else chunk.partial.split("\r"))]
     times = cache(partial(log_formats.written, [*chunk.kept, *chunk.lines], at, ahead))
     for index, text in enumerate(lines, start=-len(chunk.kept)):
         is_finished = index < len(chunk.lines)
-        spans = steps.with_line(spans, text, at)
+        spans = steps.with_line(spans, text, at, first + index)
         found, shape = log_formats.read_line(text, progress, shape, at, formats, is_finished=is_finished)
         if found is not None:
             after = log_formats.advance(wandb_progress.without_wandb_steps(progress, found[1]), *found, at)
@@ -144,7 +145,7 @@ def _progress(
                 continue  # a bar that was read before: an unfinished line comes again and again
             has_moved = (after.step, after.epoch) != (progress.step, progress.epoch)
             if has_moved and is_finished and after.step is not None and after.bar is None:
-                spans = steps.with_step(spans, after.step, at, after.cadence_s)
+                spans = steps.with_step(spans, after.step, at, after.cadence_s, first + index)
                 if steps.is_first(spans):
                     spans = steps.with_time(spans, times()[index + len(chunk.kept)])
             last = index if is_finished and has_moved else last

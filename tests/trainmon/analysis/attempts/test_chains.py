@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 
 import pytest
 from msgspec.structs import replace
@@ -121,3 +122,47 @@ def test_whether_an_older_checkpoint_was_lost_is_not_known_once_it_was_deleted()
     story = second_begins(story).checkpoints(99, each={60: 85, 70: 95}).queue(100, end, again).at(160).say()
     first = by_start(story.attempts)[0]
     assert (first.last_step, first.last_committed_step, first.steps_lost) == (39, None, None)
+
+
+MINUTE = 60
+ECC = "CUDA error: uncorrectable ECC error encountered"
+
+
+def written(seconds: int, *, is_dated: bool) -> Iterator[str]:
+    """What three tasks, a minute each, write in this second: each resumes, makes a step a second, and breaks."""
+    task, second = divmod(seconds, MINUTE)
+    stamp = datetime.fromtimestamp(BEGIN + seconds, UTC).strftime("[%Y-%m-%d %H:%M:%S] ") if is_dated else ""
+    first = 50 * task
+    if second == 0:
+        yield f"{stamp}loading checkpoint from /fsx/ckpt at iteration {first}"
+    elif second == MINUTE - 1:
+        yield stamp + ECC
+    else:
+        yield f"{stamp}iteration {first + second:8}/    5000 | elapsed time per iteration (ms): 1000.0 | lm loss: 2.0"
+
+
+@pytest.mark.parametrize("is_dated", [True, False])
+@pytest.mark.parametrize("asked_every", [7, 29])
+@pytest.mark.parametrize("read_every", [1, 3])
+def test_each_task_on_one_log_was_ended_by_its_own_last_lines(
+    is_dated: bool, asked_every: int, read_every: int
+) -> None:
+    story, held = Story(CHAIN).gpus(-50), list[str]()
+    for seconds in range(3 * MINUTE):
+        held += written(seconds, is_dated=is_dated)
+        if seconds % read_every == 0:
+            story.log(seconds + 0.5, *held, path=LOG)
+            held = []
+        if seconds % asked_every == 1:
+            begun = [task(number, number * MINUTE) for number in range(seconds // MINUTE + 1)]
+            over = [ended(one, (index + 1) * MINUTE - 1, "FAILED", "1:0") for index, one in enumerate(begun[:-1])]
+            story.queue(seconds + 0.6, *over, begun[-1])
+    first, second, third = by_start(story.attempts)
+    for one in (first, second):
+        assert one.end is not None
+        assert one.end.cause is not None
+        assert one.end.cause.cause == "gpu-hardware"
+        assert (one.end.log_tail or "").endswith(ECC)
+    assert [one.resumed_from for one in (first, second, third)] == [0, 50, 100]
+    assert [one.first_step for one in (first, second, third)] == [1, 51, 101]
+    assert [one.last_step for one in (first, second)] == [58, 108]

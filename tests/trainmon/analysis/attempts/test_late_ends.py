@@ -65,7 +65,7 @@ def test_a_failure_that_was_seen_stays_one_when_the_daemon_restarts_before_it_is
 
 
 @pytest.mark.parametrize(
-    ("code", "cause"), [("1:0", "unknown"), ("137:0", "unknown"), ("139:0", "segfault"), ("93:0", "no-restart")]
+    ("code", "cause"), [("1:0", "unknown"), ("137:0", "unknown"), ("0:11", "segfault"), ("93:0", "no-restart")]
 )
 def test_an_exit_code_that_comes_after_an_attempt_was_closed_changes_its_cause(code: str, cause: str) -> None:
     """Slurm shows the details of a job that has failed late, and there is no accounting."""
@@ -75,7 +75,9 @@ def test_an_exit_code_that_comes_after_an_attempt_was_closed_changes_its_cause(c
     assert told(stored)[2:] == (None, "unknown", "now")
     story.queue(150, replace(FAILED, exit_code=code))
     late = story.attempt
-    assert told(late)[2:4] == (int(code.partition(":")[0]), cause)
+    number, _, signal = code.partition(":")
+    assert late.end is not None
+    assert (*told(late)[2:4], late.end.signal) == (int(number), cause, int(signal) or None)
     assert late.retry_decision == {"no-restart": "stop"}.get(cause, "now")
     assert story.queue(160, failed).say(AttemptsRestored((stored,))).attempt == late
 
@@ -90,11 +92,11 @@ def test_the_cause_names_the_exit_code_that_the_queue_shows(is_first: str) -> No
     else:
         story.say(in_sacct).log(56, "the end").checkpoints(57, 20).at(110).say(in_sacct).queue(120, in_queue)
     story.at(150).say(in_sacct)
-    assert told(story.attempt)[2:4] == (139, "segfault")
+    assert told(story.attempt)[2:4] == (139, "unknown")
     end = story.attempt.end
     assert end is not None
     assert end.cause is not None
-    assert [one.text for one in end.cause.evidence if one.line is None] == ["signal 11"]
+    assert [one.text for one in end.cause.evidence if one.line is None] == ["exit status 139"]
 
 
 def test_a_requeue_has_no_exit_code_whoever_reports_it() -> None:

@@ -49,6 +49,26 @@ def test_a_fault_is_the_cause_only_if_the_run_made_no_lasting_progress_after_it(
     assert cause_of(told.steps(last_step, 3), last_step + 10) == cause
 
 
+@pytest.mark.parametrize("is_requeued", [True, False])
+def test_a_fault_of_the_first_day_stays_one_though_the_next_attempt_trains_already(is_requeued: bool) -> None:
+    path, end = "/fsx/llm.log", 2 * DAY
+    told = Story(replace(SPEC, log=path)).gpus(-50).queue(10, JOB).steps(20, 1, 2, path=path)
+    xid(told, 100.0, 79, "GPU has fallen off the bus.")
+    for second in range(40):
+        told.steps(end - 45 + second, 1_000 + second, path=path)
+    told.log(end, *KEY_ERROR, path=path)
+    for second in range(8):
+        told.steps(end + 3 + second, 1_030 + second, path=path)
+    again = replace(JOB, restarts=1, submitted_at=BEGIN + end + 0.5, started_at=BEGIN + end + 1)
+    following = again if is_requeued else replace(again, id="89", number=89, restarts=0, submitted_at=BEGIN)
+    listed = [following] if is_requeued else [ended(JOB, end, "FAILED", "1:0"), following]
+    first, _ = told.queue(end + 12, *listed).queue(end + 75, *listed).at(end + 140).say().attempts
+    assert first.end is not None
+    assert first.end.cause is not None
+    assert first.end.cause.cause == "python-exception"
+    assert (first.first_step, first.last_step) == (1, 1_039)
+
+
 def test_a_checkpoint_after_a_fault_is_progress_too() -> None:
     told = xid(begun(), 100.0, 79).checkpoints(DAY, 10, since=DAY - 8).queue(DAY + 1, JOB)
     assert cause_of(told, DAY + 30, saved_at=DAY - 8) == "python-exception"

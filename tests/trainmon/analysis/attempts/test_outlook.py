@@ -58,9 +58,10 @@ def node(state: str) -> dict[str, Node]:
 @pytest.mark.parametrize(
     ("ago", "text", "what"),
     [
-        (290, None, "n1 reports Xid 145"),
-        (340, None, "n1 reports Xid 145"),
-        (700, None, ""),  # the last step came 400 s after it
+        (290, "RLW_RXPIPE Fatal XC0 i0 Link 13", "n1 reports Xid 145"),
+        (340, "RLW_RXPIPE Fatal XC0 i0 Link 13", "n1 reports Xid 145"),
+        (700, "RLW_RXPIPE Fatal XC0 i0 Link 13", ""),  # the last step came 400 s after it
+        (290, None, ""),
         (290, "RLW_RXPIPE Nonfatal XC0 i0 Link 13", ""),
     ],
 )

@@ -34,7 +34,7 @@ def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *,
     if is_own and run.log is not None:
         attempt = replace(attempt, log_path=run.log.path or attempt.log_path, log_host=run.log.host)
     if is_own or not is_newest:
-        spans = run.memory.spans if is_newest else before_next_start(run.memory.spans, until)
+        spans = run.memory.spans if attempt.end is None else before_next_start(run.memory.spans, until)
         attempt = stepped(attempt, spans, began, latest, state.started_at)
     progress = run.progress
     is_own = is_newest and (began or 0.0) <= (progress.at or 0.0) <= latest

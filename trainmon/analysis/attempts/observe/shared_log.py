@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.logs import began_at, lines_of
-from trainmon.analysis.attempts.steps import AFTER, BEFORE, with_steps_of
+from trainmon.analysis.attempts.logs import began_at, latest_of, lines_of, start_of
+from trainmon.analysis.attempts.steps import BEFORE, SECOND, with_steps_of
 from trainmon.analysis.log_formats import report, written
 from trainmon.lib import Instant
 from trainmon.model import Attempt, Run, State
@@ -26,11 +26,29 @@ def own_part(
     times = written(lines, log.at)
     if all(at is None for at in times) or not _goes_on(times):
         return attempt, tuple(lines)
-    own = _between(lines, times, *_bounds(attempt, began, attempt.end.at, run, state, known))
+    others = [one for one in known.values() if one.run_id == run.name and start_of(one) < start_of(attempt)]
+    ends = (min(began, one.ended_at) + SECOND for one in others if one.ended_at is not None)
+    own = _between(lines, times, max((began - BEFORE, *ends)), latest_of(attempt, run, state, known))
     if len(own) == len(lines) or report(lines, ()).progress.step is None:
         return attempt, own
     plain = replace(attempt, first_step=None, first_step_at=None, last_step=None, resumed_from=None, resumed_words=None)
     return with_steps_of(plain, own, (), is_whole=True), own
+
+
+def before_next(attempt: Attempt, path: str | None, run: Run, state: State, *, is_newest: bool) -> tuple[str, ...]:
+    """The lines that an attempt which has ended has written to this file, without those of the next one: by their
+    times, or up to where its trainer shows that it has started again."""
+    log, latest = run.log, latest_of(attempt, run, state)
+    lines = lines_of(log, path, is_newest=is_newest)
+    if log is None or log.at is None or log.at <= latest or log.path != path or (lines and not is_newest):
+        return lines
+    whole = lines_of(log, log.path, is_newest=True)
+    if own := _between(whole, written(whole, log.at), 0.0, latest):
+        return own
+    ended = attempt.ended_at or latest
+    again = (one.first_line - log.first for one in run.memory.spans if one.is_start and one.first_at > ended)
+    end = next(again, None)
+    return lines if end is None else log.lines[len(log.lines) - len(whole) : max(0, end)]
 
 
 def part_of_followed(
@@ -44,22 +62,6 @@ def part_of_followed(
     lines = lines_of(log, log.path, is_newest=True)
     found, own = own_part(attempt, lines, run, state, known)
     return (replace(found, log_path=log.path, log_host=log.host), own) if 0 < len(own) < len(lines) else None
-
-
-def _bounds(
-    attempt: Attempt, began: Instant, ended: Instant, run: Run, state: State, known: Mapping[str, Attempt]
-) -> tuple[Instant, Instant]:
-    """From when, and until when, its lines are dated: clocks differ a little, but another attempt has its own lines."""
-    others = [one for one in known.values() if one.run_id == run.name and one.attempt_id != attempt.attempt_id]
-    starts = [(at, one) for one in others if (at := began_at(one.started_at, run, state)) is not None]
-    before = (_change(one.ended_at, began) for at, one in starts if at < began and one.ended_at is not None)
-    after = (_change(ended, at) for at, _ in starts if at > began)
-    return max((began - BEFORE, *before)), min((ended + AFTER, *after))
-
-
-def _change(ended: Instant, began: Instant) -> Instant:
-    """From when lines are of the next attempt. Slurm's times are whole seconds."""
-    return min(began, max(ended + 1.0, began - BEFORE))
 
 
 def _goes_on(times: Sequence[Instant | None]) -> bool:
