@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shlex
 import sqlite3
 from collections.abc import Iterable
@@ -122,9 +123,10 @@ def read_actions(connection: sqlite3.Connection, since: Instant, limit: int) -> 
     return _records(connection, "asked_at >= ?", since, limit)
 
 
-def read_open(connection: sqlite3.Connection, limit: int) -> list[Record]:
-    """The actions whose effect is still verified, or was when their program ended; the newest last."""
-    return _records(connection, "settled_at IS NULL", limit)
+def read_open(connection: sqlite3.Connection, limit: int, since: Instant = math.inf) -> list[Record]:
+    """The actions whose effect is still verified, or was when their program ended, and those that were requested since
+    then; the newest last."""
+    return _records(connection, "settled_at IS NULL OR asked_at >= ?", since, limit)
 
 
 def read_actions_on(

@@ -91,7 +91,9 @@ PAUSES: tuple[Seconds, ...] = (1.0, 2.0, 5.0, 15.0, 60.0)
 DAY: Seconds = 86_400.0
 KEEP: Seconds = 90 * DAY
 PRUNE_EVERY: Seconds = 3_600.0
-OPEN_AT_MOST = 1_000
+RECALLED: Seconds = 3_600.0
+"""How long an action may explain what is seen of its run: as long as it stays in the State."""
+RECALLED_AT_MOST = 1_000
 
 EVALUATIONS_AT_MOST = 1_000
 EVALUATIONS_WITHIN: Seconds = 1.0
@@ -103,8 +105,8 @@ ATTEMPTS_AT_MOST = 500
 
 class Ledger:
     """One file in `directory`. Its thread calls `on_trouble` with its error, or None when it works. As soon as it
-    can read them, it calls `on_open_actions` once with the open records, and `on_attempts` with the recent attempts:
-    with none while there is no file."""
+    can read them, it calls `on_actions` with the open and the recent records, and later with what other programs have
+    done; and `on_attempts` once with the recent attempts: with none while there is no file."""
 
     def __init__(
         self,
@@ -112,7 +114,7 @@ class Ledger:
         on_trouble: Callable[[str | None], None],
         clock: Clock | None = None,
         *,
-        on_open_actions: Callable[[list[Record]], None] | None = None,
+        on_actions: Callable[[list[Record]], None] | None = None,
         on_attempts: Callable[[list[Attempt]], None] | None = None,
         keep: Seconds = KEEP,
         is_network: bool = False,
@@ -122,7 +124,11 @@ class Ledger:
         self.file = directory / NAME
         self._on_trouble = on_trouble
         self._clock = clock or SystemClock()
-        self._on_open_actions = on_open_actions
+        self._on_actions = on_actions
+        self._actions: dict[str, tuple[str, Instant | None]] = {}
+        """By id: the status of the actions that this program knows, and when they were settled."""
+        self._version: int | None = None
+        """SQLite's number of the file's content; it changes when another program writes."""
         self._on_attempts = on_attempts
         self._keep_for = keep
         self.is_network = is_network
@@ -248,15 +254,30 @@ class Ledger:
             finally:
                 if own is not None:
                     own.close()
+        if self._connection is not None:
+            try:
+                self._recall(self._connection)
+            except sqlite3.Error as error:  # the next write reports it
+                log.debug("%s", describe(error, self.file))
+
+    def _recall(self, connection: sqlite3.Connection) -> None:
+        """Tell of the actions of other programs: all at the start, then those that are done or settled meanwhile."""
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        if self._on_actions is None or version == self._version:
+            return
+        found = read_open(connection, RECALLED_AT_MOST, self._clock.now() - RECALLED)
+        is_first, self._version = self._version is None, version
+        new = [one for one in found if self._actions.get(one.action.id) != (one.status, one.settled_at)]
+        self._actions = {one.action.id: (one.status, one.settled_at) for one in found}
+        if told := [one for one in new if is_first or one.status != "asked"]:  # its own program follows what begins
+            self._on_actions(told)
 
     def _attempt(self, work: Work) -> None:
         """Open the file if necessary, and write; after a failure everything waits for the next try."""
         try:
             if work.writes or identity(self.file) is not None:
                 connection = self._open()
-                if self._on_open_actions is not None:
-                    self._on_open_actions(read_open(connection, OPEN_AT_MOST))
-                    self._on_open_actions = None
+                self._recall(connection)
                 if self._on_attempts is not None:
                     self._on_attempts(read_recent(connection, self._clock.now() - ATTEMPTS_OF, ATTEMPTS_AT_MOST))
                     self._on_attempts = None
@@ -297,6 +318,7 @@ class Ledger:
             write_evals(connection, work.evals.values(), now)
             write_hours(connection, work.hours.values(), now)
             connection.execute("COMMIT")
+            self._actions |= {name: (one.status, one.settled_at) for name, one in work.records.items()}
         for answer in work.of("written"):
             answer.give()
         for transaction in work.of("transaction"):
@@ -324,6 +346,7 @@ class Ledger:
         self._damage = None
         if self._connection is None:
             self._identity = identity(self.file)
+            self._version = None
             self._connection = open_to_write(self.file, is_network=self.is_network, factory=self._factory)
             self._identity = identity(self.file)
         return self._connection

@@ -268,8 +268,8 @@ log = logging.getLogger(__name__)
 
 
 def ledger_of(settings: Settings, submit: Callable[[Event], None], environ: Mapping[str, str] = os.environ) -> Ledger:
-    """The ledger, not started yet. When it starts, actions that are still open, and attempts, become part of the
-    State."""
+    """The ledger, not started yet. When it starts, recent and open actions, and attempts, become part of the State;
+    later, what other programs do."""
     found = find_state_directory(environ)
     if found.warning is not None:
         log.warning("%s", found.warning)
@@ -281,7 +281,7 @@ def ledger_of(settings: Settings, submit: Callable[[Event], None], environ: Mapp
     return Ledger(
         found.path,
         lambda problem: submit(LedgerTrouble(problem)),
-        on_open_actions=submit_actions,
+        on_actions=submit_actions,
         on_attempts=lambda attempts: submit(AttemptsRestored(tuple(attempts))),
         keep=settings.ledger.keep if settings.ledger is not None else KEEP,
         is_network=found.is_network,

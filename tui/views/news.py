@@ -36,13 +36,15 @@ SEVERITY: dict[str, Severity] = {"failed": "error", "unknown": "warning", "refus
 
 
 def action_toasts(before: State | None, after: State) -> list[Toast]:
-    """What changed since the last State, none for the first. Of many toasts the worst, and the number of the others."""
+    """What changed since the last State, none for the first, and for what was done before this program started. Of many
+    toasts the worst, and the number of the others."""
     if before is None or before.actions is after.actions:
         return []
     toasts = [
         toast
         for key, record in after.actions.items()
         if record is not before.actions.get(key)
+        if key in before.actions or record.action.requested_at >= after.started_at
         for toast in changes(before.actions.get(key) or Record(action=record.action), record)
     ]
     if len(toasts) <= AT_ONCE:

@@ -77,20 +77,39 @@ def test_a_program_that_knows_less_takes_nothing_back(tmp_path: Path) -> None:
         assert open_records(ledger) == [record("a2", **DONE), record("a3", **DONE)]
 
 
-def test_what_was_open_at_the_end_is_recalled_once(tmp_path: Path) -> None:
+def test_what_was_open_at_the_end_and_what_was_done_lately_is_recalled(tmp_path: Path) -> None:
+    settled = record("a2", settled_at=1010.0, **DONE)
     with opened(tmp_path) as (ledger, _):
         ledger.write(record())
-        ledger.write(record("a2", settled_at=1010.0, **DONE))
+        ledger.write(settled)
+        ledger.write(record("a0", at=-5_000.0, settled_at=-4_990.0, **DONE))
     recalled: queue.Queue[list[Record]] = queue.Queue()
     (tmp_path / "ledger.sqlite").rename(tmp_path / "away")
     (tmp_path / "ledger.sqlite").mkdir()
-    with opened(tmp_path, on_open_actions=recalled.put) as (ledger, troubles):
+    with opened(tmp_path, on_actions=recalled.put) as (ledger, troubles):
         assert troubles.get(timeout=120) is not None
         (tmp_path / "ledger.sqlite").rmdir()
         (tmp_path / "away").rename(tmp_path / "ledger.sqlite")
-        assert recalled.get(timeout=120) == [record()]
+        assert recalled.get(timeout=120) == [record(), settled]
         ledger.write(record("a3"))
         assert recalled.empty()
+
+
+def test_what_another_program_has_done_is_told_once(tmp_path: Path) -> None:
+    told: queue.Queue[list[Record]] = queue.Queue()
+    with opened(tmp_path, on_actions=told.put) as (ledger, _), opened(tmp_path) as (other, _):
+        ledger.write(record("own"))
+        other.write(record("theirs"))
+        other.write(record("theirs", **DONE))
+        until(lambda: actions(ledger, 0.0) is not None and not told.empty())
+        assert told.get() == [record("theirs", **DONE)]
+        ledger.write(record("own", settled_at=1200.0, **DONE))
+        ledger.write(record("theirs", **DONE))  # as the engine does with what it learns
+        other.write(record("theirs", settled_at=1300.0, **DONE))
+        until(lambda: actions(ledger, 0.0) is not None and not told.empty())
+        assert told.get() == [record("theirs", settled_at=1300.0, **DONE)]
+        actions(ledger, 0.0)
+        assert told.empty()
 
 
 def test_texts_are_kept_without_secrets_and_bounded(tmp_path: Path) -> None:

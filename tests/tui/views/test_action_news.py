@@ -28,6 +28,13 @@ def test_the_first_state_makes_no_toast_of_what_was_before() -> None:
     assert action_toasts(None, of(record("failed", outcome="no space left"))) == []
 
 
+def test_what_another_program_had_done_before_this_one_started_makes_no_toast() -> None:
+    done = record("done")
+    later = replace(of(done), started_at=done.action.requested_at + 1.0)
+    assert action_toasts(replace(of(), started_at=later.started_at), later) == []
+    assert action_toasts(of(), of(done)) == [Toast("Save llm-70b", "done")]
+
+
 def test_a_failure_and_a_refusal_are_shown_with_their_reason() -> None:
     failed = action_toasts(of(record()), of(record("failed", outcome="/fsx/save: permission denied")))
     refused = action_toasts(of(record()), of(record("refused", outcome="job 88 was requeued meanwhile (restart 1)")))

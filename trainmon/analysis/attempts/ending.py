@@ -285,13 +285,13 @@ def _was_killed(attempt: Attempt, state: State) -> bool:
         return False
     began, ended = attempt.started_at or 0.0, attempt.ended_at
     ours = (one for one in state.actions.values() if (one.action.verb, one.action.run) == ("kill", run.name))
-    armed_at = switch.armed_at if switch.exists else switch.was_armed_at
-    if armed_at is None:  # a trainer may remove it before it is seen
-        times = (one.done_at for one in ours if one.status == "done" and one.done_at is not None)
-        armed_at = next((at for at in times if began <= at and ended - at <= OURS_BEFORE), None)
-    if armed_at is None or not began <= armed_at <= ended + ARMED_BEFORE or steps_on_under_it(run, began, ended):
+    done = (one.done_at for one in ours if one.status == "done")  # a trainer may remove it before it is seen
+    seen = switch.armed_at if switch.exists else switch.was_armed_at
+    times = (seen, *(at for at in done if at is not None and ended - at <= OURS_BEFORE))
+    armed_at = next((at for at in times if at is not None and began <= at <= ended + ARMED_BEFORE), None)
+    if armed_at is None or steps_on_under_it(run, armed_at, ended):
         return False
     taken_at = switch.taken_at
-    if switch.exists or taken_at is None or taken_at >= ended:
+    if switch.exists or taken_at is None or not armed_at <= taken_at < ended:
         return True
     return not was_withdrawn(run, state, "kill") and min(run.progress.at or 0.0, ended) <= taken_at + ARMED_BEFORE

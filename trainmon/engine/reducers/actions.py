@@ -19,7 +19,8 @@ MOST = 500
 def changed(batch: EventBatch, event: ActionChanged) -> None:
     """Store the new record of an action. A late event does not undo a later one."""
     record, known = event.record, batch.current("actions").get(event.record.action.id)
-    if known is not None and known.status != "asked" and record.status == "asked":
+    is_known = known is not None and known.status != "asked" and record.status == "asked"
+    if is_known or (known is not None and known.settled_at is not None and record.settled_at is None):
         return
     if known is not None and not record.marks:
         record = replace(record, marks=known.marks)

@@ -318,6 +318,9 @@ def test_a_word_that_comes_late_does_not_undo_a_later_one() -> None:
     first = done(SAVE_ACTION, status="asked", done_at=None)
     known = reduce(state(), [ActionChanged(done(SAVE_ACTION)), ActionChanged(first)], NOW)
     assert known.actions[SAVE_ACTION.id].status == "done"
+    settled = done(SAVE_ACTION, settled_at=NOW + 1)
+    known = reduce(known, [ActionChanged(settled), ActionChanged(done(SAVE_ACTION))], NOW + 1)
+    assert known.actions[SAVE_ACTION.id].settled_at == NOW + 1
 
 
 def test_the_word_of_the_act_keeps_what_was_seen_before_it() -> None:

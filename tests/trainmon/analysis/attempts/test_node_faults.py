@@ -122,3 +122,30 @@ def test_a_kill_switch_that_trainmon_armed_is_the_cause_though_the_trainer_remov
     assert end is not None
     assert end.cause is not None
     assert end.cause.cause == cause
+
+
+def test_an_earlier_kill_does_not_hide_a_second_one() -> None:
+    told = Story(replace(SPEC, kill_switch="/fsx/kill")).gpus(-50)
+
+    def kill(seconds: float, name: str) -> None:
+        killed = replace(action(verb="kill", run="llm"), id=name)
+        told.say(ActionChanged(Record(action=killed, status="done", done_at=BEGIN + seconds)))
+
+    def look(seconds: float, armed_at: float | None) -> None:
+        there = SwitchSample("/fsx/kill", exists=armed_at is not None, mtime=armed_at and BEGIN + armed_at)
+        told.at(seconds).say(NodeReading("login1", "prod", told.now, SwitchSamples(1, told.now, (there,))))
+
+    told.queue(10, JOB).steps(20, 1, 180)
+    look(25, None)
+    kill(30, "first")
+    look(31, 30)
+    look(40, None)
+    told.queue(55, ended(JOB, 41, "COMPLETED", "0:0")).log(56, "saved, exiting").checkpoints(57, 180, since=40)
+    again = replace(JOB, id="89", number=89, submitted_at=BEGIN + 400, started_at=BEGIN + 500, stdout="/fsx/89.out")
+    told.at(120).say().queue(510, again).steps(520, 181, path="/fsx/89.out")
+    look(525, None)
+    told.steps(4_590, 300, path="/fsx/89.out")
+    kill(4_600, "second")  # it is taken before the next look
+    told.queue(4_606, ended(again, 4_601, "COMPLETED", "0:0"))
+    told.log(4_607, "saved, exiting", path="/fsx/89.out").checkpoints(4_608, 300, since=4_600).at(4_700).say()
+    assert [one.end and one.end.cause and one.end.cause.cause for one in told.attempts] == ["kill-switch"] * 2
