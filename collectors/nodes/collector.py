@@ -18,7 +18,7 @@ from collectors.nodes.steps.shell import StepShell
 from collectors.nodes.stream import START_TIMEOUT, ProbeStream
 from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
-from trainmon.model import AnyReading, Event, Hello, NodeReading, Source, SourceChanged, Spec, StandInEnded
+from trainmon.model import AnyReading, DisksReleased, Event, Hello, NodeReading, Source, SourceChanged, Spec
 from trainmon.transport.shell import Shell
 
 LEASE_EVERY = 20.0
@@ -104,7 +104,7 @@ class NodeCollector:
         with self._lock:
             if ended := self._assigned.stand_in_for(stand_in or Spec(), implied):
                 # Its readings as a stand-in no longer count when the other host reads its files again.
-                self._submit(StandInEnded(self.name, ended))
+                self._submit(DisksReleased(self.name, ended))
             before = self._assigned.spec
             if spec == before:
                 return
@@ -317,7 +317,7 @@ class NodeCollector:
             for part, is_stand_in in self._assigned.parts(reading):
                 self._submit(NodeReading(self.name, self.cluster, at, part, is_stand_in=is_stand_in))
             if renamed := self._assigned.renamed(reading):
-                self._submit(StandInEnded(self.name, renamed))
+                self._submit(DisksReleased(self.name, renamed))
 
     def _on_end(self, stream: ProbeStream, error: TrainmonError, was_silent: bool = False) -> None:
         """The probe has ended or is silent. Python is not tried again if it failed without any output."""

@@ -34,8 +34,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """By node name."""
     disks: Mapping[str, Disk] = {}
     """By Disk.key."""
-    handed_back: Mapping[str, Instant] = {}
-    """By Disk.key: when a stand-in host stopped reading the disk."""
+    released_disks: Mapping[str, Instant] = {}
+    """By Disk.key: when a host stopped reading the disk by this name."""
     runs: Mapping[str, Run] = {}
     usable: Mapping[str, float] = {}
     """By disk path: the share of the disk that may be used, 0 to 1. The disk counts as full at that share."""
@@ -131,7 +131,7 @@ class DiskHistoryRead(msgspec.Struct, frozen=True, kw_only=True):
     """By path and field of a Disk: `free_bytes`, `free_inodes`, `total_bytes`."""
 
 
-class StandInEnded(msgspec.Struct, frozen=True):
+class DisksReleased(msgspec.Struct, frozen=True):
     """A host no longer reads disks by these names: it was a stand-in, or their mounts are known now."""
 
     node: str
@@ -328,7 +328,7 @@ class AlertsReported(msgspec.Struct, frozen=True):
 
 
 Event = (
-    NodeReading | GpuHistoryRead | StandInEnded | SourceChanged | SourceRemoved | PromptsChanged | RunsChanged
+    NodeReading | GpuHistoryRead | DisksReleased | SourceChanged | SourceRemoved | PromptsChanged | RunsChanged
     | DisksChanged | DisksForgotten | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed
     | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead
     | QuotaRead | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged

@@ -15,11 +15,11 @@ from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused
 from trainmon.model import (
     DiskSample,
     DiskSamples,
+    DisksReleased,
     GpuSamples,
     Hello,
     NodeReading,
     Spec,
-    StandInEnded,
     State,
 )
 from trainmon.transport.shell import Sink
@@ -230,7 +230,7 @@ def test_a_first_login_is_slow_until_it_ends_or_the_host_accepts_no_connection()
     assert host.source("up").login_since is None
 
 
-def test_what_it_reads_in_the_place_of_another_is_marked_and_handed_back() -> None:
+def test_what_it_reads_in_the_place_of_another_is_marked_and_released() -> None:
     shell = FakeShell()
     host = Host(shell)
     sink = host.connected(shell)
@@ -239,17 +239,17 @@ def test_what_it_reads_in_the_place_of_another_is_marked_and_handed_back() -> No
     sink.received(HELLO + line)
     host.watch.watch(Spec(disks=("/",)), frozenset())
     sink.received(line)
-    result: list[tuple[str, ...] | StandInEnded] = []
+    result: list[tuple[str, ...] | DisksReleased] = []
     while not host.events.empty():
         event = host.events.get()
         if isinstance(event, NodeReading) and isinstance(event.reading, DiskSamples):
             result.append(("stands in" if event.is_stand_in else "own", *(disk.path for disk in event.reading.d)))
-        elif isinstance(event, StandInEnded):
+        elif isinstance(event, DisksReleased):
             result.append(event)
     assert result == [
         ("own", "/"),
         ("stands in", "/fsx", "/fsx/b"),
-        StandInEnded("n1", ("/fsx", "/fsx/b")),
+        DisksReleased("n1", ("/fsx", "/fsx/b")),
         ("own", "/"),
     ]
 
@@ -264,7 +264,7 @@ def test_a_directory_that_appears_later_gives_up_the_name_that_it_had_until_its_
     for state in (gone, there, there):
         sink.received(HELLO + (line % (state, state)).encode())
     events = [host.events.get() for _ in range(host.events.qsize())]
-    assert [event for event in events if isinstance(event, StandInEnded)] == [StandInEnded("n1", ("/fsx/a",))]
+    assert [event for event in events if isinstance(event, DisksReleased)] == [DisksReleased("n1", ("/fsx/a",))]
 
 
 @pytest.mark.parametrize(

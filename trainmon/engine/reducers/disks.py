@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant
-from trainmon.model import Disk, DiskSample, NodeReading, Quota, QuotaRead, StandInEnded
+from trainmon.model import Disk, DiskSample, DisksReleased, NodeReading, Quota, QuotaRead
 
 UNWATCHED_AFTER = 90.0
 """Seconds without a sample after which a disk is dropped, if its host still reports other disks: the host read it as a
@@ -21,8 +21,8 @@ def sampled(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, ..
     quotas = batch.current("quotas")
     for sample in samples:
         disk = _disk(event, sample, usable.get(sample.path, 1.0), disks.get(f"{event.node}:{sample.path}"))
-        if disk.key in batch.current("handed_back"):
-            del batch.writable("handed_back")[disk.key]
+        if disk.key in batch.current("released_disks"):
+            del batch.writable("released_disks")[disk.key]
         disks[disk.key] = replace(disk, lag=lags.get(disk.path, 0.0), quota=_quota_of(quotas, disk))
     node = batch.current("nodes").get(event.node)
     is_failing = node is not None and "ssh" in node.troubles
@@ -31,13 +31,13 @@ def sampled(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, ..
             del disks[key]
 
 
-def handed_back(batch: EventBatch, event: StandInEnded, now: Instant) -> None:
+def released(batch: EventBatch, event: DisksReleased, now: Instant) -> None:
     """Drop the disks that a stand-in has read, as the first host reads them again, and those that are named by their
     mounts now."""
     for path in event.disks:
         key = f"{event.node}:{path}"
         batch.writable("disks").pop(key, None)
-        batch.writable("handed_back")[key] = now
+        batch.writable("released_disks")[key] = now
 
 
 def quota_read(batch: EventBatch, event: QuotaRead) -> None:

@@ -21,6 +21,7 @@ from trainmon.model import (
     CurvesGrew,
     DisksChanged,
     DisksForgotten,
+    DisksReleased,
     Event,
     Health,
     JobChanged,
@@ -39,7 +40,6 @@ from trainmon.model import (
     Source,
     SourceChanged,
     SourceRemoved,
-    StandInEnded,
     State,
     WandbPolled,
     WandbRows,
@@ -59,8 +59,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
         match event:
             case NodeReading():
                 _reading(batch, event)
-            case StandInEnded():
-                disks.handed_back(batch, event, now)
+            case DisksReleased():
+                disks.released(batch, event, now)
             case SourceChanged(source):
                 _source(batch, source)
             case SourceRemoved(name):
@@ -142,7 +142,7 @@ def _removed(batch: EventBatch, name: str) -> None:
 
 
 def _forget_disks(batch: EventBatch, node: str, kept: frozenset[str] = frozenset()) -> None:
-    for field in ("disks", "handed_back"):
+    for field in ("disks", "released_disks"):
         known = batch.current(field).items()
         start = f"{node}:"
         batch.maps[field] = {

@@ -14,12 +14,12 @@ from trainmon.model import (
     CheckpointListing,
     DiskSample,
     DiskSamples,
+    DisksReleased,
     FileGroup,
     NodeReading,
     RunsChanged,
     RunSpec,
     Spec,
-    StandInEnded,
 )
 
 CKPT = "/data/llm/ckpt"
@@ -48,7 +48,7 @@ class Directory(Cluster):
             for part, _ in self.assigned.parts(reading):
                 self.hear(NodeReading("gpu-001", "prod", at, part))
             if renamed := self.assigned.renamed(reading):
-                self.hear(StandInEnded("gpu-001", renamed))
+                self.hear(DisksReleased("gpu-001", renamed))
             self.talk(self.elapsed + 10)
         return self
 
@@ -72,6 +72,18 @@ def test_a_directory_of_checkpoints_that_appears_later_is_no_fault(mount: str) -
             story.sampled(story.elapsed + 10).saved()
         assert not story.state.alerts
         assert [*story.state.disks] == [f"gpu-001:{mount}"]
+
+
+def test_a_mount_that_is_lost_is_a_fault_though_its_directory_remains() -> None:
+    """After umount -l, what was saved on the mount does not exist any more."""
+    with Directory("/data/llm") as story:
+        for _ in range(6):
+            story.sampled(story.elapsed + 10).saved()
+        for _ in range(12):
+            at = story.clock.wall
+            listing = CheckpointListing(1, at, CKPT, error="does not exist; the nearest existing parent is /data/llm")
+            story.hear(NodeReading("gpu-001", "prod", at, listing)).sampled(story.elapsed + 10, GONE)
+        story.expect("fire", f"disk:gpu-001:{CKPT}")
 
 
 @pytest.mark.parametrize("mount", ["/", "/data"])

@@ -11,12 +11,12 @@ from trainmon.model import (
     ClustersChanged,
     DiskSample,
     DiskSamples,
+    DisksReleased,
     NodeReading,
     RunsChanged,
     RunSpec,
     Source,
     SourceChanged,
-    StandInEnded,
 )
 
 TB = 10**12
@@ -53,7 +53,7 @@ def test_a_login_host_that_is_slow_to_log_in_is_no_fault() -> None:
         story.read("gpu-001", 700, is_stand_in=True, **FORBIDDEN)
         story.read("gpu-002", 1_400, is_stand_in=True, **MISSING)
         assert story.state.disks == {}
-        story.hear(StandInEnded("gpu-002", ())).read("login1", 2_400, **WELL)
+        story.hear(DisksReleased("gpu-002", ())).read("login1", 2_400, **WELL)
         assert not story.state.alerts
 
 
@@ -67,7 +67,7 @@ def test_what_a_stand_in_reported_ends_at_once_when_the_login_host_answers() -> 
     with Site() as story:
         story.read("login1", 200, **WELL)
         story.read("gpu-001", 400, is_stand_in=True, **FULL).expect("fire", "disk:gpu-001:/fsx")
-        story.hear(StandInEnded("gpu-001", ("/fsx",))).talk(story.elapsed + 2)
+        story.hear(DisksReleased("gpu-001", ("/fsx",))).talk(story.elapsed + 2)
         assert "gpu-001:/fsx" not in story.state.disks
         alert = story.alert("disk-full")
         assert (alert.phase, alert.ended) == ("resolved", "no longer watched")

@@ -15,6 +15,7 @@ from trainmon.model import (
     ClustersChanged,
     DiskSample,
     DiskSamples,
+    DisksReleased,
     Event,
     LogChunk,
     NodeReading,
@@ -23,7 +24,6 @@ from trainmon.model import (
     RunSpec,
     Source,
     SourceChanged,
-    StandInEnded,
     State,
     SwitchSample,
     SwitchSamples,
@@ -117,7 +117,7 @@ def test_a_switch_that_the_login_host_saw_is_not_gone_because_another_host_does_
 def test_what_it_reported_of_disks_is_gone_when_it_hands_them_back() -> None:
     scene = Scene()
     scene.reads("n1", disks(), is_stand_in=True)
-    scene.say(StandInEnded("n1", ("/fsx",)))
-    assert (scene.state.disks, set(scene.state.handed_back)) == ({}, {"n1:/fsx"})
+    scene.say(DisksReleased("n1", ("/fsx",)))
+    assert (scene.state.disks, set(scene.state.released_disks)) == ({}, {"n1:/fsx"})
     scene.reads("n1", disks(), is_stand_in=True)
-    assert (set(scene.state.disks), scene.state.handed_back) == ({"n1:/fsx"}, {})
+    assert (set(scene.state.disks), scene.state.released_disks) == ({"n1:/fsx"}, {})

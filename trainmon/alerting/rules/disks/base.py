@@ -107,8 +107,8 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Whether its host answers but no longer samples it: the host sampled it for another one that answers now, or
         the disk or its run left the config."""
         since = max(state.started_at, state.clock_jumped_at or 0.0, alert.found_at)
-        is_handed_back = any(_is_of(alert, clean(f"disk:{key}")) for key in state.handed_back)
-        if holders(alert, state) or (now - since < LEFT_AFTER and not is_handed_back):
+        is_released = any(_is_of(alert, clean(f"disk:{key}")) for key in state.released_disks)
+        if holders(alert, state) or (now - since < LEFT_AFTER and not is_released):
             return False
         return bool(alert.sources) and why_silent(state, alert.sources) is None
 

@@ -79,12 +79,13 @@ def _is_missing(disk: Disk) -> bool:
 
 def _is_yet_to_come(disk: Disk, state: State) -> bool:
     """Whether it is a directory that a run will create with its first checkpoint or log, or has created since the
-    disk was sampled."""
+    disk was sampled. After the end of a run, a person may have deleted it."""
     if not _is_missing(disk):
         return False
     runs = [run for run in state.runs.values() if disk.path in directories_of(run.spec)]
     logs = ((run.log.path, run.log.checked_at, run.log.error) for run in runs if run.log is not None)
-    saved = (run.checkpoints for run in runs if run.checkpoints is not None and run.checkpoints.list)
+    was_there = [run for run in runs if run.memory.commits and run.verdict not in ("finished", "stopped")]
+    saved = (run.checkpoints for run in runs if run.checkpoints and (run.checkpoints.list or run in was_there))
     read = (*logs, *((one.path, one.listed_at, one.error) for one in saved))
     seen = [(at or 0.0) > disk.at and error is None for path, at, error in read if lies_on(path or "", disk.path)]
     return bool(runs) and all(seen)
