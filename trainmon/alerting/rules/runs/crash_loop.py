@@ -128,12 +128,15 @@ def failed_in_a_row(queue: Queue, within: Seconds, now: Instant) -> Sequence[Job
 
 
 def restarts_without_step(state: State, run: Run, within: Seconds, now: Instant) -> int:
-    """How many of its restarts since its last step were reported. A job that is requeued leaves no ended jobs."""
-    last = max(run.progress.at or 0.0, now - within)
-    return sum(
-        alert.rule == Restarted.name and alert.run == run.name and alert.fired_at is not None and alert.since > last
-        for alert in state.alerts.values()
-    )
+    """How many of its restarts since its last step were reported. A job that is requeued leaves no ended jobs. Without
+    the log, nobody knows; what its attempts before have done, the ledger knows."""
+    if run.progress.at is None and (run.log is None or run.log.at is None):
+        return 0
+    ours = (one for one in state.alerts.values() if (one.rule, one.run) == (Restarted.name, run.name) and one.fired_at)
+    reported = [one.since for one in ours if one.since > max(run.progress.at or 0.0, now - within)]
+    attempts = (one for one in state.attempts.values() if one.run_id == run.name) if reported else ()
+    last = max((one.ended_at or one.seen_at for one in attempts if one.last_step is not None), default=0.0)
+    return sum(since > last for since in reported)
 
 
 def crash_text(run: Run, failed: Sequence[Job], now: Instant) -> str:

@@ -36,7 +36,20 @@ from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, Run
 from trainmon.analysis.causes import stated
 from trainmon.analysis.runs import RunContext, judge
 from trainmon.engine.reducers import reduce
-from trainmon.model import Action, Attempt, AttemptEnd, Execute, Finding, Job, Record, State, Switch, WandbRun
+from trainmon.model import (
+    Action,
+    Alert,
+    Attempt,
+    AttemptEnd,
+    Execute,
+    Finding,
+    Job,
+    Progress,
+    Record,
+    State,
+    Switch,
+    WandbRun,
+)
 
 DEAD = state(ended(), verdict="dead", why="no job: job 88: its script failed (exit 1) 12m ago, at step 12,880")
 COMPLETED = state(ended("COMPLETED", exit_code="0:0"), verdict="dead", why="job 88: its script ended with status 0")
@@ -364,6 +377,24 @@ def test_an_event_keeps_the_time_at_which_it_was_reported_first() -> None:
     assert found(Finished(), known).since == NOW - 120  # type: ignore[union-attr]
     ahead = state(job(started_at=NOW + 50, restarts=1))
     assert found(Restarted(), ahead).since == NOW, "its clock is ahead"  # type: ignore[union-attr]
+
+
+def restarted_often() -> dict[str, Alert]:
+    restart = Finding(rule="restarted", subject="run:llm", severity="info", summary="again", run="llm", event=True)
+    known = replace(alert(restart), fired_at=NOW - 700)
+    return {f"a{hour}": replace(known, id=f"a{hour}", since=NOW - 3_600 * hour) for hour in (1, 2, 3)}
+
+
+def test_a_daemon_that_starts_beside_a_healthy_chain_says_nothing_of_its_restarts() -> None:
+    present = job(started_at=NOW - 5, restarts=3)
+    unread = state(present, alerts=restarted_often(), progress=Progress(), log=None, verdict="unknown", why="not read")
+    assert found(RunDead(), unread) is None
+    read = changed(unread, log=LOG)
+    before = Attempt(attempt_id="prod/88.2", run_id="llm", cluster="prod", job_id="88", seen_at=NOW - 60)
+    for last_step, severity in ((None, "critical"), (12_880, None)):
+        known = replace(read, attempts={before.attempt_id: replace(before, last_step=last_step)})
+        finding = found(RunDead(), known)
+        assert (finding and finding.severity) == severity
 
 
 def test_a_person_who_has_it_requeued_again_and_again_knows_of_it() -> None:
