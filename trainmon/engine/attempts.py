@@ -27,7 +27,7 @@ GPU_HOURS_AT_ONCE = 2
 class AttemptJournal(Protocol):
     """The part of the ledger that keeps attempts."""
 
-    def keep_gpu_hour(self, attempt_id: str, hour: GpuHour) -> None:
+    def keep_gpu_hour(self, attempt: Attempt, hour: GpuHour) -> None:
         """Queue the last hour of the GPUs of one node for writing. Never blocks."""
 
     def keep_evals(self, run: str, results: Sequence[EvalResult], cluster: str | None = None) -> None:
@@ -79,4 +79,4 @@ class AttemptRecorder:
         if found is not None and attempt.end is not None:
             hour = gpu_hour(node, [gpu.index for gpu in found.gpus], attempt.end.at, now, self._read)
             if not hour.is_empty:
-                self._journal.keep_gpu_hour(attempt.attempt_id, hour)
+                self._journal.keep_gpu_hour(attempt, hour)

@@ -86,7 +86,7 @@ class RunEval(NamedTuple):
 class AttemptHour(NamedTuple):
     """The last hour of the GPUs of one node of an attempt."""
 
-    attempt_id: str
+    attempt: Attempt
     hour: GpuHour
 
 
@@ -133,30 +133,30 @@ def write_attempts(connection: sqlite3.Connection, attempts: Iterable[Attempt], 
     """Write attempts. What another program has written of the same start is kept, and so are its names, if that has
     another config: both together count. A decision follows from all attempts of a run, so the newest one counts."""
     for attempt in attempts:
-        known = _read(connection, "attempt_id = ?", (attempt.attempt_id,), 1) or _same_start(connection, attempt)
-        if known:
-            if known[0].attempt_id != attempt.attempt_id or not known[0].is_open:
-                attempt = named_as(attempt, known[0])
-            decided = known[0] if attempt.retry_decision is None else attempt
+        known = _stored(connection, attempt)
+        if known is not None:
+            if known.attempt_id != attempt.attempt_id or not known.is_open:
+                attempt = named_as(attempt, known)
+            decided = known if attempt.retry_decision is None else attempt
             attempt = replace(
-                merged(known[0], attempt), retry_decision=decided.retry_decision, budget_spent=decided.budget_spent
+                merged(known, attempt), retry_decision=decided.retry_decision, budget_spent=decided.budget_spent
             )
-        row = columns_of(attempt, now)
-        if known and known[0] == attempt:
+        if known == attempt:
             continue
+        row = columns_of(attempt, now)
         values = [as_json(row[name]) if name in LISTED else row[name] for name in COLUMNS]
         whole = as_json(attempt if attempt.end is None else replace(attempt, end=replace(attempt.end, log_tail=None)))
         with counted(connection, "training_attempts", "attempt_id = ?", (attempt.attempt_id,), now - LOG_AWAITED):
             connection.execute(WRITE, [storable(one) if isinstance(one, str) else one for one in (*values, whole)])
 
 
-def _same_start(connection: sqlite3.Connection, attempt: Attempt) -> list[Attempt]:
-    """The same start in the ledger, under another name."""
-    if (at := attempt.started_at) is None:
-        return []
-    near = "started_at BETWEEN ? AND ? AND job_id IS ? AND pid IS ?"
+def _stored(connection: sqlite3.Connection, attempt: Attempt) -> Attempt | None:
+    """The attempt as the ledger holds it: under its id, else under that which another config has given it."""
+    if known := _read(connection, "attempt_id = ?", (attempt.attempt_id,), 1):
+        return known[0]
+    near, at = "started_at BETWEEN ? AND ? AND job_id IS ? AND pid IS ?", attempt.started_at or 0.0
     values = (timestamp(at - SAME_START), timestamp(at + SAME_START), attempt.job_id, attempt.pid)
-    return [one for one in _read(connection, near, values, SAME_AT_MOST) if is_same_start(one, attempt)]
+    return next((one for one in _read(connection, near, values, SAME_AT_MOST) if is_same_start(one, attempt)), None)
 
 
 def write_evals(connection: sqlite3.Connection, evals: Iterable[RunEval], now: Instant) -> None:
@@ -170,8 +170,9 @@ def write_evals(connection: sqlite3.Connection, evals: Iterable[RunEval], now: I
 
 def write_hours(connection: sqlite3.Connection, hours: Iterable[AttemptHour], now: Instant) -> None:
     """Write the last hours of the GPUs of attempts: one row per attempt and node."""
-    for attempt_id, hour in hours:
-        values = (attempt_id, hour.node, timestamp(hour.ended_at), timestamp(now), as_json(hour))
+    for attempt, hour in hours:
+        known = _stored(connection, attempt) or attempt
+        values = (known.attempt_id, hour.node, timestamp(hour.ended_at), timestamp(now), as_json(hour))
         connection.execute(WRITE_HOUR, values)
 
 

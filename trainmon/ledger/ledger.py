@@ -170,9 +170,9 @@ class Ledger:
         """Write a record or an attempt soon; never blocks."""
         self._queue.put(record)
 
-    def keep_gpu_hour(self, attempt_id: str, hour: GpuHour) -> None:
+    def keep_gpu_hour(self, attempt: Attempt, hour: GpuHour) -> None:
         """Write the last hour of the GPUs of an attempt's node soon; never blocks."""
-        self._queue.put(AttemptHour(attempt_id, hour))
+        self._queue.put(AttemptHour(attempt, hour))
 
     def keep_evals(self, run: str, results: Sequence[EvalResult], cluster: str | None = None) -> None:
         """Write results of the evaluators of a run soon; never blocks. The same result is written once."""

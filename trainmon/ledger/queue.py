@@ -100,7 +100,7 @@ class WriteQueue:
                 case RunEval():
                     work.evals[item.run, item.digest] = item
                 case AttemptHour():
-                    work.hours[item.attempt_id, item.hour.node] = item
+                    work.hours[item.attempt.attempt_id, item.hour.node] = item
                 case Record():
                     work.records[item.action.id] = item
             work.drop_oldest()

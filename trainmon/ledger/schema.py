@@ -12,13 +12,21 @@ TIMESTAMP = "strftime('%Y-%m-%d %H:%M:%f000+00:00', {}, 'unixepoch')"
 """Seconds since 1970 as the text that the ledger stores for times, in SQLite's words."""
 
 ONE_PER_START = """
-    SELECT * FROM main.training_attempts AS one WHERE NOT EXISTS (
-        SELECT 1 FROM main.training_attempts AS other
-        WHERE other.started_at = one.started_at AND other.job_id = one.job_id
-        AND other.submitted_at IS one.submitted_at AND (other.nodes = one.nodes OR '[]' IN (other.nodes, one.nodes))
-        AND (other.cluster != one.cluster OR other.restart IS NOT one.restart)
-        AND (other.ended_at IS NULL, other.is_reconstructed, other.attempt_id)
-            < (one.ended_at IS NULL, one.is_reconstructed, one.attempt_id)
+    SELECT * FROM main.training_attempts WHERE job_id IS NULL OR started_at IS NULL OR attempt_id IN (
+        SELECT attempt_id FROM (
+            SELECT attempt_id, cluster, restart, first_value(cluster) OVER own AS first_cluster,
+                first_value(restart) OVER own AS first_restart
+            FROM (
+                SELECT attempt_id, cluster, restart, started_at, job_id, submitted_at, ended_at, is_reconstructed,
+                    coalesce(
+                        nullif(nodes, '[]'), max(nodes) OVER (PARTITION BY started_at, job_id, submitted_at)
+                    ) AS known_nodes
+                FROM main.training_attempts WHERE job_id IS NOT NULL
+            ) WINDOW own AS (
+                PARTITION BY started_at, job_id, submitted_at, known_nodes
+                ORDER BY ended_at IS NULL, is_reconstructed, attempt_id
+            )
+        ) WHERE cluster = first_cluster AND restart IS first_restart
     )
 """
 """The attempts, each start once: programs with other configs wrote the same job under other names. Those rows stay; of

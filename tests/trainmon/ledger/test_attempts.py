@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -41,8 +42,8 @@ class Kept:
         assert isinstance(record, Attempt)
         self.attempts.append(record)
 
-    def keep_gpu_hour(self, attempt_id: str, hour: GpuHour) -> None:
-        self.hours.append((attempt_id, hour))
+    def keep_gpu_hour(self, attempt: Attempt, hour: GpuHour) -> None:
+        self.hours.append((attempt.attempt_id, hour))
 
     def keep_evals(self, run: str, results: Sequence[EvalResult], cluster: str | None = None) -> None:
         self.evals += [(run, one.step) for one in results]
@@ -178,7 +179,7 @@ def test_the_last_hour_of_its_gpus_is_kept_when_a_watched_attempt_ends(tmp_path:
     assert (len(cool), cool[0], cool[-1], warm[-1]) == (60, -61.0, -2.0, -1.0)
     with opened(tmp_path, clock=At(NOON)) as (ledger, _):
         ledger.keep(over)
-        ledger.keep_gpu_hour(attempt_id, hour)
+        ledger.keep_gpu_hour(over, hour)
     found = attempt_records(tmp_path, attempt_id)
     assert found is not None
     assert found[1].gpu_hours == (hour,)
@@ -240,6 +241,31 @@ def test_rows_that_programs_with_other_configs_wrote_of_one_start_are_read_as_on
     with opened(tmp_path, clock=At(NOON + 9300), on_attempts=restored.extend):
         until(lambda: bool(restored))
     assert CALLED.attempt_id not in {one.attempt_id for one in restored}
+
+
+def test_the_gpu_hours_of_a_start_are_those_of_its_row_whatever_another_config_calls_it(tmp_path: Path) -> None:
+    with opened(tmp_path, clock=At(NOON + 7300)) as (ledger, _):
+        ledger.keep(NEXT)
+        until(lambda: (tmp_path / NAME).exists() and len(attempt_rows(tmp_path, 0.0, None, 9)) == 1)
+        ledger.keep(CALLED)
+        ledger.keep_gpu_hour(CALLED, GpuHour(node="n1", ended_at=NOON + 9_000))
+    joined = "SELECT node FROM training_attempts JOIN gpu_hours USING (attempt_id)"
+    assert plain(tmp_path / NAME, joined) == [("n1",)]
+
+
+def test_many_starts_of_one_second_are_read_in_linear_time(tmp_path: Path) -> None:
+    with opened(tmp_path, clock=At(NOON + 7300)) as (ledger, _):
+        ledger.keep(LONG)
+    with closing(sqlite3.connect(tmp_path / NAME)) as connection:
+        others = ", ".join("i" if name == "job_id" else name for name in COLUMNS[1:])
+        names = ", ".join((*COLUMNS, "attempt"))
+        count = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+        row = f"'prod/' || i, {others}, attempt"
+        connection.execute(f"{count} INSERT INTO training_attempts ({names}) SELECT {row} FROM training_attempts, n")
+        connection.commit()
+    began = time.process_time()
+    assert select(tmp_path, "select count(*) from training_attempts").rows == [(20_001,)]
+    assert time.process_time() - began < 5.0
 
 
 def test_the_documentation_has_every_column() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.cli.attempts.test_history import LONG
 from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from tests.trainmon.ledger.records import DONE, action, actions, open_records, record, texts
 from trainmon.analysis.explanation import GpuHour
@@ -177,8 +178,8 @@ def test_what_waits_for_a_disk_that_stays_away_has_a_limit() -> None:
     for begin in range(0, 3 * RECORDS_AT_MOST, RECORDS_AT_MOST // 2):
         failed = queue.take(0.0)
         for number in range(begin, begin + RECORDS_AT_MOST // 2):
-            queue.put(AttemptHour("prod/88", GpuHour(node=f"n{number}", ended_at=0.0)))
+            queue.put(AttemptHour(LONG, GpuHour(node=f"n{number}", ended_at=0.0)))
         queue.put_back(failed)
     hours = queue.take(None).hours
-    assert next(iter(hours)) == ("prod/88", f"n{2 * RECORDS_AT_MOST}")
+    assert next(iter(hours)) == (LONG.attempt_id, f"n{2 * RECORDS_AT_MOST}")
     assert len(hours) == RECORDS_AT_MOST

@@ -248,15 +248,11 @@ def is_same_start(one: Attempt, other: Attempt) -> bool:
     if one.started_at is None or other.started_at is None or abs(one.started_at - other.started_at) > SAME_START:
         return False
     if one.job_id is None:
-        return _own_name(one) == _own_name(other)
+        names = {each.attempt_id.removeprefix(f"{each.run_id}/") for each in (one, other)}
+        return len(names) == 1 and not names.pop().startswith("log/")
     is_elsewhere = bool(one.nodes and other.nodes) and {*one.nodes}.isdisjoint(other.nodes)
     is_alike = (one.job_id, one.submitted_at) == (other.job_id, other.submitted_at) and not is_elsewhere
     return is_alike and (one.cluster, one.restart) != (other.cluster, other.restart)
-
-
-def _own_name(attempt: Attempt) -> str:
-    name = attempt.attempt_id.removeprefix(f"{attempt.run_id}/")
-    return attempt.attempt_id if name.startswith("log/") else name
 
 
 def named_as(attempt: Attempt, known: Attempt) -> Attempt:
