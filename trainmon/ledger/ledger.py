@@ -254,23 +254,19 @@ class Ledger:
             finally:
                 if own is not None:
                     own.close()
-        if self._connection is not None:
-            try:
-                self._recall(self._connection)
-            except sqlite3.Error as error:  # the next write reports it
-                log.debug("%s", describe(error, self.file))
 
     def _recall(self, connection: sqlite3.Connection) -> None:
-        """Tell of the actions of other programs: all at the start, then those that are done or settled meanwhile."""
+        """Tell of the actions of other programs: all at the start, then those that are done or settled meanwhile. What
+        begins, its own program follows."""
         (version,) = connection.execute("PRAGMA data_version").fetchone()
         if self._on_actions is None or version == self._version:
             return
         found = read_open(connection, RECALLED_AT_MOST, self._clock.now() - RECALLED)
-        is_first, self._version = self._version is None, version
-        new = [one for one in found if self._actions.get(one.action.id) != (one.status, one.settled_at)]
+        found = [one for one in found if self._version is None or one.status != "asked"]
+        if new := [one for one in found if self._actions.get(one.action.id) != (one.status, one.settled_at)]:
+            self._on_actions(new)
+        self._version = version
         self._actions = {one.action.id: (one.status, one.settled_at) for one in found}
-        if told := [one for one in new if is_first or one.status != "asked"]:  # its own program follows what begins
-            self._on_actions(told)
 
     def _attempt(self, work: Work) -> None:
         """Open the file if necessary, and write; after a failure everything waits for the next try."""

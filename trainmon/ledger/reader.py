@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -145,14 +146,11 @@ def submit_request(directory: Path, request: AlertRequest) -> int:
     """
     file = directory / NAME
     try:
-        connection = open_to_write(file, is_network=None)
-        try:
+        with closing(open_to_write(file, is_network=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             number = add_request(connection, request)
             connection.execute("COMMIT")
             return number
-        finally:
-            connection.close()
     except (sqlite3.Error, OSError, NewerLedger) as error:
         raise LedgerStuck(describe(error, file)) from error
 
@@ -174,10 +172,8 @@ def query_ledger(
         connection = open_to_read(file)
         if connection is None:
             return nothing
-        try:
+        with closing(connection):
             return work(connection) if version_of(connection) >= since_version else nothing
-        finally:
-            connection.close()
     except (sqlite3.Error, OSError) as error:
         raise LedgerStuck(describe(error, file)) from error
 

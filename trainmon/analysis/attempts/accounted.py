@@ -10,8 +10,8 @@ from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.ending import closed, end_of, is_over, is_settled
 from trainmon.analysis.attempts.logs import has_newer, is_read
 from trainmon.analysis.attempts.merge import SAME_START, adopted
-from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id, with_log
-from trainmon.analysis.attempts.observe.shared_log import own_part, part_of_followed
+from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id
+from trainmon.analysis.attempts.observe.shared_log import with_own_lines
 from trainmon.analysis.runs import jobs_of
 from trainmon.model import Attempt, Job, Run, State
 
@@ -33,10 +33,7 @@ def with_accounted(
                 continue
             if before is not None and before.end is not None and before.end.source == "accounting":
                 continue
-            end = end_of(job, None, state)
-            assert end is not None
-            end = replace(end, source="accounting")
-            seen = replace(job_attempt(job, run), end=end, seen_at=job.ends_at)
+            seen = replace(peers[job_attempt_id(job)], seen_at=job.ends_at)
             seen = receipts.applied(seen, receipts.of_attempt(seen, state))
             assert seen.end is not None
             end = seen.end
@@ -48,18 +45,15 @@ def with_accounted(
                 continue
             end = replace(end, awaits_log=not is_newest or not is_read(seen, end, run, state))
             seen = replace(seen, end=end)
-            seen, lines = with_log(seen, run, state) if is_newest else (seen, ())
-            if lines:
-                seen, lines = own_part(seen, lines, run, state, {**peers, **found})
-            elif (part := part_of_followed(seen, run, state, {**peers, **found})) is not None:
-                seen, lines = part
+            seen, lines = with_own_lines(seen, run, state, {**peers, **found}, is_newest=is_newest)
             found[seen.attempt_id] = closed(seen, lines, before=before, state=state)
     return found, tuple(waiting)
 
 
 def _ended(job: Job, run: Run, state: State) -> Attempt:
     """The attempt of a job in accounting: when it began and ended."""
-    return replace(job_attempt(job, run), end=end_of(job, None, state))
+    end = end_of(job, None, state)
+    return replace(job_attempt(job, run), end=None if end is None else replace(end, source="accounting"))
 
 
 def _attempt_of(job: Job, known: Mapping[str, Attempt]) -> Attempt | None:

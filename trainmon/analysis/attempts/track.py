@@ -18,7 +18,7 @@ from trainmon.analysis.attempts.logs import began_at, has_newer, is_read
 from trainmon.analysis.attempts.merge import RANKS, adopted, merged
 from trainmon.analysis.attempts.observe import is_restored, observed, with_log
 from trainmon.analysis.attempts.observe.run import with_run
-from trainmon.analysis.attempts.observe.shared_log import before_next, own_part, part_of_followed
+from trainmon.analysis.attempts.observe.shared_log import before_next, with_own_lines
 from trainmon.analysis.attempts.outlook import with_outlook
 from trainmon.analysis.attempts.steps import AFTER
 from trainmon.analysis.attempts.unseen import is_wanted, names_log
@@ -87,21 +87,15 @@ def _read_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
         run = state.runs.get(one.run_id)
         if one.end is None or not one.end.awaits_log or run is None or not is_read(one, one.end, run, state):
             continue
-        seen = replace(one, end=replace(one.end, awaits_log=False))
-        if not has_newer(one, known.values()):
-            yield closed(*_with_own_log(seen, run, state, known), before=one, state=state)
-        elif not one.end.was_watched and (part := part_of_followed(seen, run, state, known)) is not None:
-            yield closed(*part, before=one, state=state)
+        seen, is_newest = replace(one, end=replace(one.end, awaits_log=False)), not has_newer(one, known.values())
+        if one.end.was_watched:
+            found, lines = with_log(seen, run, state) if is_newest else (seen, ())
+        else:
+            found, lines = with_own_lines(seen, run, state, known, is_newest=is_newest)
+        if is_newest or lines:
+            yield closed(found, lines, before=one, state=state)
         elif not is_wanted(one, state):
             yield seen  # the log may be that of the newer one
-
-
-def _with_own_log(
-    seen: Attempt, run: Run, state: State, known: Mapping[str, Attempt]
-) -> tuple[Attempt, tuple[str, ...]]:
-    seen, lines = with_log(seen, run, state)
-    is_watched = seen.end is not None and seen.end.was_watched
-    return (seen, lines) if is_watched else own_part(seen, lines, run, state, known)
 
 
 def _received_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:

@@ -14,8 +14,7 @@ from trainmon.analysis.attempts.ending import closed
 from trainmon.analysis.attempts.files import files_to_read
 from trainmon.analysis.attempts.logs import NUMBERS, start_of
 from trainmon.analysis.attempts.merge import merged
-from trainmon.analysis.attempts.observe import with_log
-from trainmon.analysis.attempts.observe.shared_log import own_part, part_of_followed
+from trainmon.analysis.attempts.observe.shared_log import with_own_lines
 from trainmon.analysis.runs import named_files
 from trainmon.lib import Seconds
 from trainmon.model import Attempt, AttemptEnd, AttemptFile, FileSpec, LogSpec, Run, State
@@ -111,11 +110,8 @@ def with_unseen_log(attempt: Attempt, run: Run, state: State) -> Attempt:
     end = replace(attempt.end, awaits_log=False)
     if attempt.job_id is None:  # it wrote on after it was seen last
         end = replace(end, at=max(end.at, log.at or 0.0))
-    seen, lines = with_log(replace(attempt, log_path=log.path, end=end), run, state)
-    if lines:
-        seen, lines = own_part(seen, lines, run, state, state.attempts)
-    elif (part := part_of_followed(seen, run, state, state.attempts)) is not None:
-        seen, lines = part
+    seen = replace(attempt, log_path=log.path, end=end)
+    seen, lines = with_own_lines(seen, run, state, state.attempts, is_newest=True)
     file = AttemptFile(path=log.path, read_at=state.at, size=log.size, modified_at=log.at)
     if not lines:
         file = replace(file, error="it was not written while this attempt ran")

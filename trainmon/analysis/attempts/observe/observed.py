@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.logs import start_of
@@ -18,6 +18,7 @@ from trainmon.analysis.attempts.observe.without_scheduler import (
     of_wandb,
 )
 from trainmon.analysis.attempts.steps import AFTER, BEFORE
+from trainmon.analysis.runs import last_attempts
 from trainmon.model import Attempt, Run, State
 
 
@@ -27,7 +28,7 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
     log."""
     unwatched = [*of_unwatched_jobs(state, known)]
     yield from unwatched
-    newest = _newest_of_jobs((*known.values(), *unwatched))
+    newest = last_attempts(one for one in (*known.values(), *unwatched) if one.job_id is not None)
     for run in state.runs.values():
         jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
         begun = [job for job in jobs if is_begun(job) and not is_requeued(job, state.at)]
@@ -50,16 +51,6 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
         elif run.log is not None and run.log.path is not None and not may_have_others(run, state):
             yield of_log(run, run.log.path, state, known)
             yield from of_other_logs(run, state, known)
-
-
-def _newest_of_jobs(attempts: Iterable[Attempt]) -> Mapping[str, Attempt]:
-    """By run: the last attempt of a job of it."""
-    found: dict[str, Attempt] = {}
-    for one in attempts:
-        before = found.get(one.run_id)
-        if one.job_id is not None and (before is None or start_of(one) > start_of(before)):
-            found[one.run_id] = one
-    return found
 
 
 def _is_of_job(run: Run, newest: Mapping[str, Attempt]) -> bool:

@@ -9,10 +9,20 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts.logs import began_at, latest_of, lines_of, start_of
+from trainmon.analysis.attempts.observe.run import with_log
 from trainmon.analysis.attempts.steps import BEFORE, SECOND, with_steps_of
 from trainmon.analysis.log_formats import report, written
 from trainmon.lib import Instant
 from trainmon.model import Attempt, Run, State
+
+
+def with_own_lines(
+    seen: Attempt, run: Run, state: State, known: Mapping[str, Attempt], *, is_newest: bool
+) -> tuple[Attempt, tuple[str, ...]]:
+    """An attempt that was not watched to its end, with what its run shows of it, and its own lines of the log that was
+    last written while it ran, or that its run follows."""
+    seen, lines = with_log(seen, run, state) if is_newest else (seen, ())
+    return own_part(seen, lines, run, state, known) if lines else _part_of_followed(seen, run, state, known)
 
 
 def own_part(
@@ -51,17 +61,18 @@ def before_next(attempt: Attempt, path: str | None, run: Run, state: State, *, i
     return lines if end is None else log.lines[len(log.lines) - len(whole) : max(0, end)]
 
 
-def part_of_followed(
+def _part_of_followed(
     attempt: Attempt, run: Run, state: State, known: Mapping[str, Attempt]
-) -> tuple[Attempt, tuple[str, ...]] | None:
-    """An earlier attempt, with its lines of the log that its run follows; None if it wrote another file, or none of
-    them is known to be its own."""
+) -> tuple[Attempt, tuple[str, ...]]:
+    """An earlier attempt, with its lines of the log that its run follows; without any if it wrote another file, or none
+    of them is known to be its own."""
     log = run.log
     if log is None or log.path is None or (attempt.log_path or run.spec.log) != log.path:
-        return None
+        return attempt, ()
     lines = lines_of(log, log.path, is_newest=True)
     found, own = own_part(attempt, lines, run, state, known)
-    return (replace(found, log_path=log.path, log_host=log.host), own) if 0 < len(own) < len(lines) else None
+    is_part = 0 < len(own) < len(lines)
+    return (replace(found, log_path=log.path, log_host=log.host), own) if is_part else (attempt, ())
 
 
 def _goes_on(times: Sequence[Instant | None]) -> bool:
