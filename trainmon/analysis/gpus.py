@@ -228,7 +228,6 @@ OTHER: dict[int, str] = {
 
 UNSAID = range(144, 151)
 """NVLink errors of which only the text says whether they are fatal."""
-ASK_KERNEL = "the kernel's log says whether it is fatal: only then drain the node and reboot it"
 
 NONFATAL = re.compile(r"\bnon-?\s?fatal\b", re.IGNORECASE)
 """The driver's own word for a fault after which the GPU goes on: `145, RLW_RXPIPE Nonfatal XC0 i0 Link 13`."""
@@ -263,7 +262,8 @@ def meaning(code: int, text: str | None = None) -> XidMeaning:
     if is_nonfatal(text):
         return XidMeaning("watch", f"{MEANINGS[code].name if code in MEANINGS else 'fault'}, nonfatal", MILD)
     if code in UNSAID and not text:
-        return XidMeaning("watch", f"{MEANINGS[code].name}, fatal or not", ASK_KERNEL)
+        advice = "the kernel's log says whether it is fatal: only then drain the node and reboot it"
+        return XidMeaning("watch", f"{MEANINGS[code].name}, fatal or not", advice)
     if code != RECOVERY:
         return MEANINGS.get(code) or XidMeaning("unknown", "not in NVIDIA's catalogue", LOOK_IT_UP)
     found = RECOVERED.search(text or "")

@@ -55,7 +55,9 @@ ENDED = frozenset({"finished", "dead", "stopped"})
 
 def end_of(job: Job, cluster: Cluster | None, state: State) -> AttemptEnd | None:
     """The end of a job that has run; None while it runs, or while its end is not known yet."""
-    code, _, number = (_exit_code(job) or "").partition(":")
+    # `0:0` of a job that has failed was read while it still ran, and a job that was requeued has not exited.
+    is_early = job.state in ("FAILED", "REQUEUED") and job.exit_code == "0:0"
+    code, _, number = ("" if is_early else job.exit_code or "").partition(":")
     if is_over(job):
         by = f" by {job.cancelled_by}" if job.cancelled_by else ""
         at = job.ends_at or job.gone_at or state.at
@@ -74,12 +76,6 @@ def end_of(job: Job, cluster: Cluster | None, state: State) -> AttemptEnd | None
     if has_accounting and state.at - job.gone_at < ACCOUNTING_LAGS:
         return None
     return lost(job.gone_at, state)
-
-
-def _exit_code(job: Job) -> str | None:
-    """The exit code and the signal that Slurm reports. `0:0` of a job that has failed was read while it still ran, and
-    a job that was requeued has not exited."""
-    return None if job.state in ("FAILED", "REQUEUED") and job.exit_code == "0:0" else job.exit_code
 
 
 def is_over(job: Job) -> bool:

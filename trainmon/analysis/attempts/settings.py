@@ -37,7 +37,8 @@ def _stored(pairs: tuple[tuple[str, str], ...]) -> Settings:
 
 def changed_settings(before: Attempt, after: Attempt) -> tuple[SettingChange, ...]:
     """The settings that differ: those of W&B, if both have them, else those of their config files."""
-    pairs = [(one.settings, _of_file(one)) for one in (before, after)]
+    files = (one.files.get("config_path") for one in (before, after))
+    pairs = [(one.settings, file and file.settings) for one, file in zip((before, after), files, strict=True)]
     for was, now in zip(*pairs, strict=True):
         if was is None or now is None:
             continue
@@ -47,8 +48,3 @@ def changed_settings(before: Attempt, after: Attempt) -> tuple[SettingChange, ..
         found = ((name, was.values.get(name), now.values.get(name)) for name in names)
         return tuple(SettingChange(name=name, before=old, after=new) for name, old, new in found if old != new)
     return ()
-
-
-def _of_file(attempt: Attempt) -> Settings | None:
-    file = attempt.files.get("config_path")
-    return None if file is None else file.settings

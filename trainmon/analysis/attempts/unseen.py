@@ -15,7 +15,7 @@ from trainmon.analysis.attempts.files import files_to_read
 from trainmon.analysis.attempts.logs import NUMBERS, start_of
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.observe.shared_log import with_own_lines
-from trainmon.analysis.runs import named_files
+from trainmon.analysis.runs import last_attempts, named_files
 from trainmon.lib import Seconds
 from trainmon.model import Attempt, AttemptEnd, AttemptFile, FileSpec, LogSpec, Run, State
 
@@ -56,16 +56,14 @@ def _is_last_writer(attempt: Attempt, state: State) -> bool:
 
 def logs_to_read(state: State) -> Mapping[str, tuple[LogSpec, ...]]:
     """By cluster: the logs of attempts that ended, the newest first. The log that a run follows is not one of them."""
-    wanted = {one.run_id for one in state.attempts.values() if is_wanted(one, state)}
-    newest: dict[str, Attempt] = {}
+    last = last_attempts(state.attempts.values())
+    earlier = [one for one in state.attempts.values() if one.run_id in state.runs and one is not last[one.run_id]]
     found: dict[str, list[Attempt]] = {}
-    for one in sorted(
-        (one for one in state.attempts.values() if one.run_id in wanted & state.runs.keys()), key=start_of
-    ):
-        before, newest[one.run_id] = newest.get(one.run_id), one
-        if before is not None and (is_wanted(before, state) or "log_path" in before.files):
-            found.setdefault(before.cluster, []).append(before)
-    return {cluster: tuple(_specs(attempts, state))[:AT_ONCE] for cluster, attempts in found.items()}
+    for one in earlier:
+        if "log_path" in one.files or is_wanted(one, state):
+            found.setdefault(one.cluster, []).append(one)
+    specs = ((cluster, tuple(_specs(attempts, state))[:AT_ONCE]) for cluster, attempts in found.items())
+    return {cluster: wanted for cluster, wanted in specs if wanted}
 
 
 def read_once(state: State) -> Mapping[str, tuple[FileSpec | LogSpec, ...]]:
@@ -117,11 +115,8 @@ def with_unseen_log(attempt: Attempt, run: Run, state: State) -> Attempt:
         file = replace(file, error="it was not written while this attempt ran")
         return merged(attempt, replace(attempt, files={**attempt.files, "log_path": file}))
     if seen.started_at is None and log.first_at is not None:
-        before = (one.ended_at or one.seen_at for one in state.attempts.values() if _is_earlier(one, seen))
+        others = (one for one in state.attempts.values() if (one.run_id, one is attempt) == (seen.run_id, False))
+        before = (one.ended_at or one.seen_at for one in others if one.seen_at < seen.seen_at)
         began = min(max(log.first_at, *before, 0.0), end.at)
         seen = replace(seen, started_at=began, start_is_estimated=True)
     return closed(replace(seen, files={**attempt.files, "log_path": file}), lines, before=attempt, state=state)
-
-
-def _is_earlier(one: Attempt, other: Attempt) -> bool:
-    return one.run_id == other.run_id and one.attempt_id != other.attempt_id and one.seen_at < other.seen_at

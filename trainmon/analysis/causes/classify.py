@@ -275,13 +275,10 @@ def _first_failure(signs: Signs) -> FirstFailure | None:
     title = next((index for index in last if lines[index].text.startswith(FIRST_FAILURE)), None)
     if title is None:
         return None
-    above = (line.text for line in lines[max(0, title - SUMMARY_LINES) : title])
-    found = FirstFailure(title, any(NO_OTHERS in text for text in above))
-    for index, line in enumerate(lines[title : title + SUMMARY_LINES], title):
-        if (field := SUMMARY_FIELD.match(line.text)) is not None:
-            is_rank = field[1] == "rank"
-            found = found._replace(rank=field[2]) if is_rank else found._replace(error_file=index)
-    return found
+    is_only = any(NO_OTHERS in line.text for line in lines[max(0, title - SUMMARY_LINES) : title])
+    below = ((at, SUMMARY_FIELD.match(lines[at].text)) for at in range(title, min(len(lines), title + SUMMARY_LINES)))
+    fields = {field[1]: (at, field[2]) for at, field in below if field is not None}
+    return FirstFailure(title, is_only, fields.get("rank", (0, None))[1], fields.get("error_file", (None, ""))[0])
 
 
 def _evidence(signs: Signs, index: int, text: str, rank: str | None = None) -> Evidence:

@@ -242,8 +242,7 @@ def read_signs(lines: Sequence[Line]) -> Signs:
     signs.found += _exceptions(raised, lines)
     signs.found.sort(key=lambda one: one.index)
     errors = (one for one in signs.found if one.is_fatal_exception and one.rule.role in ("root", "generic"))
-    own = (one.index for one in errors if one.rule.cause != "cancelled-by-user")
-    signs.last_error = max(own, default=-1)
+    signs.last_error = max((one.index for one in errors if one.rule.cause != "cancelled-by-user"), default=-1)
     return signs
 
 

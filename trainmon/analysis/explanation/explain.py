@@ -269,17 +269,13 @@ def named(cause: Classification) -> str:
 
 def meaning(attempt: Attempt, cause: CauseName, actions: Iterable[Record]) -> str:
     """What its cause means for an attempt that ended, in a sentence."""
-    return _meaning(attempt, cause, actions).rstrip(".") + "."
-
-
-def _meaning(attempt: Attempt, cause: CauseName, actions: Iterable[Record]) -> str:
     if cause == "completed" and attempt.is_unfinished:
         return f"It ended without an error at step {attempt.last_step:,} of {attempt.target_step:,}: not finished."
     if cause == "requeued" and (by := next(requeued_by(attempt, actions), "")):
         return f"The job was requeued by {by} with trainmon-tui."
     found = None if attempt.end is None else attempt.end.cause
     if found is not None and found.confidence == "low" and found.evidence:
-        return f"Only this suggests it: {found.evidence[0].text}"  # it does not show what the cause means
+        return f"Only this suggests it: {found.evidence[0].text.rstrip('.')}."  # it does not show what the cause means
     return RULE[cause].meaning
 
 
@@ -320,27 +316,21 @@ def not_compared(before: Attempt, after: Attempt) -> tuple[str, ...]:
 
 def writer_of(step: int, attempts: Sequence[Attempt]) -> Attempt | None:
     """The attempt that wrote the checkpoint of a step: the last one that trained and committed it."""
-    for one in reversed(attempts):
-        if one.first_step is None or one.last_step is None or one.last_committed_step is None:
-            continue
-        if one.first_step <= step <= min(one.last_step, one.last_committed_step):
-            return one
-    return None
+    spans = ((one, (one.first_step, one.last_step, one.last_committed_step)) for one in reversed(attempts))
+    known = ((one, span[0] or 0, min(span[1] or 0, span[2] or 0)) for one, span in spans if None not in span)
+    return next((one for one, first, last in known if first <= step <= last), None)
 
 
 def resume_of(earlier: Sequence[Attempt], after: Attempt) -> Resume:
     """How an attempt resumed after those before it."""
     before = earlier[-1]
     writer = None if after.resumed_from is None else writer_of(after.resumed_from, earlier)
-    expected = before.last_committed_step
-    if before.may_have_later:
-        expected = None
-    elif expected is None and before.has_checkpoints:
-        expected = 0
+    committed = before.last_committed_step
+    is_none = committed is None and before.has_checkpoints
     cause = None if before.end is None else before.end.cause
     return Resume(
         attempt_id=after.attempt_id,
-        expected=expected,
+        expected=None if before.may_have_later else 0 if is_none else committed,
         actual=after.resumed_from,
         first_step=after.first_step,
         committed=after.last_committed_step,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -109,7 +109,7 @@ def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> Due
     if waiting:  # Slurm or a person has started it again, or this program has
         is_ours = automatic(state, last) is not None
         lacks = [job for job in waiting if job.detail_at and not {*decision.exclude} <= {*job.excluded}]
-        return "exclude" if is_ours and lacks and _all_wait(waiting) else None
+        return "exclude" if is_ours and lacks and all(job.stage == "waiting" for job in waiting) else None
     if decision.choice == "evaluator":
         return None if _is_evaluated_again(state, last) else "evaluate"
     if _requeueable(last, state) is not None:
@@ -142,10 +142,6 @@ def _requeueable(last: Attempt, state: State) -> Job | None:
     """The job of an attempt, if Slurm knows it and may start it again."""
     job = state.jobs.get(f"{last.cluster}/{last.job_id}")
     return None if job is None or job.gone_at is not None or job.requeue is False else job
-
-
-def _all_wait(jobs: Iterable[Job]) -> bool:
-    return all(job.stage == "waiting" for job in jobs)
 
 
 def _is_evaluated_again(state: State, attempt: Attempt) -> bool:

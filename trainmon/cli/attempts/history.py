@@ -169,16 +169,15 @@ def grouped(rows: Sequence[Row], group: str) -> list[Row]:
 
 
 def _keys(row: Row, group: str) -> list[str | None]:
-    match group:
-        case "node":
-            return list(row["nodes"]) or [None]
-        case "week":
-            began = instant(row["started_at"] or row["first_step_at"] or row["seen_at"])
-            assert began is not None
-            return [f"{began - timedelta(days=began.weekday()):%Y-%m-%d}"]
-        case "run":
-            return [row["run_id"]]
-    return [row["termination_reason"] if row["ended_at"] else row["stage"]]
+    began = instant(row["started_at"] or row["first_step_at"] or row["seen_at"])
+    assert began is not None
+    keys: dict[str, list[str | None]] = {
+        "node": list(row["nodes"]) or [None],
+        "week": [f"{began - timedelta(days=began.weekday()):%Y-%m-%d}"],
+        "run": [row["run_id"]],
+        "reason": [row["termination_reason"] if row["ended_at"] else row["stage"]],
+    }
+    return keys[group]
 
 
 def group_lines(rows: Sequence[Row], group: str) -> Iterator[str]:
@@ -214,10 +213,7 @@ def hours(seconds: float | None) -> str:
 
 def steps(count: int | None) -> str:
     """`950`, `12.3k`, `211k`, `1.2M`."""
-    if count is None:
-        return ""
-    for size, letter in ((1_000_000, "M"), (10_000, "k")):
-        if count >= size:
-            value = count / (size if letter == "M" else 1000)
-            return f"{value:.1f}{letter}" if value < 100 else f"{value:.0f}{letter}"
-    return str(count)
+    if count is None or count < 10_000:
+        return "" if count is None else str(count)
+    value, letter = (count / 1_000_000, "M") if count >= 1_000_000 else (count / 1_000, "k")
+    return f"{value:.1f}{letter}" if value < 100 else f"{value:.0f}{letter}"

@@ -36,7 +36,7 @@ RETRIES = {
 
 @click.command("classify")
 @click.argument("files", nargs=-1, required=True, metavar="FILE|-...", type=click.Path())
-@click.option("--exit-code", type=int, metavar="N", help="The exit code of the attempt; -9 and 137 both mean signal 9.")
+@click.option("--exit-code", type=int, metavar="N", help="The exit code of the attempt; -9 means signal 9.")
 @click.option("--scheduler-state", metavar="STATE", help="How the scheduler says that it ended, such as PREEMPTED.")
 @click.option(
     "--together", is_flag=True, help="The files are of one attempt, such as one for each rank: print one answer."

@@ -66,7 +66,7 @@ class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
     log: tuple[LogExcerpt, ...] = ()
     """Its head and its tail, in order. A short log is one excerpt. Of several logs, those of one after the other."""
     exit_code: int | None = None
-    """As the shell or Slurm says it: 137 and -9 both mean signal 9."""
+    """As the shell or Slurm says it; -9 means signal 9."""
     signal: int | None = None
     is_exact: bool = False
     """Whether trainmon-run has seen the exit code itself."""

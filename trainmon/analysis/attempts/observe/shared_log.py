@@ -55,9 +55,8 @@ def before_next(attempt: Attempt, path: str | None, run: Run, state: State, *, i
     whole = lines_of(log, log.path, is_newest=True)
     if own := _between(whole, written(whole, log.at), 0.0, latest):
         return own
-    ended = attempt.ended_at or latest
-    again = (one.first_line - log.first for one in run.memory.spans if one.is_start and one.first_at > ended)
-    end = next(again, None)
+    starts = (one for one in run.memory.spans if one.is_start and one.first_at > (attempt.ended_at or latest))
+    end = next((one.first_line - log.first for one in starts), None)
     return lines if end is None else log.lines[len(log.lines) - len(whole) : max(0, end)]
 
 
