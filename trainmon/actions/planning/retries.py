@@ -97,7 +97,7 @@ def retry_facts(context: PlanContext) -> tuple[tuple[str, str], ...]:
         return ()
     last, decision = found
     history = history_of(last, context.state.attempts.values())
-    ends = [one.end.cause.cause for one in history if one.end is not None and one.end.cause is not None]
+    ends = [one.cause.cause for one in history if one.cause is not None]
     counts = Counter(ends[-LAST_CAUSES:][::-1])
     causes = ", ".join(cause if count == 1 else f"{cause} ({count} times)" for cause, count in counts.items())
     budget = [("retry budget", decision.budget_text)] if decision.budget_text else []

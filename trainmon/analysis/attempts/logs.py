@@ -89,10 +89,4 @@ def lines_of(log: Log | None, path: str | None, *, is_newest: bool) -> tuple[str
 
 def has_newer(attempt: Attempt, others: Iterable[Attempt]) -> bool:
     """Whether its run has started again since."""
-    began = start_of(attempt)
-    return any(one.run_id == attempt.run_id and start_of(one) > began for one in others)
-
-
-def start_of(attempt: Attempt) -> Instant:
-    """When it started, else when it was last seen."""
-    return attempt.started_at or attempt.seen_at
+    return any(one.run_id == attempt.run_id and one.start > attempt.start for one in others)

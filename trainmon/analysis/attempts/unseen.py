@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts.ending import closed
 from trainmon.analysis.attempts.files import files_to_read
-from trainmon.analysis.attempts.logs import NUMBERS, start_of
+from trainmon.analysis.attempts.logs import NUMBERS
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.observe.shared_log import with_own_lines
 from trainmon.analysis.runs import last_attempts, named_files
@@ -51,7 +51,7 @@ def _is_last_writer(attempt: Attempt, state: State) -> bool:
     """Whether no later attempt of its run writes the same log."""
     file = (attempt.run_id, attempt.log_path)
     others = (one for one in state.attempts.values() if (one.run_id, one.log_path) == file)
-    return max(others, key=start_of, default=attempt).attempt_id == attempt.attempt_id
+    return max(others, key=lambda one: one.start, default=attempt).attempt_id == attempt.attempt_id
 
 
 def logs_to_read(state: State) -> Mapping[str, tuple[LogSpec, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainmon.analysis.causes.signs import Found, Signs
+from trainmon.analysis.causes.signs import OF_PART, Found, Signs
 
 CLEAR = re.compile(
     r"\b(?:training|fine-?tuning|pre-?training) (?:is |was |has |has been )?(?:successfully )?"
@@ -14,8 +14,6 @@ CLEAR = re.compile(
     r"|\bsuccessfully (?:completed|finished|exited)\b|\bexiting program at iteration \d",
     re.IGNORECASE,
 )
-PART = re.compile(r"\b(?:epoch|stage|phase|fold|round)s?\b(?!['\"]: )", re.IGNORECASE)
-"""In such a line: only a part of the training has ended."""
 HAS_FAILED = re.compile(
     r"\bfatal\b|segmentation fault|core dumped|\bkilled\b|\baborted\b"
     r"|exit(?:ed)?(?: with)?(?: exit)? (?:code|status)\W{0,3}[1-9]"
@@ -47,4 +45,4 @@ def is_noise(one: Found, signs: Signs, *, is_success: bool) -> bool:
 
 def says_it_ended(text: str) -> bool:
     """Whether a trainer says in this line that all of the training has ended as planned."""
-    return CLEAR.search(text) is not None and PART.search(text) is None
+    return CLEAR.search(text) is not None and OF_PART.search(text) is None

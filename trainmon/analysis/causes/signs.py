@@ -100,8 +100,8 @@ SURVIVED = 5
 """So many steps after an error show that it ended nothing."""
 COUNT = re.compile(r"(?<![\d/.,])(\d[\d,]{0,15}) ?(?:/|\bof\b) ?(\d[\d,]{0,15})(?![\d/.])")
 """`180/1000`, `180 of 1,000`"""
-OF_PART = re.compile(r"\b(?:epoch|stage|phase|fold|round)(?:\(\w+\))?\W{0,4}\d+\b(?! ?(?:/|of\b) ?\d)", re.IGNORECASE)
-"""`Epoch 3: 90/100`: what such a line counts begins again with each epoch."""
+OF_PART = re.compile(r"\b(?:epoch|stage|phase|fold|round)(?:\(\w+\))?[^\w'\"]{0,4}\d+\b(?! ?(?:/|of\b) ?\d)", re.I)
+"""`Epoch 3: 90/100`: what such a line counts, or says of an end, is of one epoch."""
 STEP_NUMBER = re.compile(
     r".*?\b(?:global_)?(?:step|iter(?:ation)?)s?\b\W{0,12}(\d[\d,]{0,15})|.*?\b(\d[\d,]{0,15})/\d", re.IGNORECASE
 )

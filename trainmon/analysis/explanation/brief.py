@@ -28,7 +28,7 @@ def brief(
     attempt: Attempt, attempts: Collection[Attempt], actions: Iterable[Record], policy: RetryPolicy
 ) -> tuple[str, ...]:
     """The lines about an attempt that ended; none while its cause is not known. `attempts` are all that are known."""
-    cause, retry = None if attempt.end is None else attempt.end.cause, decide(attempt, attempts, policy)
+    cause, retry = attempt.cause, decide(attempt, attempts, policy)
     if cause is None or cause.cause == "unknown" or retry is None:
         return ()
     actions = tuple(actions)
@@ -59,7 +59,6 @@ def _by(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
     assert attempt.end is not None
     _, _, person = (attempt.end.scheduler_state or "").partition(" by ")
     yield from filter(None, (person, *requeued_by(attempt, actions), *suspects(attempt)))
-    cause = attempt.end.cause
-    if cause is not None and cause.evidence:
+    if (cause := attempt.end.cause) is not None and cause.evidence:
         rank = "" if cause.rank is None else f"rank {cause.rank}: "
         yield f"{rank}{cause.evidence[0].text}"

@@ -246,9 +246,7 @@ def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
         if attempt.outlook is not None and attempt.outlook.cause is None:
             yield "Nothing endangers it now."
         return
-    cause = end.cause
-    is_known = cause is not None and cause.cause != "unknown"
-    if cause is None or not is_known:
+    if (cause := end.cause) is None or cause.cause == "unknown":
         yield f"{name} ended at {at_text(end.at)}{ran}. The cause is not known."
     else:
         yield f"{name} ended at {at_text(end.at)}{ran}: {named(cause)}."
@@ -273,8 +271,7 @@ def meaning(attempt: Attempt, cause: CauseName, actions: Iterable[Record]) -> st
         return f"It ended without an error at step {attempt.last_step:,} of {attempt.target_step:,}: not finished."
     if cause == "requeued" and (by := next(requeued_by(attempt, actions), "")):
         return f"The job was requeued by {by} with trainmon-tui."
-    found = None if attempt.end is None else attempt.end.cause
-    if found is not None and found.confidence == "low" and found.evidence:
+    if (found := attempt.cause) is not None and found.confidence == "low" and found.evidence:
         return f"Only this suggests it: {found.evidence[0].text.rstrip('.')}."  # it does not show what the cause means
     return RULE[cause].meaning
 
@@ -327,7 +324,6 @@ def resume_of(earlier: Sequence[Attempt], after: Attempt) -> Resume:
     writer = None if after.resumed_from is None else writer_of(after.resumed_from, earlier)
     committed = before.last_committed_step
     is_none = committed is None and before.has_checkpoints
-    cause = None if before.end is None else before.end.cause
     return Resume(
         attempt_id=after.attempt_id,
         expected=None if before.may_have_later else 0 if is_none else committed,
@@ -337,7 +333,7 @@ def resume_of(earlier: Sequence[Attempt], after: Attempt) -> Resume:
         reached=before.last_step,
         counts_steps=False not in (before.counts_steps, after.counts_steps),
         written_by=None if writer is None else writer.attempt_id,
-        is_rewind=cause is not None and cause.cause == "diverged",
+        is_rewind=before.cause is not None and before.cause.cause == "diverged",
     )
 
 

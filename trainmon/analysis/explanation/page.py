@@ -87,8 +87,7 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
     if not one.context:
         yield PageRow("", "No line of its log is stored.", "dim")
     elif not any(line.is_evidence for line in one.context):
-        cause = None if one.attempt.end is None else one.attempt.end.cause
-        how = "prove" if cause is not None and cause.confidence == "high" else "suggest"
+        how = "prove" if end.cause is not None and end.cause.confidence == "high" else "suggest"
         proof = f"The facts {how} the cause." if one.facts else "None proves the cause."
         yield PageRow("", f"These are the last lines. {proof}", "dim")
     if end.cause is not None and end.cause.advice:
@@ -201,9 +200,8 @@ def _retries(one: Explanation) -> Iterator[PageRow]:
 
 def attempt_line(attempt: Attempt) -> str:
     """`418220_3.1: nccl-timeout after 2h03m, steps 12,771 to 12,898, 28 lost`."""
-    cause = None if attempt.end is None else attempt.end.cause
     runs = "still runs" if attempt.stage == "running" else attempt.stage
-    what = runs if attempt.end is None else "cause not known" if cause is None else cause.cause
+    what = runs if attempt.end is None else "cause not known" if attempt.cause is None else attempt.cause.cause
     ran = "" if attempt.duration_s is None else f" after {duration(attempt.duration_s)}"
     first = "?" if attempt.first_step is None else f"{attempt.first_step:,}"
     more = " or more" if attempt.may_have_gone_on else ""

@@ -42,10 +42,9 @@ def blamed(attempts: Iterable[Attempt], cluster: str) -> tuple[Blame, ...]:
     uses: Counter[str] = Counter()
     failures = total = 0
     for one in attempts:
-        cause = None if one.end is None else one.end.cause
-        if cause is None or one.cluster != cluster or not one.nodes:
+        if one.cause is None or one.cluster != cluster or not one.nodes:
             continue
-        is_failure = cause.cause in OF_NODE
+        is_failure = one.cause.cause in OF_NODE
         total, failures = total + 1, failures + is_failure
         uses.update(one.nodes)
         fails.update(one.nodes if is_failure else ())

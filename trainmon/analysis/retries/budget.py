@@ -57,9 +57,9 @@ def limit_of(cause: CauseName, policy: RetryPolicy) -> RetryLimit:
 
 def suspects(attempt: Attempt) -> tuple[str, ...]:
     """The nodes of an attempt that the evidence of its cause names: a fact about them, not a line of the log."""
-    cause = None if attempt.end is None else attempt.end.cause
-    facts = [] if cause is None or cause.cause not in OF_NODE else [one for one in cause.evidence if one.line is None]
-    named = {one.text.partition(":")[0] for one in facts}  # what follows may name others: Slurm's reason is free text
+    evidence = () if attempt.cause is None or attempt.cause.cause not in OF_NODE else attempt.cause.evidence
+    # What follows may name others: Slurm's reason is free text.
+    named = {one.text.partition(":")[0] for one in evidence if one.line is None}
     return tuple(node for node in attempt.nodes if node in named)
 
 
@@ -69,8 +69,7 @@ Key = tuple[str, str, str]
 
 def key_of(attempt: Attempt) -> Key | None:
     """What the budget of an attempt that ended is counted by; None while its cause is not known."""
-    cause = None if attempt.end is None else attempt.end.cause
-    if cause is None:
+    if (cause := attempt.cause) is None:
         return None
     entity = ""
     if cause.cause in OF_CHECKPOINT:
@@ -101,7 +100,7 @@ def by_run(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
 
 def order_of(attempt: Attempt) -> tuple[float, str]:
     """The sort key of the attempts of a run: by their start."""
-    return attempt.started_at or attempt.seen_at, attempt.attempt_id
+    return attempt.start, attempt.attempt_id
 
 
 def progressing(history: Iterable[Attempt]) -> Iterator[bool]:
@@ -125,8 +124,7 @@ def since_progress(history: Sequence[Attempt]) -> Sequence[Attempt]:
 def in_vain(history: Sequence[Attempt]) -> tuple[Attempt, ...]:
     """The retries since the last net progress that ended without any, except those that were ended on purpose. A job
     that was requeued counts: it may requeue itself."""
-    ends = ((one, one.end) for one in since_progress(history)[1:])
-    causes = ((one, end.cause.cause) for one, end in ends if end is not None and end.cause is not None)
+    causes = ((one, one.cause.cause) for one in since_progress(history)[1:] if one.cause is not None)
     return tuple(one for one, cause in causes if cause == "requeued" or cause not in ENDED_ON_PURPOSE)
 
 

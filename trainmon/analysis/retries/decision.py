@@ -91,7 +91,7 @@ def decide(
 ) -> RetryDecision | None:
     """The decision about an attempt that ended; `attempts` are all that are known. None while its cause is unknown.
     `config`: the hash that its config file has now, if that was read."""
-    found = None if attempt.end is None else attempt.end.cause
+    found = attempt.cause
     if found is None:
         return None
     cause = found.cause
@@ -188,7 +188,7 @@ def config_to_read(attempt: Attempt, policy: RetryPolicy) -> str | None:
 
 def needs_config_change(attempt: Attempt, policy: RetryPolicy) -> bool:
     """Whether a change of the config is what makes a retry of this attempt possible."""
-    cause = None if attempt.end is None or attempt.end.cause is None else attempt.end.cause.cause
+    cause = None if attempt.cause is None else attempt.cause.cause
     return cause is not None and cause not in ENDED_ON_PURPOSE and _is_of_config(limit_of(cause, policy))
 
 

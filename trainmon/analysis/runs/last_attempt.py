@@ -28,13 +28,9 @@ def last_attempts(attempts: Iterable[Attempt]) -> Mapping[str, Attempt]:
     """The newest attempt of each run, by the name of the run."""
     found: dict[str, Attempt] = {}
     for one in attempts:
-        if (last := found.get(one.run_id)) is None or _order(one) > _order(last):
+        if (last := found.get(one.run_id)) is None or one.start > last.start:
             found[one.run_id] = one
     return found
-
-
-def _order(attempt: Attempt) -> Instant:
-    return attempt.started_at or attempt.seen_at
 
 
 def after_its_attempt(run: Run, context: RunContext, now: Instant) -> Judgement | None:

@@ -298,8 +298,18 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return self.first_step is not None and step >= self.first_step
 
     @property
+    def start(self) -> Instant:
+        """When it started, else when it was last seen."""
+        return self.started_at or self.seen_at
+
+    @property
     def ended_at(self) -> Instant | None:
         return None if self.end is None else self.end.at
+
+    @property
+    def cause(self) -> Classification | None:
+        """Why it ended; null while that is not known."""
+        return None if self.end is None else self.end.cause
 
     @property
     def duration_s(self) -> Seconds | None:
@@ -320,8 +330,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_completed(self) -> bool:
         """Whether it ended as planned. One that ended without an error before its target step did not."""
-        cause = None if self.end is None else self.end.cause
-        return cause is not None and (cause.cause, self.is_unfinished) == ("completed", False)
+        return self.cause is not None and (self.cause.cause, self.is_unfinished) == ("completed", False)
 
     @property
     def is_unfinished(self) -> bool:

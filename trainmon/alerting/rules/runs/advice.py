@@ -73,7 +73,7 @@ def restarts(state: State, run: Run) -> str:
         return starts if run.spec.eval_commands else by_hand
     if decision.choice in ("stop", "none"):
         return f"{decision.why}: another attempt does not help as it is"
-    cause = None if last is None or last.end is None else last.end.cause
+    cause = None if last is None else last.cause
     if cause is not None and cause.cause not in TRANSIENT and cause.retry in ("after-change", "never") and cause.advice:
         return f"{cause.cause}: {cause.advice.rstrip('.')}; then {requeues(state, run)}"
     then = "then " if decision.choice == "after-change" else ""

@@ -111,9 +111,8 @@ def _suggested(state: State, run: Run, ended: Attempt, decision: RetryDecision) 
 
 
 def _evidence(run: Run, ended: Attempt, decision: RetryDecision) -> tuple[str, ...]:
-    cause = None if ended.end is None else ended.end.cause
-    lines = tail(run, 3) if cause is None or not cause.evidence else tuple(one.text for one in cause.evidence[:3])
-    return (*lines, decision.budget_text)
+    shown = () if ended.cause is None else ended.cause.evidence[:3]
+    return (*((one.text for one in shown) if shown else tail(run, 3)), decision.budget_text)
 
 
 class RetryStorm(AttemptRule, frozen=True, kw_only=True):
@@ -151,11 +150,10 @@ class RetryStorm(AttemptRule, frozen=True, kw_only=True):
 
 
 def _line(attempt: Attempt) -> str:
-    cause = None if attempt.end is None or attempt.end.cause is None else attempt.end.cause.cause
     first = "?" if attempt.first_step is None else attempt.first_step
     steps = "no step" if attempt.last_step is None else f"steps {first} to {attempt.last_step}"
     which = f"restart {attempt.restart}" if attempt.restart is not None else attempt.attempt_id
-    return f"{which}: {steps}, {cause}"
+    return f"{which}: {steps}, {attempt.cause and attempt.cause.cause}"
 
 
 class WrongResume(AttemptRule, frozen=True, kw_only=True):

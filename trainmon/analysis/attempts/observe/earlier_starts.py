@@ -35,9 +35,8 @@ def _is_of(group: Sequence[Receipt], end: AttemptEnd, attempt: Attempt, state: S
     ran. A process that still runs is none of theirs."""
     if not {one.name for one in group}.isdisjoint(one.name for one in receipts.of_attempt(attempt, state)):
         return True
-    began = attempt.started_at or attempt.seen_at
     is_over = attempt.end is not None or attempt.reported_end is not None
-    return is_over and attempt.receipt is None and group[0].started_at - receipts.SURELY_NEAR <= began <= end.at
+    return is_over and attempt.receipt is None and group[0].started_at - receipts.SURELY_NEAR <= attempt.start <= end.at
 
 
 def _attempt(run: Run, group: Sequence[Receipt], end: AttemptEnd, state: State) -> Attempt:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainmon.analysis.attempts import receipts
-from trainmon.analysis.attempts.logs import start_of
 from trainmon.analysis.attempts.observe.earlier_starts import of_earlier_starts
 from trainmon.analysis.attempts.observe.jobs import is_begun, is_requeued, of_job
 from trainmon.analysis.attempts.observe.sources import may_have_jobs, may_have_others
@@ -59,4 +58,4 @@ def _is_of_job(run: Run, newest: Mapping[str, Attempt]) -> bool:
     if one is None or log is None or log.at is None:
         return False
     end = one.end or one.reported_end
-    return start_of(one) - BEFORE <= log.at <= (one.seen_at if end is None else end.at) + AFTER
+    return one.start - BEFORE <= log.at <= (one.seen_at if end is None else end.at) + AFTER

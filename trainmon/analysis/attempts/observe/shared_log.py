@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.logs import began_at, latest_of, lines_of, start_of
+from trainmon.analysis.attempts.logs import began_at, latest_of, lines_of
 from trainmon.analysis.attempts.observe.run import with_log
 from trainmon.analysis.attempts.steps import BEFORE, SECOND, with_steps_of
 from trainmon.analysis.log_formats import report, written
@@ -36,7 +36,7 @@ def own_part(
     times = written(lines, log.at)
     if all(at is None for at in times) or not _goes_on(times):
         return attempt, tuple(lines)
-    others = [one for one in known.values() if one.run_id == run.name and start_of(one) < start_of(attempt)]
+    others = [one for one in known.values() if one.run_id == run.name and one.start < attempt.start]
     ends = (min(began, one.ended_at) + SECOND for one in others if one.ended_at is not None)
     own = _between(lines, times, max((began - BEFORE, *ends)), latest_of(attempt, run, state, known))
     if len(own) == len(lines) or report(lines, ()).progress.step is None:

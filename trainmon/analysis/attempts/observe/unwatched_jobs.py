@@ -91,7 +91,7 @@ def _name_of(name: str, run: Run, receipt: Receipt, known: Mapping[str, Attempt]
     path = receipt.log_path
     for one in known.values() if path is not None else ():
         is_plain = one.run_id == run.name and one.job_id is None and one.receipt is None and one.is_open
-        if is_plain and one.log_path == path and (one.started_at or one.seen_at) <= (receipt.ended_at or one.seen_at):
+        if is_plain and one.log_path == path and one.start <= (receipt.ended_at or one.seen_at):
             return one.attempt_id
     return name
 

@@ -78,7 +78,7 @@ def of_receipts(
         before = next((by_receipt[one.name] for one in group if one.name in by_receipt), None)
         if before is None:
             began, until = group[0].started_at - AFTER, (state.at if end is None else end.at) + AFTER
-            others = (one for one in mine if one.receipt is None and began <= (one.started_at or one.seen_at) <= until)
+            others = (one for one in mine if one.receipt is None and began <= one.start <= until)
             before = next(others, None)
         elif before.end is not None and end is not None and _adds_nothing(before.end, end):
             continue
