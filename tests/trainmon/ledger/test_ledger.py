@@ -14,7 +14,7 @@ from tests.trainmon.ledger.records import DONE, action, actions, open_records, r
 from trainmon.analysis.explanation import GpuHour
 from trainmon.ledger.actions import TEXT_AT_MOST
 from trainmon.ledger.attempts import AttemptHour
-from trainmon.ledger.ledger import ActionText, LedgerStuck
+from trainmon.ledger.ledger import ActionText, Ledger, LedgerStuck
 from trainmon.ledger.queue import RECORDS_AT_MOST, WriteQueue
 from trainmon.model import CreateFile, Record
 
