@@ -104,7 +104,9 @@ def with_time(spans: tuple[StepSpan, ...], written_at: Instant | None) -> tuple[
 
 
 def before_next_start(spans: Sequence[StepSpan], until: Instant) -> Sequence[StepSpan]:
-    """The spans of an attempt that ended then, and was followed by another: the next start is not its own."""
+    """The spans of an attempt that ended then, without those from the next start on. The starts of a first read all
+    have the time of the last line: they may be older."""
+    until = max((until, *(one.first_at for one in spans[:1])))
     return tuple(takewhile(lambda one: not (one.is_start and one.first_at > until), spans))
 
 

@@ -184,3 +184,12 @@ def test_a_preemption_of_which_nothing_came_does_not_explain_a_later_requeue() -
     one = story.checkpoints(57, 20).attempt
     assert one.end is not None
     assert one.end.scheduler_state == "REQUEUED"
+
+
+def test_what_a_daemon_reads_first_after_the_end_is_of_the_attempt_that_wrote_it() -> None:
+    """Slurm's times are whole seconds: the last line may be younger than the end."""
+    stored = Story().gpus(-50).queue(10, JOB).steps(20, 1, 2, 3, 4).attempt
+    story = Story(watched_from=100.0).say(AttemptsRestored((stored,))).queue(101, FAILED)
+    story.steps(102, *range(1, 31), mtime=BEGIN + 50.4, size=1).checkpoints(103, 28, since=49).at(160).say()
+    one = story.attempt
+    assert (one.first_step, one.last_step, one.steps_lost) == (1, 30, 2)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts.logs import began_at, latest_of, lines_of
 from trainmon.analysis.attempts.observe.run import with_log
-from trainmon.analysis.attempts.steps import BEFORE, SECOND, with_steps_of
+from trainmon.analysis.attempts.steps import BEFORE, SECOND, before_next_start, with_steps_of
 from trainmon.analysis.log_formats import report, written
 from trainmon.lib import Instant
 from trainmon.model import Attempt, Run, State
@@ -55,9 +55,9 @@ def before_next(attempt: Attempt, path: str | None, run: Run, state: State, *, i
     whole = lines_of(log, log.path, is_newest=True)
     if own := _between(whole, written(whole, log.at), 0.0, latest):
         return own
-    starts = (one for one in run.memory.spans if one.is_start and one.first_at > (attempt.ended_at or latest))
-    end = next((one.first_line - log.first for one in starts), None)
-    return lines if end is None else log.lines[len(log.lines) - len(whole) : max(0, end)]
+    following = run.memory.spans[len(before_next_start(run.memory.spans, attempt.ended_at or latest)) :]
+    begins = len(log.lines) - len(whole)
+    return log.lines[begins : max(begins, following[0].first_line - log.first)] if following else lines
 
 
 def _part_of_followed(
