@@ -27,17 +27,15 @@ from tui.backend import Backend
 from tui.keys import bindings, unused
 from tui.modals import CommandPalette, Dialog, LoginPrompt, Pick, ask, is_displayed
 from tui.screens import ChangesScreen, Help, MainScreen, MomentScreen, StateScreen, screen_for
-from tui.services.actions import ActionService
-from tui.services.alert_actions import AlertActionService
+from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes
-from tui.services.hangup import on_hang_up
 from tui.services.state_feed import StateFeed, wait_before_paint
-from tui.services.toasts import ChannelNotification, Toasts
+from tui.services.terminal import ChannelNotification, Toasts, on_hang_up
 from tui.style import wants_ascii
-from tui.style.ascii_filter import Ascii
+from tui.style.symbols import Ascii
 from tui.style.themes import DARK, THEMES, defaults, fitting
 from tui.views import Command, commands
-from tui.views.alerts import Moment
+from tui.views.alert_detail import Moment
 from tui.widgets import Link
 
 SILENT_AFTER = 15.0

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from tui.modals.dialog import Dialog, Once, ask, is_displayed
-from tui.modals.find import Find
-from tui.modals.jump import Jump, Target
 from tui.modals.log_format import LogFormat
-from tui.modals.login_prompt import LoginPrompt
 from tui.modals.menu import Menu
-from tui.modals.mute import Mute
 from tui.modals.palette import CommandPalette
-from tui.modals.pick import Pick
 from tui.modals.plan import PlanScreen
-from tui.modals.text_prompt import TextPrompt
+from tui.modals.small import Find, Jump, LoginPrompt, Mute, Pick, Target, TextPrompt
 
 __all__ = [
     "CommandPalette",

@@ -1,23 +1,28 @@
-"""The base of all dialogs, and of all screens that close only once."""
+"""The base of all dialogs, and of all screens that close only once; the buttons of dialogs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
 from textual import events
-from textual.app import App
+from textual.app import App, RenderResult
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.content import Content
+from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from trainmon.lib import clean, shorten
+from trainmon.lib import cell_width, clean, shorten
 from tui.keys import EVERYWHERE, bindings
+from tui.style import CURSOR
+
+# ---- the base of all dialogs, and of all screens that close only once ------------------------------------------------
 
 Answer = TypeVar("Answer")
 
@@ -94,3 +99,48 @@ def text_field(value: str = "", **options: Any) -> Input:
     field = Input(value, compact=True, **options)
     field.cursor_blink = False
     return field
+
+
+# ---- the buttons of a dialog -----------------------------------------------------------------------------------------
+
+
+class TriggerButton(Widget, can_focus=True):
+    """A button. It shows its focus without colour."""
+
+    DEFAULT_CSS = """
+    TriggerButton { height: 1; width: auto; margin-right: 1; }
+    TriggerButton:focus { text-style: bold reverse; }
+    TriggerButton.danger { color: $text-error; text-style: bold; }
+    TriggerButton.danger:focus { text-style: bold reverse; }
+    TriggerButton:disabled { text-style: dim; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("button")]
+    ALLOW_SELECT = False
+
+    @dataclass
+    class Pressed(Message):
+        """Enter on the button, or a click."""
+
+        button: TriggerButton
+
+    def __init__(self, label: str, *, id: str, disabled: bool = False) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id, disabled=disabled)
+        self.label = label
+
+    def set_label(self, label: str) -> None:
+        if label != self.label:
+            self.label = label
+            self.refresh(layout=True)
+
+    def get_content_width(self, container: object, viewport: object) -> int:
+        return cell_width(self.label) + 5
+
+    def render(self) -> RenderResult:
+        return Content(f"{CURSOR if self.has_focus else ' '}[ {self.label} ]")
+
+    def action_press(self) -> None:
+        self.post_message(self.Pressed(self))
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.action_press()

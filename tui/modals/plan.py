@@ -19,8 +19,7 @@ from trainmon.lib import Clock, clean, counted, duration
 from trainmon.model import ActionRequest, Plan, Verb
 from tui.backend import Backend
 from tui.keys import bindings
-from tui.modals.button import TriggerButton
-from tui.modals.dialog import Dialog, is_displayed, text, text_field
+from tui.modals.dialog import Dialog, TriggerButton, is_displayed, text, text_field
 from tui.style import CRIT
 from tui.views import BUTTONS, TITLES, button_text, checking_rows, choice_rows, is_dangerous, plan_rows, plan_summary
 from tui.widgets import KeyedLines, TextView

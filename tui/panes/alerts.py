@@ -11,15 +11,14 @@ from trainmon.lib import clean
 from trainmon.model import State
 from tui.keys import bindings
 from tui.panes.base import Pane
+from tui.views.alert_detail import Moment, moment_of_alert
 from tui.views.alerts import (
     ORDERS,
     SILENCE,
     AlertRows,
-    Moment,
     alert_head,
     alert_layout,
     broken_channels,
-    moment_of_alert,
     open_alerts,
     open_counts,
     sender,

@@ -38,13 +38,12 @@ from tui.views import (
     wandb_lines,
     wrapped_fact,
 )
-from tui.views.alerts import Moment, alert_lines, alerts_about, alerts_of, moment_of_alert, moment_of_run
+from tui.views.alert_detail import Moment, alert_lines, alerts_of, moment_of_alert, moment_of_run
+from tui.views.alerts import alerts_about
 from tui.views.changes import change_lines
-from tui.views.disk_detail import disk_lines, spare_line, spares
-from tui.views.disks import ShownDisk, shown_disks
-from tui.views.jobs import job_lines as job_details
-from tui.views.jobs import node_links
-from tui.views.jobs.attempts import attempt_lines, explanation_lines
+from tui.views.disks import ShownDisk, disk_lines, shown_disks, spare_line, spares
+from tui.views.job_detail import attempt_lines, explanation_lines, node_links
+from tui.views.job_detail import job_lines as job_details
 from tui.widgets import KeyedLines, Line, Link, Linked, Row, TextView, first_link, rows, sentence
 
 CHARTED_NODES = 4

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from trainmon.lib import Instant, cell_width, clean, counted, shorten_start
 from trainmon.model import Log, Run, State
 from tui.panes.base import FollowingPane
-from tui.services.folders import for_samples
+from tui.services.terminal import for_samples
 from tui.style import calm_age
 from tui.views import log_named
 from tui.widgets import LogView

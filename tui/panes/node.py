@@ -12,7 +12,8 @@ from tui.charts import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, mib
 from tui.views import Subject, fact_text
-from tui.views.nodes import NO_DRIVER, Scheduled, gpu_head, gpu_rows, node_facts, read_ago, without_driver
+from tui.views.node_detail import Scheduled, gpu_head, gpu_rows, node_facts, read_ago
+from tui.views.nodes import NO_DRIVER, without_driver
 from tui.widgets import Picture
 
 

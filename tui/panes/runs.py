@@ -13,7 +13,8 @@ from trainmon.model import Job, Run, State
 from tui.panes.base import Pane
 from tui.style import CRIT, VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views import GOING, RANK, Kind, batch_of_epoch, is_save_overdue, verdict_style
-from tui.views.alerts import STYLES, Concern, Moment, alert_marks, alert_ranks, moment_of_run, rule_key, with_mark
+from tui.views.alert_detail import Moment, moment_of_run
+from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
 from tui.views.jobs import clusters, seconds_left, short_wait
 from tui.views.table import Column, Table, filtered, heads, row_cells, value, warned
 from tui.widgets import Row

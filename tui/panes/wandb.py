@@ -35,7 +35,7 @@ from tui.charts import (
 from tui.keys import bindings
 from tui.panes.base import FollowingPane
 from tui.style import Span
-from tui.views.alerts import Moment, moment_of_curve
+from tui.views.alert_detail import Moment, moment_of_curve
 from tui.widgets import GUTTER, KeyedLines, Picture, width_of
 
 

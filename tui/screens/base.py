@@ -16,11 +16,10 @@ from tui.backend import Backend
 from tui.keys import ACTS, CONTEXTS, active_keys, bindings
 from tui.modals import Find, LogFormat, Once, Pick, ask
 from tui.panes import HeaderLine, LogPane, Pane
-from tui.services.actions import ActionService
-from tui.services.alert_actions import AlertActionService
-from tui.services.browser import can_open, is_page, open_page
+from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes
-from tui.views.alerts import Moment
+from tui.services.terminal import can_open, is_page, open_page
+from tui.views.alert_detail import Moment
 from tui.widgets import Footer, Link
 
 OF_SOME_CONTEXTS = frozenset(

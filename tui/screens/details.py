@@ -32,7 +32,7 @@ from tui.panes import (
 )
 from tui.screens.base import PaneScreen, StateScreen
 from tui.services.changes import Changes
-from tui.services.folders import for_samples, meant
+from tui.services.terminal import for_samples, meant
 from tui.views.nodes import missing_gpus
 from tui.widgets import KeyedLines, Link, link_of
 

@@ -15,7 +15,7 @@ from tui.keys import bindings
 from tui.panes import LogPane, WandbPane
 from tui.screens.base import PaneScreen
 from tui.style import Span, age
-from tui.views.alerts import Moment, log_line
+from tui.views.alert_detail import Moment, log_line
 from tui.views.changes import clock_text
 from tui.widgets import Heading, Link
 

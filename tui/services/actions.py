@@ -1,4 +1,4 @@
-"""From a capital key to a plan, from the plan to the backend, and from States to toasts about the results."""
+"""From keys to requests to the backend, and from States to toasts about the results: actions and alerts."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
 
-from trainmon.lib import Clock, Seconds, clean, counted
-from trainmon.model import ActionRequest, Plan, State, Verb
+from trainmon.lib import Clock, Seconds, clean, counted, duration
+from trainmon.model import ActionRequest, Alert, Plan, State, Verb
 from tui.backend import Backend
-from tui.modals import Menu, Pick, PlanScreen
+from tui.modals import Menu, Mute, Pick, PlanScreen, TextPrompt, ask
 from tui.views import (
     READ_ONLY,
     TITLES,
     Toast,
     action_request,
     action_toasts,
+    alert_toasts,
     hosts_text,
     in_flight,
     is_hung,
+    newly_firing,
     notice_toasts,
     subjects_text,
 )
+from tui.views.alert_detail import Choice, choices, silences_of
+from tui.views.alerts import is_muted, matches, most_urgent, silence_text, silences
+
+# ---- from a capital key to a plan, from the plan to the backend, and from States to toasts about the resu ------------
 
 if TYPE_CHECKING:
     from tui.views import Subject
@@ -126,3 +132,146 @@ QUIT_CHOICES = (
 
 class QuitPrompt(Pick):
     """The question before quitting while an action is running. Ctrl+q, pressed again, quits."""
+
+
+# ---- acknowledging and muting alerts (`a`, `m`), and the toasts and the bell of new alerts ---------------------------
+
+ACKNOWLEDGED = "The alert keeps firing and stays visible. It is not repeated and not escalated."
+ACKNOWLEDGED_EVENT = "An event is sent only once. It moves down to LAST 24 HOURS."
+
+MORE = "more"
+"""The choice to mute something besides what is muted already."""
+
+
+class AlertActionService(DashboardService):
+    """Acknowledges and mutes alerts, and reports new ones."""
+
+    WARNING_TIMEOUT = 20.0
+
+    def __init__(self, app: App[None], backend: Backend, clock: Clock) -> None:
+        super().__init__(app, backend, clock)
+        self._shown: set[str] = set()
+        """The critical alerts that were shown here, and that no channel has notified here."""
+        self._notified: set[str] = set()
+        """The critical alerts that a channel notified here before the State that contains them."""
+
+    def update(self, state: State) -> None:
+        """Show what is new about alerts in this State, and ring the bell for critical ones."""
+        before, self._state = self._state, state
+        new = alert_toasts(before, state, self._notified)
+        if before is not None and before.alerts is not state.alerts:
+            fired_now = {one.id for one in newly_firing(before, state)}
+            open_ones = {one.id for one in state.alerts.values() if one.is_open}
+            self._shown = (self._shown | (fired_now - self._notified)) & open_ones
+            self._notified = {name for name in self._notified if not self._is_critical(name)}
+        for toast in new.toasts:
+            self._notify(toast)
+        if new.bell:
+            self._app.bell()
+
+    def should_show(self, alerts: Sequence[str]) -> bool:
+        """Whether to show a channel's notification that these alerts are critical. False if all were shown before."""
+        shown = self._shown.intersection(alerts)
+        self._shown -= shown
+        if alerts and len(shown) == len(set(alerts)):
+            return False
+        self._notified |= {name for name in alerts if not self._is_critical(name)}
+        return True
+
+    def _is_critical(self, name: str) -> bool:
+        found = None if self._state is None else self._state.alerts.get(name)
+        return found is not None and found.is_firing and found.severity == "critical"
+
+    def acknowledge(self, names: Sequence[str], done: Callable[[], None], *, alone: bool = True) -> None:
+        """Ask for a reason, and acknowledge these alerts; then call `done`. If none of them is open and unacknowledged:
+        the worst of all alerts, unless `alone` limits it to these."""
+        found = self._alerts(names)
+        open_ones = [one for one in found if one.is_open and one.acknowledged_by is None]
+        is_worst = not open_ones and not alone
+        open_ones = self._worst() if is_worst else open_ones
+        if not open_ones:
+            self._notify(Toast("acknowledge", self._nothing_to(found, alone=alone), "warning"))
+            return
+        what = "Acknowledge this alert" if len(open_ones) == 1 else f"Acknowledge {counted(len(open_ones), 'alert')}"
+        what = "Acknowledge the worst alert" if is_worst else what
+        about = "\n".join(f"{clean(one.rule, 40)}: {clean(one.summary, 120)}" for one in open_ones[:4])
+        more = f"\nand {len(open_ones) - 4} more" if len(open_ones) > 4 else ""
+
+        def decided(why: str) -> None:
+            for one in open_ones:
+                self._backend.acknowledge(one.id, why)
+            done()
+
+        effect = ACKNOWLEDGED_EVENT if all(one.event for one in open_ones) else ACKNOWLEDGED
+        hint = "why, or what you do about it (optional)"
+        ask(self._app, TextPrompt(what, about + more, effect, verb="acknowledges", placeholder=hint), decided)
+
+    @staticmethod
+    def _nothing_to(found: Sequence[Alert], *, alone: bool) -> str:
+        if not found:
+            return (
+                "put the cursor on an alert" if alone else "no alert needs an acknowledgement; press 5 for all alerts"
+            )
+        if not any(one.is_open for one in found):
+            return "the alert is already resolved" if len(found) == 1 else "the alerts are already resolved"
+        return clean(f"already acknowledged by {found[0].acknowledged_by}", 100)
+
+    def mute(self, names: Sequence[str], done: Callable[[], None], *, alone: bool = True) -> None:
+        """Ask what to mute of these alerts. Without any: of the worst of all alerts, unless `alone` limits it to these.
+        If they are muted already, offer to unmute them."""
+        found, state = self._alerts(names), self._state
+        found = found or ([] if alone else self._worst())
+        if not found or state is None:
+            text = (
+                "put the cursor on an alert or a silence" if alone else "no alert is firing; press 5 for the silences"
+            )
+            self._notify(Toast("mute", text, "warning"))
+            return
+        muting = [one for one in silences(state) if any(matches(one, alert) for alert in found)]
+        if not muting or not any(is_muted(one, state.at) for one in found):
+            self._ask(found, done)
+            return
+        entries = [
+            (one.id, f"unmute: {silence_text(one)}, {duration(one.until - state.at)} left")
+            for one in muting
+            if not one.window
+        ]
+
+        def picked(name: str) -> None:
+            if name == MORE:
+                self._ask(found, done)
+            else:
+                self._backend.unmute(name)
+
+        ask(self._app, Pick("Already muted", [*entries, (MORE, "mute something else, or for longer")]), picked)
+
+    def unmute(self, name: str) -> None:
+        """Ask, and remove this silence."""
+        state = self._state
+        found = None if state is None else state.silences.get(name)
+        if found is None or state is None:
+            self._notify(Toast("mute", "this silence has already ended", "warning"))
+        elif found.window:
+            self._notify(Toast("mute", "this is a maintenance window: change it in trainmon.toml", "warning"))
+        else:
+            text = f"unmute: {silence_text(found)}, {duration(found.until - state.at)} left"
+            ask(self._app, Pick("Muted", [("unmute", clean(text, 200))]), lambda _: self._backend.unmute(name))
+
+    def _ask(self, found: Sequence[Alert], done: Callable[[], None]) -> None:
+        what = "Mute" if len(found) == 1 else f"Mute ({counted(len(found), 'alert')} selected)"
+
+        def decided(answer: tuple[Choice, Seconds, str]) -> None:
+            choice, seconds, why = answer
+            for silence in silences_of(choice, self._clock.now() + seconds, why):
+                self._backend.mute(silence)
+            self._notify(Toast("muted", f"{choice.text}, for {duration(seconds)}", "information"))
+            done()
+
+        ask(self._app, Mute(what, choices(found)), decided)
+
+    def _worst(self) -> list[Alert]:
+        return [] if self._state is None else [*most_urgent(self._state)[:1]]
+
+    def _alerts(self, names: Sequence[str]) -> list[Alert]:
+        known = {} if self._state is None else self._state.alerts
+        return [known[name] for name in names if name in known]

@@ -6,6 +6,7 @@ from tui.views.actions import (
     BUTTONS,
     READ_ONLY,
     TITLES,
+    Command,
     Kind,
     Subject,
     action_request,
@@ -13,6 +14,8 @@ from tui.views.actions import (
     checking_rows,
     choice_rows,
     command_line,
+    commands,
+    find_commands,
     hosts_text,
     is_dangerous,
     is_hung,
@@ -23,9 +26,7 @@ from tui.views.actions import (
     subjects_text,
     visible,
 )
-from tui.views.facts import LABEL, fact, fact_text, facts, linked_fact, log_named, optional_fact, safe, wrapped_fact
 from tui.views.news import Severity, Toast, action_toasts, alert_toasts, in_flight, newly_firing, notice_toasts
-from tui.views.palette import Command, commands, find_commands
 from tui.views.runs import (
     GOING,
     RANK,
@@ -40,6 +41,7 @@ from tui.views.runs import (
     trainer_lines,
     verdict_style,
 )
+from tui.views.table import LABEL, fact, fact_text, facts, linked_fact, log_named, optional_fact, safe, wrapped_fact
 from tui.views.wandb import settings_lines, wandb_lines
 
 __all__ = [

@@ -7,8 +7,7 @@ from typing import Literal, NamedTuple
 
 from trainmon.lib import Instant, clean, counted, duration
 from trainmon.model import Alert, Leadership, Milestone, Record, State
-from tui.views.alerts import is_muted
-from tui.views.alerts.status import ONLY_SHOWS
+from tui.views.alerts import ONLY_SHOWS, is_muted
 
 Severity = Literal["information", "warning", "error"]
 

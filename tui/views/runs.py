@@ -11,9 +11,10 @@ from trainmon.analysis.runs.trainer import BUSY, SILENT, other_switches
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten, shorten_start
 from trainmon.model import Checkpoint, Checkpoints, Evals, Record, Run, State, Switch, Verdict
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
-from tui.views.facts import FROM_LOG, LABEL, fact, facts, linked_fact, more_fact, optional_fact, safe, wrapped_fact
-from tui.views.jobs import clusters, is_missing, state_code, status_text, time_left
+from tui.views.job_detail import time_left
+from tui.views.jobs import clusters, is_missing, state_code, status_text
 from tui.views.news import reached
+from tui.views.table import FROM_LOG, LABEL, fact, facts, linked_fact, more_fact, optional_fact, safe, wrapped_fact
 from tui.widgets import Line, Link, Linked, sentence
 
 JOBS_SHOWN = 6

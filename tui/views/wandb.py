@@ -9,7 +9,7 @@ from trainmon.lib import Instant, cell_width, clean, counted, scrub, shorten, sh
 from trainmon.model import GroupPhase, Run, Sample, State, Wandb, WandbRun
 from tui.charts import PHASES, file_notes, heartbeat, newest_row, number, trouble
 from tui.style import Span, calm_age, count, since, size
-from tui.views.facts import FROM_LOG, LABEL, fact, facts, linked_fact, more_fact, optional_fact, safe
+from tui.views.table import FROM_LOG, LABEL, fact, facts, linked_fact, more_fact, optional_fact, safe
 from tui.widgets import Line, Link, Linked
 
 FEW, MANY = 3, 20

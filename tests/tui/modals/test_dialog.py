@@ -17,13 +17,10 @@ from tests.tui.states import plans
 from tests.tui.states.states import NOW
 from trainmon.model import ActionRequest, Prompt
 from tui.modals.dialog import Dialog
-from tui.modals.jump import Jump, Target
-from tui.modals.login_prompt import LoginPrompt
 from tui.modals.menu import Menu
 from tui.modals.palette import CommandPalette
-from tui.modals.pick import Pick
 from tui.modals.plan import PlanScreen
-from tui.modals.text_prompt import TextPrompt
+from tui.modals.small import Jump, LoginPrompt, Pick, Target, TextPrompt
 from tui.screens import MainScreen
 from tui.screens.details import RunScreen
 

@@ -22,24 +22,20 @@ from trainmon.model import Alert, Leadership, State
 from tui.panes.alerts import alert_sentence
 from tui.panes.header import alert_strip as strip
 from tui.panes.header import header, sender_flag
+from tui.views.alert_detail import alert_lines, alerts_of, choices, parse_duration, silences_of
 from tui.views.alerts import (
     ORDERS,
     SHOWN,
     AlertRows,
     Concern,
     alert_layout,
-    alert_lines,
     alert_marks,
-    alerts_of,
-    choices,
+    alert_rows,
     open_alerts,
-    parse_duration,
     sender_text,
-    silences_of,
     status_of,
     urgent,
 )
-from tui.views.alerts.rows import alert_rows
 from tui.widgets import Linked
 
 

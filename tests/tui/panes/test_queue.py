@@ -14,9 +14,7 @@ from tests.tui.screen_text import at_rest, dashboard, text_of
 from tests.tui.states.states import NOW, calm, job, queue_jobs, queued, slurm, slurm_down
 from trainmon.model import State
 from tui.app import Dashboard
-from tui.views.jobs import (
-    CLUSTER,
-)
+from tui.views.jobs import CLUSTER
 
 # ---- the pane ------------------------------------------------------------------------------------------------------
 

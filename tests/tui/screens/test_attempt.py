@@ -18,7 +18,7 @@ from trainmon.model import Attempt, AttemptEnd, Log, Run, RunSpec, Source, State
 from tui.charts import gpu_hour_lines
 from tui.screens.details import AttemptScreen, NodeScreen, RunScreen
 from tui.style import Span
-from tui.views.jobs.attempts import ATTEMPTS_SHOWN, attempt_lines, explanation_lines
+from tui.views.job_detail import ATTEMPTS_SHOWN, attempt_lines, explanation_lines
 from tui.widgets import Line, Linked
 
 RUN = "llm-70b"

@@ -18,7 +18,7 @@ from tui.app import Dashboard
 from tui.screens import MainScreen
 from tui.screens.details import JobScreen, LogScreen, NodeScreen, RunScreen
 from tui.style import Span
-from tui.views.jobs import NODES_SHOWN, job_lines
+from tui.views.job_detail import NODES_SHOWN, job_lines
 from tui.widgets import Link, Linked, Row, first_link, link_of, rows, width_of
 
 

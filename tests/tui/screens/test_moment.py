@@ -13,8 +13,7 @@ from tests.tui.states.wandb_runs import NAME, filled, watched
 from trainmon.model import LossTrouble, Points, RunMemory, State
 from tui.screens import MainScreen, MomentScreen
 from tui.screens.details import RunScreen
-from tui.views.alerts import log_line, moment_of_run
-from tui.views.alerts.moments import line_of_step
+from tui.views.alert_detail import line_of_step, log_line, moment_of_run
 
 
 def spiking() -> State:

@@ -24,7 +24,7 @@ from tui.panes.node import axes
 from tui.screens.details import NodeScreen, heights
 from tui.style import Span
 from tui.views import fact_text
-from tui.views.nodes import PROCESSES, Scheduled, gpu_head, gpu_rows, node_facts, read_ago
+from tui.views.node_detail import PROCESSES, Scheduled, gpu_head, gpu_rows, node_facts, read_ago
 from tui.widgets import width_of
 
 DEGREES = Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100")))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tui.services.browser import can_open, is_page, open_page
+from tui.services.terminal import can_open, is_page, open_page
 
 PAGE = "https://wandb.ai/team/project/runs/id3?nw=1&x='y'"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tui.services.folders import for_samples, meant
+from tui.services.terminal import for_samples, meant
 
 
 def test_samples_go_among_the_downloads_where_there_are_such(tmp_path: Path) -> None:

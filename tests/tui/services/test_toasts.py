@@ -18,7 +18,7 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import StillClock, at_rest
 from tests.tui.states.states import calm
 from tui.app import Dashboard
-from tui.services.toasts import IDLE_POLLS
+from tui.services.terminal import IDLE_POLLS
 
 SIZE = 120, 40
 MINUTES = 600.0

@@ -15,8 +15,7 @@ from tests.tui.states.worlds import GIB, NOW, TIB, disk, state
 from trainmon.engine.engine import Engine
 from trainmon.model import Checkpoint, Checkpoints, Disk, Event, Forecast, Log, Run, RunSpec, State
 from tui.screens.details import DiskScreen, RunScreen
-from tui.views.disk_detail import disk_lines, spares
-from tui.views.disks import shown_disks
+from tui.views.disks import disk_lines, shown_disks, spares
 from tui.widgets import Linked
 
 

@@ -23,7 +23,7 @@ from tui.app import Dashboard
 from tui.keys import ACTS, CONTEXTS, KEYS, footer, footer_acts
 from tui.screens import TITLES
 from tui.style import NAMES
-from tui.views.palette import ALSO, PANES, UNNAMED, VERBS, Command, commands, find_commands, names_of
+from tui.views.actions import ALSO, PANES, UNNAMED, VERBS, Command, commands, find_commands, names_of
 
 VERB_NAMES = tuple(name for names in VERBS.values() for name in names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainmon.model import Leadership, State
-from tui.views.alerts.status import sender, sender_sentence
+from tui.views.alerts import sender, sender_sentence
 
 
 @pytest.mark.parametrize(

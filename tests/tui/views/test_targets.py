@@ -8,8 +8,7 @@ from tests.tui.services.test_alert_actions import press, showing
 from tests.tui.states.alerts import alarmed, alert, with_alerts
 from tests.tui.states.states import NOW, calm
 from trainmon.model import Silence, State
-from tui.views.alerts import alerts_about, alerts_about_subjects
-from tui.views.alerts.rows import alert_layout, alert_rows
+from tui.views.alerts import alert_layout, alert_rows, alerts_about, alerts_about_subjects
 from tui.views.disks import ordered_disks
 
 

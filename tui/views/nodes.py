@@ -1,19 +1,248 @@
-"""The GPU grid as rows: one line a node, one cell a GPU; and its filter. Pure, except for the kept rows."""
+"""The GPU grid as rows: one line a node, one cell a GPU, its problems as flags; and its filter. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from trainmon.analysis.nodes import failing_server
-from trainmon.lib import Instant, Seconds, cell_width, clean, natural_key, shorten
-from trainmon.model import LATE_AFTER, Gpu, Node, Source, State
-from tui.style import CRIT, DEAD, WARN, Span, mib, pad, source_text
+from trainmon.lib import Instant, Seconds, cell_width, clean, duration, natural_key, shorten
+from trainmon.model import LATE_AFTER, Gpu, Node, SchedulerNode, Source, State
+from tui.style import (
+    CRIT,
+    DAY,
+    DEAD,
+    DOT,
+    NOT_APPLICABLE,
+    UNKNOWN,
+    WARN,
+    Span,
+    age,
+    heat,
+    mib,
+    pad,
+    short,
+    slowing,
+    source_text,
+)
 from tui.views.alerts import Concern
-from tui.views.nodes.cells import NO_CELL, UNKNOWN_CELL, Metric, fit, gpu_cells
-from tui.views.nodes.summary import DOWN, FAULTY, LATE, LOST, OFF, WELL, NodeSummary, node_summary
+from tui.views.jobs import node_state
+from tui.views.table import value, warned
 from tui.widgets import Row
+
+# ---- A node in one line ----------------------------------------------------------------------------------------------
+
+DOWN, LOST, HOT, THROTTLED, FAULTY, LATE, WELL, OFF = range(8)
+"""Ranks of a node, worst first."""
+
+XID_FOR = DAY
+"""How long an Xid stays in a node's line."""
+
+CLOCK_OFF: Seconds = 5.0
+"""A larger clock skew is a flag: the dates of the node's logs and files cannot be compared with ours."""
+
+
+class NodeSummary(NamedTuple):
+    """The numbers and flags of one node's GPUs."""
+
+    rank: int
+    flags: tuple[Span, ...] = ()
+    hottest_c: int | None = None
+    utilization_pct: float | None = None
+    no_utilization: str = UNKNOWN
+    """The text for a missing utilization. MIG GPUs and nodes without GPUs have none."""
+    no_memory: str = UNKNOWN
+    memory_used_mib: int | None = None
+    """Of the GPU that uses the most: it runs out of memory first."""
+
+
+def numbers(indexes: list[int]) -> str:
+    """`gpu5`, or `gpu1,5`; of many only how many."""
+    return f"gpu{','.join(map(str, indexes))}" if len(indexes) <= 3 else f"{len(indexes)} GPUs"
+
+
+NO_DRIVER = "no GPU: neither NVIDIA's driver library nor nvidia-smi is installed"
+
+
+def without_driver(node: Node) -> bool:
+    """Whether nothing on the node can read GPUs."""
+    return node.probe == "none" and not node.gpus
+
+
+def missing_gpus(node: Node) -> int:
+    """The number of GPUs that the driver or PCI lists and that were never seen."""
+    return max(0, (node.gpus_expected or 0) - len(node.gpus))
+
+
+def host_flags(node: Node) -> Iterator[Span]:
+    """`gpu: no answer`, `DRAINED fan 3 broken`, `CLOCK 7m ahead`: what fails in the probe, why its scheduler starts no
+    jobs on it, and a large clock skew. A GPU that Slurm misses is critical."""
+    for part, trouble in node.troubles.items():
+        yield Span(clean(f"{part}: {trouble}", 200), "warn")
+    if node.scheduler_state:
+        state, *flags = node.scheduler_state.split("+")
+        because = node.scheduler_reason
+        listed = SchedulerNode(name=node.name, cluster=node.cluster, state=state, flags=tuple(flags), reason=because)
+        if not listed.is_usable:
+            word, _, rest = node_state(listed).partition(", ")
+            text = "; ".join(part for part in (rest, because) if part)
+            yield Span(clean(f"{word.upper()} {text}".strip(), 200), "crit" if listed.lost_gpus else "warn")
+    skew = node.clock_skew_s or 0.0
+    if abs(skew) >= CLOCK_OFF:
+        yield Span(f"CLOCK {duration(abs(skew))} {'ahead' if skew > 0 else 'behind'}", "warn")
+
+
+def has_errors(gpu: Gpu) -> bool:
+    return bool(gpu.last_xid is not None or gpu.ecc_uncorrected or gpu.remap_failed or gpu.remap_pending)
+
+
+def gpu_flags(odd: list[Gpu], gone: int, heats: set[str], slow: Iterable[str], now: Instant) -> tuple[int, list[Span]]:
+    """The rank and the flags of a node by its GPUs. `odd`: those that do not answer or have errors."""
+    lost = [gpu.index for gpu in odd if gpu.state == "lost"]
+    failed = [gpu.index for gpu in odd if gpu.state not in ("ok", "lost")]
+    with_xid = (gpu for gpu in odd if gpu.last_xid is not None and now - (gpu.last_xid_at or 0.0) < XID_FOR)
+    xid = max(with_xid, key=lambda gpu: gpu.last_xid_at or 0.0, default=None)
+    answering = [gpu for gpu in odd if gpu.state == "ok"]
+    ecc = sum(gpu.ecc_uncorrected or 0 for gpu in answering)
+    remaps = {"failed" if gpu.remap_failed else "pending" for gpu in answering if gpu.remap_failed or gpu.remap_pending}
+    texts = (
+        (LOST, f"LOST {numbers(lost) if lost else f'{gone} GPU'}" if lost or gone else "", "crit"),
+        (LOST, f"ERROR {numbers(failed)}" if failed else "", "crit"),
+        (HOT, "HOT", "crit") if "crit" in heats else (HOT, "warm" if "warn" in heats else "", "warn"),
+        (THROTTLED, f"THROTTLE {','.join(slow)}" if slow else "", "warn"),
+        (FAULTY, "" if xid is None else f"XID {xid.last_xid} {age(now - (xid.last_xid_at or now))}", "warn"),
+        (FAULTY, f"ECC {ecc}" if ecc else "", "crit"),
+        (FAULTY, "REMAP failed", "crit") if "failed" in remaps else (FAULTY, "REMAP pending" if remaps else "", "warn"),
+    )
+    flags = [Span(text, style) for _, text, style in texts if text]
+    return min((rank for rank, text, _ in texts if text), default=WELL), flags
+
+
+def node_summary(node: Node, now: Instant) -> NodeSummary:
+    """The summary of one node's GPUs, scheduler, clock and probe. One pass: 2,048 GPUs are read every two seconds."""
+    degrees: list[int] = []
+    used: list[int] = []
+    memory: list[int] = []
+    heats: set[str] = set()
+    slow: dict[str, None] = {}
+    odd: list[Gpu] = []
+    for gpu in node.gpus:
+        if gpu.state != "ok" or has_errors(gpu):
+            odd.append(gpu)
+        if gpu.state == "ok":
+            heats.add(heat(gpu))
+            if gpu.temperature_c is not None:
+                degrees.append(gpu.temperature_c)
+            if gpu.utilization_pct is not None and not gpu.mig:
+                used.append(gpu.utilization_pct)
+            if gpu.memory_used_mib is not None:
+                memory.append(gpu.memory_used_mib)
+            if gpu.throttle and (reasons := slowing(gpu.throttle)):
+                slow.update(dict.fromkeys(reasons))
+    gone, others = missing_gpus(node), list(host_flags(node))
+    rank, flags = gpu_flags(odd, gone, heats, slow, now) if odd or gone or slow or heats - {""} else (WELL, [])
+    has_none = without_driver(node) and node.host_at is not None and "gpu" not in node.troubles
+    return NodeSummary(
+        rank=min(rank, FAULTY) if others else rank,
+        flags=(*flags, *others),
+        hottest_c=max(degrees, default=None),
+        utilization_pct=sum(used) / len(used) if used else None,
+        no_utilization=NOT_APPLICABLE if has_none or (node.gpus and all(gpu.mig for gpu in node.gpus)) else UNKNOWN,
+        no_memory=NOT_APPLICABLE if has_none else UNKNOWN,
+        memory_used_mib=max(memory, default=None),
+    )
+
+
+# ---- the cells of the GPU grid ---------------------------------------------------------------------------------------
+
+
+class Metric(NamedTuple):
+    """A metric of the grid. Its cells are `width` wide; the last column is for a sign."""
+
+    name: str
+    title: str
+    width: int
+    cell: Callable[[Gpu], Span]
+
+
+def memory(gpu: Gpu) -> Span:
+    """Used memory in GiB, with a sign from 98 % on."""
+    used, total = gpu.memory_used_mib, gpu.memory_total_mib
+    if used is None:
+        return Span(UNKNOWN, "dim")
+    return number(used // 1024, "warn" if total and used >= 0.98 * total else "")
+
+
+@lru_cache(4096)
+def number(number: int | None, style: str = "") -> Span:
+    """A number, with a sign if it has a style. Equal numbers are the same object."""
+    return value(UNKNOWN + " ") if number is None else warned(str(number), style)
+
+
+@lru_cache(4096)
+def dim_zero(number: int | None) -> Span:
+    """A number; zero is dim."""
+    return value(UNKNOWN + " ") if number is None else Span(f"{number} ", "" if number else "dim")
+
+
+def power(gpu: Gpu) -> Span:
+    """Power in watts, with a sign while it limits the clock."""
+    if gpu.power_w is None:
+        return dim_zero(None)
+    is_slowed = bool(gpu.throttle) and any("power" in reason for reason in slowing(gpu.throttle))
+    return Span(f"{round(gpu.power_w)}!", "warn") if is_slowed else dim_zero(round(gpu.power_w))
+
+
+def errors(gpu: Gpu) -> Span:
+    """The worst error: a failed row remap, uncorrected ECC errors, an Xid, a pending row remap."""
+    if gpu.remap_failed:
+        return Span("map!", "crit")
+    if gpu.ecc_uncorrected:
+        return Span(f"e{short(gpu.ecc_uncorrected)}!", "crit")
+    if gpu.last_xid is not None:
+        return Span(f"x{gpu.last_xid}!", "warn")
+    if gpu.remap_pending:
+        return Span("map!", "warn")
+    return Span(NOT_APPLICABLE + " " if gpu.ecc_uncorrected is None else "0 ", "dim")
+
+
+NO_MIG = Span(NOT_APPLICABLE + " ", "dim")
+"""A GPU that MIG has partitioned has no utilization."""
+
+METRICS: tuple[Metric, ...] = (
+    Metric("temperature", "temp °C", 4, lambda gpu: number(gpu.temperature_c, heat(gpu))),
+    Metric("memory", "memory GiB", 4, memory),
+    Metric("utilization", "util %", 4, lambda gpu: NO_MIG if gpu.mig else dim_zero(gpu.utilization_pct)),
+    Metric("power", "power W", 5, power),
+    Metric("errors", "errors", 5, errors),
+)
+
+LOST_CELL = Span(DEAD + " ", "crit")
+ERROR_CELL = Span("E!", "crit")
+UNKNOWN_CELL = Span(UNKNOWN + " ", "dim")
+NO_CELL = Span(DOT + " ", "dim")
+
+
+@lru_cache(8192)
+def fit(text: str, style: str, width: int) -> Span:
+    """A right-aligned cell. Equal cells are the same object, which makes comparing lines cheap."""
+    return Span(text.rjust(width), style)
+
+
+def gpu_cells(node: Node, metric: Metric, width: int, columns: int, style: str | None = None) -> tuple[Span, ...]:
+    """`columns` cells: one a GPU, then lost GPUs, then a dot for each slot without a GPU."""
+    found = []
+    for gpu in node.gpus[:columns]:
+        text, own = metric.cell(gpu) if gpu.state == "ok" else LOST_CELL if gpu.state == "lost" else ERROR_CELL
+        found.append(fit(text, own if style is None else style, width))
+    lost = min(missing_gpus(node), columns - len(found))
+    rest = (fit(*LOST_CELL, width),) * lost + (fit(*NO_CELL, width),) * (columns - len(found) - lost)
+    return (*found, *rest)
+
+
+# ---- the GPU grid as rows --------------------------------------------------------------------------------------------
 
 GAP = Span(" ")
 NOTHING = Span("")

@@ -23,10 +23,22 @@ from tui.style import (
     slowing,
     source_text,
 )
-from tui.views.facts import LABEL, fact, facts, linked_fact, optional_fact, safe, wrapped_fact
 from tui.views.jobs import node_reason, node_state, node_style, seconds_left, state_code
-from tui.views.nodes.summary import missing_gpus
-from tui.views.table import Column, heads, row_cells, value, warned
+from tui.views.nodes import missing_gpus
+from tui.views.table import (
+    LABEL,
+    Column,
+    fact,
+    facts,
+    heads,
+    linked_fact,
+    optional_fact,
+    row_cells,
+    safe,
+    value,
+    warned,
+    wrapped_fact,
+)
 from tui.widgets import Line, Link, Linked, Row, rows, width_of
 
 # ---- the table of GPUs ---------------------------------------------------------------------------------------------

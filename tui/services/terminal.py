@@ -1,0 +1,192 @@
+"""What the dashboard needs of its terminal and machine: repaints under toasts, hang-ups, a browser, folders.
+
+Textual compares two layouts to find the regions that a widget has left. If a pane asks for its own width after the
+toast has gone and before the next layout, the old layout no longer contains the toast. Textual then repaints nothing.
+Our panes paint only changed cells, so the toast would stay on the terminal, with holes, until a resize.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+from textual.geometry import Region
+from textual.message import Message
+from textual.notifications import SeverityLevel
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widget import Widget
+
+from trainmon.lib import Seconds, clean
+from trainmon.lib import state_dir as state_directory
+
+# ---- repaints the screen under a toast when the toast goes -----------------------------------------------------------
+
+POLL_EVERY: Seconds = 0.5
+
+IDLE_POLLS = 4
+"""After so many polls without a toast, polling stops until the next one. A toast is mounted only after it is sent."""
+
+LINES = 6
+"""The most lines shown of a channel's notification: the Alerts pane shows all."""
+
+LEVELS: dict[str, SeverityLevel] = {"critical": "error", "warning": "warning"}
+
+
+class ChannelNotification(Message):
+    """A notification from the desktop channel, on another thread."""
+
+    def __init__(self, title: str, text: str, severity: str, new: tuple[str, ...]) -> None:
+        super().__init__()
+        self.title = clean(title, 120)
+        self.text = "\n".join(clean(line, 200) for line in text.split("\n")[:LINES])
+        self.level: SeverityLevel = LEVELS.get(severity, "information")
+        self.new = new
+        """The alerts that it only reports as critical now."""
+
+
+class Toasts:
+    """Polls the regions of toasts while there are any, and repaints those that they have left."""
+
+    def __init__(self, app: App[Any]) -> None:
+        self._app = app
+        self.timer: Timer | None = None
+        """None: not polling."""
+        self._idle = 0
+        self._screen: Screen[Any] | None = None
+        self._there: dict[Widget, Region] = {}
+        self._left: list[Region] = []
+
+    def watch(self) -> None:
+        """Start polling: a toast was sent."""
+        self._idle = 0
+        if self.timer is None:
+            self.timer = self._app.set_interval(POLL_EVERY, self.poll)
+
+    def poll(self) -> None:
+        """Repaint the regions that were left since the last poll; again at the next one, after the new layout."""
+        if not self._app.screen_stack:  # the app is closing
+            return
+        screen = self._app.screen
+        there = {toast: toast.region for toast in screen.query("Toast")}
+        if screen is not self._screen:
+            self._screen, self._there, self._left = screen, {}, []
+        left = [region for toast, region in self._there.items() if region and there.get(toast) != region]
+        if left or self._left:
+            screen.refresh(*left, *self._left)
+        self._there, self._left = there, left
+        self._idle = 0 if there or left else self._idle + 1
+        if self._idle >= IDLE_POLLS and self.timer is not None:
+            self.timer.stop()
+            self.timer = None
+
+
+# ---- A terminal that hangs up ----------------------------------------------------------------------------------------
+
+STREAMS = (0, 1, 2)
+
+
+def on_hang_up(leave: Callable[[], object]) -> None:
+    """Call `leave` on SIGHUP.
+
+    The kernel sends SIGCONT right after SIGHUP. On SIGCONT, Textual's driver restarts the terminal. Its writer thread
+    then dies of the first write, and the exit waits for ever on that thread's full queue (1 in 10 lost connections).
+    So this is a signal handler of Python, which runs before that of SIGCONT, and not one of the event loop.
+    """
+
+    def hung_up(*_: object) -> None:
+        if gone := [stream for stream in STREAMS if _is_gone(stream)]:
+            # What is written there from now on is lost, and no write fails.
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in gone:
+                os.dup2(null, stream)
+            os.close(null)
+        leave()
+
+    signal.signal(signal.SIGHUP, hung_up)
+
+
+def _is_gone(stream: int) -> bool:
+    """Whether the terminal has hung up. After a SIGHUP alone, the terminal is still there and must be restored."""
+    try:
+        termios.tcgetattr(stream)
+    except termios.error as error:
+        return bool(error.args[0] == errno.EIO)
+    return False
+
+
+# ---- opens a web page in the browser of this machine -----------------------------------------------------------------
+
+OPENS_WITHIN: Seconds = 10.0
+"""The opener of a first window runs as long as that window: if it still runs after this time, the page is open."""
+
+_OPEN = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.argv[1]))"
+
+
+def is_page(url: str) -> bool:
+    """Whether it is an http(s) address. It came from a server; file: and other schemes open more than pages."""
+    return url.startswith(("https://", "http://")) and url.isprintable() and " " not in url
+
+
+def can_open(environ: Mapping[str, str], platform: str = sys.platform) -> bool:
+    """Whether the person would see a browser: not over SSH, and on Linux only with a display."""
+    if environ.get("SSH_CONNECTION") or environ.get("SSH_TTY"):
+        return False
+    return platform != "linux" or any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+def open_page(url: str, done: Callable[[bool], object]) -> None:
+    """Start to open it; `done` gets the success later, on another thread.
+
+    The opener has its own session and no output: webbrowser may fall back to w3m, which would take our terminal.
+    """
+    threading.Thread(target=_open, args=(url, done), name="browser", daemon=True).start()
+
+
+def _open(url: str, done: Callable[[bool], object]) -> None:
+    null = subprocess.DEVNULL
+    try:
+        opener = subprocess.Popen(
+            [sys.executable, "-I", "-c", _OPEN, url], stdin=null, stdout=null, stderr=null, start_new_session=True
+        )
+    except OSError:
+        done(False)
+        return
+    try:
+        done(opener.wait(OPENS_WITHIN) == 0)
+    except subprocess.TimeoutExpired:
+        opener.kill()  # the browser itself stays: it is a child of that process
+        opener.wait(OPENS_WITHIN)
+        done(True)
+
+
+# ---- the target folders of downloads ---------------------------------------------------------------------------------
+
+_ODD = re.compile(r"[^\w.+-]+")
+
+
+def for_samples(run: str, environ: Mapping[str, str]) -> Path:
+    """The default folder for a run's samples: in ~/Downloads if that exists, else in our state directory."""
+    name = _ODD.sub("_", run).strip("._") or "run"
+    downloads = Path(environ.get("HOME") or "/nonexistent") / "Downloads"
+    if downloads.is_dir():
+        return downloads / state_directory.NAME / name
+    return state_directory.find_state_directory(environ).path / "samples" / name
+
+
+def meant(text: str) -> Path:
+    """The absolute path of a typed folder, with `~` expanded."""
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError:  # there is no such user: the folder itself has this name
+        return Path(text).absolute()

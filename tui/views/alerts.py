@@ -1,0 +1,510 @@
+"""Open alerts, silences and the last 24 hours as rows; an alert in short texts, and as the mark of other rows. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Literal, NamedTuple
+
+from trainmon.lib import Instant, cell_width, clean, scrub, shorten
+from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Leadership, Severity, Silence, State
+from tui.style import CRIT, DONE, DOT, PAUSED, WAITING, WARN, Span, calm_age, duration, ended_how, pad, remarks
+from tui.views.table import AGES_EVERY, filtered
+from tui.widgets import HEADING, SENTENCE, Row, width_of
+
+# ---- an alert in short texts, the sender of notifications, and the alerts of the run, job, node or disk o ------------
+
+SIGNS: Mapping[Severity, tuple[str, str, str]] = {
+    "critical": (CRIT, "CRIT", "crit"),
+    "warning": (WARN, "WARN", "warn"),
+    "info": (DOT, "INFO", "accent"),
+}
+"""Of each severity its symbol, its word and its style."""
+
+AlertStatus = Literal["open", "recovering", "acknowledged", "muted", "inhibited", "pending", "over"]
+STATUSES: tuple[AlertStatus, ...] = ("open", "recovering", "acknowledged", "muted", "inhibited", "pending", "over")
+"""What a person has to do, the most urgent first. `open` is firing and not acknowledged; `recovering`: the condition
+is false, and the alert resolves if it stays false."""
+
+
+def status_of(alert: Alert, now: Instant) -> AlertStatus:
+    """What a person has to do. An acknowledged event is over."""
+    statuses: tuple[tuple[bool, AlertStatus], ...] = (
+        (not alert.is_open or (alert.event and alert.acknowledged_by is not None), "over"),
+        (not alert.is_firing, "pending"),
+        (alert.inhibited_by is not None, "inhibited"),
+        (is_muted(alert, now), "muted"),
+        (alert.acknowledged_by is not None, "acknowledged"),
+        (alert.phase == "firing", "open"),
+    )
+    return next((name for applies, name in statuses if applies), "recovering")
+
+
+def is_muted(alert: Alert, now: Instant) -> bool:
+    return alert.muted_until is not None and alert.muted_until > now
+
+
+def urgent(alerts: Iterable[Alert], now: Instant) -> list[Alert]:
+    """The alerts that need a person now: the most severe first, then the oldest."""
+    found = [one for one in alerts if one.severity != "info" and status_of(one, now) == "open"]
+    return sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.fired_at or one.since, one.id))
+
+
+_last: list[tuple[Mapping[str, Alert], Instant, tuple[Alert, ...]]] = [({}, -1.0, ())]
+"""Alerts, time and result of the last call: the header, the strip and four panes need it in one paint."""
+
+
+def most_urgent(state: State) -> tuple[Alert, ...]:
+    """The urgent alerts of a State; computed once per State."""
+    if _last[0][0] is not state.alerts or _last[0][1] != state.at:
+        _last[0] = (state.alerts, state.at, tuple(urgent(state.alerts.values(), state.at)))
+    return _last[0][2]
+
+
+def sign(alert: Alert, now: Instant) -> Span:
+    """Its symbol. Resolved, recovering and pending alerts have their own."""
+    symbol, _, style = SIGNS[alert.severity]
+    if alert.phase == "resolved":
+        return Span(DONE, "dim" if alert.event or alert.ended not in (None, "over") else "ok")
+    if alert.phase == "pending":
+        return Span(WAITING, "dim")
+    return Span(PAUSED, style) if alert.phase == "recovering" else Span(symbol, severity(alert, now).style)
+
+
+def severity(alert: Alert, now: Instant) -> Span:
+    """`CRIT`: the severity as a word."""
+    _, word, style = SIGNS[alert.severity]
+    return Span(word, style if status_of(alert, now) == "open" else "dim")
+
+
+# ---- deliveries ------------------------------------------------------------------------------------------------------
+
+DELIVERY: Mapping[str, tuple[str, str]] = {
+    "dead": ("dead", "crit"),
+    "retrying": ("retrying", "warn"),
+    "waiting": ("queued", ""),
+    "sending": ("sending", ""),
+    "sent": ("sent", "ok"),
+    "merged": ("sent", "ok"),
+    "stopped": ("not sent", "dim"),
+}
+"""The text and style of each delivery state, the worst first."""
+
+
+def delivered(one: Delivery, now: Instant) -> Span:
+    """`sent ntfy 14:02:11`; `sent ntfy Sep 21 14:02` after half a day. UTC, as in the header."""
+    word, style = DELIVERY[one.state]
+    time = datetime.fromtimestamp(one.at, UTC).strftime("%H:%M:%S" if now - one.at < 43_200 else "%b %d %H:%M")
+    return Span(clean(f"{word} {one.channel} {time}", 80), style)
+
+
+def worst_delivery_first(alert: Alert) -> list[Delivery]:
+    order = list(DELIVERY)
+    return sorted(alert.delivery, key=lambda one: (order.index(one.state), -one.at))
+
+
+# ---- the sender ------------------------------------------------------------------------------------------------------
+
+STUCK_AFTER = 60.0
+"""A sender whose loop has not run for this long counts as stopped."""
+
+
+def sender_text(leader: Leadership, now: Instant) -> Span:
+    """`sent here`, `bastion 9s ok`, `not sent`: which program sends notifications, and whether its loop runs."""
+    if leader.holder == "daemon" and leader.at is None:
+        return Span(clean(f"asking {leader.where}", 32))
+    if leader.holder == "nobody":
+        return Span("not sent", "warn")
+    is_here = leader.holder == "us"
+    name = clean("here" if is_here else leader.where or leader.holder, 24)
+    passed = 0.0 if leader.at is None else max(0.0, now - leader.at)
+    if passed >= STUCK_AFTER:
+        return Span(f"{name} silent {calm_age(passed)}", "crit")
+    if is_here:
+        return Span("sent here!", "warn") if leader.problem else Span("sent here")
+    age = "" if leader.at is None else f" {calm_age(passed - passed % 5)}"
+    return Span(f"{name}{age} {'!' if leader.problem else 'ok'}", "warn" if leader.problem else "")
+
+
+def sender(state: State) -> Span:
+    """The sender of a State. Without a channel the leader sends nothing."""
+    found = sender_text(state.leadership, state.at)
+    if has_no_channel(state) and not found.style:
+        return Span("no channel", "warn" if urgent_counts(state) else "")
+    return found
+
+
+def has_no_channel(state: State) -> bool:
+    """Whether the leader has no channel and sends nothing. Another program's channels come with its note."""
+    leader = state.leadership
+    return not state.channels and (leader.holder == "us" or (leader.holder == "other" and leader.at is not None))
+
+
+def broken_channels(channels: Iterable[Channel]) -> list[Channel]:
+    """The broken channels."""
+    return [one for one in channels if one.state == "broken"]
+
+
+ONLY_SHOWS = "this program only shows alerts and rings the bell"
+
+
+def sender_sentence(state: State) -> str:
+    """The sender and its channels in a sentence."""
+    leader, names = state.leadership, [f"{one.name} ({one.type})" for one in state.channels.values()]
+    by = f" by {', '.join(names)}" if names else ""
+    who = "this program" if leader.holder == "us" else f"the leader ({leader.where})"
+    texts = {
+        "nobody": "No notifications are sent. Alerts are only shown here",
+        "us": f"This program sends notifications{by}",
+        "other": f"Another program on this machine ({leader.where}) sends notifications{by}",
+        "daemon": f"The daemon on {leader.where} sends notifications{by}; {ONLY_SHOWS}",
+    }
+    is_silent = has_no_channel(state)
+    text = f"No notifications are sent: {who} has no [[notify]] in its config" if is_silent else texts[leader.holder]
+    return clean(text + (f". {leader.problem}" if leader.problem else ""), 400)
+
+
+# ---- silences ------------------------------------------------------------------------------------------------------
+
+
+def silence_text(silence: Silence) -> str:
+    """`rule gpu-hot on gpu:gpu-003/5`: what a silence matches."""
+    parts = (("on", silence.subject), ("of run", silence.run), ("on node", silence.node))
+    rule = f"rule {silence.rule}" if silence.rule else "everything"
+    return clean(" ".join([rule, *(f"{word} {name}" for word, name in parts if name)]), 200)
+
+
+def silences(state: State) -> list[Silence]:
+    """The active silences, by their end."""
+    found = [one for one in state.silences.values() if one.ended_at is None and one.until > state.at]
+    return sorted(found, key=lambda one: (one.until, one.id))
+
+
+def matches(silence: Silence, alert: Alert) -> bool:
+    """Whether every part of the silence matches the alert."""
+    parts = ((silence.rule, alert.rule), (silence.subject, alert.subject), (silence.run, alert.run),
+             (silence.node, alert.node))  # fmt: skip
+    return all(wanted in (None, own) for wanted, own in parts)
+
+
+# ---- counts ----------------------------------------------------------------------------------------------------------
+
+
+def urgent_counts(state: State) -> tuple[Span, ...]:
+    """`2 CRIT`, `1 WARN`: the number of urgent alerts by severity."""
+    found = most_urgent(state)
+    counts = [(level, sum(one.severity == level for one in found)) for level in SEVERITIES[:2]]
+    return tuple(Span(f"{number} {SIGNS[level][1]}", SIGNS[level][2]) for level, number in counts if number)
+
+
+def pending_count(state: State) -> tuple[Span, ...]:
+    """`1 pending`: the number of alerts whose condition has begun, and that are not sent yet."""
+    found = [one for one in state.alerts.values() if one.severity != "info" and one.phase == "pending"]
+    number = sum(not is_muted(one, state.at) for one in found)
+    return (Span(f"{number} pending", "warn"),) if number else ()
+
+
+def open_counts(state: State) -> str:
+    """`2 critical  1 warning  3 acknowledged`: all open alerts, for a title."""
+    open_ones = [(one.severity, status_of(one, state.at)) for one in state.alerts.values()]
+    counts = Counter[str](level if stands == "open" else stands for level, stands in open_ones if stands != "over")
+    return "  ".join(f"{counts[name]} {name}" for name in (*SEVERITIES, *STATUSES[1:-1]) if counts[name]) or "none"
+
+
+# ---- alerts of rows --------------------------------------------------------------------------------------------------
+
+TAKEN = ("open", "recovering", "acknowledged", "muted")
+"""Alerts that a person may acknowledge or mute from a row: neither inhibited nor pending ones."""
+
+
+def disk_of(alert: Alert) -> str | None:
+    """The key of the disk that an alert is about."""
+    return alert.subject.removeprefix("disk:").partition(" ")[0] if alert.subject.startswith("disk:") else None
+
+
+def alerts_about(
+    state: State, *, runs: Collection[str] = (), nodes: Collection[str] = (), disks: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The ids of the firing alerts of these runs, nodes and disks (`login1:/tmp`), the worst first. Acknowledged and
+    muted ones are among them."""
+    found = [
+        one
+        for one in state.alerts.values()
+        if one.severity != "info"
+        and status_of(one, state.at) in TAKEN
+        and (one.run in runs or one.node in nodes or disk_of(one) in disks)
+    ]
+    first = {one.id: rank for rank, one in enumerate(urgent(found, state.at))}
+    return tuple(one.id for one in sorted(found, key=lambda one: (first.get(one.id, len(first)), one.since, one.id)))
+
+
+def alerts_about_subjects(state: State, subjects: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    """The same of the subjects of rows: runs, jobs (by their run) and nodes."""
+    jobs = {name for kind, name in subjects if kind == "job"}
+    runs = {name for kind, name in subjects if kind == "run"} | {n for n, run in state.runs.items() if run.job in jobs}
+    return alerts_about(state, runs=runs, nodes={name for kind, name in subjects if kind == "node"})
+
+
+# ---- how serious the open alerts of a row are ------------------------------------------------------------------------
+
+
+class Concern(IntEnum):
+    """The worst open alert of a row, the worst first. A pending alert has begun and is not sent yet."""
+
+    CRITICAL = 0
+    WARNING = 1
+    PENDING = 2
+    NONE = 3
+
+
+STYLES: Mapping[Concern, str] = {Concern.CRITICAL: "crit", Concern.WARNING: "warn", Concern.PENDING: "warn"}
+
+
+class Concerns(NamedTuple):
+    """The concern of each run, node and disk that has one."""
+
+    runs: dict[str, Concern]
+    nodes: dict[str, Concern]
+    disks: dict[str, Concern]
+    """By Disk.key."""
+    rules: dict[str, Concern]
+    """By `rule_key`."""
+
+
+def rule_key(run: str, rule: str) -> str:
+    return f"{rule} {run}"
+
+
+UNSETTLED: Collection[AlertStatus] = ("open", "pending")
+"""Alerts that nobody has taken care of: they mark their rows."""
+
+PRESENT: Collection[AlertStatus] = (*UNSETTLED, "recovering", "acknowledged", "inhibited")
+"""Alerts whose condition holds: they move their rows up."""
+
+
+def _of_statuses(statuses: Collection[AlertStatus]) -> Callable[[State], Concerns]:
+    """The concerns by unmuted alerts of these statuses. Computed once per State: several panes need it."""
+    last: list[tuple[Mapping[str, Alert], float, Concerns]] = [({}, -1.0, Concerns({}, {}, {}, {}))]
+
+    def concerns(state: State) -> Concerns:
+        if last[0][0] is state.alerts and last[0][1] == state.at:
+            return last[0][2]
+        found = Concerns({}, {}, {}, {})
+        for one in state.alerts.values():
+            if one.severity == "info" or is_muted(one, state.at):
+                continue
+            if (status := status_of(one, state.at)) in statuses:
+                concern = Concern.PENDING if status == "pending" else Concern(SEVERITIES.index(one.severity))
+                keys = (one.run, one.node, disk_of(one), one.run and rule_key(one.run, one.rule))
+                for known, key in zip(found, keys, strict=True):
+                    if key is not None:
+                        known[key] = min(concern, known.get(key, concern))
+        last[0] = (state.alerts, state.at, found)
+        return found
+
+    return concerns
+
+
+alert_marks = _of_statuses(UNSETTLED)
+alert_ranks = _of_statuses(PRESENT)
+
+
+def with_mark(row: Row, concern: Concern | None) -> Row:
+    """The row with its mark in place of the blank after its sign. The sign of a marked row is never green."""
+    if concern is None or concern not in STYLES or not row.spans or len(row.spans[0].text) != 2:
+        return row
+    first, style = row.spans[0], STYLES[concern]
+    sign = Span(first.text[0], style if first.style == "ok" else first.style)
+    return Row(row.key, (sign, Span("!", style), *row.spans[1:]))
+
+
+# ---- `5 Alerts` as rows ----------------------------------------------------------------------------------------------
+
+SILENCE = "silence:"
+"""The prefix of the keys of silences. An alert's key is its id."""
+
+SHOWN = 200
+"""The most open alerts that have a row; the others are counted. Each row costs 0.1 ms."""
+
+OVER = 100
+"""The same of alerts that ended."""
+
+SIGN, WORD, SINCE = 2, 5, 5
+WIDE, WIDER = 72, 104
+
+
+class AlertLayout(NamedTuple):
+    """The cells of a line, and of the deliveries and remarks at its end."""
+
+    width: int
+    end: int
+    """`sent ntfy 14:02:11  ack ana`."""
+
+    @property
+    def summary(self) -> int:
+        return max(1, self.width - SIGN - WORD - SINCE - self.end)
+
+
+def alert_layout(width: int) -> AlertLayout:
+    if width >= WIDER:
+        return AlertLayout(width, min(56, width * 2 // 5))
+    return AlertLayout(width, 23 if width >= WIDE else max(0, min(12, width - SIGN - WORD - SINCE - 8)))
+
+
+def alert_head(shape: AlertLayout) -> tuple[Span, ...]:
+    end = shorten("SENT, ACK" if shape.end > 12 else "SENT", shape.end)
+    return (Span(f"  {'SEV':<{WORD}}{'HELD':>{SINCE - 1}} {'SUMMARY':<{shape.summary}}{end}", "head"),)
+
+
+def row(alert: Alert, state: State, shape: AlertLayout) -> Row:
+    """One alert as one line."""
+    now, symbol, word = state.at, sign(alert, state.at), severity(alert, state.at)
+    since = calm_age(max(0.0, (now if alert.event else alert.resolved_at or now) - alert.since))
+    style = "" if status_of(alert, now) == "open" else "dim"
+    return Row(
+        alert.id,
+        (
+            Span(symbol.text + " ", symbol.style),
+            Span(pad(word.text, WORD), word.style),
+            Span(f"{since:>{SINCE - 1}} ", style),
+            *summary(alert, shape.summary, style),
+            *end(alert, state, shape.end),
+        ),
+    )
+
+
+EVIDENCE = 24
+"""Cells that must be left beside the summary to show the newest line of evidence there."""
+
+
+def summary(alert: Alert, width: int, style: str) -> tuple[Span, ...]:
+    """The summary, and the newest evidence if there is room for it."""
+    text = shorten(clean(alert.summary), width - 1)
+    left = width - 1 - cell_width(text)
+    if not alert.evidence or left < EVIDENCE:
+        return (Span(pad(text, width), style),)
+    return (Span(text, style), Span(pad(shorten(f"  {scrub(clean(alert.evidence[-1]))}", left), left + 1), "dim"))
+
+
+def end(alert: Alert, state: State, width: int) -> tuple[Span, ...]:
+    """Failed deliveries, then remarks, then other deliveries; as many as fit."""
+    failed: list[Span] = []
+    others: list[Span] = []
+    for one in worst_delivery_first(alert):
+        span = delivered(one, state.at)
+        if cell_width(span.text) > width:  # without its time, or without its channel as well
+            word = span.text.partition(f" {clean(one.channel, 80)}")[0]
+            named = f"{word} {clean(one.channel)}"
+            span = span._replace(text=named if cell_width(named) <= width else word)
+        (failed if one.state in ("dead", "retrying") else others).append(span)
+    middle = remarks(alert, state)
+    if not alert.is_open:  # when it was resolved, or why it ended otherwise: its subject went away
+        passed = calm_age(max(0.0, state.at - (alert.resolved_at or state.at)))
+        how = ended_how(alert)
+        text = f"resolved {passed}" if how == "resolved" else clean(how, 40)
+        fits = how == "resolved" and cell_width(text) + 4 <= width
+        middle = [Span(f"{text} ago" if fits else text, "dim")]
+    elif middle and cell_width(middle[0].text) > width:
+        middle[0] = middle[0]._replace(text=middle[0].text.partition(" by ")[0])
+    return fitting([*failed, *middle, *others], width)
+
+
+def fitting(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
+    """As many spans as fit. The first is always shown, cut if necessary."""
+    found = [span._replace(text=shorten(span.text, width)) for span in spans[:1]]
+    for span in spans[1:]:
+        if width_of(found) + 2 + cell_width(span.text) > width:
+            break
+        found += [Span("  "), span]
+    return tuple(found)
+
+
+def silence_row(silence: Silence, now: Instant, width: int) -> Row:
+    """`◐ muted 43m left  rule gpu-hot on gpu:gpu-003/5  by ana: in repair`."""
+    by = "maintenance window of trainmon.toml" if silence.window else f"by {silence.by}"
+    left = f"{duration(silence.until - now):>6} left  "
+    text = clean(f"{silence_text(silence)}  {by}" + (f": {silence.why}" if silence.why else ""))
+    return Row(SILENCE + silence.id, (Span(f"{PAUSED} ", "accent"), Span(left),
+                                      Span(shorten(text, width - SIGN - cell_width(left)), "dim")))  # fmt: skip
+
+
+# ---- all of them -----------------------------------------------------------------------------------------------------
+
+ORDERS: dict[str, Callable[[Alert], tuple[object, ...]]] = {
+    "worst": lambda one: (SEVERITIES.index(one.severity), one.fired_at or one.since, one.id),
+    "newest": lambda one: (-(one.fired_at or one.since), one.id),
+    "run": lambda one: (one.run is None, one.run or "", SEVERITIES.index(one.severity), one.id),
+    "rule": lambda one: (one.rule, one.subject, one.id),
+}
+
+
+def matching(state: State, query: str) -> list[Alert]:
+    """The alerts that match a filter."""
+
+    def searched(alert: Alert) -> str:
+        deliveries = (f"{one.channel} {one.state}" for one in alert.delivery)
+        return " ".join((
+            alert.id, alert.rule, alert.subject, alert.severity, alert.phase, status_of(alert, state.at),
+            alert.run or "", alert.node or "", alert.cluster, alert.summary, alert.data, alert.acknowledged_by or "",
+            *deliveries,
+        ))  # fmt: skip
+
+    return filtered(state.alerts.values(), query, searched)
+
+
+def open_alerts(state: State, sort: str, query: str = "") -> list[Alert]:
+    """The open alerts that match a filter: by what a person has to do, then in this order."""
+    ranked = [(STATUSES.index(status_of(one, state.at)), one) for one in matching(state, query)]
+    found = sorted(ranked, key=lambda entry: (entry[0], *ORDERS[sort](entry[1])))
+    return [one for rank, one in found if STATUSES[rank] != "over"]
+
+
+def ended_alerts(state: State, query: str = "") -> list[Alert]:
+    """The alerts that ended within the last day, and acknowledged events; the latest first."""
+    found = [one for one in matching(state, query) if one.fired_at is not None and status_of(one, state.at) == "over"]
+    return sorted(found, key=lambda one: (-(one.resolved_at or one.since), one.id))
+
+
+def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str = "") -> list[Row]:
+    """The whole pane; empty if there is nothing to show."""
+    firing, ended, muted = open_alerts(state, sort, query), ended_alerts(state, query), [] if query else silences(state)
+    found = [row(one, state, shape) for one in firing[:SHOWN]]
+    if len(firing) > SHOWN:
+        found.append(Row(f"{SENTENCE}more", (Span(f"and {len(firing) - SHOWN:,} more; / filters", "warn"),)))
+    if not found and (muted or ended):
+        text = "No firing alert matches." if query else "No alert is firing."
+        found.append(Row(f"{SENTENCE}none", (Span(text, "ok"),)))
+    sections = (
+        ("MUTED (m unmutes)", [silence_row(one, state.at, shape.width) for one in muted]),
+        ("LAST 24 HOURS", [row(one, state, shape) for one in ended[:OVER]]),
+    )
+    for title, lines in sections:
+        if lines:
+            found += [Row(HEADING + title, (Span(shorten(f"  {title}", shape.width), "head"),)), *lines]
+    return found
+
+
+class AlertRows:
+    """Keeps the rows until an alert, the width or an age has changed."""
+
+    def __init__(self) -> None:
+        self._state = State()
+        self._key: tuple[object, ...] = ()
+        self._rows: Sequence[Row] = ()
+
+    def rows(self, state: State, width: int, sort: str, query: str) -> Sequence[Row]:
+        last, self._state = self._state, state
+        settings = (state.at // AGES_EVERY, width, sort, query)
+        is_same = last.alerts is state.alerts and last.silences is state.silences
+        if not is_same or self._key[1:] != settings:
+            alerts = tuple(
+                (one.id, one.phase, one.severity, one.data, one.acknowledged_by, one.muted_until, one.inhibited_by,
+                 one.flapping, one.delivery)
+                for one in state.alerts.values()
+            )  # fmt: skip
+            key = ((alerts, tuple(silences(state))), *settings)
+            if key != self._key:
+                self._key, self._rows = key, alert_rows(state, alert_layout(width), sort, query)
+        return self._rows
