@@ -13,6 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from trainmon.lib import Clock, clean, counted, duration
@@ -97,8 +98,6 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self._height = 1
         self._requested_at = self._answered_at = clock.monotonic()
         self._is_over = False
-        self._filled: Plan | None = None
-        self._filled_at = inf
 
     def compose(self) -> ComposeResult:
         count, why, typed = self.fields.values()
@@ -121,14 +120,13 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         return self.plan.actions[0].verb if self.plan is not None and self.plan.actions else self.request.verb
 
     def note_drawn(self, at: float = inf) -> None:
-        if self.plan is not None and self._filled is self.plan:
-            super().note_drawn(self._filled_at)
+        """Only `_fill` knows when it is complete."""
 
     # ---- requesting ----
 
     def request_plan(self, request: ActionRequest) -> None:
         """Request the plan; the answers to earlier requests are ignored."""
-        self.request, self.plan, self._filled, self.drawn_at = request, None, None, inf
+        self.request, self.plan, self.drawn_at = request, None, inf
         self._request_number = number = self._request_number + 1
         self._requested_at = self._clock.monotonic()
         self.draw()
@@ -225,7 +223,8 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self._update_buttons()
         if self.focused is not None and not is_displayed(self.focused):
             self.set_focus(self.close_button)
-        self.call_after_refresh(self._fill)
+        if self.title_line.size.width:  # otherwise Resize comes
+            self._fill()
 
     def _show_title(self) -> None:
         plan, age = self.plan, self._clock.monotonic() - self._answered_at
@@ -242,12 +241,17 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         else:
             lines.set_rows(choice_rows(self.plan) if self.plan.choices else plan_rows(self.plan, width))
         others = [child for child in self.query_one(".dialog").children if child.display and child is not lines]
-        taken = sum(child.outer_size.height + child.styles.margin.height for child in others)
+        taken = sum(self._height_of(child) + child.styles.margin.height for child in others)
         self._height = max(1, min(len(lines.rows), max(3, int(self.app.size.height * SHARE) - FRAME - taken)))
         lines.styles.height = self._height
         self._show_hint()
-        self._filled, self._filled_at = self.plan, monotonic()
-        self.call_after_refresh(self.note_drawn)
+        if self.plan is not None:
+            self.drawn_at = min(self.drawn_at, monotonic())
+
+    def _height_of(self, child: Widget) -> int:
+        """The lines of a text or a row of fields; Textual may not have laid it out yet."""
+        width = self.title_line.size.width
+        return child.get_content_height(self.size, self.size, width) if isinstance(child, Static) else 1
 
     def _update_buttons(self) -> None:
         """Enable the action button when there is something to do and the required text is typed."""

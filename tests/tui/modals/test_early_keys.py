@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from msgspec.structs import replace
 from textual.widget import Widget
@@ -46,6 +48,24 @@ async def test_keys_that_arrive_before_the_plan_is_drawn_press_nothing(keys: tup
         await pilot.press("right", "enter")
         await at_rest(pilot)
         assert len(backend.acted) == 1, "the plan is drawn now"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)], ids=str)
+async def test_keys_count_from_the_frame_that_says_which_ones(size: tuple[int, int]) -> None:
+    promised = []
+    async with showing(plans.acting(), size, answering()) as (app, pilot, _):
+
+        def check() -> None:
+            if isinstance(app.screen, PlanScreen):
+                strips = app.screen._compositor.render_strips()
+                if "action button" in "".join(segment.text for strip in strips for segment in strip):
+                    promised.append(app.screen.drawn_at < inf)
+
+        app.post_display_hook = check  # type: ignore[method-assign]
+        await pilot.press("R")
+        while not promised:
+            await pilot.pause(0.02)
+        assert all(promised)
 
 
 async def test_keys_are_dropped_again_while_a_changed_plan_is_read_and_escape_always_closes() -> None:
