@@ -146,7 +146,7 @@ KEYS: tuple[Key, ...] = (
         "Enter"),
     Key("slash", "help.find", "find", "search the help; Esc clears the search", "help", "view", "/"),
     Key("q,question_mark,f1", "help.close", "screen.back", "close the help", "help", "move", "?"),
-    Key("q", "app.quit", "app.quit", "quit; training continues", "main", "view", "q", "Quit"),
+    Key("q", "app.quit", "leave", "quit; training continues", "main", "view", "q", "Quit"),
     Key("q,backspace", "detail.leave", "screen.dismiss", "back to where it was opened; Backspace does the same",
         "detail", "view", "q", "Back"),
     Key("ctrl+q", "app.leave", "app.quit", "quit; training continues", "app", "view", "ctrl+q"),

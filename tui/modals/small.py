@@ -199,10 +199,11 @@ class Pick(Dialog[str | None]):
 
 
 class TextPrompt(Dialog[str | None]):
-    """Enter returns the typed line; Esc closes."""
+    """Enter returns the typed line; Esc closes. Letters that are typed before it is drawn are kept."""
 
     def __init__(self, question: str, *lines: str, verb: str, value: str = "", placeholder: str = "") -> None:
         super().__init__()
+        self._early = ""
         self.texts = text(question, "question"), *(text(line, "body") for line in lines)
         self.field = text_field(value, placeholder=placeholder, select_on_focus=False)
         self.hint = text(f"Enter {verb}  Esc closes", "hint")
@@ -212,6 +213,16 @@ class TextPrompt(Dialog[str | None]):
 
     def on_mount(self) -> None:
         self.field.focus()
+
+    def drops(self, event: events.Key) -> bool:
+        is_early = super().drops(event)
+        if is_early and event.character is not None and event.is_printable:
+            self._early += event.character
+        return is_early
+
+    def note_drawn(self, at: float = inf) -> None:
+        super().note_drawn(at)
+        self.field.insert_text_at_cursor(self._early)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip())

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.geometry import NULL_OFFSET, NULL_SPACING, Offset, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
+from textual.message import Message
 from textual.widget import Widget
 
 from trainmon.model import State
@@ -29,7 +30,7 @@ from tui.panes import (
     WandbPane,
     watched,
 )
-from tui.screens.base import PaneScreen
+from tui.screens.base import PaneScreen, StateScreen
 from tui.screens.details import LogScreen
 from tui.style import NAMES, Chosen, Shape, is_tiny, names_of, pane_regions, shape, what_is_hidden
 from tui.widgets import KeyedLines, Link
@@ -74,6 +75,9 @@ class PaneBody(Widget):
 
 class MainScreen(PaneScreen):
     """Runs, GPUs, disks, alerts, the queue, and of the selected run its log and its W&B charts."""
+
+    class Left(Message):
+        """`q`, which bubbles behind what the keys before it sent."""
 
     CONTEXT = "runs"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("main")]
@@ -210,6 +214,16 @@ class MainScreen(PaneScreen):
             self.action_mute()
         elif event.lines is self.alerts.lines and self.alerts.selected is not None:
             self.dashboard.open(Link("alert", self.alerts.selected))
+
+    def action_leave(self) -> None:
+        """Quit, or go back from the screen that the key before it opens."""
+        (self.focused or self).post_message(self.Left())
+
+    def on_main_screen_left(self) -> None:
+        if self.app.screen is self:
+            self.dashboard.actions.quit()
+        elif isinstance(self.app.screen, StateScreen):
+            self.app.screen.action_back()
 
     def page(self) -> str | None:
         """The page of the selected run."""

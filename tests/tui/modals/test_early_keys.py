@@ -199,3 +199,31 @@ async def test_of_many_toasts_that_wait_the_newest_are_shown() -> None:
         await pilot.press("escape")
         await at_rest(pilot)
         assert [toast.message for toast in app._notifications] == [f"toast {number}" for number in range(22, 30)]
+
+
+async def test_enter_and_q_in_one_packet_open_a_screen_and_go_back() -> None:
+    async with showing(plans.acting(), (120, 40)) as (app, pilot, _):
+        await pilot.press("j", "k")
+        arrive(app, "enter", "q")
+        await at_rest(pilot)
+
+        assert app.is_running
+        assert app.screen is app.main
+
+        await pilot.press("enter")
+        await at_rest(pilot)
+        assert app.screen is not app.main, "Enter alone opens it"
+
+
+async def test_a_reason_that_is_typed_at_once_is_complete_and_sent_only_by_a_later_enter() -> None:
+    async with showing(calm(), (80, 24)) as (app, pilot, _):
+        answers: list[str | None] = []
+        app.push_screen(TextPrompt("Why?", verb="acknowledges"), answers.append)
+        arrive(app, *"bad node", "enter")
+        await at_rest(pilot)
+        assert "bad node" in text_of(app)
+        assert not answers
+
+        await pilot.press(*" 7", "enter")
+        await at_rest(pilot)
+        assert answers == ["bad node 7"]
