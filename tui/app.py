@@ -32,7 +32,7 @@ from tui.services.changes import Changes
 from tui.services.state_feed import StateFeed, wait_before_paint
 from tui.services.terminal import ChannelNotification, Toasts, on_hang_up
 from tui.style import wants_ascii
-from tui.style.symbols import Ascii
+from tui.style.ascii_filter import Ascii
 from tui.style.themes import DARK, THEMES, defaults, fitting
 from tui.views import Command, commands
 from tui.views.alert_detail import Moment

@@ -10,12 +10,6 @@ import locale
 from collections.abc import Mapping
 from functools import lru_cache
 
-from rich.segment import Segment
-from textual.color import Color
-from textual.filter import LineFilter
-
-# ---- the symbols of the screen, and their replacements on terminals that show only ASCII -----------------------------
-
 OK = "●"
 WARN = "◆"
 CRIT = "▲"
@@ -63,13 +57,3 @@ def wants_ascii(environ: Mapping[str, str], encoding: str | None = None) -> bool
         return True
     encoding = encoding or locale.getencoding()
     return encoding.replace("-", "").lower() != "utf8"
-
-
-# ---- what replaces our symbols on a terminal that shows only ASCII ---------------------------------------------------
-
-
-class Ascii(LineFilter):
-    """The last step before a terminal without Unicode. It applies to everything: logs, names and borders."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [s if s.text.isascii() else Segment(ascii_text(s.text), s.style, s.control) for s in segments]
