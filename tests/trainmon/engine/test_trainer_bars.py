@@ -47,13 +47,13 @@ class Seen(NamedTuple):
 class Watched:
     """A run whose log grows, and its job."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, logs: Path | None = None) -> None:
         self.log, self.clock = log, Clock()
         log.write_bytes(b"")
-        self.follower = FollowedLog(log)
+        self.follower = FollowedLog(logs or log)
         alerting = AlertManager(tuple(rule() for rule in RULES), Routing(), None, clock=self.clock)
         self.engine = Engine(self.clock, alerting=alerting)
-        spec = RunSpec(name="run", cluster="lab", log=str(log), stall_after=900)
+        spec = RunSpec(name="run", cluster="lab", log=str(logs or log), stall_after=900)
         self.engine.step([RunsChanged((spec,)), self.slurm(), self.jobs()], START)
         self.seen: list[Seen] = []
         self.announced: set[str] = set()
@@ -149,6 +149,24 @@ def test_an_alert_that_it_finished_hides_nothing_of_its_next_job(watched: Watche
         state = watched.look(SourceChanged(down), after=8.0)
     assert watched.seen[-1].verdict == "unknown"
     assert "finished" not in {one.rule for one in state.alerts.values() if one.is_firing}
+
+
+@pytest.mark.parametrize("how", ["truncated", "newer"])
+def test_the_next_training_of_a_run_has_its_own_target(tmp_path: Path, how: str) -> None:
+    watched = Watched(tmp_path / "a.log", logs=tmp_path / "*.log")
+    watched.grows(pieces("finished", 4))
+    watched.look(watched.jobs(state="COMPLETED", exit_code="0:0", ends_at=watched.clock.at))
+    assert watched.seen[-1].verdict == "finished"
+    began = watched.clock.at
+    watched.log = watched.log if how == "truncated" else tmp_path / "b.log"
+    watched.log.write_bytes(b"")
+    watched.look(watched.jobs(id="8", number=8, started_at=began))
+    first = len(watched.seen)
+    watched.grows(pieces("finished", 4))
+    assert {one.target for one in watched.seen[first:]} <= {None, 150}
+    assert watched.seen[-1][2:] == (150, 150)
+    watched.look(watched.jobs(id="8", number=8, started_at=began, state="COMPLETED", ends_at=watched.clock.at))
+    assert watched.seen[-1].verdict == "finished"
 
 
 @pytest.mark.parametrize("at", range(600, 17_500, 211))

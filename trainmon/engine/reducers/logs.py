@@ -45,6 +45,8 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
         chunk = replace(chunk, lines=chunk.lines[len(chunk.lines) - len(grown) :], kept=())
     at = _written_at(event, chunk, log if grown else None)
     is_same_file = chunk.restarted is None and chunk.path in (None, log.path)
+    if not is_same_file:  # what its counter counted to before is not known to be the target of this start
+        run = replace(run, progress=replace(run.progress, begins_again=False, target_step=None))
     began_at, pause_s = (log.began_at, log.pause_s) if is_same_file else (None, 0.0)
     is_new = chunk.restarted is not None or (log.is_new if began_at is not None else _was_missing(run.log))
     if is_same_file and chunk.seen and log.at is not None and log.checked_at is not None:
