@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainmon.analysis.attempts.story import BEGIN, JOB, STEP, Story
+from collectors.probe.files.lines import lines_of
+from tests.lab.hf_trainer import pieces
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, STEP, Story, ended
 from trainmon.analysis import log_formats
 from trainmon.analysis.attempts.steps import PAUSE, stepped, with_line, with_start, with_step
 from trainmon.model import SPANS, Attempt, StepSpan
@@ -120,3 +122,13 @@ def test_a_time_before_the_start_of_the_attempt_is_not_that_of_its_first_step() 
     """The clock of one rank is wrong."""
     attempt = Story().queue(2, JOB).log(20, *dated_steps(("06:19:20", 1), ("07:19:40", 2))).attempt
     assert (attempt.first_step_at, attempt.first_step_is_dated) == (BEGIN + 20, False)
+
+
+def test_an_attempt_whose_steps_only_bars_show_has_them_although_its_start_was_seen() -> None:
+    """`auto_requeue` goes by them: it starts no attempt again that reached its target, and not forever one without."""
+    story = Story().queue(0, JOB)
+    for seconds, block in enumerate(pieces("finished"), start=20):
+        lines = lines_of(block)
+        story.log(seconds, *lines, size=sum(len(line) + 1 for line in lines))
+    story.queue(400, ended(JOB, 390, "FAILED", "1:0"))
+    assert (story.attempt.last_step, story.attempt.target_step) == (150, 150)

@@ -38,7 +38,7 @@ def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *,
         attempt = stepped(attempt, spans, began, latest, state.started_at)
     progress = run.progress
     is_own = is_newest and (began or 0.0) <= (progress.at or 0.0) <= latest
-    if not run.memory.spans and is_own:  # a progress bar, or W&B's steps
+    if is_own and all(one.first is None for one in run.memory.spans):  # a progress bar, or W&B's steps
         attempt = replace(attempt, last_step=progress.step)
     wandb = provenance.wandb_during(run, began, until) if is_newest else None
     if wandb is not None:
