@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.collectors.probe.files.log_reader import Log as FollowedLog
+from tests.collectors.probe.files.test_bars import tqdm
 from tests.lab.hf_trainer import pieces
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import Routing
@@ -167,6 +168,16 @@ def test_the_next_training_of_a_run_has_its_own_target(tmp_path: Path, how: str)
     assert watched.seen[-1][2:] == (150, 150)
     watched.look(watched.jobs(id="8", number=8, started_at=began, state="COMPLETED", ends_at=watched.clock.at))
     assert watched.seen[-1].verdict == "finished"
+
+
+def test_the_bar_of_an_epoch_that_begins_again_is_no_restart(watched: Watched) -> None:
+    for epoch in range(3):
+        blocks = [f"\n{tqdm(step, 20, 'train: ', ', loss=0.5')}\x1b[A" for step in (5, 10, 20)]
+        watched.grows([*map(str.encode, blocks), f"{tqdm(20, 20, 'train: ', ', loss=0.5')}\n".encode()])
+        watched.grows([f"\r{tqdm(epoch + 1, 3, 'Epoch: ')}\n".encode()])
+    run = watched.look().runs["run"]
+    assert run.memory.back_at is None
+    assert [one for one in run.memory.spans[1:] if one.is_start] == []
 
 
 @pytest.mark.parametrize("at", range(600, 17_500, 211))

@@ -28,6 +28,10 @@ RIVAL_LOSSES = 2
 METRICS = frozenset(TrainingMetrics.__struct_fields__) - {"step"}
 
 
+NEARLY = 0.8
+"""A bar of an epoch was last seen at this part of its steps, or later, before it began again: one that is erased at its
+end may never be seen full. A trainer that resumes begins again with more than half of them, or stopped earlier."""
+
 DURATIONS = 5
 """How many durations of evaluations and saves are kept: their median is the usual duration."""
 
@@ -41,11 +45,12 @@ def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progr
     before, after = progress, _advanced(progress, name, line, at)
     if line.evaluation == "begins":
         after = replace(after, doing="eval", doing_at=at)
-    was_full = line.kind in ("bar", "rest") and before.step == before.target_step == line.target_step
-    begins_again = before.begins_again or (was_full and (after.step or 0) < (before.step or 0))
-    is_misread = (after.step or 0) > 1.01 * (
-        after.target_step or math.inf
-    ) + 1  # some count one more than they announce
+    total = line.target_step or math.inf
+    had_ended = line.kind in ("bar", "rest") and before.target_step == total and (before.step or 0) >= NEARLY * total
+    is_inner = line.is_inner and line.step == after.step
+    begins_again = before.begins_again or is_inner or (had_ended and (after.step or 0) <= total / 2)
+    # some count one more than they announce
+    is_misread = (after.step or 0) > 1.01 * (after.target_step or math.inf) + 1
     if begins_again or is_misread:
         after = replace(after, target_step=None, begins_again=begins_again)
     if before.doing == after.doing:

@@ -44,7 +44,7 @@ def read_line(
         whole = line.replace(NESTED, "") if above is None else above
         found, shape = read_line(whole, progress, shape, at, own, is_finished=is_finished)
         if above is None:  # a bar inside another one, as in each epoch
-            return found and (found[0], replace(found[1], target_step=None)), shape
+            return found and (found[0], replace(found[1], target_step=None, is_inner=True)), shape
         name, step = found or (HF_TRAINER.name, StepLine(kind="eval"))
         return (name, replace(step, evaluation="begins")), shape
     found = parse_line(line, (*own, *(FORMATS if is_finished else BARS)), prefer=progress.format)

@@ -146,7 +146,7 @@ def _progress(
             if is_former and (after.step or 0) <= (progress.step or 0):
                 continue  # a bar that was read before: an unfinished line comes again and again
             has_moved = (after.step, after.epoch) != (progress.step, progress.epoch)
-            if has_moved and is_finished and after.step is not None and after.bar is None:
+            if has_moved and is_finished and after.step is not None and not (after.bar or after.begins_again):
                 spans = steps.with_step(spans, after.step, at, after.cadence_s, first + index)
                 if steps.is_first(spans):
                     spans = steps.with_time(spans, times()[index + len(chunk.kept)])

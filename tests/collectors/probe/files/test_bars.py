@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,6 +102,32 @@ def test_a_bar_that_starts_again_each_epoch_is_not_the_target() -> None:
         seen = read([*epoch, b"\n", *epoch, b"\n"])
         assert [one.step for one in seen][-2:] == [20, 20]
         assert [one.target_step for one in seen][-3:] == [None, None, None]
+
+
+@pytest.mark.parametrize("last", [17, 20])
+def test_an_epoch_whose_bar_is_erased_at_its_end_is_not_the_target(last: int) -> None:
+    """A look rarely finds such a bar when it is full."""
+    seen = read([tqdm(step, 20, "", f", loss={1 / step:.3f}").encode() for step in (5, last, 2, 12, last)])
+    assert [one.target_step for one in seen] == [20, 20, None, None, None]
+
+
+def test_a_trainer_that_resumes_keeps_its_target() -> None:
+    seen = read([tqdm(step, 20, "", f", loss={1 / step:.3f}").encode() for step in (5, 18, 15, 16)])
+    again = read([tqdm(step, 20, "", f", loss={1 / step:.3f}").encode() for step in (5, 14, 1, 2)])
+    assert {one.target_step for one in (*seen, *again)} == {20}
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+@pytest.mark.parametrize(("outer", "name"), [("", ""), ("Epoch: ", "train: ")])
+def test_neither_bar_of_a_loop_over_epochs_is_the_target(outer: str, name: str, is_left: bool) -> None:
+    def inner(epoch: int) -> Iterator[bytes]:
+        for step in (5, 10, 20):
+            yield f"\n{tqdm(step, 20, name, f', loss={1 / (step * epoch):.3f}')}\x1b[A".encode()
+        yield tqdm(20, 20, name, ", loss=0.1").encode() + b"\n" if is_left else b"\n\r" + b" " * 40 + b"\r\x1b[A"
+        yield tqdm(epoch, 3, outer).encode()
+
+    seen = read([tqdm(0, 3, outer).encode(), *(block for epoch in (1, 2, 3) for block in inner(epoch))])
+    assert {one.target_step for one in seen[2:]} == {None}
 
 
 def test_the_bar_inside_an_epoch_bar_has_the_steps_and_no_target() -> None:
