@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.job_matching import is_requeued_since, present
+from trainmon.analysis.runs.job_matching import present, requeued_since
 from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Attempt, Cluster, Job, Node, Progress, Record, Run, Source, Verdict
@@ -58,7 +58,7 @@ class Queue(NamedTuple):
     def ended(self) -> Job | None:
         """The last job that ended; None if a job that waits was requeued since: its own start was the last one."""
         last = self._ended[0] if self._ended else None
-        return None if last is not None and is_requeued_since(self.waiting, last) else last
+        return None if requeued_since(self.jobs, last) is not None else last
 
     @property
     def before(self) -> Job | None:
@@ -150,11 +150,8 @@ def finished(run: Run, tail: str = "") -> Judgement:
 
 
 def steps_after(run: Run, queue: Queue) -> bool:
-    """Whether steps came after its last job ended: then something else trains it, and the queue is no witness. A job
-    that was requeued made steps until then."""
+    """Whether steps came after its last job ended: then something else trains it, and the queue is no witness."""
     at = None if queue.ended is None else queue.ended.ends_at or queue.ended.gone_at
-    if at is not None and queue.waiting is not None and queue.waiting.restarts:
-        at = max(at, queue.waiting.submitted_at or at)
     if at is None or run.progress.at is None:
         return False
     return run.progress.at > at + max(AFTERGLOW, 3 * (run.progress.cadence_s or 0.0))

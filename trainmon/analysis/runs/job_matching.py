@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
+from math import inf
 
 from msgspec.structs import replace
 
@@ -70,11 +71,14 @@ def _without_rivals(spec: RunSpec, jobs: Iterable[Job]) -> RunSpec:
     return spec
 
 
-def _order(job: Job) -> tuple[int, float, int]:
-    """Running jobs first, the latest start first; then waiting jobs in order; then ended jobs, the latest first."""
+def _order(job: Job) -> tuple[int, float, float, int]:
+    """Running jobs first, the latest start first; then waiting jobs, by Slurm's estimates of their starts, else in the
+    order of the queue, to whose end a requeued job goes; then ended jobs, the latest first."""
     order = 2 if job.gone_at is not None else _ORDER[job.stage]
-    at = job.started_at if order == 0 else job.submitted_at if order == 1 else job.ends_at or job.gone_at
-    return order, (at or 0.0) if order == 1 else -(at or 0.0), job.number if order == 1 else -job.number
+    if order == 1:
+        return order, job.starts_at or inf, job.submitted_at or 0.0, job.number
+    at = job.started_at if order == 0 else job.ends_at or job.gone_at
+    return order, -(at or 0.0), 0.0, -job.number
 
 
 def present(jobs: Sequence[Job]) -> Job | None:
@@ -189,21 +193,19 @@ def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSp
     of the last one shows how it ended, also after a restart of this program, and of a job that no look at the queue saw
     running."""
     job = present(jobs)
-    waiting = next((one for one in jobs if one.stage == "waiting" and one.gone_at is None), None)
-    shown = job or next((one for one in jobs if _is_over(one)), None)
-    if job is None and is_requeued_since(waiting, shown):
-        shown = waiting
+    last = next((one for one in jobs if _is_over(one)), None)
+    shown = job or requeued_since(jobs, last) or last
     log = spec.log or (shown.stdout if shown is not None else None) or (before.log if before is not None else None)
     has_console = spec.wandb is not None and spec.wandb.console  # its lines come from W&B alone, and not twice
     nodes = (job.nodes if job is not None else ()) or spec.nodes or (before.nodes if before is not None else ())
     return replace(spec, log=None if has_console else log, nodes=nodes)
 
 
-def is_requeued_since(waiting: Job | None, last: Job | None) -> bool:
-    """Whether a job that waits ran after the last one that ended. A requeue submits it anew."""
-    if waiting is None or not waiting.restarts:
-        return False
-    return last is None or (waiting.submitted_at or 0.0) > (last.ends_at or last.gone_at or 0.0)
+def requeued_since(jobs: Iterable[Job], last: Job | None) -> Job | None:
+    """The job that waits and ran after the last one that ended. A requeue submits it anew."""
+    ended_at = 0.0 if last is None else last.ends_at or last.gone_at or 0.0
+    waiting = (one for one in jobs if one.stage == "waiting" and one.gone_at is None and one.restarts)
+    return next((one for one in waiting if (one.submitted_at or 0.0) > ended_at), None)
 
 
 def _is_over(job: Job) -> bool:

@@ -42,3 +42,17 @@ def test_the_row_and_the_alerts_are_about_its_own_start() -> None:
         assert (run.verdict, run.progress.step) == ("queued", 1_032)
         assert "81" not in run.why
         assert not [*RunDead().check(story.state, story.now)]
+
+
+def test_a_job_that_is_queued_behind_it_changes_neither() -> None:
+    waits = replace(WAITS, starts_at=BEGIN + 303)
+    behind = replace(OLD, id="90", number=90, state="PENDING", submitted_at=BEGIN - 30, started_at=None, nodes=())
+    behind = replace(behind, starts_at=BEGIN + 3_600)
+    (run,) = watched_runs([SPEC], (), [behind, waits, FAILED], {}, BEGIN + 120)
+    assert run.log == "/fsx/88.out"
+    story = Story().say(RunsChanged((replace(SPEC, log="/fsx/88.out"),))).queue(5, JOB, FAILED, behind)
+    story.steps(100, 1, 1_032).queue(300, behind, waits, FAILED)
+    assert story.state.runs["llm"].verdict == "queued"
+    assert story.state.runs["llm"].why.startswith("job 88 ")
+    assert "81" not in story.state.runs["llm"].why
+    assert not [*RunDead().check(story.state, story.now)]
