@@ -38,9 +38,6 @@ DOWN_AND_UP = re.compile(rb"(\n+)([^\n]*?)((?:\x1b\[1?A)+)")
 COUNT = re.compile(r"\d(?:/[\d.?]{1,14}|it) \[\d")
 """What a bar that shows its steps has: `90/150 [00:01<`, `350it [00:09`."""
 
-STATES = 200
-"""At most so many of the last states of a line are searched for a bar."""
-
 SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 LINE_END = re.compile(rb"[\n\0]")
 CONTINUATION = bytes(range(0x80, 0xC0))
@@ -97,18 +94,11 @@ def decoded(data: bytes) -> str:
     return b"\n".join(b"\r".join(records.unwrapped(line)) for line in lines).decode("utf-8", "replace")
 
 
-def states(line: str) -> "list[str]":
-    """What a line has shown one after the other, with NESTED at the end of a nested bar."""
-    if "\r" not in line and NESTED not in line:
-        return [line]
-    return line.replace(NESTED, NESTED + "\r").split("\r")
-
-
 def shown(line: str, is_finished: bool = True) -> "list[str]":
     """What counts of a line: its last state; before it the last bar of the line, if a nested bar or a text follows it,
     because that has no step. The last state of an unfinished line may be torn: the bar before it counts, too."""
     last, is_erased = "", False
-    for state in states(line)[: -STATES - 1 : -1]:
+    for state in line.replace(NESTED, NESTED + "\r").split("\r")[::-1]:
         is_nested = NESTED in state
         if not SEQUENCE.sub("", state).strip():
             is_erased |= is_nested

@@ -86,6 +86,15 @@ def test_a_log_that_contains_only_carriage_returns_has_its_last_bar() -> None:
     assert partial.bar.step == 49999
 
 
+@pytest.mark.parametrize("evaluated", [90, 250, 1000])
+def test_the_bar_of_the_training_is_found_above_an_evaluation_of_any_length(evaluated: int) -> None:
+    """A program that has just started reads all of it as one line."""
+    train = "".join(tqdm(step, 1000, "Training: ", f", loss={1 / step:.4f}") for step in range(1, 501))
+    below = "".join(tqdm(step, 1000, "val: ") + "\x1b[A\n" for step in range(1, evaluated + 1))
+    (progress,) = read([f"{train}\n{below}".encode()])
+    assert (progress.step, progress.target_step, progress.doing) == (500, 1000, "eval")
+
+
 def test_one_line_of_any_length_has_text_and_begins_with_a_whole_character() -> None:
     (line,) = lines_of("ö".encode()[1:] + "ö".encode() * LINE_BYTES, is_cut=True)
     assert line == "ö" * 4000 + "…"
