@@ -129,6 +129,18 @@ def test_a_run_whose_evaluation_fails_after_its_target_is_dead_and_not_finished(
     assert dead.severity == "critical"
 
 
+def test_an_error_at_the_end_of_a_log_counts_although_a_script_hides_it(watched: Watched) -> None:
+    watched.grows(pieces("finished", 2))
+    error = b'Traceback (most recent call last):\n  File "/x/train.py", line 9, in <module>\nRuntimeError: no metric\n'
+    watched.grows([error])
+    watched.look(watched.jobs(state="COMPLETED", exit_code="0:0", ends_at=watched.clock.at), after=30.0)
+    for _ in range(3):
+        assert watched.seen[-1].verdict == "dead"
+        assert ", at step 150, its target, with an error: python-exception" in watched.seen[-1].why
+        watched.look(after=61.0)
+    assert watched.announced == set()
+
+
 def test_a_run_at_its_target_hangs_only_after_stall_after(watched: Watched) -> None:
     watched.grows(pieces("finished", 4))
     for _ in range(14):

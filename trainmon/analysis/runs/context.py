@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from trainmon.analysis.runs.job_matching import present, requeued_since
-from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Attempt, Cluster, Job, Node, Progress, Record, Run, Source, Verdict
 
@@ -139,14 +137,6 @@ def has_reached_target(run: Run) -> bool:
     """Whether its log shows the target step. Whether and how it has ended then is another question."""
     goal = target(run)
     return bool(goal) and (run.progress.step or 0) >= (goal or 0)
-
-
-def finished(run: Run, tail: str = "") -> Judgement:
-    """The verdict on a run that has ended well at its target: if its loss is a number."""
-    reached, loss = f"reached step {run.progress.step:,} of {target(run):,}", run.progress.loss
-    if loss is not None and not math.isfinite(loss):
-        return Judgement("diverged", f"{reached}, but the loss is {non_finite_text(loss)}{tail}")
-    return Judgement("finished", reached + tail)
 
 
 def steps_after(run: Run, queue: Queue) -> bool:

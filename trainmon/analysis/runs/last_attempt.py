@@ -8,13 +8,13 @@ from trainmon.analysis.runs.context import (
     AFTERGLOW,
     Judgement,
     RunContext,
-    finished,
     has_reached_target,
     no_slurm_answer,
     our_time,
     target,
     where,
 )
+from trainmon.analysis.runs.log_end import finished
 from trainmon.lib import Instant, duration
 from trainmon.model import Attempt, AttemptEnd, Run
 
@@ -57,8 +57,9 @@ def after_its_attempt(run: Run, context: RunContext, now: Instant) -> Judgement 
 def _by_its_cause(run: Run, attempt: Attempt, end: AttemptEnd, how: str) -> Judgement:
     cause, goal = None if end.cause is None else end.cause.cause, target(run)
     is_well = (end.exit_code == 0 and not end.signal) or end.scheduler_state == "COMPLETED"
-    if is_well and has_reached_target(run):
-        return finished(run)
+    is_said = cause == "completed" and (end.exit_code, end.signal, end.scheduler_state) == (None, None, None)
+    if (is_well or is_said) and has_reached_target(run):
+        return finished(run, how)
     if end.cause is not None and cause in BY_A_PERSON and end.cause.confidence == "high":
         return Judgement("stopped", how)
     if cause != "completed":

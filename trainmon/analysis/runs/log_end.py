@@ -3,6 +3,7 @@ ended, or no process is left. Pure."""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from itertools import takewhile
 
@@ -13,11 +14,11 @@ from trainmon.analysis.runs.context import (
     Judgement,
     RunContext,
     does_answer,
-    finished,
     no_slurm_answer,
     target,
     where,
 )
+from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.lib import Instant, Seconds, clean, duration, scrub
 from trainmon.model import LOG_MARK, Classification, Log, Run, Verdict
 
@@ -77,21 +78,29 @@ def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | No
 
 def at_its_target(run: Run, how: str) -> Judgement:
     """The verdict on a run that reached its target and does not run any more, if neither a scheduler nor trainmon-run
-    knows how it ended (`how`): by the exit code in W&B, else by an error or the last words at the end of its log."""
-    lines, words = () if run.log is None else _last_lines(run.log), ""
-    what = f"{how}, at step {run.progress.step:,}, its target"
-    code, current = None if run.wandb_file is None else run.wandb_file.exit_code, None
-    if run.wandb is not None and not run.wandb.active:
-        current = run.wandb.current
-    if code is None and current is not None:
-        code = {"finished": 0, "failed": 1}.get(current.state)
+    knows how it ended (`how`): by the exit code in W&B, else by an error or the last words in its log."""
+    lines = () if run.log is None else _last_lines(run.log)
+    what, words = f"{how}, at step {run.progress.step:,}, its target", _last_words(lines, len(lines))
+    code = None if run.wandb_file is None else run.wandb_file.exit_code
+    if code is None and run.wandb is not None and run.wandb.current is not None and not run.wandb.active:
+        code = {"finished": 0, "failed": 1}.get(run.wandb.current.state)
     if code:
         return Judgement("dead", f"{what}: W&B recorded that it failed")
-    if code is None and (cause := _fatal_end(lines)) is not None:
-        return Judgement("dead", f"{what}, with an error: {cause.cause}")
-    if code is None and not (words := _last_words(lines)):
+    if code is None and not words and _fatal_end(lines) is None:
         return Judgement("unknown", f"{what}; nothing shows whether it ended well")
-    return finished(run, f"; its log ends with: {words}" if words else "; W&B recorded exit code 0")
+    return finished(run, what, "; W&B recorded exit code 0" if code == 0 else f"; its log says: {words}")
+
+
+def finished(run: Run, how: str, tail: str = "") -> Judgement:
+    """The verdict on a run that ended well at its target, as far as something else knows: if no error ends its log,
+    which a script may ignore, and its loss is a number."""
+    cause = None if run.log is None else _fatal_end(_last_lines(run.log))
+    if cause is not None:
+        return Judgement("dead", f"{how}, with an error: {cause.cause}")
+    reached, loss = f"reached step {run.progress.step:,} of {target(run):,}", run.progress.loss
+    if loss is not None and not math.isfinite(loss):
+        return Judgement("diverged", f"{reached}, but the loss is {non_finite_text(loss)}{tail}")
+    return Judgement("finished", reached + tail)
 
 
 def _last_lines(log: Log) -> tuple[str, ...]:
@@ -105,9 +114,9 @@ def _fatal_end(lines: tuple[str, ...]) -> Classification | None:
     return fatal_end(lines)
 
 
-def _last_words(lines: tuple[str, ...]) -> str:
-    """The line at its end that says that the training has ended."""
-    last = [line.strip() for line in lines if line.strip()][-FINAL_LINES:]
+def _last_words(lines: tuple[str, ...], within: int = FINAL_LINES) -> str:
+    """The line among its last ones that says that the training has ended."""
+    last = [line.strip() for line in lines if line.strip()][-within:]
     return clean(scrub(next(filter(says_it_ended, last), "")), SHOWN)
 
 

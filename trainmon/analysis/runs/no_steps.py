@@ -12,7 +12,6 @@ from trainmon.analysis.runs.context import (
     Queue,
     RunContext,
     does_answer,
-    finished,
     has_reached_target,
     is_new_attempt,
     missing_job,
@@ -20,7 +19,7 @@ from trainmon.analysis.runs.context import (
     target,
     where,
 )
-from trainmon.analysis.runs.log_end import at_its_target
+from trainmon.analysis.runs.log_end import at_its_target, finished
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Action, Job, Record, Run
@@ -51,8 +50,12 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
     last, waiting = queue.ended, queue.waiting
     how = "" if last is None else how_it_ended(last, now)
     reached = has_reached_target(run)
+    lost = "" if math.isfinite(run.progress.loss or 0.0) else " with a NaN or infinite loss"
+    at = (
+        "" if run.progress.step is None else f", at step {run.progress.step:,}{', its target' if reached else ''}{lost}"
+    )
     if reached and last is not None and last.state == "COMPLETED":
-        return finished(run, f"; job {waiting.id} still waits" if waiting is not None else "")
+        return finished(run, how + at, f"; job {waiting.id} still waits" if waiting is not None else "")
     if queue.before is not None:
         how += f"; before it, {how_it_ended(queue.before, now)}"
     if waiting is not None:
@@ -63,10 +66,6 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
         )
     if last is None:
         return None
-    lost = "" if math.isfinite(run.progress.loss or 0.0) else " with a NaN or infinite loss"
-    at = (
-        "" if run.progress.step is None else f", at step {run.progress.step:,}{', its target' if reached else ''}{lost}"
-    )
     stopped = who_stopped(run, last, context.actions, now)
     if stopped is not None:
         return Judgement("stopped", f"{stopped}; {how}{at}")

@@ -89,6 +89,13 @@ def test_an_end_without_an_error_counts_by_its_target_step() -> None:
     assert judged(attempt("completed", "receipt", job_id=None), sources=OFF, spec=spec)[0] == "finished"
 
 
+def test_an_end_of_which_only_the_log_tells_at_its_target_is_a_good_one() -> None:
+    there = replace(LAST, step=20_000)
+    assert judged(attempt("completed", "queue"), progress=there) == ("finished", "reached step 20,000 of 20,000")
+    known = attempt("completed", "queue", scheduler_state="NODE_FAIL")
+    assert judged(known, progress=there)[0] == "dead"
+
+
 def test_a_step_or_a_line_after_the_end_shows_life() -> None:
     assert judged(attempt(), progress=replace(LAST, at=ENDED_AT + 90))[0] == "healthy"
     assert judged(attempt(), log=replace(LOG, at=ENDED_AT + 90))[0] == "healthy"

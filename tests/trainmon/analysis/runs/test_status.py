@@ -76,6 +76,8 @@ def test_the_target_reached_is_finished_only_with_the_last_words_of_its_trainer(
     verdict, why = judge(replace(done, log=log), RunContext(), NOW)
     assert verdict == "finished"
     assert "train_runtime" in why
+    table = ("***** eval metrics *****", *(f"  eval_metric_{at} =     0.5" for at in range(40)))
+    assert judge(replace(done, log=replace(log, lines=(*log.lines, *table))), RunContext(), NOW).verdict == "finished"
     failed = replace(log, lines=(*log.lines, "Traceback (most recent call last):", "ValueError: no metric"))
     assert judge(replace(done, log=failed), RunContext(), NOW).verdict == "dead"
 
