@@ -167,10 +167,12 @@ def where(progress: Progress) -> str:
 
 
 def no_slurm_answer(run: Run, context: RunContext, now: Instant) -> str:
-    """`Slurm has not answered for 20m`; nothing while it answers, and nothing without Slurm."""
+    """`Slurm has not answered for 20m`; nothing while it answers, and nothing without Slurm, or for a process that was
+    found on its own."""
     source = context.sources.get(f"slurm:{run.spec.cluster}")
     cluster = context.clusters.get(run.spec.cluster)
-    has_slurm = cluster is None or cluster.has_slurm is not False  # there is no squeue, although the config needs it
+    # There may be no squeue, although the config needs it.
+    has_slurm = run.spec.process is None and (cluster is None or cluster.has_slurm is not False)
     if source is None or not has_slurm or source.health == "off" or does_answer(run, context):
         return ""
     since = " yet" if source.answered_at is None else f" for {duration(now - source.answered_at)}"

@@ -26,19 +26,14 @@ BY_A_PERSON = frozenset({"cancelled-by-user", "kill-switch"})
 
 def last_attempts(attempts: Iterable[Attempt]) -> Mapping[str, Attempt]:
     """The newest attempt of each run, by the name of the run."""
-    found: dict[str, Attempt] = {}
-    for one in attempts:
-        if (last := found.get(one.run_id)) is None or one.start > last.start:
-            found[one.run_id] = one
-    return found
+    return {one.run_id: one for one in sorted(attempts, key=lambda one: one.start)}
 
 
 def after_its_attempt(run: Run, context: RunContext, now: Instant) -> Judgement | None:
     """The verdict on a run without a job; None if its last attempt has not ended, or something newer is seen of it."""
     attempt = context.last_attempts.get(run.name)
-    if attempt is None or attempt.end is None or attempt.end.source not in REPORTED:
-        return None
-    if run.spec.process is not None and run.spec.ended_at is None:
+    is_going = run.spec.process is not None and run.spec.ended_at is None
+    if is_going or attempt is None or attempt.end is None or attempt.end.source not in REPORTED:
         return None
     host = context.nodes.get(run.log.host) if run.log is not None and attempt.job_id is not None else None
     ended_at = our_time(attempt.end.at, (host.clock_skew_s or 0.0) if host is not None else 0.0) or 0.0

@@ -20,7 +20,7 @@ from trainmon.analysis.runs.context import (
 )
 from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.lib import Instant, Seconds, clean, duration, scrub
-from trainmon.model import LOG_MARK, Classification, Log, Run, Verdict
+from trainmon.model import LOG_MARK, Classification, Log, Run
 
 QUIET: Seconds = 60.0
 """What is read of a node's GPU processes is up to half a minute old; a wrapper may start a trainer again in less."""
@@ -45,7 +45,7 @@ def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | No
     """The verdict, if the log has ended; None while it may go on."""
     log, progress = run.log, run.progress
     has_jobs = run.jobs or (run.spec.job and does_answer(run, context))
-    may_have_jobs = has_jobs or (run.spec.process is None and no_slurm_answer(run, context, now))
+    may_have_jobs = has_jobs or no_slurm_answer(run, context, now)
     is_armed = run.kill is not None and run.kill.exists
     if log is None or log.at is None or may_have_jobs or is_armed:
         return None
@@ -125,6 +125,6 @@ def _ended_well(run: Run, how: str) -> Judgement:
     goal, step = target(run), run.progress.step
     if goal is None or step is None:
         return Judgement("finished", f"{how}; no target step is known" if goal is None else how)
-    verdict: Verdict = "finished" if step >= goal else "dead"
-    tail = "" if step >= goal else ": not finished"
-    return Judgement(verdict, f"{how}, at step {step:,} of {goal:,}{tail}")
+    if step >= goal:
+        return finished(run, how, f"; {how}")
+    return Judgement("dead", f"{how}, at step {step:,} of {goal:,}: not finished")

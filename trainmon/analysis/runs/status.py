@@ -25,6 +25,7 @@ from trainmon.analysis.runs.context import (
     steps_after,
     where,
 )
+from trainmon.analysis.runs.job_matching import is_running
 from trainmon.analysis.runs.last_attempt import after_its_attempt
 from trainmon.analysis.runs.log_end import after_its_log
 from trainmon.analysis.runs.loss import non_finite_text
@@ -71,10 +72,8 @@ def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
     last = context.last_attempts.get(run.name)
     if last is not None and survivor(run, (last,), now) is not None:
         judged = judged.also(f"; {survivor_text(last, now)}")
-    if judged.verdict not in ENDED or run.memory.stopped is None or run.memory.stopped != position(run, context):
-        return judged
-    queue = queue_of(run, context)
-    if queue is not None and queue.present is not None:
+    is_ended = judged.verdict in ENDED and not is_running(run, context.jobs, context.sources)
+    if not is_ended or run.memory.stopped is None or run.memory.stopped != position(run, context):
         return judged
     return Judgement("stopped", f"{run.memory.stopped_by}; no job has run since, last {where(run.progress)}")
 
@@ -102,7 +101,7 @@ def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
         judged = wandb_evidence.weigh(run, _living(run, context, job, now), context, job, now)
     tail = _at_its_target(run, job) if reached and judged.verdict not in OVER else ""
     tail += "" if queue is None else queue.others
-    silence = _no_slurm_answer(run, context, now)
+    silence = no_slurm_answer(run, context, now)
     if judged.verdict in GOING and silence and silence not in judged.why:
         tail += f"; {silence}"
     elif judged.verdict in GOING and job is not None:
@@ -110,16 +109,10 @@ def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
     return judged.also(tail)
 
 
-def _no_slurm_answer(run: Run, context: RunContext, now: Instant) -> str:
-    """That the state of its jobs is not known. A process that was found on its own has none."""
-    return "" if run.spec.process is not None else no_slurm_answer(run, context, now)
-
-
 def _at_its_target(run: Run, job: Job | None) -> str:
     """What still runs of a run at its target: it may evaluate, save, or hang."""
-    if job is None and run.spec.process is None:
-        return "; target reached"
-    return f"; target reached, {'process' if job is None else 'job'} still runs"
+    running = "job" if job is not None else "process" if run.spec.process is not None else None
+    return "; target reached" + (f", {running} still runs" if running is not None else "")
 
 
 def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judgement:
@@ -254,7 +247,7 @@ def _blind(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judg
 
 def _without_a_path(run: Run, context: RunContext, job: Job | None, now: Instant) -> str:
     """Why no log of it is known: the config names none, and neither does its job."""
-    silence = _no_slurm_answer(run, context, now)
+    silence = no_slurm_answer(run, context, now)
     if silence:
         return f"{silence}: its jobs are not known, and no log is configured for it"
     if job is None:
@@ -272,7 +265,7 @@ def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
         return Judgement("idle", "its log is empty")
     if _is_busy(run, patience(run), now):
         return _busy(run, now) or Judgement("starting", "its log grows but shows no step yet")
-    silence = _no_slurm_answer(run, context, now)
+    silence = no_slurm_answer(run, context, now)
     if silence:
         return Judgement("unknown", f"its log shows no step yet; {silence}: whether its job runs is not known")
     if not is_unread(run, None, now):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,11 @@ def test_a_log_that_ends_with_the_last_words_of_its_trainer_has_ended() -> None:
         "its log ended 70s ago with: Training completed. Exiting., at step 12,880 of 20,000: not finished",
     )
     assert judge(ended(70, *STEPS, words, spec=endless), HELD, NOW).verdict == "healthy"
+    there = replace(PROGRESS, step=20_000)
+    assert judge(ended(70, *STEPS, words, progress=there), RunContext(), NOW)[0] == "finished"
+    lost = judge(ended(70, *STEPS, words, progress=replace(there, loss=math.nan)), RunContext(), NOW)
+    assert lost.verdict == "diverged"
+    assert lost.why.startswith("reached step 20,000 of 20,000, but the loss is NaN; its log ended 70s ago with: Train")
 
 
 @pytest.mark.parametrize("line", ["Finished training epoch 3", "Training of stage 1 done", "Evaluation finished"])
