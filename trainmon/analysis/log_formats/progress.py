@@ -28,6 +28,10 @@ RIVAL_LOSSES = 2
 METRICS = frozenset(TrainingMetrics.__struct_fields__) - {"step"}
 
 
+LASTING: Seconds = 300.0
+"""A nameless bar that has counted for so long is training's, although no loss was logged yet: some log one every 500
+steps. If the results of an evaluation follow, it was not."""
+
 NEARLY = 0.8
 """A bar of an epoch was last seen at this part of its steps, or later, before it began again: one that is erased at its
 end may never be seen full. A trainer that resumes begins again with more than half of them, or stopped earlier."""
@@ -214,13 +218,15 @@ def _bar(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress
     if line.target_step in bar.evaluations and line.loss is None:
         return replace(progress, doing="eval", doing_at=at)
     if line.target_step != bar.total and (not bar.confirmed or line.loss is not None):
-        bar, progress = Bar(total=line.target_step, evaluations=bar.evaluations), replace(progress, step=None)
+        bar = Bar(total=line.target_step, evaluations=bar.evaluations)
+        progress = replace(progress, step=None, target_step=None)
     elif line.target_step != bar.total:
         return replace(progress, bar=replace(bar, rival=line.target_step), doing="eval", doing_at=at)
     else:
         bar = replace(bar, rival=None, rival_losses=0)
     confirmed = bar.confirmed or line.loss is not None
-    if not confirmed and (progress.loss is None or "loss" in progress.borrowed):
+    is_new = (line.step or 0) * (line.step_time_s or 0.0) < LASTING
+    if not confirmed and is_new and (progress.loss is None or "loss" in progress.borrowed):
         return replace(progress, bar=replace(bar, step=line.step))
     # a full bar that no loss has confirmed was not training's
     target = line.target_step if confirmed or line.step != line.target_step else None

@@ -158,10 +158,31 @@ def test_a_bar_counts_at_once_in_a_log_that_has_shown_a_loss() -> None:
 
 
 def test_the_bar_of_preparing_the_data_gives_way_and_is_never_an_end() -> None:
-    preparing = read([(1.0, bar(500, 1000)), (2.0, bar(1000, 1000))])
+    preparing = read([(1.0, bar(500, 1000, "0.10s/it")), (2.0, bar(1000, 1000, "0.10s/it"))])
     assert (preparing.step, preparing.target_step) == (None, None), "a bar without a name counts when a loss joins it"
     training = read([(3.0, bar(0, 60)), (4.0, dictionary(0.1)), (5.0, bar(1, 60))], preparing)
     assert (training.step, training.target_step, training.at) == (1, 60, 5.0)
+
+
+def test_a_bar_that_lasts_is_that_of_the_training_although_no_loss_was_logged() -> None:
+    """A Hugging Face Trainer logs the first loss at step 500, unless told otherwise."""
+    lines = [(6.0 * step, bar(step, 4500, "6.00s/it")) for step in range(101)]
+    assert read(lines[:50]).step is None
+    trained = read(lines)
+    assert (trained.step, trained.target_step, trained.cadence_s) == (100, 4500, 6.0)
+    evaluating = read([(610.0, bar(10, 41, "1.00s/it"))], trained)
+    assert (evaluating.step, evaluating.target_step) == (None, None)
+    back = read([(650.0, bar(101, 4500, "6.00s/it"))], evaluating)
+    assert (back.step, back.target_step) == (101, 4500)
+
+
+def test_the_bar_of_a_long_evaluation_is_neither_the_step_nor_the_target_after_its_results() -> None:
+    """Such as the one before the first step (eval_on_start)."""
+    evaluating = read([(6.0 * step, bar(step, 101, "6.00s/it")) for step in range(101)])
+    assert read([(606.0, bar(101, 101, "6.00s/it"))], evaluating).target_step is None
+    results = "{'eval_loss': 0.7, 'eval_runtime': 606.0, 'epoch': 0}"
+    training = read([(607.0, results), (620.0, bar(1, 300, "2.00s/it"))], evaluating)
+    assert (training.step, training.target_step) == (None, None)
 
 
 def test_a_resumed_run_with_another_total_is_followed_after_two_losses() -> None:
