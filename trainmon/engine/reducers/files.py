@@ -123,11 +123,10 @@ def _listed(batch: EventBatch, event: NodeReading, listing: CheckpointListing) -
 
 
 def _reads_for(batch: EventBatch, event: NodeReading, run: Run) -> bool:
-    """Whether this host reads the files of the run's cluster: another cluster may have the same paths."""
+    """Whether this host reads the files of the run's cluster: another cluster may have the same paths, and one host
+    may be in two clusters."""
     cluster = batch.current("clusters").get(run.spec.cluster)
-    if event.cluster == run.spec.cluster or cluster is None:
-        return True
-    return event.node in (cluster.login, *run.spec.nodes)  # one host may be in two clusters
+    return cluster is None or event.cluster == run.spec.cluster or event.node in (cluster.login, *run.spec.nodes)
 
 
 def _is_written(run: Run, batch: EventBatch) -> bool | None:

@@ -54,9 +54,11 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
     first_at = log.first_at if began_at is not None else None
     elapsed = None if log.checked_at is None else event.received_at - log.checked_at
     first = log.first + len(log.lines) + len(mark)
-    progress, memory = _progress(run, chunk, first, at or event.received_at, chunk.t - event.received_at, formats)
+    ahead = chunk.t - event.received_at
+    others = tuple(OtherLog(one.path, min(event.received_at, one.written_at - ahead)) for one in chunk.others)
+    progress, memory = _progress(run, chunk, first, at or event.received_at, ahead, formats)
     if began_at is None and not is_new and at is not None and not _begins_again(memory.spans, chunk):
-        first_at = _first_written(chunk, at, event.received_at - chunk.t)
+        first_at = _first_written(chunk, at, -ahead)
     return replace(
         run,
         memory=memory,
@@ -78,15 +80,10 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
             dropped=log.dropped + chunk.dropped,
             lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
             error=None if chunk.error is None else cleaned(chunk.error),
-            others=log.others if is_same_file and not chunk.others else _others(event, chunk),
+            others=others if others or not is_same_file else log.others,
         ),
         progress=progress,
     )
-
-
-def _others(event: NodeReading, chunk: LogChunk) -> tuple[OtherLog, ...]:
-    ahead = chunk.t - event.received_at
-    return tuple(OtherLog(one.path, min(event.received_at, one.written_at - ahead)) for one in chunk.others)
 
 
 def _is_repeated(log: Log, chunk: LogChunk) -> bool:
