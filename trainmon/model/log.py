@@ -162,5 +162,6 @@ class Progress(TrainingMetrics, frozen=True, kw_only=True):
     borrowed: tuple[str, ...] = ()
     """The fields that come from W&B, because the log lacks them. If the steps do, too, `format` is WANDB."""
     bar: Bar | None = None
-    begins_again: bool = False
-    """Whether its counter began again after its end, as in each epoch: what it counts to is not the target."""
+    counts: Literal["run", "epoch", "nothing"] = "run"
+    """What its counter counts to the end of. epoch: it began again after its end, so its total is not the target.
+    nothing: its trainer has said that it ended, and what counts next is another start."""

@@ -164,15 +164,15 @@ def test_an_alert_that_it_finished_hides_nothing_of_its_next_job(watched: Watche
     assert "finished" not in {one.rule for one in state.alerts.values() if one.is_firing}
 
 
-@pytest.mark.parametrize("how", ["truncated", "newer"])
+@pytest.mark.parametrize("how", ["truncated", "newer", "appended"])
 def test_the_next_training_of_a_run_has_its_own_target(tmp_path: Path, how: str) -> None:
     watched = Watched(tmp_path / "a.log", logs=tmp_path / "*.log")
     watched.grows(pieces("finished", 4))
     watched.look(watched.jobs(state="COMPLETED", exit_code="0:0", ends_at=watched.clock.at))
     assert watched.seen[-1].verdict == "finished"
     began = watched.clock.at
-    watched.log = watched.log if how == "truncated" else tmp_path / "b.log"
-    watched.log.write_bytes(b"")
+    watched.log = tmp_path / "b.log" if how == "newer" else watched.log
+    watched.log.write_bytes(watched.log.read_bytes() if how == "appended" else b"")
     watched.look(watched.jobs(id="8", number=8, started_at=began))
     first = len(watched.seen)
     watched.grows(pieces("finished", 4))

@@ -23,6 +23,8 @@ class StepLine(TrainingMetrics, frozen=True, kw_only=True, gc=False):
     """Whether its loss is one of several: another line of the same step may have their total."""
     evaluation: Literal["", "begins", "ends"] = ""
     """begins: an evaluation draws its bar below this one. ends: its results are printed, after its bar."""
+    is_last: bool = False
+    """Whether the trainer says in it that it has ended."""
     is_inner: bool = False
     """Whether its bar is drawn inside another one, as in each epoch."""
 

@@ -51,12 +51,18 @@ def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progr
         after = replace(after, doing="eval", doing_at=at)
     total = line.target_step or math.inf
     had_ended = line.kind in ("bar", "rest") and before.target_step == total and (before.step or 0) >= NEARLY * total
-    is_inner = line.is_inner and line.step == after.step
-    begins_again = before.begins_again or is_inner or (had_ended and (after.step or 0) <= total / 2)
+    is_of_epoch = (
+        before.counts == "epoch"
+        or (before.counts == "run" and had_ended and (after.step or 0) <= total / 2)
+        or (line.is_inner and line.step == after.step)
+    )
+    has_ended = line.is_last or (before.counts == "nothing" and after.step == before.step)
     # some count one more than they announce
     is_misread = (after.step or 0) > 1.01 * (after.target_step or math.inf) + 1
-    if begins_again or is_misread:
-        after = replace(after, target_step=None, begins_again=begins_again)
+    if is_of_epoch or is_misread:
+        after = replace(after, target_step=None)
+    if (counts := "nothing" if has_ended else "epoch" if is_of_epoch else "run") != after.counts:
+        after = replace(after, counts=counts)
     if before.doing == after.doing:
         return after
     after = replace(after, busy_since=at if after.doing != "train" else None)

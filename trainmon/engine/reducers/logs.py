@@ -46,7 +46,7 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
     at = _written_at(event, chunk, log if grown else None)
     is_same_file = chunk.restarted is None and chunk.path in (None, log.path)
     if not is_same_file:  # what its counter counted to before is not known to be the target of this start
-        run = replace(run, progress=replace(run.progress, begins_again=False, target_step=None))
+        run = replace(run, progress=replace(run.progress, counts="run", target_step=None))
     began_at, pause_s = (log.began_at, log.pause_s) if is_same_file else (None, 0.0)
     is_new = chunk.restarted is not None or (log.is_new if began_at is not None else _was_missing(run.log))
     if is_same_file and chunk.seen and log.at is not None and log.checked_at is not None:
@@ -143,7 +143,7 @@ def _progress(
             if is_former and (after.step or 0) <= (progress.step or 0):
                 continue  # a bar that was read before: an unfinished line comes again and again
             has_moved = (after.step, after.epoch) != (progress.step, progress.epoch)
-            if has_moved and is_finished and after.step is not None and not (after.bar or after.begins_again):
+            if has_moved and is_finished and after.step is not None and not (after.bar or after.counts == "epoch"):
                 spans = steps.with_step(spans, after.step, at, after.cadence_s, first + index)
                 if steps.is_first(spans):
                     spans = steps.with_time(spans, times()[index + len(chunk.kept)])

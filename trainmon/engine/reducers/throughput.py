@@ -56,7 +56,7 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     at = progress.at
     if at is None or (at == memory.at and progress.step == memory.step):
         return memory
-    is_counted = progress.bar is None and not progress.begins_again  # such a bar restarts with every epoch
+    is_counted = progress.bar is None and progress.counts != "epoch"  # such a bar restarts with every epoch
     is_back = is_counted and progress.step is not None and memory.step is not None and progress.step < memory.step
     attempt = run.wandb.current if run.wandb is not None and counts(progress) else None
     is_other = attempt is not None and memory.wandb not in (None, attempt.id)  # its steps are not those of the other

@@ -60,7 +60,11 @@ def _dict(text: str) -> StepLine | None:
         return None
     named = dict(PAIR.findall(text))
     if "train_runtime" in named and "loss" not in named:
-        return StepLine(samples_per_s=number(named.get("train_samples_per_second")), epoch=number(named.get("epoch")))
+        return StepLine(
+            is_last=True,
+            samples_per_s=number(named.get("train_samples_per_second")),
+            epoch=number(named.get("epoch")),
+        )
     own = next((name for name in named if name.lower() in {"loss", "total_loss", "train_loss"}), None)
     if own is None:
         is_result = "eval_runtime" in named or "eval_loss" in named
