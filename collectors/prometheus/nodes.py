@@ -10,13 +10,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from collectors.assignment import WatchPlan, disks_of_nodes
 from collectors.prometheus import readings
-from collectors.prometheus.reader import MetricsReader
 from collectors.prometheus.readings import NodeNumbers
 from trainmon.config import ClusterSettings
 from trainmon.lib import Instant, Seconds
@@ -34,6 +33,9 @@ from trainmon.model import (
     Trouble,
     Xid,
 )
+
+if TYPE_CHECKING:  # it loads an HTTP client, which a command without metrics does not need
+    from collectors.prometheus.reader import MetricsReader
 
 # ---- what the tables of one cluster show of its nodes ----------------------------------------------------------------
 
