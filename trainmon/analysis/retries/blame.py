@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import comb
-
-import msgspec
+from typing import NamedTuple
 
 from trainmon.analysis.retries.budget import OF_NODE
 from trainmon.lib import counted
@@ -16,14 +15,10 @@ from trainmon.model import Attempt
 SIGNIFICANCE = Fraction(1, 20)
 
 
-class Blame(msgspec.Struct, frozen=True, kw_only=True):
+class Blame(NamedTuple):
     """A node whose attempts fail more often than chance explains."""
 
     node: str
-    p: float
-    """The chance of so many failures on a healthy node: Fisher's exact test, one-sided."""
-    corrected: float
-    """The same times the number of nodes tried (Bonferroni)."""
     why: str
 
 
@@ -36,28 +31,52 @@ def fisher(failed: int, fine: int, other_failed: int, other_fine: int) -> Fracti
     return Fraction(ways, comb(total, failures))
 
 
+class Counts(NamedTuple):
+    """The attempts of one cluster whose nodes and cause are known, and how many of them each node was in."""
+
+    total: int
+    failures: int
+    """Those that failed by what a single node may cause."""
+    uses: Mapping[str, int]
+    fails: Mapping[str, int]
+
+    def chance(self, node: str, failed: int) -> Fraction:
+        """The chance that at least `failed` of the failures are on this node, if the node makes no difference."""
+        fine = self.uses[node] - failed
+        return fisher(failed, fine, self.failures - failed, self.total - self.failures - fine)
+
+    def is_significant(self, p: Fraction) -> bool:
+        """Whether a chance is small enough after the correction for the number of nodes tried (Bonferroni)."""
+        return p * len(self.uses) < SIGNIFICANCE
+
+
+def counts(attempts: Iterable[Attempt], cluster: str) -> Counts:
+    """Count the attempts of a cluster by their nodes."""
+    causes = [(one, one.cause.cause) for one in attempts if one.cause and one.cluster == cluster and one.nodes]
+    failed = [one for one, cause in causes if cause in OF_NODE]
+    uses = Counter(node for one, _ in causes for node in one.nodes)
+    return Counts(len(causes), len(failed), uses, Counter(node for one in failed for node in one.nodes))
+
+
 def blamed(attempts: Iterable[Attempt], cluster: str) -> tuple[Blame, ...]:
     """The nodes of a cluster that the test blames for failures that a single node may cause, the surest first."""
-    fails: Counter[str] = Counter()
-    uses: Counter[str] = Counter()
-    failures = total = 0
-    for one in attempts:
-        if one.cause is None or one.cluster != cluster or not one.nodes:
-            continue
-        is_failure = one.cause.cause in OF_NODE
-        total, failures = total + 1, failures + is_failure
-        uses.update(one.nodes)
-        fails.update(one.nodes if is_failure else ())
-    found = []
-    for node, failed in fails.items():
-        fine = uses[node] - failed
-        p = fisher(failed, fine, failures - failed, total - failures - fine)
-        corrected = min(Fraction(1), p * len(uses))
-        if corrected < SIGNIFICANCE:
-            why = (
-                f"{node} was in {failed} of {counted(failures, 'attempt')} that failed by hardware or network, and in "
-                f"{fine} of {total - failures:,} others (Fisher's exact test: p = {float(p):.2g}; "
-                f"{float(corrected):.2g} after the correction for {counted(len(uses), 'node')})"
-            )
-            found.append(Blame(node=node, p=float(p), corrected=float(corrected), why=why))
-    return tuple(sorted(found, key=lambda one: (one.corrected, one.node)))
+    known = counts(attempts, cluster)
+    chances = sorted((known.chance(node, failed), node) for node, failed in known.fails.items())
+    return tuple(Blame(node, _why(known, node, p)) for p, node in chances if known.is_significant(p))
+
+
+def _why(known: Counts, node: str, p: Fraction) -> str:
+    failed, nodes = known.fails[node], len(known.uses)
+    return (
+        f"{node} was in {failed} of {counted(known.failures, 'attempt')} that failed by hardware or network, and in "
+        f"{known.uses[node] - failed} of {known.total - known.failures:,} others (Fisher's exact test: p = "
+        f"{float(p):.2g}; {float(p * nodes):.2g} after the correction for {counted(nodes, 'node')})"
+    )
+
+
+def lacks_data(attempts: Iterable[Attempt], attempt: Attempt) -> bool:
+    """Whether several attempts have failed, and the test could blame no node of this one even with all failures on it:
+    the others ran on the same nodes, or are too few."""
+    known = counts(attempts, attempt.cluster)
+    least = (known.chance(node, min(known.uses[node], known.failures)) for node in attempt.nodes)
+    return known.failures > 1 and bool(attempt.nodes) and not any(map(known.is_significant, least))

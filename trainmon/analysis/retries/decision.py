@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import config_in_file, has_same_settings
 from trainmon.analysis.causes import NO_RESTART
-from trainmon.analysis.retries.blame import blamed
+from trainmon.analysis.retries.blame import blamed, lacks_data
 from trainmon.analysis.retries.budget import (
     ENDED_ON_PURPOSE,
     OF_NODE,
@@ -52,6 +52,8 @@ NEEDS: Mapping[CauseName, str] = {
 SWAPPED: frozenset[CauseName] = frozenset({"gpu-hardware", "driver-mismatch"})
 """Causes that stay with a node: the same nodes would fail again."""
 
+NO_DATA = "not enough data to blame a node: too few attempts on others to compare with"
+"""No verdict of the test, which clears no node."""
 
 BY_SLURM = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "TIMEOUT"})
 """Slurm states these ends itself: they are certain."""
@@ -265,6 +267,7 @@ def _placement(attempt: Attempt) -> str:
 def _retry(
     attempt: Attempt, attempts: Collection[Attempt], cause: CauseName, limit: RetryLimit
 ) -> tuple[RetryChoice, str, tuple[str, ...]]:
+    doubt = ""
     if cause in OF_NODE:
         if nodes := suspects(attempt):
             return "after-node-swap", f"{cause} on {', '.join(nodes)}: the next attempt must avoid it", nodes
@@ -272,13 +275,14 @@ def _retry(
         for blame in blamed(ended, attempt.cluster):
             if blame.node in attempt.nodes:
                 return "after-node-swap", f"{cause}: {blame.why}", (blame.node,)
+        doubt = f"; {NO_DATA}" if lacks_data(ended, attempt) else ""
     if cause in SWAPPED:
-        return "after-node-swap", f"{cause} stays with its node, and it is not known which one that is", ()
+        return "after-node-swap", f"{cause} stays with its node, and it is not known which one that is{doubt}", ()
     if cause in ("preempted", "time-limit"):
         return "now", f"{cause}: {_resumes(attempt)}", ()
     if limit.times > 1:
-        return "now", f"{cause} is often transient", ()
-    return "now", f"{cause}: one retry shows whether it repeats", ()
+        return "now", f"{cause} is often transient{doubt}", ()
+    return "now", f"{cause}: one retry shows whether it repeats{doubt}", ()
 
 
 def _resumes(attempt: Attempt) -> str:

@@ -52,6 +52,27 @@ def test_an_innocent_node_is_not_blamed_for_one_failure_among_many_nodes() -> No
     assert blamed([*bad, *fine], "prod") == ()  # p = 0.026 alone, 0.53 for 20 nodes
 
 
+def test_without_an_attempt_on_other_nodes_there_is_not_enough_data_to_blame_one() -> None:
+    """Whatever fails then, the test gives 1.0: that clears no node."""
+    same = [ended(n, "nccl-timeout" if n % 2 else "completed", nodes=("n1", "n2"), last_step=n) for n in range(8)]
+    decision = decide(same[-1], same, RetryPolicy())
+    assert decision is not None
+    assert decision.why == (
+        "nccl-timeout is often transient; not enough data to blame a node: too few attempts on others to compare with"
+    )
+    last = ended(9, "gpu-hardware", nodes=("n1", "n2"), last_step=9)
+    decision = decide(last, [*same, last], RetryPolicy())
+    assert decision is not None
+    assert decision.why == (
+        "gpu-hardware stays with its node, and it is not known which one that is; "
+        "not enough data to blame a node: too few attempts on others to compare with"
+    )
+    others = [ended(n - 20, "completed", nodes=("n3",), run_id="other") for n in range(20)]
+    decision = decide(same[-1], [*same, *others], RetryPolicy())
+    assert decision is not None
+    assert "not enough data" not in decision.why, "n1 and n2 could be blamed, and are"
+
+
 def test_the_blamed_node_of_a_retry_is_excluded() -> None:
     bad = [ended(n, "nccl-timeout", nodes=("n7", f"n{n}"), last_step=n) for n in range(6)]
     fine = [ended(n - 10, "completed", nodes=(f"n{n}", f"n{n + 1}"), run_id="other") for n in range(6)]
