@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 
 from collectors.prometheus import readings
@@ -20,12 +20,14 @@ Row = Callable[[Instant], int]
 
 
 def columns(
-    exporter: Exporter, label: str, series: Sequence[Series], names: Mapping[str, str], row: Row, length: int
+    exporter: Exporter, answers: Mapping[str, Sequence[Series]], names: Mapping[str, str], row: Row, length: int
 ) -> Mapping[Key, array[float]]:
-    """By GPU and field: a value for each step, or nan. A GPU that has only MIG instances is one GPU: its memory is the
-    sum of theirs, its temperature and power are those of each of them, and its utilization is not known."""
+    """By GPU and field: a value for each step, or nan. `answers`: by label of the node, the series. A GPU that has only
+    MIG instances is one GPU: its memory is the sum of theirs, its temperature and power are those of each of them, and
+    its utilization is not known."""
     found: dict[tuple[int, str, str], array[float]] = {}
-    for index, field, scale, one in readings.with_indexes(exporter, label, series, names):
+    placed = (readings.with_indexes(exporter, label, series, names) for label, series in answers.items())
+    for index, field, scale, one in chain.from_iterable(placed):
         instance = one.metric.get(exporter.instance_label, "")
         if instance and field == "utilization_pct":
             continue

@@ -79,7 +79,11 @@ class MetricsReader:
     def __init__(self, settings: MetricsSettings, client: Client, now: Callable[[], Instant]) -> None:
         self.settings = settings
         self.exporter = EXPORTERS[settings.exporter]
-        self.labels = (settings.node_label,) if settings.node_label else self.exporter.node_labels
+        self.labels = self.exporter.node_labels
+        """Those that name the nodes: the configured one, then the other names that the exporter has for it."""
+        if (named := settings.node_label) is not None:
+            others = self.labels if named in self.labels else ()
+            self.labels = (named, *(one for one in others if one != named))
         self.times = MetricsTimes(settings.every)
         self.part = "host" if self.exporter.is_host else "gpu"
         self.latest: dict[str, Instant] = {}
@@ -214,14 +218,14 @@ class MetricsReader:
         return f"is {self.exporter.program} up, and does the server scrape it?"
 
     def label_values(self) -> tuple[str, list[str]]:
-        """The label that names the nodes that the server has, and its values. Of several labels, that with the most.
+        """The label that names the nodes that the server has, or several, and their values.
 
         Raises: QueryFailed: as `read`.
         """
         series = self._client.query(query.label_values(self.exporter, self.labels, self.settings.match))
-        values = {label: {clean(one.metric.get(label, ""), 40) for one in series} - {""} for label in self.labels}
-        label = max(values, key=lambda label: len(values[label]))
-        return label, sorted(values[label])
+        used = [label for label in self.labels if any(one.metric.get(label) for one in series)]
+        values = {query.label_of(one.metric, self.labels) for one in series}
+        return " or ".join(used), sorted(clean(value, 40) for value in values if value)
 
     def why_empty(self, nodes: Sequence[str]) -> QueryFailed:
         """Why no series belongs to these nodes, with the labels that were seen.
@@ -229,20 +233,20 @@ class MetricsReader:
         Raises: QueryFailed: as `read`.
         """
         match, (label, seen) = self.settings.match, self.label_values()
-        if seen and nodes:
-            more = f" and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
-            wanted = f"{nodes[0]} or {counted(len(nodes) - 1, 'other node')}" if len(nodes) > 1 else nodes[0]
-            message = f"no series of {wanted}; {label} is: {', '.join(seen[:SHOWN])}{more}"
-            return QueryFailed(message, hint='set "node_label" to the label that has the names of the nodes')
         for some in dict.fromkeys((match, "")):
             one = next(iter(self._client.query(query.any_series(self.exporter, some))), None)
             if one is None:
                 continue
             labels = ", ".join(f'{key}="{clean(value, 40)}"' for key, value in one.metric.items() if key != "__name__")
-            if some == match:
+            if some != match:
+                return QueryFailed(f"no series matches {match}; labels seen: {labels}", hint='correct "match"')
+            if not seen:
                 text = f"the series have no label {' or '.join(self.labels)}; they have: {labels}"
                 return QueryFailed(text, hint='set "node_label"')
-            return QueryFailed(f"no series matches {match}; labels seen: {labels}", hint='correct "match"')
+            more = f" and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
+            wanted = f"{nodes[0]} or {counted(len(nodes) - 1, 'other node')}" if len(nodes) > 1 else nodes[0]
+            text = f"no series of {wanted}; {label} is: {', '.join(seen[:SHOWN])}{more}; the series have: {labels}"
+            return QueryFailed(text, hint='set "node_label" to the label that has the names of the nodes')
         return QueryFailed(f"the server has no series {self.exporter.presence}", hint=self.scrape_hint)
 
     def past(self, node: str) -> Iterable[GpuHistoryRead]:
@@ -256,12 +260,14 @@ class MetricsReader:
             step = max(step, self.period)
             start = now - now % step - span
             row, length = partial(self._row, start, step), int((now - start) / step) + 1
-            for label in self.labels:
-                text = query.past(self.exporter, label, node, self.settings.match, fields)
-                series = self._client.query_range(text, start, now, step)
-                if columns := past.columns(self.exporter, label, series, names, row, length):
-                    yield GpuHistoryRead(node=node, start=start, step=step, span=span, columns=columns)
-                    break
+            answers = {
+                label: self._client.query_range(
+                    query.past(self.exporter, label, node, self.settings.match, fields), start, now, step
+                )
+                for label in self.labels
+            }
+            if columns := past.columns(self.exporter, answers, names, row, length):
+                yield GpuHistoryRead(node=node, start=start, step=step, span=span, columns=columns)
 
     def past_of_disks(self, nodes: Sequence[str]) -> Iterable[DiskHistoryRead]:
         """The last day of the disks that these nodes have now, as forecasts and plots need it. One query.

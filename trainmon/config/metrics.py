@@ -77,8 +77,8 @@ class MetricsSettings(Table, frozen=True, kw_only=True):
     """The exporter whose metrics are read: dcgm-exporter, nvidia_gpu_exporter or all-smi for GPUs, node_exporter for
     hosts. For both kinds, write a list of two tables."""
     node_label: LabelName | None = None
-    """The label that names the node. A port and a domain in its value are ignored. Without it: `Hostname` or
-    `hostname` for `dcgm`, else `instance`."""
+    """The label that names the node. A port and a domain in its value are ignored. Without it: `instance`;
+    for `dcgm`, `Hostname` and `hostname`. Either of these two stands for both."""
     match: Matchers = ""
     """Label matchers of PromQL that select the series of this cluster, such as `cluster="a"`."""
     token: Secret | None = None

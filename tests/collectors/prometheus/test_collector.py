@@ -101,9 +101,10 @@ def test_a_pause_of_all_exporters_is_not_an_error_of_the_server() -> None:
     assert problem == "no series has a sample of the last 5m"
 
 
-def test_nodes_of_two_releases_of_dcgm_exporter_are_read_side_by_side() -> None:
+@pytest.mark.parametrize("named", [None, "Hostname", "hostname"])
+def test_nodes_of_two_releases_of_dcgm_exporter_are_read_side_by_side(named: str | None) -> None:
     """After 4.8.2 it names the node in `hostname`. A `hostname` that a scrape adds to `Hostname` is another thing."""
-    stage = Stage()
+    stage = Stage(MetricsSettings(url="http://p", node_label=named))
     both = series("dcgm")
     old = tuple(Series({**one.metric, "hostname": "exporter-7"}, one.values) for one in both)
     new = tuple(
@@ -117,7 +118,11 @@ def test_nodes_of_two_releases_of_dcgm_exporter_are_read_side_by_side() -> None:
     }
     state = stage.step()
     assert {name for name, node in state.nodes.items() if node.gpus} == {*NODES}
-    assert "gpu-001" not in stage.server.queries[1], "only the nodes that no label before it has"
+    first, second = stage.server.queries[:2]
+    assert (',hostname=~"' in first) is (named == "hostname"), "the configured label comes first"
+    is_known = "gpu-003" if named == "hostname" else "gpu-001"
+    assert is_known in first
+    assert is_known not in second, "only the nodes that no label before it has"
 
 
 def test_a_new_xid_is_a_fault_of_its_gpu() -> None:
@@ -264,7 +269,7 @@ def test_nodes_have_a_row_before_the_server_answers() -> None:
 @pytest.mark.parametrize(
     ("labels", "match", "has_any", "message"),
     [
-        (("n7", "n8"), "", True, "no series of gpu-001 or 2 other nodes; Hostname is: n7, n8"),
+        (("n7", "n8"), "", True, "no series of gpu-001 or 2 other nodes; Hostname is: n7, n8; the series have: DCGM"),
         (
             (),
             'cluster="b"',
@@ -308,10 +313,11 @@ def test_an_open_screen_shows_the_last_day_at_once() -> None:
     assert 230 <= len(hour.values) <= 242
     assert {*hour.values} <= {*range(40, 50), 60}
     assert len(day.values) > 1_400
-    assert [text.rpartition("} ")[2] for text in stage.server.queries[1:]] == ["3610s by 15s", "86410s by 60s"]
+    asked = [text.rpartition("} ")[2] for text in stage.server.queries[1:]]
+    assert asked == [*["3610s by 15s"] * 2, *["86410s by 60s"] * 2], "for both names of the label"
     stage.poller.view("gpu-001")
     stage.step(1.0)
-    assert len(stage.server.queries) == 3
+    assert len(stage.server.queries) == 5
 
 
 def test_a_node_that_is_not_in_sight_any_more_leaves() -> None:
