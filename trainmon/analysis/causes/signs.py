@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -250,11 +250,17 @@ def _shape(line: Line, is_late: bool, is_final: bool) -> Shape:
     text = line.text
     is_exact = EXACT.search(text) is not None
     steps = [*BAR.finditer(text)]
-    if not steps and (PROGRESS.search(text) is None or NO_STEP.search(text) is not None):
+    if not steps and not shows_step(text):
         return Shape(0, START.search(text) is not None, is_exact, _sign(text, line.head, is_late))
     if steps:  # what stands behind a progress bar was printed after it
         text = text[steps[-1].end() :]
     return Shape(max(1, len(steps)), False, is_exact, _sign(text, line.head, is_final))
+
+
+@lru_cache(maxsize=4_096)
+def shows_step(text: str) -> bool:
+    """Whether a line, or its shape, is about a step of the training."""
+    return PROGRESS.search(text) is not None and NO_STEP.search(text) is None
 
 
 def _sign(text: str, head: str, is_late: bool) -> Found | None:

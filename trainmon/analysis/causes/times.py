@@ -1,4 +1,8 @@
-"""Puts the lines of a log in the order of their clocks: a rank may write late what it saw first. Pure."""
+"""Puts the lines of a log in the order of their clocks: a rank may write late what it saw first. Pure.
+
+A line stays behind the steps that stand above it in its file: a clock that goes back (a restart on another node, a
+correction, a rank with another clock) is no proof that the run made these steps after it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from trainmon.analysis.causes.lines import Line
+from trainmon.analysis.causes.signs import shows_step
 from trainmon.lib import Seconds
 
 STAMP = re.compile(
@@ -48,7 +53,7 @@ def _times(lines: Sequence[Line]) -> Sequence[Seconds]:
     """When each line of one file was written. Without a time it has that of the line above, of its own rank if near."""
     times: list[Seconds] = []
     by_rank: dict[str | None, tuple[int, Seconds]] = {}
-    newest, zoned = -UNKNOWN, None
+    newest, last_step, zoned = -UNKNOWN, -UNKNOWN, None
     for index, line in enumerate(lines):
         above, at = by_rank.get(line.rank, (-NEAR, -UNKNOWN))
         if index - above >= NEAR:
@@ -57,6 +62,8 @@ def _times(lines: Sequence[Line]) -> Sequence[Seconds]:
             found = _seconds(stamp, newest)
             if found is not None:
                 at, newest, zoned = found, max(newest, found), stamp["zone"] is not None
+        at = max(at, last_step)
+        last_step = at if shows_step(line.shape) else last_step
         times.append(at)
         by_rank[line.rank] = index, at
     return times if newest > -UNKNOWN else [UNKNOWN] * len(times)

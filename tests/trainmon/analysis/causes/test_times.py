@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.trainmon.analysis.causes.logs import of
 from tests.trainmon.analysis.causes.test_classify import CHILD_FAILED, OOM, uncaught
-from trainmon.analysis.causes import classify
+from trainmon.analysis.causes import classify, fatal_end
 from trainmon.analysis.causes.lines import read_lines
 from trainmon.analysis.causes.times import in_order
 from trainmon.model import CauseFacts, LogExcerpt
@@ -74,6 +74,31 @@ def test_steps_that_another_rank_writes_late_do_not_show_that_a_run_went_on() ->
     done = "Training completed.\n"
     assert of(failed + steps + done, exit_code=1).cause == "cuda-oom"
     assert of(failed + steps.replace("10:04", "10:06") + done).cause == "completed"
+
+
+def steps_from(minute: int, prefix: str = "") -> str:
+    """Ten minutes of steps, one a second."""
+    clock = ((minute + second // 60, second % 60) for second in range(600))
+    return "".join(f"{prefix}2026-11-22 10:{m:02}:{s:02},0 - root - INFO - step {s} loss 2.1\n" for m, s in clock)
+
+
+@pytest.mark.parametrize("rank", ["", "[rank3]: "])
+@pytest.mark.parametrize(
+    "again",
+    [
+        timed("10:14:00", "Starting training\n") + uncaught("ValueError: bad mask"),
+        steps_from(12)[:2_000] + uncaught("ValueError: bad mask"),
+        timed("10:14:00", "failed\n") + uncaught("ValueError: bad mask"),
+    ],
+)
+def test_a_clock_that_goes_back_hides_no_traceback(again: str, rank: str) -> None:
+    """A restart on a node whose clock is behind, a clock that was corrected, or a rank with another clock."""
+    before = steps_from(10, "[rank0]: " if rank else "")
+    log = before + "".join(f"{rank}{line}\n" for line in again.splitlines())
+    assert of(log, exit_code=1).cause == "python-exception"
+    end = fatal_end(log.splitlines())
+    assert end is not None
+    assert end.exception == "ValueError"
 
 
 @pytest.mark.parametrize(
