@@ -12,7 +12,15 @@ from msgspec.structs import replace
 
 from trainmon.analysis.checkpoints.contents import Folder, FoundCheckpoint, smaller
 from trainmon.analysis.checkpoints.layouts import NOT_RECOGNISED, UNKNOWN, recognised, unrecognised
-from trainmon.analysis.checkpoints.resume import MOVES_WITHIN, NONE_FOUND, Resumption, problem, resumption, stale
+from trainmon.analysis.checkpoints.resume import (
+    MOVES_WITHIN,
+    NONE_FOUND,
+    Resumption,
+    is_being_written,
+    problem,
+    resumption,
+    stale,
+)
 from trainmon.lib import Instant, Seconds, clean, duration
 from trainmon.model import Checkpoint, CheckpointListing, Checkpoints, CheckpointState
 
@@ -102,6 +110,18 @@ def read(
         problem=None if wrong is None else clean(wrong),
         **statistics,
     )
+
+
+def with_pointers(listing: CheckpointListing, before: CheckpointListing | None) -> CheckpointListing:
+    """The listing in which a pointer that is being written still says what it said before: it moves a moment later."""
+    if before is None or before.path != listing.path:
+        return listing
+    texts = {entry.name: entry.text for entry in before.entries}
+    entries = (
+        replace(entry, text=texts.get(entry.name)) if is_being_written(entry, listing.t) else entry
+        for entry in listing.entries
+    )
+    return replace(listing, entries=tuple(entries))
 
 
 def _everything(folder: Folder) -> list[FoundCheckpoint]:

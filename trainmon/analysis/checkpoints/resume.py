@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from trainmon.analysis.checkpoints.contents import Folder, FoundCheckpoint, number
 from trainmon.analysis.checkpoints.layouts import TEMPORARY, TRACKER
-from trainmon.model import Checkpoint
+from trainmon.model import Checkpoint, CheckpointEntry
 
 NONE_FOUND = "no committed checkpoint found"
 POINTERS = {
@@ -21,6 +21,11 @@ MOVES_WITHIN = 60.0
 """Seconds that may pass between a commit and its pointer, or a pointer and the last file, without a problem."""
 
 
+def is_being_written(entry: CheckpointEntry, t: float) -> bool:
+    """Whether a pointer file has just been emptied, at the time `t` of its node: trainers truncate it, then write."""
+    return entry.text == "" and t - entry.mtime < MOVES_WITHIN
+
+
 class Resumption(NamedTuple):
     """The entry from which a restart would resume, and the pointer file that names it."""
 
@@ -29,7 +34,7 @@ class Resumption(NamedTuple):
     text: str = ""
     """The text of the pointer, if it names no checkpoint."""
     without_text: str = "is empty"
-    """Why it has no text."""
+    """Why it has no text; empty while it is being written."""
 
 
 def resumption(layout: str | None, all_found: Sequence[FoundCheckpoint], folder: Folder) -> Resumption:
@@ -51,7 +56,8 @@ def _pointed(layout: str, pointer: str, all_found: Sequence[FoundCheckpoint], fo
         name = by_step.get(int(name), f"iter_{int(name):07d}")
     elif layout == "megatron" and name != "release":
         name = ""
-    return Resumption(name or None, pointer, text, entry.error or Resumption().without_text)
+    empty = "" if is_being_written(entry, folder.t) else Resumption().without_text
+    return Resumption(name or None, pointer, text, entry.error or empty)
 
 
 def _highest(layout: str, mine: Sequence[FoundCheckpoint], folder: Folder) -> str | None:
@@ -129,8 +135,8 @@ def _called(one: Checkpoint) -> str:
 
 def _pointer(taken: Resumption, known: Mapping[str, Checkpoint], is_moving: bool, unclear: int) -> str | None:
     if taken.pointer and taken.name is None:
-        return f"{taken.pointer} says “{taken.text}”, which names no checkpoint" if taken.text else (
-            f"{taken.pointer} {taken.without_text}")  # fmt: skip
+        wrong = f"says “{taken.text}”, which names no checkpoint" if taken.text else taken.without_text
+        return f"{taken.pointer} {wrong}" if wrong else None
     whole = [one for one in known.values() if one.is_whole]
     if taken.name is None:
         return f"no pointer file: a restart would begin from scratch, although {_called(whole[0])} is complete" if (

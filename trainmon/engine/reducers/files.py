@@ -109,6 +109,7 @@ def _listed(batch: EventBatch, event: NodeReading, listing: CheckpointListing) -
     """Apply the listing of a checkpoint directory to every run that saves there."""
     for name, run in batch.current("runs").items():
         if run.spec.checkpoints == listing.path and _reads_for(batch, event, run):
+            listing = checkpoint_listing.with_pointers(listing, run.listing)
             known = checkpoint_listing.read(
                 listing,
                 host=event.node,

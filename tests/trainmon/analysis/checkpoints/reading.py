@@ -23,9 +23,9 @@ def listed(folder: Path, now: float = NOW) -> CheckpointListing:
     return reading
 
 
-def read(folder: Path, now: float = NOW, **given: Any) -> Checkpoints:
+def read(folder: Path, now: float = NOW, listing: CheckpointListing | None = None, **given: Any) -> Checkpoints:
     known: dict[str, Any] = {"host": "n1", "at": now, "is_running": True, "now": now, "skew": 0.0, "before": None}
-    return checkpoints.read(listed(folder, now), **{**known, **given})
+    return checkpoints.read(listing or listed(folder, now), **{**known, **given})
 
 
 def states(answer: Checkpoints) -> list[tuple[int | None, str]]:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.lab.checkpoints import SAVES, made
-from tests.trainmon.analysis.checkpoints.reading import NOW, commit_of, problem, read, states, two
+from tests.trainmon.analysis.checkpoints.reading import NOW, commit_of, listed, problem, read, states, two
 from trainmon.analysis.checkpoints import listing as checkpoints
+from trainmon.analysis.checkpoints.listing import with_pointers
 from trainmon.model import CheckpointListing
 
 
@@ -94,11 +95,30 @@ def test_an_empty_or_strange_pointer_is_reported(tmp_path: Path):
     two(tmp_path, SAVES["megatron"])
     tracker = tmp_path / "latest_checkpointed_iteration.txt"
     tracker.write_text("")
+    os.utime(tracker, (NOW - 61, NOW - 61))
     assert problem(tmp_path) == "latest_checkpointed_iteration.txt is empty"
     tracker.write_text("\x1b[31mx\n")
     assert problem(tmp_path) == "latest_checkpointed_iteration.txt says “x”, which names no checkpoint"
     tracker.unlink()
     assert problem(tmp_path) == "no pointer file: a restart would begin from scratch, although step 1000 is complete"
+
+
+@pytest.mark.parametrize("name", ["megatron", "megatron-legacy", "deepspeed", "nanotron", "idefics"])
+def test_a_pointer_that_is_truncated_before_it_is_written_is_a_problem_only_if_it_stays_empty(
+    name: str, tmp_path: Path
+):
+    pointer, _, _ = POINTED[name.removesuffix("-legacy")]
+    two(tmp_path, SAVES[name])
+    before, whole = listed(tmp_path), read(tmp_path)
+    (tmp_path / pointer).write_text("")
+    for age in (0, 59):
+        os.utime(tmp_path / pointer, (NOW - age, NOW - age))
+        moment = with_pointers(with_pointers(listed(tmp_path), before), before)
+        assert read(tmp_path, listing=moment) == whole
+        assert "is empty" not in (problem(tmp_path) or ""), "what it said before is not known"
+    os.utime(tmp_path / pointer, (NOW - 61, NOW - 61))
+    moment = with_pointers(listed(tmp_path), before)
+    assert (read(tmp_path, listing=moment).problem or "").endswith(f"{pointer} is empty")
 
 
 def test_after_a_rollback_the_pointer_says_which_one_counts(tmp_path: Path):

@@ -105,6 +105,27 @@ def test_the_same_paths_of_another_cluster_are_other_files() -> None:
     assert state.runs["other"].kill is not None
 
 
+def test_a_truncated_tracker_of_megatron_is_a_problem_only_if_it_stays_empty() -> None:
+    state = folded(RunsChanged((replace(RUN, checkpoints="/ckpt"),)))
+
+    def look(t: float, text: str, written_at: float) -> str | None:
+        nonlocal state
+        shards = FileGroup("mp_rank_#/model_optim_rng.pt", 4, 4000, 10.0, 20.0, "mp_rank_03/model_optim_rng.pt", 4)
+        tracker = CheckpointEntry("latest_checkpointed_iteration.txt", "file", written_at, bytes=len(text), text=text)
+        entries = (tracker, CheckpointEntry("iter_0000010", "dir", 20.0, groups=(shards,)))
+        listing = CheckpointListing(v=1, t=t, path="/ckpt", entries=entries)
+        state = folded(reading_of(listing, at=t), state=state, now=t)
+        known = state.runs["llm"].checkpoints
+        assert known is not None
+        assert known.committed is not None or t > 1100.0
+        return known.problem
+
+    assert look(1000.0, "10", 20.0) is None
+    assert look(1030.0, "", 1029.0) is None
+    assert look(1060.0, "", 1029.0) is None
+    assert (look(1110.0, "", 1029.0) or "").endswith("latest_checkpointed_iteration.txt is empty")
+
+
 def test_what_a_run_without_a_job_saves_is_not_torn_by_the_end_of_its_last_job() -> None:
     spec = replace(RUN, checkpoints="/ckpt")
     slurm = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", answered_at=1000.0, period=30.0)
