@@ -103,7 +103,8 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """The W&B metrics to chart, at most 12. Without it: metrics with known names, such as `train/loss`."""
     wandb_dir: RemotePath | None = None
     """The directory `wandb` of its W&B client, with a directory `run-…` or `offline-run-…` for each W&B run. The file
-    of the newest one is read, without a key and without a network, and shows curves where W&B's server does not."""
+    of the newest one is read, without a key and without a network. It shows curves, and steps if no log does, where
+    W&B's server does not."""
     job: str | None = None
     """The name of its Slurm jobs. Without it: the name of the run."""
     user: User | None = None

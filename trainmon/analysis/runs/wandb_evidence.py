@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.analysis.runs import loss
-from trainmon.analysis.runs.context import Judgement, RunContext, patience, target
+from trainmon.analysis.runs.context import Judgement, RunContext, is_new_attempt, patience, target
 from trainmon.analysis.runs.no_steps import requested_by, since, steps_on_under_it, weighed
-from trainmon.analysis.wandb import active_run, counts, metric_names
+from trainmon.analysis.wandb import active_run, client_file, counts, metric_names
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import WANDB, Job, Record, Run, Source, Wandb, WandbRun
+from trainmon.model import WANDB, Job, Record, Run, Source, Wandb, WandbFile, WandbRun
 
 GOES_ON: Seconds = 60.0
 """A step in the log this long after W&B's last heartbeat shows that the training continues."""
@@ -23,20 +23,28 @@ GOING = frozenset({"healthy", "starting", "evaluating", "saving"})
 SILENT = frozenset({"stalled", "hung", "data-stall", "dead", "unknown", "idle"})
 
 
-def is_answering(run: Run, sources: Mapping[str, Source]) -> bool:
-    """Whether W&B answers us now."""
-    source = sources.get(f"wandb:{run.name}")
-    return run.wandb is not None and (source is None or source.health == "ok")
-
-
 def no_answer(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
     """`W&B has not answered for 20m`, of a run that is watched there; nothing while it does."""
-    source = sources.get(f"wandb:{run.name}")
-    if run.spec.wandb is None or is_answering(run, sources):
+    source, file = sources.get(f"wandb:{run.name}"), run.wandb_file
+    if file is not None and client_file.is_from_file(client_file.evidence(run)):
+        return _unread(run, file, sources.get(f"node:{file.host}"), now)
+    if run.spec.wandb is None or (run.wandb is not None and (source is None or source.health == "ok")):
         return ""
     if source is None or source.answered_at is None:
         return "W&B has not answered yet"
     return f"W&B has not answered for {duration(now - source.answered_at)}"
+
+
+def _unread(run: Run, file: WandbFile, host: Source | None, now: Instant) -> str:
+    """Why nothing follows now from the file of its W&B client; nothing if it is read to its end."""
+    if file.error is not None or file.is_behind:
+        return file.error or "its W&B file is still being read"
+    if host is not None and host.health != "ok":
+        return f"{file.host}, which reads its W&B file, does not answer"
+    quiet = now - (file.logged_at or now)
+    if file.exit_code is not None or not patience(run) < quiet <= client_file.QUIET:
+        return ""
+    return f"the newest row of its W&B file is {duration(quiet)} old: its client may not have written newer ones yet"
 
 
 def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | None:
@@ -50,8 +58,8 @@ def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | N
 
 def weigh(run: Run, judged: Judgement, context: RunContext, job: Job | None, now: Instant) -> Judgement:
     """A verdict of other evidence, combined with that of W&B."""
-    wandb = run.wandb
-    if wandb is None or not is_answering(run, context.sources):
+    wandb = client_file.evidence(run)
+    if wandb is None or no_answer(run, context.sources, now):
         return _beside_a_file(run, judged)
     if judged.verdict in GOING and counts(run.progress):
         judged = judged.also("; steps from W&B")
@@ -119,16 +127,15 @@ def _gpus_work(run: Run, context: RunContext, now: Instant) -> bool:
 
 def without_a_log(run: Run, blind: Judgement, context: RunContext, job: Job | None, now: Instant) -> Judgement:
     """The verdict by W&B's own steps, where its log cannot be read; else what that alone says."""
-    if run.spec.wandb is None:
-        return blind
-    if not is_answering(run, context.sources):
+    wandb = client_file.evidence(run)
+    if unanswered := no_answer(run, context.sources, now):
         may_end = run.log is not None and run.log.host == WANDB
-        return blind if may_end else blind.also(f"; {no_answer(run, context.sources, now)}")
-    wandb = run.wandb
+        return blind if may_end else blind.also(f"; {unanswered}")
     last = None if wandb is None else wandb.current
     if wandb is None or last is None or wandb.phase == "none":
         return blind.also(f"; {wandb.why}" if wandb is not None and wandb.why else "")
-    if last.id in wandb.active:
+    is_older = client_file.is_from_file(wandb) and is_new_attempt(run, job)  # its client was killed
+    if last.id in wandb.active and not is_older:
         return _beside_an_active_one(run, wandb, _by_its_steps(run, wandb, last, context, job, now), now)
     return _by_its_end(run, wandb, last, context, job, now)
 
@@ -162,11 +169,8 @@ def _by_its_end(
         return _stopped(run, last, context, now)
     if job is not None:  # W&B starts late: up to restart_grace after the job
         up = now - (job.started_at or now)
-        assert run.spec.wandb is not None
-        if (
-            up <= max(run.spec.stall_after, run.spec.wandb.restart_grace)
-            and (last.heartbeat_at or 0.0) < (job.started_at or 0.0) + GOES_ON
-        ):
+        grace = 0.0 if run.spec.wandb is None else run.spec.wandb.restart_grace
+        if up <= max(run.spec.stall_after, grace) and (last.heartbeat_at or 0.0) < (job.started_at or 0.0) + GOES_ON:
             return Judgement(
                 "starting", f"job {job.id} has been up for {duration(up)}, but W&B has no run of it yet; {ended}"
             )

@@ -1,12 +1,12 @@
-"""The curves in the files of the W&B client: what new rows mean, and when they are shown. Pure.
+"""The files of the W&B client: what new rows mean, when their curves are shown, and when their steps count. Pure.
 
-The client writes blocks of 32 KiB, so a file says nothing about whether a run lives. Only its loss is judged.
+Old clients write blocks of 32 KiB, so a file that does not grow says for long nothing about whether a run lives.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from posixpath import basename, dirname
 from typing import Any
 
@@ -14,9 +14,22 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.wandb import metric_names
+from trainmon.analysis.wandb.active_run import how_it_ended, label
 from trainmon.analysis.wandb.values import NAME_LENGTH, NON_FINITE, read_config, read_summary, safe_text
 from trainmon.lib import Instant, Seconds, clean
-from trainmon.model import Points, Run, Verdict, Wandb, WandbDirectory, WandbFile, WandbFileRun, WandbRows, WandbRun
+from trainmon.model import (
+    WANDB,
+    GroupPhase,
+    Points,
+    Run,
+    Verdict,
+    Wandb,
+    WandbDirectory,
+    WandbFile,
+    WandbFileRun,
+    WandbRows,
+    WandbRun,
+)
 
 ENTITY = "file"
 """The entity in the paths of such runs: their curves are not mixed with those of W&B's server."""
@@ -61,12 +74,17 @@ def curve_of(rows: WandbRows, key: str, known: int = 0) -> Points | None:
     if key not in rows.keys:
         return None
     column = 3 + rows.keys.index(key)
-    points = [
-        (_number(row[1]), _number(row[2]), _number(row[column]))
-        for row in rows.points
-        if len(row) > column and row[column] is not None and _number(row[0]) > known
-    ]
+    points = [(_number(row[1]), _number(row[2]), _number(row[column])) for row in _rows_with(rows, column, known)]
     return Points(*zip(*points, strict=True)) if points else None
+
+
+def row_numbers(rows: WandbRows, key: str, known: int = 0) -> Sequence[float]:
+    """The numbers of the rows after number `known` that have this metric: of a large file, some are left out."""
+    return [_number(row[0]) for row in _rows_with(rows, 3 + rows.keys.index(key), known)]
+
+
+def _rows_with(rows: WandbRows, column: int, known: int) -> Iterator[tuple[float | str | None, ...]]:
+    return (row for row in rows.points if len(row) > column and row[column] is not None and _number(row[0]) > known)
 
 
 def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
@@ -140,14 +158,38 @@ def shown(run: Run, *, is_failing: bool) -> Wandb | None:
     has_curves = served is not None and bool(served.points and served.keys)
     if file is None or not file.points or (has_curves and not is_failing):
         return served
+    return of_file(file)
+
+
+def evidence(run: Run) -> Wandb | None:
+    """What W&B says of a run: its server, or, where neither that nor a log counts the steps, the file of its client."""
+    file, served = run.wandb_file, run.wandb
+    is_served = served is not None and served.current is not None
+    is_needed = not is_served and run.progress.format in (None, WANDB)
+    return of_file(file) if file is not None and file.runs and is_needed else served
+
+
+def of_file(file: WandbFile | None) -> Wandb | None:
+    """The same as W&B's server would say it: a run is active until its client writes its end."""
+    if file is None or not file.runs:
+        return None
+    loss, newest = metric_names.loss_of(file.keys), file.runs[0]
+    by_rows = {loss: file.recent[-1]} if loss is not None and file.recent else {}  # old clients write no summary
+    state, summary = newest.state or "running", {**by_rows, **newest.summary}
+    run = replace(newest, state=state, heartbeat_at=file.written_at, summary=summary)
+    phase: GroupPhase = "active" if file.exit_code is None else "ended" if file.exit_code == 0 else "overdue"
     return Wandb(
         polled_at=file.checked_at,
-        runs=file.runs,
+        runs=(run, *file.runs[1:]),
+        active=(run.id,) if file.exit_code is None else (),
         attempts=tuple(one.id for one in file.runs),
+        phase=phase,
+        why=f"{label(run)} {how_it_ended(run)}",
         keys=file.keys,
         points=file.points,
         loss_state="fine" if file.trouble is None else file.trouble.state,
         loss_why=file.loss_why,
+        stepped_at=file.logged_at or file.written_at,
     )
 
 
@@ -167,12 +209,13 @@ def _runs(known: WandbFile, rows: WandbRows, *, is_older: bool) -> tuple[WandbRu
         run = _named(run, rows.run)
     if not is_older:
         step = run.step if rows.step is None else int(rows.step)
-        run = replace(run, step=step, logged_at=rows.logged_at, lines=rows.rows)
+        state = run.state if rows.exit is None else "failed" if rows.exit[0] else "finished"
+        run = replace(run, step=step, logged_at=rows.logged_at, lines=rows.rows, state=state)
     values = {key: _decoded(text) for key, text in rows.summary.items()}
     config = {key: _decoded(text) for key, text in rows.config.items()}
     run = replace(
         run,
-        summary={**run.summary, **read_summary(values)} if values else run.summary,
+        summary={**run.summary, **read_summary(values)} if values and not is_older else run.summary,
         config={**run.config, **read_config(config)} if config else run.config,
     )
     return (run, *(one for one in known.runs if one.id != name))[:FILES_AT_MOST]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, repeat
 from statistics import median
 
 from msgspec.structs import replace
@@ -84,8 +84,17 @@ def _borrowing(progress: Progress, values: dict[str, float | None]) -> Progress:
     return replace(progress, **new, borrowed=borrowed) if new else progress
 
 
-def grew(progress: Progress, run: WandbRun, points: Points, stepped: Instant | None, *, first: bool) -> Progress:
-    """Learn the pace from rows that came. `first`: they are the first of this run, and may be thinned."""
+def grew(
+    progress: Progress,
+    run: WandbRun,
+    points: Points,
+    stepped: Instant | None,
+    *,
+    first: bool,
+    numbers: Sequence[float] = (),
+) -> Progress:
+    """Learn the pace from rows that came. `first`: they are the first of this run, and may be thinned. `numbers`: those
+    of the rows, where they are known."""
     gaps = _gaps(points.times)
     if metric_names.step_of(run) == run.step and gaps:  # its counter counts steps, and not calls of log()
         gained = _gaps(points.steps)
@@ -95,7 +104,7 @@ def grew(progress: Progress, run: WandbRun, points: Points, stepped: Instant | N
         return progress
     if first and stepped is not None and progress.at is not None:
         progress = replace(progress, at=min(progress.at, stepped))
-    known = [gap for gap in gaps if gap > 0]
+    known = [gap / rows for gap, rows in zip(gaps, _gaps(numbers) or repeat(1.0), strict=False) if gap > 0]
     if not known or (first and len(points.times) > THINNED):
         return progress
     intervals = (*progress.intervals, *known)[-INTERVALS:]

@@ -8,7 +8,7 @@ import re
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import PATIENCE, RunContext, loss, loss_scale, position, throughput
-from trainmon.analysis.wandb import counts
+from trainmon.analysis.wandb import client_file, counts
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant
 from trainmon.model import RECENT_LOSSES, GpuSamples, Log, Node, NodeReading, Points, Run, RunMemory
@@ -58,7 +58,8 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
         return memory
     is_counted = progress.bar is None and progress.counts != "epoch"  # such a bar restarts with every epoch
     is_back = is_counted and progress.step is not None and memory.step is not None and progress.step < memory.step
-    attempt = run.wandb.current if run.wandb is not None and counts(progress) else None
+    wandb = client_file.evidence(run)
+    attempt = wandb.current if wandb is not None and counts(progress) else None
     is_other = attempt is not None and memory.wandb not in (None, attempt.id)  # its steps are not those of the other
     is_late = memory.at is not None and at - memory.at > max(run.spec.stall_after, PATIENCE * (memory.cadence_s or 0.0))
     is_reset = is_back or is_late or is_other or memory.at is None

@@ -21,6 +21,7 @@ from trainmon.model import (
     CurvesGrew,
     LossTrouble,
     NodeReading,
+    Points,
     Run,
     Sample,
     SampleFetched,
@@ -83,18 +84,28 @@ def file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> None:
     """Apply new rows of the file of a W&B client. A host that stands in for another may not see it."""
     run = batch.current("runs").get(rows.id)
     if run is not None and run.spec.wandb_dir is not None and not (event.is_stand_in and rows.path is None):
-        file = client_file.read(run, rows, event.node, event.received_at)
-        batch.writable("runs")[rows.id] = replace(run, wandb_file=_judged(run.wandb_file, file, rows))
+        before, file = run.wandb_file, client_file.read(run, rows, event.node, event.received_at)
+        is_same = before is not None and (before.file, before.path) == (file.file, file.path)
+        key = metric_names.loss_of(file.keys) or next(iter(file.keys), "")
+        known = before.rows if before is not None and is_same else 0
+        points = client_file.curve_of(rows, key, known) if rows.path is not None else None
+        file = file if points is None else _judged(file, key, points, rows.t)
+        run = replace(run, wandb_file=file)
+        wandb = client_file.evidence(run)
+        if wandb is not None and wandb.current is not None and client_file.is_from_file(wandb):
+            progress = wandb_progress.polled(run.progress, client_file.of_file(before), wandb, event.received_at)
+            if points is not None:
+                numbers = client_file.row_numbers(rows, key, known)
+                progress = wandb_progress.grew(
+                    progress, wandb.current, points, wandb.stepped_at, first=not known, numbers=numbers
+                )
+            run = replace(run, progress=progress)
+        batch.writable("runs")[rows.id] = run
 
 
-def _judged(before: WandbFile | None, file: WandbFile, rows: WandbRows) -> WandbFile:
+def _judged(file: WandbFile, key: str, points: Points, t: Instant) -> WandbFile:
     """The file with what is odd about its new losses. They have the time of its newest row."""
-    is_same = before is not None and (before.file, before.path) == (file.file, file.path)
-    key = metric_names.loss_of(file.keys) or next(iter(file.keys), "")
-    points = client_file.curve_of(rows, key, before.rows if before is not None and is_same else 0)
-    if points is None or rows.path is None:
-        return file
-    at = rows.t if file.logged_at is None else file.logged_at
+    at = t if file.logged_at is None else file.logged_at
     trouble = loss.follow(file.trouble, file.recent, key, points, at)
     finite = (value for value in points.values if math.isfinite(value))
     recent = (*file.recent, *finite)[-RECENT_LOSSES:]

@@ -17,6 +17,7 @@ from tests.collectors.probe.files.wandb_files import (
     field,
     framed,
     history,
+    item,
     replaced,
     row,
     run_record,
@@ -178,7 +179,8 @@ def test_a_record_of_which_only_the_first_part_was_written_is_damage_at_the_end(
     assert (left.path, left.damaged, reader.last.damaged) == (str(file), 1, 0), "the next run has begun"
 
 
-def test_a_file_that_is_not_read_to_its_end_says_so(tmp_path: Path):
+def test_a_file_that_is_not_read_to_its_end_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(wandb_reader, "is_on_disk", lambda _: False)
     write(tmp_path, FIRST, framed(*rows(60, text="x" * 60_000)))
     reader = Reader(tmp_path)
     first = reader.read()[-1]
@@ -290,12 +292,36 @@ def test_a_fifo_is_not_opened(tmp_path: Path):
     assert reader.last.error.endswith("a FIFO, not a regular file: it is not read")
 
 
+def test_each_piece_of_a_file_has_the_values_of_its_newest_row(tmp_path: Path):
+    records = [one for n in range(9) for one in (history(n, loss=n, note="x" * 30_000), field(3, item("step", 10 * n)))]
+    write(tmp_path, FIRST, framed(*records))
+    reader = Reader(tmp_path)
+    pieces = reader.read()
+    assert len(pieces) > 2
+    assert all(int(line.summary["step"]) in (10 * line.step, 10 * line.step - 10) for line in pieces)
+
+
 # ---- how fast ------------------------------------------------------------------------------------------------------
 
 
-def test_a_large_file_is_read_at_one_megabyte_per_second_and_its_curve_has_ten_thousand_points(
+def test_a_file_on_a_disk_of_this_machine_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(wandb_reader, "is_on_disk", lambda _: True)
+    write(tmp_path, FIRST, framed(*rows(500, note="x" * 10_000)))
+    reader = Reader(tmp_path)
+    reader.read()
+    assert (reader.last.rows, reader.last.more) == (500, False)
+
+
+@pytest.mark.parametrize(("major", "is_local"), [(0, False), (8, True), (259, True)])
+def test_only_block_devices_have_a_major_number(major: int, is_local: bool):
+    found = os.stat_result((0, 0, os.makedev(major, 1), 0, 0, 0, 0, 0, 0, 0))
+    assert wandb_reader.is_on_disk(found) is is_local
+
+
+def test_a_large_file_of_the_network_is_read_at_one_megabyte_per_second_and_its_curve_has_ten_thousand_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(wandb_reader, "is_on_disk", lambda _: False)
     monkeypatch.setattr(wandb_metrics, "SAMPLED_FROM", 1 << 20)
     monkeypatch.setattr(wandb_metrics, "POINTS", 100)
     data = framed(*rows(300, note="x" * 10_000, **{"val/loss": 1}))

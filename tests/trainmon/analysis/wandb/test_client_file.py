@@ -1,4 +1,4 @@
-"""The file of a W&B client fills in curves, and says nothing about whether a run lives."""
+"""The file of a W&B client fills in curves, and steps where nothing else counts them."""
 
 from __future__ import annotations
 
@@ -66,16 +66,6 @@ def test_rows_become_curves_with_their_name_step_and_age():
     assert (current.name, current.path, current.step, current.host) == ("warm-start-7", CURVES, 39, "gpu-001")
 
 
-def test_a_file_is_no_sign_of_life_or_death():
-    state = read(STATE, rows(1, 40, run=BEGUN, exit=(1, 90)))
-    for later in (1.0, 3_600.0, 86_400.0):
-        with_file, without = reduce(state, [], NOW + later), reduce(STATE, [], NOW + later)
-        run, bare = with_file.runs["llm"], without.runs["llm"]
-        assert (run.verdict, run.why, run.progress, run.wandb) == (bare.verdict, bare.why, bare.progress, None)
-        assert with_file.attempts == without.attempts
-    assert file_of(state).exit_code == 1
-
-
 def test_rows_that_are_repeated_by_another_reader_are_not_drawn_twice():
     curves = Curves()
     state = STATE
@@ -87,9 +77,10 @@ def test_rows_that_are_repeated_by_another_reader_are_not_drawn_twice():
 
 
 def test_while_another_reader_catches_up_the_newest_row_stays():
-    state = read(STATE, rows(1, 60, run=BEGUN), rows(1, 20, run=BEGUN))
+    state = read(STATE, rows(1, 60, run=BEGUN, summary={"train/global_step": "590"}))
+    state = read(state, rows(1, 20, run=BEGUN, summary={"train/global_step": "190"}))
     assert (file_of(state).rows, file_of(state).logged_at) == (60, NOW - 40)
-    assert file_of(state).runs[0].step == 59
+    assert (file_of(state).runs[0].step, state.runs["llm"].progress.step) == (59, 590)
 
 
 def test_another_file_of_the_same_path_begins_its_curves_again():

@@ -94,9 +94,9 @@ class RunRule(Rule, frozen=True, kw_only=True):
 
 
 def log_source(state: State, run: Run) -> tuple[str, ...]:
-    """The host where its log is read, else W&B."""
+    """The host where its log is read, else W&B or the host that reads the file of its client."""
     if run.log is None:
-        return wandb_source(state, run)
+        return wandb_source(state, run) or file_source(state, run)
     name = f"wandb:{run.name}" if run.log.host == WANDB else f"node:{run.log.host}"
     return (name,) if name in state.sources else ()
 

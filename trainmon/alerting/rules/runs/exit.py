@@ -28,6 +28,7 @@ from trainmon.analysis.runs import (
     where,
     who_stopped,
 )
+from trainmon.analysis.wandb import client_file
 from trainmon.analysis.wandb import metric_names as wandb_keys
 from trainmon.lib import Instant, ordinal
 from trainmon.model import Alert, AttemptEnd, Finding, Job, Run, State
@@ -246,13 +247,14 @@ def _was_requeued_here(state: State, run: Run, job: Job, since: Instant) -> bool
 
 def _short_of(state: State, run: Run, queue: Queue | None) -> tuple[int, int] | None:
     """The last step and the target step of a run that ended as if it were complete."""
-    goal, current = target(run), None if run.wandb is None else run.wandb.current
+    wandb = client_file.evidence(run)
+    goal, current = target(run), None if wandb is None else wandb.current
     by_wandb = None if current is None else wandb_keys.step_of(current)
     step = max(run.progress.step or 0, by_wandb or 0)
     if goal is None or step >= goal or (run.progress.step is None and by_wandb is None):
         return None
     last = None if queue is None else queue.ended
-    is_active = run.wandb is not None and bool(run.wandb.active)
+    is_active = wandb is not None and bool(wandb.active)
     has_ended = current is not None and current.state == "finished" and not is_active
     end = _end_in_ledger(state, run)
     has_ended = has_ended or (end is not None and end.cause is not None and end.cause.cause == "completed")
