@@ -1,4 +1,4 @@
-"""What a training log names: its W&B run, and where it saves its checkpoints. Pure.
+"""What a training log names: its W&B run, its files of that, and where it saves its checkpoints. Pure.
 
 Logs are untrusted text: an address names no server to ask, and a directory counts only once it holds checkpoints.
 """
@@ -38,6 +38,8 @@ PAGE = re.compile(
     r"(?:View run|Syncing)\b.{0,300}?https?://([\w.:\[\]-]+)/(?:[^\s/]+/)??([^\s/]+)/([^\s/]+)/runs/([^\s/?#]+)"
 )
 """What W&B's client prints: `View run at`, and its old versions `Syncing to` (0.7.3)."""
+FILES = re.compile(r"Run data is saved locally in\s+[`'\"]?(.+?)/(?:offline-)?run-\d{8}_\d{6}-")
+"""The run directory of W&B's client, below the directory of all its runs."""
 PATH = r"""(?:'([^']+)'|"([^"]+)"|(\S+))"""
 SAVES = (
     re.compile(r"\bsav(?:ing|ed)\b.{0,200}?\bto:?\s+" + PATH, re.IGNORECASE),
@@ -73,6 +75,8 @@ class Mentions(msgspec.Struct, frozen=True, kw_only=True):
     """What the log of one run has named so far."""
 
     page: WandbPage | None = None
+    wandb_dir: str | None = None
+    """Where W&B's client writes its files."""
     directories: tuple[str, ...] = ()
     """Where it says that it saves, the last first."""
     checkpoints: str | None = None
@@ -86,15 +90,17 @@ def is_mention(lines: str) -> bool:
 
 def read(before: Mentions, lines: Iterable[str], workdir: str | None) -> Mentions:
     """What is named after these lines. Relative paths are relative to `workdir`, the working directory of the job."""
-    page, named = before.page, list(before.directories)
+    page, wandb_dir, named = before.page, before.wandb_dir, list(before.directories)
     for line in filter(is_mention, lines):
         text = plain(line)[:LONGEST]
         page = wandb_page(text) or page
+        if (files := FILES.search(text)) is not None:
+            wandb_dir = _absolute(files[1], workdir) or wandb_dir
         directory = checkpoint_directory(text, workdir)
         if directory is not None:
             named = [directory, *(name for name in named if name != directory)]
     kept = [name for name in named if name == before.checkpoints or name in named[:DIRECTORIES]]
-    return replace(before, page=page, directories=tuple(kept))
+    return replace(before, page=page, wandb_dir=wandb_dir, directories=tuple(kept))
 
 
 def listed(before: Mentions, listing: CheckpointListing) -> Mentions:
@@ -120,6 +126,8 @@ def with_mentions(spec: RunSpec, found: Mentions, page: WandbPage | None) -> Run
     if spec.wandb is None and page is not None:
         wandb = WandbSpec(project=page.project, run=page.run, restart_grace=NEXT_ATTEMPT)
         spec, names = replace(spec, wandb=wandb), [*names, "wandb"]
+    if spec.wandb_dir is None and found.wandb_dir is not None:
+        spec, names = replace(spec, wandb_dir=found.wandb_dir), [*names, "wandb_dir"]
     return replace(spec, from_log=tuple(names)) if names else spec
 
 
@@ -133,16 +141,21 @@ def wandb_page(line: str) -> WandbPage | None:
     return WandbPage(found[1], f"{entity}/{project}", run) if is_usable else None
 
 
+def _absolute(path: str, workdir: str | None) -> str | None:
+    """The path from the root; None if it is that of no file, or relative to an unknown directory."""
+    path = posixpath.join(workdir or "", path)
+    is_usable = path.startswith("/") and "://" not in path and path.isprintable()
+    return "/" + posixpath.normpath(path).lstrip("/") if is_usable else None
+
+
 def checkpoint_directory(line: str, workdir: str | None) -> str | None:
     """The directory of the checkpoints that a line about a save names."""
     found = next((match for pattern in SAVES if (match := pattern.search(line)) is not None), None)
     if found is None or SUBJECT.search(line, 0, found.end()) is None:
         return None
     quoted, path = found[1] or found[2], (found[3] or "").rstrip(".,;:)")
-    path = posixpath.join(workdir or "", quoted or path)
-    if not path.startswith("/") or "://" in path or not path.isprintable():
+    if (path := _absolute(quoted or path, workdir)) is None:
         return None
-    path = "/" + posixpath.normpath(path).lstrip("/")
     for name in (FILE, CHECKPOINT, NUMBER if "aving checkpoint at" in line else CHECKPOINT):
         if name.fullmatch(posixpath.basename(path)):
             path = posixpath.dirname(path)

@@ -57,7 +57,8 @@ def file_lines(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
     if run.spec.wandb_dir is None:
         return
     yield ()
-    yield linked_fact("W&B files", Link("wandb", run.name), run.spec.wandb_dir, width, Span(""))
+    mark = Span(FROM_LOG if "wandb_dir" in run.spec.from_log else "", "dim")
+    yield linked_fact("W&B files", Link("wandb", run.name), run.spec.wandb_dir, width, mark)
     if file is None:
         yield fact("curves", "not read yet", width, "dim")
         return

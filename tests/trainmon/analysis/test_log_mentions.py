@@ -111,6 +111,24 @@ def test_other_lines_name_no_directory(line: str) -> None:
     assert named(line).directories == ()
 
 
+@pytest.mark.parametrize(
+    ("line", "directory"),
+    [
+        ("wandb: Run data is saved locally in /fsx/a b/wandb/offline-run-20261128_072244-mn2u3ke3", "/fsx/a b/wandb"),
+        ("[rank0]: wandb: Run data is saved locally in wandb/run-20210504_072244-abc", f"{WORK}/wandb"),  # 0.10
+        ("\x1b[34mwandb\x1b[0m: Run data is saved locally in \x1b[35m/w/run-20261128_072244-a\x1b[0m", "/w"),
+        ("wandb: Run data is saved locally in `/w/run-20261128_072244-a`", "/w"),
+        ("wandb: Run data is saved locally in /home/ana/elsewhere", None),
+    ],
+)
+def test_the_directory_of_the_files_of_wandb_is_read_from_its_clients_line(line: str, directory: str | None) -> None:
+    found = named(line)
+    assert found.wandb_dir == directory
+    completed = with_mentions(RunSpec(name="llm", cluster="prod"), found, None)
+    assert (completed.wandb_dir, completed.from_log) == (directory, ("wandb_dir",) if directory else ())
+    assert with_mentions(RunSpec(name="llm", cluster="prod", wandb_dir="/own"), found, None).wandb_dir == "/own"
+
+
 def test_a_relative_path_without_a_working_directory_names_nothing() -> None:
     assert named("saving checkpoint to out", workdir=None).directories == ()
 
