@@ -6,7 +6,8 @@ while the login host connects for the first time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from trainmon.analysis.log_mentions import MENTIONS
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import Seconds
 from trainmon.model import (
+    ON_NODE,
     AnyReading,
     CheckpointListing,
     DiskSample,
@@ -31,6 +33,9 @@ from trainmon.model import (
     SwitchSamples,
     WandbRows,
 )
+
+WILDCARD = re.compile(r"(\*|\?|\[[^]]+\])")
+"""A part of a glob that stands for other characters."""
 
 FOLLOWED_EVERY: Seconds = 2.0
 """A period while an action is followed."""
@@ -71,7 +76,7 @@ def assign(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) ->
     reader = _reader(plan, up, is_awaited=is_awaited)
     training = _training(plan)
     own = {host: _own(plan, host, training) for host in plan.hosts}
-    return own if reader is None else own | {reader: merge(own[reader], _shared(plan))}
+    return own if reader is None else own | {reader: merge(replace(own[reader], logs=()), _shared(plan))}
 
 
 def stand_in_specs(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
@@ -168,8 +173,65 @@ def _training(plan: WatchPlan) -> Collection[str]:
 
 
 def _own(plan: WatchPlan, host: str, training: Collection[str]) -> Spec:
-    """What a host reads for itself."""
-    return Spec(period=plan.period, disks=_own_disks(plan, host, training), receipts=plan.receipts)
+    """What a host reads for itself: of the logs, those of its runs that are on its own disk."""
+    names = {run.name for run in plan.runs if run.nodes[:1] == (host,)}
+    logs = tuple(
+        replace(log, id=ON_NODE + log.id, optional=True, local=True) for log in _logs(plan.runs) if log.id in names
+    )
+    return Spec(
+        period=plan.period,
+        disks=_own_disks(plan, host, training),
+        logs=logs,
+        keep=plan.keep if logs else "",
+        mentions=MENTIONS if logs else (),
+        receipts=plan.receipts,
+    )
+
+
+def _logs(runs: Sequence[RunSpec]) -> Iterator[LogSpec]:
+    """The log of each run, without the files that belong to another one."""
+    others = rivals(runs)
+    for run in runs:
+        if _has_log_file(run):
+            without = "|".join(_expression(one.log or "") for one in others.get(run.name, ()))
+            yield LogSpec(id=run.name, pattern=run.log or "", without=without)
+
+
+def rivals(runs: Iterable[RunSpec]) -> Mapping[str, Sequence[RunSpec]]:
+    """By the name of a run whose log is a glob: the runs that own some of the files that it matches. A file belongs to
+    the longest of such patterns, and of equal ones to the first."""
+    known = sorted(filter(_has_log_file, runs), key=lambda run: -len(WILDCARD.sub("", run.log or "")))
+    found = {
+        run.name: [one for one in known[:index] if _overlap(run.log or "", one.log or "")]
+        for index, run in enumerate(known)
+        if WILDCARD.search(run.log or "")
+    }
+    return {name: others for name, others in found.items() if others}
+
+
+def _has_log_file(run: RunSpec) -> bool:
+    return run.log is not None and run.log.startswith("/")
+
+
+def _expression(pattern: str) -> str:
+    """The regular expression of a glob, as every Python reads it."""
+    texts, parts = {"*": "[^/]*", "?": "[^/]"}, enumerate(WILDCARD.split(pattern))
+    found = (texts.get(part, part.replace("[!", "[^", 1)) if at % 2 else re.escape(part) for at, part in parts)
+    return "".join(found) + r"\Z"
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether a file may match both patterns: each part of their paths may begin and end alike."""
+    parts = one.split("/"), other.split("/")
+    return len(parts[0]) == len(parts[1]) and all(
+        _may_begin_alike(a, b) and _may_begin_alike(a[::-1], b[::-1]) for a, b in zip(*parts, strict=True)
+    )
+
+
+def _may_begin_alike(one: str, other: str) -> bool:
+    """Whether a name may match both: as far as their texts before the first wildcard say."""
+    short, long = sorted((re.split(r"[*?[\]]", text)[0] for text in (one, other)), key=len)
+    return long.startswith(short) and (short == long or short not in (one, other))
 
 
 def _own_disks(plan: WatchPlan, host: str, training: Collection[str]) -> tuple[str, ...]:
@@ -185,7 +247,7 @@ def _shared(plan: WatchPlan) -> Spec:
         period=plan.period,
         disks=tuple(dict.fromkeys((*plan.shared_disks, *plan.implied_disks))),
         logs=(
-            *(LogSpec(id=run.name, pattern=run.log) for run in runs if run.log is not None and run.log.startswith("/")),
+            *_logs(runs),
             *(log for run in runs for log in eval_logs(run)),
             *(file for file in plan.files if isinstance(file, LogSpec)),
         ),

@@ -25,7 +25,17 @@ from trainmon.analysis.runs import (
 )
 from trainmon.config import ClusterSettings, ImplicitCluster, Settings, log_formats, run_specs
 from trainmon.lib import Instant, Seconds
-from trainmon.model import AnyReading, CheckpointListing, GpuFactsAll, Job, JobPart, LogChunk, OwnProcess, RunSpec
+from trainmon.model import (
+    ON_NODE,
+    AnyReading,
+    CheckpointListing,
+    GpuFactsAll,
+    Job,
+    JobPart,
+    LogChunk,
+    OwnProcess,
+    RunSpec,
+)
 
 NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -115,7 +125,7 @@ class RunDiscovery:
             return self._read_processes(reading.own, now)
         before = dict(self._mentions)
         if isinstance(reading, LogChunk):
-            run = next((run for run in self._unread if run.name == reading.id), None)
+            run = next((run for run in self._unread if run.name == reading.id.removeprefix(ON_NODE)), None)
             if run is not None:
                 lines = (*reading.mentions, *reading.kept, *reading.lines)
                 found = log_mentions.read(before.get(run.name, Mentions()), lines, self._workdir(run))

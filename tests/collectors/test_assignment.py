@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
-from collectors.assignment import WatchPlan, assign, merge, requested_parts, stand_in_specs, with_followed
+from collectors.assignment import WatchPlan, assign, merge, requested_parts, rivals, stand_in_specs, with_followed
 from trainmon.model import (
     AnyReading,
     CheckpointListing,
@@ -84,8 +86,53 @@ def test_before_anyone_answers_the_first_choice_is_polled() -> None:
 
 def test_nobody_stands_in_for_a_login_host_that_is_being_connected_for_the_first_time() -> None:
     specs = assign(PLAN, {"n1", "n2"}, is_awaited=True)
-    assert [host for host, spec in specs.items() if spec.logs] == ["login"]
+    assert [host for host, spec in specs.items() if any(not log.local for log in spec.logs)] == ["login"]
     assert stand_in_specs(PLAN, {"n1", "n2"}, is_awaited=True) == {}
+
+
+def test_the_first_node_of_a_run_reads_its_log_if_that_is_on_its_own_disk() -> None:
+    specs = assign(PLAN, {"login", "n1", "n2"})
+    assert specs["n2"].logs == (LogSpec("on its node: llm", "/fsx/logs/*/x.out", optional=True, local=True),)
+    assert specs["n2"].keep == "step"
+    assert assign(PLAN, {"n2"})["n2"].logs == LOGS, "the whole log, while it stands in for the login host"
+
+
+@pytest.mark.parametrize(
+    ("log", "other", "owns"),
+    [
+        ("/logs/*.out", "/logs/b-*.out", True),
+        ("/logs/*.out", "/logs/b-1.out", True),
+        ("/logs/*.out", "/logs/*.out", True),
+        ("/logs/*/a.out", "/logs/7/*.out", True),
+        ("/logs/a-[0-9]*.out", "/logs/a-7?.out", True),
+        ("/logs/a-*.out", "/logs/b-*.out", False),
+        ("/logs/a-*.out", "/logs/*.err.gz", False),
+        ("/logs/*.out", "/logs/sub/b-*.out", False),
+        ("/logs/a-*.out", "/logs/a.out", False),
+        ("/logs/a.out", "/logs/a.out", False),
+    ],
+)
+def test_a_log_that_two_patterns_match_belongs_to_the_longer_one(log: str, other: str, owns: bool) -> None:
+    one, two = RunSpec(name="one", cluster="prod", log=log), RunSpec(name="two", cluster="prod", log=other)
+    assert [name for name, _ in rivals([two, one]).items()] == (["one"] if owns else [])
+    specs = assign(msgspec.structs.replace(PLAN, runs=(two, one)), {"login"})["login"].logs
+    assert [bool(spec.without) for spec in specs if spec.id in ("one", "two")] == [False, owns]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("/l/b-*.out", "/l/b-1.out", True),
+        ("/l/b-*.out", "/l/b-1/2.out", False),
+        ("/l/b-*.out", "/l/b-1.out2", False),
+        ("/l/b-[!0-4]?.o(u)t", "/l/b-71.o(u)t", True),
+        ("/l/b-[!0-4]?.o(u)t", "/l/b-21.o(u)t", False),
+    ],
+)
+def test_the_paths_of_other_runs_are_a_regular_expression(pattern: str, path: str, matches: bool) -> None:
+    runs = (RunSpec(name="one", cluster="prod", log="/l/*"), RunSpec(name="two", cluster="prod", log=pattern))
+    without = assign(msgspec.structs.replace(PLAN, runs=runs), {"login"})["login"].logs[0].without
+    assert (re.match(without, path) is not None) is matches
 
 
 def test_who_stands_in_has_lent_what_it_would_not_look_at_for_itself() -> None:

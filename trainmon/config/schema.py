@@ -111,8 +111,9 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """The owner of its Slurm jobs. The jobs of this user are watched, too. Without it: you, or the only user in
     `users`."""
     log: LogPath | None = None
-    """Its log file. With a glob, the newest match is followed. Without it: the standard output file of its job.
-    `"wandb"`: the console log of its W&B run."""
+    """Its log file. With a glob, the newest match is followed; a file that the globs of several runs match belongs to
+    the longest of them. A log on a disk of its first node is read there. Without it: the standard output file of its
+    job. `"wandb"`: the console log of its W&B run."""
     checkpoints: RemotePath | None = None
     """The directory of its checkpoints. The checkpoints and their disk are watched."""
     kill_switch: RemotePath | None = None

@@ -84,6 +84,7 @@ from trainmon.model.node import (
 )
 from trainmon.model.probe_wire import (
     DECODER,
+    ON_NODE,
     PROBES_WITHOUT_GPUS,
     THROTTLE,
     AnyReading,
@@ -218,6 +219,7 @@ __all__ = [
     "MARGINS",
     "ME",
     "MINUTES",
+    "ON_NODE",
     "PROBES_WITHOUT_GPUS",
     "RECENT_LOSSES",
     "RECENT_MINUTES",

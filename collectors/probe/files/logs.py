@@ -33,8 +33,11 @@ BOOKMARKS = 16
 class Matches:
     """The files that match a pattern: the newest one, and whether it is new."""
 
-    def __init__(self, pattern: bytes, monotonic: "Callable[[], float]") -> None:
+    def __init__(
+        self, pattern: bytes, monotonic: "Callable[[], float]", stat_of: "Callable[[bytes], os.stat_result]"
+    ) -> None:
         self.pattern = pattern
+        self._stat = stat_of
         self._monotonic = monotonic
         self.due_at = 0.0
         self.others = []  # type: list[list[Any]]
@@ -47,9 +50,9 @@ class Matches:
         found = []
         for path in glob.glob(self.pattern) or [self.pattern]:
             try:
-                status = os.stat(path)
+                status = self._stat(path)
             except OSError:
-                continue  # deleted since the glob, or a dangling link
+                continue  # deleted since the glob, a dangling link, or not our own
             if stat.S_ISREG(status.st_mode):
                 found.append((status.st_mtime_ns, path))
         found = sorted(found)[-MATCHES:]
@@ -79,14 +82,11 @@ def blocked(pattern: bytes) -> str:
 class Follower:
     """One log of the spec: finds its file, reads it, and detects when another file replaces it."""
 
-    def __init__(self, name: str, pattern: str, monotonic: "Callable[[], float]", optional: bool = False) -> None:
-        self.pattern = pattern
-        self._optional = optional
-        self._name = name
+    def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]") -> None:
+        self.spec = spec
         self._monotonic = monotonic
-        where = paths.encoded(pattern)
-        self._path = where
-        self._matches = Matches(where, monotonic) if glob.has_magic(where) else None
+        self._path = where = paths.encoded(spec["pattern"])
+        self._matches = Matches(where, monotonic, self._stat) if glob.has_magic(where) else None
         self.lines = Lines()
         self._file = None  # type: Tail | None
         self._last_path = None  # type: bytes | None
@@ -106,6 +106,14 @@ class Follower:
                 del self._bookmarks[next(iter(self._bookmarks))]
             file.close()
 
+    def _stat(self, path: bytes) -> os.stat_result:
+        """A file of another run, or one that another host reads, is missing here."""
+        found = os.stat(path)
+        is_other = re.match(paths.encoded(self.spec.get("without") or "$^"), path)
+        if is_other or (self.spec.get("local") and not os.major(found.st_dev)):
+            raise FileNotFoundError
+        return found
+
     def read(self, slow: bool, trouble: "str | None" = None) -> "list[Line]":
         """The chunks to send."""
         chunks = []  # type: list[Line]
@@ -116,7 +124,7 @@ class Follower:
                 restarted = self._read_file(self._file) or restarted
         except (OSError, ValueError) as error:
             self.close()
-            if self._optional and not os.path.exists(self._path):
+            if self.spec.get("optional") and (paths.is_missing(error) or not os.path.exists(self._path)):
                 slow = False
             else:
                 trouble = self._error_text(error)
@@ -126,8 +134,8 @@ class Follower:
         if not paths.is_missing(error):
             return "%s: %s" % (paths.shown(self._path), paths.failure(error))
         if self._matches:
-            return "no file matches %s%s" % (self.pattern, blocked(self._matches.pattern))
-        return "%s %s" % (self.pattern, paths.missing(self._path))
+            return "no file matches %s%s" % (self.spec["pattern"], blocked(self._matches.pattern))
+        return "%s %s" % (self.spec["pattern"], paths.missing(self._path))
 
     def _read_file(self, file: Tail) -> "str | None":
         offset = file.mark.offset
@@ -137,7 +145,7 @@ class Follower:
         return restarted
 
     def _choose(self, chunks: "list[Line]") -> "str | None":
-        """Open the right file. Returns "replaced" or "newer" if it is not the one before."""
+        """Open the right file. Returns `replaced` or `newer` if it is not the one before."""
         is_new = False
         gone = not os.path.exists(self._path)
         if self._matches and (self._monotonic() >= self._matches.due_at or (gone and self._file)):
@@ -147,7 +155,7 @@ class Follower:
                 self._path = newest
         file = self._file
         try:
-            found = os.stat(self._path)
+            found = self._stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
             # Renamed or deleted: read on while its writer adds to it. A deleted file is not kept open longer.
             if file is None or not self._still_written(file):
@@ -182,7 +190,7 @@ class Follower:
 
     def _chunk(self, restarted: "str | None", trouble: "str | None", slow: bool) -> "Line":
         """A chunk; empty without news, except in a slow tick."""
-        state = {"k": "log", "id": self._name, "error": trouble}  # type: Line
+        state = {"k": "log", "id": self.spec["id"], "error": trouble}  # type: Line
         if self._file:
             found = self._file.found
             state.update(path=paths.shown(self._file.path), size=found.st_size, mtime=found.st_mtime)
@@ -219,15 +227,12 @@ class Logs:
         self.configure(spec)
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
-        logs = {log["id"]: log for log in spec.get("logs") or ()}
-        patterns = {name: log["pattern"] for name, log in logs.items()}
-        for name in [name for name, one in self._followers.items() if patterns.get(name) != one.pattern]:
-            self._followers.pop(name).close()
-        self._followers = {
-            name: self._followers.get(name)
-            or Follower(name, log["pattern"], self._monotonic, bool(log.get("optional")))
-            for name, log in logs.items()
-        }
+        before, self._followers = self._followers, {}
+        for log in spec.get("logs") or ():
+            same = log["id"] in before and before[log["id"]].spec == log
+            self._followers[log["id"]] = before.pop(log["id"]) if same else Follower(log, self._monotonic)
+        for follower in before.values():
+            follower.close()
         expression, self._trouble = spec.get("keep"), None  # type: str | None, str | None
         compiled = None
         try:

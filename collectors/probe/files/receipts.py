@@ -176,7 +176,7 @@ class Directory:
 
 
 class Receipts:
-    """The directories of receipts: "" is where trainmon-run keeps them without a setting."""
+    """The directories of receipts: an empty one is where trainmon-run keeps them without a setting."""
 
     def __init__(self, spec: "Mapping[str, Any]") -> None:
         self._directories = {}  # type: dict[str, Directory]

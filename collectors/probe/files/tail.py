@@ -73,7 +73,7 @@ class Tail:
         return os.pread(self._handle, len(mark.anchor), mark.offset - len(mark.anchor)) == mark.anchor
 
     def read(self) -> "str | None":
-        """Read the new bytes, up to the current size. Returns "truncated" if the text began again."""
+        """Read the new bytes, up to the current size. Returns `truncated` if the text began again."""
         before, self.found = self.found, os.fstat(self._handle)
         changed = (before.st_mtime_ns, before.st_size) != (self.found.st_mtime_ns, self.found.st_size)
         is_truncated = self.found.st_size < self.mark.offset or (changed and not self._fits(self.mark))

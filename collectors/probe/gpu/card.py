@@ -21,10 +21,10 @@ LOST, RESET, TIMEOUT = 15, 16, 10
 
 MIB = 1 << 20
 BLANK = 1 << 62
-"""NVML's values for "unknown": about 2^63 in 64 bits, 2^32 - 1 in 32."""
+"""NVML's values for what is unknown: about 2^63 in 64 bits, 2^32 - 1 in 32."""
 
 HOTTEST = 200
-"""°C. A higher temperature means "unknown": no GPU survives it."""
+"""°C. A higher temperature is unknown: no GPU survives it."""
 
 
 def error_rows(indices: "Iterable[int]", error: "str | None") -> "list[Line]":
@@ -34,7 +34,7 @@ def error_rows(indices: "Iterable[int]", error: "str | None") -> "list[Line]":
 
 
 def known(value: "Any", limit: int = BLANK) -> "int | None":
-    """The number; None for a value that means "unknown"."""
+    """The number; None for a value that means unknown."""
     return None if value is None or value == 0xFFFFFFFF or not -limit < value < limit else int(value)
 
 

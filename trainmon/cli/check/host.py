@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from collectors.assignment import rivals
 from collectors.nodes.backoff import NEEDS_A_JOB, NEEDS_A_STEP, requires_job
 from collectors.nodes.steps.shell import StepShell
 from collectors.probe import bundle
@@ -34,7 +35,7 @@ from trainmon.lib import (
     size,
 )
 from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
-from trainmon.model import DANGLING, RunSpec, Spec
+from trainmon.model import DANGLING, ON_NODE, RunSpec, Spec
 from trainmon.slurm.commands import OWN_STEP
 from trainmon.transport.shell import Shell
 from trainmon.transport.ssh.config import HostSettings, openssh_settings
@@ -215,10 +216,17 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
     host = check.host
     yield from _disks(host, spec, output)
     if output.hello is not None and output.hello.python is None:
-        for path in (*(log.pattern for log in spec.logs), *spec.switches, *(one.directory for one in spec.wandb)):
+        logs = (log.pattern for log in spec.logs if not log.local)
+        for path in (*logs, *spec.switches, *(one.directory for one in spec.wandb)):
             yield Row("bad", host, path, "needs python3", "install it there, or set `python` of the [[cluster]]")
         return
+    shared = rivals(run for run in check.runs if run.cluster == check.cluster)
     for log in spec.logs:
+        if (owners := shared.get(log.id)) and not log.local:
+            text = f"also matches logs of {', '.join(one.name for one in owners)}, which are not read for {log.id}"
+            yield Row(
+                "note", host, log.pattern, text, f"correct the `log` of {log.id}, so that it matches its own only"
+            )
         chunk = output.logs.get(log.id)
         if log.optional and chunk is not None and chunk.path is None and chunk.error is None:
             continue
@@ -236,7 +244,7 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
             yield Row("bad" if invalid else "ok", host, log.pattern, text, fix)
         else:
             yield Row("ok", host, log.pattern, f"followed: {chunk.path}")
-            yield check.logs.check(host, log.id, chunk)
+            yield check.logs.check(host, log.id.removeprefix(ON_NODE), chunk)
     for path in spec.switches:
         switch = output.switches.get(path)
         if switch is None or switch.error or switch.exists is None:

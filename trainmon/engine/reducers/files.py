@@ -14,6 +14,7 @@ from trainmon.engine.reducers.logs import logged
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant
 from trainmon.model import (
+    ON_NODE,
     AnyReading,
     Attempt,
     CheckpointListing,
@@ -42,9 +43,9 @@ def read(batch: EventBatch, event: NodeReading) -> None:
         case DiskSamples(d=samples):
             disks.sampled(batch, event, samples)
         case LogChunk() as chunk:
-            run = batch.current("runs").get(chunk.id)
-            if run is not None:
-                batch.writable("runs")[chunk.id] = logged(run, event, chunk, batch.formats)
+            run = batch.current("runs").get(chunk.id.removeprefix(ON_NODE))
+            if run is not None and not _is_read_elsewhere(run, event.node, chunk):
+                batch.writable("runs")[run.name] = logged(run, event, chunk, batch.formats)
             elif (ended := attempt_of_log(chunk.id, batch.current("attempts"))) is not None:
                 _read_unseen(batch, event, chunk, ended)
             else:
@@ -60,6 +61,16 @@ def read(batch: EventBatch, event: NodeReading) -> None:
         case SwitchSamples(s=switches):
             for switch in switches:
                 _switched(batch, event, switch, skew=_skew(batch, event.node))
+
+
+def _is_read_elsewhere(run: Run, host: str, chunk: LogChunk) -> bool:
+    """Whether another host reads the log of a run: one of its nodes, on its own disk, which the first host misses, or
+    the first host, which sees what that node has."""
+    log, has_log = run.log, chunk.path is not None or bool(chunk.lines)
+    is_read = log is not None and log.host != host and log.path is not None and log.error is None
+    if chunk.id != run.name:
+        return is_read or not has_log
+    return is_read and not has_log and log is not None and log.host in run.spec.nodes
 
 
 def _reported(batch: EventBatch, event: NodeReading, content: FileContent) -> None:

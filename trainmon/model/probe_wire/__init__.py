@@ -41,7 +41,7 @@ from trainmon.model.probe_wire.samples import (
     Xid,
     throttle_names,
 )
-from trainmon.model.probe_wire.spec import FileSpec, LogSpec, Spec, WandbDirectory
+from trainmon.model.probe_wire.spec import ON_NODE, FileSpec, LogSpec, Spec, WandbDirectory
 from trainmon.model.probe_wire.wandb import WandbFileRun, WandbRows
 
 AnyReading = (
@@ -53,6 +53,7 @@ DECODER: msgspec.json.Decoder[AnyReading] = msgspec.json.Decoder(AnyReading)
 
 __all__ = [
     "DECODER",
+    "ON_NODE",
     "PROBES_WITHOUT_GPUS",
     "THROTTLE",
     "VERSION",

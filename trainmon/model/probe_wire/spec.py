@@ -6,6 +6,9 @@ import msgspec
 
 from trainmon.model.probe_wire.reading import VERSION
 
+ON_NODE = "on its node: "
+"""The id of the log of a run that is read on its node: this, and the name of the run."""
+
 
 class LogSpec(msgspec.Struct, frozen=True):
     """A log to follow: an exact path or a glob, whose newest match is followed."""
@@ -14,6 +17,10 @@ class LogSpec(msgspec.Struct, frozen=True):
     pattern: str
     optional: bool = False
     """Whether it is no error that there is no such file."""
+    without: str = ""
+    """A regular expression of the paths that belong to other runs."""
+    local: bool = False
+    """Whether it is read on a disk of this host only: another host reads what all of them see."""
 
 
 class FileSpec(msgspec.Struct, frozen=True):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
 
 from tests.collectors.probe.files.log_reader import Log
 
@@ -32,6 +35,33 @@ def test_a_new_match_takes_over_within_10_s_and_the_rest_of_the_old_one_comes_fi
     assert (first.path, first.lines) == (str(old), ("two",))
     newer = log.chunk(after=8.0)
     assert (newer.path, newer.restarted, newer.seen) == (str(new), "newer", 20_001)
+
+
+def test_a_match_that_belongs_to_another_run_is_not_read(tmp_path: Path):
+    (tmp_path / "a-1.out").write_text("own\n")
+    os.utime(tmp_path / "a-1.out", (1000, 1000))
+    (tmp_path / "b-1.out").write_text("of the other\n")
+    own = Log(tmp_path / "*.out", without=rf"{tmp_path}/b-[^/]*\.out\Z").chunk()
+    assert (own.lines, own.others) == (("own",), ())
+
+
+def test_a_pattern_that_changes_hands_leaves_its_log_at_once(tmp_path: Path):
+    (tmp_path / "b-1.out").write_text("of the other\n")
+    log = Log(tmp_path / "*.out")
+    assert log.chunk().lines == ("of the other",)
+    spec = {"id": "run", "pattern": f"{tmp_path}/*.out", "without": rf"{tmp_path}/b-.*\Z"}
+    log.sense.configure({"logs": [spec], "keep": "step"})
+    assert log.chunk().error == f"no file matches {tmp_path}/*.out"
+
+
+@pytest.mark.parametrize("name", ["1.out", "*.out"])
+def test_a_host_that_reads_its_own_disk_finds_nothing_on_the_network(tmp_path: Path, name: str):
+    with TemporaryDirectory(dir="/dev/shm") as network:  # like a network file system, it has no block device
+        for folder in (str(tmp_path), network):
+            Path(folder, "1.out").write_text("a\n")
+        assert Log(f"{tmp_path}/{name}", optional=True, local=True).chunk().lines == ("a",)
+        elsewhere = Log(f"{network}/{name}", optional=True, local=True).chunk()
+        assert (elsewhere.path, elsewhere.error, elsewhere.lines) == (None, None, ())
 
 
 def test_two_logs_written_at_the_same_time_do_not_take_turns(tmp_path: Path):

@@ -130,6 +130,18 @@ def test_every_path_of_a_run_is_checked_where_it_is_read(sshd: Sshd, tmp_path: P
     assert not [row for row in other if row.what.startswith(str(tmp_path))]
 
 
+def test_a_pattern_that_matches_the_logs_of_another_run_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "a-1.out").write_text("step 1\n")
+    (tmp_path / "b-1.out").write_text("step 9\n")
+    runs = (RunSettings(name="a", log=f"{tmp_path}/*.out"), RunSettings(name="b", log=f"{tmp_path}/b-*.out"))
+    rows = [row for rows in look(Settings(runs=runs)) for row in rows if str(tmp_path) in row.what]
+    assert [(row.mark, row.text) for row in rows if row.what.endswith(".out")] == [
+        ("note", "also matches logs of b, which are not read for a"),
+        ("ok", f"followed: {tmp_path}/a-1.out"),
+        ("ok", f"followed: {tmp_path}/b-1.out"),
+    ]
+
+
 # ---- what is read in the logs ---------------------------------------------------------------------------------------
 
 KNOWN = "".join(f"iter {n}: loss 3.{99 - n}, time 31{n}.5ms\n" for n in range(10, 40))

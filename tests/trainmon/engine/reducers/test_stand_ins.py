@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
@@ -59,6 +60,26 @@ def disks(**changes: Any) -> DiskSamples:
 
 def switch(exists: bool | None, error: str | None = None) -> SwitchSamples:
     return SwitchSamples(1, NOW, (SwitchSample("/fsx/kill", exists, NOW if exists else None, error=error),))
+
+
+def test_a_log_on_the_disk_of_a_node_is_read_there_and_the_login_host_may_miss_it() -> None:
+    scene = Scene()
+    scene.say(RunsChanged((replace(SPEC, nodes=("n1",)),)))
+    nothing = LogChunk(1, NOW, "on its node: llm")
+    own = replace(nothing, path="/fsx/llm.out", lines=("step 5: loss 2.1, lr 1e-4",), mtime=NOW)
+    missing = LogChunk(1, NOW, "llm", error="no file matches")
+    scene.reads("n1", nothing)
+    assert scene.run.log is None
+    scene.reads("login", missing)
+    assert scene.run.log is not None
+    assert scene.run.log.error == "no file matches"
+    scene.reads("n1", own)
+    scene.reads("login", missing)
+    scene.reads("n1", nothing)
+    assert (scene.run.log.host, scene.run.log.error, scene.run.progress.step) == ("n1", None, 5)
+    scene.reads("login", replace(own, id="llm", lines=("step 6: loss 2.1, lr 1e-4",)))
+    scene.reads("n1", own)
+    assert (scene.run.log.host, scene.run.progress.step) == ("login", 6), "both are one machine"
 
 
 @pytest.mark.parametrize(
