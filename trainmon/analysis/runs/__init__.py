@@ -30,7 +30,7 @@ from trainmon.analysis.runs.job_matching import (
     watched_runs,
 )
 from trainmon.analysis.runs.last_attempt import REPORTED, last_attempts
-from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS, latest, trouble_of
+from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS, trouble_of
 from trainmon.analysis.runs.no_steps import (
     ARMED_BEFORE,
     OURS_BEFORE,
@@ -83,7 +83,6 @@ __all__ = [
     "judge",
     "last_attempts",
     "last_line_at",
-    "latest",
     "listening",
     "loss_scale",
     "name_of",

@@ -141,13 +141,6 @@ def _is_current(file: WandbFile, run: Run) -> bool:
     return at is None or at - newest <= FILE_LAG
 
 
-def latest(run: Run) -> float | None:
-    """The last loss of a run, also if only the file of its W&B client has one."""
-    file = run.wandb_file
-    by_file = file.recent[-1] if file is not None and file.recent and _is_current(file, run) else None
-    return by_file if run.progress.loss is None else run.progress.loss
-
-
 def non_finite_text(value: float) -> str:
     """A loss that is not finite: `NaN` or `infinite`."""
     return "NaN" if math.isnan(value) else "infinite"

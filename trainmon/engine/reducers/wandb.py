@@ -91,8 +91,8 @@ def file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> None:
         points = client_file.curve_of(rows, key, known) if rows.path is not None else None
         file = file if points is None else _judged(file, key, points, rows.t)
         run = replace(run, wandb_file=file)
-        wandb = client_file.evidence(run)
-        if wandb is not None and wandb.current is not None and client_file.is_from_file(wandb):
+        wandb, is_served = client_file.of_file(file), run.wandb is not None and run.wandb.current is not None
+        if wandb is not None and wandb.current is not None and not is_served:
             progress = wandb_progress.polled(run.progress, client_file.of_file(before), wandb, event.received_at)
             if points is not None:
                 numbers = client_file.row_numbers(rows, key, known)

@@ -101,6 +101,13 @@ def test_a_file_that_is_not_read_to_its_end_proves_nothing():
     assert run_of(lost).why.endswith("; login1, which reads its W&B file, does not answer")
 
 
+def test_a_log_that_shows_steps_without_a_loss_has_the_loss_of_the_file():
+    state = reduce(State(), [RunsChanged((replace(SPEC, log="/fsx/log"),))], NOW)
+    chunk = LogChunk(v=1, t=NOW, id="llm", path="/fsx/log", lines=("step 500 | lr 3e-4 | 1.2 s/it",), mtime=NOW)
+    state = read(reduce(state, [NodeReading("login1", "prod", NOW, chunk)], NOW), rows(1, 40, summary=LAST))
+    assert (run_of(state).progress.step, run_of(state).progress.loss) == (500, 2.6)
+
+
 @pytest.mark.parametrize(
     ("lines", "step"),
     [(("Epoch 3/10 ━━━━━━━━━━━━━━━━━",), 39), (("step 500 | loss 2.1 | lr 3e-4",), 500)],

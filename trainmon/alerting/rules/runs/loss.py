@@ -19,7 +19,7 @@ from trainmon.alerting.rules.runs.base import (
     tail,
     wandb_source,
 )
-from trainmon.analysis.runs import AT_LEAST, SIGMAS, latest, loss_scale, trouble_of
+from trainmon.analysis.runs import AT_LEAST, SIGMAS, loss_scale, trouble_of
 from trainmon.lib import Instant, counted
 from trainmon.model import Alert, Finding, Run, State
 
@@ -52,13 +52,6 @@ class MetricRule(RunRule, frozen=True, kw_only=True):
         return None
 
 
-def shows_losses(run: Run, now: Instant) -> bool:
-    """Whether the run makes steps, or the file of its W&B client has grown although nothing else is known of it."""
-    file = run.wandb_file
-    newest = None if file is None or run.verdict != "unknown" else file.logged_at
-    return run.verdict in LIVING or (newest is not None and now - newest < run.spec.stall_after)
-
-
 class LossNan(MetricRule, frozen=True, kw_only=True):
     """The loss is NaN or infinite."""
 
@@ -71,7 +64,7 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         trouble = trouble_of(run, "nan")
-        if trouble is None or not shows_losses(run, now):
+        if trouble is None or run.verdict not in LIVING:
             return
         count = max(1, (run.progress.step or 0) - int(trouble.step) + 1)
         if count < self.steps and now - trouble.at < 60.0:
@@ -112,7 +105,7 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
         )
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        has_begun = shows_losses(run, now) and trouble_of(run, "nan") is not None
+        has_begun = run.verdict in LIVING and trouble_of(run, "nan") is not None
         return "its loss has just become NaN again" if has_begun else None
 
 
@@ -130,7 +123,7 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
     """After this long, the higher loss counts as usual."""
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        if not shows_losses(run, now):
+        if run.verdict not in LIVING:
             return
         trouble, rise = trouble_of(run, "spike"), self._reported(state, run, now)
         is_single = trouble is not None and run.progress.at is not None and run.progress.at <= trouble.at
@@ -140,7 +133,7 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
             rise = what, trouble.at
         if rise is None:
             return
-        loss, step = latest(run), run.progress.step
+        loss, step = run.progress.loss, run.progress.step
         is_now = "" if loss is None or step is None else f", and is {loss:.3g} at step {step:,}"
         yield self.finding(
             state,
@@ -157,7 +150,7 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
     def _reported(self, state: State, run: Run, now: Instant) -> tuple[str, Instant] | None:
         """The spike of the open alert and its time, while the loss has not come back: soon the band of the last steps
         is that of the spike itself."""
-        loss = latest(run)
+        loss = run.progress.loss
         for alert in state.alerts.values():
             if not alert.is_open or (alert.rule, alert.run) != (self.name, run.name):
                 continue

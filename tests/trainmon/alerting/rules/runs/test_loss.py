@@ -227,16 +227,14 @@ def test_a_nan_in_the_file_of_the_client_is_critical_beside_a_log_without_losses
     file = WandbFile(host="login", logged_at=NOW - 20, trouble=trouble)
     beside = state(progress=replace(PROGRESS, loss=None), wandb_file=file)
     assert summary(LossNan(), beside) == "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago)"
-    alone = changed(beside, verdict="unknown", why="no log", log=None, progress=Progress())
+    alone = changed(beside, verdict="diverged", why="the loss is NaN", log=None, progress=Progress())
     finding = found(LossNan(), alone)
     assert finding is not None
     assert (finding.severity, finding.sources) == ("critical", (READER,)), "stale with the host that reads the file"
-    for gone in (
-        replace(file, exit_code=1),
-        replace(file, logged_at=NOW - 7_200),
-        replace(file, host="login", trouble=None),
-    ):
+    for gone in (replace(file, exit_code=1), replace(file, host="login", trouble=None)):
         assert found(LossNan(), changed(alone, wandb_file=gone)) is None
+    old = changed(alone, wandb_file=replace(file, logged_at=NOW - 7_200), verdict="stalled", why="no step for 2h")
+    assert found(LossNan(), old) is None
 
 
 def test_the_file_of_an_earlier_attempt_says_nothing_of_the_next_one() -> None:
@@ -249,7 +247,7 @@ def test_the_file_of_an_earlier_attempt_says_nothing_of_the_next_one() -> None:
 def test_a_spike_that_only_the_file_of_the_client_shows_is_found() -> None:
     trouble = LossTrouble(state="spike", key="loss", value=9.1, step=1_200, at=NOW - 60, low=2.1, high=2.4)
     file = WandbFile(host="login", logged_at=NOW - 20, trouble=trouble, recent=(2.2, 9.1))
-    fired = state(progress=replace(PROGRESS, loss=None), wandb_file=file)
+    fired = state(progress=replace(PROGRESS, loss=9.1, borrowed=("loss",)), wandb_file=file)
     text = "rose to 9.1 at step 1,200 (usually 2.1 to 2.4) 1m ago, and is 9.1"
     assert text in summary(LossSpike(), fired)
 
