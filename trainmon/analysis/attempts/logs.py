@@ -42,11 +42,11 @@ def latest_of(attempt: Attempt, run: Run, state: State, known: Mapping[str, Atte
 
 def owns_log(attempt: Attempt, run: Run, state: State) -> bool:
     """Whether the followed log is that of the newest attempt of a run. While a new log is not followed yet, it is still
-    that of an earlier job."""
+    that of an earlier job, or of none."""
     log = run.log
-    if log is None or log.path is None or attempt.job_id is None or log.path == attempt.log_path:
+    if log is None or (log.path and (attempt.job_id is None or log.path == attempt.log_path)):
         return True
-    if log.path != run.spec.log and _is_of_other_job(log.path, attempt, run, state):
+    if log.path and log.path != run.spec.log and _is_of_other_job(log.path, attempt, run, state):
         return False
     return log.at is not None and log.at >= (began_at(attempt.started_at, run, state) or 0.0) - BEFORE
 

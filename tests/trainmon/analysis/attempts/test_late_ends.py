@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.analysis.attempts.story import BEGIN, DIED, FAILED, JOB, STEP, Story, trained
+from tests.trainmon.analysis.attempts.story import (
+    BEGIN,
+    DIED,
+    FAILED,
+    JOB,
+    SPEC,
+    STEP,
+    Story,
+    ended,
+    trained,
+)
 from trainmon.analysis.attempts import ending_directories
 from trainmon.model import (
     Attempt,
@@ -193,3 +203,21 @@ def test_what_a_daemon_reads_first_after_the_end_is_of_the_attempt_that_wrote_it
     story.steps(102, *range(1, 31), mtime=BEGIN + 50.4, size=1).checkpoints(103, 28, since=49).at(160).say()
     one = story.attempt
     assert (one.first_step, one.last_step, one.steps_lost) == (1, 30, 2)
+
+
+@pytest.mark.parametrize("stdout", ["/fsx/log-88", "/fsx/slurm-88.out", None])
+def test_the_log_of_a_job_that_fails_within_seconds_is_awaited_until_its_pattern_matches_it(stdout: str | None) -> None:
+    """The daemon finds a new file of a pattern a few seconds after the job has written its last words into it."""
+    none, job = {"path": None, "mtime": None, "error": "no file matches"}, replace(JOB, stdout=stdout)
+    failed = ended(job, 11, "FAILED", "1:0")
+    story = Story(replace(SPEC, log="/fsx/log-*")).checkpoints(9).queue(10, job).log(11, **none).queue(12, failed)
+    story.checkpoints(14).log(15, **none).queue(16, failed)
+    assert story.attempt.is_open, "its log is still to be found"
+    story.log(18, *DIED, path="/fsx/log-88", mtime=BEGIN + 11).queue(20, failed)
+    assert told(story.attempt)[3] == "cuda-oom"
+
+
+def test_a_job_that_wrote_no_log_at_all_is_closed_after_the_usual_time() -> None:
+    story = Story(replace(SPEC, log="/fsx/log-*")).checkpoints(9).queue(10, JOB)
+    story.queue(12, ended(JOB, 11, "FAILED", "1:0")).checkpoints(14).log(15, path=None, mtime=None, error="no file")
+    assert not story.queue(60, ended(JOB, 11, "FAILED", "1:0")).attempt.is_open
