@@ -93,9 +93,14 @@ FIRST_LOGIN: Seconds = 120.0
 a directory service."""
 
 
-def is_logging_in(source: Source, now: Instant) -> bool:
+def is_logging_in(source: Source, state: State, now: Instant) -> bool:
     """Whether a host accepts connections, and its first login may still end well."""
-    return source.login_since is not None and now - source.login_since < FIRST_LOGIN
+    return source.login_since is not None and lasted(source.login_since, state, now) < FIRST_LOGIN
+
+
+def lasted(since: Instant, state: State, now: Instant) -> Seconds:
+    """How long a condition has lasted while this program watched, without the time that it was suspended."""
+    return now - max(since, state.clock_jumped_at or 0.0)
 
 
 def is_unread(source: Source, state: State) -> bool:

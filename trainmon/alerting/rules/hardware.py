@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from trainmon.alerting.rules.base import Rule, ago, is_answering, why_silent
 from trainmon.analysis.gpus import FRESH
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant
 from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, Run, Severity, State
 
 P = ParamSpec("P")
@@ -178,11 +178,6 @@ def gpu_finding(
     """A finding about a GPU; its summary begins with the GPU's name."""
     more["subject"] = f"gpu:{node.name}/{gpu.index}"
     return node_finding(rule, node, runs, severity, f"GPU {gpu.index} of {node.name} {summary}", **more)
-
-
-def lasted(since: Instant, state: State, now: Instant) -> Seconds:
-    """How long a condition has lasted while this program watched, without the time that it was suspended."""
-    return now - max(since, state.clock_jumped_at or 0.0)
 
 
 def has_slurm(state: State, cluster: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, Rule, Share, ago, is_logging_in, is_new, is_unread
+from trainmon.alerting.rules.base import Duration, Rule, Share, ago, is_logging_in, is_new, is_unread, lasted
 from trainmon.alerting.rules.evaluate import RULE_RAISED
-from trainmon.alerting.rules.own_network import last_answer, lost_together
+from trainmon.alerting.rules.own_network import last_answer, lost_together, was_watched
 from trainmon.lib import Instant, Seconds, clean, counted
-from trainmon.model import LATE_AFTER, Alert, Finding, Source, State
+from trainmon.model import Alert, Finding, Source, State
 
 TEST = "test"
 """The rule name of the test notification. No rule finds it; it ends when somebody acknowledges it."""
@@ -60,12 +60,13 @@ class SourceRule(MonitorRule, frozen=True, kw_only=True):
 
 
 OWN_NETWORK: Seconds = 300.0
-"""How long a dashboard only warns about its own network: a laptop changes its Wi-Fi, or its VPN connects again."""
+"""How long a dashboard only warns about its own network: a laptop changes its Wi-Fi, or its VPN connects again. The
+time that it was suspended does not count."""
 
 
 class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
     """No source answers at all: no problem can be detected. A dashboard that loses all hosts at once warns about its
-    own network, and pages after 5 minutes if no daemon watches."""
+    own network, whatever else answers, and pages after 5 minutes if no daemon watches."""
 
     name = "monitor-blind"
     origin = "our choice: all connections are opened again within 30s"
@@ -74,42 +75,32 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        if state.is_dashboard and (lost := lost_together(state)):
-            yield self._own_network(lost, state, now)
+        lost = lost_together(state) if state.is_dashboard else ()
+        wanted = lost or [source for source in state.sources.values() if source.health != "off"]
+        # In the phase "prompting", somebody is logging in.
+        sees = not lost and any(one.health == "ok" or one.phase == "prompting" for one in wanted)
+        if sees or all(is_new(one, state, now) for one in wanted):
             return
-        wanted = [source for source in state.sources.values() if source.health != "off"]
-        if not wanted or any(source.health == "ok" or source.phase == "prompting" for source in wanted):
-            return  # in the phase "prompting", somebody is logging in
-        if all(is_new(source, state, now) for source in wanted):
-            return
-        answered_at = last_answer(wanted)
-        last = "none has answered yet" if answered_at is None else f"the last answer came {ago(now - answered_at)} ago"
+        problem = (
+            f"this machine lost {len(lost)} hosts at once and reaches none: its own network or VPN may be down"
+            if lost
+            else f"no data: none of {counted(len(wanted), 'source')} answers"
+        )
+        at = last_answer(wanted)
+        last = "none has answered yet" if at is None else f"the last answer came {ago(now - at)} ago"
+        passed = lasted(at or 0.0, state, now)
+        is_watched = bool(lost) and was_watched(state, at or 0.0)
+        may_recover = passed < OWN_NETWORK if lost else any(is_logging_in(one, state, now) for one in wanted)
         yield Finding(
             rule=self.name,
             subject="self",
-            severity="warning" if any(is_logging_in(source, now) for source in wanted) else "critical",
-            summary=f"no data: none of {counted(len(wanted), 'source')} answers; {last}",
+            severity="warning" if is_watched or may_recover else "critical",
+            summary=f"{problem}; {last}",
             evidence=_errors(wanted),
-            advice="check the network, VPN and SSH keys of this machine: trainmon-tui check",
-            since=answered_at,
-            by_age=True,
-        )
-
-    def _own_network(self, lost: Sequence[Source], state: State, now: Instant) -> Finding:
-        at = last_answer(lost) or now
-        daemons = (one for one in state.sources.values() if one.kind == "daemon" and one.answered_at is not None)
-        is_watched = any(at - (one.answered_at or 0.0) <= LATE_AFTER * one.period for one in daemons)
-        return Finding(
-            rule=self.name,
-            subject="self",
-            severity="critical" if now - at >= OWN_NETWORK and not is_watched else "warning",
-            summary=f"this machine lost {len(lost)} hosts at once and reaches none: its own network is down, or their "
-            f"network is; the last answer came {ago(now - at)} ago",
-            evidence=_errors(lost),
-            advice="check the network and the VPN of this machine"
+            advice="check the network, VPN and SSH keys of this machine: trainmon-tui check"
             + ("; the daemon watched when the connection was lost" if is_watched else ""),
             since=at,
-            fires_at_once=now - at >= self.for_,  # before what it inhibits, when this program takes over from a daemon
+            fires_at_once=bool(lost) and passed >= self.for_,  # before what it inhibits, where a daemon led so far
             by_age=True,
         )
 
@@ -135,12 +126,12 @@ class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
             least = max(2, int(self.share * len(nodes)) + 1)
             if len(silent) < least:
                 continue
-            answered_at = last_answer(silent)
-            last = "" if answered_at is None else f", the last answer came {ago(now - answered_at)} ago"
+            at, logging_in = last_answer(silent), sum(is_logging_in(source, state, now) for source in silent)
+            last = "" if at is None else f", the last answer came {ago(now - at)} ago"
             yield Finding(
                 rule=self.name,
                 subject=f"cluster:{cluster}",
-                severity="critical" if sum(not is_logging_in(one, now) for one in silent) >= least else "warning",
+                severity="critical" if len(silent) - logging_in >= least else "warning",
                 summary=f"{len(silent)} of {counted(len(nodes), 'node')} of {cluster} do not answer{last}",
                 evidence=_errors(silent),
                 advice="check the connection (login node, VPN, site maintenance): trainmon-tui check",

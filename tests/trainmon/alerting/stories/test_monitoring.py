@@ -173,11 +173,36 @@ def test_a_dashboard_that_takes_over_because_its_link_broke_pages_nobody() -> No
         assert story.expect("fire", "self").severity == "warning"
 
 
-def test_a_dashboard_that_still_reaches_something_reports_its_cluster_as_before() -> None:
-    with dashboard("wandb") as story:
-        lose_the_link(story.at(100), *LINK).at(200)
-        notice = story.expect("fire", "cluster:prod")
-        assert notice.severity == "critical"
+def test_a_vpn_that_drops_is_the_own_network_although_services_outside_of_it_still_answer() -> None:
+    with dashboard("wandb:llm", "daemon:login1") as story:
+        story.at(100).fall_silent("daemon:login1").at(900, tick=5)
+        unreachable(lose_the_link(story, *LINK), *LINK).at(960)
+        assert story.expect("fire", "self").severity == "warning"
+        story.at(1_180).expect_nothing_else().at(1_230)
+        assert story.expect("worse", "self").severity == "critical"
+
+
+@pytest.mark.parametrize("is_warned", [False, True])
+def test_a_laptop_that_wakes_up_without_its_network_has_five_minutes_to_find_it(is_warned: bool) -> None:
+    with dashboard() as story:
+        lose_the_link(story.at(100), *LINK).at(190 if is_warned else 120)
+        if is_warned:
+            assert story.expect("fire", "self").severity == "warning"
+        woke_up = story.sleep(330.0).elapsed
+        unreachable(story, *LINK).at(woke_up + 290)
+        if not is_warned:
+            assert story.expect("fire", "self").severity == "warning"
+        story.expect_nothing_else().at(woke_up + 310)
+        assert story.expect("worse", "self").severity == "critical"
+
+
+def test_a_first_login_that_the_laptop_slept_through_is_not_slow() -> None:
+    with Story(MonitorBlind(), phone("warning"), sources=()) as story:
+        slow = Source(name=LINK[0], kind="node", cluster="prod", phase="connecting", login_since=story.clock.wall)
+        story.hear(SourceChanged(slow)).at(20).sleep(600.0).at(125)
+        assert story.expect("fire", "self").severity == "warning"
+        story.at(145)
+        assert story.expect("worse", "self").severity == "critical"
 
 
 def test_hosts_that_are_lost_one_after_the_other_are_not_the_own_link() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, ago
-from trainmon.alerting.rules.hardware import EXCLUDE, GpuRule, RunsByNode, gpu_finding, lasted, sampled_gpus
+from trainmon.alerting.rules.base import Duration, ago, lasted
+from trainmon.alerting.rules.hardware import EXCLUDE, GpuRule, RunsByNode, gpu_finding, sampled_gpus
 from trainmon.lib import Instant
 from trainmon.model import Finding, Gpu, Node, NodeHistory, State
 

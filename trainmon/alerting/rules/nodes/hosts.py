@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from trainmon.alerting.rules.base import SETTLES, Duration, ago, is_logging_in, is_unread
+from trainmon.alerting.rules.base import SETTLES, Duration, ago, is_logging_in, is_unread, lasted
 from trainmon.alerting.rules.hardware import (
     EXCLUDE,
     NodeRule,
     RunsByNode,
     answering_nodes,
-    lasted,
     node_finding,
     why_node_unknown,
 )
@@ -47,8 +46,8 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
                 continue
             quiet = None if source.answered_at is None else lasted(source.answered_at, state, now)
             node = source.name.removeprefix("node:")
-            limit, since = (self.silent, quiet) if source.login_since is None else (SETTLES, now - source.login_since)
-            is_late = source.health != "late" or (since is not None and since > limit)
+            began, limit = (source.login_since, SETTLES) if source.login_since else (source.answered_at, self.silent)
+            is_late = source.health != "late" or (began is not None and lasted(began, state, now) > limit)
             if is_late and (runs.is_used(node) or not is_planned(state.scheduler_nodes.get(node))):
                 yield self._finding(node, source, quiet, state, runs, now)
 
@@ -58,7 +57,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         is_held, run = source.phase == "held", runs.runs.get(node)
         held = "needs an interactive login (2FA)" if source.can_log_in else "cannot be logged in to"
         problem = held if is_held else "does not answer"
-        is_slow = is_logging_in(source, now)
+        is_slow = is_logging_in(source, state, now)
         nothing = "its first login is not finished" if is_slow else "it sends nothing, although its connection is open"
         error = source.problem or nothing
         since = (
