@@ -204,11 +204,13 @@ class RunStopped(ExitRule, frozen=True, kw_only=True):
 
 
 class Finished(ExitRule, frozen=True, kw_only=True):
-    """The run has ended well, at its target step."""
+    """The run has ended at its target step. It is a warning if its evaluation failed."""
 
     name: ClassVar[str] = "finished"
     origin: ClassVar[str] = "our choice"
 
+    for_: Duration = 45.0
+    """How long to wait for the end of the log, which may show that the evaluation failed."""
     new_for: Duration = 43_200.0
     """A daemon that starts after the event still reports it, until this long after the last step."""
 
@@ -224,15 +226,19 @@ class Finished(ExitRule, frozen=True, kw_only=True):
         if run.verdict != "finished" or since is None or now - since > self.new_for:
             return
         loss = "" if run.progress.loss is None else f", loss {run.progress.loss:.4g}"
+        end = _end_in_ledger(state, run)
+        has_failed = end is not None and end.cause is not None and end.cause.cause == "evaluator"
+        how = "has reached its target, and its evaluation failed" if has_failed else "has finished"
         yield self.finding(
             state,
             run,
-            "info",
-            f"{run.name} has finished: {run.why}{loss}; its last step was {ago(now - since)} ago",
+            "warning" if has_failed else "info",
+            f"{run.name} {how}: {run.why}{loss}; its last step was {ago(now - since)} ago",
             evidence=tail(run, 3),
+            advice=advice.restarts(state, run) if has_failed else "",
             since=self.first_reported(state, run, since, now, 600.0),
             event=True,
-            fires_at_once=True,
+            fires_at_once=end is not None,
         )
 
 

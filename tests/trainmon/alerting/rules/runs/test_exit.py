@@ -234,6 +234,22 @@ def test_a_run_that_has_reached_its_target_is_reported_once_with_its_loss() -> N
     assert Finished().why_unknown(without(done, READER), alert(finding), NOW) == f"{READER}: no answer in 10s"
 
 
+def test_a_run_whose_evaluation_failed_after_the_target_is_a_warning_that_says_so() -> None:
+    """Its script ended with status 0, as one with `|| true` does. What its log shows is known a moment later."""
+    progress, failed = replace(PROGRESS, step=20_000, at=NOW - 120), stated("evaluator", "ValueError")
+    done = state(verdict="finished", why="reached step 20,000 of 20,000", progress=progress)
+    ended_well = AttemptEnd(at=NOW - 60, source="queue", noticed_at=NOW - 60, cause=stated("completed", "status 0"))
+    attempt = Attempt(attempt_id="a", run_id="llm", cluster="prod", started_at=NOW - 9_000, seen_at=NOW - 60)
+    for end, severity, at_once in (
+        (None, "info", False), (ended_well, "info", True), (replace(ended_well, cause=failed), "warning", True),
+    ):  # fmt: skip
+        finding = found(Finished(), replace(done, attempts={"a": replace(attempt, end=end)}))
+        assert finding is not None
+        assert (finding.severity, finding.fires_at_once) == (severity, at_once)
+    assert finding.summary.startswith("llm has reached its target, and its evaluation failed: reached step 20,000 of")
+    assert finding.advice == "start the evaluator again; with command in its [[eval]], R does that"
+
+
 def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> None:
     queue = (job(89, started_at=NOW - 300), ended(ends_at=NOW - 400))
     before = replace(PROGRESS, at=NOW - 410)
