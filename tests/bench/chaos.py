@@ -6,8 +6,9 @@ on loopback answer well, 429, 500, 503, never, half, or die as they took it. Pri
 and what came again (at most one message a crash and channel).
 
 The matrix: ways in which a receiver fails, by ways in which the program is killed, in real time. In each cell there is
-something new for so many SECONDS, every other one critical. Printed: how long after it was first due, by the ledger,
-the fallback had it. With fewer than 60 SECONDS all are critical, and it takes two minutes at most.
+something new for so many SECONDS, every other one critical. Printed: how often the program was killed and each channel
+met the fault of its receiver, and how long after something was wrong the fallback had it. A cell that met no fault has
+failed. With fewer than 60 SECONDS all are critical, and it takes two minutes at most.
 """
 
 from __future__ import annotations
@@ -24,11 +25,10 @@ from statistics import median
 from threading import Thread
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from tests.chaos.story import USUAL_POINTS, Outcome, Story, story
-from tests.lab.receiver import CLOSE, DIE, HANG, Answer, status
+from tests.lab.receiver import CLOSE, DIE, HANG, Answer, Receiver, status
 
 DAY = 86_400.0
 
@@ -130,15 +130,17 @@ class Cell(NamedTuple):
 
     name: str
     kills: int
+    met: tuple[int, ...]
+    """How often each failing receiver showed its fault."""
     waits: dict[str, list[float]]
-    """By severity: the seconds from when a message was first due until the fallback had it."""
+    """By severity: the seconds from when something was wrong until the fallback had the message."""
     wrong: list[str]
-    """What was lost, or came too late."""
+    """What was lost, or came too late; a fault that was not met."""
 
 
 def cell(primary: str, lives: str, seconds: float, seed: int) -> Cell:
     """One program after another, each killed, on one ledger. Both channels fail in the same way; one fallback works."""
-    rng, names, kills, began = Random(seed), list[str](), 0, time.time()
+    rng, kills, began, written = Random(seed), 0, time.time(), dict[str, float]()
     all_names = [f"f{2 * one + 1 if seconds < 60 else one:05d}" for one in range(int(seconds / NEWS_EVERY) + 1)]
     with (
         tempfile.TemporaryDirectory(prefix="trainmon-chaos-") as directory,
@@ -149,50 +151,56 @@ def cell(primary: str, lives: str, seconds: float, seed: int) -> Cell:
 
         def happen() -> None:
             for name in all_names:
-                names.append(name)
-                (new := scene.faults.with_suffix(".new")).write_text(" ".join(names))
+                written[name] = time.time()
+                (new := scene.faults.with_suffix(".new")).write_text(" ".join(written))
                 new.replace(scene.faults)
                 time.sleep(NEWS_EVERY)
 
         news = Thread(target=happen)
         news.start()
-        found: dict[str, float | None] = {}
+        had: dict[str, float] = {}
         longest = LIMITS["critical" if seconds < 60 else "others"] + 30.0
-        while news.is_alive() or (None in found.values() and time.time() - began < seconds + longest):
+        while news.is_alive() or (len(had) < len(all_names) and time.time() - began < seconds + longest):
             is_sudden = lives == "random lives" and rng.random() < 1 / 3
             kill_at = rng.randint(1, USUAL_POINTS) if is_sudden else 0
             scene.nursery.live(replace(scene.spec, seconds=LIVES[lives](rng), kill_at=kill_at))
-            kills, found = kills + 1, waits(scene, all_names)
+            kills, had = kills + 1, delivered(scene, all_names)
+        met = tuple(faults_met(one, PRIMARIES[primary]) for one in (scene.topic, scene.hook))
     by_severity: dict[str, list[float]] = {"critical": [], "others": []}
-    wrong = []
-    for name, wait in found.items():
+    wrong = [] if all(met) else [f"the fault of a receiver was not met: {met}"]
+    for name in all_names:
         severity = "critical" if int(name[1:]) % 2 else "others"
+        wait = had[name] - written[name] if name in had else None
         if wait is None or wait > LIMITS[severity]:
             wrong.append(f"{name} ({severity}): {'lost' if wait is None else f'{wait:.0f} s'}")
         by_severity[severity] += [] if wait is None else [wait]
-    return Cell(f"{primary}, {lives}", kills, by_severity, wrong)
+    return Cell(f"{primary}, {lives}", kills, met, by_severity, wrong)
 
 
-def waits(scene: Story, names: list[str]) -> dict[str, float | None]:
-    """By alert: how long after its message was first due the fallback had it; None if it has not."""
-    due: dict[str, float] = {}
-    for at, notice in scene.rows(
-        "SELECT made_at, notice FROM outbox JOIN notices USING (key) WHERE because IS NULL ORDER BY made_at"
-    ):
-        for alert in msgspec.json.decode(notice)["alerts"]:
-            due.setdefault(alert["run"], at)
+def faults_met(receiver: Receiver, fault: Answer) -> int:
+    """How many messages a receiver failed in this way; none if it took one and said so."""
+    if fault.how == "close":
+        return 0 if receiver.requests else receiver.hung_up
+    return 0 if fault.how == "well" or (receiver.taken and fault.how != "die") else len(receiver.requests)
+
+
+def delivered(scene: Story, names: list[str]) -> dict[str, float]:
+    """By alert: when the fallback had it first."""
     assert scene.fallback is not None
     had: dict[str, float] = {}
     for request in list(scene.fallback.taken):
         for name in names:
             if name in request.body.decode():
                 had.setdefault(name, request.at)
-    return {name: had[name] - due[name] if name in had and name in due else None for name in names}
+    return had
 
 
 def matrix(seconds: float, wanted: tuple[str, ...]) -> int:
     """Print a line for each cell. The cells wait most of their time, so all run at once."""
     pairs = [(primary, lives) for lives in LIVES for primary in PRIMARIES]
+    names = {*PRIMARIES, *(", ".join(pair) for pair in pairs)}
+    if unknown := [name for name in wanted if name not in names]:
+        raise SystemExit(f"no such cell: {'; '.join(unknown)}. There are: {'; '.join(sorted(names))}")
     chosen = [pair for pair in pairs if not wanted or ", ".join(pair) in wanted or pair[0] in wanted]
     began, wrong, everything = time.monotonic(), list[str](), dict[str, list[float]]()
     with ThreadPoolExecutor(len(pairs)) as pool:
@@ -203,7 +211,8 @@ def matrix(seconds: float, wanted: tuple[str, ...]) -> int:
             lost = sum("lost" in each for each in one.wrong)
             for severity, times in one.waits.items():
                 everything.setdefault(severity, []).extend(times)
-            print(f"{one.name:<42} {one.kills:>4} kills   lost {lost}   {_waited(one.waits)}", flush=True)
+            met = f"faults {one.met[0]} and {one.met[1]}"
+            print(f"{one.name:<42} {one.kills:>4} kills   {met}   lost {lost}   {_waited(one.waits)}", flush=True)
             for each in one.wrong:
                 print(f"    {each}", flush=True)
     lost = sum("lost" in each for each in wrong)

@@ -6,10 +6,16 @@ every alert arrives, and after a crash at most one message by each channel comes
 
 from __future__ import annotations
 
+import contextlib
+from http.client import HTTPException
 from pathlib import Path
+from urllib.request import urlopen
 
+import pytest
+
+from tests.bench import chaos
 from tests.chaos.story import Outcome, Story, story
-from tests.lab.receiver import HANG
+from tests.lab.receiver import CLOSE, CUT, DIE, HANG, WELL, Answer, Receiver, status
 
 DAY = 86_400.0
 ENOUGH_PLACES = 8
@@ -65,6 +71,21 @@ def test_a_receiver_that_hangs_and_a_crash_every_8_s_do_not_keep_a_message_from_
         assert waited is not None
         assert 30.0 <= waited <= 60.0
         assert all_arrived(scene.end())
+
+
+def test_the_matrix_refuses_a_cell_that_it_does_not_have() -> None:
+    with pytest.raises(SystemExit, match=r"no such cell: 5OO. There are: 429; .* hangs, random lives"):
+        chaos.matrix(9.0, ("hangs", "5OO"))
+
+
+@pytest.mark.parametrize("fault", [status(500), status(429), CUT, DIE, CLOSE, WELL])
+def test_a_cell_of_the_matrix_knows_whether_its_receivers_failed(fault: Answer) -> None:
+    with Receiver.start() as receiver:
+        receiver.always(fault)
+        assert chaos.faults_met(receiver, fault) == 0, "nothing was sent"
+        with contextlib.suppress(OSError, HTTPException):
+            urlopen(receiver.url, b"f00001", timeout=10).read()
+        assert chaos.faults_met(receiver, fault) == (fault is not WELL)
 
 
 def told_by_the_fallback(scene: Story) -> int:

@@ -69,6 +69,8 @@ class Receiver:
         self.taken: list[Request] = []
         self.failures: list[str] = []
         """Where it fell over itself: that is never the sender's doing, and fails the test."""
+        self.hung_up = 0
+        """How many connections it closed before a word was read."""
         self.lock = threading.Lock()
         self.stopping = threading.Event()
         self._script: deque[Answer] = deque()
@@ -163,7 +165,9 @@ class Handler(BaseHTTPRequestHandler):
     server: _Http
 
     def handle(self) -> None:
-        if not self.server.receiver.is_closed:
+        if self.server.receiver.is_closed:
+            self.server.receiver.hung_up += 1
+        else:
             super().handle()
 
     def do_POST(self) -> None:
