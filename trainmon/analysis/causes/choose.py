@@ -21,6 +21,8 @@ NOT_AFTER_CTRL_C = (*NOISE, "cancelled-by-user", "network-or-auth")
 CRASHES = ("segfault", "device-assert", "cuda-illegal-access", "cancelled-by-user")
 """What a rank dies of without an exception, while others make their last steps. Another message ended nothing if the
 run made steps after it, before another error."""
+FULL = ("disk-full", "inodes-full")
+"""What a program that was told to stop may find when it saves, and what is no consequence of the signal."""
 NOT_NEXT = ("missing-file", "import-error")
 """What a script's next command may fail with because the one before it failed."""
 LOGGED = (
@@ -122,9 +124,8 @@ def _first(roots: Sequence[Found], live: Sequence[Found]) -> Found | None:
         later = (one for one in roots if one.index > person.index and one.is_fatal_exception)
         return next((one for one in later if one.rule.role == "root" and one.rule.cause not in NOT_AFTER_CTRL_C), root)
     term = next((one for one in live if _is_sigterm(one)), None)
-    if term is not None and root is not None and term.index < root.index and root.rule.cause != "cancelled-by-user":
-        return term
-    return root
+    is_other = root is not None and root.rule.cause not in ("cancelled-by-user", *FULL)
+    return term if term is not None and root is not None and is_other and term.index < root.index else root
 
 
 def _is_sigterm(one: Found) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.analysis.causes.choose import choose, is_evaluation
+from trainmon.analysis.causes.choose import FULL, choose, is_evaluation
 from trainmon.analysis.causes.epilogue import HAS_FAILED, is_noise
 from trainmon.analysis.causes.fingerprint import fingerprint
 from trainmon.analysis.causes.lines import RAISED, read_lines
@@ -95,7 +95,7 @@ def classify(facts: CauseFacts) -> Classification:
             continue
         shown = found if found is not None and found.rule.cause == fact.cause else None
         return _answer(facts, signs, fact.cause, True, shown, fact)
-    if found is not None and is_root and found.rule.cause != "time-limit" and not _is_of_requeue(facts, found):
+    if found is not None and is_root and found.rule.cause != "time-limit" and not _is_reported(facts, signs, found):
         return _answer(facts, signs, _phase(facts, signs, found), _ends(found, signs), found)
     ended = Fact("time-limit", "") if found is not None and found.rule.cause == "time-limit" else _state(facts)
     if ended is not None:
@@ -139,10 +139,13 @@ def _counts(facts: CauseFacts, signs: Signs, one: Found, is_short: bool) -> bool
     return not (is_other and signs.ends_job(one) and signs.steps_after(one.index) >= SURVIVED)
 
 
-def _is_of_requeue(facts: CauseFacts, found: Found) -> bool:
-    """Whether Slurm has requeued the job, and the log only shows that its program was interrupted."""
-    state = _state(facts)
-    return state is not None and state.cause == "requeued" and found.rule.cause == "cancelled-by-user"
+def _is_reported(facts: CauseFacts, signs: Signs, found: Found) -> bool:
+    """Whether Slurm has requeued the job, and the log only shows that its program was interrupted; or a person has
+    cancelled it, and its last save then found a full disk."""
+    state, stopped = _state(facts), (one for one in signs.found if one.rule.cause == "cancelled-by-user")
+    if state is None or state.cause != "cancelled-by-user":
+        return state is not None and state.cause == "requeued" and found.rule.cause == "cancelled-by-user"
+    return found.rule.cause in FULL and any(one.index < found.index for one in stopped)
 
 
 def fatal_end(lines: Sequence[str]) -> Classification | None:

@@ -49,6 +49,23 @@ def test_the_end_that_the_loop_prints_outweighs_the_exit_status_of_the_launcher(
     assert of(log, exit_code=1).cause == cause
 
 
+@pytest.mark.parametrize("launcher", ["", FAILED])
+def test_a_last_save_that_finds_a_full_disk_is_the_cause_of_a_failure_and_not_the_signal_that_asked_for_it(
+    launcher: str,
+) -> None:
+    log = f"""{STEPS}trainmon: stop, asked for by SIGTERM on rank 0, at step 29
+trainmon: ended at step 29: an exception: OSError
+Traceback (most recent call last):
+  File "/x/train.py", line 210, in <module>
+    save(step)
+  File "/opt/torch/serialization.py", line 965, in save
+    with _open_zipfile_writer(f) as opened_zipfile:
+OSError: [Errno 28] No space left on device
+{launcher}"""
+    assert of(log, exit_code=1, scheduler_state="FAILED").cause == "disk-full"
+    assert of(log, scheduler_state="CANCELLED by 1000").cause == "cancelled-by-user"
+
+
 def test_the_end_of_an_attempt_before_in_the_same_log_is_not_that_of_this_one() -> None:
     log = f"trainmon: ended at step 4: stop: the kill switch\n{STEPS}torch.OutOfMemoryError: CUDA out of memory.\n"
     assert of(log, exit_code=1).cause == "cuda-oom"
