@@ -187,7 +187,8 @@ class AlertManager:
         changes.extra_due.clear()
         others = routed.keys() - {due.alert.id for due in extra}
         due_alerts = [*extra, *(due for name, due in routed.items() if name in others)]
-        due_alerts = causes.with_causes(due_alerts, alerts, state, routes, now)
+        if state.evaluated_at == now:  # their advice rests on the same facts
+            due_alerts = causes.with_causes(due_alerts, alerts, state, routes, now)
         grouped = grouping.group_alerts(due_alerts, self._timers, now)
         self._timers, self._next_at = grouped.timers, grouped.next_at
         changes.notices += grouped.notices

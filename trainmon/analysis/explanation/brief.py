@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from trainmon.analysis.explanation.explain import meaning, named, requeued_by
 from trainmon.analysis.explanation.rows import gpu_time
-from trainmon.analysis.retries import decide, suspects
+from trainmon.analysis.retries import decide, suspects, wants_change
 from trainmon.lib import clean, counted, scrub
 from trainmon.model import Attempt, Record, RetryPolicy
 from trainmon.model.attempts.retry import RetryChoice
@@ -31,12 +31,12 @@ def brief(
     cause, retry = attempt.cause, decide(attempt, attempts, policy)
     if cause is None or cause.cause == "unknown" or retry is None:
         return ()
-    actions = tuple(actions)
+    actions, needs = tuple(actions), retry.choice == "now" and wants_change(cause) and cause.advice
     lines = (
         f"cause: {named(cause)}. {meaning(attempt, cause.cause, actions)}",
         f"lost: {_loss(attempt)}",
         f"by: {'; '.join(_by(attempt, actions)) or 'not known'}",
-        f"restart: {HELPS[retry.choice]}: {retry.why}",
+        f"restart: {HELPS['after-change' if needs else retry.choice]}: {needs or retry.why}",
     )
     return tuple(clean(scrub(line), LINE) for line in lines)
 
@@ -61,4 +61,5 @@ def _by(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
     yield from filter(None, (person, *requeued_by(attempt, actions), *suspects(attempt)))
     if (cause := attempt.end.cause) is not None and cause.evidence:
         rank = "" if cause.rank is None else f"rank {cause.rank}: "
-        yield f"{rank}{cause.evidence[0].text}"
+        errors = (one.text for one in cause.evidence if cause.exception and cause.exception in one.text)
+        yield f"{rank}{next(errors, cause.evidence[0].text)}"

@@ -6,7 +6,6 @@ from trainmon.analysis.retries.blame import Blame, blamed, fisher
 from trainmon.analysis.retries.budget import (
     DEFAULTS,
     STORM,
-    TRANSIENT,
     by_run,
     history_of,
     in_vain,
@@ -15,6 +14,7 @@ from trainmon.analysis.retries.budget import (
     progressing,
     since_progress,
     suspects,
+    wants_change,
 )
 from trainmon.analysis.retries.decision import (
     RetryDecision,
@@ -39,7 +39,6 @@ __all__ = [
     "DEFAULTS",
     "STORM",
     "TOO_LATE",
-    "TRANSIENT",
     "Blame",
     "Due",
     "RetryDecision",
@@ -61,5 +60,6 @@ __all__ = [
     "progressing",
     "since_progress",
     "suspects",
+    "wants_change",
     "with_decisions",
 ]

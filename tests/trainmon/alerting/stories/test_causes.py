@@ -123,6 +123,25 @@ def test_the_same_end_has_the_same_key_whoever_tells_its_cause() -> None:
     assert len(keys) == 1, "the outbox, and a receiver, know it by that"
 
 
+def test_a_cause_is_named_together_with_the_advice_that_rests_on_it() -> None:
+    with Story(rule("run-dead")) as story:
+        story.at(10).wrong("run-dead", RUN, advice="its cause is not known yet").at(11).expect("fire", RUN)
+        story.wrong("run-dead", RUN, advice="use a smaller batch").hear(end(story)).at(11.4).expect_nothing_else()
+        assert story.at(12).expect("cause", RUN).alerts[0].advice == "use a smaller batch"
+
+
+def test_the_line_of_the_exception_is_shown_and_a_cause_that_needs_a_change_says_which() -> None:
+    missing = replace(
+        OOM, cause="import-error", exception="ModuleNotFoundError", rank=None, advice="Install the package.",
+        evidence=(Evidence(text='File "train.py", line 1'), Evidence(text="ModuleNotFoundError: No module named 'a'")),
+    )  # fmt: skip
+    with Story(rule("run-dead")) as story:
+        story.at(10).hear(end(story, missing)).wrong("run-dead", RUN).at(11)
+        body = text(story, story.expect("fire", RUN))
+        assert "by: ModuleNotFoundError: No module named 'a'" in body
+        assert "restart: a restart helps only after a change: Install the package." in body
+
+
 def test_a_cause_that_is_not_known_is_not_told() -> None:
     with Story(rule("run-dead")) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules.runs.base import present_in
-from trainmon.analysis.retries import TRANSIENT, decide
+from trainmon.analysis.retries import decide, wants_change
 from trainmon.analysis.runs import last_attempts, sharing, survivor
 from trainmon.lib import clean
 from trainmon.model import Run, State
@@ -74,7 +74,7 @@ def restarts(state: State, run: Run) -> str:
     if decision.choice in ("stop", "none"):
         return f"{decision.why}: another attempt does not help as it is"
     cause = None if last is None else last.cause
-    if cause is not None and cause.cause not in TRANSIENT and cause.retry in ("after-change", "never") and cause.advice:
+    if cause is not None and wants_change(cause) and cause.advice:
         return f"{cause.cause}: {cause.advice.rstrip('.')}; then {requeues(state, run)}"
     then = "then " if decision.choice == "after-change" else ""
     return f"{decision.why}; {then}{requeues(state, run)}"
