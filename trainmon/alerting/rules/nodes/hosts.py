@@ -65,7 +65,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
             if source.answered_at is None
             else f"last answer {ago(now - source.answered_at)} ago"
         )
-        steps = _still_trains(run, source, now)
+        steps = _still_trains(run, source.answered_at or state.started_at, now)
         return Finding(
             rule=self.name,
             subject=f"node:{node}",
@@ -95,11 +95,11 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         return f"{alert.summary}; it has rebooted since" if has_rebooted else alert.summary
 
 
-def _still_trains(run: Run | None, source: Source, now: Instant) -> str:
-    """A text if the run of the node still makes steps: then only the connection is broken. A log on a shared disk may
-    be late by half a minute."""
+def _still_trains(run: Run | None, silent_since: Instant, now: Instant) -> str:
+    """A text if the run of a silent node still makes steps: then only the connection is broken. A log on a shared disk
+    may be late by half a minute."""
     at = None if run is None else run.progress.at
-    if run is None or at is None or source.answered_at is None or at - source.answered_at < LATE_LOG:
+    if run is None or at is None or at - silent_since < LATE_LOG:
         return ""
     is_recent = now - at <= max(60.0, 3 * (run.progress.cadence_s or 0.0))
     return f"; {run.name} still trains, its last step was {ago(now - at)} ago" if is_recent else ""

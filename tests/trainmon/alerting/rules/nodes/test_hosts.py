@@ -51,6 +51,14 @@ def test_a_way_to_a_node_that_is_broken_while_its_run_steps_on_is_no_code_red_un
     assert only(scene.silent(300.0).found(AWAY)).severity == "critical", "no step since"
 
 
+def test_a_node_that_was_not_reached_since_the_restart_is_no_code_red_while_its_run_makes_steps() -> None:
+    scene = Scene().runs()
+    scene.state = replace(scene.state, started_at=NOW)
+    scene.lost(answered_at=None)
+    assert only(scene.silent(25.0).steps().found(AWAY)).severity == "critical", "the step may be from before the start"
+    assert only(scene.silent(25.0).steps().found(AWAY)).severity == "warning"
+
+
 def test_a_step_that_a_shared_disk_shows_late_is_no_sign_of_life_of_a_node() -> None:
     scene = Scene().runs().silent(20.0).steps().silent(45.0).lost()
     assert only(scene.found(AWAY)).severity == "critical"
