@@ -9,11 +9,13 @@ from msgspec.structs import replace
 from trainmon.alerting.pipeline.lifecycle import NOTIFY_END_WITHIN
 from trainmon.alerting.pipeline.routing import DueAlert, Routing, quiet_because
 from trainmon.analysis.explanation import brief
+from trainmon.analysis.retries import is_on_purpose
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Alert, Attempt, RetryPolicy, State
 
-FAILURES = frozenset({"run-dead", "ended-early"})
-"""The rules about the end of an attempt that no person ended."""
+ENDS = frozenset({"run-dead", "ended-early", "restarted"})
+"""The rules about the end of an attempt that no person ended, and about the start of the next one, which may be the
+only message about an end."""
 
 NEAR: Seconds = 120.0
 """An alert begins with the last step or with the end of the job, by the clock of another machine. So the end of its
@@ -28,34 +30,25 @@ def with_causes(
 ) -> list[DueAlert]:
     """The due alerts. The first message of a failure names its cause if that is known; else one follow-up does, when
     nothing else of the alert is due."""
-    found = list(due_alerts)
-    places = {due.alert.id: place for place, due in enumerate(found)}
-    explained = {alert.cause_of for alert in alerts.values()}
-    for alert in alerts.values():
-        if alert.rule not in FAILURES or alert.cause_of is not None or not alert.is_firing | _is_recent(alert, now):
+    found, explained = list(due_alerts), {alert.cause_of for alert in alerts.values()}
+    known_due = {due.alert.id: due for due in found}
+    for alert in (one for one in alerts.values() if one.rule in ENDS and one.cause_of is None):
+        due, is_follow_up = known_due.get(alert.id), alert.first_notified_at is not None
+        if (due is None) is not is_follow_up or (is_follow_up and quiet_because(alert) is not None):
             continue
-        place, is_known = places.get(alert.id), alert.first_notified_at is not None
-        attempt = _ended_attempt(alert, state, now) if (place is None) is is_known else None
-        if attempt is None or attempt.attempt_id in explained or (is_known and quiet_because(alert) is not None):
+        attempt = _ended_attempt(alert, state, now)
+        channels = _channels(alert, routing) if due is None else due.channels
+        if attempt is None or attempt.attempt_id in explained or not channels:
             continue
-        run = state.runs.get(attempt.run_id)
-        policy = RetryPolicy() if run is None else run.spec.retry
-        if not (lines := brief(attempt, state.attempts.values(), state.actions.values(), policy)):
-            continue
-        if place is not None:
-            due = found[place]
-            found[place] = due._replace(alert=replace(due.alert, cause=lines, cause_of=attempt.attempt_id))
-        elif channels := _channels(alert, routing):
+        policy = state.runs[attempt.run_id].spec.retry if attempt.run_id in state.runs else RetryPolicy()
+        if lines := brief(attempt, state.attempts.values(), state.actions.values(), policy):
             named = replace(alert, cause=lines, cause_of=attempt.attempt_id)
-            found.append(DueAlert(named, "cause", "its cause is known", channels, now))
-        else:
-            continue
-        explained.add(attempt.attempt_id)
+            explained.add(attempt.attempt_id)
+            if due is None:
+                found.append(DueAlert(named, "cause", "its cause is known", channels, now))
+            else:
+                found[found.index(due)] = due._replace(alert=named)
     return found
-
-
-def _is_recent(alert: Alert, now: Instant) -> bool:
-    return alert.fired_at is not None and now - (alert.resolved_at or now) < NOTIFY_END_WITHIN
 
 
 def _channels(alert: Alert, routing: Routing) -> tuple[str, ...]:
@@ -67,10 +60,16 @@ def _channels(alert: Alert, routing: Routing) -> tuple[str, ...]:
 
 def _ended_attempt(alert: Alert, state: State, now: Instant) -> Attempt | None:
     """The attempt whose end the alert reports, once everything about that end is known."""
+    is_recent = alert.fired_at is not None and now - (alert.resolved_at or now) < NOTIFY_END_WITHIN
+    if not (alert.is_firing or is_recent):
+        return None
     until = (now if alert.fired_at is None else alert.fired_at) + NEAR
     attempts = [one for one in state.attempts.values() if one.run_id == alert.run]
-    ended = [one for one in attempts if alert.since - NEAR <= (one.ended_at or 0.0) <= until]
+    before = (one for one in attempts if not alert.event or one.start < alert.since)  # not the one that was started
+    ended = [one for one in before if alert.since - NEAR <= (one.ended_at or 0.0) <= until]
     attempt = max(ended, key=lambda one: one.ended_at or 0.0, default=None)
     if attempt is None or attempt.end is None or any(one.stage == "ending" for one in attempts):
+        return None
+    if alert.rule == "restarted" and attempt.cause is not None and is_on_purpose(attempt.cause.cause):
         return None
     return attempt if not attempt.end.awaits_log or now - attempt.end.noticed_at >= LOG_WITHIN else None

@@ -110,6 +110,24 @@ def test_two_alerts_about_one_end_get_one_follow_up() -> None:
         story.at(300)
 
 
+def test_a_restart_that_is_the_only_message_about_an_end_names_its_cause() -> None:
+    with Story(rule("restarted"), rule("run-dead")) as story:
+        (before,) = end(story.at(9)).attempts
+        story.at(10).wrong("restarted", RUN, "info", event=True, since=10).at(11).expect("event", RUN)
+        again = replace(end(story, NODE_FAIL).attempts[0], attempt_id="again", started_at=story.clock.wall - 0.5)
+        follow_up = story.hear(AttemptsRestored((before, again))).at(12).expect("cause", RUN)
+        assert "restarted\ncause: cuda-oom (OutOfMemoryError), certain" in text(story, follow_up)
+        first = story.wrong("run-dead", RUN).at(14).expect("fire", RUN)
+        assert "cause: node-fail" in text(story, first)
+        story.at(400)
+
+
+def test_a_restart_after_an_end_on_purpose_needs_no_cause() -> None:
+    with Story(rule("restarted")) as story:
+        story.at(10).wrong("restarted", RUN, "info", event=True, since=10).at(11).expect("event", RUN)
+        story.hear(end(story, replace(OOM, cause="requeued"))).at(100)
+
+
 def test_the_same_end_has_the_same_key_whoever_tells_its_cause() -> None:
     keys = set()
     for repeats in (0, 1):
