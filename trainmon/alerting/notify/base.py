@@ -41,8 +41,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
     acknowledge: tuple[tuple[str, str], ...] = ()
     """The ID and the token of each alert that one button may acknowledge: eight GPUs of a node are one message."""
-    thread: str = ""
-    """The key of the message to which this one is a follow-up, for a channel with threads."""
+    threads: tuple[str, ...] = ()
+    """For a channel with threads: the key of the notice to which this message is a follow-up; those of the notices that
+    are one message, which a follow-up to any of them names."""
     link: str | None = None
     is_brief: bool = False
     """Whether its channel has few messages left: it goes without files, which count as messages."""

@@ -22,6 +22,8 @@ SHORT_BYTES = 900
 """A body up to this size has no shorter forms."""
 ACKNOWLEDGED = 16
 """How many alerts one button acknowledges."""
+THREADS = 50
+"""How many notices a message names for mail programs: their headers are limited."""
 LATE: Seconds = 120.0
 """A message that is sent this long after its event says so."""
 MORE = "… shortened; trainmon-tui status shows all"
@@ -84,13 +86,15 @@ def render(notices: Sequence[Notice], now: Instant) -> Message:
     severity: Severity = min(severities, key=SEVERITIES.index, default="info")
     if entries and entries[0].is_over and severity == "critical":
         severity = "warning"
-    digest = hashlib.sha256("\n".join(notice.key for notice in notices).encode()).hexdigest()[:24]
+    keys = [notice.key for notice in notices]
+    digest = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:24]
     open_alerts = [entry.alert for entry in entries if not entry.is_over and not entry.alert.event]
     tokens = [(one.id, one.token) for one in open_alerts if one.token and one.acknowledged_by is None]
     body = shorten_lines(_body(notices, entries, plain, DETAILS[0], now), BODY_BYTES, MORE)[0]
+    is_follow_up = len(entries) == 1 and entries[0].is_follow_up
     is_long = len(body.encode()) > SHORT_BYTES
     return Message(
-        key=notices[0].key if len(notices) == 1 else f"several-{digest}",
+        key=keys[0] if len(keys) == 1 else f"several-{digest}",
         severity=severity,
         title=_title(entries, plain, notices, now),
         body=body,
@@ -98,7 +102,7 @@ def render(notices: Sequence[Notice], now: Instant) -> Message:
         notices=tuple(notices),
         at=notices[-1].at,
         acknowledge=tuple(tokens[:ACKNOWLEDGED]),
-        thread=entries[0].alert.thread if len(entries) == 1 and entries[0].is_follow_up else "",
+        threads=(entries[0].alert.thread,) if is_follow_up else tuple(keys[:THREADS]) if len(keys) > 1 else (),
         link=next((notice.link for notice in notices if notice.link), None),
     )
 

@@ -59,7 +59,7 @@ def test_the_first_message_goes_at_once_and_one_follow_up_names_the_cause() -> N
             "restart: a restart helps only after a change: cuda-oom: a retry needs a change of the batch size, "
             "activation checkpointing or the placement first",
         ]  # fmt: skip
-        assert render([follow_up], 0.0).thread == first.key
+        assert render([follow_up], 0.0).threads == (first.key,)
         story.at(400)
 
 
@@ -222,7 +222,7 @@ def test_while_the_first_message_waits_the_cause_goes_into_it() -> None:
         assert (message.title, message.severity) == ("CODE RED llm: run-dead", "critical")
         assert message.body.splitlines()[1].startswith("cause: cuda-oom")
         assert message.body.count("cause: cuda-oom") == 1
-        assert message.thread == ""
+        assert message.threads == (first.key, second.key), "a follow-up to either names its notice"
 
 
 def test_a_node_that_fails_is_named_and_what_is_not_certain_says_so() -> None:

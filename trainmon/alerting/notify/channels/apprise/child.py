@@ -45,8 +45,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The paths of attachments."""
     key: str = ""
     """Identifies copies of one message, such as the Message-ID of a mail."""
-    thread: str = ""
-    """The key of the message that this one follows."""
+    threads: tuple[str, ...] = ()
+    """Identify what a mail program shows together with it."""
     incidents: tuple[Incident, ...] = ()
     """For a service that keeps incidents."""
     within: Seconds = 20.0
@@ -119,9 +119,9 @@ def answer(request: Request) -> Answer:
     if mail is not None and hasattr(mail, "make_msgid"):
         # There is no setting for it, and our own header would be a second one.
         mail.make_msgid = lambda domain="localhost", **_: message_id(request.key, domain)
-        if request.thread:
-            first = message_id(request.thread, service.smtp_host)
-            service.headers |= {"In-Reply-To": first, "References": first}
+        if request.threads:
+            others = " ".join(message_id(key, service.smtp_host) for key in request.threads)
+            service.headers |= {"In-Reply-To": others, "References": others}
     is_sent = _send(service, request, list(request.files))
     outcome, text = _judge(capture.lines)
     if not is_sent and request.files and (outcome == "broken" or "attach" in text.lower() or ".png" in text):

@@ -129,7 +129,7 @@ def _request(message: Message, url: str, files: Sequence[str], timeout: Seconds)
         tone="success" if is_good_news(message) else TONES[message.severity],
         files=tuple(files),
         key=message.key,
-        thread=message.thread,
+        threads=message.threads,
         incidents=tuple(
             Incident(key, one.phase == "resolved", printable(f"{one.rule} {one.subject}: {one.summary}"))
             for key, one in list(alerts.items())[:INCIDENTS]

@@ -74,6 +74,17 @@ def test_a_follow_up_by_mail_is_in_the_thread_of_its_first_message(mail: MailSer
     assert two["subject"] == one["subject"]
 
 
+def test_a_follow_up_by_mail_is_in_the_thread_of_the_message_that_had_its_first_notice_among_others(
+    mail: MailServer,
+) -> None:
+    first, other = notice(alert(), key="first"), notice(alert(subject="gpu:gpu-001/5", id="b"), key="other")
+    follow_up = notice(alert(thread="first", cause=("cause: cuda-oom, certain",)), key="second", kind="cause")
+    Inside(mail.url).send(render([first, other], NOW), 20)
+    Inside(mail.url).send(render([follow_up], NOW), 20)
+    one, two = mail.messages
+    assert two["references"] in one["references"].split(), "mail programs put both into one thread"
+
+
 @pytest.mark.parametrize(
     ("answer", "error_", "words"),
     [
