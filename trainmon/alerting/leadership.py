@@ -61,9 +61,8 @@ class LeadershipTracker:
         if self._was_daemon:
             known = {alert.key for alert in state.alerts.values() if alert.is_open}
             before = tuple(alert for alert in before if alert.key not in known)
-        outage = self.outage or 0.0
-        known_outage = None if self._runs_once and outage <= episode.OUTAGE_TOLERANCE else outage
-        alerts = episode.merge_stored(state.alerts, before, known_outage, now)
+        outage, gap = self.outage or 0.0, episode.OUTAGE_TOLERANCE if self._runs_once else episode.RESTART
+        alerts = episode.merge_stored(state.alerts, before, outage if outage > gap else None, now)
         silences = {silence.id: silence for silence in stored.silences if silence.ended_at is None}
         return replace(state, alerts=alerts, silences={**state.silences, **silences})
 

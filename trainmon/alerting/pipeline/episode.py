@@ -16,6 +16,10 @@ OUTAGE_TOLERANCE: Seconds = 3_600.0
 """The `for` of a pending alert continues after an outage of at most this long; after a longer one it starts again
 (Prometheus: rules.alert.for-outage-tolerance)."""
 
+RESTART: Seconds = 30.0
+"""A restart within this time is no outage: what is found before and after it was so in between. That this program
+evaluates is written every 10s, so one that crashes more often would never see a `for` end."""
+
 SAME_WITHIN: Seconds = 3_600.0
 """Findings with the same `since` in the same hour are the same episode."""
 
@@ -110,7 +114,7 @@ def merge_stored(
 ) -> dict[str, Alert]:
     """The alerts that the ledger stored, and those of ours that it does not know.
 
-    `outage` is None if evaluations are separate programs (cron): the time between two of them is no outage.
+    `outage` is None if there was none: after a restart, and if evaluations are separate programs (cron).
     """
     kept: dict[str, Alert] = {}
     for alert in stored:

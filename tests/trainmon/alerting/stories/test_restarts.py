@@ -70,6 +70,16 @@ def test_a_hold_begins_again_after_a_long_outage() -> None:
         story.at(7_500 + 3_590, tick=10).expect_nothing_else().at(7_500 + 3_630, tick=5).expect("fire", HOT)
 
 
+def test_a_hold_ends_although_the_program_crashes_every_8_s() -> None:
+    with Story(rule("gpu-hot", for_=60)) as story:
+        story.at(10).wrong("gpu-hot", HOT)
+        while story.elapsed < 62:
+            story.at(story.elapsed + 8).expect_nothing_else()
+            story.kept.at = story.clock.wall - 8  # that it evaluates is written every 10 s
+            story.restart(down_for=2)
+        story.at(story.elapsed + 8).expect("fire", HOT)
+
+
 def test_looks_that_cron_makes_every_five_minutes_are_one_watch() -> None:
     with Story(rule("gpu-hot", for_=300), runs_once=True) as story:
         story.at(2).wrong("gpu-hot", HOT).at(4)
