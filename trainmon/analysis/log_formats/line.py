@@ -84,6 +84,13 @@ def fields(text: str, between: str = "|", after: str = ":") -> dict[str, str]:
     return named
 
 
+def headed(line: str, head: re.Pattern[str]) -> tuple[re.Match[str], dict[str, str]] | None:
+    """What a line begins with, and the fields behind it; None if it begins otherwise."""
+    body = stripped(line)
+    found = head.match(body)
+    return None if found is None else (found, fields(body[found.end() :]))
+
+
 # ---- tqdm's progress bars, as HF Trainer and Lightning draw them -----------------------------------------------------
 
 FASTEST = 1_000.0

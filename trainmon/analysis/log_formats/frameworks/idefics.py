@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from trainmon.analysis.log_formats.line import Format, StepLine, fields, number, stripped
+from trainmon.analysis.log_formats.line import Format, StepLine, headed, number
 
 HEAD = re.compile(r"iteration:\s{0,12}(\d{1,12})\s{0,4}/\s{0,4}(\d{1,12})\s{1,8}\d{1,3}(?:\.\d{1,4})?% \|")
 
@@ -16,11 +16,9 @@ def parse(line: str) -> StepLine | None:
     """Read a line of Idefics."""
     if "iteration:" not in line or "| per_token_loss" not in line:
         return None
-    body = stripped(line)
-    head = HEAD.match(body)
-    if head is None:
+    if (found := headed(line, HEAD)) is None:
         return None
-    named = fields(body[head.end() :])
+    head, named = found
     return StepLine(
         step=int(head[1]),
         target_step=int(head[2]) or None,

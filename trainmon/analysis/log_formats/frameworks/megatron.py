@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from trainmon.analysis.log_formats.line import Format, StepLine, fields, number, positive, stripped, whole
+from trainmon.analysis.log_formats.line import Format, StepLine, headed, number, positive, stripped, whole
 
 HEAD = re.compile(r"iteration\s{1,12}(\d{1,12})/\s{0,12}(\d{1,12})\s{0,4}\|")
 EVAL = re.compile(r"(?:validation|valid|test)\b.{0,60} loss at (?:iteration \d|the end of training)")
@@ -44,11 +44,9 @@ def is_deepspeed_fork(line: str) -> bool:
 
 def step_line(line: str) -> StepLine | None:
     """Read a step line of Megatron or a fork of it."""
-    body = stripped(line)
-    head = HEAD.match(body)
-    if head is None:
+    if (found := headed(line, HEAD)) is None:
         return None
-    named = fields(body[head.end() :])
+    head, named = found
     skipped, nans = whole(named.get("number of skipped iterations")), whole(named.get("number of nan iterations"))
     step_time, batch = _step_time(named), number(named.get("global batch size"))
     counted = None if step_time is None or batch is None else batch / step_time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainmon.analysis.log_formats.line import Format, StepLine, fields, number, positive, stripped
+from trainmon.analysis.log_formats.line import Format, StepLine, headed, number, positive, stripped
 
 HEAD = re.compile(r"iteration:\s{0,8}(\d{1,12})\s{0,4}/\s{0,4}(\d{1,12})\s{0,4}\|")
 
@@ -15,11 +15,9 @@ def parse(line: str) -> StepLine | None:
         return StepLine(kind="save") if stripped(line).startswith("Saving checkpoint at /") else None
     if "iteration:" not in line or "time_per_iteration_ms:" not in line:
         return None
-    body = stripped(line)
-    head = HEAD.match(body)
-    if head is None:
+    if (found := headed(line, HEAD)) is None:
         return None
-    named = fields(body[head.end() :])
+    head, named = found
     times = (named.get("time_per_iteration_ms"), named.get("elapsed_time_per_iteration_ms"))
     milliseconds = positive(number(times[0] or times[1]))
     return StepLine(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from trainmon.analysis.log_formats.line import Format, StepLine, fields, number, positive, stripped, whole
+from trainmon.analysis.log_formats.line import Format, StepLine, headed, number, positive, stripped, whole
 
 HEAD = re.compile(r"Training epoch (\d{1,9}), iteration (\d{1,12})/(\d{1,12}) \|")
 EVAL = re.compile(r"(?:Validation|Testing) (?:epoch \d{1,9}, )?iteration \d{1,12}/\d{1,12}\b")
@@ -21,11 +21,9 @@ def parse(line: str) -> StepLine | None:
     if "Training epoch " not in line:
         is_eval = "Validation" in line or "Testing" in line
         return StepLine(kind="eval") if is_eval and EVAL.match(stripped(line)) else None
-    body = stripped(line)
-    head = HEAD.match(body)
-    if head is None:
+    if (found := headed(line, HEAD)) is None:
         return None
-    named = fields(body[head.end() :])
+    head, named = found
     if "global_step" not in named and "lr" not in named:
         return None
     done = int(head[2])
