@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from trainmon.alerting.heartbeat.notices import remembered
 from trainmon.alerting.pipeline import DueAlert, HistoryEntry, Routing, channels_for, quiet_because
 from trainmon.lib import Instant, Seconds, scrub
 from trainmon.model import Alert, AlertChanges, Notice, Silence, State
@@ -56,15 +58,9 @@ class PendingChanges:
 
     def restore(self, memory: Mapping[str, str], requests_until: int) -> None:
         """Take over the memory of the leader before."""
-
-        def at(value: str) -> float:
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-
-        newest = {key: max((self.memory[key], value), key=at) for key, value in memory.items() if key in self.memory}
-        self.memory = {**self.memory, **memory, **newest}
+        times = {key: [remembered(one, key, math.inf) or 0.0 for one in (self.memory, memory)] for key in self.memory}
+        ours = {key: self.memory[key] for key, (our_at, their_at) in times.items() if our_at >= their_at}
+        self.memory = {**memory, **ours}
         self._orders_until = self._orders_written = max(self._orders_until, requests_until)
 
     def write_all(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from trainmon.alerting.rules import ago, is_answering
 from trainmon.analysis.checkpoints import steps_at_risk
-from trainmon.lib import Instant, clean, counted
+from trainmon.lib import Instant, clean, counted, size
 from trainmon.model import SEVERITIES, Alert, Checkpoints, Disk, Run, State, Verdict
 
 ALIVE: frozenset[Verdict] = frozenset({"healthy", "starting", "evaluating", "saving"})
@@ -145,12 +145,3 @@ def _silent_sources(state: State, now: Instant) -> Iterator[str]:
         yield f"not seen{age}: {clean(source.name, 80)}{why}"
     if silent[ALERTS:]:
         yield f"and {counted(len(silent) - ALERTS, 'source')} more"
-
-
-def size(number: float) -> str:
-    """Bytes as disks are sold: `2.3 TB`."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(number) < 1_000:
-            return f"{number:.3g} {unit}"
-        number /= 1_000
-    return f"{number:,.3g} PB"
