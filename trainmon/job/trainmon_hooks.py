@@ -380,12 +380,10 @@ class Hooks:
         place = "%s.%s.%d.tmp" % (path, self._report["host"], os.getpid())
         with contextlib.suppress(FileNotFoundError):  # somebody may have linked that name to a file of ours
             os.unlink(place)
-        handle, data = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), text.encode()
-        try:
+        with open(place, "xb", buffering=0) as file:  # a buffer has a lock
+            data = text.encode()
             while data:
-                data = data[os.write(handle, data) :]
-        finally:
-            os.close(handle)
+                data = data[file.write(data) :]
         os.replace(place, path)
 
     def _warn(self, text: str) -> None:
