@@ -1,4 +1,4 @@
-"""Finds the state directory: on a local disk if possible, because SQLite's write-ahead log needs one.
+"""Finds the state directory, on a local disk if possible, because SQLite's write-ahead log needs one; writes its files.
 
 Linux lists its mounts. On other systems every disk counts as local.
 """
@@ -128,3 +128,23 @@ def is_first_time(directory: Path, key: str) -> bool:
     except OSError:
         return True
     return True
+
+
+def write_private(file: Path, content: bytes, *, once: bool = False) -> None:
+    """Write a file that only its user can read. A reader sees all of it or nothing. With `once`, a file that exists is
+    kept.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = file.with_name(f"{file.name}.{os.urandom(6).hex()}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(content)
+    if once:
+        with contextlib.suppress(FileExistsError):
+            os.link(beside, file)
+        beside.unlink()
+    else:
+        beside.replace(file)

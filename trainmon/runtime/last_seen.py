@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
@@ -13,7 +12,7 @@ import msgspec
 
 from collectors.polling_thread import PollingThread
 from trainmon.analysis.last_seen import is_settled, seen
-from trainmon.lib import Seconds, SystemClock
+from trainmon.lib import Seconds, SystemClock, write_private
 from trainmon.lib.decoding import decoder
 from trainmon.model import LastSeen, State
 
@@ -50,7 +49,7 @@ class LastSeenFile(PollingThread):
         state = self._state()
         if is_settled(state):
             self._kept = seen(state, self._kept)
-            self._write(self._kept)
+            write_private(self._file, msgspec.json.encode(self._kept))
         return WRITE_EVERY
 
     def refresh(self) -> None:
@@ -58,14 +57,6 @@ class LastSeenFile(PollingThread):
 
     def on_error(self, error: Exception) -> None:
         log.warning("%s cannot be written: %s", self._file, error)
-
-    def _write(self, kept: LastSeen) -> None:
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = self._file.with_suffix(f".{os.getpid()}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(kept))
-        temporary.replace(self._file)
 
     def _run(self) -> None:
         super()._run()

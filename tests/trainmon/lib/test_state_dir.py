@@ -15,6 +15,7 @@ from trainmon.lib.state_dir import (
     is_network,
     read_mounts,
     select_directory,
+    write_private,
 )
 
 OWN, COMMON = Path("/home/me/.local/state/trainmon-tui"), Path("/var/lib/trainmon-tui")
@@ -128,3 +129,11 @@ def test_what_cannot_be_remembered_is_said_again(tmp_path: Path) -> None:
     file.touch()
     assert is_first_time(file / "state", "step")
     assert is_first_time(file / "state", "step")
+
+
+def test_a_private_file_is_replaced_as_a_whole_or_kept_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "file.json"
+    for content, once, expected in ((b"1", True, b"1"), (b"2", True, b"1"), (b"3", False, b"3")):
+        write_private(file, content, once=once)
+        assert (file.read_bytes(), file.stat().st_mode & 0o777) == (expected, 0o600)
+    assert [one.name for one in file.parent.iterdir()] == ["file.json"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
-import os
 import re
 import secrets
 import threading
@@ -17,7 +15,7 @@ import urllib3
 
 from trainmon.alerting.notify.channels.http import AGENT, pool_for
 from trainmon.alerting.notify.channels.ntfy import Ntfy
-from trainmon.lib import Clock, Seconds, SystemClock
+from trainmon.lib import Clock, Seconds, SystemClock, write_private
 from trainmon.lib.decoding import decoder
 from trainmon.model import AlertRequest, AlertRequested, Event
 
@@ -94,18 +92,8 @@ class Memory:
         """Replace the file; with `once`, only if there is none."""
         if self._file is None:
             return
-        temporary = self._file.with_name(f"{self._file.name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as opened:
-                opened.write(msgspec.json.encode(contents))
-            if once:
-                with contextlib.suppress(FileExistsError):
-                    os.link(temporary, self._file)
-                temporary.unlink()
-            else:
-                temporary.replace(self._file)
+            write_private(self._file, msgspec.json.encode(contents), once=once)
         except OSError as error:
             log.warning("replies of phones cannot be remembered: %s", error.strerror)
 
