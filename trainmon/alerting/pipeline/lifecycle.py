@@ -73,14 +73,12 @@ def advance(alerts: Mapping[str, Alert], evaluation: Evaluation) -> Advanced:
     dropped: list[Alert] = []
     history: list[HistoryEntry] = []
     open_alerts = {alert.key: alert for alert in alerts.values() if alert.is_open and alert.rule != TEST}
+    ended = sorted((alert for alert in alerts.values() if not alert.is_open), key=lambda alert: alert.episode)
+    before = {alert.key: alert for alert in ended}  # the last episode
     ended_events: dict[tuple[str, str], list[Alert]] = {}
-    for alert in alerts.values():
-        if alert.event and not alert.is_open:
+    for alert in ended:
+        if alert.event:
             ended_events.setdefault(alert.key, []).append(alert)
-    before: dict[tuple[str, str], Alert] = {}
-    for alert in alerts.values():
-        if not alert.is_open and (alert.key not in before or alert.episode > before[alert.key].episode):
-            before[alert.key] = alert
     errors = failed_rules(evaluation.findings)
     for finding in (one for one in evaluation.findings if one.rule in evaluation.rules):
         key = (finding.rule, finding.subject)

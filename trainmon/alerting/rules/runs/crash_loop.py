@@ -13,7 +13,7 @@ from trainmon.analysis.retries import decide, is_on_purpose
 from trainmon.analysis.runs import Queue, has_begun, how_it_ended, where
 from trainmon.analysis.wandb import are_separate, label
 from trainmon.lib import Instant, Seconds, ordinal
-from trainmon.model import Alert, Finding, Job, Run, State
+from trainmon.model import Alert, Attempt, Finding, Job, Run, State
 
 
 class Restarted(RunRule, frozen=True, kw_only=True):
@@ -35,13 +35,16 @@ class Restarted(RunRule, frozen=True, kw_only=True):
         found = by_job if run.jobs else _by_wandb(run) or _by_its_log(run)
         if found is None or now - found.at > self.new_for:
             return
-        against = _against_decision(state, run)
+        earlier = (one for one in state.attempts.values() if one.run_id == run.name and one.start < found.at)
+        ended = (one for one in earlier if one.end is not None)
+        before = max(ended, key=lambda one: one.ended_at or 0.0, default=None)
+        against = None if before is None else _against_decision(before, state, run)
         yield self.finding(
             state,
             run,
             "info" if against is None else "warning",
             f"{run.name} was restarted {ago(now - found.at)} ago: {found.what}{found.detail}"
-            f"{_reached(state, run, found.at)}",
+            f"{_reached(before, run, found.at)}",
             evidence=(*tail(run, 3), *((f"the attempt before: {against}",) if against is not None else ())),
             since=self.first_reported(state, run, found.at, now, 30.0, partial(_is_about, found)),
             event=True,
@@ -49,26 +52,23 @@ class Restarted(RunRule, frozen=True, kw_only=True):
         )
 
 
-def _reached(state: State, run: Run, at: Instant) -> str:
+def _reached(before: Attempt | None, run: Run, at: Instant) -> str:
     """How far the run had come before this restart. Its progress may already be that of the new attempt."""
     if run.progress.step is not None and (run.progress.at or 0.0) <= at:
         return f"; the last known progress was {where(run.progress)}"
-    before = [one for one in state.attempts.values() if one.run_id == run.name and one.ended_at is not None]
-    last = max((one for one in before if one.seen_at <= at + BETWEEN), key=lambda one: one.seen_at, default=None)
-    return "" if last is None or last.last_step is None else f"; the attempt before reached step {last.last_step:,}"
+    step = None if before is None else before.last_step
+    return "" if step is None else f"; the attempt before reached step {step:,}"
 
 
 BETWEEN: Seconds = 2.0
 """The clocks of a log and of Slurm may differ by this much."""
 
 
-def _against_decision(state: State, run: Run) -> str | None:
+def _against_decision(before: Attempt, state: State, run: Run) -> str | None:
     """Why the attempt before should not have been retried as it was, if so."""
-    ended = [one for one in state.attempts.values() if one.run_id == run.name and one.retry_decision is not None]
-    last = max(ended, key=lambda one: one.ended_at or 0.0, default=None)
-    if last is None or last.retry_decision not in ("stop", "after-change", "evaluator"):
+    if before.retry_decision not in ("stop", "after-change", "evaluator"):
         return None
-    decision = decide(last, state.attempts.values(), run.spec.retry)
+    decision = decide(before, state.attempts.values(), run.spec.retry)
     return None if decision is None or is_on_purpose(decision.cause) else decision.why
 
 
