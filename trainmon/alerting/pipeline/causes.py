@@ -65,11 +65,15 @@ def _ended_attempt(alert: Alert, state: State, now: Instant) -> Attempt | None:
         return None
     until = (now if alert.fired_at is None else alert.fired_at) + NEAR
     attempts = [one for one in state.attempts.values() if one.run_id == alert.run]
-    before = (one for one in attempts if not alert.event or one.start < alert.since)  # not the one that was started
-    ended = [one for one in before if alert.since - NEAR <= (one.ended_at or 0.0) <= until]
+    ended = (
+        one
+        for one in attempts
+        if alert.since - NEAR <= (one.ended_at or 0.0) <= until
+        and (not alert.event or one.start < alert.since)  # not the one that was started
+    )
     attempt = max(ended, key=lambda one: one.ended_at or 0.0, default=None)
     if attempt is None or attempt.end is None or any(one.stage == "ending" for one in attempts):
         return None
-    if alert.rule == "restarted" and attempt.cause is not None and is_on_purpose(attempt.cause.cause):
-        return None
-    return attempt if not attempt.end.awaits_log or now - attempt.end.noticed_at >= LOG_WITHIN else None
+    is_planned = alert.event and attempt.cause is not None and is_on_purpose(attempt.cause.cause)
+    is_read = not attempt.end.awaits_log or now - attempt.end.noticed_at >= LOG_WITHIN
+    return attempt if is_read and not is_planned else None

@@ -79,11 +79,9 @@ def _continued(newest: Alert, before: Alert) -> Alert:
 
 def flapping(alerts: Iterable[Alert], now: Instant) -> Mapping[tuple[str, str], bool]:
     """Whether each (rule, subject) flaps, for those that flap now or did until now."""
-    changes: dict[tuple[str, str], set[int]] = {}
-    was: set[tuple[str, str]] = set()
+    alerts, changes = tuple(alerts), dict[tuple[str, str], set[int]]()
+    was = {alert.key for alert in alerts if alert.flapping}
     for alert in alerts:
-        if alert.flapping:
-            was.add(alert.key)
         for at in (*alert.flaps, *changes_of(alert)):
             if 0 <= now - at < (STATES - 1) * SLOT:
                 changes.setdefault(alert.key, set()).add(int((now - at) // SLOT))

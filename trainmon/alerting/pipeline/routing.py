@@ -165,21 +165,15 @@ def channels_for(alert: Alert, routing: Routing, later: bool = False) -> tuple[s
 def notified(due: DueAlert, now: Instant) -> Alert:
     """The alert after its notification."""
     alert = replace(due.alert, notified_at=now, notices=due.alert.notices + 1)
+    if due.kind == "cause":
+        return alert
     if due.kind == "resolve":
         return replace(alert, notified_on=())
     notified_on = tuple(dict.fromkeys((*alert.notified_on, *due.channels)))
     if not alert.is_open:
-        if due.kind == "cause":
-            return alert
-        if due.kind == "flapping":
-            return replace(
-                alert,
-                notified_as=alert.severity,
-                first_notified_at=now,
-                notified_on=notified_on,
-                flapping_notified=True,
-            )
-        return replace(alert, notified_as=alert.severity, first_notified_at=now)
+        alert = replace(alert, notified_as=alert.severity, first_notified_at=now)
+        is_flapping = due.kind == "flapping"
+        return replace(alert, notified_on=notified_on, flapping_notified=True) if is_flapping else alert
     first = now if alert.first_notified_at is None else alert.first_notified_at
     alert = replace(alert, notified_on=notified_on, first_notified_at=first)
     match due.kind:
@@ -191,7 +185,7 @@ def notified(due: DueAlert, now: Instant) -> Alert:
             escalated = alert.escalated + len(due.channels)
             is_worst = alert.notified_as is None or is_worse(alert.severity, alert.notified_as)
             return replace(alert, escalated=escalated, notified_as=alert.severity if is_worst else alert.notified_as)
-        case "acknowledged" | "cause":
+        case "acknowledged":
             return alert
     return replace(alert, notified_as=alert.severity)
 

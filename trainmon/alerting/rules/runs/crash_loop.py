@@ -35,9 +35,8 @@ class Restarted(RunRule, frozen=True, kw_only=True):
         found = by_job if run.jobs else _by_wandb(run) or _by_its_log(run)
         if found is None or now - found.at > self.new_for:
             return
-        earlier = (one for one in state.attempts.values() if one.run_id == run.name and one.start < found.at)
-        ended = (one for one in earlier if one.end is not None)
-        before = max(ended, key=lambda one: one.ended_at or 0.0, default=None)
+        own = (one for one in state.attempts.values() if one.run_id == run.name and one.end is not None)
+        before = max((one for one in own if one.start < found.at), key=lambda one: one.ended_at or 0.0, default=None)
         against = None if before is None else _against_decision(before, state, run)
         yield self.finding(
             state,
