@@ -200,7 +200,7 @@ class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
             for one in state.channels.values()
             if one.state == "broken"
             or (len(state.channels) > 1 and one.overdue)
-            or (one.state == "retrying" and one.since is not None and now - one.since >= self.patience)
+            or (one.state == "retrying" and one.since is not None and lasted(one.since, state, now) >= self.patience)
         ]
         is_last = len(failing) == len(state.channels)
         for channel in failing:

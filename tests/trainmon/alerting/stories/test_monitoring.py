@@ -253,6 +253,13 @@ def test_a_channel_that_is_tried_again_is_reported_after_five_minutes_and_its_ou
         assert story.alert("outbox-old").inhibited_by == story.alert("channel-failing").id
 
 
+def test_an_only_channel_that_failed_when_the_laptop_fell_asleep_has_five_minutes_after_it() -> None:
+    with Story(ChannelFailing(), phone()) as story:
+        late = replace(PHONE, state="retrying", problem="no route", since=BEGIN + 10)
+        story.hear(ChannelsChanged((late,))).at(60).sleep(3_600.0).at(60 + 295)
+        story.expect_nothing_else().at(60 + 310).expect("fire", "channel:phone")
+
+
 @pytest.mark.parametrize("later", [0.0, 600.0])
 def test_that_messages_are_overdue_is_reported_at_once_by_every_other_channel(later: float) -> None:
     pager = Route(channel="pager", severity="critical", rules=("run-dead",), after=later)
