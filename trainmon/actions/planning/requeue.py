@@ -9,7 +9,7 @@ from trainmon.actions.planning.context import PlanContext, RowPlan
 from trainmon.actions.planning.evaluate import crashed_evaluator, evaluate
 from trainmon.actions.planning.jobs import ends_now, is_held, log_files, split_location
 from trainmon.actions.planning.retries import check_change, last_ended, retry_facts, retry_warnings
-from trainmon.analysis.runs import jobs_of, saves_on, sharing, target
+from trainmon.analysis.runs import jobs_of, saves_on, target
 from trainmon.lib import clean
 from trainmon.model import Execute, Expected, Job, JobChain
 from trainmon.slurm import commands
@@ -78,7 +78,7 @@ def _needs_no_start(context: PlanContext, job: Job) -> str:
 
 
 def _check_job(context: PlanContext, job: Job, another: str) -> None:
-    """Raises: Refused: when Slurm cannot start the job again, or another job writes the same checkpoints."""
+    """Raises: Refused: when Slurm cannot start the job again."""
     if job.stage == "waiting":
         why = f"job {job.id} is already waiting: {waiting_reason(job, context.now)}"
         raise context.refused(why, "H releases it" if is_held(job) else "")
@@ -86,8 +86,6 @@ def _check_job(context: PlanContext, job: Job, another: str) -> None:
         raise context.refused(f"job {job.id} cannot be requeued: it was submitted with --no-requeue", another)
     if job.batch is False:
         raise context.refused(f"job {job.id} is not a batch job (salloc or srun): Slurm cannot restart it")
-    if job.stage == "ended" and (writer := _writer(context, job)) is not None:
-        raise context.refused(f"job {writer.id} ({writer.name}) runs: both would write to the same checkpoints")
 
 
 def _copied(*files: str | None) -> tuple[str, ...]:
@@ -128,16 +126,6 @@ def _check_retry(context: PlanContext, job: Job) -> None:
     check_change(context)
     if error := context.switch_error("kill"):
         raise context.refused(f"it is not known whether its kill switch is armed: {error}")
-
-
-def _writer(context: PlanContext, job: Job) -> Job | None:
-    """Another job that runs and writes to the checkpoints of the run."""
-    run = context.run
-    if run is None:
-        return None
-    same = [one.spec for one in sharing(run, context.state.runs)]
-    jobs = (one for spec in same for one in jobs_of(spec, context.known_jobs.values()))
-    return next((one for one in jobs if one.key != job.key and one.stage == "running" and one.gone_at is None), None)
 
 
 def _expected(context: PlanContext, job: Job) -> Expected:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from trainmon.actions.planning.context import PlanContext, RowPlan
 from trainmon.analysis.retries import RetryDecision, by_run, config_to_read, decide, history_of, needs_config_change
-from trainmon.analysis.runs import sharing, survivor, survivor_text
+from trainmon.analysis.runs import writers
 from trainmon.model import Attempt
 
 LAST_CAUSES = 5
@@ -50,20 +52,20 @@ def check_change(context: PlanContext) -> None:
 
 
 def second_trainer(context: PlanContext) -> Iterator[RowPlan]:
-    """What must be typed to start a run although the trainer of an ended job still writes its checkpoints.
+    """What must be typed to start a run although another trainer writes its checkpoints, or may. A queued job waits for
+    those of its own run; a requeue ends its own job.
 
     Raises:
         Refused: when nobody can type it.
     """
     if context.run is None or context.request.verb not in ("requeue", "queue"):
         return
-    attempts = context.state.attempts.values()
-    found = (survivor(one, attempts, context.now) for one in sharing(context.run, context.state.runs))
-    for one in (one for one in found if one is not None):
-        why = survivor_text(one, context.now)
+    state = replace(context.state, jobs=context.known_jobs, at=context.now)
+    own = context.jobs if context.request.verb == "queue" else context.jobs[:1]
+    for job_id, why in writers(context.run, state, [job.key for job in own]):
         if context.request.is_retry:
             raise context.refused(why)
-        yield RowPlan(typed=one.job_id or "", because=f"{why}; both would write to the same checkpoints")
+        yield RowPlan(typed=job_id, because=why)
 
 
 def nodes_to_avoid(context: PlanContext) -> tuple[str, ...]:

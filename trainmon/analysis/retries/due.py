@@ -11,7 +11,7 @@ import msgspec
 from trainmon.analysis.attempts import OUTLIVES
 from trainmon.analysis.retries.budget import OUT_OF_MEMORY, TRANSIENT, by_run
 from trainmon.analysis.retries.decision import RetryDecision, config_to_read, decide
-from trainmon.analysis.runs import sharing, survivor, survivor_text
+from trainmon.analysis.runs import writers
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, Job, Record, Run, RunSpec, State
 
@@ -119,9 +119,8 @@ def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> Due
 
 def obstacle(run: Run, last: Attempt, decision: RetryDecision, state: State) -> str | None:
     """Why nothing can be started, whatever was decided; None also while Slurm has not answered yet."""
-    found = (survivor(one, state.attempts.values(), state.at) for one in sharing(run, state.runs))
-    if (writer := next(filter(None, found), None)) is not None:
-        return survivor_text(writer, state.at)
+    if (writer := next(writers(run, state, run.jobs), None)) is not None:
+        return writer[1]
     cluster, job = state.clusters.get(last.cluster), state.jobs.get(f"{last.cluster}/{last.job_id}")
     user = run.spec.user if job is None else job.user
     if user and cluster is not None and user != cluster.me and not run.spec.retry.is_own:

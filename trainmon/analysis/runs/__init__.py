@@ -55,7 +55,15 @@ from trainmon.analysis.runs.trainer import (
     stops_by,
     was_withdrawn,
 )
-from trainmon.analysis.runs.writers import sharing, survivor, survivor_text, two_writers, with_commits
+from trainmon.analysis.runs.writers import (
+    running,
+    sharing,
+    survivor,
+    survivor_text,
+    two_writers,
+    with_commits,
+    writers,
+)
 
 __all__ = [
     "ARMED_BEFORE",
@@ -99,6 +107,7 @@ __all__ = [
     "queue_of",
     "read_status",
     "rivals",
+    "running",
     "saves_on",
     "sharing",
     "significant",
@@ -115,4 +124,5 @@ __all__ = [
     "where",
     "who_stopped",
     "with_commits",
+    "writers",
 ]

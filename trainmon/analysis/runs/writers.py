@@ -3,9 +3,9 @@ job. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
-from posixpath import dirname
+from posixpath import dirname, normpath
 
 from msgspec.structs import replace
 
@@ -23,11 +23,29 @@ COMMITS = 32
 
 def sharing(run: Run, runs: Mapping[str, Run]) -> tuple[Run, ...]:
     """The run, and the others that save into the same directory."""
-    place = run.spec.cluster, run.spec.checkpoints
-    return tuple(
-        one for one in runs.values()
-        if one.name == run.name or (place[1] and (one.spec.cluster, one.spec.checkpoints) == place)
-    )  # fmt: skip
+    place = _directory(run)
+    return tuple(one for one in runs.values() if one.name == run.name or (place and _directory(one) == place))
+
+
+def _directory(run: Run) -> tuple[str, str] | None:
+    """The cluster, and where the run saves there."""
+    return None if not run.spec.checkpoints else (run.spec.cluster, normpath(run.spec.checkpoints))
+
+
+def running(run: Run, state: State) -> Iterator[Job]:
+    """The jobs of a run that run now."""
+    jobs = (state.jobs.get(key) for key in run.jobs)
+    return (job for job in jobs if job is not None and job.stage == "running" and job.gone_at is None)
+
+
+def writers(run: Run, state: State, without: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Whose trainers may write the checkpoints of a run now: the id of a job, and why a second trainer must not start
+    beside it. It runs, or its trainer outlived it. Jobs with the keys `without` do not count."""
+    for one in sharing(run, state.runs):
+        jobs = [(job.id, f"job {job.id} ({job.name}) runs") for job in running(one, state) if job.key not in without]
+        if (last := survivor(one, state.attempts.values(), state.at)) is not None:
+            jobs.append((last.job_id or "", survivor_text(last, state.at)))
+        yield from ((name, f"{why}; both would write to the same checkpoints") for name, why in jobs)
 
 
 def survivor(run: Run, attempts: Iterable[Attempt], now: Instant) -> Attempt | None:
@@ -62,22 +80,23 @@ def with_commits(run: Run) -> RunMemory:
 
 def two_writers(run: Run, state: State) -> tuple[Job, Job] | None:
     """Two running jobs that both commit steps into the directory of a run: since both run, a step was committed after a
-    later one, or two steps a second time. An evaluator makes no steps of its own; a trainer that went back to an
-    earlier checkpoint does the same alone."""
-    jobs: dict[str, Job] = {}
-    for one in sharing(run, state.runs):
-        own = [job for key in one.jobs if (job := state.jobs.get(key)) is not None and holds_nodes(job)]
-        trains = [job for job in own if one.name == run.name or (one.progress.at or 0.0) > (job.started_at or 0.0)]
-        jobs |= {job.key: job for job in trains}
+    later one, or two steps a second time. An evaluator makes no steps of its own. A trainer that goes back to an
+    earlier checkpoint does the same alone, once; and the log of the second of two trainers shows that, too."""
+    together = sharing(run, state.runs)
+    jobs = {
+        job.key: job
+        for one in together
+        for job in running(one, state)
+        if holds_nodes(job) and (one.name == run.name or (one.progress.at or 0.0) > (job.started_at or 0.0))
+    }
     if len(jobs) < 2 or run.checkpoints is None:
         return None
     first, second, *_ = sorted(jobs.values(), key=lambda job: job.started_at or 0.0)
     host: Node | None = state.nodes.get(run.checkpoints.host)
     since = our_time(second.started_at, (host.clock_skew_s or 0.0) if host is not None else 0.0) or state.at
-    if any((one.memory.back_at or 0.0) > since for one in sharing(run, state.runs)):
-        return None
+    is_back = any((one.memory.back_at or 0.0) > since for one in together)
     again: dict[str, int] = {}
     for folder in {one[2] for one in run.memory.commits}:
         steps = [step for at, step, place in run.memory.commits if place == folder and at > since]
         again[folder] = sum(2 if after < step else after == step for step, after in pairwise(steps))
-    return (first, second) if max(again.values(), default=0) > 1 else None
+    return (first, second) if max(again.values(), default=0) > (3 if is_back else 1) else None

@@ -170,17 +170,25 @@ def test_a_job_that_slurm_has_forgotten_meanwhile_is_not_requeued() -> None:
     assert refused(planned("requeue", of=down)).why == "no answer"
 
 
-def test_a_job_that_has_ended_is_not_started_beside_one_that_writes_the_same_checkpoints() -> None:
-    assert refused(planned("requeue", "prod/80")).why == (
-        "job 88_3 (llm) runs: both would write to the same checkpoints"
-    )
+@pytest.mark.parametrize("verb", ["requeue", "queue"])
+@pytest.mark.parametrize("directory", ["/fsx/ckpt", "/fsx/ckpt/", "/fsx/./ckpt"])
+def test_beside_a_job_that_writes_the_same_checkpoints_a_start_needs_the_typed_id(verb: Verb, directory: str) -> None:
     job = replace(RUNNING, id="90", number=90, array=None, tasks=None, name="copy")
-    copy = replace(RUN, spec=replace(RUN.spec, name="copy", job="copy"))
+    copy = replace(RUN, spec=replace(RUN.spec, name="copy", job="copy", checkpoints=directory), jobs=(job.key,))
     of = state(DONE, job)
     of = replace(of, runs={**of.runs, "copy": copy})
-    assert refused(planned("requeue", of=of)).why == "job 90 (copy) runs: both would write to the same checkpoints"
+    plan = planned(verb, of=of)
+    why = "job 90 (copy) runs; both would write to the same checkpoints"
+    assert (plan.typed, plan.because) == ("90", why)
+    assert refused(planned(verb, of=of, is_retry=True)).why in (why, "job 80 has ended on purpose: it completed")
     apart = replace(copy, spec=replace(copy.spec, checkpoints="/fsx/other"))
-    assert only(planned("requeue", of=replace(of, runs={**of.runs, "copy": apart}))).job == "prod/80"
+    assert planned(verb, of=replace(of, runs={**of.runs, "copy": apart})).typed is None
+
+
+def test_a_job_of_the_run_that_has_ended_is_not_started_beside_the_one_that_runs() -> None:
+    plan = planned("requeue", "prod/80")
+    assert (plan.typed, plan.because) == ("88_3", "job 88_3 (llm) runs; both would write to the same checkpoints")
+    assert planned("queue").typed is None, "it waits for that job"
 
 
 def test_a_job_that_has_ended_is_not_started_while_the_kill_switch_is_armed() -> None:

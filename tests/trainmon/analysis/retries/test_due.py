@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import DONE, KILL, NOW, RUN, RUNNING, SPEC, WAITING, done, only, planned, state
 from tests.trainmon.analysis.retries.attempts import ended
-from trainmon.analysis.retries import ACTOR, due
-from trainmon.model import Attempt, CauseName, Job, Log, RequeueMode, RetryLimit, RetryPolicy, State, Switch
+from trainmon.analysis.retries import ACTOR, due, obstacle
+from trainmon.model import Attempt, CauseName, Job, Log, RequeueMode, RetryLimit, RetryPolicy, Run, State, Switch
 
 ENDED_AT = NOW - 200
 FAILED = replace(DONE, requeue=True, batch=True, ends_at=ENDED_AT)
@@ -84,6 +84,21 @@ def test_without_the_setting_nothing_is_done(mode: RequeueMode) -> None:
 )  # fmt: skip
 def test_a_run_is_left_alone(seen: State) -> None:
     assert verbs(seen) == []
+
+
+def test_nothing_is_started_beside_another_run_that_writes_the_same_checkpoints() -> None:
+    seen = watched()
+    other = replace(RUNNING, id="91", number=91, array=None, name="again")
+    spec = replace(SPEC, name="again", job="again", checkpoints=f"{SPEC.checkpoints}/")
+    beside = replace(
+        seen, runs={**seen.runs, "again": Run(spec=spec, jobs=(other.key,))}, jobs={**seen.jobs, other.key: other}
+    )
+    assert (verbs(seen), verbs(beside)) == (["requeue"], [])
+    decision = next(due(seen, NOW)).decision
+    why = obstacle(seen.runs["llm"], attempt(0), decision, beside)
+    assert why == "job 91 (again) runs; both would write to the same checkpoints"
+    ended = replace(beside, jobs={**seen.jobs, other.key: replace(other, state="FAILED")})
+    assert verbs(ended) == ["requeue"]
 
 
 def test_a_job_that_slurm_has_forgotten_is_queued_anew_from_the_script_of_the_run() -> None:

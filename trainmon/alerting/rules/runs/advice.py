@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmon.alerting.rules.runs.base import present_in
 from trainmon.analysis.retries import decide, wants_change
-from trainmon.analysis.runs import last_attempts, sharing, survivor
+from trainmon.analysis.runs import last_attempts, writers
 from trainmon.lib import clean
 from trainmon.model import Run, State
 
@@ -60,9 +60,8 @@ def _disarms(run: Run) -> str:
 def restarts(state: State, run: Run) -> str:
     """Whether another attempt of a run that has ended helps, and how to start it: by what was decided."""
     attempts = state.attempts.values()
-    writers = (survivor(one, attempts, state.at) for one in sharing(run, state.runs))
-    if (writer := next(filter(None, writers), None)) is not None:
-        return f"end the trainer of job {writer.job_id} first: it still writes to the checkpoints"
+    if (writer := next(writers(run, state, run.jobs), None)) is not None:
+        return f"end the trainer of job {writer[0]} first: it still writes to the checkpoints"
     last = last_attempts(one for one in attempts if one.run_id == run.name).get(run.name)
     decision = None if last is None else decide(last, attempts, run.spec.retry)
     if decision is None:

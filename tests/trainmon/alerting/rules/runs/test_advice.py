@@ -77,7 +77,7 @@ def test_a_run_without_a_script_is_submitted_by_hand_as_its_job_was() -> None:
             {"last_step": 9, "target_step": 9},
             "it reached its target, step 9 of 9: nothing is left to train:",
         ),
-        ("node-fail", {"outlived_by": 2, "outlived_at": NOW}, "end the trainer of job 88 first: "),
+        ("node-fail", {"outlived_by": 2, "outlived_step": 70, "outlived_at": NOW}, "end the trainer of job 88 first: "),
     ],
 )
 def test_what_helps_after_an_end_is_what_was_decided(cause: CauseName, more: dict[str, Any], words: str) -> None:
@@ -88,7 +88,9 @@ def test_what_helps_after_an_end_is_what_was_decided(cause: CauseName, more: dic
 
 def test_a_trainer_of_another_run_that_writes_the_same_checkpoints_ends_first() -> None:
     last = attempts.ended(0, "node-fail")
-    other = replace(last, attempt_id="other", run_id="twin", job_id="77", outlived_by=2, outlived_at=NOW)
+    other = replace(
+        last, attempt_id="other", run_id="twin", job_id="77", outlived_by=2, outlived_step=70, outlived_at=NOW
+    )
     seen = replace(state(ended(), verdict="dead"), attempts={one.attempt_id: one for one in (last, other)})
     run = seen.runs["llm"]
     run = replace(run, spec=replace(run.spec, checkpoints="/fsx/ckpt"))

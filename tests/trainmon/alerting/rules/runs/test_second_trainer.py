@@ -57,6 +57,21 @@ def test_two_running_jobs_that_commit_into_one_directory_are_critical(listings: 
     )  # fmt: skip
 
 
+def test_two_jobs_of_one_run_are_found_although_its_log_goes_back_to_the_steps_of_the_second() -> None:
+    mixed = ((commit(step, ago),) for step, ago in ((1_200, 900), (1_000, 800), (1_300, 700), (1_100, 600)))
+    assert two(seen(SECOND, FIRST, memory=replace(listed(*mixed), back_at=NOW - 60))) is not None
+
+
+@pytest.mark.parametrize("directory", ["/fsx/ckpt/", "/fsx//ckpt"])
+def test_one_directory_may_be_written_in_two_ways(directory: str) -> None:
+    one = seen(FIRST, memory=listed(*MIXED))
+    other = replace(SECOND, name="copy", id="90")
+    spec = RunSpec(name="copy", cluster="prod", checkpoints=directory)
+    run = Run(spec=spec, jobs=(other.key,), progress=Progress(step=9, at=NOW - 9))
+    one = replace(one, runs={**one.runs, "copy": run}, jobs={**one.jobs, other.key: other})
+    assert two(one) is not None
+
+
 @pytest.mark.parametrize(
     "one",
     [
@@ -64,10 +79,19 @@ def test_two_running_jobs_that_commit_into_one_directory_are_critical(listings: 
         seen(SECOND, FIRST, memory=listed((commit(1_000, 900),), (commit(1_000, 900), commit(1_100, 600)))),
         seen(SECOND, FIRST, memory=listed((commit(1_200, 9_000), commit(1_000, 8_000)))),
         seen(SECOND, FIRST, memory=replace(listed(*MIXED), back_at=NOW - 700)),
+        seen(SECOND, FIRST, memory=replace(listed(*MIXED, (commit(1_100, 300),)), back_at=NOW - 700)),
         seen(SECOND, FIRST, memory=listed((commit(1_200, 900, "/fsx/ckpt/a"), commit(1_000, 600, "/fsx/ckpt/b")))),
         seen(SECOND, FIRST, memory=listed((commit(1_200, 900),), (commit(1_200, 902),), (commit(1_200, 898),))),
     ],
-    ids=["one job", "one trainer", "before both ran", "it went back", "one directory per run", "the clock trembles"],
+    ids=[
+        "one job",
+        "one trainer",
+        "before both ran",
+        "it went back",
+        "it went back and on",
+        "one directory per run",
+        "the clock trembles",
+    ],
 )
 def test_one_trainer_alone_is_not(one: State) -> None:
     assert two(one) is None
