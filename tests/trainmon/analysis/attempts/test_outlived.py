@@ -160,6 +160,32 @@ def test_it_counts_as_gone_once_its_processes_are() -> None:
     assert is_outlived(gpus(story.queue(110, LOST).steps(120, 70), 121)), "something writes all the same"
 
 
+def restarted(story: Story, seconds: float) -> Story:
+    """The next job runs on another node."""
+    again = replace(JOB, id="89", number=89, nodes=("n2",), submitted_at=BEGIN + 99, started_at=BEGIN + 100)
+    return story.queue(seconds, again, LOST)
+
+
+def test_after_the_next_start_its_processes_show_whether_it_still_runs() -> None:
+    story = gpus(lost(), 80, 4711).steps(85, 50).queue(87, LOST)
+    story = restarted(gpus(story, 89, 4711).steps(90, 60), 100)
+    for seconds in range(200, 2_000, 100):
+        restarted(gpus(story, seconds, 4711).steps(seconds, seconds), seconds)
+    assert [one.is_outlived(story.now, 900.0) for one in story.attempts] == [True, False]
+    assert (story.attempts[0].outlived_step, story.attempts[0].outlived_by) == (60, 2), "the others are not its steps"
+    gpus(story, 2_010, 815)
+    assert not any(one.is_outlived(story.now, 900.0) for one in story.attempts)
+    assert not any(one.is_outlived(story.now, 900.0) for one in gpus(story, 2_020, 4711).attempts), "it is another one"
+
+
+def test_checkpoints_of_another_run_in_the_same_directory_do_not_count() -> None:
+    other = replace(SPEC, name="copy", job="copy", log="/fsx/90.out")
+    job = replace(JOB, id="90", number=90, name="copy", nodes=("n2",), started_at=BEGIN + 20, stdout="/fsx/90.out")
+    story = lost().say(RunsChanged((replace(SPEC, log="/fsx/88.out"), other))).queue(56, LOST, job)
+    story.checkpoints(100, 20, 40, latest=40).queue(120, LOST, job).checkpoints(140, 40, 60, latest=60)
+    assert not any(one.outlived_by for one in story.attempts)
+
+
 def test_what_is_known_of_it_outlives_the_program() -> None:
     before = survivor().attempt
     story = Story(watched_from=110)
