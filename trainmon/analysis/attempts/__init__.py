@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainmon.analysis.attempts.accounted import with_accounted
 from trainmon.analysis.attempts.ending import ending_directories, with_tail
 from trainmon.analysis.attempts.files import config_digest, files_to_read, with_file
+from trainmon.analysis.attempts.logs import began_at
 from trainmon.analysis.attempts.merge import SAME_START, is_same_start, merged, named_as
 from trainmon.analysis.attempts.observe import OUTLIVES, silence, unrecorded, with_outlived
 from trainmon.analysis.attempts.provenance import (
@@ -26,6 +27,7 @@ __all__ = [
     "OUTLIVES",
     "SAME_START",
     "attempt_of_log",
+    "began_at",
     "by_same_origin",
     "changed_settings",
     "config_digest",

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.analysis.attempts import OUTLIVES
+from trainmon.analysis.attempts import OUTLIVES, began_at
 from trainmon.analysis.retries.budget import OUT_OF_MEMORY, TRANSIENT, by_run
 from trainmon.analysis.retries.decision import RetryDecision, config_to_read, decide
 from trainmon.analysis.runs import writers
@@ -82,12 +82,15 @@ def due(state: State, now: Instant) -> Iterator[Due]:
 
 
 def _may_go_on(run: Run, last: Attempt, state: State, now: Instant) -> bool:
-    """Whether its trainer may have outlived its job: it has written something since, its next step is not yet due, or
-    its log has not been read since this program started."""
+    """Whether its trainer may have outlived its job: it has written something since, also without a known step, its
+    next step is not yet due, or its log has not been read since this program started."""
     end, log = last.end, run.log
     assert end is not None
-    has_written = last.outlived_at is not None and last.outlived_gone_at is None
-    if has_written and now - (last.outlived_at or now) < run.spec.stall_after:
+    newest = None if run.checkpoints is None else run.checkpoints.committed
+    writes = (last.outlived_at, None if log is None else log.modified_at, None if newest is None else newest.at)
+    written_at = max((at for at in writes if at is not None), default=0.0)
+    is_late = written_at > max((began_at(end.at, run, state) or end.at) + OUTLIVES, last.outlived_gone_at or 0.0)
+    if is_late and now - written_at < run.spec.stall_after:
         return True
     is_unread = run.spec.log is not None and (log is None or log.checked_at is None)
     if is_unread and now - state.started_at < LOG_WAIT:
@@ -110,6 +113,8 @@ def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> Due
         is_ours = automatic(state, last) is not None
         lacks = [job for job in waiting if job.detail_at and not {*decision.exclude} <= {*job.excluded}]
         return "exclude" if is_ours and lacks and all(job.stage == "waiting" for job in waiting) else None
+    if last.end is not None and any((job.submitted_at or 0.0) > last.end.at for job in jobs):
+        return None  # a person has started another one since, and cancelled it
     if decision.choice == "evaluator":
         return None if _is_evaluated_again(state, last) else "evaluate"
     if _requeueable(last, state) is not None:

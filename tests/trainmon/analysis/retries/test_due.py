@@ -7,10 +7,35 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.actions.cluster import DONE, KILL, NOW, RUN, RUNNING, SPEC, WAITING, done, only, planned, state
+from tests.trainmon.actions.cluster import (
+    CHECKPOINTS,
+    DONE,
+    KILL,
+    NOW,
+    RUN,
+    RUNNING,
+    SPEC,
+    WAITING,
+    done,
+    only,
+    planned,
+    state,
+)
 from tests.trainmon.analysis.retries.attempts import ended
 from trainmon.analysis.retries import ACTOR, due, obstacle
-from trainmon.model import Attempt, CauseName, Job, Log, RequeueMode, RetryLimit, RetryPolicy, Run, State, Switch
+from trainmon.model import (
+    Attempt,
+    CauseName,
+    Checkpoint,
+    Job,
+    Log,
+    RequeueMode,
+    RetryLimit,
+    RetryPolicy,
+    Run,
+    State,
+    Switch,
+)
 
 ENDED_AT = NOW - 200
 FAILED = replace(DONE, requeue=True, batch=True, ends_at=ENDED_AT)
@@ -183,6 +208,24 @@ def test_nothing_is_started_beside_a_trainer_that_outlived_its_job_or_may_have()
     silent = replace(one, outlived_by=2, outlived_at=NOW - 901)
     read = replace(RUN, log=Log(host="login", path="/fsx/llm.out", checked_at=NOW))
     assert verbs(watched(silent, run=read)) == ["requeue"]
+
+
+def test_a_log_or_a_checkpoint_that_was_written_since_may_be_that_of_a_trainer_that_goes_on() -> None:
+    """Its steps may be rare, or not understood."""
+    last = replace(attempt(0), end=replace(attempt(0).end, at=NOW - 1_300))
+    for at, expected in ((NOW - 1_280, ["requeue"]), (NOW - 1_000, ["requeue"]), (NOW - 800, [])):
+        log = replace(RUN, log=Log(host="login", path="/fsx/llm.out", checked_at=NOW, modified_at=at), checkpoints=None)
+        commit = Checkpoint(step=13_000, state="committed", path="/fsx/ckpt/13000", layout="megatron", at=at)
+        saved = replace(RUN, checkpoints=replace(CHECKPOINTS, list=(commit,)))
+        assert [verbs(watched(last, run=run)) for run in (log, saved)] == [expected, expected]
+    gone = replace(last, outlived_at=NOW - 800, outlived_gone_at=NOW - 790)
+    assert verbs(watched(gone, run=saved)) == ["requeue"]
+
+
+def test_a_new_job_that_a_person_has_cancelled_is_not_overruled() -> None:
+    new = replace(FAILED, id="81", number=81, state="CANCELLED", submitted_at=ENDED_AT + 40, ends_at=ENDED_AT + 60)
+    assert verbs(watched(jobs=(new, FAILED))) == []
+    assert verbs(watched(jobs=(replace(new, submitted_at=ENDED_AT - 40), FAILED))) == ["requeue"]
 
 
 def test_a_slow_trainer_must_have_missed_its_next_steps() -> None:
