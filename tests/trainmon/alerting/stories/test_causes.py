@@ -76,6 +76,22 @@ def test_what_else_is_due_at_that_moment_is_sent_and_the_follow_up_waits() -> No
         assert [one.kind for one in with_causes([], state.alerts, state, story.routing, now)] == ["cause"]
 
 
+def test_a_cause_is_sent_with_the_advice_of_the_same_moment() -> None:
+    """The rules are evaluated less often than the State changes."""
+    with Story(rule("run-dead")) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
+        story.hear(end(story)).at(11.4, tick=0.4)
+        assert story.alert("run-dead").cause_of is None
+        story.at(12.4).expect("cause", RUN)
+
+
+def test_an_exception_is_named_by_its_message_and_not_by_its_place() -> None:
+    shown = tuple(Evidence(text=text, line=-1) for text in ('File "train.py", line 7, in main', "OutOfMemoryError: 3"))
+    with Story(rule("run-dead")) as story:
+        story.at(10).hear(end(story, replace(OOM, evidence=shown))).wrong("run-dead", RUN).at(11)
+        assert "by: rank 3: OutOfMemoryError: 3" in text(story, story.expect("fire", RUN))
+
+
 def test_a_message_that_names_the_cause_needs_no_follow_up() -> None:
     with Story(rule("run-dead")) as story:
         story.at(10).hear(end(story)).wrong("run-dead", RUN).at(11)
