@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from trainmon.analysis.explanation.explain import meaning, named, requeued_by
 from trainmon.analysis.explanation.rows import gpu_time
-from trainmon.analysis.retries import decide, suspects, wants_change
+from trainmon.analysis.retries import decide, suspects
 from trainmon.lib import clean, counted, scrub
 from trainmon.model import Attempt, Record, RetryPolicy
 from trainmon.model.attempts.retry import RetryChoice
@@ -31,12 +31,12 @@ def brief(
     cause, retry = attempt.cause, decide(attempt, attempts, policy)
     if cause is None or cause.cause == "unknown" or retry is None:
         return ()
-    actions, needs = tuple(actions), retry.choice == "now" and wants_change(cause) and cause.advice
+    actions = tuple(actions)
     lines = (
         f"cause: {named(cause)}. {meaning(attempt, cause.cause, actions)}",
         f"lost: {_loss(attempt)}",
         f"by: {'; '.join(_by(attempt, actions)) or 'not known'}",
-        f"restart: {HELPS['after-change' if needs else retry.choice]}: {needs or retry.why}",
+        f"restart: {HELPS[retry.choice]}: {retry.why}",
     )
     return tuple(clean(scrub(line), LINE) for line in lines)
 

@@ -14,7 +14,6 @@ from trainmon.analysis.retries.budget import (
     progressing,
     since_progress,
     suspects,
-    wants_change,
 )
 from trainmon.analysis.retries.decision import (
     RetryDecision,
@@ -60,6 +59,5 @@ __all__ = [
     "progressing",
     "since_progress",
     "suspects",
-    "wants_change",
     "with_decisions",
 ]

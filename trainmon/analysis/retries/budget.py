@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from trainmon.model import CAUSES, Attempt, CauseName, Classification, RetryChange, RetryLimit, RetryPolicy
+from trainmon.model import CAUSES, Attempt, CauseName, RetryChange, RetryLimit, RetryPolicy
 
 TRANSIENT: frozenset[CauseName] = frozenset({
     "preempted", "time-limit", "node-fail", "gpu-hardware", "nccl-timeout", "nccl-network", "rendezvous",
@@ -53,11 +53,6 @@ OF_NODE: frozenset[CauseName] = frozenset({
 def limit_of(cause: CauseName, policy: RetryPolicy) -> RetryLimit:
     """The limit of a cause that was not an end on purpose."""
     return policy.limits.get(cause) or DEFAULTS[cause]
-
-
-def wants_change(cause: Classification) -> bool:
-    """Whether a person must change something before a retry can succeed. One may show that the failure repeats."""
-    return cause.cause not in TRANSIENT and cause.retry in ("after-change", "never")
 
 
 def suspects(attempt: Attempt) -> tuple[str, ...]:

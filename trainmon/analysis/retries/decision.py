@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -15,9 +14,11 @@ from trainmon.analysis.attempts import config_in_file, has_same_settings
 from trainmon.analysis.causes import NO_RESTART
 from trainmon.analysis.retries.blame import blamed, lacks_data
 from trainmon.analysis.retries.budget import (
+    DEFAULTS,
     ENDED_ON_PURPOSE,
     OF_NODE,
     STORM,
+    TRANSIENT,
     history_of,
     in_vain,
     key_of,
@@ -58,9 +59,6 @@ NO_DATA = "not enough data to blame a node: too few attempts on others to compar
 BY_SLURM = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "TIMEOUT"})
 """Slurm states these ends itself: they are certain."""
 
-SIGNAL = re.compile(r"sigterm|terminated|signal|exit (?:status|code)", re.IGNORECASE)
-"""A line or fact about an end by a signal, which does not say who sent it."""
-
 
 class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What to do after an attempt."""
@@ -99,7 +97,8 @@ def decide(
     cause = found.cause
     if cause == "completed" and attempt.is_unfinished:
         early = f"it ended without an error at step {attempt.last_step:,} of {attempt.target_step:,}"
-        return RetryDecision(choice="stop", cause=cause, why=early)
+        fix = "if it is complete, correct target_step in its [[run]], else see why"
+        return RetryDecision(choice="after-change", cause=cause, why=f"{early}: {fix}")
     if cause in ENDED_ON_PURPOSE:
         choice: RetryChoice = "none" if cause in ("completed", "requeued") else "stop"
         return RetryDecision(choice=choice, cause=cause, why=ENDED_ON_PURPOSE[cause])
@@ -130,12 +129,12 @@ def decide(
 
 
 def _is_certain(attempt: Attempt, found: Classification) -> bool:
-    """Whether its cause is certain. A preemption needs more than the signal that ended it: a person may have sent that,
-    too."""
+    """Whether its cause is certain. A preemption needs a fact of the scheduler or the cloud: a trainer may call
+    each SIGTERM a preemption, and a person may have sent it."""
     state = (attempt.end.scheduler_state or "").partition(" ")[0] if attempt.end is not None else ""
     if state in BY_SLURM:
         return True
-    is_told = attempt.preempted_at is not None or any(not SIGNAL.search(one.text) for one in found.evidence)
+    is_told = attempt.preempted_at is not None or any(one.line is None for one in found.evidence)
     return found.confidence == "high" and found.cause != "unknown" and (found.cause != "preempted" or is_told)
 
 
@@ -206,8 +205,10 @@ def _why_stop(
     assert cause is not None
     if attempt.end is not None and attempt.end.exit_code == NO_RESTART:
         return f"exit status {NO_RESTART}: {ENDED_ON_PURPOSE['no-restart']}"
-    if attempt.has_reached_target and cause[0] != "evaluator":
-        return f"it reached its target, step {attempt.last_step:,} of {attempt.target_step:,}: nothing is left to train"
+    step = next((one.last_step for one in reversed(history) if one.last_step is not None), 0)
+    goal = next((one.target_step for one in reversed(history) if one.target_step is not None), math.inf)
+    if step >= goal and cause[0] != "evaluator":
+        return f"it reached its target, step {step:,} of {goal:,}: nothing is left to train"
     *before, last = since_progress(history)
     alike = [one for one in before if key_of(one) == cause]
     if limit.times == 0:
@@ -280,8 +281,10 @@ def _retry(
         return "after-node-swap", f"{cause} stays with its node, and it is not known which one that is{doubt}", ()
     if cause in ("preempted", "time-limit"):
         return "now", f"{cause}: {_resumes(attempt)}", ()
-    if limit.times > 1:
+    if cause in TRANSIENT:
         return "now", f"{cause} is often transient{doubt}", ()
+    if attempt.cause is not None and attempt.cause.retry == "after-change" and limit is DEFAULTS[cause]:
+        return "after-change", f"{cause}: {attempt.cause.advice.rstrip('.')}", ()
     return "now", f"{cause}: one retry shows whether it repeats{doubt}", ()
 
 

@@ -338,10 +338,6 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return None not in (self.last_step, self.target_step) and (self.last_step or 0) < (self.target_step or 0)
 
     @property
-    def has_reached_target(self) -> bool:
-        return None not in (self.last_step, self.target_step) and not self.is_unfinished
-
-    @property
     def may_have_gone_on(self) -> bool:
         """Whether it may have made more steps than are known: nobody watched its end, or has read its log since."""
         return self.end is not None and not self.end.was_watched and self.end.log_tail is None

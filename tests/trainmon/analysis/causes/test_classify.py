@@ -125,6 +125,12 @@ def test_a_line_means_what_it_says_and_not_what_it_resembles(line: str, cause: C
     assert of(STEPS + line + "\n").cause == cause
 
 
+@pytest.mark.parametrize("words", ["Preemption detected, saving checkpoint", "Received preemption notice: exiting"])
+def test_a_trainer_that_calls_a_signal_a_preemption_is_not_certain(words: str) -> None:
+    found = of(f"{STEPS}{words}\n", exit_code=143)
+    assert (found.cause, found.confidence) == ("preempted", "low")
+
+
 @pytest.mark.parametrize(
     "prefix",
     [

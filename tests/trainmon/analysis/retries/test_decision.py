@@ -48,6 +48,45 @@ def test_an_attempt_that_made_a_new_step_or_checkpoint_gives_the_budget_back(pro
     assert after(*before, ended(2, "segfault", **progress)).choice == "now"
 
 
+def test_after_an_attempt_that_reached_the_target_one_without_a_step_has_nothing_to_train() -> None:
+    done = ended(0, "evaluator", last_step=100, target_step=100)
+    why = "it reached its target, step 100 of 100: nothing is left to train"
+    for target in (None, 100):
+        decision = after(done, ended(1, "node-fail", "n1: DOWN", target_step=target))
+        assert (decision.choice, decision.why) == ("stop", why)
+    assert after(done, ended(1, "nccl-timeout", target_step=200)).choice == "now", "there is more to train"
+    assert after(done, ended(1, "nccl-timeout", last_step=20, target_step=100)).choice == "now", "it trains anew"
+
+
+def helped(cause: CauseName, advice: str) -> Attempt:
+    """An attempt whose cause says what must change."""
+    one = ended(0, cause)
+    assert one.end is not None
+    assert one.cause is not None
+    return replace(one, end=replace(one.end, cause=replace(one.cause, retry="after-change", advice=advice)))
+
+
+def test_after_a_cause_that_needs_a_change_the_decision_names_it() -> None:
+    decision = after(helped("import-error", "Install the package."))
+    assert (decision.choice, decision.why) == ("after-change", "import-error: Install the package")
+    assert decision.budget == 1
+    limits = {"import-error": RetryLimit(times=1)}
+    assert after(helped("import-error", "Install the package."), limits=limits).choice == "now"
+    assert after(helped("network-or-auth", "Log in.")).why == "network-or-auth is often transient"
+    assert after(ended(0, "unknown"), limits={"unknown": RetryLimit(times=3)}).why == (
+        "unknown: one retry shows whether it repeats"
+    )
+
+
+def test_an_end_before_the_target_needs_a_person() -> None:
+    decision = after(ended(0, "completed", last_step=40, target_step=100))
+    assert (decision.choice, decision.budget_text, decision.left) == ("after-change", "", 0)
+    assert decision.why == (
+        "it ended without an error at step 40 of 100: if it is complete, correct target_step in its [[run]], "
+        "else see why"
+    )
+
+
 def test_replayed_steps_are_no_progress() -> None:
     """NeMo-Automodel 3390: two more jobs resumed from step 59,999, replayed to 69,999, and died."""
     first = ended(0, "storage-io", last_step=69_999)

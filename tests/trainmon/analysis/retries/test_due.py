@@ -27,6 +27,7 @@ from trainmon.model import (
     Attempt,
     CauseName,
     Checkpoint,
+    Evidence,
     Job,
     Log,
     RequeueMode,
@@ -252,6 +253,15 @@ def doubted(cause: CauseName, *facts: str, state: str | None = None, **more: Any
     return replace(one, end=replace(one.end, cause=cause_of, scheduler_state=state))
 
 
+def said(cause: CauseName, line: str) -> Attempt:
+    """An attempt whose log states its cause."""
+    one = attempt(0, cause)
+    assert one.end is not None
+    assert one.end.cause is not None
+    found = replace(one.end.cause, evidence=(Evidence(text=line, line=-1),))
+    return replace(one, end=replace(one.end, cause=found))
+
+
 @pytest.mark.parametrize(
     "last",
     [
@@ -259,12 +269,21 @@ def doubted(cause: CauseName, *facts: str, state: str | None = None, **more: Any
         attempt(0, "unknown"),
         attempt(0, "python-exception"),
         attempt(0, "segfault"),
-        attempt(0, "preempted", "Terminated"),
-        attempt(0, "preempted", "[rank0]: received SIGTERM"),
+        said("preempted", "Terminated"),
+        said("preempted", "Preemption detected, saving checkpoint and exiting"),
         attempt(0, "nccl-timeout", last_step=100, target_step=100),
         doubted("node-fail", "n1: DOWN", state="NODE_FAIL", last_step=101, target_step=100),
     ],
-    ids=["in doubt", "unknown", "code", "a crash", "kill -TERM", "a signal", "at its target", "beyond its target"],
+    ids=[
+        "in doubt",
+        "unknown",
+        "code",
+        "a crash",
+        "kill -TERM",
+        "in its own words",
+        "at its target",
+        "beyond its target",
+    ],
 )
 def test_the_daemon_acts_only_on_a_certain_fault_of_the_infrastructure_before_the_target(last: Attempt) -> None:
     assert verbs(watched(last)) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules.runs.base import present_in
-from trainmon.analysis.retries import decide, wants_change
+from trainmon.analysis.retries import decide
 from trainmon.analysis.runs import last_attempts, writers
 from trainmon.lib import clean
 from trainmon.model import Run, State
@@ -72,8 +72,5 @@ def restarts(state: State, run: Run) -> str:
         return starts if run.spec.eval_commands else by_hand
     if decision.choice in ("stop", "none"):
         return f"{decision.why}: another attempt does not help as it is"
-    cause = None if last is None else last.cause
-    if cause is not None and wants_change(cause) and cause.advice:
-        return f"{cause.cause}: {cause.advice.rstrip('.')}; then {requeues(state, run)}"
     then = "then " if decision.choice == "after-change" else ""
     return f"{decision.why}; {then}{requeues(state, run)}"

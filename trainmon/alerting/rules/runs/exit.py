@@ -171,7 +171,7 @@ class EndedEarly(ExitRule, frozen=True, kw_only=True):
             "critical",
             f"{run.name} ended without an error at step {short[0]:,} of {short[1]:,}: {run.why}",
             evidence=tail(run),
-            advice=f"if it is complete, correct target_step in its [[run]]; else {advice.requeues(state, run)}",
+            advice=advice.restarts(state, run),
             since=_ended_at(state, run, queue),
         )
 

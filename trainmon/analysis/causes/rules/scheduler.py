@@ -15,12 +15,13 @@ SCHEDULER = (
             r"(?-i:\bPREEMPTED\b)",
             r"\b(?:job|task|run|instance|node|worker|vm|pod|machine|process|node(?:'s)?)\b.{0,40}\b(?:was|is|being"
             r"|been) (?:pre-?empted|reclaimed)",
-            r"\bPre-?empted by\b", r"\bpre-?emption (?:notice|signal|event|detected|received)",
+            r"\bPre-?empted by\b",
             r"\bspot (?:instance )?(?:interruption|termination|reclaim)", r"\btermination is imminent",
             r"\blame workers? found", r"\breason:? ?Pre-?empted",
             r"Pre-?empting the (?:current )?(?:job|step|run)", r"instance is being reclaimed",
             r"(?:interrupted|terminated|stopped) (?:due to|by|because of) (?:spot|pre-?emption)",
         ),
+        hints=(r"\bpre-?emption (?:notice|signal|event|detected|received)",),  # trainers say so of any SIGTERM
     ),
     Rule(
         cause="requeued", family="scheduler", retry="never", role="root",

@@ -216,6 +216,19 @@ def test_an_early_end_of_a_job_that_slurm_has_forgotten_is_the_same() -> None:
     assert found(RunDead(), seen) is None
 
 
+def test_the_advice_after_an_early_end_is_what_was_decided() -> None:
+    end = AttemptEnd(at=NOW - 720, source="queue", noticed_at=NOW, cause=stated("completed", "exit status 0"))
+    known = Attempt(
+        attempt_id="prod/88.0", run_id="llm", cluster="prod", job_id="88", last_step=40, target_step=100, end=end
+    )
+    finding = found(EndedEarly(), replace(COMPLETED, attempts={known.attempt_id: known}))
+    assert finding is not None
+    assert finding.advice.startswith(
+        "it ended without an error at step 40 of 100: if it is complete, correct target_step in its [[run]], else see "
+        "why; then "
+    )
+
+
 def test_an_early_end_is_not_resolved_by_a_scheduler_that_does_not_answer() -> None:
     lost = without(changed(COMPLETED, verdict="unknown"), SLURM)
     assert blind(EndedEarly(), COMPLETED, lost) == f"{SLURM}: no answer in 10s"
