@@ -154,6 +154,7 @@ class Gpu:
             memory_mib=self.workload.memory_mib - 12,
             command=self.workload.command,
             caught=CAUGHT,
+            environment={"SLURM_TASK_PID": str(self.pid)},
         )
         return GpuFacts(
             index=self.index,

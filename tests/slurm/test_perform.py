@@ -147,7 +147,7 @@ def test_a_signal_to_an_element_finds_its_steps(slurm: Slurm, acting: Acting) ->
     job_id = slurm.submit("srun sleep 600", "--array=1-2%1", "-J", "arr", "-N2", GPUS)
     until(lambda: f"{job_id}_1.0" in slurm.squeue("--steps", "-h", "-o", "%i"), "its step runs")
     plan = acting.plan("signal", "arr")
-    assert dict(plan.actions[0].facts)["receivers"] == "its step 0, not the batch shell"
+    assert dict(plan.actions[0].facts)["receivers"] == "the tasks of its step 0, not the batch shell"
     alone = slurm.submit("sleep 600", "-J", "plain", GPUS)
     slurm.wait_for_state(alone, "RUNNING")
     plan = acting.plan("signal", f"lab/{alone}")
@@ -188,7 +188,7 @@ def test_a_heterogeneous_job_is_signalled_requeued_and_cancelled_as_a_whole(slur
     assert len([key for key, one in acting.watch.state.jobs.items() if one.stage == "running"]) == 1
 
     plan = acting.plan("signal", "arr")
-    assert dict(plan.actions[0].facts)["receivers"] == "its step 0, not the batch shell"
+    assert dict(plan.actions[0].facts)["receivers"] == "the tasks of its step 0, not the batch shell"
     assert acting.do("signal", "arr").status == "done"
     until(lambda: "caught" in slurm.log(job_id).read_text(), "the trainer of the second component has caught it")
 

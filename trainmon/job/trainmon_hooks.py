@@ -84,7 +84,7 @@ class Hooks:
             "v": 1, "pid": os.getpid(), "host": os.uname().nodename, "job": known("SLURM_JOB_ID"), "at": 0.0,
             "started_at": time.time(), "phase": "starting", "step": None, "loss": None, "deadline": self.deadline,
             "grace_s": self.grace, "kill": self.kill, "save": self.save, "signals": {}, "asked": None,
-            "last_save": None, "ended": None,
+            "last_save": None, "ended": None, "is_task": known("SLURM_TASK_PID") == str(os.getpid()),
         }  # fmt: skip
         wrong = [("nan", nan)] * (nan != self.nan) + [one for one in signals.items() if one[0] not in self._signals]
         for one in wrong + [("deadline", str(deadline))] * (bool(deadline) and not self.deadline):

@@ -41,6 +41,8 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True):
     save: str | None = None
     signals: Mapping[str, str] = {}
     """Signal → save or stop."""
+    is_task: bool = False
+    """Whether its process is the task that Slurm has started, and so gets the signals of Slurm."""
     asked: Asked | None = None
     saved_step: int | None = None
     saved_at: Instant | None = None

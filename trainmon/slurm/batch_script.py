@@ -11,7 +11,7 @@ SUBMITTED = re.compile(r" SubmitLine=(.*?) WorkDir=", re.DOTALL)
 OPTION = re.compile(r"--signal(?:=|\s+)(\S+)")
 TO_THE_SHELL = re.compile(r"(?:R?B|BR):(?:SIG)?([A-Z0-9+]+?)(?:@\d+)?", re.IGNORECASE)
 EXEC = re.compile(r"(?:^|[;&|({]|\b(?:then|do|else)\b)\s*exec\s+(?!\d*[<>&{])\S", re.MULTILINE)
-TRAP = re.compile(r"""\btrap\s+(?:--\s+)?(?!-\s)(?:'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"]+)\s+([^\n;&|#]+)""")
+TRAP = re.compile(r"""\btrap\s+(?:--\s+)?('[^']*'|"(?:\\.|[^"\\])*"|-|[^\s'"-][^\s'"]*)\s+([^\n;&|#]+)""")
 COMMENT = re.compile(r"(?:^|(?<=\s))#[^\n]*", re.MULTILINE)
 NUMBERS = {"1": "HUP", "2": "INT", "3": "QUIT", "10": "USR1", "12": "USR2", "15": "TERM", "18": "CONT"}
 """Linux's numbers of the signals that people use."""
@@ -55,8 +55,8 @@ def receiver(script: str, name: str) -> Literal["trainer", "shell"] | None:
     body = COMMENT.sub("", script)
     if script and (SHELL.match(script) is None or EXEC.search(body)):
         return "trainer"
-    traps = (_signal_name(word) for signals in TRAP.findall(body) for word in signals.split())
-    return "shell" if _signal_name(name) in traps else None
+    traps = {_signal_name(word): command for command, signals in TRAP.findall(body) for word in signals.split()}
+    return "shell" if traps.get(_signal_name(name), "-") != "-" else None  # a later one counts; `-` takes it back
 
 
 def _option(words: list[str]) -> str:

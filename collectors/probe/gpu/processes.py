@@ -17,7 +17,7 @@ MOST_PARENTS = 16
 MIB = 1 << 20
 
 ENVIRONMENT = (
-    "TRAINMON_DATA_MANIFEST", "TRAINMON_CONTAINER", "SLURM_JOB_ID", "SLURM_CONTAINER",
+    "TRAINMON_DATA_MANIFEST", "TRAINMON_CONTAINER", "SLURM_JOB_ID", "SLURM_TASK_PID", "SLURM_CONTAINER",
     "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "TRAINMON_STATUS", "TRAINMON_KILL",
 )  # fmt: skip
 """All that is ever read of the environment of a process: it may hold secrets."""
@@ -96,12 +96,8 @@ class Processes:
 
     def caught_signals(self, pid: int) -> "int | None":
         """The mask of the signals that it catches now. A trainer installs its handlers some time after its start."""
-        try:
-            with open(os.path.join(self.root, "proc", str(pid), "status"), "rb") as file:
-                lines = file.read(65536).splitlines()
-        except OSError:
-            return None
-        masks = [line[7:].strip() for line in lines if line.startswith(b"SigCgt:")]
+        lines = read(os.path.join(self.root, "proc", str(pid), "status")).splitlines()
+        masks = [line[7:].strip() for line in lines if line.startswith("SigCgt:")]
         return int(masks[0], 16) if masks else None
 
     def environment(self, pid: int) -> "dict[str, str]":

@@ -75,11 +75,14 @@ def source(name: str, **fields: Any) -> Source:
                      "period": period} | fields)  # fmt: skip
 
 
-def node(name: str, *, caught: int | None = USR1, processes: int = 8) -> Node:
-    gpus = tuple(
-        Gpu(index=i, processes=(Process(pid=100 + i, user="ana", caught=caught),) if i < processes else ())
-        for i in range(8)
-    )
+def node(name: str, *, caught: int | None = USR1, processes: int = 8, are_tasks: bool = True) -> Node:
+    """A node with a process on each GPU: a task of Slurm, or what a launcher has started there."""
+
+    def process(pid: int) -> Process:
+        task = pid if are_tasks else 99
+        return Process(pid=pid, user="ana", caught=caught, environment={"SLURM_TASK_PID": str(task)})
+
+    gpus = tuple(Gpu(index=i, processes=(process(100 + i),) if i < processes else ()) for i in range(8))
     return Node(name=name, cluster="prod", gpus=gpus, gpus_at=NOW)
 
 

@@ -6,7 +6,7 @@ from trainmon.actions.planning.builder import action, lost_steps
 from trainmon.actions.planning.context import PlanContext, RowPlan
 from trainmon.analysis.runs import jobs_of, saves_on
 from trainmon.lib import clean
-from trainmon.model import Execute, Job
+from trainmon.model import Execute, Job, Process
 from trainmon.slurm import commands
 from trainmon.slurm.batch_script import receiver
 from trainmon.slurm.reasons import REASONS, end_reason
@@ -19,8 +19,6 @@ NO_STEPS = ("batch", "extern", "interactive")
 TRAP_NEEDED = (
     "The script must trap {name} and forward it. A trap runs only after the command in the foreground has ended."
 )
-TRAP_UNKNOWN = "It is not known whether the batch script traps {name}: without a trap, the shell and its job end."
-NO_TRAP = "The batch script has no trap for {name}: the shell and its job end."
 
 ADMIN_HELD = "JobHeldAdmin"
 
@@ -187,55 +185,45 @@ def signal(context: PlanContext) -> RowPlan:
 
 
 def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
+    """Slurm sends it to the tasks of the steps, not to what they start; without steps, to the batch shell alone."""
     all_steps = context.readback.steps.get(job.key, ())
     steps = [step for step in all_steps if not step.rpartition(".")[2].startswith(NO_STEPS)]
-    batch = not steps
-    masks = _signal_masks(context, job)
-    known = [mask for mask in masks if mask is not None]
+    script = context.readback.scripts.get(job.key, "")
+    hears = None if steps else receiver(script, name)
+    processes = _gpu_processes(context, job)
+    known = [one.caught for one in processes if one.caught is not None]
     catch = sum(mask >> (NUMBERS[name] - 1) & 1 for mask in known)
-    all_known = f"all {len(known)} GPU processes" if len(known) > 1 else "the GPU process"
-    uncaught = f"{len(known) - catch} of {len(known)} GPU processes" if catch else all_known
-    receivers = "only the batch shell: the job has no steps (no srun)"
-    if steps:
-        named = ", ".join(steps[:4]) + (" …" if len(steps) > 4 else "")
-        receivers = f"its {'step' if len(steps) == 1 else 'steps'} {named}, not the batch shell"
-    caught = f"not known: no GPU process of the job shows whether it catches {name}"
+    are_tasks = all(one.environment.get("SLURM_TASK_PID") == str(one.pid) for one in processes)
+    is_reported = context.run is not None and saves_on(context.run, name, context.now)
+    is_caught = hears == "shell" or is_reported or (are_tasks and 0 < catch == len(processes))
+    who = f"its {'step' if len(steps) == 1 else 'steps'}" if steps else "the batch script"
+    doubt = "" if is_caught else f"it is not known whether {who} catches {name}: an uncaught signal kills"
+    if not steps and script and hears is None:
+        doubt = f"{name} ends the batch shell of job {job.id}: its script has no trap"
+    if catch < len(known):
+        doubt = f"{name} ends {len(known) - catch} of {len(known)} GPU processes of job {job.id}"
     follows = "Then trainmon-tui watches for a new committed checkpoint."
     consequences: tuple[str, ...] = (_obeyed(context, name), follows)
-    if known:
-        caught = f"by {catch} of {len(known)} GPU processes{', if the shell forwards it' if batch else ''}"
-        if not catch:
-            consequences = (f"No process catches {name}: the signal kills them. Nothing is saved.", lost_steps(context))
-    warnings: tuple[str, ...] = ()
-    is_reported = context.run is not None and saves_on(context.run, name, context.now)
-    if not known and not is_reported:
-        warnings = (f"It is not known whether a process catches {name}: an uncaught signal kills.",)
-    elif known and catch < len(known):
-        warnings = (f"{name} ends {uncaught}: they do not catch it.",)
-    elif known and len(masks) > len(known):
-        warnings = (f"It is not known whether {len(masks) - len(known)} more GPU processes catch it.",)
-    script = context.readback.scripts.get(job.key, "")
-    hears = receiver(script, name) if batch else "trainer"
-    is_caught = hears == "shell" or (hears == "trainer" and (is_reported or (bool(known) and catch == len(masks))))
-    because = f"{name} ends {uncaught} of job {job.id}" if len(known) > catch else ""
-    if not because and not is_caught:
-        because = f"it is not known whether {'the batch script' if batch else 'its step'} catches {name}"
-    if batch and hears != "trainer":  # the mask of the batch shell is not read: it holds no GPU
+    if known and not catch:
+        consequences = (f"No process catches {name}: the signal kills them. Nothing is saved.", lost_steps(context))
+    if not steps and hears != "trainer":
         consequences += (TRAP_NEEDED.format(name=name),)
-    if batch and hears is None:
-        warnings = ((NO_TRAP if script else TRAP_UNKNOWN).format(name=name), *warnings)
-        because = f"{name} ends the batch shell of job {job.id}: its script has no trap" if script else because
+    named = ", ".join(steps[:4]) + (" …" if len(steps) > 4 else "")
+    shell = "only the batch shell: the job has no steps (no srun)"
     made = action(
         context,
-        Execute(commands.signal(job.target, name, batch=batch)),
+        Execute(commands.signal(job.target, name, batch=not steps)),
         f"Send {name} to job {job.id}{context.of_run}",
         job=job,
-        facts=(("receivers", receivers), ("caught", caught)),
+        facts=(
+            ("receivers", f"the tasks of {who} {named}, not the batch shell" if steps else shell),
+            ("caught", f"by {catch} of {len(processes)} GPU processes" if known else "not known"),
+        ),
         consequences=consequences,
-        warnings=(*warnings, *context.other_owner_warning(job)),
+        warnings=(*((f"{doubt[0].upper()}{doubt[1:]}.",) if doubt else ()), *context.other_owner_warning(job)),
         expected=context.expected(job),
     )
-    return RowPlan(actions=(made,), typed=job.id, because=because)
+    return RowPlan(actions=(made,), typed=job.id, because=doubt)
 
 
 def _obeyed(context: PlanContext, name: str) -> str:
@@ -247,8 +235,8 @@ def _obeyed(context: PlanContext, name: str) -> str:
     return f"The trainer saves {at}; {then}."
 
 
-def _signal_masks(context: PlanContext, job: Job) -> list[int | None]:
-    """The masks of caught signals of the processes on its nodes' GPUs, without those known to be another user's."""
+def _gpu_processes(context: PlanContext, job: Job) -> list[Process]:
+    """The processes on the GPUs of its nodes, without those known to be another user's."""
     nodes = [context.state.nodes[name] for name in job.nodes if name in context.state.nodes]
     processes = {(node.name, one.pid): one for node in nodes for gpu in node.gpus for one in gpu.processes}
-    return [one.caught for one in processes.values() if not job.user or one.user in (None, job.user)]
+    return [one for one in processes.values() if not job.user or one.user in (None, job.user)]

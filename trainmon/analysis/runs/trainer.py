@@ -46,6 +46,7 @@ class Status(msgspec.Struct):
     kill: str | None = None
     save: str | None = None
     signals: Mapping[str, str] = {}
+    is_task: bool = False
     asked: Asked | None = None
     last_save: Moment | None = None
     ended: Moment | None = None
@@ -105,6 +106,7 @@ def read_status(content: FileContent, host: str, skew: Seconds) -> Trainer | Non
         kill=found.kill,
         save=found.save,
         signals={text(name): text(ask) for name, ask in found.signals.items()},
+        is_task=found.is_task,
         asked=None if asked is None else Asked(text(asked.what), text(asked.by), asked.at - skew, asked.step),
         saved_step=None if saved is None else saved.step,
         saved_at=None if saved is None else saved.at - skew,
@@ -149,9 +151,11 @@ def listening(run: Run, state: State, what: str, now: Instant) -> str | None:
 
 
 def saves_on(run: Run, signal: str, now: Instant) -> bool:
-    """Whether the trainer reports that this signal makes it save."""
+    """Whether the trainer reports that this signal makes it save. Slurm sends it to the tasks of a step, not to what a
+    launcher or a shell has started there."""
     found = run.trainer
-    return found is not None and found.ended is None and not _is_silent(found, now) and f"SIG{signal}" in found.signals
+    is_alive = found is not None and found.ended is None and not _is_silent(found, now)
+    return found is not None and is_alive and found.is_task and f"SIG{signal}" in found.signals
 
 
 def stops_by(run: Run, limit: Instant, now: Instant) -> bool:

@@ -38,7 +38,7 @@ def test_a_job_with_steps_gets_it_in_its_steps() -> None:
     plan = signalled()
     action = only(plan)
     assert action.operation == Execute(("scancel", "--signal=USR1", "88_3"))
-    assert ("receivers", "its step 0, not the batch shell") in action.facts
+    assert ("receivers", "the tasks of its step 0, not the batch shell") in action.facts
     assert ("caught", "by 16 of 16 GPU processes") in action.facts
     assert (plan.typed, action.warnings) == (None, ())
     assert action.consequences == (
@@ -54,15 +54,12 @@ def test_a_job_without_steps_gets_it_in_its_batch_shell() -> None:
         assert action.operation == Execute(("scancel", "--signal=USR1", "--batch", "88_3"))
         assert ("receivers", "only the batch shell: the job has no steps (no srun)") in action.facts
         assert "must trap USR1 and forward it" in action.consequences[-1]
-        assert ("caught", "by 16 of 16 GPU processes, if the shell forwards it") in action.facts
-        assert action.warnings == (
-            "It is not known whether the batch script traps USR1: without a trap, the shell and its job end.",
-        )
+        assert ("caught", "by 16 of 16 GPU processes") in action.facts
 
 
 def test_a_signal_that_nobody_catches_kills_and_must_be_typed() -> None:
     plan = signalled(of=with_masks(0, 0))
-    assert (plan.typed, plan.because) == ("88_3", "USR1 ends all 16 GPU processes of job 88_3")
+    assert (plan.typed, plan.because) == ("88_3", "USR1 ends 16 of 16 GPU processes of job 88_3")
     assert only(plan).consequences[:2] == (
         "No process catches USR1: the signal kills them. Nothing is saved.",
         "880 steps (59m of training) since the last checkpoint are lost.",
@@ -72,27 +69,37 @@ def test_a_signal_that_nobody_catches_kills_and_must_be_typed() -> None:
 def test_a_signal_that_some_do_not_catch_must_be_typed_too() -> None:
     plan = signalled(of=with_masks(USR1, 0))
     assert (plan.typed, plan.because) == ("88_3", "USR1 ends 8 of 16 GPU processes of job 88_3")
-    assert only(plan).warnings == ("USR1 ends 8 of 16 GPU processes: they do not catch it.",)
+    assert only(plan).warnings == ("USR1 ends 8 of 16 GPU processes of job 88_3.",)
+
+
+UNKNOWN = "it is not known whether its step catches USR1: an uncaught signal kills"
 
 
 def test_masks_that_are_not_known_are_reported_as_unknown() -> None:
     for of in (with_masks(None, None), state(nodes={})):
         plan = signalled(of=of)
-        assert (plan.typed, plan.because) == ("88_3", "it is not known whether its step catches USR1")
-        assert only(plan).warnings == ("It is not known whether a process catches USR1: an uncaught signal kills.",)
-    plan = signalled(of=with_masks(USR1, None))
-    assert only(plan).warnings == ("It is not known whether 8 more GPU processes catch it.",)
-    assert (plan.typed, plan.because) == ("88_3", "it is not known whether its step catches USR1")
+        assert (plan.typed, plan.because) == ("88_3", UNKNOWN)
+        assert only(plan).warnings == (f"I{UNKNOWN[1:]}.",)
+    assert signalled(of=with_masks(USR1, None)).because == UNKNOWN
 
 
-def test_a_trainer_that_reports_the_signal_needs_no_typed_id_in_its_step_but_under_a_shell() -> None:
+def test_a_launcher_or_a_shell_receives_the_signal_and_not_what_it_has_started() -> None:
+    started = {name: node(name, are_tasks=False) for name in ("n1", "n2")}
+    for steps in (STEPS, {}):
+        plan = signalled(of=state(nodes=started), steps=steps)
+        assert plan.typed == "88_3"
+        assert "it is not known whether" in plan.because
+
+
+def test_a_trainer_that_reports_the_signal_needs_no_typed_id_if_slurm_has_started_it() -> None:
     trainer = Trainer(
-        path="/fsx/status", host="n1", phase="training", at=NOW - 1, step=12_880, signals={"SIGUSR1": "save"}
+        path="/fsx/status", host="n1", phase="training", at=NOW - 1, signals={"SIGUSR1": "save"}, is_task=True
     )
     of = state(run=replace(RUN, trainer=trainer), nodes={})
     assert signalled(of=of).typed is None
     assert signalled(of=of, signal="USR2").typed == "88_3"
-    assert signalled(of=of, steps={}).typed == "88_3", "the shell above it may have no trap"
+    wrapped = replace(of, runs={"llm": replace(of.runs["llm"], trainer=replace(trainer, is_task=False))})
+    assert signalled(of=wrapped).because == UNKNOWN, "the shell above it may have no trap"
 
 
 @pytest.mark.parametrize(
@@ -101,13 +108,24 @@ def test_a_trainer_that_reports_the_signal_needs_no_typed_id_in_its_step_but_und
         ("trap 'kill -USR1 $pid' USR1\npython t.py & pid=$!; wait", (USR1, USR1), ""),
         ("trap 'kill -USR1 $pid' SIGUSR1 TERM\npython t.py & wait", (None, None), ""),
         ("exec python t.py", (USR1, USR1), ""),
-        ("exec python t.py", (None, USR1), "it is not known whether the batch script catches USR1"),
+        (
+            "exec python t.py",
+            (None, USR1),
+            "it is not known whether the batch script catches USR1: an uncaught signal kills",
+        ),
         ("exec python t.py", (0, USR1), "USR1 ends 8 of 16 GPU processes of job 88_3"),
         ("python t.py", (USR1, USR1), "USR1 ends the batch shell of job 88_3: its script has no trap"),
         ("trap 'x' TERM\npython t.py", (None, None), "USR1 ends the batch shell of job 88_3: its script has no trap"),
         ("# trap 'x' USR1\npython t.py", (None, None), "USR1 ends the batch shell of job 88_3: its script has no trap"),
         ("trap - USR1\npython t.py", (None, None), "USR1 ends the batch shell of job 88_3: its script has no trap"),
-        (None, (USR1, USR1), "it is not known whether the batch script catches USR1"),
+        (
+            "trap 'x' USR1\nsleep 9\ntrap - USR1\npython t.py",
+            (None,),
+            "USR1 ends the batch shell of job 88_3: its script has no trap",
+        ),
+        ("trap -p USR1\npython t.py", (None,), "USR1 ends the batch shell of job 88_3: its script has no trap"),
+        ("trap - USR1\ntrap 'x' USR1\npython t.py & wait", (None,), ""),
+        (None, (None,), "it is not known whether the batch script catches USR1: an uncaught signal kills"),
     ],
 )
 def test_without_steps_the_batch_script_must_be_known_to_catch_it(

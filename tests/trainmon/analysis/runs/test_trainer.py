@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,6 +44,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ends: bool = Fal
     clock = SimpleNamespace(now=NOW - 20)
     times = SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now)
     monkeypatch.setattr(trainmon_hooks, "time", times)
+    monkeypatch.setenv("SLURM_TASK_PID", str(os.getpid()))
     path = tmp_path / "status"
     hooks = trainmon_hooks.Hooks(kill=kill, save=SAVE, status=str(path), deadline=NOW + 3720, rank=0)
     hooks.step(12_878, 2.5)
@@ -176,6 +178,7 @@ def test_the_plans_of_requeue_and_cancel_say_that_the_trainer_saves_first(
     assert trainer is not None
     for changed in (
         None, replace(trainer, ended="done"), replace(trainer, at=NOW - 300), replace(trainer, signals={}),
+        replace(trainer, is_task=False),
     ):  # fmt: skip
         for verb in ("requeue", "cancel"):
             assert consequences(replace(run, trainer=changed), verb)[0].endswith("Nothing is saved first; S saves.")
@@ -194,7 +197,7 @@ def test_the_plan_of_a_signal_says_what_a_trainer_that_reports_does(
     assert plan("USR1").consequences[0] == f"{saves}; training goes on."
     assert plan("TERM").consequences[0] == f"{saves}; then it exits."
     assert plan("USR1").warnings == (), "it is known that it catches the signal"
-    assert plan("USR2").warnings == ("It is not known whether a process catches USR2: an uncaught signal kills.",)
+    assert plan("USR2").warnings == ("It is not known whether its step catches USR2: an uncaught signal kills.",)
 
 
 def test_the_times_of_the_file_are_by_our_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,21 @@ def test_the_status_says_how_the_training_does(make: Make, tmp_path: Path, clock
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kill.status"]  # and no temporary file
 
 
+@pytest.mark.parametrize(
+    ("task", "is_task"),
+    [(os.getpid(), True), (os.getppid(), False), (None, False)],
+    ids=["a task", "below a launcher", "without Slurm"],
+)
+def test_the_status_says_whether_slurm_has_started_this_process(
+    task: int | None, is_task: bool, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_TASK_PID", raising=False)
+    if task is not None:
+        monkeypatch.setenv("SLURM_TASK_PID", str(task))
+    make()
+    assert status(tmp_path)["is_task"] is is_task
+
+
 def test_the_status_is_written_at_most_once_a_second(
     make: Make, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,7 +137,12 @@ def test_a_run_that_exits_by_itself_has_saved_just_now_or_is_done_in_time_is_fin
 
 def test_a_trainer_that_reports_its_deadline_stops_in_time_and_one_that_waits_for_slurm_saves_late() -> None:
     trainer = Trainer(
-        path="/fsx/llm/kill.status", host="login", at=NOW - 1, phase="training", signals={"SIGTERM": "stop"}
+        path="/fsx/llm/kill.status",
+        host="login",
+        at=NOW - 1,
+        phase="training",
+        signals={"SIGTERM": "stop"},
+        is_task=True,
     )
     finding = found(TimeLimitNear(), changed(SOON, trainer=trainer))
     assert finding is not None
