@@ -39,13 +39,17 @@ def unheard_signal(script: str, details: str = "") -> UnheardSignal | None:
     if hears == "trainer":
         return None
     if hears is None:
-        text = f"--signal={option} reaches only the batch shell, never the trainer: the script neither starts it with "
-        text += f"exec nor has a trap for {name}"
+        text = (
+            f"--signal={option} reaches only the batch shell, never the trainer: the script neither starts it with "
+            f"exec nor has a trap for {name}"
+        )
         steps = "remove the B: so that Slurm signals the steps of srun, or " if re.search(r"\bsrun\b", body) else ""
         return UnheardSignal(text, f"{steps}start the trainer with exec, as in: exec trainmon-run -- …")
     if not re.search(r"\bwait\b", body):
-        text = f"--signal={option}: the shell runs its trap for {name} only after its command has ended: the script "
-        text += "does not wait for a command in the background"
+        text = (
+            f"--signal={option}: the shell runs its trap for {name} only after its command has ended: the script does "
+            "not wait for a command in the background"
+        )
         return UnheardSignal(text, "start the trainer in the background: srun … & wait")
     return None
 

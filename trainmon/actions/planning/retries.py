@@ -123,6 +123,5 @@ def retry_warnings(context: PlanContext) -> tuple[str, ...]:
 def _may_be_in_script(context: PlanContext, last: Attempt, decision: RetryDecision) -> bool:
     """Whether a person may have changed the settings in the batch script, which a requeue does not read again."""
     is_requeue = (context.request.verb, decision.choice) == ("requeue", "after-change")
-    if not is_requeue or context.run is None or config_of_retry(context) is not None:
-        return False
-    return needs_config_change(last, context.run.spec.retry)
+    has_no_config = is_requeue and config_of_retry(context) is None
+    return has_no_config and context.run is not None and needs_config_change(last, context.run.spec.retry)

@@ -96,9 +96,11 @@ def decide(
         return None
     cause = found.cause
     if cause == "completed" and attempt.is_unfinished:
-        early = f"it ended without an error at step {attempt.last_step:,} of {attempt.target_step:,}"
-        fix = "if it is complete, correct target_step in its [[run]], else see why"
-        return RetryDecision(choice="after-change", cause=cause, why=f"{early}: {fix}")
+        early = (
+            f"it ended without an error at step {attempt.last_step:,} of {attempt.target_step:,}: if it is complete, "
+            "correct target_step in its [[run]], else see why"
+        )
+        return RetryDecision(choice="after-change", cause=cause, why=early)
     if cause in ENDED_ON_PURPOSE:
         choice: RetryChoice = "none" if cause in ("completed", "requeued") else "stop"
         return RetryDecision(choice=choice, cause=cause, why=ENDED_ON_PURPOSE[cause])
@@ -132,10 +134,9 @@ def _is_certain(attempt: Attempt, found: Classification) -> bool:
     """Whether its cause is certain. A preemption needs a fact of the scheduler or the cloud: a trainer may call
     each SIGTERM a preemption, and a person may have sent it."""
     state = (attempt.end.scheduler_state or "").partition(" ")[0] if attempt.end is not None else ""
-    if state in BY_SLURM:
-        return True
     is_told = attempt.preempted_at is not None or any(one.line is None for one in found.evidence)
-    return found.confidence == "high" and found.cause != "unknown" and (found.cause != "preempted" or is_told)
+    is_proven = found.cause != "unknown" and (found.cause != "preempted" or is_told)
+    return state in BY_SLURM or (found.confidence == "high" and is_proven)
 
 
 def with_decisions(

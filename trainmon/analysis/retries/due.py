@@ -50,9 +50,9 @@ def is_automatic(decision: RetryDecision, run: RunSpec) -> bool:
     config sets how often that cause is retried."""
     if decision.choice == "evaluator":
         return bool(run.eval_commands)
+    knows_node = decision.choice == "after-node-swap" and bool(decision.exclude)
     is_meant = decision.cause in TRANSIENT | OUT_OF_MEMORY or decision.cause in run.retry.limits
-    is_meant = is_meant or (decision.choice == "after-node-swap" and bool(decision.exclude))
-    return decision.is_certain and is_meant and (decision.choice == "now" or bool(decision.exclude))
+    return decision.is_certain and (knows_node or (is_meant and decision.choice == "now"))
 
 
 def due(state: State, now: Instant) -> Iterator[Due]:
@@ -66,17 +66,14 @@ def due(state: State, now: Instant) -> Iterator[Due]:
         last = attempts[run.name][-1] if run.name in attempts else None
         if last is None or last.end is None or not WAIT <= now - last.end.at <= TOO_LATE:
             continue
-        if last.end.awaits_log and now - last.end.noticed_at < LOG_WAIT:
-            continue  # its cause may change
-        if _may_go_on(run, last, state, now):
+        may_change = last.end.awaits_log and now - last.end.noticed_at < LOG_WAIT  # its cause
+        if may_change or _may_go_on(run, last, state, now):
             continue
         decision = decide(last, state.attempts.values(), run.spec.retry)
         is_armed = run.kill is not None and run.kill.exists
         if decision is None or not (is_automatic(decision, run.spec) or awaits_config(last, decision, run.spec, state)):
             continue
-        if is_armed or obstacle(run, last, decision, state):
-            continue
-        verb = _verb(run, last, decision, state)
+        verb = None if is_armed or obstacle(run, last, decision, state) else _verb(run, last, decision, state)
         if verb is not None:
             yield Due(verb=verb, run=run.name, attempt=last, decision=decision)
 
@@ -90,19 +87,16 @@ def _may_go_on(run: Run, last: Attempt, state: State, now: Instant) -> bool:
     writes = (last.outlived_at, None if log is None else log.modified_at, None if newest is None else newest.at)
     written_at = max((at for at in writes if at is not None), default=0.0)
     is_late = written_at > max((began_at(end.at, run, state) or end.at) + OUTLIVES, last.outlived_gone_at or 0.0)
-    if is_late and now - written_at < run.spec.stall_after:
-        return True
+    goes_on = is_late and now - written_at < run.spec.stall_after
     is_unread = run.spec.log is not None and (log is None or log.checked_at is None)
-    if is_unread and now - state.started_at < LOG_WAIT:
-        return True
-    return now - end.at < OUTLIVES + STEPS * (run.progress.cadence_s or 0.0)
+    may_be_read = is_unread and now - state.started_at < LOG_WAIT
+    return goes_on or may_be_read or now - end.at < OUTLIVES + STEPS * (run.progress.cadence_s or 0.0)
 
 
 def awaits_config(last: Attempt, decision: RetryDecision, run: RunSpec, state: State) -> bool:
     """Whether the daemon will retry once the config has changed. Only a plan reads the present config."""
-    if not decision.left or config_to_read(last, run.retry) is None:
-        return False
-    changed = decide(last, state.attempts.values(), run.retry, config="another")
+    may_change = decision.left and config_to_read(last, run.retry) is not None
+    changed = decide(last, state.attempts.values(), run.retry, config="another") if may_change else None
     return changed is not None and is_automatic(changed, run)
 
 

@@ -60,9 +60,9 @@ def survivor_text(attempt: Attempt, now: Instant) -> str:
     """`trainer outlived its job 88 (NODE_FAIL, 4m ago): it still writes on n1, last step 70`."""
     ended = attempt.end or attempt.reported_end
     how = "" if ended is None else f" ({ended.scheduler_state or 'ended'}, {duration(max(0.0, now - ended.at))} ago)"
-    nodes = f" on {', '.join(attempt.nodes)}" if attempt.nodes else ""
+    where = f" on {', '.join(attempt.nodes)}" if attempt.nodes else ""
     return (
-        f"trainer outlived its job {attempt.job_id}{how}: it still writes{nodes}, last step {attempt.outlived_step:,}"
+        f"trainer outlived its job {attempt.job_id}{how}: it still writes{where}, last step {attempt.outlived_step:,}"
     )
 
 

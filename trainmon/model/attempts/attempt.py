@@ -281,9 +281,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     def is_outlived(self, now: Instant, silence: Seconds) -> bool:
         """Whether its trainer still runs although its job has ended: it is not seen to be gone, and has written
         something within `silence`. One late value proves nothing: a copy may have been completed."""
-        if self.outlived_by < 2 or self.outlived_at is None:
-            return False
-        return self.outlived_at > (self.outlived_gone_at or 0.0) and now - self.outlived_at < silence
+        seen_at = self.outlived_at or 0.0
+        return self.outlived_by > 1 and seen_at > (self.outlived_gone_at or 0.0) and now - seen_at < silence
 
     @property
     def has_committed(self) -> bool:

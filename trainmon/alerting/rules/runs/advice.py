@@ -67,10 +67,8 @@ def restarts(state: State, run: Run) -> str:
     if decision is None:
         return f"{_disarms(run)}see how it ended (key 4) before it starts again: its cause is not known yet"
     if decision.choice == "evaluator":
-        starts = f"R starts it: trainmon-tui requeue {run.name}"
         by_hand = "start the evaluator again; with command in its [[eval]], R does that"
-        return starts if run.spec.eval_commands else by_hand
+        return f"R starts it: trainmon-tui requeue {run.name}" if run.spec.eval_commands else by_hand
     if decision.choice in ("stop", "none"):
         return f"{decision.why}: another attempt does not help as it is"
-    then = "then " if decision.choice == "after-change" else ""
-    return f"{decision.why}; {then}{requeues(state, run)}"
+    return f"{decision.why}; {'then ' if decision.choice == 'after-change' else ''}{requeues(state, run)}"
