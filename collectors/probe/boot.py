@@ -1,8 +1,8 @@
 """The first code that runs on a node. It makes the sent modules importable, then starts main.
 
-A child process unpacks the modules and, if they came as source, compiles them: its memory is then freed. Modules that
-most nodes do not need are compiled when they are imported. `p` is what the loader has read, three words: this source in
-base64; `texts` or `compiled`; and the modules, as `name NUL text NUL …` or marshalled, compressed and in base64.
+A child process unpacks and compiles the modules: its memory is then freed. Modules that most nodes do not need are
+compiled when they are imported. `p` is what the loader has read, two words: this source in base64; and the modules, as
+`name NUL text NUL …`, compressed and in base64.
 """
 
 import binascii
@@ -44,14 +44,11 @@ def compiled(name: str, text: bytes) -> bytes:
     return marshal.dumps(compile(text, "probe:" + name, "exec", 0, True, 2))
 
 
-def unpacked(kind: bytes, packed: bytes) -> "Any":
+def unpacked(packed: bytes) -> "Any":
     """Marshalled code by module name, and the source of the modules that are compiled later."""
     import zlib
 
-    data = zlib.decompress(binascii.a2b_base64(packed))
-    if kind == b"compiled":
-        return marshal.loads(data)
-    parts = data.split(b"\0")
+    parts = zlib.decompress(binascii.a2b_base64(packed)).split(b"\0")
     texts = {name.decode(): text for name, text in zip(parts[::2], parts[1::2])}  # noqa: B905 strict= needs 3.10
     later = {name: text for name, text in texts.items() if name[len(PREFIX) :] in COMPILED_LATER}
     return {name: compiled(name, text) for name, text in texts.items() if name not in later}, later
@@ -84,15 +81,15 @@ class SentModules:
             exec(marshal.loads(self.codes[name]), module.__dict__)
 
 
-def install(kind: bytes, packed: bytes) -> None:
+def install(packed: bytes) -> None:
     """Unpack and compile the modules, and make them importable."""
-    codes, texts = in_child(lambda: unpacked(kind, packed))
+    codes, texts = in_child(lambda: unpacked(packed))
     codes.update(dict.fromkeys(PACKAGES, b""))
     sys.meta_path.insert(0, SentModules(codes, texts))  # type: ignore[arg-type]
 
 
 if "p" in globals():
-    install(*globals().pop("p")[1:])
+    install(globals().pop("p")[1])
     from collectors.probe import main
 
     main.main()

@@ -1,8 +1,8 @@
 """What is sent to a node: the command line that starts the probe, its code, and its specs.
 
-The node begins with a greeting that names its interpreter. Then its standard input has the code (or the fallback
-script, up to `#END`), JSON specs, and an empty line every 20 s as the lease. No part of the command line holds a
-newline, a quote or a `!`, so every login shell passes it on unchanged.
+The node begins with a greeting. Then its standard input has the code (or the fallback script, up to `#END`), JSON
+specs, and an empty line every 20 s as the lease. No part of the command line holds a newline, a quote or a `!`, so
+every login shell passes it on unchanged.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import base64
 import functools
 import importlib.util
-import marshal
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -35,14 +34,14 @@ WITH_SPEC = ("files.wandb", "files.wandb_metrics", "files.wandb_records")
 """Modules for W&B files: few nodes read them, so they come with a spec that names such files, not with the code."""
 
 GREETING = b"#probe "
-"""The start of the node's first line. Python adds its magic number, and a shell adds `sh`."""
+"""The start of the node's first line. A shell adds `sh`."""
 
 START_HINT = "try: ssh {host} {python} -V; without a terminal, a login script must not exit"
 """What to do about a probe that does not start."""
 
 LOADER = (
-    "import os,sys,io,binascii,_frozen_importlib_external as f;"
-    "os.write(1,sys.argv[1].encode()+bytes([32])+binascii.b2a_hex(f.MAGIC_NUMBER)+bytes([10]));"
+    "import os,sys,io,binascii;"
+    "os.write(1,sys.argv[1].encode()+bytes([32,10]));"
     "s=io.BufferedReader(io.FileIO(0,closefd=False),1);"
     "p=s.read(int(s.readline())).split();"
     "exec(binascii.a2b_base64(p[0]))"
@@ -80,11 +79,9 @@ def command(python: str = "python3") -> list[str]:
 def payload(greeting: bytes) -> bytes:
     """The first bytes for a node with this greeting: the code, or the fallback script.
 
-    A Python of our own version gets compiled code, and others get source: compiling is half of their start.
+    The code is its source: compiled, it would be twice as long, to save the node 15 ms.
     """
-    interpreter = greeting.removeprefix(GREETING).strip()
-    is_same = interpreter == importlib.util.MAGIC_NUMBER.hex().encode()
-    return _script() if interpreter == b"sh" else _code(is_same)
+    return _script() if greeting.removeprefix(GREETING).strip() == b"sh" else _code()
 
 
 @functools.cache
@@ -93,25 +90,18 @@ def _script() -> bytes:
 
 
 @functools.cache
-def _code(is_compiled: bool) -> bytes:
-    """The length of a line, and the line: boot, then the modules as `name NUL text NUL …` or as of boot.unpacked."""
+def _code() -> bytes:
+    """The length of a line, and the line: boot, then the modules as `name NUL text NUL …`."""
     modules = {boot.PREFIX + name: text for name, text in _texts().items() if name not in WITH_SPEC}
     modules["pynvml"] = pruned_pynvml(text for text in modules.values() if "nvml" in text)
-    if is_compiled:
-        later = {
-            name: text.encode()
-            for name, text in modules.items()
-            if name.removeprefix(boot.PREFIX) in boot.COMPILED_LATER
-        }
-        codes = {name: boot.compiled(name, text.encode()) for name, text in modules.items() if name not in later}
-        packed = marshal.dumps((codes, later))
-    else:
-        packed = "\0".join(part for module in modules.items() for part in module).encode()
-    first = base64.b64encode((FOLDER / f"{FIRST}.py").read_bytes())
-    line = (
-        b" ".join((first, b"compiled" if is_compiled else b"texts", base64.b64encode(zlib.compress(packed, 9)))) + b"\n"
-    )
+    line = base64.b64encode((FOLDER / f"{FIRST}.py").read_bytes()) + b" " + _packed(modules) + b"\n"
     return b"%d\n" % len(line) + line
+
+
+def _packed(modules: Mapping[str, str]) -> bytes:
+    """Modules by name as `name NUL text NUL …`, compressed and in base64."""
+    text = "\0".join(part for module in modules.items() for part in module)
+    return base64.b64encode(zlib.compress(text.encode(), 9))
 
 
 def spec_line(spec: Spec) -> bytes:
@@ -124,9 +114,7 @@ def spec_line(spec: Spec) -> bytes:
 
 @functools.cache
 def _modules_of_spec() -> bytes:
-    texts = _texts()
-    parts = (part for name in WITH_SPEC for part in (boot.PREFIX + name, texts[name]))
-    return base64.b64encode(zlib.compress("\0".join(parts).encode(), 9))
+    return _packed({boot.PREFIX + name: text for name, text in _texts().items() if name in WITH_SPEC})
 
 
 def _texts() -> dict[str, str]:

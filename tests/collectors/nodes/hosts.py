@@ -17,7 +17,7 @@ from trainmon.model import (
 )
 from trainmon.transport.shell import Completed, Sink
 
-GREETING = b"#probe 00000000\n"
+GREETING = b"#probe \n"
 
 
 HELLO = b'{"k":"hello","v":1,"t":1.0,"host":"n1"}\n'
