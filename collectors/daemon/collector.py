@@ -30,6 +30,7 @@ from trainmon.lib import (
     Seconds,
     TrainmonError,
     clean,
+    clock_difference,
 )
 from trainmon.model import (
     AlertRequest,
@@ -222,6 +223,7 @@ class DaemonCollector(PollingThread):
         self._next = now + self._every
         with self._done:
             self._polls_started += 1
+        asked_at = self._clock.now()
         try:
             is_watched, status = self.poll()
         except TrainmonError as error:
@@ -236,7 +238,7 @@ class DaemonCollector(PollingThread):
             self._silent(error.message.removeprefix(f"{self.host}: "), UNREACHED_PERIODS)
         else:
             if is_watched:
-                self._active(status)
+                self._active(status, asked_at)
             else:
                 self._unwatched(status)
         finally:
@@ -297,11 +299,12 @@ class DaemonCollector(PollingThread):
 
     # ---- its answers ------------------------------------------------------------------------------------------------
 
-    def _active(self, status: Status) -> None:
+    def _active(self, status: Status, asked_at: Instant) -> None:
         """The daemon watches and notifies."""
         now = self._clock.now()
-        if abs(now - status.at) > SKEWED:
-            status = shift_times(status, now - status.at)
+        ahead = clock_difference(status.at, asked_at, now)
+        if abs(ahead) > SKEWED:
+            status = shift_times(status, -ahead)
         self._is_shown, self._last_active = True, self._clock.monotonic()
         if self.is_active is not True:
             self.is_active = True

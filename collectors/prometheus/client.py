@@ -17,7 +17,7 @@ from collectors.prometheus.query import DECODER, Answer, Series
 from trainmon.alerting.notify.channels.http import AGENT, pool_for, text_of, translated
 from trainmon.alerting.notify.channels.ntfy import login_of
 from trainmon.config import InvalidValue, MetricsSettings, resolve_secret
-from trainmon.lib import MASK, Instant, Seconds, TrainmonError, clean, scrub
+from trainmon.lib import MASK, Instant, Seconds, TrainmonError, clean, clock_difference, scrub
 from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
 
 TIMEOUT: Seconds = 10.0
@@ -73,14 +73,14 @@ class PrometheusClient:
         return self._ask("query_range", {"query": text, "start": begin, "end": until, "step": f"{step:g}"})
 
     def _ask(self, endpoint: str, form: Mapping[str, str]) -> tuple[Series, ...]:
-        headers = self._login()
+        headers, asked_at = self._login(), self._now()
         try:
             status, body, date = self._runner.call(lambda: self._post(endpoint, form, headers), TIMEOUT + 1)
         except DeadlineExceeded:
             raise QueryFailed(f"no answer within {TIMEOUT:.0f}s", hint=self._try_hint) from None
         except (HTTPError, OSError, ValueError) as error:
             raise QueryFailed(translated(error, TIMEOUT).message, hint=self._try_hint) from None
-        self._compare_clocks(date)
+        self._compare_clocks(date, asked_at)
         try:
             answer = DECODER.decode(body)
         except msgspec.DecodeError:
@@ -142,11 +142,12 @@ class PrometheusClient:
             response.drain_conn()
             response.release_conn()
 
-    def _compare_clocks(self, date: str) -> None:
+    def _compare_clocks(self, date: str, asked_at: Instant) -> None:
         try:
-            offset = email.utils.parsedate_to_datetime(date).timestamp() - self._now()
+            theirs = email.utils.parsedate_to_datetime(date).timestamp()
         except (ValueError, TypeError):
             return
+        offset = clock_difference(theirs, asked_at, self._now(), self.clock_offset)
         if abs(offset - self.clock_offset) > DATE_PRECISION:  # a smaller change is the precision of the header
             self.clock_offset = offset if abs(offset) > DATE_PRECISION else 0.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.lib.clock import Clock, Instant, Seconds, SystemClock
+from trainmon.lib.clock import Clock, Instant, Seconds, SystemClock, clock_difference
 from trainmon.lib.errors import (
     CommandFailed,
     ConfigError,
@@ -50,6 +50,7 @@ __all__ = [
     "TrainmonError",
     "cell_width",
     "clean",
+    "clock_difference",
     "counted",
     "dated",
     "description",

@@ -19,6 +19,12 @@ class Clock(Protocol):
     def monotonic(self) -> Seconds: ...
 
 
+def clock_difference(theirs: Instant, since: Instant, until: Instant, known: Seconds = 0.0) -> Seconds:
+    """Their clock minus ours, as close to the known difference as possible: they have read `theirs` between these two
+    times of ours, such as those of a question and of its answer."""
+    return min(max(known, theirs - until), theirs - since)
+
+
 class SystemClock:
     """The machine's clock."""
 

@@ -168,6 +168,20 @@ def test_times_are_converted_to_our_clock_where_theirs_is_off() -> None:
     assert stage.leadership.at == pytest.approx(NOW - 4.0)
 
 
+def test_an_answer_that_took_long_over_a_slow_link_shifts_no_times() -> None:
+    stage = Stage()
+
+    def slow(argv: Sequence[str]) -> Completed:
+        done = stage.bastion.well()
+        stage.clock.passed += 8.0
+        return done
+
+    stage.bastion.answer = slow
+    stage.bastion.alerts = (alert(since=NOW - 60.0),)
+    stage.play(1)
+    assert stage.last(AlertsReported).alerts[0].since == NOW - 60.0
+
+
 def test_a_daemon_that_cannot_be_reached_stays_leader_for_a_minute_and_then_we_notify() -> None:
     stage = Stage().play(1)
     stage.bastion.down = UNREACHABLE

@@ -190,3 +190,6 @@ def test_the_clock_of_the_server_is_compared_with_ours() -> None:
         same = client(server.url)
         same.query("up")
         assert same.clock_offset == 0.0
+        late = client(server.url, now=lambda: time.time() + (9.0 if len(server.requests) > 2 else 0.0))
+        late.query("up")
+        assert late.clock_offset == 0.0, "an answer that took 9 s over a slow link"

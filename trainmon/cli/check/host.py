@@ -31,6 +31,7 @@ from trainmon.lib import (
     SystemClock,
     TrainmonError,
     clean,
+    clock_difference,
     counted,
     size,
 )
@@ -185,7 +186,7 @@ def _probed(check: HostCheck, spec: Spec, shell: Shell) -> Iterator[Row]:
     yield Row("ok", host, "probe", ", ".join(part for part in versions if part))
     if hello.note:
         yield Row("note", host, "probe", hello.note)
-    skew = hello.t - time.time() if hello.t > time.time() else min(0.0, hello.t - started)
+    skew = clock_difference(hello.t, started, time.time())
     if abs(skew) > SKEW:
         text = f"{abs(skew):.0f}s {'ahead of' if skew > 0 else 'behind'} the local clock; all ages use the local clock"
         yield Row("note", host, "clock", text)
