@@ -313,9 +313,10 @@ class NodeCollector:
             if isinstance(reading, Hello) and self.reads_files != (reading.python is not None):
                 self.reads_files = reading.python is not None
                 self.wake()
-            at = self._clock.now() - stream.waited  # the wait is no difference of the clocks
+            _, arrived, left = stream.transit
+            at = self._clock.now() - arrived  # the wait is no difference of the clocks
             for part, is_stand_in in self._assigned.parts(reading):
-                self._submit(NodeReading(self.name, self.cluster, at, part, is_stand_in=is_stand_in))
+                self._submit(NodeReading(self.name, self.cluster, at, part, is_stand_in, under_way=left - arrived))
             if renamed := self._assigned.renamed(reading):
                 self._submit(DisksReleased(self.name, renamed))
 

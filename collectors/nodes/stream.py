@@ -9,7 +9,7 @@ import msgspec
 from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError, clean, duration, last_line, size
 from trainmon.model import DECODER, AnyReading, Bye
-from trainmon.transport.shell import Stream
+from trainmon.transport.shell import Stream, Transit
 
 LONGEST_PREAMBLE = 4_096
 """Bytes of an unfinished line that are kept before the greeting."""
@@ -61,9 +61,8 @@ class ProbeStream:
         """Bytes before the first reading."""
 
     @property
-    def waited(self) -> Seconds:
-        """How long the bytes of this reading have waited for those of other nodes."""
-        return 0.0 if self.command is None else self.command.waited
+    def transit(self) -> Transit:
+        return Transit() if self.command is None else self.command.transit
 
     def write(self, data: bytes) -> None:
         if self.command is not None:
@@ -97,6 +96,8 @@ class ProbeStream:
 
     def not_started(self, now: Seconds) -> str | None:
         """For how long it has not started, in a sentence that changes once a minute; None if that is usual."""
+        if self.transit.unsent:
+            self.started_at = now
         waited = now - self.started_at
         shown = SLOW_START if waited < 60.0 else min(waited // 60.0 * 60.0, START_TIMEOUT)
         return f"{self._starting} has not started for {duration(shown)}" if waited > SLOW_START else None

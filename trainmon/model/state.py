@@ -103,6 +103,8 @@ class NodeReading(msgspec.Struct, frozen=True):
     is_stand_in: bool = False
     """Whether this host stands in for one that does not answer. It may have another user and other mounts, so a
     missing or unreadable file proves nothing."""
+    under_way: Seconds = 0.0
+    """How long it was on its way to this machine, at most."""
 
 
 class GpuHistoryRead(msgspec.Struct, frozen=True, kw_only=True):

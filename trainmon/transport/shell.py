@@ -41,13 +41,23 @@ class Sink(Protocol):
         """Called once, last: the exit status, or why the stream was lost. Both are None after our own close()."""
 
 
+class Transit(NamedTuple):
+    """What is on its way to a command and back."""
+
+    unsent: int = 0
+    """Bytes of its input that wait to be sent."""
+    arrived: Seconds = 0.0
+    """How long ago the last of the bytes that its sink gets now arrived on this machine."""
+    left: Seconds = 0.0
+    """How long ago they left the host, at most."""
+
+
 class Stream(Protocol):
     """A running command."""
 
     @property
-    def waited(self) -> Seconds:
-        """How long ago the last of the bytes that its sink gets now have come."""
-        return 0.0
+    def transit(self) -> Transit:
+        return Transit()
 
     def write(self, data: bytes) -> None:
         """Queue bytes for its standard input; never blocks. Does nothing once it has ended."""
@@ -152,7 +162,11 @@ class CommandStream(ABC):
         self._finishing = False
         self._closed = False
         self._ended = False
-        self.waited: Seconds = 0.0
+        self._times: tuple[Seconds, Seconds] = (0.0, 0.0)
+
+    @property
+    def transit(self) -> Transit:
+        return Transit(len(self._pending), *self._times)
 
     def write(self, data: bytes) -> None:
         """Queue bytes for its standard input."""

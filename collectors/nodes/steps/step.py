@@ -12,7 +12,7 @@ from trainmon.lib import HostUnreachable, Seconds, TrainmonError
 from trainmon.model import JobPart
 from trainmon.slurm import errors
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import Sink, Stream
+from trainmon.transport.shell import Sink, Stream, Transit
 
 BATCH: Seconds = 0.03
 """Input is collected for this long, so that the code of the probe is sent once to all nodes that greet together."""
@@ -33,8 +33,8 @@ class Branch:
         self.is_closed = False
 
     @property
-    def waited(self) -> Seconds:
-        return 0.0 if self.step is None else self.step.waited
+    def transit(self) -> Transit:
+        return Transit() if self.step is None else self.step.transit
 
     def write(self, data: bytes) -> None:
         """Queue lines for its standard input; never blocks."""
@@ -95,8 +95,8 @@ class Step:
         self._close_if_unused()
 
     @property
-    def waited(self) -> Seconds:
-        return 0.0 if self._command is None else self._command.waited
+    def transit(self) -> Transit:
+        return Transit() if self._command is None else self._command.transit
 
     # ---- input, from any thread ----
 

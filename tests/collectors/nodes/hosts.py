@@ -9,17 +9,10 @@ from collections.abc import Callable, Sequence
 from collectors.nodes.collector import NodeCollector
 from collectors.probe import bundle
 from trainmon.lib import Seconds, TrainmonError
-from trainmon.model import (
-    Event,
-    Source,
-    SourceChanged,
-    Spec,
-)
-from trainmon.transport.shell import Completed, Sink
+from trainmon.model import Event, Source, SourceChanged, Spec
+from trainmon.transport.shell import Completed, Sink, Transit
 
 GREETING = b"#probe \n"
-
-
 HELLO = b'{"k":"hello","v":1,"t":1.0,"host":"n1"}\n'
 
 
@@ -43,7 +36,7 @@ class FakeShell:
         self.sink: Sink | None = None
         self.written = b""
         self.closed = False
-        self.waited = 0.0
+        self.transit = Transit()
         self.argv: Sequence[str] = ()
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from collectors.assignment import by_mount
-from collectors.nodes.stream import LONGEST_LINE, ProbeStream
+from collectors.nodes.stream import LONGEST_LINE, SLOW_START, ProbeStream
 from collectors.probe import bundle
 from tests.collectors.nodes.hosts import GREETING, HELLO, FakeClock, FakeShell, Host, until
 from trainmon.engine.reducers.reduce import reduce
@@ -22,7 +22,7 @@ from trainmon.model import (
     Spec,
     State,
 )
-from trainmon.transport.shell import Sink
+from trainmon.transport.shell import Sink, Transit
 
 
 def test_a_host_that_answers_is_up_and_its_lines_are_events() -> None:
@@ -47,12 +47,41 @@ def test_the_wait_for_the_lines_of_other_nodes_is_neither_skew_nor_age() -> None
     state = State()
     for number in range(60):
         host.clock.at = 1000.0 + 2 * number
-        shell.waited = 0.0 if number < 5 else 0.1  # a stream that has run for long
-        sent = host.clock.at - shell.waited
+        waited = 0.0 if number < 5 else 0.1  # a stream that has run for long
+        shell.transit = Transit(arrived=waited, left=waited)
+        sent = host.clock.at - waited
         sink.received(b'{"k":"gpu","v":1,"t":%f,"g":[]}\n' % sent)
         state = reduce(state, [host.events.get() for _ in range(host.events.qsize())], host.clock.at)
         assert state.nodes["n1"].gpus_at == pytest.approx(sent)
     assert state.nodes["n1"].clock_skew_s == pytest.approx(0.0)
+
+
+def test_the_way_of_a_reading_over_a_slow_link_is_no_skew() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    shell.transit = Transit(left=25.0)
+    sink.received(b'{"k":"gpu","v":1,"t":980.0,"g":[]}\n')
+    state = reduce(State(), [host.events.get() for _ in range(host.events.qsize())], 1000.0)
+    assert state.nodes["n1"].clock_skew_s == pytest.approx(0.0, abs=0.1)
+    assert state.nodes["n1"].gpus_at == pytest.approx(980.0, abs=0.1)
+
+
+def test_a_node_whose_code_is_still_being_sent_is_not_slow_to_start() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    host.connected(shell)
+    shell.transit = Transit(unsent=9_000)
+    for _ in range(10):
+        host.clock.at += 10.0
+        host.watch.tick()
+    shell.transit = Transit()
+    host.clock.at += SLOW_START
+    host.watch.tick()
+    assert host.watch.problem is None
+    host.clock.at += 1.0
+    host.watch.tick()
+    assert host.watch.problem == "connected, but its probe has not started for 15s"
 
 
 def test_a_greeting_that_comes_before_the_stream_is_there_is_answered() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, clean, scrub
+from trainmon.lib import Instant, clean, clock_difference, scrub
 from trainmon.model import (
     Gpu,
     GpuFacts,
@@ -23,26 +23,20 @@ from trainmon.model import (
     throttle_names,
 )
 
-JUMP = 1.0
-"""A clock that jumps by more than this many seconds was set; less may be a slow network."""
-
 HOST_NUMBERS = tuple(name for name in HostSample.__struct_fields__ if name in Node.__struct_fields__)
 
 DRIFT = 0.01
-"""How many seconds the skew may decrease per sample: one slow packet must not distort it for long."""
+"""How many seconds the skew may decrease per sample, unless the clock was set back for sure."""
 
 
 def read(node: Node | None, event: NodeReading) -> Node:
     """The node after one reading. Fields that the reading lacks stay as they were."""
     reading = event.reading
     node = node or Node(name=event.node, cluster=event.cluster)
-    skew, seen = node.clock_skew_s, reading.t - event.received_at
-    if isinstance(reading, Xid):  # it has the time of its event, which may be minutes ago
-        skew = skew or 0.0
-    elif skew is None or abs(seen - skew) > JUMP:
-        skew = seen
-    else:  # packets only arrive late, so the largest recent difference is the most accurate
-        skew = max(seen, skew - DRIFT)
+    skew = node.clock_skew_s or 0.0
+    if not isinstance(reading, Xid):  # it has the time of its event, which may be minutes ago
+        read_after = event.received_at - event.under_way
+        skew = clock_difference(reading.t, read_after, event.received_at, skew - DRIFT)
     at = min(event.received_at, reading.t - skew)
     changes: dict[str, Any] = {"clock_skew_s": skew}
     match reading:

@@ -16,6 +16,10 @@ from trainmon.transport.ssh.transport import Connection
 TURN = 4 * CHUNK
 """Bytes that one stream may deliver before the others get their turn."""
 
+PIECE = 8_192
+"""Bytes of its input that may be under way to a command. With all of it, five probes that start over 40 KB/s would have
+10 s of bytes before every answer to a keepalive, and their connections would count as lost."""
+
 CLOSE_AFTER: Seconds = 1.0
 """A closed stream's command has a second to see the end of its input before its channel is closed."""
 
@@ -45,6 +49,9 @@ class SshStream(CommandStream):
         self._on_end = on_end
         self._failure = failure
         self._received_at = time.monotonic()
+        self._left_after = connection.reached_at
+        self._is_under_way = False
+        """Whether the server has yet to confirm a piece of the input."""
         self._gathers_from = self._received_at + GATHER_AFTER
 
     def start(self) -> None:
@@ -63,7 +70,7 @@ class SshStream(CommandStream):
     # ---- the event that paramiko sets, on the transport's thread -----------------------------------------------------
 
     def set(self) -> None:
-        self._received_at = time.monotonic()
+        self._received_at, self._left_after = time.monotonic(), self._connection.reached_at
         if self._received_at >= self._gathers_from:
             self._loop.call_gathered(GATHER, self._read)
         else:
@@ -77,16 +84,19 @@ class SshStream(CommandStream):
     def _flush(self) -> None:
         channel = self._channel
         try:
-            while self._pending and not channel.closed and channel.send_ready():
-                sent = channel.send(bytes(self._pending[:CHUNK]))
-                if not sent:
-                    break
-                del self._pending[:sent]
+            if self._pending and not self._is_under_way and not channel.closed and channel.send_ready():
+                del self._pending[: channel.send(bytes(self._pending[:PIECE]))]
+                self._is_under_way = True
+                self._connection.request_answer(lambda: self._loop.call_soon(self._confirmed))
             if self._finishing and (not self._pending or channel.closed):
                 channel.shutdown_write()
         except (OSError, EOFError, SSHException):
             # The connection is lost; the end of the channel follows, and says why.
             self._pending.clear()
+
+    def _confirmed(self) -> None:
+        self._is_under_way = False
+        self._flush()
 
     def _close_channel(self) -> None:
         if not self._ended:
@@ -97,7 +107,8 @@ class SshStream(CommandStream):
             return
         channel = self._channel
         was_closed = channel.closed  # checked before reading: bytes that came before the end are read before it
-        self.waited = time.monotonic() - self._received_at
+        now = time.monotonic()
+        self._times = now - self._received_at, now - self._left_after
         taken = 0
         while taken < TURN and channel.recv_ready():
             data = channel.recv(CHUNK)

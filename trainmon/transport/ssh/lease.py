@@ -105,7 +105,7 @@ class Keepalive:
         if silence >= lease.send_after and now - lease.keepalive_sent_at >= lease.send_after:
             lease.keepalive_sent_at = now
             try:
-                lease.connection.send_keepalive()
+                lease.connection.request_answer()
             except (OSError, EOFError, SSHException):
                 return False
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -127,6 +128,10 @@ class Connection(Transport):
         self.socket = sock
         self.disconnect_reason = ""
         """The server's message as it disconnected."""
+        self.reached_at: Seconds = time.monotonic()
+        """What was sent until then has reached the server, and what comes from it now has left it later."""
+        self._unanswered: deque[tuple[Seconds, Callable[[], None]]] = deque()
+        """When each request without an answer was sent, and what its answer calls."""
         if offers is not None:
             self._preferred_keys, self._preferred_ciphers, self._preferred_macs, self._preferred_kex = offers
         self.clear_to_send_lock = threading.RLock()  # type: ignore[assignment]
@@ -176,8 +181,10 @@ class Connection(Transport):
         if not self.initial_kex_done:
             raise TimeoutError if time.monotonic() >= deadline else EOFError
 
-    def send_keepalive(self) -> None:
-        """A request that every server answers, if only with a refusal."""
+    def request_answer(self, answered: Callable[[], None] = lambda: None) -> None:
+        """Send a request that every server answers, if only with a refusal: then it has all that was sent before.
+        The answer calls `answered` on the transport's thread. Only the event loop's thread sends requests."""
+        self._unanswered.append((time.monotonic(), answered))
         self._send_user_message(packet(common.cMSG_GLOBAL_REQUEST, "keepalive@openssh.com", True))
 
     def execute(self, channel: Channel, command: str) -> None:
@@ -206,6 +213,13 @@ class Connection(Transport):
     def _parse_disconnect(self, message: Message) -> None:
         message.get_int()
         self.disconnect_reason = message.get_string().decode("utf-8", "replace")
+
+    def _answered(self, _message: Message) -> None:
+        if self._unanswered:
+            self.reached_at, answered = self._unanswered.popleft()
+            answered()
+
+    _parse_request_success = _parse_request_failure = _answered
 
     def _window_opened(self, channel: Channel, message: Message) -> None:
         channel._window_adjust(message)  # type: ignore[attr-defined]

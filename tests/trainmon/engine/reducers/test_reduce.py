@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from trainmon.engine.reducers.logs import new_lines
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
@@ -83,10 +86,19 @@ def test_a_clock_that_is_off_is_skew_and_makes_nothing_stale() -> None:
 
 def test_one_slow_packet_does_not_make_a_clock_wrong() -> None:
     state = folded(reading_of(HostSample(1, 1000.0), at=1000.0))
-    state = folded(reading_of(HostSample(1, 1002.0), at=1002.9), state=state, now=1003)
-    skew = state.nodes["n1"].clock_skew_s
+    slow = replace(reading_of(HostSample(1, 1002.0), at=1062.0), under_way=60.0)
+    skew = folded(slow, state=state, now=1062).nodes["n1"].clock_skew_s
     assert skew is not None
     assert abs(skew) <= 0.01
+
+
+@pytest.mark.parametrize("step", [-3600.0, -2.0, 2.0, 3600.0])
+def test_a_clock_that_is_set_is_followed_as_far_as_the_way_of_the_reading_allows(step: float) -> None:
+    state = folded(reading_of(HostSample(1, 1000.0), at=1000.0))
+    after = replace(reading_of(HostSample(1, 1010.0 + step), at=1010.1), under_way=0.3)
+    skew = folded(after, state=state, now=1010).nodes["n1"].clock_skew_s
+    assert skew is not None
+    assert -0.11 < skew - step < 0.21
 
 
 def test_facts_and_samples_of_a_gpu_come_together() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.product import QUICK
+from tests.lab.slow_link import SlowLink
 from tests.lab.sshd import Sshd, until
 from trainmon.lib import CommandFailed, HostUnreachable, TrainmonError
 from trainmon.transport.event_loop import EventLoop
@@ -136,12 +137,14 @@ def test_how_long_bytes_have_waited_for_those_of_others_is_known(
     shell: SshShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainmon.transport.ssh.channel.GATHER", 1.0)
-    late, waited = [], []
+    late, waited, early = [], [], []
 
     class Timed(Received):
         def received(self, data: bytes) -> None:
-            waited.append(stream.waited)
-            late.append(time.time() - stream.waited - float(data))
+            _, arrived, left = stream.transit
+            waited.append(arrived)
+            late.append(time.time() - arrived - float(data))
+            early.append(float(data) - (time.time() - left))
 
     reader = Timed()
     stream = shell.stream(["sh", "-c", "read x; for n in 1 2 3; do date +%s.%N; sleep 1.5; done"], reader)
@@ -150,6 +153,31 @@ def test_how_long_bytes_have_waited_for_those_of_others_is_known(
     until(reader.done.is_set, "it ends")
     assert min(waited) > 0.9
     assert min(late) < 0.2, "the network and the clock"
+    assert min(early) > -0.01, "none was printed before it can have left"
+    assert early[0] < 0.5, "the server has confirmed the input"
+
+
+def test_much_input_over_a_slow_link_leaves_room_for_other_connections(
+    sshd: Sshd, loop: EventLoop, tmp_path: Path
+) -> None:
+    with SlowLink.to(sshd, bandwidth=100_000.0, latency=0.02) as link:
+        port = f"Host *\n  Port {link.port}\n"
+        dialer = Dialer(loop, config_file=sshd.ssh_config(2, extra=port, path=tmp_path / "slow"))
+        try:
+            busy, other = dialer.dial("n0"), dialer.dial("n1")
+            reader = Received()
+            stream = busy.stream(["wc", "-c"], reader)
+            stream.write(bytes(200_000))
+            stream.finish()
+            until(lambda: link.up.passed[sshd.address(0)] > 10_000, "it sends")
+            begun = time.monotonic()
+            assert other.run(["true"], timeout=30).status == 0
+            took = time.monotonic() - begun
+            until(reader.done.is_set, "all is sent")
+        finally:
+            dialer.close()
+    assert reader.out == b"200000\n"
+    assert took < 1.0, "the link keeps more than a second of bytes that it has taken"
 
 
 def test_a_re_key_in_the_middle_loses_and_mixes_nothing(tmp_path: Path, loop: EventLoop) -> None:
