@@ -25,9 +25,10 @@ AGE = re.compile(r"\b\d{1,2}(?=[smhd]\b)")
 
 
 class HeaderLine(Horizontal):
-    """Flags, alert counts, runs, sources, the sender of notifications, clusters and the time of the last change.
+    """Flags, alert counts, runs, sources, the sender of notifications, clusters and the time of the State.
 
-    The time is its own widget: a line is sent from its left edge to the last change, and the time changes every second.
+    The time is its own widget: a line is sent from its left edge to the last change, and the time changes every second,
+    also while nothing answers: one that stands still means that the program does.
     """
 
     DEFAULT_CSS = f"""
@@ -42,14 +43,11 @@ class HeaderLine(Horizontal):
         self.paused = False
         self.silent_for: Seconds | None = None
         self._state: State | None = None
-        self._changed_at: Instant = 0.0
 
     def compose(self) -> ComposeResult:
         yield from (self.status, self.time)
 
     def show(self, state: State) -> None:
-        if self._state is None or facts(state) != facts(self._state):
-            self._changed_at = state.at
         self._state = state
         self.again()
 
@@ -58,7 +56,7 @@ class HeaderLine(Horizontal):
         if self._state is not None and self.size.width:
             shown = flags(self._state, paused=self.paused, silent_for=self.silent_for)
             self.status.set_spans(header(self._state, self.size.width - TIME_WIDTH - 1, shown))
-            self.time.set_spans((Span(clock(self._changed_at), "dim"),))
+            self.time.set_spans((Span(clock(self._state.at), "dim"),))
 
     def on_resize(self) -> None:
         self.again()
@@ -67,11 +65,6 @@ class HeaderLine(Horizontal):
 def clock(at: Instant) -> str:
     """14:02:11Z."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%SZ") if at else ""
-
-
-def facts(state: State) -> tuple[int, ...]:
-    """The identities of a State's data. A new State shares the parts that did not change."""
-    return (id(state.nodes), id(state.disks), id(state.runs), id(state.sources), id(state.jobs))
 
 
 def flags(state: State, *, paused: bool, silent_for: Seconds | None) -> tuple[str, ...]:
