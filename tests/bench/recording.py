@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from collectors.probe.bundle import GREETING
 from trainmon.model import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, Process
 
 ENCODE = msgspec.json.Encoder().encode
@@ -22,7 +23,7 @@ class Recording:
         self.temperatures = [self.random.randint(55, 66) for _ in range(gpus)]
 
     def opening(self, at: float) -> bytes:
-        """Hello, facts and the first host line."""
+        """The greeting, hello, facts and the first host line."""
         facts = tuple(
             GpuFacts(
                 index=i,
@@ -41,9 +42,8 @@ class Recording:
             for i in range(len(self.temperatures))
         )
         hello = Hello(1, at, self.name, python="3.11.7", probe="nvml", driver="550.90", cpu_count=192)
-        return b"".join(
-            ENCODE(line) + b"\n" for line in (hello, GpuFactsAll(1, at, facts, expected=len(facts)), self.host(at))
-        )
+        lines = (hello, GpuFactsAll(1, at, facts, expected=len(facts)), self.host(at))
+        return GREETING + b"\n" + b"".join(ENCODE(line) + b"\n" for line in lines)
 
     def host(self, at: float) -> HostSample:
         return HostSample(1, at, load1=12.0, memory_used_mib=400_000, memory_total_mib=2_000_000, oom_kills=0)

@@ -19,7 +19,7 @@ from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds, SystemClock
 from trainmon.model import Gpu, Spec
 from trainmon.runtime.backend import DashboardBackend
-from trainmon.transport.shell import Completed, Sink
+from trainmon.transport.shell import Completed, Sink, Transit
 
 PERIOD = 2.0
 
@@ -28,6 +28,7 @@ class Recorded:
     """A Shell whose one stream is a recording."""
 
     prompted = False
+    transit = Transit()
 
     def __init__(self, host: str) -> None:
         self.host = host
