@@ -104,9 +104,11 @@ def none_listed(node: Node, state: State) -> str | None:
     """Why a node should list GPUs although none can be read; None if some can, or if none is expected."""
     if node.probe == "prometheus":  # series that have ended say nothing about the driver
         return None
-    if node.gpus and (node.greeted_at is None or (node.gpus_at or 0.0) >= node.greeted_at):
-        return None
-    if not _has_looked(node):
+    is_read = node.greeted_at is None or (node.gpus_at or 0.0) >= node.greeted_at
+    is_listed = (
+        node.probe == "nvml" and node.gpus_expected is not None and any(gpu.state != "lost" for gpu in node.gpus)
+    )
+    if (node.gpus and is_read) or is_listed or not _has_looked(node):
         return None
     evidence, note = _evidence(node, state), node.note or ""
     if evidence:

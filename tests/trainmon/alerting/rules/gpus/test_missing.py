@@ -67,6 +67,10 @@ def test_a_node_whose_gpus_were_not_read_since_it_was_connected_misses_none(prob
     assert list(again.say("n1", said).found(MISSING)) == ["node:n1"]
 
 
+def test_gpus_that_are_listed_and_whose_first_numbers_are_still_on_their_way_are_not_missing() -> None:
+    assert greeted("nvml").say("n1", facts(NOW)).found(MISSING) == {}
+
+
 @pytest.mark.parametrize("note", [None, "NVML: Driver Not Loaded", "NVML: Insufficient Permissions"])
 @pytest.mark.parametrize("listed", [None, slurm("n1", "IDLE"), slurm("n1", "IDLE", gres="nvme:2")])
 def test_a_login_host_or_a_cpu_node_misses_none(note: str | None, listed: SchedulerNode | None) -> None:
