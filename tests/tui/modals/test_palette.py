@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import arrive, at_rest, dashboard, settled
+from tests.tui.screen_text import arrive, at_rest, dashboard, settled, text_of
 from tests.tui.states import plans
 from tests.tui.terminal import Terminal
 from trainmon.model import State
@@ -162,6 +162,17 @@ async def test_an_alert_is_opened_by_its_id() -> None:
 
         assert isinstance(app.screen, AlertScreen)
         assert app.screen.pane.about == "aaaa0006"
+
+
+async def test_no_key_after_the_colon_raises_a_message() -> None:
+    async with showing() as (app, pilot, _):
+        await pilot.press("colon")
+        for key in (*"gpu Q7.-", "left", "delete", "backspace", "ctrl+w"):
+            await pilot.press(key)
+            await at_rest(pilot)
+            assert isinstance(app.screen, CommandPalette)
+            assert "nothing" not in text_of(app)
+        assert not app._notifications
 
 
 async def test_capitals_after_the_colon_are_typed_and_open_no_plan() -> None:
