@@ -13,10 +13,11 @@ from trainmon.transport.shell import Stream, Transit
 
 LONGEST_PREAMBLE = 4_096
 """Bytes of an unfinished line that are kept before the greeting."""
-MOST_BEFORE_READING = 4 << 20
-"""Bytes before the first reading, such as a login script that prints without an end. A start takes less than 1 KiB."""
 LONGEST_LINE = 1 << 20
 """Bytes of one line; 56 MIG devices have made lines of more than 64 KiB."""
+MOST_WITHOUT_READING = 2 * LONGEST_LINE
+"""Bytes without a reading, such as those of a login script that prints without an end: decoding such lines as fast as
+they came took half a core."""
 
 START_TIMEOUT: Seconds = 600.0
 """Seconds without a first reading after which a probe is restarted. From a busy network file system, Python may need
@@ -58,7 +59,7 @@ class ProbeStream:
         self._exit_reason: str | None = None
         self._has_output = False
         self._unread = 0
-        """Bytes before the first reading."""
+        """Bytes since the last reading, or before the first one."""
 
     @property
     def transit(self) -> Transit:
@@ -88,9 +89,9 @@ class ProbeStream:
     def _limit(self, data: bytes) -> None:
         """Give up a host that prints much and no reading: each byte costs, and the pause before the next try grows."""
         self._unread += len(data)
-        if not self._has_output and self._unread > MOST_BEFORE_READING:
+        if self._unread > MOST_WITHOUT_READING:
             words = self.preamble or self.stderr or last_line(data)
-            message = f"its probe has not started after {size(self._unread)} of other output: {words}"
+            message = f"{size(self._unread)} of other output instead of readings: {words}"
             hint = f"{self._host} must print nothing without an end at a login without a terminal; see ~/.bashrc there"
             self._on_end(self, HostUnreachable(self._host, message, hint=hint), False)
 
@@ -124,7 +125,7 @@ class ProbeStream:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.bad_lines += 1
             return
-        self._has_output = True
+        self._has_output, self._unread = True, 0
         if isinstance(reading, Bye):
             self._exit_reason = clean(reading.why)
         self._on_reading(self, reading)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from collectors.nodes.backoff import pause_before
-from collectors.nodes.stream import LONGEST_LINE, MOST_BEFORE_READING
+from collectors.nodes.stream import LONGEST_LINE, MOST_WITHOUT_READING
 from collectors.probe import bundle
 from tests.collectors.nodes.hosts import GREETING, HELLO, FakeShell, Host, until
 from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused
@@ -41,7 +41,10 @@ def test_a_refresh_ends_the_pause() -> None:
 
 
 @pytest.mark.parametrize("is_stderr", [False, True])
-def test_a_host_that_prints_without_an_end_is_given_up_and_dialled_ever_less_often(is_stderr: bool) -> None:
+@pytest.mark.parametrize("begin", [b"", GREETING + HELLO])
+def test_a_host_that_prints_without_an_end_is_given_up_and_dialled_ever_less_often(
+    begin: bytes, is_stderr: bool
+) -> None:
     shells = [FakeShell() for _ in range(5)]
     host = Host(*shells)
     pauses = []
@@ -49,11 +52,12 @@ def test_a_host_that_prints_without_an_end_is_given_up_and_dialled_ever_less_oft
         host.ticked(60.0)
         until(lambda shell=shell: shell.sink is not None and host.idle())  # type: ignore[misc]
         assert shell.sink is not None
-        for _ in range(MOST_BEFORE_READING // LONGEST_LINE + 1):
-            receive = shell.sink.stderr_received if is_stderr else shell.sink.received
+        shell.sink.received(begin)
+        receive = shell.sink.stderr_received if is_stderr else shell.sink.received
+        for _ in range(MOST_WITHOUT_READING // LONGEST_LINE + 1):
             receive(b"y\n" * (LONGEST_LINE // 2))
         source = host.source("retrying")
-        assert source.error == "its probe has not started after 5.0M of other output: y"
+        assert source.error == f"{3 if not begin else 2}.0M of other output instead of readings: y"
         assert shell.closed
         pauses.append((source.retry_at or 0.0) - host.clock.now())
     assert pauses[-1] > 2 * pauses[0]
