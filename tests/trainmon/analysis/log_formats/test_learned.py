@@ -132,10 +132,10 @@ def test_a_reward_beside_a_step_is_training_and_one_of_an_evaluation_is_not() ->
     assert read(f"Eval step: {n}000, mean reward: 0.4" for n in (1, 2))[0].step is None
 
 
-def test_the_batches_of_an_epoch_are_no_target_of_the_steps_over_all_epochs() -> None:
+def test_the_target_of_batches_is_that_of_all_epochs() -> None:
     rest = "375/375 [====] - 5s 3ms/step - loss: 0.2"  # of epoch 2, whose heading was not seen
     progress, _ = read([rest, "Epoch 3/10", "100/375 [=>..] - ETA: 3s - loss: 0.1"])
-    assert (progress.step, progress.target_step, progress.loss) == (2 * 375 + 100, None, 0.1)
+    assert (progress.step, progress.target_step, progress.loss) == (2 * 375 + 100, 3750, 0.1)
 
 
 def test_a_step_that_begins_again_in_each_epoch_is_found_out() -> None:

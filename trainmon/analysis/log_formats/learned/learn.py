@@ -46,6 +46,9 @@ SIGNS = (
     "]\t",
     "%)  ",
     "results *",
+    " train ",
+    "损失",
+    "轮",
 )
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
 OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")
@@ -199,7 +202,8 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
         header = replace(
             shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
         )
-        if found.metrics and not found.is_timed and AT_A_RATE.search(line):
+        has_rate = found.is_named and "learning_rate" in dict(found.metrics)
+        if not found.is_timed and (has_rate or (found.metrics and AT_A_RATE.search(line))):
             rated = found if found.counts else found._replace(step=found.epoch, target=found.epochs, counter="epoch")
             found = rated._replace(is_timed=True, is_named=False)
         if found.counts:
@@ -265,16 +269,21 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
             return shape, pair[1], None  # WeNet: `Batch 3/100` is batch 100 of epoch 3
     if epoch is None:
         return shape, found.step or 0, found.target
-    from_one = epoch == 1 or found.epoch is None  # a header, as in Keras
+    from_one = epoch == 1 or found.is_from_one or found.epoch is None  # a header, as in Keras
     first = 0 if epoch == 0 else int(from_one) if shape.first_epoch is None else shape.first_epoch
     shape = replace(shape, first_epoch=first)
     if batch is None:
         step = found.step or 0
-        if found.target and shape.last is not None and epoch == shape.last[0] + 1 and step <= shape.last[1]:
+        last = shape.last[1] if shape.last is not None and epoch == shape.last[0] + 1 else -1
+        if step <= last and (found.target or (step == last and found.counter.endswith("steps"))):
             shape = replace(shape, restarts=True)
         shape = replace(shape, last=(epoch, step))
         if not shape.restarts:
             return shape, step, found.target
-        batch, batches = step, found.target
+        batch, batches = step, found.target or step  # `steps: 625` are those of each epoch
     shape = replace(shape, position=(epoch, batch, batches))
-    return shape, (epoch - first) * (batches or 0) + batch, None
+    epochs = found.epochs or (shape.epoch[1] if shape.epoch is not None else None)
+    if epochs and epochs % 10 == 9 and not first:  # 299: the last of 300 that count from 0
+        epochs += 1
+    target = epochs * batches if epochs and batches else None
+    return shape, (epoch - first) * (batches or 0) + batch, target

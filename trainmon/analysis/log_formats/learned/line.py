@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from trainmon.analysis.log_formats.learned import names
-from trainmon.analysis.log_formats.learned.numbers import DIVIDER, Number, numbers, whole, words
+from trainmon.analysis.log_formats.learned.numbers import DIVIDER, Number, in_english, numbers, whole, words
 from trainmon.analysis.log_formats.learned.patterns import (
     ASIDE,
     BAR,
@@ -17,14 +17,17 @@ from trainmon.analysis.log_formats.learned.patterns import (
     ENDLESS_BAR,
     ESPNET,
     ESTIMATED,
+    FROM_ONE,
     GLUED,
     IN_A_NOTEBOOK,
+    INDEXED,
     JOINED,
     KEYED,
     LISTED,
     MEASURED,
     OF_SOMETHING_ELSE,
     OF_TRAINING,
+    ONLY_TRAIN,
     PAIR,
     ROUND,
     ROUNDED_BAR,
@@ -55,6 +58,8 @@ class Line(NamedTuple):
     """Whether the loss is one of several."""
     epoch: int | None = None
     epochs: int | None = None
+    is_from_one: bool = False
+    """Whether its way to name the epoch is that of trainers that count them from 1."""
     batch: int | None = None
     batches: int | None = None
     is_bar: bool = False
@@ -73,7 +78,9 @@ def read(text: str) -> Line | None:
     if (counted := BEFORE_ITS_NAME.match(text) or IN_A_NOTEBOOK.match(text)) is not None:
         of, run = (whole(counted.groupdict().get(name)) for name in ("target", "epoch"))
         return Line(step=int(counted["step"]), target=of, counter="step", is_named=True, epoch=run, is_timed=True)
-    text = JOINED.sub(r"\1 ", KEYED.sub(r'"\1": ', text))
+    if (bare := ONLY_TRAIN.match(text.strip())) is not None:
+        return Line(step=int(bare["step"]), counter="train", loss=float(bare["loss"]))
+    text = INDEXED.sub("", JOINED.sub(r"\1 ", KEYED.sub(r'"\1": ', in_english(text))))
     found = _turned(_paired(numbers(text)))
     bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it" in text or "%" in text else None
     bar = bar or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
@@ -97,6 +104,7 @@ def read(text: str) -> Line | None:
         is_part=loss is not None and (names.loss(loss.name) or 0) >= names.NAMED_LOSS,
         epoch=None if epoch is None else epoch.as_count,
         epochs=None if epoch is None else epoch.total_count,
+        is_from_one=FROM_ONE.search(text) is not None,
         is_bar=bar is not None,
         metrics=_metrics(found),
     )
@@ -156,10 +164,11 @@ def _losses(text: str, found: list[Number], *, is_counted: bool) -> list[Number]
     losses = [
         one for one in found if not one.total and one.unit not in ("ms", "s") and names.loss(one.name) is not None
     ]
+    totals = [one for one in found if one.name == ("total",) and "." in one.text and not one.unit]
     if not losses:
         sums = [one for one in found if one.name == ("train",) and text.startswith("=", one.end)]
-        return _by_a_letter(found, is_counted=is_counted) or sums
-    totals = [one for one in found if one.name == ("total",) and "." in one.text and not one.unit]
+        is_sum = is_counted and any(not names.PARTS.isdisjoint(one.name) for one in found)
+        return _by_a_letter(found, is_counted=is_counted) or sums or (totals if is_sum else [])
     is_of_parts = min(names.loss(one.name) or 0 for one in losses) >= names.NAMED_LOSS
     return totals or losses if is_of_parts else losses
 

@@ -20,12 +20,12 @@ NOT_TRAINING = vocabulary(
 """Words of numbers that are of an evaluation, or of the best one."""
 
 COUNTERS = {
-    "global step": 0, "global steps": 0, "globalstep": 0, "num updates": 0, "n updates": 0, "nupdates": 0,
-    "train updates": 0, "update": 1, "updates": 1, "up": 1, "step": 2, "steps": 2, "steps taken": 2,
+    "total timesteps": -1, "global step": 0, "global steps": 0, "globalstep": 0, "num updates": 0, "n updates": 0,
+    "nupdates": 0, "train updates": 0, "update": 1, "updates": 1, "up": 1, "step": 2, "steps": 2, "steps taken": 2,
     "iter": 3, "iters": 3, "ite": 3, "iteration": 3, "iterations": 3, "itr": 3, "itrs": 3, "it": 3,
     "batch": 5, "batches": 5, "minibatch": 5, "minibatches": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
     "timesteps": 6, "timestep": 6, "env interacts": 6, "instance": 6,
-    "#": 6, "s": 7, "训练次数": 2, "步数": 2, "迭代次数": 3,
+    "#": 6, "s": 7,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 UPDATES, ITERATIONS = 1, 3
@@ -57,6 +57,11 @@ NOT_A_LOSS = vocabulary(
 )
 OTHER_LOSSES = vocabulary("nll xent ce objective elbo bce mse cost objf learn")
 """Names of losses that do not contain the word."""
+PARTS = vocabulary(
+    "recon reconstruction rec kl kld kldiv reg aux adv commit vq perceptual lpips cls box obj dfl giou mask bbox ctc "
+    "att policy value entropy critic actor content style tv cycle"
+)
+"""Names of numbers beside which a bare `total` is their sum: the loss."""
 OF_A_BAR = ("#", "#")
 ERRORS = vocabulary("rmse mae error err l")
 """What is a loss where the name says that it is training's; L1 and L2 are `l`."""

@@ -29,7 +29,7 @@ TOKEN = re.compile(
 AFTER = re.compile(
     r"(?:\s?-\s{0,8}(?P<last>\d{1,12})(?=[\],]| is ))?"  # Minibatch[   1- 500, 64.02%]
     r"(?:\s{0,4}(?:/|\bof\b|\bout of\b)\s{0,10}"
-    r"(?P<total>(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,3})?)(?!\w|\.\d))?"
+    r"(?P<total>(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,3})?[KMk]?)(?!\w|\.\d))?"
     r"(?:\s{0,2}\((?:[-+\d.eE,\s/%]|nan|inf|z){1,40}\))?"  # an average or a share in brackets: 0.61 (0.92)
     r"(?:\s?(?P<unit>[a-zA-Z]{1,12}(?:/(?:[a-zA-Z]{1,12}|\d{1,3}s)){1,2}|ms|s|secs?|seconds|us|min|it)(?![\w/=:]))?"
     r"(?:\s(?P<behind>(?:avg |average |mean |train )?loss|avg(?=,[^,]{1,24} rate,)|rate(?=,)"
@@ -49,6 +49,16 @@ WRAPPED = re.compile(r"[\s:=]{0,8}\b(?:[a-z]{1,5}\.)?(?:[tT]ensor|[aA]rray|float
 """loss: tensor(2.31, device='cuda:0'), 'loss': np.float64(2.31)"""
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 WORD = re.compile(r"[a-z]+|#|[\u4e00-\u9fff]+")
+ENGLISH = {
+    "训练次数": "step", "迭代次数": "iter", "训练步数": "step", "全局步数": "global step", "步数": "step",
+    "步骤": "step", "步": "step", "迭代": "iter", "批次": "batch", "轮次": "epoch", "轮数": "epoch", "轮": "epoch",
+    "周期": "epoch", "损失值": "loss", "损失": "loss", "学习率": "lr", "训练": "train", "验证": "val", "测试": "test",
+    "评估": "eval", "平均": "avg", "当前": "current", "总": "total",
+}  # fmt: skip
+"""The words of Chinese logs, the longest first."""
+CHINESE = re.compile(
+    r"第\s?(?P<count>\d{1,12}(?:\s?/\s?\d{1,12})?)\s?[个次]?(?P<of>" + "|".join(ENGLISH) + ")|" + "|".join(ENGLISH)
+)
 SCALES = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 Name = tuple[str, ...]
@@ -74,9 +84,8 @@ class Number(NamedTuple):
 
     @property
     def as_count(self) -> int | None:
-        """Its value as that of a counter, perhaps printed as `4.000`, `1,200` or `31K`; None for any other number."""
-        count = whole(self.text)
-        return count if count is None or not self.scale else round(count * SCALES[self.scale])
+        """Its value as that of a counter, perhaps printed as `4.000`, `1,200` or `12.1K`; None for any other number."""
+        return whole(self.text + self.scale)
 
     @property
     def total_count(self) -> int | None:
@@ -84,11 +93,22 @@ class Number(NamedTuple):
 
 
 def whole(text: str | None) -> int | None:
-    """Read a whole number of at most 15 digits; None for anything else."""
-    if text and "e" in text.lower():  # 1.11e+04
-        text = f"{float(text):f}"
-    bare, _, rest = (text or "").replace(",", "").replace("_", "").lstrip("+").partition(".")
+    """Read a whole number of at most 15 digits, perhaps `1,200`, `12.1k` or `1.11e+04`; None for anything else."""
+    text = (text or "").replace(",", "").replace("_", "").lstrip("+")
+    scale = SCALES.get(text[-1:], 1.0)
+    if scale > 1 or "e" in text.lower():
+        text = f"{float(text.rstrip('KMBGTk')) * scale:f}"
+    bare, _, rest = text.partition(".")
     return int(bare) if bare.isdecimal() and len(bare) <= 15 and not rest.strip("0") else None
+
+
+def in_english(line: str) -> str:
+    """The line with the words of training in English: `第 3 轮 损失 0.5` is ` epoch 3  loss 0.5`."""
+    return line if line.isascii() else CHINESE.sub(_translated, line)
+
+
+def _translated(found: re.Match[str]) -> str:
+    return f" {ENGLISH[found['of'] or found[0]]} {found['count'] or ''} "
 
 
 @lru_cache(4096)

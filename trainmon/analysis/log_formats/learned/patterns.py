@@ -38,6 +38,8 @@ PAIR = re.compile(
     re.IGNORECASE,
 )
 """`Epoch: [0][21/5005]`, `Train: 3 [ 400/1251 (32%)]`, `epoch 3 | batch 120/391`, `Epoch 3/9 ━━━ 120/391`."""
+FROM_ONE = re.compile(r"\bEpoch\(train\)|(?<!Train )\bEpoch(?: \[\d{1,6}\]\[|[\s:]{1,12}[\[(]?\d{1,6}/\d{0,5}[0-8]\b)")
+"""An epoch that counts from 1: `Epoch(train) [3][`, `Epoch [3][`, `Epoch 3/100`; `3/99` are 100 that count from 0."""
 BRACKETS = re.compile(
     r"^\W{0,8}\[(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})(?:\]\s?\[|-)\s{0,6}(?P<batch>\d{1,9})"
     r"(?:/\s{0,6}(?P<batches>\d{1,9}))?\]"
@@ -69,6 +71,8 @@ LISTED = re.compile(
     r"(?=\s*(?:$|\|))"
 )
 """VITS's list: perhaps losses, then the step and the learning rate."""
+ONLY_TRAIN = re.compile(r"(?P<step>\d{1,12}) train (?P<loss>\d{1,4}\.\d{1,12})$")
+"""build-nanogpt's log.txt: `250 train 3.57`."""
 BEFORE_ITS_NAME = re.compile(r"\s{0,16}(?P<step>\d{1,12}) iter, (?P<epoch>\d{1,6}) epoch / \d{1,12} (?:epoch|iter)")
 """Chainer's progress bar: `91300 iter, 7 epoch / 20 epochs`."""
 IN_A_NOTEBOOK = re.compile(
@@ -78,6 +82,8 @@ IN_A_NOTEBOOK = re.compile(
 """The Hugging Face Trainer's bar in a notebook: `[ 22/290 02:50 < 38:04, 0.12 it/s, Epoch 0.36/5]`."""
 JOINED = re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|batch)_(?=\d{1,9}[\s:,|])", re.IGNORECASE)
 """`Train step_7360: loss : 3.1`"""
+INDEXED = re.compile(r"(?<=[Ll]oss)\[\d{1,3}\](?=\s?[:=])")
+"""`Loss[1]:[0.498]`: which of several losses it is."""
 KEYED = re.compile(r'"key": "(\w{1,60})", "value": ')
 """MLPerf's log, whose names are values: `"key": "train_loss", "value": 6.91`."""
 MEASURED = re.compile(
