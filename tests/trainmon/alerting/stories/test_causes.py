@@ -173,7 +173,7 @@ def test_the_line_of_the_exception_is_shown_and_a_cause_that_needs_a_change_says
         story.at(10).hear(end(story, missing)).wrong("run-dead", RUN).at(11)
         body = text(story, story.expect("fire", RUN))
         assert "by: ModuleNotFoundError: No module named 'a'" in body
-        assert "restart: a restart helps only after a change: Install the package." in body
+        assert "restart: a restart helps only after a change: import-error: Install the package" in body
 
 
 def test_a_cause_that_is_not_known_is_not_told() -> None:
