@@ -5,12 +5,12 @@ from __future__ import annotations
 from trainmon.analysis.attempts.accounted import with_accounted
 from trainmon.analysis.attempts.ending import ending_directories, with_tail
 from trainmon.analysis.attempts.files import config_digest, files_to_read, with_file
-from trainmon.analysis.attempts.logs import began_at
 from trainmon.analysis.attempts.merge import SAME_START, is_same_start, merged, named_as
 from trainmon.analysis.attempts.observe import OUTLIVES, silence, unrecorded, with_outlived
 from trainmon.analysis.attempts.provenance import (
     ORDER,
     by_same_origin,
+    changed_settings,
     config_in_file,
     has_same_config,
     has_same_settings,
@@ -18,7 +18,7 @@ from trainmon.analysis.attempts.provenance import (
     values_of,
     why_missing,
 )
-from trainmon.analysis.attempts.settings import changed_settings
+from trainmon.analysis.attempts.steps import began_at
 from trainmon.analysis.attempts.track import pruned, track, unwatched_since, with_stored
 from trainmon.analysis.attempts.unseen import attempt_of_log, logs_to_read, read_once, with_unseen_log
 

@@ -8,9 +8,8 @@ from math import inf
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
-from trainmon.analysis.attempts.logs import is_read, latest_of
 from trainmon.analysis.attempts.merge import RANKS, merged, named_as, settled, with_codes
-from trainmon.analysis.attempts.steps import before_next_start, with_steps_of
+from trainmon.analysis.attempts.steps import before_next_start, is_read, latest_of, with_steps_of
 from trainmon.analysis.causes import HARDWARE_XIDS, classify
 from trainmon.analysis.gpus import CONTAINED, meaning
 from trainmon.analysis.log_formats import Format

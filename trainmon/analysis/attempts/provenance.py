@@ -1,16 +1,62 @@
-"""What an attempt trained with: config, code, container, data, evaluators, GPUs. Pure."""
+"""With what an attempt trained: its settings, and where they come from. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.settings import settings_of
-from trainmon.lib import Instant, clean, scrub
-from trainmon.model import Attempt, Node, Origin, Run, WandbRun
+from trainmon.lib import MASK, Instant, clean, scrub
+from trainmon.model import Attempt, Node, Origin, Run, SettingChange, Settings, WandbRun
+
+# ---- the settings of an attempt, as they are stored, and which of them differ between two attempts -------------------
+
+NAME = 200
+VALUE = 500
+"""Characters kept of a name and of a value."""
+
+AT_MOST = 64 * 1024
+"""Characters of all settings of one attempt."""
+
+
+def settings_of(values: Mapping[str, str]) -> Settings:
+    """The settings as they are stored: without secrets, and not too many."""
+    return _stored(tuple(sorted(values.items())))
+
+
+@lru_cache(256)
+def _stored(pairs: tuple[tuple[str, str], ...]) -> Settings:
+    kept: dict[str, str] = {}
+    left = AT_MOST
+    for name, value in pairs:
+        shown = clean(scrub(value), VALUE)
+        name, shown = clean(scrub(name), NAME), MASK if MASK in scrub(f"{name}={value}") else shown
+        left -= len(name) + len(shown)
+        if left < 0:
+            break
+        kept[name] = shown
+    return Settings(values=kept, left_out=len(pairs) - len(kept))
+
+
+def changed_settings(before: Attempt, after: Attempt) -> tuple[SettingChange, ...]:
+    """The settings that differ: those of W&B, if both have them, else those of their config files."""
+    files = (one.files.get("config_path") for one in (before, after))
+    pairs = [(one.settings, file and file.settings) for one, file in zip((before, after), files, strict=True)]
+    for was, now in zip(*pairs, strict=True):
+        if was is None or now is None:
+            continue
+        names = sorted(was.values.keys() | now.values.keys())
+        if was.left_out or now.left_out:  # what one of them lacks may have been left out
+            names = sorted(was.values.keys() & now.values.keys())
+        found = ((name, was.values.get(name), now.values.get(name)) for name in names)
+        return tuple(SettingChange(name=name, before=old, after=new) for name, old, new in found if old != new)
+    return ()
+
+
+# ---- what an attempt trained with ------------------------------------------------------------------------------------
 
 CONFIG_PATH = re.compile(r"(?:^|[._/])(?:config(?:_?(?:file|path|name))?|cfg(?:_path)?)$", re.IGNORECASE)
 CONTAINER = re.compile(
@@ -33,8 +79,6 @@ COLUMNS = {"container": "container_digest", "evaluators": "evaluator_versions"}
 DIGITS = 12
 """Hexadecimal digits that are shown of a SHA-256."""
 
-VALUE = 500
-"""Characters kept of a value."""
 
 ORDER: Mapping[str, tuple[Origin, ...]] = {
     "data_manifest": ("config", "environment", "wandb"),

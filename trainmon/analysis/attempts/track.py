@@ -14,13 +14,12 @@ from trainmon.analysis.attempts.ending import (
     lost,
     tail_of,
 )
-from trainmon.analysis.attempts.logs import began_at, has_newer, is_read
+from trainmon.analysis.attempts.files import with_outlook
 from trainmon.analysis.attempts.merge import RANKS, adopted, merged
 from trainmon.analysis.attempts.observe import is_restored, observed, with_log
-from trainmon.analysis.attempts.observe.run import with_run
-from trainmon.analysis.attempts.observe.shared_log import before_next, with_own_lines
-from trainmon.analysis.attempts.outlook import with_outlook
-from trainmon.analysis.attempts.steps import AFTER
+from trainmon.analysis.attempts.observe.jobs import with_run
+from trainmon.analysis.attempts.observe.unwatched_jobs import before_next, with_own_lines
+from trainmon.analysis.attempts.steps import AFTER, began_at, has_newer, is_read
 from trainmon.analysis.attempts.unseen import is_wanted, names_log
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, Run, RunSpec, State

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.causes.classify import NO_RESTART, classify, fatal_end, stated
-from trainmon.analysis.causes.epilogue import says_it_ended
+from trainmon.analysis.causes.classify import NO_RESTART, classify, fatal_end, says_it_ended, stated
 from trainmon.analysis.causes.rule import Rule
 from trainmon.analysis.causes.rules import RULE, RULES
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.causes.choose import FULL, choose, is_evaluation
-from trainmon.analysis.causes.epilogue import HAS_FAILED, is_noise
-from trainmon.analysis.causes.fingerprint import fingerprint
 from trainmon.analysis.causes.lines import RAISED, read_lines
-from trainmon.analysis.causes.losses import diverged
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 from trainmon.analysis.causes.signs import OF_PART, RESULT_LINES, SURVIVED, Found, Signs, read_signs
@@ -21,6 +19,123 @@ from trainmon.analysis.causes.times import in_order
 from trainmon.lib import clean, duration, scrub
 from trainmon.lib.log_prefix import LEVEL
 from trainmon.model import CauseFacts, CauseName, Classification, Evidence, LogExcerpt, NodeFacts
+
+# ---- one short text for the same failure, whatever its numbers, addresses, paths, hosts and times are ----------------
+
+VARIES = re.compile(
+    r"\b[\w.+-]*://\S+"  # addresses of the web
+    r"|(?<!\w)(?:[A-Za-z]:)?[~.]?/[^\s'\",;:)\]]+"  # paths
+    r"|\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{8,}(?:-[0-9a-f]{4,}){0,4}\b"
+    r"|\b(?:[\w-]+\.){1,8}[\w-]+\b"  # hosts, IP addresses, decimal numbers, names of layers
+    r"|\b[\w-]*\d[\w-]*\b"  # numbers, and node names with one
+)
+LENGTH = 12
+
+
+def fingerprint(cause: str, exception: str | None, text: str, hosts: Iterable[str] = ()) -> str:
+    """A fingerprint of a failure. `text` is what the deciding line says."""
+    for host in hosts:
+        text = text.replace(host, "#")
+    words = " ".join(VARIES.sub("#", text).casefold().split())[:200]
+    return hashlib.sha256(f"{cause}|{exception or ''}|{words}".encode()).hexdigest()[:LENGTH]
+
+
+# ---- what a log shows after the training has said that it ended ------------------------------------------------------
+
+CLEAR = re.compile(
+    r"\b(?:training|fine-?tuning|pre-?training) (?:is |was |has |has been )?(?:successfully )?"
+    r"(?:completed?|finished|done|ended)\b(?! (?:with|unsuccess))|\b(?:finished|completed) training\b"
+    r"|Trainer\.fit`? stopped: `?max_(?:epochs|steps|time)|['\"]train_runtime['\"]"
+    r"|\b(?:saved (?:the )?final|final) (?:model|checkpoint|weights)\b.{0,40}\b(?:saved|written|to)\b"
+    r"|\bsuccessfully (?:completed|finished|exited)\b|\bexiting program at iteration \d",
+    re.IGNORECASE,
+)
+HAS_FAILED = re.compile(
+    r"\bfatal\b|segmentation fault|core dumped|\bkilled\b|\baborted\b"
+    r"|exit(?:ed)?(?: with)?(?: exit)? (?:code|status)\W{0,3}[1-9]"
+    r"|(?:fail\w*|error|unable|could not|cannot)\b.{0,30}\b(?:sav(?:e|ing)|writ(?:e|ing))\b"
+    r".{0,60}\b(?:model|checkpoint|ckpt|weights|state)",
+    re.IGNORECASE,
+)
+"""A line that says that the program failed, or that it did not save its result."""
+BESIDE = re.compile(r"Exception in thread|Error in atexit")
+"""The title of a traceback that did not end the program."""
+
+
+def is_noise(one: Found, signs: Signs, *, is_success: bool) -> bool:
+    """Whether an error came after the training had ended, and does not say that the program failed. `is_success`: its
+    exit status says that it did not."""
+    if one.rule.role == "result" or one.strength == 3:
+        return False
+    start = one.index if one.raised is None else min(one.index, one.raised.start)
+    ends = (end.index for end in reversed(signs.found) if end.rule.cause == "completed" and end.index < start)
+    done = next((index for index in ends if says_it_ended(signs.lines[index].text)), None)
+    if done is None or signs.steps_after(done):
+        return False
+    if is_success:
+        return True
+    if one.raised is not None:
+        return any(BESIDE.search(line.text) for line in signs.lines[max(0, start - 2) : start])
+    return one.rule.cause != "segfault" and HAS_FAILED.search(signs.lines[one.index].text) is None
+
+
+def says_it_ended(text: str) -> bool:
+    """Whether a trainer says in this line that all of the training has ended as planned."""
+    return CLEAR.search(text) is not None and OF_PART.search(text) is None
+
+
+# ---- whether the loss of the training stays NaN or infinite ----------------------------------------------------------
+
+LOSS = re.compile(
+    r"\b(?:(?:(?P<evaluated>val(?:id\w*)?|eval\w*|test|dev)|(?P<best>best|min|lowest))[ _/.-]{1,3})?"
+    r"(?P<name>\w{0,30}loss\w{0,20})\b['\"]?\s{0,3}(?:[:=|]|is)?\s{0,3}(?:tensor\()?['\"]?"
+    r"(?P<value>nan|[-+]?inf(?:inity)?|[-+]?\d[\d.]*(?:e[-+]?\d+)?)(?:\b|(?=Epoch))",
+    re.IGNORECASE,
+)
+TRAINING_LOSS = re.compile(r"(?:(?:train|training|total|lm)_)?loss", re.IGNORECASE)
+"""The name of the loss that is trained on, beside others: aux_loss, loss_ce."""
+GRADIENT = re.compile(r"grad(?:ient)?[_ ]?norm['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:nan|inf)\b", re.IGNORECASE)
+LAST_LOSSES = 3
+
+
+def diverged(signs: Signs) -> Found | None:
+    """The first of the last losses, if all of them are NaN or infinite. Those of an evaluation count only if the log
+    shows none of the training."""
+    seen = _last_losses(signs, True) or _last_losses(signs, False)
+    if len(seen) >= 2 and all(bad for _, bad in seen):
+        return Found(seen[-1][0], RULE["diverged"], "loss: nan", 2)
+    return None
+
+
+def _last_losses(signs: Signs, is_training: bool) -> list[tuple[int, bool]]:
+    """The last lines with a loss, the last one first, and whether it is NaN or infinite. A line without a loss counts
+    if its gradient is so: Megatron-LM leaves out a loss that is NaN."""
+    seen: list[tuple[int, bool]] = []
+    for index in dict.fromkeys(reversed(signs.progress)):
+        text = signs.lines[index].text
+        bad_gradient = GRADIENT.search(text) is not None
+        if values := _losses(text, is_training):
+            is_zero = values[0].strip("+-0.") == ""  # fp16: the loss is shown as 0, the gradient as NaN
+            bad = any(value.lstrip("+-")[:1] in "nNiI" for value in values)
+            seen.append((index, bad or (is_zero and bad_gradient)))
+        elif bad_gradient and is_training:
+            seen.append((index, True))
+        if len(seen) == LAST_LOSSES:
+            break
+    return seen
+
+
+def _losses(text: str, is_training: bool) -> list[str]:
+    """The loss that is trained on; where none has its name, all of the training. Or those of the evaluation."""
+    losses = [match for match in LOSS.finditer(text) if match["best"] is None]
+    if not is_training:
+        return [match["value"] for match in losses if match["evaluated"] is not None]
+    losses = [match for match in losses if match["evaluated"] is None]
+    main = [match for match in losses if TRAINING_LOSS.fullmatch(match["name"])]
+    return [match["value"] for match in main or losses]
+
+
+# ---- one cause for all that is known of the end of an attempt --------------------------------------------------------
 
 STATES: dict[str, CauseName] = {
     "PREEMPTED": "preempted", "REQUEUED": "requeued", "NODE_FAIL": "node-fail", "BOOT_FAIL": "node-fail",

@@ -11,7 +11,7 @@ from trainmon.analysis.checkpoints.evals import (
     read_results,
     together,
 )
-from trainmon.analysis.checkpoints.names import names_count_steps, steps_at_risk
+from trainmon.analysis.checkpoints.layouts import names_count_steps, steps_at_risk
 from trainmon.analysis.checkpoints.resume import NONE_FOUND
 
 __all__ = [

@@ -16,8 +16,7 @@ from trainmon.analysis.disks.capacity import (
     with_trend,
 )
 from trainmon.analysis.disks.forecast import DAY, ENOUGH, RATE_SPAN
-from trainmon.analysis.disks.quota import Parser, of_path, parse
-from trainmon.analysis.disks.quota_tables import EXPIRED
+from trainmon.analysis.disks.quota import EXPIRED, Parser, of_path, parse
 
 __all__ = [
     "DAY",

@@ -16,9 +16,8 @@ from trainmon.analysis.explanation.explain import (
     short_name,
     with_state,
 )
-from trainmon.analysis.explanation.gpu_hour import GpuHour, Read, gpu_hour, worst
 from trainmon.analysis.explanation.page import page
-from trainmon.analysis.explanation.rows import PageRow, Section
+from trainmon.analysis.explanation.rows import GpuHour, PageRow, Read, Section, gpu_hour, worst
 from trainmon.analysis.explanation.smell_test import Check
 from trainmon.analysis.explanation.timeline import Moment, period, start_format
 

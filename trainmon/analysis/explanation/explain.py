@@ -11,8 +11,7 @@ import msgspec
 from trainmon.analysis.attempts import by_same_origin, changed_settings, has_same_config
 from trainmon.analysis.causes import RULE
 from trainmon.analysis.checkpoints import together
-from trainmon.analysis.explanation.gpu_hour import GpuHour
-from trainmon.analysis.explanation.rows import gpu_time
+from trainmon.analysis.explanation.rows import GpuHour, gpu_time
 from trainmon.analysis.explanation.smell_test import Check, smell_test
 from trainmon.analysis.explanation.timeline import Moment, timeline
 from trainmon.analysis.retries import RetryDecision, decide, history_of, order_of

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.retries.blame import Blame, blamed, fisher
 from trainmon.analysis.retries.budget import (
     DEFAULTS,
     STORM,
+    Blame,
+    blamed,
     by_run,
+    fisher,
     history_of,
     in_vain,
     is_on_purpose,

@@ -12,16 +12,17 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import config_in_file, has_same_settings
 from trainmon.analysis.causes import NO_RESTART
-from trainmon.analysis.retries.blame import blamed, lacks_data
 from trainmon.analysis.retries.budget import (
     DEFAULTS,
     ENDED_ON_PURPOSE,
     OF_NODE,
     STORM,
     TRANSIENT,
+    blamed,
     history_of,
     in_vain,
     key_of,
+    lacks_data,
     limit_of,
     order_of,
     since_progress,

@@ -10,8 +10,7 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import changed_settings, merged, with_file
-from trainmon.analysis.attempts.provenance import with_named, with_wandb
-from trainmon.analysis.attempts.settings import AT_MOST, settings_of
+from trainmon.analysis.attempts.provenance import AT_MOST, settings_of, with_named, with_wandb
 from trainmon.analysis.explanation import AttemptRecords, explain, page
 from trainmon.model import Attempt, FileContent, WandbRun
 

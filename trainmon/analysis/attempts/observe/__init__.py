@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.attempts.observe.jobs import is_begun, job_attempt, job_attempt_id
+from trainmon.analysis.attempts.observe.jobs import (
+    is_begun,
+    is_restored,
+    job_attempt,
+    job_attempt_id,
+    silence,
+    unrecorded,
+    with_log,
+)
 from trainmon.analysis.attempts.observe.observed import observed
 from trainmon.analysis.attempts.observe.outlived import OUTLIVES, with_outlived
-from trainmon.analysis.attempts.observe.run import with_log
-from trainmon.analysis.attempts.observe.sources import is_restored, silence, unrecorded
 
 __all__ = [
     "OUTLIVES",

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.logs import began_at
 from trainmon.analysis.attempts.receipts import of_attempt
+from trainmon.analysis.attempts.steps import began_at
 from trainmon.analysis.gpus import is_read
 from trainmon.analysis.runs import last_attempts, running, sharing
 from trainmon.analysis.wandb import counts

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance, receipts
 from trainmon.analysis.attempts.ending import ENDED, lost
-from trainmon.analysis.attempts.observe.jobs import stamp, with_names
-from trainmon.analysis.attempts.observe.run import attempt_of, with_run
+from trainmon.analysis.attempts.observe.jobs import attempt_of, stamp, with_names, with_run
 from trainmon.analysis.attempts.steps import AFTER, BEFORE
 from trainmon.analysis.runs import our_time
 from trainmon.lib import Instant, Seconds
