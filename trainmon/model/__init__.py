@@ -58,8 +58,11 @@ from trainmon.model.attempts.cause import (
     Evidence,
     LogExcerpt,
     NodeFacts,
+    RequeueMode,
+    RetryChange,
+    RetryLimit,
+    RetryPolicy,
 )
-from trainmon.model.attempts.retry import RequeueMode, RetryChange, RetryLimit, RetryPolicy
 from trainmon.model.job import ME, Cluster, Job, JobPart, SchedulerNode, by_name, count_tasks
 from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun
 from trainmon.model.log import LOG_LINES, LOG_MARK, WANDB, Bar, Log, LogShape, Progress, TrainingMetrics
@@ -128,12 +131,14 @@ from trainmon.model.run import (
     RECENT_MINUTES,
     SLOW_AT_MOST,
     SPANS,
+    Asked,
     Run,
     RunMemory,
     RunSpec,
     StepSpan,
     Switch,
     Throughput,
+    Trainer,
     Verdict,
     armed_by,
 )
@@ -185,7 +190,6 @@ from trainmon.model.storage import (
     Forecast,
     Quota,
 )
-from trainmon.model.trainer import Asked, Trainer
 from trainmon.model.wandb import (
     RECENT_LOSSES,
     RUNS_AT_MOST,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from trainmon.slurm.commands import QUEUE
-from trainmon.slurm.parse_nodes import read_nodes
-from trainmon.slurm.reasons import end_reason, is_permanent, waiting_reason
+from trainmon.slurm.reasons import end_reason, is_permanent, read_nodes, waiting_reason
 
 __all__ = ["QUEUE", "end_reason", "is_permanent", "read_nodes", "waiting_reason"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 
 from tests.lab.sshd import until
-from trainmon.engine.inbox import Inbox
+from trainmon.engine.engine import Inbox
 from trainmon.model import Event, HostSample, NodeReading, NoticeGiven
 
 READING = NodeReading("n1", "prod", 10.0, HostSample(v=1, t=10.0))

@@ -6,7 +6,7 @@ import queue
 import threading
 
 from trainmon.model import PromptsChanged
-from trainmon.runtime.login_prompts import Prompts
+from trainmon.runtime.backend import Prompts
 
 
 def prompted(prompts: Prompts, host: str, answers: queue.Queue[tuple[str, ...] | None]) -> threading.Thread:

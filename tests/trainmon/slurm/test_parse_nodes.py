@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainmon.slurm.fields import instant
-from trainmon.slurm.parse_nodes import read_nodes, read_reason, read_state
+from trainmon.slurm.reasons import read_nodes, read_reason, read_state
 
 WRITTEN = Path(__file__).parents[2] / "written" / "slurm"
 

@@ -16,7 +16,7 @@ from trainmon.model import ActionRequest, Record, State
 from trainmon.slurm import commands
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.slurm.parse_jobs import read_job, read_queue, read_steps
-from trainmon.slurm.parse_nodes import read_nodes
+from trainmon.slurm.reasons import read_nodes
 from trainmon.transport.shell import Shell
 
 PREFLIGHT_TIMEOUT: Seconds = 8.0

@@ -9,7 +9,7 @@ from trainmon.analysis.explanation.rows import gpu_time
 from trainmon.analysis.retries import decide, suspects
 from trainmon.lib import clean, counted, scrub
 from trainmon.model import Attempt, Record, RetryPolicy
-from trainmon.model.attempts.retry import RetryChoice
+from trainmon.model.attempts.cause import RetryChoice
 
 LINE = 300
 """Characters of a line."""

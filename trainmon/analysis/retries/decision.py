@@ -31,7 +31,7 @@ from trainmon.analysis.retries.budget import (
 )
 from trainmon.lib import counted
 from trainmon.model import Attempt, CauseName, Classification, RetryChange, RetryLimit, RetryPolicy, Run
-from trainmon.model.attempts.retry import RetryChoice
+from trainmon.model.attempts.cause import RetryChoice
 
 CHANGES: Mapping[RetryChange, str] = {
     "batch": "the batch size",

@@ -21,7 +21,7 @@ from tui.style import DEAD, DONE, WARN
 def copy_rows(settings: Settings) -> list[Row]:
     """Whether the ledger can be copied to PostgreSQL."""
     from trainmon.ledger.postgresql import connection_error
-    from trainmon.runtime.evaluation import copy_address
+    from trainmon.runtime.alert_service import copy_address
 
     try:
         url = copy_address(settings)

@@ -20,10 +20,10 @@ from trainmon.model.probe_wire.files import (
     SwitchSample,
     SwitchSamples,
 )
-from trainmon.model.probe_wire.reading import VERSION, Reading
 from trainmon.model.probe_wire.samples import (
     PROBES_WITHOUT_GPUS,
     THROTTLE,
+    VERSION,
     Bye,
     DiskSample,
     DiskSamples,
@@ -37,6 +37,7 @@ from trainmon.model.probe_wire.samples import (
     OwnProcess,
     Probe,
     Process,
+    Reading,
     Trouble,
     Xid,
     throttle_names,

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.model.probe_wire.reading import Reading
+from trainmon.model.probe_wire.samples import Reading
 
 
 class OtherLog(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -1,4 +1,4 @@
-"""Readings of a host: its GPUs, processes, memory and disks, and how the probe fares."""
+"""The probe's readings, samples and what it is told to watch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.model.probe_wire.reading import Reading
+# ---- what all lines of a probe have ----------------------------------------------------------------------------------
+
+VERSION = 1
+
+
+class Reading(msgspec.Struct, frozen=True, tag_field="k", gc=False):
+    """One line of a probe, at the node's own time `t` (Unix seconds)."""
+
+    v: Literal[1]
+    t: float
+
+
+# ---- readings of a host ----------------------------------------------------------------------------------------------
 
 Probe = Literal["nvml", "nvidia-smi", "sh", "none", "prometheus"]
 """How the GPUs of a node are read: by NVML, by nvidia-smi, by the POSIX-sh fallback, or not at all; or by an exporter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from trainmon.model.probe_wire.reading import VERSION
+from trainmon.model.probe_wire.samples import VERSION
 
 ON_NODE = "on its node: "
 """The id of the log of a run that is read on its node: this, and the name of the run."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from trainmon.model.probe_wire.reading import Reading
+from trainmon.model.probe_wire.samples import Reading
 
 
 class WandbFileRun(msgspec.Struct, frozen=True, gc=False):

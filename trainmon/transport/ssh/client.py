@@ -18,7 +18,6 @@ from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import AskUser, Completed, Sink, collect
 from trainmon.transport.ssh.auth.keys import KeyRing
 from trainmon.transport.ssh.auth.login import Login, PromptBusy, Prompter
-from trainmon.transport.ssh.channel import SshStream
 from trainmon.transport.ssh.config import HostSettings, openssh_settings
 from trainmon.transport.ssh.connect import (
     accept_command,
@@ -27,7 +26,7 @@ from trainmon.transport.ssh.connect import (
     handshake,
     open_tunnel,
 )
-from trainmon.transport.ssh.lease import Keepalive, Lease
+from trainmon.transport.ssh.lease import Keepalive, Lease, SshStream
 from trainmon.transport.ssh.socket import ProxyCommandSocket, Socket
 
 MAX_HOPS = 8

@@ -16,8 +16,15 @@ from trainmon.lib import HostKeyRefused, HostUnreachable, Seconds, clean
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh.auth.keys import key_type, public_key, rsa_bits
 from trainmon.transport.ssh.config import HostSettings
-from trainmon.transport.ssh.known_hosts import Entry, HostKeyResult, KnownHosts, certificate, fingerprint
-from trainmon.transport.ssh.revoked import UNREADABLE, is_revoked
+from trainmon.transport.ssh.known_hosts import (
+    UNREADABLE,
+    Entry,
+    HostKeyResult,
+    KnownHosts,
+    certificate,
+    fingerprint,
+    is_revoked,
+)
 from trainmon.transport.ssh.socket import PlainSocket, ProxyCommandSocket, Socket, TunnelSocket
 from trainmon.transport.ssh.transport import CERTIFICATE, Connection, ForeignProtocol, Offers
 
