@@ -92,7 +92,8 @@ PREFIX = re.compile(
 )
 """One thing in front of a line, with one blank behind it: what follows may be indented."""
 
-ZEROS = str.maketrans("123456789", "0" * 9)
+SHAPE = str.maketrans("123456789–—", "0" * 9 + "--")
+"""To what a prefix of the same shape has: digits are 0 there, and a dash of any length is `-`."""
 
 
 class Prefix(NamedTuple):
@@ -104,7 +105,7 @@ class Prefix(NamedTuple):
 
 def prefix_of(line: str) -> Prefix:
     """What launchers and loggers put in front of a line."""
-    return _prefix_of_shape(line[:LONGEST].translate(ZEROS))
+    return _prefix_of_shape(line[:LONGEST].translate(SHAPE))
 
 
 @lru_cache(4096)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from trainmon.lib import without_sequences
-from trainmon.lib.log_prefix import ZEROS, prefix_of
+from trainmon.lib.log_prefix import SHAPE, prefix_of
 from trainmon.model import LogExcerpt
 
 LONGEST = 2_000
@@ -47,7 +47,7 @@ def read_lines(excerpts: Iterable[LogExcerpt]) -> Sequence[Line]:
 
 def _each(excerpts: Iterable[LogExcerpt]) -> Iterator[Line]:
     for excerpt in excerpts:
-        pairs = zip(excerpt.text.split("\n"), excerpt.text.translate(ZEROS).split("\n"), strict=True)
+        pairs = zip(excerpt.text.split("\n"), excerpt.text.translate(SHAPE).split("\n"), strict=True)
         for number, (raw, shape) in enumerate(pairs, excerpt.first_line):
             for state in zip(raw.split("\r"), shape.split("\r"), strict=True) if "\r" in raw else ((raw, shape),):
                 line = _line(number, *state, excerpt.file)
@@ -60,7 +60,7 @@ def _line(number: int, text: str, shape: str, file: str | None) -> Line:
         text, shape = (f"{whole[:LONGEST]} … {whole[-LONGEST:]}" for whole in (text, shape))
     if "\x1b" in text or "\x9b" in text:
         text = without_sequences(text)
-        shape = text.translate(ZEROS)
+        shape = text.translate(SHAPE)
     text, shape = text.rstrip(), shape.rstrip()
     prefix = prefix_of(text)
     rank = None if prefix.writer is None else text[prefix.writer]
