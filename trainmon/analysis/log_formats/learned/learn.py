@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from trainmon.analysis.log_formats.learned import names, tables
 from trainmon.analysis.log_formats.learned.line import Line, read
 from trainmon.analysis.log_formats.learned.numbers import LONGEST, numbers, words
+from trainmon.analysis.log_formats.learned.patterns import ASIDE
 from trainmon.analysis.log_formats.line import StepLine
 from trainmon.lib.log_prefix import without_prefix
 from trainmon.model import LogShape
@@ -209,7 +210,9 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
         if found.counts:
             is_rewarded = REWARDED.match(line) is not None
             return _taken(header, found._replace(is_timed=True, is_named=False) if is_rewarded else found, line)
-        return (shape if found.epoch is None else replace(header, epoch=(found.epoch, found.epochs))), None
+        return (
+            shape if found.epoch is None or ASIDE.search(line) else replace(header, epoch=(found.epoch, found.epochs))
+        ), None
     return _taken(shape, found, line)
 
 
