@@ -29,6 +29,7 @@ SIGNS = (
     "step",
     "iter",
     "epoch",
+    "round ",
     "batch",
     "update",
     "%|",

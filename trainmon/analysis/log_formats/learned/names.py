@@ -25,7 +25,7 @@ COUNTERS = {
     "iter": 3, "iters": 3, "ite": 3, "iteration": 3, "iterations": 3, "itr": 3, "itrs": 3, "it": 3,
     "batch": 5, "batches": 5, "minibatch": 5, "minibatches": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
     "timesteps": 6, "timestep": 6, "env interacts": 6, "instance": 6,
-    "#": 6, "s": 7,
+    "#": 6, "s": 7, "round": 8,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 UPDATES, ITERATIONS = 1, 3
