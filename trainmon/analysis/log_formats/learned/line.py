@@ -80,7 +80,7 @@ def read(text: str) -> Line | None:
         return Line(step=int(counted["step"]), target=of, counter="step", is_named=True, epoch=run, is_timed=True)
     if (bare := ONLY_TRAIN.match(text.strip())) is not None:
         return Line(step=int(bare["step"]), counter="train", loss=float(bare["loss"]))
-    text = INDEXED.sub("", JOINED.sub(r"\1 ", KEYED.sub(r'"\1": ', in_english(text))))
+    text = INDEXED.sub("", JOINED.sub(r"\1 ", KEYED.sub(r'\2"\1": ', in_english(text))))
     found = _turned(_paired(numbers(text)))
     bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it" in text or "%" in text else None
     bar = bar or (ROUNDED_BAR.search(text) if "Progress on" in text else None)

@@ -84,8 +84,8 @@ JOINED = re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|batch)_(?=\d{1,9}[\
 """`Train step_7360: loss : 3.1`"""
 INDEXED = re.compile(r"(?<=[Ll]oss)\[\d{1,3}\](?=\s?[:=])")
 """`Loss[1]:[0.498]`: which of several losses it is."""
-KEYED = re.compile(r'"key": "(\w{1,60})", "value": ')
-"""MLPerf's log, whose names are values: `"key": "train_loss", "value": 6.91`."""
+KEYED = re.compile(r'"(?:key|name|metric)": "(\w{1,60})", ([^\r]{0,120}?)"value": ')
+"""A log whose names are values, as MLPerf's: `"key": "train_loss", "value": 6.91`."""
 MEASURED = re.compile(
     r"\b(?:[a-zA-Z][\w./]{0,30} ){0,3}\w[\w./-]{0,60}\s?[:=]\s{0,4}"
     r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"
