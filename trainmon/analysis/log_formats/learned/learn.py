@@ -63,10 +63,11 @@ AT_A_RATE = re.compile(
 )
 """`epoch 6 lr 4.8e-01` is a step even without a loss; `step 5: we set lr to 0.1` and `epochs=20, lr=0.1` are not."""
 REWARDED = re.compile(
-    r"(?i:(?!.*\b(?:eval|test|valid)).*\b(?:mean|average|avg|episode|episodic)[ _](?:reward|return)\b)"
+    r"(?i:(?!.*\b(?:eval|test|valid)).*\b(?:(?:mean|average|avg|episode|episodic)[ _](?:reward|return)\b"
+    r"|train(?:ing)?[ _-]?(?:acc|accuracy|error)?\s?(?:=|:\s)\s?\d))"
 )
-"""Steps of reinforcement learning without a loss: `Step: 9000. Mean Reward: 0.4.`, `global_step=9, episodic_return=2`.
-Two lines are needed."""
+"""Steps without a loss, but with a reward, an accuracy or an error of training: `Step: 9000. Mean Reward: 0.4.`,
+`global_step=9, episodic_return=2`, `At iteration 600, BCER train=56.1%`. Two lines are needed."""
 EVALUATION = re.compile(r"\W{0,12}(?:eval\w{0,6}|validation|test|dev) results\W{0,12}$", re.IGNORECASE)
 """`***** Eval results *****`: BERT's global step and loss below it are of an evaluation."""
 CONTINUED = re.compile(r"^(?:\s|[•*\-├└│─]+\s|\{)")

@@ -29,7 +29,7 @@ TOKEN = re.compile(
 AFTER = re.compile(
     r"(?:\s?-\s{0,8}(?P<last>\d{1,12})(?=[\],]| is ))?"  # Minibatch[   1- 500, 64.02%]
     r"(?:\s{0,4}(?:/|\bof\b|\bout of\b)\s{0,10}"
-    r"(?P<total>(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,3})?[KMk]?)(?!\w|\.\d))?"
+    r"(?P<total>(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,3})?[KMk]?)(?!\w|\.\d|/\d))?"  # not 5/6/7
     r"(?:\s{0,2}\((?:[-+\d.eE,\s/%]|nan|inf|z){1,40}\))?"  # an average or a share in brackets: 0.61 (0.92)
     r"(?:\s?(?P<unit>[a-zA-Z]{1,12}(?:/(?:[a-zA-Z]{1,12}|\d{1,3}s)){1,2}|ms|s|secs?|seconds|us|min|it)(?![\w/=:]))?"
     r"(?:\s(?P<behind>(?:avg |average |mean |train )?loss|avg(?=,[^,]{1,24} rate,)|rate(?=,)"
