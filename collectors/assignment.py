@@ -37,6 +37,9 @@ from trainmon.model import (
 WILDCARD = re.compile(r"(\*|\?|\[[^]]+\])")
 """A part of a glob that stands for other characters."""
 
+NAMED = {LogChunk: "logs", FileContent: "files", WandbRows: "wandb"}
+"""Readings that have the id of what was requested, and the field of the Spec that requests it."""
+
 FOLLOWED_EVERY: Seconds = 2.0
 """A period while an action is followed."""
 
@@ -110,18 +113,13 @@ def requested_parts(reading: AnyReading, spec: Spec, stand_in: Spec) -> Iterator
                 )
                 if own_switches:
                     yield replace(reading, s=own_switches), is_stand_in
-        case LogChunk(id=name):
-            if any(log.id == name for log in spec.logs):
-                yield reading, any(log.id == name for log in stand_in.logs)
+        case LogChunk(id=name) | FileContent(id=name) | WandbRows(id=name):
+            own_ids, ids = ({one.id for one in getattr(each, NAMED[type(reading)])} for each in (spec, stand_in))
+            if name in own_ids:
+                yield reading, name in ids
         case CheckpointListing(path=path):
             if path in spec.checkpoints:
                 yield reading, path in stand_in.checkpoints
-        case FileContent(id=name):
-            if any(file.id == name for file in spec.files):
-                yield reading, any(file.id == name for file in stand_in.files)
-        case WandbRows(id=name):
-            if any(one.id == name for one in spec.wandb):
-                yield reading, any(one.id == name for one in stand_in.wandb)
         case Receipts(directory=directory):
             if directory in spec.receipts:
                 yield reading, False

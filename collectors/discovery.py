@@ -15,6 +15,7 @@ from trainmon.analysis.log_formats import FORMATS, keep
 from trainmon.analysis.log_mentions import Mentions
 from trainmon.analysis.runs import (
     ENDED_RUNS_STAY,
+    TRAINER_STATE,
     holds_nodes,
     jobs_of,
     owner_of,
@@ -115,7 +116,11 @@ class RunDiscovery:
         if isinstance(reading, GpuFactsAll):
             return node == local_hostname() and reading.own != self._own and self._local is not None
         if isinstance(reading, LogChunk):
-            return bool(reading.mentions) or log_mentions.is_mention("\n".join(reading.lines))
+            return (
+                reading.id.startswith(TRAINER_STATE)
+                or bool(reading.mentions)
+                or log_mentions.is_mention("\n".join(reading.lines))
+            )
         return isinstance(reading, CheckpointListing) and reading.path in self.candidates()
 
     def read(self, reading: AnyReading, now: Instant) -> bool:
@@ -125,11 +130,14 @@ class RunDiscovery:
             return self._read_processes(reading.own, now)
         before = dict(self._mentions)
         if isinstance(reading, LogChunk):
-            run = next((run for run in self._unread if run.name == reading.id.removeprefix(ON_NODE)), None)
-            if run is not None:
+            name = reading.id.removeprefix(ON_NODE).removeprefix(TRAINER_STATE)
+            run = next((run for run in self._unread if run.name == name), None)
+            found = before.get(name, Mentions())
+            if run is not None and not reading.id.startswith(TRAINER_STATE):
                 lines = (*reading.mentions, *reading.kept, *reading.lines)
-                found = log_mentions.read(before.get(run.name, Mentions()), lines, self._workdir(run))
-                self._mentions = before | {run.name: found}
+                self._mentions = before | {name: log_mentions.read(found, lines, self._workdir(run))}
+            elif run is not None and reading.path is not None:
+                self._mentions = before | {name: log_mentions.saved(found, reading.path)}
         elif isinstance(reading, CheckpointListing):
             self._mentions = {name: log_mentions.listed(found, reading) for name, found in before.items()}
         self._complete()

@@ -2,12 +2,12 @@
 
 TYPE_CHECKING = False
 
-__all__ = ["Any", "Callable", "Iterable", "Iterator", "Line", "Mapping", "Operation", "Pattern"]
+__all__ = ["Any", "AnyStr", "Callable", "Iterable", "Iterator", "Line", "Mapping", "Operation", "Pattern"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from re import Pattern
-    from typing import Any  # novm for mypy alone
+    from typing import Any, AnyStr  # novm for mypy alone
 
     Line = dict[str, Any]
     Operation = tuple[str, Callable[[], list[Line] | None]]

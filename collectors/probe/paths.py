@@ -4,8 +4,11 @@ Paths are bytes because Python 3.6 under LANG=C (as in a bare ssh command) canno
 """
 
 import errno
+import itertools
 import os
 import stat
+
+from collectors.probe.annotations import AnyStr
 
 MESSAGES = {
     errno.EACCES: "no permission",
@@ -158,9 +161,10 @@ def read(path: str) -> str:
         return ""
 
 
-def listed(path: str) -> "list[str]":
-    """The sorted names in a folder; none if it cannot be read."""
+def listed(path: "AnyStr", most: "int | None" = None) -> "list[AnyStr]":
+    """The sorted names in a folder, at most so many; none if it cannot be read."""
     try:
-        return sorted(os.listdir(path))
+        with os.scandir(path) as names:
+            return sorted(item.name for item in itertools.islice(names, most))
     except OSError:
         return []

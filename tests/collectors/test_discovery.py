@@ -70,6 +70,20 @@ def test_a_directory_counts_when_checkpoints_were_seen_in_it(found: RunDiscovery
     assert run(found).checkpoints == str(out), "a run keeps it after its job"
 
 
+def test_the_directory_of_a_saved_trainer_state_counts_when_checkpoints_were_seen_in_it(
+    found: RunDiscovery, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    made(out, SAVES["hf"], 500, at=NOW - 60)
+    state = LogChunk(v=1, t=NOW, id="trainer state of llm", path=str(out / "checkpoint-500" / "trainer_state.json"))
+    assert found.is_relevant("n1", state)
+    assert not found.read(replace(state, path=None), NOW), "there is none yet"
+    assert found.read(state, NOW)
+    assert not found.read(state, NOW), "it is known"
+    assert found.read(listed(out), NOW)
+    assert (run(found).checkpoints, run(found).from_log) == (str(out), ("checkpoints",))
+
+
 @pytest.mark.parametrize(
     ("login", "line", "is_asked"),
     [

@@ -7,12 +7,14 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.product import Product, until
+from tests.lab.checkpoints import SAVES, made
 from tests.lab.nvml import Nvml
 from tests.trainmon.job.commands import wrapped
 
@@ -26,6 +28,12 @@ for step in range(10_000):
     print(f"iter {step}: loss 2.{1000 + step}, time 101.02ms, mfu 41.17%", flush=True)
 """
 
+SILENT = """
+import time
+print("***** Running training *****", flush=True)
+time.sleep(600)
+"""
+
 
 @pytest.fixture
 def nvml(tmp_path: Path) -> Nvml:
@@ -34,10 +42,10 @@ def nvml(tmp_path: Path) -> Nvml:
 
 
 @contextlib.contextmanager
-def trainer(folder: Path, nvml: Nvml) -> Iterator[subprocess.Popen[bytes]]:
+def trainer(folder: Path, nvml: Nvml, script: str = NANOGPT) -> Iterator[subprocess.Popen[bytes]]:
     """`python train.py > train.log` in a directory of its own. It holds memory on both GPUs."""
     folder.mkdir(exist_ok=True)
-    (folder / "train.py").write_text(NANOGPT)
+    (folder / "train.py").write_text(script)
     with (folder / "train.log").open("ab") as log:
         started = subprocess.Popen([sys.executable, "train.py", "--api_key=hunter22222"], cwd=folder, stdout=log)
     try:
@@ -158,3 +166,23 @@ def test_a_process_of_another_kind_is_no_run(
         asleep.kill()
     assert told["runs"] == []
     assert {one["pid"] for gpu in told["nodes"][0]["gpus"] for one in gpu["processes"]} == {asleep.pid, 1}
+
+
+def test_the_checkpoints_of_a_trainer_whose_log_shows_no_steps_are_found_below_its_working_directory(
+    product: Product, nvml: Nvml, here: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "sft"
+    made(folder / "before", SAVES["hf"], 9_000, at=time.time() - 3600)
+    with trainer(folder, nvml, SILENT):
+        time.sleep(0.1)
+        made(folder / "out", SAVES["hf"], 500, at=time.time())
+        made(folder / "data", SAVES["torchtitan"], 700, at=time.time())
+        screen = product.screen(columns=120, rows=40, **here)
+        screen.until_line(" train ", r"train +pid")
+        screen.keys("1")
+        screen.until_shown("S Save")
+        screen.keys("\r")
+        screen.until_shown(r"directory +\S*sft/out \(found", r"checkpoint +step 500 committed")
+        made(folder / "out", SAVES["hf"], 1_000, at=time.time())
+        screen.until_shown(r"checkpoint +step 1,000 committed")
+        screen.leave()

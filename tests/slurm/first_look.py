@@ -31,15 +31,15 @@ SHOWN = {
     "its W&B run": r"6 W&B nanogpt +gpt2-124M",
     "its curves": r"train/loss +\d+\.\d+ +-",
     "its checkpoint": r"checkpoint +ckpt\.pt committed",
-    "where it saves": r"directory +\S*/out \(found in the log\)",
+    "where it saves": r"directory +\S*/out \(found, not in the config\)",
 }
 """What the screen shows of it without a config, as patterns."""
 
 DETAILS = (
     r"script +\S*/train\.sh",
     r"workdir +\S*/nanoGPT",
-    r"W&B +→ tester/owt, run \w+ \(found in the log\)",
-    r"directory +\S*/nanoGPT/out \(found in the log\)",
+    r"W&B +→ tester/owt, run \w+ \(found, not in the config\)",
+    r"directory +\S*/nanoGPT/out \(found, not in the config\)",
 )
 """What the run's own screen shows."""
 

@@ -103,6 +103,12 @@ def read(before: Mentions, lines: Iterable[str], workdir: str | None) -> Mention
     return replace(before, page=page, wandb_dir=wandb_dir, directories=tuple(kept))
 
 
+def saved(before: Mentions, path: str) -> Mentions:
+    """What is known after this file of a checkpoint was found: the checkpoint is in the directory that comes first."""
+    directories = posixpath.dirname(posixpath.dirname(path)), *before.directories
+    return replace(before, directories=tuple(dict.fromkeys(directories)))
+
+
 def listed(before: Mentions, listing: CheckpointListing) -> Mentions:
     """What is known after the listing of a directory: it counts if a checkpoint of a known layout is there."""
     if listing.path not in before.directories:

@@ -151,7 +151,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: Instant | None = None
     """When that process was gone."""
     from_log: tuple[str, ...] = ()
-    """Which of its settings were found in its log: checkpoints, wandb, wandb_dir."""
+    """Which of its settings were found in its log: checkpoints, wandb, wandb_dir. Checkpoints also on the disk."""
     model_family: str | None = None
     labels: Mapping[str, str] = {}
     config: str | None = None

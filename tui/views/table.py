@@ -99,7 +99,7 @@ class RowCache:
 LABEL = 14
 NO_STYLES: Mapping[str, str] = {}
 
-FROM_LOG = " (found in the log)"
+FROM_LOG = " (found, not in the config)"
 """The mark of a setting that no config names."""
 
 

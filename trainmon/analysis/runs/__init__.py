@@ -46,6 +46,7 @@ from trainmon.analysis.runs.own_processes import name_of, process_runs
 from trainmon.analysis.runs.status import STILL, judge
 from trainmon.analysis.runs.throughput import ENOUGH, MINUTE, loss_scale
 from trainmon.analysis.runs.trainer import (
+    TRAINER_STATE,
     listening,
     named_files,
     other_switches,
@@ -77,6 +78,7 @@ __all__ = [
     "SIGMAS",
     "SOMEBODY",
     "STILL",
+    "TRAINER_STATE",
     "UNREAD",
     "Queue",
     "RunContext",

@@ -103,9 +103,12 @@ def _stand_in_reading(batch: EventBatch, event: NodeReading) -> AnyReading | Non
     match event.reading:
         case DiskSamples(d=samples) as reading:
             return replace(reading, d=tuple(replace(one, read_only=None) for one in samples if one.state == "ok"))
-        case LogChunk(error=str()) | CheckpointListing(error=str()) | CheckpointListing(entries=()):
-            return None
-        case FileContent(error=str()):
+        case (
+            LogChunk(error=str())
+            | FileContent(error=str())
+            | CheckpointListing(error=str())
+            | CheckpointListing(entries=())
+        ):
             return None
         case CheckpointListing(entries=entries) if any(entry.error is not None for entry in entries):
             return None
