@@ -178,7 +178,7 @@ def test_the_checkpoints_of_a_trainer_whose_log_shows_no_steps_are_found_below_i
         made(folder / "out", SAVES["hf"], 500, at=time.time())
         made(folder / "data", SAVES["torchtitan"], 700, at=time.time())
         screen = product.screen(columns=120, rows=40, **here)
-        screen.until_line(" train ", r"train +pid")
+        screen.until_line(" train ", r"train +pid \d+ +500 ")
         screen.keys("1")
         screen.until_shown("S Save")
         screen.keys("\r")

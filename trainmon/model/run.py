@@ -303,3 +303,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def saved_step(self) -> int | None:
+        """The step of the newest checkpoint of Hugging Face's Trainer, where nothing else shows steps: an old one."""
+        found = None if self.checkpoints is None or self.progress.format is not None else self.checkpoints.committed
+        return found.step if found is not None and found.layout == "hf" else None

@@ -215,8 +215,8 @@ def trend_cell(run: Run, _state: State, cells: int = 12) -> Span:
 
 
 def step_cell(run: Run, word: str) -> Span:
-    """Its step; where its trainer counts only batches, its place in the epoch."""
-    return value(batch_of_epoch(run, word) or count(run.progress.step))
+    """Its step; where its trainer counts only batches, its place in the epoch. Without steps, that of a checkpoint."""
+    return value(batch_of_epoch(run, word) or count(run.saved_step if run.progress.step is None else run.progress.step))
 
 
 def rate_cell(run: Run, _state: State) -> Span:

@@ -69,6 +69,8 @@ GOING = frozenset({"healthy", "starting", "evaluating", "saving", "diverged"})
 def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
     """Combine all signals. Missing data is `unknown`, never `dead`. A run that a person ended stays `stopped`."""
     judged = _judged(run, context, now)
+    if run.saved_step is not None:
+        judged = judged.also(f"; its last known step is {run.saved_step:,}, that of its newest checkpoint")
     last = context.last_attempts.get(run.name)
     if last is not None and survivor(run, (last,), now) is not None:
         judged = judged.also(f"; {survivor_text(last, now)}")
@@ -192,12 +194,24 @@ def _starting(run: Run, context: RunContext, job: Job, now: Instant) -> Judgemen
     if run.spec.found and progress.at is None and mean_pct <= IDLE_PCT:
         idle = f"job {job.id} {_is_up(job, now)} and its log shows no known step line: "
         return Judgement("idle", f"{idle}not a training run, or an unknown log format")
+    if _saves_on(run, job, now):
+        return Judgement("unknown", "its log shows no known step line, but it saves checkpoints")
     if is_unread(run, job, now):
         return unread(run, context, now)
     at = last_line_at(run, job)
     silent_log = "its log shows no known step line and has not grown for"
     no_step = "no step was logged" if at is None else f"{silent_log} {duration(now - at)}"
     return weighed(run, context, job, f"job {job.id} {_is_up(job, now)}, and {no_step}", now)
+
+
+def _saves_on(run: Run, job: Job, now: Instant) -> bool:
+    """Whether its job saved its last checkpoint within twice the usual interval: it trains, however silent its log is.
+    The interval of the first one is the time since the start."""
+    found, began = run.checkpoints, job.started_at
+    last = None if found is None or found.committed is None else found.committed.at
+    if found is None or last is None or began is None or last < began:
+        return False
+    return now - last <= max(run.spec.stall_after, 2 * (found.every_s or last - began))
 
 
 def _busy(run: Run, now: Instant) -> Judgement | None:

@@ -10,7 +10,23 @@ from msgspec.structs import replace
 
 from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.runs.status import judge
-from trainmon.model import Action, Execute, Gpu, Job, Log, Node, Process, Progress, Record, Run, RunSpec, Source, Switch
+from trainmon.model import (
+    Action,
+    Checkpoint,
+    Checkpoints,
+    Execute,
+    Gpu,
+    Job,
+    Log,
+    Node,
+    Process,
+    Progress,
+    Record,
+    Run,
+    RunSpec,
+    Source,
+    Switch,
+)
 
 NOW = 100_000.0
 SPEC = RunSpec(
@@ -312,3 +328,30 @@ def test_a_save_that_only_the_log_has_timed_counts_for_the_time_that_is_left() -
     assert judged(run(short, progress=timed), short)[1].endswith(
         "; its job ends in 2m, but saving once more may need 2m"
     )
+
+
+@pytest.mark.parametrize(
+    ("saved", "verdict", "why"),
+    [
+        ((1_800,), "unknown", "its log shows no known step line, but it saves checkpoints"),
+        ((5_400, 9_000), "unknown", "its log shows no known step line, but it saves checkpoints"),
+        ((8_000, 9_000), "hung", "has not grown for 2h00m; its GPUs are 100 % busy"),
+        ((91_000,), "hung", "has not grown for 2h00m; its GPUs are 100 % busy"),
+    ],
+)
+def test_a_run_whose_log_is_silent_trains_while_it_saves_as_usual(
+    saved: tuple[float, ...], verdict: str, why: str
+) -> None:
+    found = tuple(
+        Checkpoint(step=500 - index, state="superseded" if index else "committed", path="", layout="hf", at=NOW - ago)
+        for index, ago in enumerate(saved)
+    )
+    every = saved[1] - saved[0] if saved[1:] else None
+    listing = Checkpoints(path="/out", host="login", listed_at=NOW, list=found, every_s=every)
+    one = run(job(), progress=Progress(), log=grown(7_200), checkpoints=listing)
+    answer = judged(one, job(), nodes=HANG)
+    assert answer[0] == verdict
+    assert why in answer[1]
+    assert answer[1].endswith("; its last known step is 500, that of its newest checkpoint")
+    counted = replace(one, progress=replace(PROGRESS, format="nanogpt"))
+    assert (counted.saved_step, replace(one, checkpoints=None).saved_step) == (None, None)
