@@ -238,10 +238,10 @@ class Dashboard(App[None], inherit_bindings=False):
         elif len(held) == 1:
             if not held[0].can_log_in:
                 name = held[0].name.partition(":")[2]
-                self.notify(f"{name} accepts no answer of a person; connecting again", timeout=5, markup=False)
+                self.notify(f"{name} needs no password or code; reconnecting", timeout=5, markup=False)
             self.backend.login(held[0].name)
         else:
-            title = "Log in to" if held[0].can_log_in else "No host accepts an answer of a person. Connect again to"
+            title = "Log in to" if held[0].can_log_in else "No host is asking for a login. Reconnect to"
             choices = [(source.name, clean(f"{source.name}  {source.problem or ''}")) for source in held]
             ask(self, Pick(title, choices), self.backend.login)
 

@@ -292,7 +292,7 @@ def unused(key: str, character: str | None) -> str:
     """Why a key (Textual's name, and what it types) does nothing in this context."""
     known = [one for one in KEYS if key in one.keys.split(",") and one.scope in SHOWN_AT]
     if not known:
-        return f"{character or key} is not a key; ? lists them"
+        return f"{character or key} does nothing here; ? lists the keys"
     places = "; ".join(f"in {SHOWN_AT[one.scope]}: {one.text.partition(';')[0]}" for one in known)
     return f"{known[0].cap} does nothing here; {places}"
 

@@ -43,7 +43,7 @@ def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_i
 ) -> None:
     daemon = started(make_daemon())
     lose(nodes, 0)
-    message = until_told(ntfy, "CODE RED", "n0")
+    message = until_told(ntfy, "CRITICAL", "n0")
     assert message.priority == 5
     ntfy.press(message)
     daemon.until("acknowledged", rule="gpu-lost")
@@ -57,7 +57,7 @@ def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_i
     until_told(ntfy, "RESOLVED", "n0")
     # The empty one is what the phone's button wrote, and never to the topic that people read.
     assert titles(ntfy) == [
-        "CODE RED gpu-lost n0/1", "ACKNOWLEDGED CODE RED gpu-lost n0/1", "RESOLVED gpu-lost n0/1",
+        "CRITICAL gpu-lost n0/1", "ACKNOWLEDGED CRITICAL gpu-lost n0/1", "RESOLVED gpu-lost n0/1",
     ]  # fmt: skip
 
 
@@ -91,14 +91,14 @@ def test_daemons_that_are_killed_are_replaced_by_others_and_nothing_is_sent_twic
     started(second)
     second.until("duty", holder="other", where=f"pid {first.pid}")
     fill(nodes, 0)
-    until_told(ntfy, "CODE RED", "n0")
+    until_told(ntfy, "CRITICAL", "n0")
     first.until("sent", channel="phone")
     first.until_marked()
 
     first.kill()
     second.until("duty", holder="us")
     fill(nodes, 1)
-    until_told(ntfy, "CODE RED", "n1")
+    until_told(ntfy, "CRITICAL", "n1")
     second.until("sent", channel="phone")
     assert second.status()["duty"]["pid"] == second.pid
     second.until_marked()
@@ -109,7 +109,7 @@ def test_daemons_that_are_killed_are_replaced_by_others_and_nothing_is_sent_twic
     first.start()
     until_told(ntfy, "RESOLVED", "n0")
     assert sorted(titles(ntfy)) == [
-        "CODE RED gpu-memory-full n0/1", "CODE RED gpu-memory-full n1/1", "RESOLVED gpu-memory-full n0/1",
+        "CRITICAL gpu-memory-full n0/1", "CRITICAL gpu-memory-full n1/1", "RESOLVED gpu-memory-full n0/1",
     ]  # fmt: skip
 
 
@@ -121,11 +121,11 @@ def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
     daemon.until("source", source="node:n9", health="down")
     shutil.rmtree(daemon.state)
     lose(nodes, 0)
-    until_told(ntfy, "CODE RED", "n0")
+    until_told(ntfy, "CRITICAL", "n0")
     daemon.until("channel", channel="webhook", state="broken")
     (daemon.state / "ledger.sqlite").write_bytes(b"no ledger at all, for once" * 1000)
     lose(nodes, 1)
-    until_told(ntfy, "CODE RED", "n1")
+    until_told(ntfy, "CRITICAL", "n1")
     until(lambda: daemon.lines(event="ledger"), "it says what is wrong with the ledger")
     ntfy.always(status(500))
     mend(nodes, 0)
@@ -133,7 +133,7 @@ def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
     ntfy.well()
     until_told(ntfy, "RESOLVED", "n0")
     assert daemon.is_running
-    assert len(received(ntfy, "CODE RED", "gpu-lost", "n0")) == 1
+    assert len(received(ntfy, "CRITICAL", "gpu-lost", "n0")) == 1
 
 
 def test_a_clock_that_is_set_fires_nothing_ends_nothing_and_repeats_nothing(
@@ -142,15 +142,15 @@ def test_a_clock_that_is_set_fires_nothing_ends_nothing_and_repeats_nothing(
     clock = SetClock(tmp_path)
     daemon = started(make_daemon(**clock.env))
     fill(nodes, 0)
-    until_told(ntfy, "CODE RED", "n0")
+    until_told(ntfy, "CRITICAL", "n0")
     for number, ahead in enumerate((3 * 3_600, -3 * 3_600), 1):
         clock.ahead(ahead)
         daemon.until("clock", count=number)
         until_told(ntfy, "clock-jumped", count=number)
     fill(nodes, 1)
-    until_told(ntfy, "CODE RED", "n1")
+    until_told(ntfy, "CRITICAL", "n1")
     mend(nodes, 0)
     until_told(ntfy, "RESOLVED", "n0")
     assert sorted(message.title for message in received(ntfy, "gpu-memory-full")) == [
-        "CODE RED gpu-memory-full n0/1", "CODE RED gpu-memory-full n1/1", "RESOLVED gpu-memory-full n0/1",
+        "CRITICAL gpu-memory-full n0/1", "CRITICAL gpu-memory-full n1/1", "RESOLVED gpu-memory-full n0/1",
     ]  # fmt: skip

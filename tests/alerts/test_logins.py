@@ -17,7 +17,7 @@ MakeDaemon = Callable[..., AlertDaemon]
 def test_an_agent_of_the_session_and_a_key_that_prompts_are_not_counted_on(
     nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
-    """The key has a passphrase, and an agent that holds it: all is well, until whoever unlocked it logs out."""
+    """The key has a passphrase, and an agent that holds it: everything is ok, until whoever unlocked it logs out."""
     locked = keygen(tmp_path / "locked", passphrase="correct horse")
     nodes.sshd.authorized.write_text(f"{nodes.sshd.public(nodes.sshd.key)}\n{nodes.sshd.public(locked)}\n")
     agent = tmp_path / "agent"

@@ -38,7 +38,7 @@ def test_looks_of_cron_are_one_watch_and_load_nothing_of_a_terminal_or_a_plot(
     clock.ahead(60)
     second = daemon.once(PYTHONPROFILEIMPORTTIME="1")
     assert second.returncode == 1, second.stderr
-    assert titles(ntfy) == ["CODE RED gpu-memory-full n0/1"]
+    assert titles(ntfy) == ["CRITICAL gpu-memory-full n0/1"]
     assert {"paramiko", "sqlite3", "urllib3"} <= imported(second.stderr)
     assert not imported(second.stderr) & UNWANTED
     status = daemon.run("status")
@@ -50,6 +50,6 @@ def test_looks_of_cron_are_one_watch_and_load_nothing_of_a_terminal_or_a_plot(
     clock.ahead(180)
     last = daemon.once()
     assert last.returncode == 0, last.stderr
-    assert titles(ntfy) == ["CODE RED gpu-memory-full n0/1", "RESOLVED gpu-memory-full n0/1"]
+    assert titles(ntfy) == ["CRITICAL gpu-memory-full n0/1", "RESOLVED gpu-memory-full n0/1"]
     assert [request.path for request in switch.taken] == ["/check"] * 4
     assert daemon.run("status").returncode == 0

@@ -50,7 +50,7 @@ def test_it_reads_its_config_again_and_refuses_a_bad_one(
     assert refused["words"].endswith('"type" is "gpu-lots", which is not a rule; did you mean "gpu-lost"?')
     until(lambda: "config refused: " in (daemon.status()["duty"]["words"] or ""), "status says so", PATIENCE)
     fill(nodes, 0)
-    until_told(ntfy, "CODE RED", "n0")
+    until_told(ntfy, "CRITICAL", "n0")
 
     daemon.config.write_text(good.replace('severity = "critical"', 'severity = "warning"'))
     daemon.config.chmod(0o666)
@@ -90,7 +90,7 @@ def test_a_person_acknowledges_and_mutes_by_command_and_requests_the_status(
     fill(nodes, 1)
     daemon.until("firing", rule="gpu-memory-full")
     fill(nodes, 0)
-    until_told(ntfy, "CODE RED", "n0")
+    until_told(ntfy, "CRITICAL", "n0")
     assert received(ntfy, "n1") == []
 
     query = daemon.run("status")
@@ -105,7 +105,7 @@ def test_a_person_acknowledges_and_mutes_by_command_and_requests_the_status(
 
     taken = daemon.run("unmute", silence["silence"]["id"])
     assert (taken.returncode, taken.stdout) == (0, f"unmuted: {silence['silence']['id']}\n")
-    until_told(ntfy, "CODE RED", "n1")
+    until_told(ntfy, "CRITICAL", "n1")
 
 
 def test_it_ends_on_sigterm_and_first_notifies_of_what_has_just_begun_to_fire(
@@ -116,7 +116,7 @@ def test_it_ends_on_sigterm_and_first_notifies_of_what_has_just_begun_to_fire(
     daemon.config.write_text(text)
     daemon.env["SWITCH"] = f"{switch.url}/check"
     daemon.start()
-    until(lambda: "/check" in pings(switch), "all is well, and somebody elsewhere is told so", PATIENCE)
+    until(lambda: "/check" in pings(switch), "everything is ok, and somebody elsewhere is told so", PATIENCE)
     assert pings(switch)[0] == "/check/start"
     fill(nodes, 0)
     daemon.until("firing", rule="gpu-memory-full")
@@ -127,7 +127,7 @@ def test_it_ends_on_sigterm_and_first_notifies_of_what_has_just_begun_to_fire(
     us = f"trainmon-tui on {socket.gethostname()}"
     # On a busy machine it may have been there for the 20 s after which it says that it watches.
     assert [title for title in titles(ntfy) if title != f"{us} started"] == [
-        "CODE RED gpu-memory-full n0/1", f"{us} stopped",
+        "CRITICAL gpu-memory-full n0/1", f"{us} stopped",
     ]  # fmt: skip
     assert "/check/log" in pings(switch)
     assert "stopped: received SIGTERM" in switch.taken[-1].body.decode()

@@ -37,21 +37,21 @@ def test_a_standby_notifies_while_the_leader_is_stopped_and_nothing_is_sent_twic
 
     first.tell(signal.SIGSTOP)
     fill(nodes, 0)
-    until(lambda: received(ntfy, "CODE RED", "n0"), "the standby notifies", TAKEOVER)
+    until(lambda: received(ntfy, "CRITICAL", "n0"), "the standby notifies", TAKEOVER)
     assert second.lines(event="duty", holder="us")
     second.until("sent", channel="phone")
 
     first.tell(signal.SIGCONT)
     first.until("duty", holder="other", where=f"pid {second.pid}")
     fill(nodes, 1)
-    until_told(ntfy, "CODE RED", "n1")
+    until_told(ntfy, "CRITICAL", "n1")
     for node in nodes.nvml:
         node.clear(gpus=2)
     until_told(ntfy, "RESOLVED")
     assert second.status()["duty"]["pid"] == second.pid
     about_gpus = sorted(title for title in titles(ntfy) if "gpu-memory-full" in title)
     assert about_gpus == [
-        "CODE RED gpu-memory-full n0/1", "CODE RED gpu-memory-full n1/1",
+        "CRITICAL gpu-memory-full n0/1", "CRITICAL gpu-memory-full n1/1",
         "RESOLVED gpu-memory-full n0/1 and 1 more",
     ]  # fmt: skip
     assert len(ntfy.of(TOPIC)) == len(about_gpus) + 1, "and that the first one hangs"

@@ -121,8 +121,8 @@ def latencies(nodes: Cluster, ntfy: NtfyServer, rounds: int) -> list[float]:
         name = f"n{node}/{gpu}"
         at = time.time()
         nodes.nvml[node].set(gpu, memory_used=FULL)
-        until(lambda name=name: received(ntfy, "CODE RED", name), f"{name} is told", 60.0)  # type: ignore[misc]
-        found.append(received(ntfy, "CODE RED", name)[0].at - at)
+        until(lambda name=name: received(ntfy, "CRITICAL", name), f"{name} is told", 60.0)  # type: ignore[misc]
+        found.append(received(ntfy, "CRITICAL", name)[0].at - at)
         nodes.nvml[node].clear(gpus=GPUS)
     return found
 

@@ -42,7 +42,7 @@ REACH_MS = 50.0
 
 
 def samples(name: str, at: Instant, is_ill: bool) -> Iterator[NodeReading]:
-    """What the probe of a node says: all is well, or hot, slowed down, with memory errors and one GPU lost."""
+    """What the probe of a node says: everything is ok, or hot, slowed down, with memory errors and one GPU lost."""
     margin, mask, hot = (0, 0x40, 95) if is_ill else (30, 0x4, 60)
     gpus = tuple(
         GpuSample(i, "GPU is lost", True)

@@ -47,8 +47,8 @@ def round_of(
     nodes.nvml[count % 2].set(1, memory_used=FULL)
     until(lambda: len(standby.lines(event="duty", holder="us")) > led, "it leads", PATIENCE)
     leads = time.monotonic() - began
-    before = len(received(ntfy, "CODE RED"))
-    until(lambda: len(received(ntfy, "CODE RED")) > before, "it notifies", PATIENCE)
+    before = len(received(ntfy, "CRITICAL"))
+    until(lambda: len(received(ntfy, "CRITICAL")) > before, "it notifies", PATIENCE)
     notifies = time.monotonic() - began
     leader.tell(signal.SIGCONT)
     until(lambda: len(leader.lines(event="duty", holder="other")) > stood_by, "the old one stands by", PATIENCE)

@@ -48,7 +48,7 @@ def test_accounting_shows_how_a_vanished_job_ended(slurm: Slurm, watch: Polling)
 
     watch.until(lambda: watch.job(failed).stage == watch.job(cancelled).stage == "ended", "both have ended")
     assert watch.job(failed).gone_at is not None
-    assert reasons.end_reason(watch.job(failed)) == "its script failed (exit 7)"
+    assert reasons.end_reason(watch.job(failed)) == "exited with code 7"
     assert reasons.end_reason(watch.job(cancelled)) == "cancelled by root"
 
 
@@ -62,7 +62,7 @@ def test_accounting_shows_how_a_vanished_heterogeneous_job_ended(slurm: Slurm, w
     slurm.wait_for(lambda: recorded(slurm, f"{job_id}+1", "FAILED"), what="the failure is in the accounts")
     forget(slurm)
     watch.until(lambda: watch.job(job_id).stage == "ended", "it has ended")
-    assert reasons.end_reason(watch.job(job_id)) == "its script failed (exit 7)"
+    assert reasons.end_reason(watch.job(job_id)) == "exited with code 7"
     assert len([job for job in watch.state.jobs.values() if job.id.partition("+")[0] == job_id]) == 1
 
 

@@ -315,7 +315,7 @@ def test_a_job_that_fails_twice_is_requeued_once_and_an_armed_kill_switch_stops_
     assert (slurm.job(flaky)["Restarts"], slurm.job(killed)["Restarts"]) == ("1", "0")
     assert daemon.lines(event="auto-requeue", run="killed") == []
     plan = daemon.run("queue", "flaky", "--dry-run", f"--config={daemon.config}").stdout
-    assert "retry budget       1 of 1 retries spent after nccl-timeout" in plan
+    assert "retry budget       retries used after nccl-timeout: 1 of 1" in plan
     assert "last causes        nccl-timeout (2 times)" in plan
     listed = daemon.run("actions", "--json").stdout
     assert [(one["verb"], one["who"], one["status"]) for one in json.loads(listed)] == [

@@ -209,7 +209,7 @@ def test_a_kill_switch_ends_the_running_task_of_an_array_and_each_queued_one_at_
     two_ranks.until_steps()
     said = two_ranks.act("kill", two_ranks.name)
     two_ranks.until_saved(1, "stop: the kill switch")
-    assert "it also ends the 3 waiting jobs and array tasks" in said
+    assert "it also ends the 3 pending jobs and array tasks" in said
     assert "the trainer saves" in said
     assert "it exits" in said
     tasks = [f"{array}_{number}" for number in range(4)]

@@ -45,7 +45,7 @@ def test_elements_of_an_array_run_one_after_another_and_the_rest_is_one_row(slur
     first, rest = watch.job(f"{job_id}_1"), watch.state.jobs[f"lab/{job_id}_[]"]
     assert first.stdout == f"{slurm.directory}/log/{job_id}_1.log"
     assert (rest.id, rest.elements, rest.stage) == (f"{job_id}_[2-4%1]", 3, "waiting")
-    assert reasons.waiting_reason(rest, watch.clock.now()) == "waits for the previous array task"
+    assert reasons.waiting_reason(rest, watch.clock.now()) == "pending: array task limit reached"
     assert watch.state.runs["arr"].jobs[0] == first.key
     assert watch.state.runs["arr"].queued_behind == 3
 
@@ -130,8 +130,8 @@ def test_ends_are_distinguished(slurm: Slurm, watch: Polling) -> None:
     assert {watch.job(job_id).stage for job_id in (running, fine, failed, killed)} == {"ended"}
     assert reasons.end_reason(watch.job(running)).startswith("cancelled")
     assert reasons.end_reason(watch.job(fine)) == "its script ended with status 0"
-    assert reasons.end_reason(watch.job(failed)) == "its script failed (exit 3)"
-    assert reasons.end_reason(watch.job(killed)) == "its script failed (signal 9)"
+    assert reasons.end_reason(watch.job(failed)) == "exited with code 3"
+    assert reasons.end_reason(watch.job(killed)) == "ended by signal 9"
 
 
 def test_another_persons_jobs_are_seen_where_they_are_watched(slurm: Slurm, watch: Polling, watching: Watching) -> None:

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 USAGE = """\
 usage: trainmon-run [OPTION]... -- COMMAND [ARGUMENT]...
 
-Run COMMAND as if trainmon-run were not there: same input, output, terminal, signals and exit status. Before and after,
+Run COMMAND unchanged: same input, output, terminal, signals and exit status. Before and after,
 write a receipt: start.json and end.json.
 
   --run NAME        the run to which this attempt belongs
-  --log FILE        also copy all output to FILE; without it, nothing stands between COMMAND and its output. A process
-                    of its own copies, and goes on if trainmon-run is killed; if it is killed, the output ends
+  --log FILE        also copy all output to FILE; without it, COMMAND writes directly to its output. A separate
+                    process copies the output and survives trainmon-run; if that process is killed, the output ends
   --receipts DIR    where receipts are kept: else $TRAINMON_RECEIPTS, else trainmon-tui/receipts in
                     $XDG_STATE_HOME (~/.local/state)
   --attach GLOB     keep these files with the receipt at the end; may be repeated

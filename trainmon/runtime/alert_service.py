@@ -297,7 +297,7 @@ class AlertService:
             return
         why = unwell(state, self._clock.now())
         try:
-            Ping(NAME, self._ping, self._clock)("" if why is None else "fail", why or "all is well", TIMEOUT)
+            Ping(NAME, self._ping, self._clock)("" if why is None else "fail", why or "everything is ok", TIMEOUT)
         except TrainmonError as error:
             log.warning("the dead-man's switch cannot be pinged: %s", error)
 

@@ -28,7 +28,7 @@ REASONS: dict[str, str] = {
     "FrontEndDown": "the front end that it needs is down",
     "InvalidAccount": "its account is invalid",
     "InvalidQOS": "its QOS is invalid",
-    "JobArrayTaskLimit": "waits for the previous array task",
+    "JobArrayTaskLimit": "pending: array task limit reached",
     "JobHeldAdmin": "held by an administrator; only an administrator can release it",
     "JobHeldUser": "held",
     "JobHoldMaxRequeue": "held: it was requeued too often",
@@ -146,7 +146,7 @@ ENDS: dict[str, str] = {
     "BOOT_FAIL": "its nodes did not boot",
     "COMPLETED": "its script ended with status 0",
     "DEADLINE": "it reached its deadline",
-    "FAILED": "its script failed",
+    "FAILED": "failed",
     "LAUNCH_FAILED": "it could not be launched",
     "NODE_FAIL": "one of its nodes failed",
     "OUT_OF_MEMORY": "out of memory: the kernel killed it",
@@ -156,15 +156,15 @@ ENDS: dict[str, str] = {
 
 
 def end_reason(job: Job) -> str:
-    """How a job ended: `its script failed (exit 1)`, `cancelled by ana`."""
+    """How a job ended: `exited with code 1`, `cancelled by ana`."""
     if job.state == "CANCELLED":
         return f"cancelled by {job.cancelled_by}" if job.cancelled_by else "cancelled"
     text = ENDS.get(job.state, job.state)
     code, _, number = (job.exit_code or "").partition(":")
     if job.state == "FAILED" and number not in ("", "0"):
-        return f"{text} (signal {number})"
+        return f"ended by signal {number}"
     if job.state == "FAILED" and code not in ("", "0"):
-        return f"{text} (exit {code})"
+        return f"exited with code {code}"
     return text
 
 

@@ -145,6 +145,6 @@ def notes(view: LogView, log: Log) -> str:
         f"+{counted(log.dropped, 'line')} dropped: the log grew too fast" if log.dropped else "",
         f"no line has “{view.only}”; & and Esc show all" if view.only and not view.text.lines else "",
         f"no match for “{view.needle}”" if view.needle and view.hit is None else "",
-        f"{counted(below, 'line')} below; f goes to the end" if not view.following and view.text.lines else "",
+        f"paused, {counted(below, 'line')} below; f to follow" if not view.following and view.text.lines else "",
     )
     return "  ·  ".join(part for part in parts if part)

@@ -223,7 +223,7 @@ class AlertActionService(DashboardService):
         found = found or ([] if alone else self._worst())
         if not found or state is None:
             text = (
-                "put the cursor on an alert or a silence" if alone else "no alert is firing; press 5 for the silences"
+                "put the cursor on an alert or a mute" if alone else "no alert is firing; press 5 to see mutes"
             )
             self._notify(Toast("mute", text, "warning"))
             return
@@ -250,7 +250,7 @@ class AlertActionService(DashboardService):
         state = self._state
         found = None if state is None else state.silences.get(name)
         if found is None or state is None:
-            self._notify(Toast("mute", "this silence has already ended", "warning"))
+            self._notify(Toast("mute", "this mute has already ended", "warning"))
         elif found.window:
             self._notify(Toast("mute", "this is a maintenance window: change it in trainmon.toml", "warning"))
         else:

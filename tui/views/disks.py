@@ -376,7 +376,7 @@ def space(shown: ShownDisk, state: State, width: int) -> Iterator[Line]:
     ends = shown.full_at or disk.full_at
     left = disk.usable_free_bytes
     if ends is None and shown.has_only_a_rate and growth and growth > 0 and left is not None:
-        text = f"{full_in(now + DAY * left / growth, now).text.rstrip('!')} if it goes on like that"
+        text = f"{full_in(now + DAY * left / growth, now).text.rstrip('!')} at this rate"
         yield fact("full in", text, width)
     elif ends is None:
         text = "not known yet" if disk.forecast is None else "it does not fill up at its present growth"
@@ -391,7 +391,7 @@ def space(shown: ShownDisk, state: State, width: int) -> Iterator[Line]:
 
 def writers(shown: ShownDisk, state: State, width: int) -> Iterator[Line | Linked]:
     """The runs that write here: checkpoints and logs, with their sizes and how fast they come."""
-    yield (Span("our runs that write here", "dim"),)
+    yield (Span("runs writing here", "dim"),)
     disk, found = shown.disk, list[tuple[int, Run, str]]()
     for run in state.runs.values():
         saved, log, parts, total = run.checkpoints, run.log, list[str](), 0

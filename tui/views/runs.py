@@ -47,7 +47,7 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
         status = Span(clean(f"  {UNKNOWN if is_missing(job) else state_code(job)}  "))
         rest = max(0, width - LABEL - cell_width(job.id) - cell_width(status.text))
         yield linked_fact(
-            label, Link("job", job.key), job.id, width, status, Span(shorten(text or "runs", rest), style)
+            label, Link("job", job.key), job.id, width, status, Span(shorten(text or "running", rest), style)
         )
         if index == 0:
             yield from time_left(job, run, state.at, width)
@@ -55,8 +55,8 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
                 yield fact("restarts", str(job.restarts), width, "bold")
     yield from more_fact(len(own) - JOBS_SHOWN, width)
     if run.queued_behind is not None:
-        text = f"{counted(run.queued_behind, 'job')} queued" if run.queued_behind else "no job is queued"
-        yield fact("behind it", text, width, "" if run.queued_behind else "dim")
+        text = f"{counted(run.queued_behind, 'job')}" if run.queued_behind else "no job"
+        yield fact("pending behind", text, width, "" if run.queued_behind else "dim")
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     torn = [checkpoint_name(one) + (f": {one.why}" if one.why else "") for one in found.list if one.state == "torn"]
     for index, text in enumerate(torn[:TORN_SHOWN]):
         more = f" (and {len(torn) - TORN_SHOWN} more)" if len(torn) > TORN_SHOWN == index + 1 else ""
-        yield fact("" if index else "torn", safe(text + more), width, "warn")
+        yield fact("" if index else "incomplete", safe(text + more), width, "warn")
     parts = (
         "" if found.save_s is None else f"takes {duration(found.save_s)}",
         "" if found.every_s is None else f"every {duration(found.every_s)}",

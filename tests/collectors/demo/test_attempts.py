@@ -81,7 +81,7 @@ def test_a_story_that_goes_on_says_what_endangers_the_attempt_or_that_nothing_do
         assert columns["termination_reason"] is None
         assert attempt.run_id in one.sentence
         if cause is None:
-            assert one.sentence.endswith(". Nothing endangers it now.")
+            assert one.sentence.endswith(". No problem detected.")
             assert one.facts == ()
             continue
         assert what in one.sentence.partition(", and ")[2]

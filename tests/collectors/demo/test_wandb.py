@@ -134,7 +134,8 @@ def test_a_restart_is_waited_for_and_the_next_run_is_taken_up_by_itself(tmp_path
     first = wandb_of(session.until(2.0).runs["smol-3b"]).current
     waiting = wandb_of(session.until(45.0).runs["smol-3b"])
     assert waiting.phase == "waiting"
-    assert waiting.why.startswith("waiting for the restart: smol-3b-418100 ")
+    assert waiting.why.startswith("smol-3b-418100 ")
+    assert waiting.why.endswith(" for the next W&B run")
     wandb = wandb_of(session.until(90.0).runs["smol-3b"])
     session.close()
     assert first is not None

@@ -71,7 +71,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DiskSample]:
 
 
 def severities(rule: Rule, life: dict[str, DiskSample]) -> dict[str, str]:
-    """What the rule says at each stage; nothing where all is well."""
+    """What the rule says at each stage; nothing where everything is ok."""
     scene = Scene()
     by_stage: dict[str, str] = {}
     for stage in STAGES:

@@ -25,7 +25,7 @@ def job(**changes: Any) -> Job:
         ({"reason": "JobHeldAdmin"}, "held by an administrator; only an administrator can release it"),
         ({"reason": "Resources"}, "waits for free nodes"),
         ({"reason": "Resources", "starts_at": NOW + 3600}, "waits for free nodes; expected in 60m"),
-        ({"reason": "JobArrayTaskLimit"}, "waits for the previous array task"),
+        ({"reason": "JobArrayTaskLimit"}, "pending: array task limit reached"),
         ({"reason": "Dependency", "dependency": "afterany:88(unfulfilled)"}, "waits for the end of 88"),
         (
             {"reason": "Dependency", "dependency": "afterok:88_*(unfulfilled),afterany:90(unfulfilled)"},
@@ -74,8 +74,8 @@ def test_what_no_waiting_cures_has_words_too_and_a_limit_of_one_job_is_such() ->
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"state": "FAILED", "exit_code": "1:0"}, "its script failed (exit 1)"),
-        ({"state": "FAILED", "exit_code": "0:9"}, "its script failed (signal 9)"),
+        ({"state": "FAILED", "exit_code": "1:0"}, "exited with code 1"),
+        ({"state": "FAILED", "exit_code": "0:9"}, "ended by signal 9"),
         ({"state": "COMPLETED", "exit_code": "0:0"}, "its script ended with status 0"),
         ({"state": "CANCELLED", "cancelled_by": "ana"}, "cancelled by ana"),
         ({"state": "CANCELLED"}, "cancelled"),

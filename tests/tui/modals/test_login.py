@@ -105,4 +105,4 @@ async def test_login_is_offered_where_a_prompt_helps_and_elsewhere_says_that_it_
         await pilot.press("L")
         await at_rest(pilot)
         assert backend.requests[-1] == ("login", "node:gpu-007")
-        assert "gpu-007 accepts no answer of a person; connecting again" in text_of(app)
+        assert "gpu-007 needs no password or code; reconnecting" in text_of(app)

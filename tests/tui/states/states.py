@@ -296,11 +296,11 @@ def queued() -> State:
         spec=RunSpec(name="llm-7b-a", cluster="prod", nodes=("gpu-005", "gpu-007"), checkpoints="/scratch/7b"),
     )  # fmt: skip
     waiting = run(
-        "sft-1b", "queued", "job 418301 starts in 2m; before it, job 418280: a node of it failed 5m ago",
+        "sft-1b", "queued", "job 418301 starts in 2m; before it, job 418280: a node of it failed, 5m ago",
         jobs=("prod/418301",), queued_behind=0, eta_at=None,
     )  # fmt: skip
     over = run(
-        "abl-3", "dead", "no job: job 418100: its script failed (exit 1) 2h ago, at step 4,400",
+        "abl-3", "dead", "no job: job 418100: exited with code 1, 2h ago, at step 4,400",
         jobs=("prod/418100",), queued_behind=0, eta_at=None,
         progress=Progress(step=4_400, loss=1.2, at=NOW - 7_200.0),
     )  # fmt: skip

@@ -30,7 +30,7 @@ def current(**more: object) -> WandbRun:
 
 
 def wandb(**more: object) -> State:
-    """Its third attempt runs, and all is well; another run beside it is not in W&B."""
+    """Its third attempt runs, and everything is ok; another run beside it is not in W&B."""
     facts: dict[str, Any] = {"samples": SAMPLES, "runs": (current(), *EARLIER),
                        "why": "video-2b-try-3 (id3) is running", "since": NOW - 20_000.0}  # fmt: skip
     found = watched(**(facts | more))
@@ -52,7 +52,7 @@ def several() -> State:
 
 def waiting() -> State:
     ended = (current(state="crashed", heartbeat_at=NOW - 700.0), *EARLIER)
-    why = "waiting for the restart: video-2b-try-3 (id3) crashed at step 12,880, the next is expected within 15m"
+    why = "video-2b-try-3 (id3) crashed at step 12,880; waiting up to 15m for the next W&B run"
     return wandb(runs=ended, active=(), phase="waiting", since=NOW - 400.0, why=why)
 
 

@@ -63,7 +63,7 @@ def test_the_space_of_a_disk_and_when_it_is_full() -> None:
     assert "per day       +123P, from the last two minutes" in falling
     assert "full in       20s at this rate" in falling
     begun = texts(world(disk("/fsx", recent_per_day=96 * TIB, bytes_per_day=None, forecast=None)))
-    assert "full in       10h if it goes on like that" in begun
+    assert "full in       10h at this rate" in begun
 
 
 def test_the_runs_that_write_there_with_their_checkpoints_and_logs() -> None:

@@ -22,7 +22,7 @@ TRAP_NEEDED = (
 
 ADMIN_HELD = "JobHeldAdmin"
 
-ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). Nothing is saved first; S saves."
+ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; to save one, use S."
 SAVES_FIRST = "Slurm ends it now: SIGTERM, on which its trainer saves{}, then SIGKILL after KillWait (30s by default)."
 SAVES_IN_TIME = "A save that takes longer than KillWait is lost."
 
@@ -57,10 +57,10 @@ def cancel(context: PlanContext) -> RowPlan:
     waits, nodes, because = job.stage == "waiting", job.node_count or len(job.nodes), ""
     log, errors = (None, None) if waits else log_files(context, job)
     if job.elements > 1:
-        because = f"job {job.id} is {job.elements} waiting array tasks"
+        because = f"job {job.id} is {job.elements} pending array tasks"
     elif nodes > 1 and not waits:
         because = f"job {job.id} holds {nodes} nodes"
-    leaves = f"All {job.elements} waiting array tasks leave the queue." if job.elements > 1 else "It leaves the queue."
+    leaves = f"All {job.elements} pending array tasks leave the queue." if job.elements > 1 else "It leaves the queue."
     made = action(
         context,
         Execute(commands.cancel(job.target)),

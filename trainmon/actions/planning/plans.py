@@ -46,7 +46,7 @@ TITLES: dict[Verb, str] = {
     "release": "Release its job",
     "signal": "Send USR1 to its trainer",
     "queue": "Queue another job",
-    "exclude": "Keep waiting jobs off it",
+    "exclude": "Exclude it from pending jobs",
 }
 """The lines of a row's menu, in its order."""
 

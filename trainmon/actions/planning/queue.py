@@ -1,4 +1,4 @@
-"""Plans for future jobs: queue another one, and keep waiting jobs off a node. Pure."""
+"""Plans for future jobs: queue another job, and keep waiting jobs off a node. Pure."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _exclusion(context: PlanContext, names: list[str]) -> list[Action]:
         nodes = {**context.state.scheduler_nodes, **context.readback.nodes}
         actions += [_drain(context, name) for name in names if name not in nodes or not nodes[name].is_drained]
     if not actions and len(read) == len(jobs):
-        why = "every waiting job excludes it already" if jobs else "none of your waiting jobs could run on it"
+        why = "every pending job excludes it already" if jobs else "none of your pending jobs could run on it"
         raise context.refused(why, "only an operator may drain it: tell your administrators what is wrong with it")
     return actions
 

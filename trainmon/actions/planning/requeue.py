@@ -154,7 +154,7 @@ def _overtaken(context: PlanContext, job: Job) -> tuple[str, ...]:
     rest = next(waiting, None)
     if job.array is None or rest is None or rest.cluster != job.cluster or rest.gone_at is not None:
         return ()
-    return (f"The waiting array tasks ({rest.id}) run first: the requeued task runs after them.",)
+    return (f"The pending array tasks ({rest.id}) run first: the requeued task runs after them.",)
 
 
 def _resumes(context: PlanContext) -> str:

@@ -114,7 +114,7 @@ def retry_warnings(context: PlanContext) -> tuple[str, ...]:
     if found is None or found[1].choice in ("now", "none") or not found[1].budget_text:
         return ()
     nodes = ",".join(found[1].exclude)
-    off = f" X on {nodes} keeps the waiting job off it." if nodes else ""
+    off = f" X on {nodes} excludes it from the pending job." if nodes else ""
     unread = "" if (why := _unread(context)) is None else f" {why[0].upper()}{why[1:]}."
     may_help = f"Another attempt may not help: {found[1].why}.{off}{unread}"
     return (may_help, STORED) if _may_be_in_script(context, *found) else (may_help,)

@@ -65,7 +65,7 @@ def kill(context: PlanContext) -> RowPlan:
     behind = sum(job.elements for job in context.waiting)
     if behind:
         ids = ", ".join(job.id for job in context.waiting[:4]) + (" …" if len(context.waiting) > 4 else "")
-        jobs = "1 waiting job" if behind == 1 else f"{behind} waiting jobs and array tasks"
+        jobs = "1 pending job" if behind == 1 else f"{behind} pending jobs and array tasks"
         burns = f"While it is armed, it also ends the {jobs} ({ids}): each starts, reads the file and exits at once."
     else:
         burns = "While it is armed, every job of the run that starts exits at once."
@@ -201,8 +201,8 @@ def _unread(context: PlanContext, run: Run) -> tuple[str, ...]:
     interval = run.progress.cadence_s
     is_slow = silent is not None and interval is not None and silent > max(QUICK, HANG * interval)
     if run.verdict not in ("saving", "evaluating") and (is_slow or run.verdict in SILENT_VERDICTS):
-        since = "" if silent is None else f": no step for {duration(silent)}"
-        return (f"It looks hung or stopped{since}. A hung trainer does not read the file; C cancels its job.",)
+        since = "No step is known." if silent is None else f"No step for {duration(silent)}."
+        return (f"{since} A hung trainer will not see the switch; press C to cancel the job.",)
     return ()
 
 

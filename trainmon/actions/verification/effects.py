@@ -276,7 +276,7 @@ def kill(observed: Observation) -> Progress:
     if observed.action.job is None and f"slurm:{observed.action.cluster}" in observed.state.sources:
         return (appears,), appears.at is not None  # no job of it ran: nothing exits
     limit = _take_limit(run) + COMMIT_SAVES * (observed.save_s or COMMIT_AT_LEAST / 3)
-    late = f"still there after {duration(limit)}: a trainer that hangs does not read the file; C cancels its job"
+    late = f"still there after {duration(limit)}: a hung trainer will not see the switch; press C to cancel the job"
     exits = observed.milestone(EXITS, exited_at(observed), late if observed.is_past(limit) else None)
     no_save = None
     if exits.at is not None and observed.now - exits.at >= EXIT_LISTED:

@@ -1,4 +1,4 @@
-"""The dead-man's switch: a service elsewhere gets a ping every minute while all is well, and alerts when it gets none.
+"""The dead-man's switch: a service elsewhere gets a ping every minute while everything is ok, and alerts when it gets none.
 
 `unwell` checks the last evaluation of the rules, the sources and the outbox, so a ping means that the whole loop works
 and not only this thread. Nothing waits for this thread.
@@ -69,7 +69,7 @@ class DeadMansSwitch:
         self._thread = threading.Thread(target=self._run, name="dead-man", daemon=True)
 
     def start(self) -> None:
-        """Send that the watch begins; the first ping follows when all is well."""
+        """Send that the watch begins; the first ping follows when everything is ok."""
         host = clean(socket.gethostname())
         self.submit("start", f"trainmon-tui has started to watch: {host}, pid {os.getpid()}")
         self._thread.start()
@@ -108,7 +108,7 @@ class DeadMansSwitch:
             why = self._unwell()
         except Exception as error:  # a program that cannot check its health is not well
             log.exception("the dead-man's switch is not pinged")
-            why = f"the check of whether all is well failed: {type(error).__name__}"
+            why = f"the check of whether everything is ok failed: {type(error).__name__}"
         was_suspect, self._is_suspect = self._is_suspect, why is not None
         if why is not None and not was_suspect:
             return  # checked again: after a sleep this thread may wake before the engine
@@ -118,7 +118,7 @@ class DeadMansSwitch:
             if age < self._every and not (has_changed and age >= NOT_SOONER):
                 return
         self._reported, self._reported_at = why, now
-        self._send("" if why is None else "fail", why or "all is well")
+        self._send("" if why is None else "fail", why or "everything is ok")
 
     def _send(self, signal: Signal, text: str) -> None:
         """Try some times, with a pause in between; the next ping comes soon anyway."""

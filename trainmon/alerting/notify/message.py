@@ -28,7 +28,9 @@ LATE: Seconds = 120.0
 """A message that is sent this long after its event says so."""
 MORE = "… shortened; trainmon-tui status shows all"
 
-LABELS: dict[Severity, str] = {"critical": "CODE RED", "warning": "WARNING", "info": "INFO"}
+LABELS: dict[Severity, str] = {"critical": "CRITICAL", "warning": "WARNING", "info": "INFO"}
+CODE_RED = frozenset({"run-dead", "run-hung", "run-stalled"})
+"""A critical alert of these rules, about a run that ended or hangs, has the title CODE RED."""
 PREFIXES: dict[NoticeKind, str] = {
     "repeat": "STILL ", "worse": "NOW ", "escalate": "UNACKNOWLEDGED ", "flapping": "FLAPPING ",
     "acknowledged": "ACKNOWLEDGED ",
@@ -175,7 +177,8 @@ def _title(entries: Sequence[Entry], plain: Sequence[Notice], notices: Sequence[
     else:
         first, alert = entries[0], entries[0].alert
         more = len(entries) - 1 + len(plain) + sum(notice.more for notice in notices)
-        label = PREFIXES.get(first.notices[-1].kind, "") + LABELS[alert.severity]
+        label = "CODE RED" if alert.severity == "critical" and alert.rule in CODE_RED else LABELS[alert.severity]
+        label = PREFIXES.get(first.notices[-1].kind, "") + label
         if first.is_over and not first.is_follow_up:  # the title of the first message, which some channels sort by
             label = "RESOLVED" if _is_well(alert) else printable(alert.ended or "").upper()
         title, end = f"{label} {name_of(alert)}", (f" and {more:,} more" if more else "") + late

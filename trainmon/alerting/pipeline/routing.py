@@ -36,8 +36,8 @@ INHIBIT_WAIT: Seconds = 30.0
 
 
 END_REASONS = {
-    NOT_WATCHED: "no longer watched (it left the config, or its job ended); that does not mean that it is well",
-    RULE_OFF: "its rule is disabled; that does not mean that it is well",
+    NOT_WATCHED: "no longer watched (it left the config, or its job ended); that does not mean that it is ok",
+    RULE_OFF: "its rule is disabled; that does not mean that it is ok",
 }
 """Why an alert ended, if its condition is not known to be gone."""
 

@@ -14,7 +14,7 @@ from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, Run, Severity,
 P = ParamSpec("P")
 T = TypeVar("T")
 
-EXCLUDE = "press X on the node to keep the run's waiting jobs off it"
+EXCLUDE = "press X on the node to exclude it from the run's pending jobs"
 """The advice for users who are not administrators."""
 
 AWAY = frozenset({"stopped", "finished"})

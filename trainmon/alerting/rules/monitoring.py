@@ -84,10 +84,10 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
         problem = (
             f"this machine lost {len(lost)} hosts at once and reaches none: its own network or VPN may be down"
             if lost
-            else f"no data: none of {counted(len(wanted), 'source')} answers"
+            else f"no data: 0 of {counted(len(wanted), 'source')} responding"
         )
         at = last_answer(wanted)
-        last = "none has answered yet" if at is None else f"the last answer came {ago(now - at)} ago"
+        last = "no answer since the start" if at is None else f"the last answer came {ago(now - at)} ago"
         passed = lasted(at or 0.0, state, now)
         is_watched = bool(lost) and was_watched(state, at or 0.0)
         may_recover = passed < OWN_NETWORK if lost else any(is_logging_in(one, state, now) for one in wanted)

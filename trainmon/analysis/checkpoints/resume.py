@@ -126,7 +126,7 @@ def _nothing(known: Mapping[str, Checkpoint], others: Sequence[str], unclear: in
     if not torn:
         return f"{NONE_FOUND} yet: {_called(next(iter(known.values())))} is being written"
     rest = f", and {len(torn) - 1} more" if len(torn) > 1 else ""
-    return f"{NONE_FOUND}: {_called(torn[0])} is torn ({torn[0].why}){rest}"
+    return f"{NONE_FOUND}: {_called(torn[0])} is incomplete ({torn[0].why}){rest}"
 
 
 def _called(one: Checkpoint) -> str:
@@ -146,7 +146,7 @@ def _pointer(taken: Resumption, known: Mapping[str, Checkpoint], is_moving: bool
     if one is None:
         return None if unclear else f"{who} {taken.name}, which does not exist"
     if one.state == "torn":
-        return f"{who} {taken.name}, which is torn: {one.why}"
+        return f"{who} {taken.name}, which is incomplete: {one.why}"
     if one.state == "writing" and taken.pointer and not is_moving:
         return f"{who} {taken.name}, which is incomplete: {one.why}"
     return None

@@ -243,7 +243,7 @@ def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
         step = "" if attempt.last_step is None else f" at step {attempt.last_step:,}"
         yield f"{name} still runs{step}{ran.replace('after', 'for')}{_danger(attempt)}."
         if attempt.outlook is not None and attempt.outlook.cause is None:
-            yield "Nothing endangers it now."
+            yield "No problem detected."
         return
     if (cause := end.cause) is None or cause.cause == "unknown":
         yield f"{name} ended at {at_text(end.at)}{ran}. The cause is not known."

@@ -137,7 +137,7 @@ def page(one: Explanation) -> tuple[Section, ...]:
         Section("Checkpoints", tuple(_checkpoints(one))),
         Section("Retries", tuple(_retries(one))),
         Section("Evals", tuple(_evals(one))),
-        Section(f"Smell test: {one.traceable} of {len(one.checks)}", tuple(_checks(one))),
+        Section(f"Traceability: {one.traceable} of {len(one.checks)}", tuple(_checks(one))),
     )
     return tuple(
         Section(title, tuple(row._replace(label=_safe(row.label), text=_safe(row.text)) for row in rows))

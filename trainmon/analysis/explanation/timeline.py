@@ -66,11 +66,11 @@ def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
         yield Moment(at=attempt.started_at, what="started", text=f"started{on}{estimated}")
     if attempt.first_step_at is not None and attempt.first_step is not None:
         resumed = "" if attempt.resumed_from is None else f", resumed from step {attempt.resumed_from:,}"
-        late, at = "" if attempt.first_step_is_dated else "; its line was read then", attempt.first_step_at
+        late, at = "" if attempt.first_step_is_dated else " read:", attempt.first_step_at
         for bound, what in _after_first_step(attempt):
             if bound < at:  # the log was read late
-                late, at = f"; it was before {what}", bound
-        text = f"first step {attempt.first_step:,}{resumed}{late}"
+                late, at = f" before {what}:", bound
+        text = f"first step{late} {attempt.first_step:,}{resumed}"
         yield Moment(at=at, what="first-step", text=text)
     if attempt.last_committed_at is not None and committed is not None and attempt.has_committed:
         text = f"last committed checkpoint, step {committed:,}"

@@ -82,8 +82,8 @@ class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def budget_text(self) -> str:
-        """`1 of 3 retries spent after nccl-timeout`, or nothing for an end without a budget."""
-        spent = f"{self.spent} of {self.budget} retries spent after {self.cause}"
+        """`retries used after nccl-timeout: 1 of 3`, or nothing for an end without a budget."""
+        spent = f"retries used after {self.cause}: {self.spent} of {self.budget}"
         return "" if self.cause in ENDED_ON_PURPOSE else spent
 
 

@@ -85,10 +85,10 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
 
 
 def how_it_ended(job: Job, now: Instant) -> str:
-    """`job 88: its script failed (exit 1) 12m ago`."""
+    """`job 88: exited with code 1, 12m ago`."""
     if job.stage != "ended":
         return f"job {job.id} is gone from the queue"
-    ago = "" if job.ends_at is None or job.ends_at > now else f" {duration(now - job.ends_at)} ago"
+    ago = "" if job.ends_at is None or job.ends_at > now else f", {duration(now - job.ends_at)} ago"
     return f"job {job.id}: {end_reason(job)}{ago}"
 
 

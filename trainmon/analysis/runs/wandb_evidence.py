@@ -182,7 +182,7 @@ def _by_its_end(
     if last.state in active_run.ALIVE or _gpus_work(run, context, now):
         return weighed(run, context, job, ended, now)
     follows = f"; no new run has started for {duration(now - wandb.since)}" if wandb.since is not None else ""
-    return Judgement("dead", ended + (follows if wandb.phase == "overdue" else "; waiting for the restart"))
+    return Judgement("dead", ended + (follows if wandb.phase == "overdue" else "; waiting for the next W&B run"))
 
 
 def _stopped(run: Run, last: WandbRun, context: RunContext, now: Instant) -> Judgement:

@@ -179,7 +179,7 @@ def _why(spec: WandbSpec, phase: GroupPhase, active: Sequence[WandbRun], last: W
             return ended + ("" if last.state == "finished" else "; the run was stopped")
         case "overdue":
             return f"{ended}, and no new run has started within {grace}"
-    return f"waiting for the restart: {ended}, the next is expected within {grace}"
+    return f"{ended}; waiting up to {grace} for the next W&B run"
 
 
 def label(run: WandbRun) -> str:

@@ -26,7 +26,7 @@ class Unparsed(click.Command):
 @click.argument("words", nargs=-1, metavar="[OPTION]... -- COMMAND [ARGUMENT]...")
 @unused_config_option
 def command(words: list[str]) -> None:
-    """Run a command as if nothing stood between you and it, and keep a receipt of how it began and ended.
+    """Run COMMAND unchanged and record its start and end.
 
     The same as `trainmon-run`, whose --help lists the options. With --print-script, print trainmon-run as one file that
     needs no installation on the cluster: `trainmon-tui run --print-script > trainmon-run`.

@@ -30,7 +30,7 @@ RETRIES = {
     "after-node-swap": "a retry on another node can help",
     "after-change": "a retry helps only after a change",
     "never": "no retry",
-    "unknown": "nobody can say whether a retry helps",
+    "unknown": "unknown whether a retry helps",
 }
 
 

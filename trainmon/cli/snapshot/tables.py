@@ -40,11 +40,14 @@ DISKS = (
     "PROBLEM",
 )
 
+HEADLINES = {"well": "ok", "warning": "warning", "critical": "critical", "blind": "no data"}
+"""The verdict in words."""
+
 
 def lines(state: State, requested: Container[str] | None = None) -> Iterator[str]:
     """All tables that have rows, the alerts first. `requested`: the sources that the verdict is about."""
     now = state.at
-    yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state, requested)}"
+    yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {HEADLINES[verdict(state, requested)]}"
     alerts = worst_first(one for one in state.alerts.values() if one.is_open)
     yield from _section(ALERTS, [_alert(one, state) for one in alerts[:ALERTS_AT_MOST]])
     if len(alerts) > ALERTS_AT_MOST:

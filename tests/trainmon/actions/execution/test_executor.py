@@ -52,7 +52,7 @@ def test_the_budget_of_an_evaluator_survives_a_restart_and_an_hour(world: World,
         world.performer.stop()
         world.performer = world.made(ledger=ledger)
         action = only(world.plan("requeue", requested_at=done_at))
-        assert dict(action.facts)["retry budget"] == f"{spent} of 1 retries spent after evaluator"
+        assert dict(action.facts)["retry budget"] == f"retries used after evaluator: {spent} of 1"
         ledger.write(done(action, settled_at=done_at))
         ledger.stop()
 

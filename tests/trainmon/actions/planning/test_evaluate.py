@@ -60,7 +60,7 @@ def test_r_starts_the_evaluator_with_the_checkpoint_that_it_crashed_on() -> None
     assert (action.host, action.checkpoint, action.results, action.job) == ("login", 12_000, 0, None)
     assert action.expected == Expected()  # nothing of the training is touched
     facts = dict(action.facts)
-    assert facts["retry budget"] == "0 of 1 retries spent after evaluator"
+    assert facts["retry budget"] == "retries used after evaluator: 0 of 1"
     assert facts["results so far"] == "none of this checkpoint"
     assert action.consequences == (
         "It is complete when the file of results has a new result of this checkpoint.",
@@ -118,7 +118,7 @@ def marks(record: Record, seen: State, now: float = NOW + 60) -> dict[str, str |
 def test_a_second_start_says_that_the_first_has_no_result_yet_and_spends_the_budget() -> None:
     record = started(of())
     again = only(planned("requeue", of=of(actions={record.action.id: record}), requested_at=NOW + 60))
-    assert dict(again.facts)["retry budget"] == "1 of 1 retries spent after evaluator"
+    assert dict(again.facts)["retry budget"] == "retries used after evaluator: 1 of 1"
     assert again.warnings == (
         "Another evaluation may not help: its budget is spent.",
         "An evaluation of this checkpoint was started 0s ago and is not over.",
@@ -131,7 +131,7 @@ def test_a_start_that_only_the_ledger_remembers_has_spent_the_budget() -> None:
     old = replace(started(of()), settled_at=NOW + 60)
     seen = readback(FAILED, evaluations={old.action.id: old})
     again = only(planned("requeue", of=of(), seen=seen, requested_at=NOW + 90_000))
-    assert dict(again.facts)["retry budget"] == "1 of 1 retries spent after evaluator"
+    assert dict(again.facts)["retry budget"] == "retries used after evaluator: 1 of 1"
     assert again.warnings == ("Another evaluation may not help: its budget is spent.",)
     assert "its budget is spent" in refused(planned("evaluate", of=of(), seen=seen, is_retry=True)).why
 
@@ -171,7 +171,7 @@ def test_an_evaluation_that_fails_or_writes_nothing_is_not_called_complete() -> 
     record = started(before)
     failed = replace(DONE, id="90", number=90, name="eval", ends_at=NOW + 30)
     seen = replace(before, jobs={**before.jobs, "prod/90": failed})
-    assert marks(record, seen)[RESULT] == "job 90 has ended: its script failed (exit 1)"
+    assert marks(record, seen)[RESULT] == "job 90 has ended: exited with code 1"
     silent = replace(before, jobs={**before.jobs, "prod/90": replace(failed, state="COMPLETED", exit_code="0:0")})
     assert marks(record, silent)[RESULT] is False
     assert marks(record, silent, NOW + 400)[RESULT] == ("job 90 has ended: its script ended with status 0")

@@ -36,10 +36,10 @@ def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
     assert ("command", "scontrol requeue Incomplete 88_3") in action.facts
     assert ("restarts so far", "0") in action.facts
     assert action.consequences == (
-        "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). Nothing is saved first; S saves.",
+        "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; to save one, use S.",
         "880 steps (59m of training) since the last checkpoint are lost.",
         "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
-        "The waiting array tasks (88_[4-10%1]) run first: the requeued task runs after them.",
+        "The pending array tasks (88_[4-10%1]) run first: the requeued task runs after them.",
         "It resumes from the checkpoint of step 12,000, if its trainer loads the last one.",
         "The end of /fsx/llm.out is copied first: a new attempt may overwrite it.",
     )
@@ -89,7 +89,7 @@ def test_a_kill_switch_that_cannot_be_seen_is_a_warning() -> None:
         (replace(WAITING, id="88_3", tasks="3", state="PENDING", reason="BeginTime", starts_at=NOW + 60),
          "job 88_3 is already waiting: starts in 60s", ""),
         (HELD, "job 88_[4-10%1] is already waiting: held", "H releases it"),
-        (WAITING, "job 88_[4-10%1] is already waiting: waits for the previous array task", ""),
+        (WAITING, "job 88_[4-10%1] is already waiting: pending: array task limit reached", ""),
         (replace(DONE, requeue=False), "job 80 cannot be requeued: it was submitted with --no-requeue",
          "queue another: N, or trainmon-tui queue llm"),
         (replace(DONE, batch=False), "job 80 is not a batch job (salloc or srun): Slurm cannot restart it", ""),
@@ -247,7 +247,7 @@ def test_the_waiting_elements_of_an_array_are_cancelled_without_those_that_run()
     plan = planned("cancel", "prod/88_[]")
     action = only(plan)
     assert action.operation == Execute(("scancel", "88_[4-10]"))
-    assert action.consequences == ("All 7 waiting array tasks leave the queue.",)
+    assert action.consequences == ("All 7 pending array tasks leave the queue.",)
     assert (plan.typed, action.job, action.keep_log) == ("88_[4-10%1]", "prod/88_[]", None)
 
 
@@ -259,7 +259,7 @@ def test_several_that_must_be_typed_are_typed_together() -> None:
 
 
 def test_an_ended_job_cannot_be_cancelled() -> None:
-    assert refused(planned("cancel", of=state(DONE))).why == "job 80 has ended already: its script failed (exit 1)"
+    assert refused(planned("cancel", of=state(DONE))).why == "job 80 has ended already: exited with code 1"
 
 
 def test_one_plan_over_several_rows_acts_and_refuses() -> None:

@@ -147,9 +147,9 @@ def test_an_operator_drains_as_well() -> None:
 
 def test_a_node_that_is_excluded_already_or_waited_for_by_nobody_is_refused() -> None:
     kept = replace(WAITING, excluded=("n1",))
-    assert refused(planned("exclude", "n1", of=state(RUNNING, kept))).why == "every waiting job excludes it already"
+    assert refused(planned("exclude", "n1", of=state(RUNNING, kept))).why == "every pending job excludes it already"
     one = refused(planned("exclude", "n1", of=state(RUNNING)))
-    assert one.why == "none of your waiting jobs could run on it"
+    assert one.why == "none of your pending jobs could run on it"
     assert one.hint == "only an operator may drain it: tell your administrators what is wrong with it"
 
 

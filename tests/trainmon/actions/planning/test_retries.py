@@ -46,7 +46,7 @@ def test_the_plan_of_a_requeue_shows_the_budget_and_the_last_causes() -> None:
     before = known(failed(3, "preempted"), failed(2, "nccl-timeout"), failed(1, "nccl-timeout"))
     action = only(planned("requeue", of=state(attempts=before)))
     facts = dict(action.facts)
-    assert facts["retry budget"] == "1 of 3 retries spent after nccl-timeout"
+    assert facts["retry budget"] == "retries used after nccl-timeout: 1 of 3"
     assert facts["last causes"] == "nccl-timeout (2 times), preempted; the last attempt ended 60m ago"
     assert action.warnings == ()
 
@@ -66,7 +66,7 @@ def test_the_plan_names_the_bad_node_and_what_keeps_the_waiting_job_off_it() -> 
     )
     assert only(planned("requeue", of=state(attempts=known(bad)))).warnings == (
         "Another attempt may not help: gpu-hardware on n2: the next attempt must avoid it. "
-        "X on n2 keeps the waiting job off it.",
+        "X on n2 excludes it from the pending job.",
     )
 
 
@@ -131,7 +131,7 @@ def test_an_automatic_retry_requeues_the_job_that_failed() -> None:
     action = only(planned("requeue", of=of, seen=readback(FAILED), is_retry=True))
     assert action.operation == Execute(("scontrol", "requeue", "80"))
     assert (action.expected.stages, action.expected.restarts, action.expected.switch_absent) == (("ended",), 0, KILL)
-    assert dict(action.facts)["how it ended"] == "its script failed (exit 1)"
+    assert dict(action.facts)["how it ended"] == "exited with code 1"
     again = replace(FAILED, state="PENDING", restarts=1)
     assert planning.recheck(action, readback(again, switches=stat(KILL, exists=False))) is not None
     other = replace(FAILED, id="90", number=90, state="PENDING")

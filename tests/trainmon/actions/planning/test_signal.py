@@ -167,7 +167,7 @@ def test_only_a_running_job_gets_a_signal() -> None:
     assert refused(planned("signal", of=state(WAITING))).why.startswith(
         "job 88_[4-10%1] waits: none of its processes runs"
     )
-    assert refused(planned("signal", of=state(DONE))).why == "job 80 has ended: its script failed (exit 1)"
+    assert refused(planned("signal", of=state(DONE))).why == "job 80 has ended: exited with code 1"
 
 
 def test_steps_that_could_not_be_read_are_no_reason_to_guess() -> None:

@@ -76,7 +76,7 @@ def test_a_kill_says_that_it_stays_and_what_it_burns() -> None:
     assert action.consequences == (
         "The trainer saves (about 90s, as usual) and exits at its next iteration (about 4s).",
         "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
-        "While it is armed, it also ends the 7 waiting jobs and array tasks (88_[4-10%1]): "
+        "While it is armed, it also ends the 7 pending jobs and array tasks (88_[4-10%1]): "
         "each starts, reads the file and exits at once.",
     )
 
@@ -91,7 +91,7 @@ def test_a_silent_run_will_not_read_it_and_c_is_offered() -> None:
     for verb in ("kill", "save"):
         action = only(planned(verb, of=state(run=silent)))
         assert action.warnings == (
-            "It looks hung or stopped: no step for 13s. A hung trainer does not read the file; C cancels its job.",
+            "No step for 13s. A hung trainer will not see the switch; press C to cancel the job.",
         )
 
 
@@ -102,7 +102,7 @@ def test_a_run_that_saves_or_evaluates_is_not_called_hung() -> None:
 
 def test_what_the_verdict_knows_is_reported_as_well() -> None:
     hung = replace(RUN, verdict="hung", progress=replace(RUN.progress, at=None))
-    assert "It looks hung or stopped." in only(planned("kill", of=state(run=hung))).warnings[0]
+    assert "No step is known." in only(planned("kill", of=state(run=hung))).warnings[0]
 
 
 def test_a_run_without_a_running_job_leaves_it_to_the_next() -> None:

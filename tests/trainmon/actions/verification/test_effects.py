@@ -41,7 +41,7 @@ def test_a_requeue_that_starts_again_between_two_polls_is_observed_too() -> None
 def test_a_requeued_job_that_ends_again_between_two_polls_does_not_run() -> None:
     again = replace(RUNNING, restarts=1, state="FAILED", exit_code="7:0", started_at=NOW + 150, ends_at=NOW + 151)
     record = after(done(REQUEUE), 160, jobs=(again,))
-    assert marks_of(record)["it starts anew"] == "it has started and ended again: its script failed (exit 7)"
+    assert marks_of(record)["it starts anew"] == "it has started and ended again: exited with code 7"
     assert not record.is_open
 
 
@@ -92,7 +92,7 @@ def test_a_job_that_had_ended_starts_again_or_slurm_did_nothing() -> None:
     started = done(only(planned("requeue", of=seen)))
     missed = after(started, 45, jobs=(DONE,))
     assert marks_of(missed)["it waits again"] == (
-        "nothing happened: Slurm has not requeued it (its script failed (exit 1))"
+        "nothing happened: Slurm has not requeued it (exited with code 1)"
     )
     waits = replace(DONE, state="PENDING", restarts=1, submitted_at=NOW + 1)
     assert marks_of(after(started, 31, jobs=(waits,)))["it waits again"] == 31

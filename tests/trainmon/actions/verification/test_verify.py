@@ -246,7 +246,7 @@ def test_an_exit_without_a_checkpoint_is_reported_after_a_while() -> None:
 def test_a_hung_run_does_not_exit_and_c_is_offered() -> None:
     record = after(done(KILL_ACTION), 800, with_switch(KILL, exists=True, armed_at=NOW))
     assert marks_of(record)["it exits"] == (
-        "still there after 13m: a trainer that hangs does not read the file; C cancels its job"
+        "still there after 13m: a hung trainer will not see the switch; press C to cancel the job"
     )
     assert record.is_open
 

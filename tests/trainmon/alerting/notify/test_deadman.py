@@ -1,4 +1,4 @@
-"""The dead-man's switch: fed only while all is well, and never a burden."""
+"""The dead-man's switch: fed only while everything is ok, and never a burden."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_who_cannot_say_whether_he_is_well_is_not(
 
     switch(unwell)
     receiver.wait_for(2)
-    assert receiver.pings[1][1] == "the check of whether all is well failed: ZeroDivisionError"
+    assert receiver.pings[1][1] == "the check of whether everything is ok failed: ZeroDivisionError"
 
 
 def test_nothing_is_pinged_twice_in_a_period(receiver: WebhookReceiver, switch: Make) -> None:

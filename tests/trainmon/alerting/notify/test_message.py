@@ -101,7 +101,7 @@ def test_after_an_outage_one_message_lists_all_with_their_own_times() -> None:
     ended = over(alert(), NOW - 18_000)
     other = notice(alert(id="other", rule="disk-full", subject="disk:login:/fsx", run=None), key="b", at=NOW - 19_000)
     rendered = message(ended, other, fired, now=NOW)
-    assert rendered.title == "CODE RED disk-full login:/fsx and 1 more [5h33m late]"
+    assert rendered.title == "CRITICAL disk-full login:/fsx and 1 more [5h33m late]"
     first, second = rendered.body.split("\n\n")
     assert "2027-01-15 02:43:20 UTC, sent 5h16m late: fired" in first
     assert "2027-01-15 02:26:40 UTC, sent 5h33m late: fired" in second

@@ -103,7 +103,7 @@ class Scene:
         return self.reduce()
 
     def well(self, name: str) -> Scene:
-        """A node says that all is well."""
+        """A node says that everything is ok."""
         hello = Hello(1, self.now, name, python="3.10", probe="nvml", boot_time=NOW - 90_000)
         return self.say(name, hello, facts(self.now), samples(self.now), host(self.now))
 

@@ -100,7 +100,7 @@ def test_when_nothing_at_all_answers_that_is_the_one_notification() -> None:
             story.wrong("node-unreachable", name, sources=())
         story.at(1_000)
         notice = story.expect("fire", "self")
-        assert notice.alerts[0].summary.startswith("no data: none of 4 sources answers; the last answer came")
+        assert notice.alerts[0].summary.startswith("no data: 0 of 4 sources responding; the last answer came")
         assert (unwell(story.state, story.clock.wall) or "").startswith("none of 4 sources has answered for")
         story.speak(*names).well().at(1_200).expect("resolve", "self")
 

@@ -87,7 +87,7 @@ def test_a_gpu_that_falls_off_the_bus_is_code_red_with_the_sample_that_shows_it(
         story.talk(122)
         notice = story.expect("fire", "gpu:gpu-002/3")
         assert notice.severity == "critical"
-        assert "7 of 8 GPUs answer" in notice.alerts[0].summary
+        assert "7 of 8 GPUs respond" in notice.alerts[0].summary
         story.talk(1_000)
 
 

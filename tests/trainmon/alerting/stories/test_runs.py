@@ -215,7 +215,7 @@ def test_a_job_that_fails_is_code_red_with_the_look_that_shows_it_and_silence_do
         story.live(600).end("FAILED", exit_code="1:0").live(608)
         notice = story.expect("fire", "run:llm")
         assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
-        assert "its script failed (exit 1)" in notice.alerts[0].summary
+        assert "exited with code 1" in notice.alerts[0].summary
         story.fall_silent("slurm:prod").live(1_200)
         follow_ups(story)
         assert story.alert("run-dead").is_firing

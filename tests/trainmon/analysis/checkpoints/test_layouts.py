@@ -18,7 +18,7 @@ def test_saving_over_itself_makes_a_checkpoint_not_whole(tmp_path: Path):
     assert answer.list[0].why == ".metadata is older than its shards: the checkpoint is being overwritten"
     os.utime(shard, (NOW - 1000, NOW - 1000))
     assert problem(tmp_path) == (
-        "a restart would resume from step-1000, which is torn: "
+        "a restart would resume from step-1000, which is incomplete: "
         ".metadata is older than its shards: the checkpoint is being overwritten"
     )
 
@@ -29,7 +29,7 @@ def test_fewer_deepspeed_shards_than_before_are_not_whole(tmp_path: Path):
     answer = read(tmp_path)
     assert states(answer) == [(1000, "torn"), (500, "committed")]
     assert answer.list[0].why == "3 shards, but the checkpoint before has 4"
-    assert answer.problem == "latest names global_step1000, which is torn: 3 shards, but the checkpoint before has 4"
+    assert answer.problem == "latest names global_step1000, which is incomplete: 3 shards, but the checkpoint before has 4"
 
 
 def test_a_run_that_goes_on_with_fewer_nodes_has_fewer_shards(tmp_path: Path):
@@ -116,7 +116,7 @@ def test_kempnerforge_without_its_train_state_would_begin_again(tmp_path: Path):
     two(tmp_path, SAVES["kempnerforge"])
     (tmp_path / "step_1000" / "train_state.pt").unlink()
     assert problem(tmp_path) == (
-        "latest names step_1000, which is torn: no train_state.pt: a restart would begin at step 0"
+        "latest names step_1000, which is incomplete: no train_state.pt: a restart would begin at step 0"
     )
 
 

@@ -32,8 +32,8 @@ def test_the_first_save_is_distinguished_from_a_loss(tmp_path: Path):
     assert problem(tmp_path) == "no committed checkpoint found yet: step 500 is being written"
     made(tmp_path, SAVES["hf"], 1000, at=NOW - 61, stop=4)
     assert problem(tmp_path, is_running=False) == (
-        "no committed checkpoint found: step 1000 is torn (no trainer_state.json yet), and 1 more; "
-        "a restart would resume from checkpoint-1000, which is torn: no trainer_state.json yet"
+        "no committed checkpoint found: step 1000 is incomplete (no trainer_state.json yet), and 1 more; "
+        "a restart would resume from checkpoint-1000, which is incomplete: no trainer_state.json yet"
     )
 
 
@@ -42,7 +42,7 @@ def test_hf_resumes_the_highest_even_when_it_is_torn(tmp_path: Path):
     made(tmp_path, SAVES["hf"], 1500, at=NOW - 3000, stop=6)
     answer = read(tmp_path)
     assert answer.resumes == f"{tmp_path}/checkpoint-1500"
-    assert answer.problem == "a restart would resume from checkpoint-1500, which is torn: no trainer_state.json yet"
+    assert answer.problem == "a restart would resume from checkpoint-1500, which is incomplete: no trainer_state.json yet"
 
 
 def test_torchtitan_passes_over_a_torn_one(tmp_path: Path):
@@ -79,7 +79,7 @@ def test_a_pointer_to_a_torn_one_is_reported(name: str, tmp_path: Path):
     (tmp_path / pointer).write_text(text)
     answer = read(tmp_path)
     assert answer.list[0].state == "torn"
-    assert answer.problem == f"{pointer} names {target}, which is torn: {answer.list[0].why}"
+    assert answer.problem == f"{pointer} names {target}, which is incomplete: {answer.list[0].why}"
 
 
 def test_a_link_to_nothing_is_reported(tmp_path: Path):

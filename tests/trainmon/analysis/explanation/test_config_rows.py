@@ -65,7 +65,7 @@ def test_a_file_that_cannot_be_read_is_missing_and_the_reason_is_shown() -> None
     shown = rows(one, "Config")
     assert ("", "/fsx/m.json cannot be read: no permission") in shown
     assert ("", "/fsx/c.yaml cannot be read: no permission") in shown
-    checks = rows(one, "Smell test")
+    checks = rows(one, "Traceability")
     assert ("config", "✗ Let trainmon-tui read the config: /fsx/c.yaml cannot be read: no permission.") in checks
     assert ("data", "✗ Let trainmon-tui read the manifest: /fsx/m.json cannot be read: no permission.") in checks
 

@@ -103,7 +103,7 @@ def test_the_first_step_of_an_attempt_whose_log_was_read_late_came_before_its_en
     failed = ended(JOB, 50, "FAILED", "1:0")
     told = Story().gpus(-50).queue(10, JOB).steps(50.4, 1, 2, 3).queue(51, failed).log(56).checkpoints(57)
     assert rows(explained(told.attempts), "Timeline")[-2:] == [
-        ("22:14:10", "first step 1; it was before the end"),
+        ("22:14:10", "first step before the end: 1"),
         ("22:14:10", "ended: FAILED, exit code 1, last step 3"),
     ]
 
@@ -112,7 +112,7 @@ def test_the_first_step_says_so_if_its_line_has_no_time() -> None:
     told = Story().gpus(-50).queue(10, JOB)
     plain = STEP.replace(" [2025-08-01 07:19:37]", "").format(1)
     shown = rows(explained(told.log(20, plain).attempts), "Timeline")
-    assert shown[-1] == ("22:13:40", "first step 1; its line was read then")
+    assert shown[-1] == ("22:13:40", "first step read: 1")
 
 
 def test_everything_that_happened_is_on_one_clock() -> None:
@@ -128,7 +128,7 @@ def test_everything_that_happened_is_on_one_clock() -> None:
         ("2023-11-14", ""),
         ("22:12:20", "queued"),
         ("22:13:20", "started on n1"),
-        ("22:13:37", "first step 1; it was before this checkpoint"),
+        ("22:13:37", "first step before this checkpoint: 1"),
         ("22:13:37", "last committed checkpoint, step 20"),
         ("22:14:10", "ended: FAILED, exit code 1, last step 30"),
         ("22:14:15", "critical run-dead: llm has died"),
@@ -179,7 +179,7 @@ def test_one_cause_of_another_attempt_that_is_not_known_is_one() -> None:
     first, second = story()
     assert first.end is not None
     unknown = replace(first, end=replace(first.end, cause=None))
-    said = dict(rows(explained((unknown, second), 1), "Smell test"))["retry history"]
+    said = dict(rows(explained((unknown, second), 1), "Traceability"))["retry history"]
     assert said == "✗ Set log in [[run]], or keep the logs: the cause of another attempt is not known."
 
 
@@ -207,7 +207,7 @@ def test_the_budget_and_the_attempts_before_it_are_shown() -> None:
     shown = rows(explained(story()), "Retries")
     assert shown[0][0] == "decision"
     assert shown[0][1].startswith("after-change: cuda-oom: a retry needs a change of the batch size")
-    assert shown[1:] == [("budget", "0 of 1 retries spent after cuda-oom"), ("before it", "no attempt is known")]
+    assert shown[1:] == [("budget", "retries used after cuda-oom: 0 of 1"), ("before it", "no attempt is known")]
     assert rows(explained(story(), 1), "Retries")[1] == ("before it", "88: cuda-oom after 50s, steps 1 to 30, 10 lost")
 
 

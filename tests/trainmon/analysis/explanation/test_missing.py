@@ -13,7 +13,7 @@ def test_the_smell_test_says_what_to_add() -> None:
     assert (one.traceable, [check.topic for check in one.checks if check.is_traceable]) == (
         3, ["placement", "checkpoint", "retry history"],
     )  # fmt: skip
-    assert rows(one, "Smell test: 3 of 6")[:3] == [
+    assert rows(one, "Traceability: 3 of 6")[:3] == [
         ("config", "✗ Log the settings to W&B, or name the file: config in [[run]], or --config on the command line."),
         ("", "Start from a git checkout with W&B, or set TRAINMON_CONTAINER, or log container_digest to W&B."),
         (
@@ -42,7 +42,7 @@ def test_an_evaluated_checkpoint_is_shown_with_how_it_was_evaluated() -> None:
             "raw outputs in /fsx/evals/20.jsonl",
         ),
     ]
-    assert ("eval state", "✓") in rows(one, "Smell test")
+    assert ("eval state", "✓") in rows(one, "Traceability")
 
 
 def test_what_an_evaluator_does_not_write_and_a_checkpoint_that_is_not_evaluated_are_missing() -> None:
@@ -50,11 +50,11 @@ def test_what_an_evaluator_does_not_write_and_a_checkpoint_that_is_not_evaluated
     assert ("evaluated", "step 10; of step 20, no result is known") in rows(one, "Checkpoints")
     fields = "evaluator, image_digest, task_set, task_set_version, decoding, rubric_version, results, raw_outputs"
     assert rows(one, "Evals") == [("step 10", "no scores"), ("", "judge gpt-4.1"), ("", f"not recorded: {fields}")]
-    assert rows(one, "Smell test")[-2:] == [
+    assert rows(one, "Traceability")[-2:] == [
         ("eval state", f"✗ Let the evaluator write {fields} with its results."),
         ("", "Evaluate the last committed checkpoint, step 20: no result of it is known."),
     ]
-    nothing = rows(explained(story()), "Smell test")[-1]
+    nothing = rows(explained(story()), "Traceability")[-1]
     assert nothing[1].startswith(
         "✗ Write results to evals.jsonl beside the checkpoints, name their file in [[eval]], or log"
     )
@@ -70,5 +70,5 @@ def test_a_result_for_a_step_that_was_lost_belongs_to_the_attempt_that_trained_i
 def test_attempts_that_the_ledger_lacks_are_missing_from_the_retry_history() -> None:
     (_, second) = story()
     assert ("retry history", "✗ Keep trainmon-tui running: the ledger lacks 1 earlier attempt.") in rows(
-        explained((second,)), "Smell test"
+        explained((second,)), "Traceability"
     )

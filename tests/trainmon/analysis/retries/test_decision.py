@@ -28,7 +28,7 @@ def test_a_fault_of_the_infrastructure_is_retried_three_times_in_vain_and_then_n
         ("now", 0, 3), ("now", 1, 2), ("now", 2, 1), ("stop", 3, 0),
     ]  # fmt: skip
     assert decisions[-1].why == "nccl-timeout came again 3 times without a new step or checkpoint: its budget is spent"
-    assert decisions[1].budget_text == "1 of 3 retries spent after nccl-timeout"
+    assert decisions[1].budget_text == "retries used after nccl-timeout: 1 of 3"
 
 
 def test_an_unclear_failure_gets_one_retry_which_confirms_it() -> None:

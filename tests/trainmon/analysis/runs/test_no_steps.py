@@ -98,7 +98,7 @@ def test_a_kill_switch_that_was_armed_after_the_end_did_not_cause_it() -> None:
     dead = ended(ends_at=NOW - 7200)
     verdict, why = judged(run(dead, kill=late, progress=replace(PROGRESS, at=NOW - 7210)), dead)
     assert verdict == "dead"
-    assert "its script failed (exit 1)" in why
+    assert "exited with code 1" in why
     assert judged(run(ended(), kill=ARMED), ended())[0] == "stopped"
 
 
@@ -122,7 +122,7 @@ def test_the_failure_before_a_job_that_was_cancelled_while_it_waited_is_reported
     waited = ended("CANCELLED", 89, started_at=NOW - 60, ends_at=NOW - 60, nodes=(), cancelled_by="ana")
     assert judged(run(waited, ended()), waited, ended()) == (
         "stopped",
-        "cancelled by ana; job 89: cancelled by ana 60s ago; before it, job 88: its script failed (exit 1) 12m ago, "
+        "cancelled by ana; job 89: cancelled by ana, 60s ago; before it, job 88: exited with code 1, 12m ago, "
         "at step 12,880",
     )
 
@@ -187,7 +187,7 @@ def test_times_of_a_cluster_whose_clock_is_ahead_are_put_right() -> None:
     new = job(started_at=NOW + 300)
     assert judged(run(new, progress=PROGRESS), new, nodes=ahead)[0] == "healthy"
     gone = ended(ends_at=NOW + 590)
-    assert judged(run(gone, progress=PROGRESS), gone, nodes=ahead)[1].startswith("no job: job 88: its script failed")
+    assert judged(run(gone, progress=PROGRESS), gone, nodes=ahead)[1].startswith("no job: job 88: exited with code 1")
 
 
 # ---- the end, and the beginning -------------------------------------------------------------------------------------

@@ -76,13 +76,13 @@ def test_a_new_attempt_is_starting_until_its_first_step_and_then_stalled() -> No
 
 
 def test_a_failed_job_with_nothing_behind_it_is_dead() -> None:
-    assert judged(ended()) == ("dead", "no job: job 88: its script failed (exit 1) 12m ago, at step 12,880")
+    assert judged(ended()) == ("dead", "no job: job 88: exited with code 1, 12m ago, at step 12,880")
 
 
 def test_a_failed_job_with_another_behind_it_is_queued_and_says_how_the_last_ended() -> None:
     nxt = job(89, state="PENDING", reason="Resources", started_at=None)
     assert judged(nxt, ended()) == (
-        "queued", "job 89 waits for free nodes; before it, job 88: its script failed (exit 1) 12m ago",
+        "queued", "job 89 waits for free nodes; before it, job 88: exited with code 1, 12m ago",
     )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def test_a_requeued_job_says_when_it_starts() -> None:
 
 def test_completed_below_the_target_is_not_finished() -> None:
     assert judged(ended("COMPLETED", exit_code="0:0")) == (
-        "dead", "job 88: its script ended with status 0 12m ago, at step 12,880 of 20,000: not finished",
+        "dead", "job 88: its script ended with status 0, 12m ago, at step 12,880 of 20,000: not finished",
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_the_target_reached_is_finished_only_if_the_job_completed() -> None:
     done = replace(LAST, step=20_000)
     assert judged(ended("COMPLETED", exit_code="0:0"), progress=done) == ("finished", "reached step 20,000 of 20,000")
     verdict, why = judged(ended(), progress=done)
-    assert (verdict, why) == ("dead", "no job: job 88: its script failed (exit 1) 12m ago, at step 20,000, its target")
+    assert (verdict, why) == ("dead", "no job: job 88: exited with code 1, 12m ago, at step 20,000, its target")
     for state in ("TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"):
         assert judged(ended(state), progress=done)[0] == "dead"
     vanished = job(gone_at=NOW - 720)
@@ -129,7 +129,7 @@ def test_a_run_at_its_target_keeps_its_verdict_while_its_job_runs() -> None:
 
 def test_a_cancelled_job_was_stopped_and_says_by_whom() -> None:
     assert judged(ended("CANCELLED", cancelled_by="ben")) == (
-        "stopped", "cancelled by ben; job 88: cancelled by ben 12m ago, at step 12,880",
+        "stopped", "cancelled by ben; job 88: cancelled by ben, 12m ago, at step 12,880",
     )  # fmt: skip
     assert judged(ended("CANCELLED"))[0] == "stopped"
 

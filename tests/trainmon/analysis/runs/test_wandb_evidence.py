@@ -40,7 +40,7 @@ def test_a_crash_that_the_log_has_not_outlived_is_reported_and_not_believed_yet(
     verdict, why = judge(logged(summarized(wrun("crashed", NOW - 400)), quiet=400), context(), NOW)
     assert verdict == "healthy"
     assert why.endswith(
-        "; W&B: waiting for the restart: llm-r1 (a1) crashed at step 12,880, the next is expected within 15m"
+        "; W&B: llm-r1 (a1) crashed at step 12,880; waiting up to 15m for the next W&B run"
     )
 
 

@@ -110,7 +110,7 @@ def test_after_a_crash_the_restart_is_waited_for_and_then_it_is_overdue() -> Non
     active = look(run("a"))
     gone = look(run("a", "crashed", beat=T - 10), before=active, at=T + 300)
     assert (gone.phase, gone.since) == ("waiting", T + 300)
-    assert gone.why == ("waiting for the restart: video-a (a) crashed at step 12,000, the next is expected within 15m")
+    assert gone.why == "video-a (a) crashed at step 12,000; waiting up to 15m for the next W&B run"
     still = look(run("a", "crashed", beat=T - 10), before=gone, at=T + 1200)
     assert (still.phase, still.since) == ("waiting", T + 300)
     late = look(run("a", "crashed", beat=T - 10), before=still, at=T + 1201)
@@ -176,7 +176,7 @@ def test_of_those_that_are_gone_the_last_that_trained_is_the_current_one() -> No
     gone = look(run("b", "crashed", beat=T - 900), run("a", "failed", beat=T + 60), before=both, at=T + 120)
     assert gone.current is not None
     assert gone.current.id == "a"
-    assert gone.why.startswith("waiting for the restart: video-a (a) failed")
+    assert gone.why.startswith("video-a (a) failed")
 
 
 def test_an_attempt_that_came_and_went_between_two_looks_has_its_place() -> None:

@@ -132,7 +132,7 @@ def test_the_text_fits_a_terminal_of_80_columns_and_begins_with_the_answer(home:
     titles = [line for line in lines if line and not line.startswith(" ")][-8:]
     assert titles == [
         "Timeline (UTC)", "Evidence", "Placement", "Config and data", "Checkpoints", "Retries", "Evals",
-        "Smell test: 2 of 6",
+        "Traceability: 2 of 6",
     ]  # fmt: skip
     text = "\n".join(lines)
     assert "Requeue job 88 of video-2b: done, “its node is slow” by ana@laptop" in " ".join(text.split())

@@ -19,7 +19,7 @@ UNKNOWN, TOO_MANY = "OK (not found)", "OK (rate limited)"
 """healthchecks.io answers so with status 200 if the address has the UUID of a check and not its name."""
 
 Signal = Literal["", "start", "fail", "log"]
-"""Empty: all is well."""
+"""Empty: everything is ok."""
 
 
 class Ping:

@@ -110,7 +110,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
     interval of the recent checkpoints. It is critical if the very next one does not fit."""
 
     name = "checkpoints-do-not-fit"
-    origin = "our choice: a save that ends with ENOSPC leaves a torn checkpoint and often ends the run"
+    origin = "our choice: a save that ends with ENOSPC leaves an incomplete checkpoint and often ends the run"
     needs_for = True
 
     for_: Duration = 600.0
@@ -151,8 +151,8 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
             due = ", which is being written,"
         nth = "checkpoint after the next" if save.number == 2 else f"{ordinal(save.number)} checkpoint from now"
         which = f"the {'next checkpoint' if is_next else nth} of {save.run} ({size(found.bytes)}){due}"
-        before = f"; {found.fitting} before it {'does' if found.fitting == 1 else 'do'}" if found.fitting else ""
-        assuming = "" if is_next else "; this assumes that nothing is deleted"
+        before = f"; room for {counted(found.fitting, 'more checkpoint')}" if found.fitting else ""
+        assuming = "" if is_next else ", if nothing is deleted"
         quota = " of its quota" if disk.quota is not None and disk.left_bytes == disk.quota.left_bytes else ""
         next_at = "" if found.next_at is None else f"; the next save begins {_in(found.next_at, now)}"
         return self.finding(

@@ -126,8 +126,8 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
         return gpu_finding(
             self, node, gpu, runs,
             severity="warning" if is_mild else runs.fault_severity(node.name),
-            summary=f"{'is lost' if is_lost else 'does not answer'}: {error}; "
-            f"{sum(other.state == 'ok' for other in node.gpus)} of {len(node.gpus)} GPUs answer",
+            summary=f"{'is lost' if is_lost else 'does not respond'}, "
+            f"{sum(other.state == 'ok' for other in node.gpus)} of {len(node.gpus)} GPUs respond: {error}",
             evidence=evidence,
             advice="running programs may continue; reboot the node before a new job starts there"
             if is_mild

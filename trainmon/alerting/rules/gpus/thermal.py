@@ -72,15 +72,15 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
             return
         values = [] if gpu.temperature_c is None else [f"{gpu.temperature_c} °C"]
         if (left := gpu.temperature_margin_c) is not None:
-            values.append(f"{left} °C below its slowdown temperature" if left > 0 else f"a margin of {left} °C")
+            values.append(f"{left} °C below its limit" if left > 0 else "at its limit")
         elif gpu.memory_temperature_c is not None:
             values.append(f"memory {gpu.memory_temperature_c} °C")
-        slowed = "" if slowed_at is None else f"; heat has slowed it down for {ago(now - slowed_at)}"
+        slowed = "" if slowed_at is None else f", for {ago(now - slowed_at)}"
         margins = [f"margin {margin} °C {ago(now - at)} ago" for at, margin in past.margins.get(gpu.index, ())[-4:]]
         yield gpu_finding(
             self, node, gpu, runs,
             severity="critical" if is_critical else "warning",
-            summary=f"is hot: {', '.join(values) or 'it reports thermal throttling'}{slowed}",
+            summary=f"is {'hot' if slowed_at is None else 'throttling'}: {', '.join(values) or 'its temperature is not known'}{slowed}",
             evidence=(*margins, _values(gpu)),
             advice=f"check its fans, its airflow and the temperature of its neighbours; {EXCLUDE}",
             since=min((at for at in (since, slowed_at) if at is not None), default=None),

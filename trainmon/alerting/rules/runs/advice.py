@@ -41,7 +41,7 @@ def queues(state: State, run: Run) -> str:
 
 
 def requeues(state: State, run: Run) -> str:
-    """How to start a run again: requeue its job, or queue another one if the job has ended: Slurm forgets it within
+    """How to start a run again: requeue its job, or queue another job if the job has ended: Slurm forgets it within
     minutes (MinJobAge), and advice may be read later. An armed kill switch must go first, because a new attempt would
     end at once."""
     job = present_in(state, run)

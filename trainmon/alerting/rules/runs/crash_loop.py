@@ -42,7 +42,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
             state,
             run,
             "info" if against is None else "warning",
-            f"{run.name} was restarted {ago(now - found.at)} ago: {found.what}{found.detail}"
+            f"{run.name} restarted {ago(now - found.at)} ago: {found.what}{found.detail}"
             f"{_reached(before, run, found.at)}",
             evidence=(*tail(run, 3), *((f"the attempt before: {against}",) if against is not None else ())),
             since=self.first_reported(state, run, found.at, now, 30.0, partial(_is_about, found)),
@@ -92,7 +92,7 @@ def _by_its_job(queue: Queue, now: Instant) -> Restart | None:
     ended_at = None if last is None or not has_begun(last) else last.ends_at or last.gone_at or now
     was_requeued = bool(job.restarts) and (ended_at or 0.0) < (job.submitted_at or 0.0)  # a requeue submits it anew
     if last is not None and ended_at is not None and ended_at <= job.started_at + 60.0 and not was_requeued:
-        return Restart(job.started_at, f"job {job.id} has taken over", f"; {how_it_ended(last, now)}")
+        return Restart(job.started_at, f"now job {job.id}", f"; before, {how_it_ended(last, now)}")
     requeued = f"job {job.id} was requeued, for the {ordinal(job.restarts or 0)} time"
     return Restart(job.started_at, requeued) if job.restarts else None
 

@@ -82,7 +82,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
             state,
             run,
             "critical" if not run.spec.found or run.progress.step is not None else "info",
-            f"{run.name} is dead: {run.why.removeprefix('no job: ')}",
+            f"{run.name} ended unexpectedly: {run.why.removeprefix('no job: ')}",
             evidence=tail(run),
             advice=advice.restarts(state, run),
             since=_ended_at(state, run, queue),
@@ -91,7 +91,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
         )
 
     def _failing_again(self, state: State, run: Run, queue: Queue, now: Instant) -> Finding | None:
-        """Its attempts fail one after another. A run that is dead now is reported as dead."""
+        """Its attempts fail one after another. A run that has ended is reported by its end."""
         failed = failed_in_a_row(queue, self.attempts_within, now)
         if len(failed) < self.attempts:
             failed, job = (), queue.present or queue.waiting
@@ -110,8 +110,8 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
             "critical",
             crash_text(run, failed, now),
             evidence=(*(how_it_ended(job, now) for job in failed[:5]), *tail(run)),
-            advice=f"end the chain before the next job fails ({advice.cancels(run)}); see its log (key 4), and whether "
-            "all failed on the same node (key 7): X keeps the waiting jobs off it",
+            advice=f"cancel the pending jobs ({advice.cancels(run)}); check the log (key 4); if all failures share a node "
+            "(key 7), exclude it (X)",
             since=failed[-1].ends_at if failed else run.progress.at,
             fires_at_once=True,
         )

@@ -57,7 +57,7 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
             state,
             run,
             "critical" if is_short else "warning",
-            f"{run.name} is neither running nor scheduled: Slurm lists no job {run.spec.job or run.name}; {run.why}",
+            f"{run.name} is not running or pending: no Slurm job named {run.spec.job or run.name}; {run.why}",
             evidence=(f"its last known progress is {where(run.progress)}",) if step is not None else (),
             advice=f"{advice.queues(state, run)}; if it is complete, set target_step, or remove its [[run]] from "
             "the config",
@@ -99,7 +99,7 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
 
 
 class TimeLimitNear(JobRule, frozen=True, kw_only=True):
-    """The job ends before the run could save once more, and nothing shows that the run saves and exits by itself."""
+    """The job ends before the run could save once more, and there is no sign that it saves before exiting."""
 
     name: ClassVar[str] = "time-limit-near"
     origin: ClassVar[str] = "Bekman: the grace is at least twice one iteration and one save"
@@ -129,7 +129,7 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
         step = "" if saved is None or saved.step is None else f" of step {saved.step:,}"
         exits = "its trainer saves only on the SIGTERM with which Slurm ends it"
         if not saves_on(run, "TERM", now):
-            exits = "nothing shows that it saves and exits by itself"
+            exits = "no sign that it saves before exiting"
         yield self.finding(
             state,
             run,

@@ -88,7 +88,7 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
                 f"the {trouble.key} of {run.name} has been {since} in W&B, but its log says {progress.loss:.4g} at "
                 f"step {progress.step or 0:,}",
                 evidence=tail(run),
-                advice="compare its curve (key 6) with its log (key 4): it may be the metric of one rank alone",
+                advice="compare its curve (key 6) with its log (key 4): W&B may show a single rank's value",
                 since=trouble.at,
             )
             return

@@ -73,7 +73,7 @@ class StallRule(RunRule, frozen=True, kw_only=True):
 
 
 class RunHung(StallRule, frozen=True, kw_only=True):
-    """The run makes no step. Its GPUs are 100 % busy at low power: probably a stuck collective."""
+    """The run has stopped stepping. Its GPUs are 100% busy at low power: probably a stuck collective."""
 
     name: ClassVar[str] = "run-hung"
     origin: ClassVar[str] = "BLOOM: stuck for hours at 100 % GPU and RUNNING for Slurm; 18h were lost"
@@ -82,7 +82,7 @@ class RunHung(StallRule, frozen=True, kw_only=True):
 
     def advice(self, state: State, run: Run) -> str:
         return (
-            "py-spy dump of its processes shows where they wait; a trainer that hangs reads no switch, so "
+            "py-spy dump of its processes shows where they wait; a hung trainer ignores the switch: "
             f"{cancels(run)}; or {requeues(state, run)}"
         )
 
@@ -98,7 +98,7 @@ class QuietRule(StallRule, frozen=True, kw_only=True):
 
 
 class RunStalled(QuietRule, frozen=True, kw_only=True):
-    """The run makes no step for longer than any of its usual pauses."""
+    """The run has not stepped for longer than any of its usual pauses."""
 
     name: ClassVar[str] = "run-stalled"
     origin: ClassVar[str] = "ten of its own step intervals, but at least stall_after (15m)"
@@ -148,12 +148,12 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
 
 
 class DataStall(QuietRule, frozen=True, kw_only=True):
-    """The run makes no step and its GPUs are idle: it waits for data, storage or its host."""
+    """The run has stopped stepping and its GPUs are idle: it waits for data, storage or its host."""
 
     name: ClassVar[str] = "data-stall"
     origin: ClassVar[str] = "idle GPUs while a step is due: data, storage or the host"
     verdict: ClassVar[str] = "data-stall"
-    text: ClassVar[str] = "makes no step, and its GPUs are idle"
+    text: ClassVar[str] = "has stopped stepping, and its GPUs are idle"
 
     def advice(self, state: State, run: Run) -> str:
         return (

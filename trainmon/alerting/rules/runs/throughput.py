@@ -132,7 +132,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
                 node=node,
                 sources=(f"node:{node}",),
                 evidence=tuple(texts[:10]),
-                advice=f"see what slows it (key 2, Enter on {node}); X keeps jobs off it: trainmon-tui exclude {node}",
+                advice=f"see what slows it (key 2, Enter on {node}); X excludes it from pending jobs: trainmon-tui exclude {node}",
             )
 
     def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:

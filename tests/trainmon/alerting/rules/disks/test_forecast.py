@@ -128,7 +128,7 @@ def test_a_run_that_keeps_few_makes_room_for_the_one_after_the_next() -> None:
     assert few.tell("login1", sample(free_bytes=TB // 2)).only(FIT).severity == "critical"
     all_of_them = (*kept, replace(kept[0], step=100))
     few.tell("login1", sample(free_bytes=3 * TB // 2)).saves(replace(saved(), list=all_of_them, every_steps=100))
-    assert "; this assumes that nothing is deleted; read" in few.only(FIT).summary
+    assert ", if nothing is deleted; read" in few.only(FIT).summary
 
 
 def test_nothing_is_waited_for_when_the_next_is_about_to_begin() -> None:

@@ -44,7 +44,7 @@ def test_a_well_gpu_says_nothing() -> None:
 def test_two_small_margins_are_hot() -> None:
     finding = only(heated((4, 3)).found(HOT))
     assert (finding.severity, finding.since, finding.node) == ("warning", NOW + 30, "n1")
-    assert finding.summary == "GPU 3 of n1 is hot: 84 °C, 3 °C below its slowdown temperature"
+    assert finding.summary == "GPU 3 of n1 is hot: 84 °C, 3 °C below its limit"
     assert finding.sources == ("node:n1",)
     assert not finding.fires_at_once
 
@@ -81,7 +81,7 @@ def test_a_minute_in_which_this_program_stood_still_proves_nothing() -> None:
 def test_heat_that_slows_a_gpu_is_reported_with_its_time() -> None:
     finding = only(heated((-2, -2, -2, -2, -2), temperature_c=88, mask=HW_THERMAL | HW_SLOWDOWN).found(HOT))
     assert finding.severity == "critical"
-    assert finding.summary.endswith("a margin of -2 °C; heat has slowed it down for 2m")
+    assert finding.summary.endswith("is throttling: 88 °C, at its limit, for 2m")
 
 
 def test_a_thermal_bit_alone_is_a_warning() -> None:

@@ -51,7 +51,7 @@ from trainmon.model import (
     WandbRun,
 )
 
-DEAD = state(ended(), verdict="dead", why="no job: job 88: its script failed (exit 1) 12m ago, at step 12,880")
+DEAD = state(ended(), verdict="dead", why="no job: job 88: exited with code 1, 12m ago, at step 12,880")
 COMPLETED = state(ended("COMPLETED", exit_code="0:0"), verdict="dead", why="job 88: its script ended with status 0")
 
 
@@ -67,7 +67,7 @@ def test_a_dead_run_is_critical_at_once_when_slurm_says_how_it_ended() -> None:
     finding = found(RunDead(), DEAD)
     assert finding is not None
     assert finding.severity == "critical"
-    assert finding.summary.startswith("llm is dead: job 88: its script failed (exit 1) 12m ago")
+    assert finding.summary.startswith("llm ended unexpectedly: job 88: exited with code 1, 12m ago")
     assert finding.since == NOW - 720
     assert finding.fires_at_once, "its hold is not waited for"
     assert finding.evidence == LOG.lines
@@ -93,7 +93,7 @@ def test_a_run_that_failed_and_whose_next_job_waits_is_a_warning_after_a_minute(
     assert (finding.severity, finding.fires_at_once, finding.since) == ("warning", False, NOW - 720)
     assert finding.summary == (
         "llm has failed, and does not train until its next job starts: job 89 waits for free nodes; "
-        "before it, job 88: its script failed (exit 1) 12m ago"
+        "before it, job 88: exited with code 1, 12m ago"
     )
     for usual in ("TIMEOUT", "PREEMPTED", "COMPLETED"):
         assert found(RunDead(), judged(waiting, ended(usual))) is None, "a chain of jobs is made for that"
@@ -131,7 +131,7 @@ def test_attempts_that_fail_one_after_another_are_critical_though_the_next_has_b
     assert finding is not None
     assert (finding.severity, finding.fires_at_once, finding.since) == ("critical", True, NOW - 250)
     assert finding.summary.startswith(
-        "llm keeps failing: 3 attempts in a row failed in 5m; the last one, job 90: its script failed (exit 1) 10s "
+        "llm keeps failing: 3 attempts in a row failed in 5m; the last one, job 90: exited with code 1, 10s "
         "ago; now it is starting: job 91"
     )
     assert "trainmon-tui cancel llm" in finding.advice
@@ -270,12 +270,12 @@ def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> No
     assert finding is not None
     assert (finding.severity, finding.event, finding.since) == ("info", True, NOW - 300)
     assert finding.summary == (
-        "llm was restarted 5m ago: job 89 has taken over; job 88: its script failed (exit 1) 7m ago; "
+        "llm restarted 5m ago: now job 89; before, job 88: exited with code 1, 7m ago; "
         "the last known progress was step 12,880"
     )
     later = found(Restarted(), state(*queue))
     assert later is not None
-    assert later.summary.endswith("(exit 1) 7m ago"), "its progress may be that of the new job"
+    assert later.summary.endswith("exited with code 1, 7m ago"), "its progress may be that of the new job"
     assert found(Restarted(), state(*queue), NOW + 900) is None
     assert Restarted().why_unknown(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10s"
 
@@ -302,7 +302,7 @@ def test_two_restarts_within_seconds_are_two_events_and_one_that_is_read_again_i
 
 @pytest.mark.parametrize(
     ("earlier_ended_at", "how"),
-    [(NOW - 4_000, "job 89 was requeued, for the 1st time"), (NOW - 200, "job 89 has taken over; job 88: its script")],
+    [(NOW - 4_000, "job 89 was requeued, for the 1st time"), (NOW - 200, "now job 89; before, job 88: exited")],
 )
 def test_a_job_that_was_requeued_after_an_earlier_one_had_ended_did_not_take_over_from_that(
     earlier_ended_at: float, how: str

@@ -32,7 +32,7 @@ def test_a_run_of_which_slurm_lists_nothing_is_neither_running_nor_scheduled() -
     finding = found(NotScheduled(), GONE)
     assert finding is not None
     assert finding.severity == "critical", "it has trained, and is not at its target"
-    assert finding.summary.startswith("llm is neither running nor scheduled: Slurm lists no job llm; ")
+    assert finding.summary.startswith("llm is not running or pending: no Slurm job named llm; ")
     assert finding.sources == (SLURM,)
     assert "trainmon-tui queue llm" in finding.advice
     never = changed(state(verdict="idle", why="its log is empty"), progress=replace(PROGRESS, step=None, at=None))
@@ -113,8 +113,8 @@ def test_a_job_that_ends_before_it_could_save_is_reported_with_what_would_be_los
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.summary == (
-        "job 88 of llm ends in 4m (saving once more may need 6m), and nothing shows that it saves and exits by "
-        "itself; 280 steps would be lost"
+        "job 88 of llm ends in 4m (saving once more may need 6m), and no sign that it saves before "
+        "exiting; 280 steps would be lost"
     )
     assert finding.evidence == ("the last checkpoint of step 12,600 was committed 33m ago",)
     assert "trainmon-tui save llm" in finding.advice

@@ -78,7 +78,7 @@ def test_an_automatic_requeue_is_reported_with_its_evidence() -> None:
     assert finding.summary == "llm was requeued automatically: nccl-timeout is often transient"
     assert finding.severity == "warning"
     assert finding.evidence == (
-        "rank 3: watchdog caught a collective timeout", "0 of 3 retries spent after nccl-timeout",
+        "rank 3: watchdog caught a collective timeout", "retries used after nccl-timeout: 0 of 3",
     )  # fmt: skip
     assert found(AutoRequeued(), seen(last, running(), mode="on", actions=act("done"))) is not None
     again = attempt(0, "nccl-timeout", submitted_at=8.0)

@@ -25,7 +25,7 @@ RUNS = tuple(
 )
 BOTH = wandb("several", runs=RUNS, active=("a2", "a1"), why="2 runs are active where one is expected: llm-2, llm-1")
 SEVERAL = state(spec=WITH_WANDB, wandb=BOTH)
-LOST = state(spec=WITH_WANDB, wandb=wandb("waiting", active=(), why="waiting for the restart: llm-1 (a1) crashed"))
+LOST = state(spec=WITH_WANDB, wandb=wandb("waiting", active=(), why="llm-1 (a1) crashed"))
 
 
 def test_several_active_runs_are_named_with_their_pages() -> None:
