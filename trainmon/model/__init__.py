@@ -141,6 +141,7 @@ from trainmon.model.run import (
     Trainer,
     Verdict,
     armed_by,
+    verdict_text,
 )
 from trainmon.model.state import (
     ActionChanged,
@@ -403,4 +404,5 @@ __all__ = [
     "is_worse",
     "receipts_key",
     "throttle_names",
+    "verdict_text",
 ]

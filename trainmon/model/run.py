@@ -67,6 +67,11 @@ Verdict = Literal[
 ]  # fmt: skip
 
 
+def verdict_text(verdict: Verdict) -> str:
+    """The verdict as people read it: a dead run has failed."""
+    return "failed" if verdict == "dead" else verdict
+
+
 DANGLING = "a dangling symbolic link"
 """How the error of such a switch begins, from the probe and from a plan's reading."""
 

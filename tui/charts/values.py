@@ -204,7 +204,7 @@ def notes(
         problems.append((f"{DEAD} {problem[0]}{f' ({problem[1]})' if problem[1] else ''}", "crit"))
     if wandb.phase in WARNING_PHASES and wandb.why:
         symbol, style = PHASES[wandb.phase]
-        since = "" if wandb.since is None else f", for {calm_age(max(0.0, now - wandb.since))}"
+        since = "" if wandb.since is None else f"; {calm_age(max(0.0, now - wandb.since))} so far"
         problems.append((f"{symbol} {clean(wandb.why)}{since}", style))
     if wandb.loss_why:
         symbol, style = (CRIT, "crit") if wandb.loss_state == "nan" else (WARN, "warn")

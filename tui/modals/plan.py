@@ -31,7 +31,7 @@ SHARE = 0.94
 OLD = 30.0
 """Seconds after which a plan shows its age. Every action is checked once more before it runs."""
 
-WHY = "Reason (optional, recorded in the ledger)"
+WHY = "optional; recorded in the ledger"
 
 FRAME = 3
 """Lines of a dialog's frame: its border, and the blank line under the list."""

@@ -11,7 +11,7 @@ from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain, shor
 from trainmon.analysis.log_formats import summary
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import Instant, clean, shorten_start
-from trainmon.model import Attempt, Run, State, WandbRun
+from trainmon.model import Attempt, Run, State, WandbRun, verdict_text
 from tui.backend import Backend
 from tui.charts import gpu_hour_lines
 from tui.keys import bindings
@@ -242,7 +242,7 @@ class RunPane(LinkedPane, FollowingPane):
 def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Iterator[Line | Linked]:
     """All details of a run. `few`: the main ones only."""
     (symbol, style), now = VERDICTS[run.verdict], state.at
-    yield (Span(f"{symbol} {run.verdict}", f"{style} bold"),)
+    yield (Span(f"{symbol} {verdict_text(run.verdict)}", f"{style} bold"),)
     yield from sentence(clean(run.why), width)
     yield ()
     for section in (tuple(alerts_of(run.name, state, width)), tuple(job_lines(run, state, width))):

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from trainmon.lib import Instant, Seconds, cell_width, clean, shorten
-from trainmon.model import Alert, Run, Source, State
+from trainmon.model import Alert, Run, Source, State, verdict_text
 from tui.style import WARN, Span, age, calm_age
 from tui.views import WORST_FIRST, verdict_style
 from tui.views.alerts import SIGNS, alert_marks, broken_channels, most_urgent, pending_count, sender, urgent_counts
@@ -137,7 +137,7 @@ def verdicts(runs: Iterable[Run], width: int, alerts: Container[str] = ()) -> li
     for verdict in WORST_FIRST:
         is_doubtful = verdict_style(verdict) == "ok" and alerted[verdict] > 0
         number = f"{counts[verdict] - alerted[verdict]}/{len(runs)}" if is_doubtful else f"{counts[verdict]}"
-        text = f"  {number} {verdict}"
+        text = f"  {number} {verdict_text(verdict)}"
         if counts[verdict] and cell_width(text) <= width:
             spans.append(Span(text, "warn" if is_doubtful else verdict_style(verdict)))
             width -= cell_width(text)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from trainmon.analysis.runs import needed_to_save, trouble_of
 from trainmon.lib import Instant, cell_width, clean, shorten
-from trainmon.model import Job, Run, State
+from trainmon.model import Job, Run, State, verdict_text
 from tui.panes.base import Pane
 from tui.style import CRIT, VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views import GOING, RANK, Kind, batch_of_epoch, is_save_overdue, verdict_style
@@ -58,7 +58,11 @@ class RunsPane(Pane):
     def footnote(self, state: State) -> tuple[str, str] | None:
         """Why the selected run has its verdict."""
         run = state.runs.get(self.selected or "")
-        return None if run is None else (clean(f"{run.name}: {run.verdict}, {run.why}"), verdict_style(run.verdict))
+        return (
+            None
+            if run is None
+            else (clean(f"{run.name}: {verdict_text(run.verdict)}, {run.why}"), verdict_style(run.verdict))
+        )
 
     def moment(self) -> Moment | None:
         """Of its worst open alert, or of its spike."""
@@ -96,7 +100,7 @@ def ordered_runs(state: State, sort: str, query: str = "") -> list[Run]:
 
 def searched(run: Run) -> str:
     """The text that the filter searches."""
-    return f"{run.name} {run.verdict} {run.spec.cluster} {' '.join(run.spec.nodes)} {run.why}"
+    return f"{run.name} {verdict_text(run.verdict)} {run.spec.cluster} {' '.join(run.spec.nodes)} {run.why}"
 
 
 RunTable = Table[Run, State]
@@ -235,7 +239,9 @@ def left_cell(run: Run, state: State) -> Span:
     """The time to the last step, or to the end of its job if that is earlier; else its verdict or why it waits."""
     awaited, now = awaited_job(run, state), state.at
     if awaited is not None or run.verdict not in GOING:
-        return Span(run.verdict if awaited is None else short_wait(awaited, now), verdict_style(run.verdict))
+        return Span(
+            verdict_text(run.verdict) if awaited is None else short_wait(awaited, now), verdict_style(run.verdict)
+        )
     job = state.jobs.get(run.job or "")
     seconds = None if job is None else seconds_left(job, now)
     if seconds is not None and (run.eta_at is None or seconds < run.eta_at - now):

@@ -222,9 +222,7 @@ class AlertActionService(DashboardService):
         found, state = self._alerts(names), self._state
         found = found or ([] if alone else self._worst())
         if not found or state is None:
-            text = (
-                "put the cursor on an alert or a mute" if alone else "no alert is firing; press 5 to see mutes"
-            )
+            text = "put the cursor on an alert or a mute" if alone else "no alert is firing; press 5 to see mutes"
             self._notify(Toast("mute", text, "warning"))
             return
         muting = [one for one in silences(state) if any(matches(one, alert) for alert in found)]

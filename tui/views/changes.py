@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from trainmon.analysis.last_seen import SETTLES_WITHIN, disk_key, seen_run
 from trainmon.lib import Instant, Seconds, clean, counted
-from trainmon.model import Alert, Disk, LastSeen, Run, SeenDisk, SeenRun, State
+from trainmon.model import Alert, Disk, LastSeen, Run, SeenDisk, SeenRun, State, verdict_text
 from tui.style import Span, count, duration, percent, size
 from tui.views.alerts import SIGNS, is_muted
 from tui.views.runs import WORST_FIRST, verdict_style
@@ -87,7 +87,7 @@ def run_change(seen: LastSeen, run: Run, state: State) -> Change | None:
     """What happened to one run."""
     was, now = seen.runs.get(run.name), seen_run(run, state)
     link, style = Link("run", run.name), verdict_style(run.verdict)
-    text = clean(f"{run.name}: {run.verdict}, {run.why}")
+    text = clean(f"{run.name}: {verdict_text(run.verdict)}, {run.why}")
     if was is None:
         return Change("new", text, style, link)
     ended = [one for one in state.attempts.values() if one.run_id == run.name and (one.ended_at or 0.0) > seen.at]
@@ -240,5 +240,5 @@ def unchanged(seen: LastSeen, changes: tuple[Change, ...], state: State) -> Iter
     rest.sort(key=lambda run: (WORST_FIRST.index(run.verdict), run.name))
     yield from ((), (Span("AS BEFORE", "head"),)) if rest else ()
     for run in rest:
-        text = clean(f"{run.name}: {run.verdict}, {steps(seen.runs[run.name], seen_run(run, state))}")
+        text = clean(f"{run.name}: {verdict_text(run.verdict)}, {steps(seen.runs[run.name], seen_run(run, state))}")
         yield Linked(Link("run", run.name), (Span(text, verdict_style(run.verdict)),))

@@ -376,8 +376,7 @@ def space(shown: ShownDisk, state: State, width: int) -> Iterator[Line]:
     ends = shown.full_at or disk.full_at
     left = disk.usable_free_bytes
     if ends is None and shown.has_only_a_rate and growth and growth > 0 and left is not None:
-        text = f"{full_in(now + DAY * left / growth, now).text.rstrip('!')} at this rate"
-        yield fact("full in", text, width)
+        yield fact("full in", f"{full_in(now + DAY * left / growth, now).text.rstrip('!')} at this rate", width)
     elif ends is None:
         text = "not known yet" if disk.forecast is None else "it does not fill up at its present growth"
         yield fact("full in", text, width, "dim")

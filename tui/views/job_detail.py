@@ -10,7 +10,7 @@ from trainmon.analysis.explanation import Explanation, PageRow, page, short_id, 
 from trainmon.analysis.retries import order_of
 from trainmon.analysis.runs import needed_to_save
 from trainmon.lib import Instant, cell_width, clean, duration, shorten
-from trainmon.model import Attempt, Job, Run, State
+from trainmon.model import Attempt, Job, Run, State, verdict_text
 from trainmon.slurm import reasons
 from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, since, whole
 from tui.views.jobs import (
@@ -60,7 +60,9 @@ def job_links(job: Job, run: Run | None, state: State, width: int) -> Iterator[L
     """Links to its run, nodes and log."""
     if run is not None:
         symbol, style = VERDICTS[run.verdict]
-        yield linked_fact("run", Link("run", run.name), run.name, width, Span(f"  {symbol} {run.verdict}", style))
+        yield linked_fact(
+            "run", Link("run", run.name), run.name, width, Span(f"  {symbol} {verdict_text(run.verdict)}", style)
+        )
     yield from node_links(job.nodes, state, width)
     if not job.nodes:
         yield fact("nodes", f"{count(job.node_count)} requested", width, "dim")

@@ -247,7 +247,7 @@ def status_text(job: Job, now: Instant) -> Span:
     if job.stage == "waiting":
         return Span(clean(reasons.waiting_reason(job, now)), wait_style(job).replace("dim", ""))
     if job.stage == "ended":
-        ago = "" if job.ends_at is None else f" {since(job.ends_at, now)} ago"
+        ago = "" if job.ends_at is None else f", {since(job.ends_at, now)} ago"
         return Span(clean(reasons.end_reason(job)) + ago, "crit" if job.state in FAILED else "dim")
     if job.stage == "unknown":
         return Span(clean(f"Slurm reports {job.state}"), "warn")

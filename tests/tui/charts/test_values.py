@@ -122,7 +122,7 @@ def test_several_active_runs_and_an_odd_loss_are_shown_in_full() -> None:
     wandb = run(phase="several", why=why, since=NOW - 400.0, loss_state="nan", loss_why="nan at step 11,800").wandb
     lines = ["".join(span.text for span in line) for line in notes(wandb or Wandb(), None, NOW, 60)]
 
-    assert " ".join(lines) == f"◆ {why}, for 6m ▲ nan at step 11,800"
+    assert " ".join(lines) == f"◆ {why}; 6m so far ▲ nan at step 11,800"
     assert all(len(line) <= 60 for line in lines)
 
 

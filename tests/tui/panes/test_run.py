@@ -130,10 +130,10 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
         "job         → 418190  R  on gpu-[001-004]",
         "time left     21h00m; saving needs 88s",
         "restarts      1",
-        "next job    → 418191_[2-10%1]  PD  waits for the previous a…",
-        "behind it     10 jobs queued",
+        "next job    → 418191_[2-10%1]  PD  pending: array task limi…",
+        "behind it     10 jobs pending",
     ]
-    assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "behind it     no job is queued"]
+    assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "behind it     no job is pending"]
     assert job_texts("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
     assert job_texts("abl-3")[0] == "job         → 418100  F  exited with code 1 2h ago"
 
@@ -157,7 +157,7 @@ def test_checkpoints_say_what_is_safe_what_is_at_risk_and_what_saving_costs() ->
         "checkpoint    step 12,500 committed 20m ago",
         "at risk       380 steps, about 26m of work",
         "resumes from  /scratch/llm-70b/ckpt/iter_0012500",
-        "torn          step 11,700: no metadata, and nobody writes it",
+        "incomplete    step 11,700: no metadata, and nobody writes it",
         "saving        takes 40s every 34m (500 steps) = 1.95 % of the time",
         "size          1.2T each",
         "checked       20s ago on login1",

@@ -325,7 +325,7 @@ async def test_several_waiting_and_a_source_that_fails_are_shown_over_the_charts
         why = "2 runs are active where one is expected: video-2b-try-3 (id3), video-2b-try-2 (id2)"
         at.pane.show(later(state, phase="several", why=why, since=NOW - 400.0))
         text = await at.press()
-        assert "video-2b-try-2 (id2), for 6m" in " ".join(line.strip("│ ") for line in text.splitlines())
+        assert "video-2b-try-2 (id2)" in " ".join(line.strip("│ ") for line in text.splitlines())
         assert at.titles[0] == "train/loss"
 
         failing = Source(name=f"wandb:{NAME}", kind="wandb", cluster="prod", health="down",

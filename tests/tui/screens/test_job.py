@@ -70,7 +70,7 @@ def test_the_waiting_elements_of_an_array_are_counted() -> None:
 def test_an_ended_job_says_how_and_how_long_it_ran() -> None:
     text = texts("prod/418100")
 
-    assert text[:2] == ["▲ failed", "exited with code 1 2h ago"]
+    assert text[:2] == ["▲ failed", "exited with code 1, 2h ago"]
     assert "ran for       7h00m" in text
     assert "exit code     1:0" in text
 

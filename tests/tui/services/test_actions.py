@@ -274,7 +274,7 @@ def test_on_a_real_terminal_a_plan_is_read_confirmed_and_reported_without_any_co
     with Terminal("-m", "tests.tui.live", "acting", size=(80, 24), env=env) as terminal:
         assert terminal.shows("K Kill")
         terminal.press("jK")
-        assert terminal.shows("While it is armed, it also ends the 9 waiting jobs"), terminal.text
+        assert terminal.shows("While it is armed, it also ends the 9 pending jobs"), terminal.text
         assert terminal.shows(sign), terminal.text
         assert terminal.shows(f"[ {danger} Kill ]")
         terminal.press("G")

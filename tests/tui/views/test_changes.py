@@ -50,7 +50,7 @@ def test_nothing_changed_is_said_after_ten_minutes_and_not_after_one() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        (with_run(), with_run(verdict="dead", why="FAILED, exit code 1"), "ended: llm: dead, FAILED, exit code 1"),
+        (with_run(), with_run(verdict="dead", why="FAILED, exit code 1"), "ended: llm: failed, FAILED, exit code 1"),
         (with_run(), with_run(verdict="finished", why="step 9"), "ended: llm: finished, step 9"),
         (with_run(), with_run(verdict="queued", why="job 418223 waits"), "ended: llm: queued, job 418223 waits"),
         (with_run(), with_run(job_id="418223"), "restarted: llm: job 418220 → 418223, step 12,880"),

@@ -22,7 +22,10 @@ TRAP_NEEDED = (
 
 ADMIN_HELD = "JobHeldAdmin"
 
-ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; to save one, use S."
+ENDS_NOW = (
+    "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; to save "
+    "one, use S."
+)
 SAVES_FIRST = "Slurm ends it now: SIGTERM, on which its trainer saves{}, then SIGKILL after KillWait (30s by default)."
 SAVES_IN_TIME = "A save that takes longer than KillWait is lost."
 

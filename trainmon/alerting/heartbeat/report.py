@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from trainmon.alerting.rules import ago, is_answering
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.lib import Instant, clean, counted, size
-from trainmon.model import SEVERITIES, Alert, Checkpoints, Disk, Run, State, Verdict
+from trainmon.model import SEVERITIES, Alert, Checkpoints, Disk, Run, State, Verdict, verdict_text
 
 ALIVE: frozenset[Verdict] = frozenset({"healthy", "starting", "evaluating", "saving"})
 DISKS = 3
@@ -43,7 +43,7 @@ def _run(run: Run, now: Instant) -> Iterator[str]:
     loss, at, eta_at = run.progress.loss, run.progress.at, run.eta_at
     is_healthy, is_alive = run.verdict == "healthy", run.verdict in ALIVE
     why = f" ({clean(run.why, 120)})" if not is_healthy and run.why else ""
-    yield f"{clean(run.name, 60)}: {'alive' if is_healthy else run.verdict}{why}"
+    yield f"{clean(run.name, 60)}: {'alive' if is_healthy else verdict_text(run.verdict)}{why}"
     facts = (
         _step(run),
         "" if loss is None else f"loss {loss:.4g}" if math.isfinite(loss) else "loss is NaN or infinite",

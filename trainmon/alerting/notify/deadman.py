@@ -1,4 +1,5 @@
-"""The dead-man's switch: a service elsewhere gets a ping every minute while everything is ok, and alerts when it gets none.
+"""The dead-man's switch: a service elsewhere gets a ping every minute while everything is ok, and alerts when it gets
+none.
 
 `unwell` checks the last evaluation of the rules, the sources and the outbox, so a ping means that the whole loop works
 and not only this thread. Nothing waits for this thread.

@@ -177,8 +177,8 @@ def _title(entries: Sequence[Entry], plain: Sequence[Notice], notices: Sequence[
     else:
         first, alert = entries[0], entries[0].alert
         more = len(entries) - 1 + len(plain) + sum(notice.more for notice in notices)
-        label = "CODE RED" if alert.severity == "critical" and alert.rule in CODE_RED else LABELS[alert.severity]
-        label = PREFIXES.get(first.notices[-1].kind, "") + label
+        is_red = alert.severity == "critical" and alert.rule in CODE_RED
+        label = PREFIXES.get(first.notices[-1].kind, "") + ("CODE RED" if is_red else LABELS[alert.severity])
         if first.is_over and not first.is_follow_up:  # the title of the first message, which some channels sort by
             label = "RESOLVED" if _is_well(alert) else printable(alert.ended or "").upper()
         title, end = f"{label} {name_of(alert)}", (f" and {more:,} more" if more else "") + late

@@ -70,11 +70,11 @@ def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
         for bound, what in _after_first_step(attempt):
             if bound < at:  # the log was read late
                 late, at = f" before {what}:", bound
-        text = f"first step{late} {attempt.first_step:,}{resumed}"
-        yield Moment(at=at, what="first-step", text=text)
+        yield Moment(at=at, what="first-step", text=f"first step{late} {attempt.first_step:,}{resumed}")
     if attempt.last_committed_at is not None and committed is not None and attempt.has_committed:
-        text = f"last committed checkpoint, step {committed:,}"
-        yield Moment(at=attempt.last_committed_at, what="checkpoint", text=text)
+        yield Moment(
+            at=attempt.last_committed_at, what="checkpoint", text=f"last committed checkpoint, step {committed:,}"
+        )
     if end is not None:
         yield Moment(at=end.at, what="ended", text=ending(attempt))
     if following is not None and following.started_at is not None:

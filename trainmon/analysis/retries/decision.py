@@ -83,8 +83,8 @@ class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def budget_text(self) -> str:
         """`retries used after nccl-timeout: 1 of 3`, or nothing for an end without a budget."""
-        spent = f"retries used after {self.cause}: {self.spent} of {self.budget}"
-        return "" if self.cause in ENDED_ON_PURPOSE else spent
+        used = f"retries used after {self.cause}: {self.spent} of {self.budget}"
+        return "" if self.cause in ENDED_ON_PURPOSE else used
 
 
 def decide(

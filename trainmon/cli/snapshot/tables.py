@@ -10,7 +10,20 @@ from trainmon.analysis.wandb import active_run, client_file
 from trainmon.cli.terminal import table
 from trainmon.engine.snapshot import verdict, worst_first
 from trainmon.lib import Instant, clean, counted
-from trainmon.model import LATE_AFTER, Alert, Checkpoints, Disk, Job, Node, Run, Source, State, Wandb, WandbFile
+from trainmon.model import (
+    LATE_AFTER,
+    Alert,
+    Checkpoints,
+    Disk,
+    Job,
+    Node,
+    Run,
+    Source,
+    State,
+    Wandb,
+    WandbFile,
+    verdict_text,
+)
 from trainmon.slurm import reasons
 from tui.style import age, bytes_used, count, duration, inodes_used, mib, percent, real, remarks, since, size
 
@@ -97,7 +110,7 @@ def _run(run: Run, state: State) -> Row:
     process = "-" if run.spec.process is None else f"pid {run.spec.process.pid}"
     return (
         run.name,
-        run.verdict,
+        verdict_text(run.verdict),
         process if job is None else job.id + behind,
         count(progress.step) + (f" / {count(target)}" if target else ""),
         real(progress.loss),

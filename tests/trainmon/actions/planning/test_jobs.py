@@ -36,7 +36,8 @@ def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
     assert ("command", "scontrol requeue Incomplete 88_3") in action.facts
     assert ("restarts so far", "0") in action.facts
     assert action.consequences == (
-        "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; to save one, use S.",
+        "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; "
+        "to save one, use S.",
         "880 steps (59m of training) since the last checkpoint are lost.",
         "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
         "The pending array tasks (88_[4-10%1]) run first: the requeued task runs after them.",

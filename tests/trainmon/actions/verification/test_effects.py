@@ -91,9 +91,7 @@ def test_a_job_that_had_ended_starts_again_or_slurm_did_nothing() -> None:
     seen = state(replace(DONE, requeue=True, batch=True))
     started = done(only(planned("requeue", of=seen)))
     missed = after(started, 45, jobs=(DONE,))
-    assert marks_of(missed)["it waits again"] == (
-        "nothing happened: Slurm has not requeued it (exited with code 1)"
-    )
+    assert marks_of(missed)["it waits again"] == ("nothing happened: Slurm has not requeued it (exited with code 1)")
     waits = replace(DONE, state="PENDING", restarts=1, submitted_at=NOW + 1)
     assert marks_of(after(started, 31, jobs=(waits,)))["it waits again"] == 31
 

@@ -29,7 +29,9 @@ def test_fewer_deepspeed_shards_than_before_are_not_whole(tmp_path: Path):
     answer = read(tmp_path)
     assert states(answer) == [(1000, "torn"), (500, "committed")]
     assert answer.list[0].why == "3 shards, but the checkpoint before has 4"
-    assert answer.problem == "latest names global_step1000, which is incomplete: 3 shards, but the checkpoint before has 4"
+    assert (
+        answer.problem == "latest names global_step1000, which is incomplete: 3 shards, but the checkpoint before has 4"
+    )
 
 
 def test_a_run_that_goes_on_with_fewer_nodes_has_fewer_shards(tmp_path: Path):

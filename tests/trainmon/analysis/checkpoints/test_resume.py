@@ -42,7 +42,9 @@ def test_hf_resumes_the_highest_even_when_it_is_torn(tmp_path: Path):
     made(tmp_path, SAVES["hf"], 1500, at=NOW - 3000, stop=6)
     answer = read(tmp_path)
     assert answer.resumes == f"{tmp_path}/checkpoint-1500"
-    assert answer.problem == "a restart would resume from checkpoint-1500, which is incomplete: no trainer_state.json yet"
+    assert (
+        answer.problem == "a restart would resume from checkpoint-1500, which is incomplete: no trainer_state.json yet"
+    )
 
 
 def test_torchtitan_passes_over_a_torn_one(tmp_path: Path):

@@ -186,7 +186,9 @@ def test_the_plans_of_requeue_and_cancel_say_that_the_trainer_saves_first(
         replace(trainer, is_task=False),
     ):  # fmt: skip
         for verb in ("requeue", "cancel"):
-            assert consequences(replace(run, trainer=changed), verb)[0].endswith("No checkpoint is saved first; to save one, use S.")
+            assert consequences(replace(run, trainer=changed), verb)[0].endswith(
+                "No checkpoint is saved first; to save one, use S."
+            )
 
 
 def test_the_plan_of_a_signal_says_what_a_trainer_that_reports_does(

@@ -39,9 +39,7 @@ def test_a_lost_heartbeat_while_the_log_steps_is_no_crash(state: str) -> None:
 def test_a_crash_that_the_log_has_not_outlived_is_reported_and_not_believed_yet() -> None:
     verdict, why = judge(logged(summarized(wrun("crashed", NOW - 400)), quiet=400), context(), NOW)
     assert verdict == "healthy"
-    assert why.endswith(
-        "; W&B: llm-r1 (a1) crashed at step 12,880; waiting up to 15m for the next W&B run"
-    )
+    assert why.endswith("; W&B: llm-r1 (a1) crashed at step 12,880; waiting up to 15m for the next W&B run")
 
 
 def test_a_crash_is_believed_once_the_log_is_silent_and_no_job_runs() -> None:

@@ -93,7 +93,7 @@ def test_nothing_that_can_be_seen_is_exit_3_and_says_why(tmp_path: Path) -> None
     argv = ("snapshot", "no-such-host.invalid", "--wait", "30s")
     done = trainmon(*argv, cwd=tmp_path, HOME=str(tmp_path), LC_ALL="C.UTF-8")
     assert done.returncode == 3, done.stderr
-    assert done.stdout.splitlines()[0].endswith("  blind")
+    assert done.stdout.splitlines()[0].endswith("  no data")
     assert "no-such-host.invalid" in done.stdout
 
 

@@ -82,8 +82,6 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         left, whole = disk.usable_free_bytes or 0, size((disk.total_bytes or 0) * usable)
         of = whole if usable == 1 else f"the {whole} that may be used"
         fits = f": room for {counted(left // checkpoint, 'checkpoint')} of {size(checkpoint)}" if checkpoint else ""
-        if checkpoint and left < checkpoint:
-            fits = f": no room for a checkpoint of {size(checkpoint)}"
         share = f"{1.0 - (share_left(disk, state) or 0.0):.1%}"
         saved = [run.checkpoints.path for run in runs_on(volume, state) if run.checkpoints is not None]
         du = f"du -xsh {quote(saved[0] if saved else disk.path.rstrip('/'))}/* | sort -h"

@@ -80,7 +80,8 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
         yield gpu_finding(
             self, node, gpu, runs,
             severity="critical" if is_critical else "warning",
-            summary=f"is {'hot' if slowed_at is None else 'throttling'}: {', '.join(values) or 'its temperature is not known'}{slowed}",
+            summary=f"is {'hot' if slowed_at is None else 'throttling'}: "
+            f"{', '.join(values) or 'its temperature is not known'}{slowed}",
             evidence=(*margins, _values(gpu)),
             advice=f"check its fans, its airflow and the temperature of its neighbours; {EXCLUDE}",
             since=min((at for at in (since, slowed_at) if at is not None), default=None),

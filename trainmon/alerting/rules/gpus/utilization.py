@@ -22,7 +22,7 @@ from trainmon.alerting.rules.hardware import (
 from trainmon.analysis.gpus import EMPTY_MIB
 from trainmon.analysis.runs import holds_nodes, is_running
 from trainmon.lib import Instant
-from trainmon.model import Alert, Finding, Gpu, Job, Node, NodeHistory, Run, State
+from trainmon.model import Alert, Finding, Gpu, Job, Node, NodeHistory, Run, State, verdict_text
 
 NEW = NodeHistory()
 
@@ -231,7 +231,7 @@ def _without_a_job(node: Node, state: State) -> str | None:
     own = [run for run in state.runs.values() if node.name in run.spec.nodes]
     if not has_slurm(state, node.cluster):
         has_ended = own and all(run.verdict in AWAY for run in own)
-        return f"{own[-1].name} is {own[-1].verdict}" if has_ended else None
+        return f"{own[-1].name} is {verdict_text(own[-1].verdict)}" if has_ended else None
     slurm = state.scheduler_nodes.get(node.name)
     if slurm is None or slurm.state != "IDLE" or not is_answering(state.sources.get(f"slurm:{node.cluster}")):
         return None

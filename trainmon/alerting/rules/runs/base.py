@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from trainmon.alerting.rules.base import Family, Rule, why_silent
 from trainmon.analysis.runs import Queue, RunContext, queue_of
 from trainmon.lib import Instant, Seconds
-from trainmon.model import WANDB, Alert, Finding, Job, Run, Severity, State
+from trainmon.model import WANDB, Alert, Finding, Job, Run, Severity, State, verdict_text
 
 LIVING = frozenset({"healthy", "evaluating", "saving", "diverged"})
 """Verdicts of a run that makes steps."""
@@ -57,7 +57,7 @@ class RunRule(Rule, frozen=True, kw_only=True):
         if (why := why_silent(state, self.sources(state, run))) is not None:
             return why
         is_unknown = run.verdict in self.unknown_while
-        return f"{run.name} is {run.verdict}: {run.why}" if is_unknown else self.unclear(state, run, now)
+        return f"{run.name} is {verdict_text(run.verdict)}: {run.why}" if is_unknown else self.unclear(state, run, now)
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         """Why the state of this run is unknown although its sources answer."""

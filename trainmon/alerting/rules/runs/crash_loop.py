@@ -13,7 +13,7 @@ from trainmon.analysis.retries import decide, is_on_purpose
 from trainmon.analysis.runs import Queue, has_begun, how_it_ended, where
 from trainmon.analysis.wandb import are_separate, label
 from trainmon.lib import Instant, Seconds, ordinal
-from trainmon.model import Alert, Attempt, Finding, Job, Run, State
+from trainmon.model import Alert, Attempt, Finding, Job, Run, State, verdict_text
 
 
 class Restarted(RunRule, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ def restarts_without_step(state: State, run: Run, within: Seconds, now: Instant)
 
 def crash_text(run: Run, failed: Sequence[Job], now: Instant) -> str:
     """How the attempts of a run failed."""
-    now_is = f"now it is {run.verdict}: {run.why}"
+    now_is = f"now it is {verdict_text(run.verdict)}: {run.why}"
     if failed:
         began = min(job.started_at or job.ends_at or now for job in failed)
         lasted = ago((failed[0].ends_at or now) - began)

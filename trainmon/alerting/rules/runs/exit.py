@@ -110,8 +110,8 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
             "critical",
             crash_text(run, failed, now),
             evidence=(*(how_it_ended(job, now) for job in failed[:5]), *tail(run)),
-            advice=f"cancel the pending jobs ({advice.cancels(run)}); check the log (key 4); if all failures share a node "
-            "(key 7), exclude it (X)",
+            advice=f"cancel the pending jobs ({advice.cancels(run)}); check the log (key 4); if all failures "
+            "share a node (key 7), exclude it (X)",
             since=failed[-1].ends_at if failed else run.progress.at,
             fires_at_once=True,
         )

@@ -11,7 +11,7 @@ from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs.base import LIVING, SILENT, UNKNOWN, RunRule, waiting_in
 from trainmon.analysis.runs import patience, was_withdrawn
 from trainmon.lib import Instant
-from trainmon.model import Finding, Run, State, Switch
+from trainmon.model import Finding, Run, State, Switch, verdict_text
 
 BUSY = frozenset({"evaluating", "saving"})
 """Verdicts of a run that reads no switch now, because it does so between steps."""
@@ -34,7 +34,7 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         switch = self.switch(run)
         if switch is not None and switch.exists and run.verdict in BUSY:
-            return f"{run.name} is {run.verdict}, and reads no switch meanwhile"
+            return f"{run.name} is {verdict_text(run.verdict)}, and reads no switch meanwhile"
         if switch is None or switch.is_dangling or (switch.error is None and switch.exists is not None):
             return None
         return f"{switch.path} cannot be seen: {switch.error or 'its host does not report it'}"

@@ -13,7 +13,7 @@ from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, log_sour
 from trainmon.analysis.gpus import is_empty, is_read
 from trainmon.analysis.runs import ENOUGH, MINUTE
 from trainmon.lib import Instant, counted
-from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuAverage, Run, State
+from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuAverage, Run, State, verdict_text
 
 STEPS = frozenset({"healthy", "diverged"})
 """Verdicts of a run whose GPUs all do the same work. A save or an evaluation often uses only some of them."""
@@ -132,7 +132,8 @@ class Straggler(RunRule, frozen=True, kw_only=True):
                 node=node,
                 sources=(f"node:{node}",),
                 evidence=tuple(texts[:10]),
-                advice=f"see what slows it (key 2, Enter on {node}); X excludes it from pending jobs: trainmon-tui exclude {node}",
+                advice=f"see what slows it (key 2, Enter on {node}); X excludes it from pending jobs: "
+                f"trainmon-tui exclude {node}",
             )
 
     def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
@@ -142,7 +143,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
         if (why := why_silent(state, alert.sources)) is not None:
             return why
         if run.verdict not in STEPS:
-            return f"{run.name} is {run.verdict}: its GPUs cannot be compared"
+            return f"{run.name} is {verdict_text(run.verdict)}: its GPUs cannot be compared"
         known = (gpus for gpus in self._gpus_by_kind(state, run, now).values() if self._peers(gpus))
         is_compared = any(node == alert.node for gpus in known for node, _ in gpus)
         return None if is_compared else f"the GPUs of {alert.node} are not busy"

@@ -9,7 +9,7 @@ from trainmon.alerting.rules.base import Duration
 from trainmon.alerting.rules.runs.base import LIVING, OVER, UNKNOWN, RunRule, wandb_source
 from trainmon.analysis.wandb import are_separate, how_it_ended, label, shared_checkpoints
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Finding, Run, State, Wandb, WandbRun
+from trainmon.model import Finding, Run, State, Wandb, WandbRun, verdict_text
 
 LOST = ("waiting", "overdue")
 
@@ -122,7 +122,7 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         is_lost = run.wandb is not None and run.wandb.phase in LOST and run.verdict not in OVER | {"queued"}
         why = super().unclear(state, run, now)
-        return f"W&B receives no heartbeat, and {run.name} is {run.verdict}" if is_lost else why
+        return f"W&B receives no heartbeat, and {run.name} is {verdict_text(run.verdict)}" if is_lost else why
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         wandb = run.wandb
@@ -131,7 +131,9 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
         is_going = run.verdict in LIVING
         if not is_going and not (wandb.phase == "overdue" and run.verdict in UNKNOWN | {"starting"}):
             return
-        also = "; its log shows that training continues" if is_going else f"; it is {run.verdict}: {run.why}"
+        also = (
+            "; its log shows that training continues" if is_going else f"; it is {verdict_text(run.verdict)}: {run.why}"
+        )
         current = wandb.current
         yield self.finding(
             state,

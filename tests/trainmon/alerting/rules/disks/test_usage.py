@@ -47,7 +47,9 @@ def test_little_that_is_left(share: float, severity: str | None) -> None:
 
 def test_what_is_reported_of_a_full_disk() -> None:
     finding = nearly_full().saves(saved(bytes_=10**10)).after(5.0).only(FULL)
-    assert finding.summary == "login1:/fsx is 95.0% full (47G of 931G free): room for 5 checkpoints of 9.3G; read 5s ago"
+    assert (
+        finding.summary == "login1:/fsx is 95.0% full (47G of 931G free): room for 5 checkpoints of 9.3G; read 5s ago"
+    )
     assert finding.evidence == (
         "xfs at /fsx, mounted on 1 host",
         "50,000,000,000 of 1,000,000,000,000 bytes free, 900,000,000 of 1,000,000,000 inodes",
