@@ -137,7 +137,7 @@ class TablePoller(PollingThread):
                 for past in self._reader.past_of_disks(some):
                     self._submit(past)
             except QueryFailed as failure:
-                log.warning("the past of the disks of %s: %s", some[0], failure.message)
+                log.warning("the history of the disks of %s cannot be read: %s", some[0], failure.message)
                 self._disks_past_due = now + HISTORY_EVERY
                 return
             self._disks_past |= {disk for disk in seen if disk[0] in some}

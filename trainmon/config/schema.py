@@ -127,8 +127,7 @@ class RunSettings(Table, frozen=True, kw_only=True):
     script: RemotePath | None = None
     """Its batch script, which `queue` submits with sbatch."""
     stall_after: Duration = 900.0
-    """How long a run may make no step before it is stalled. If ten times its usual step interval is longer, that counts
-    instead."""
+    """A run is stalled after this time without a step, or after ten times its usual step interval if that is longer."""
     target_step: Count | None = None
     """The step at which the run is complete. Without it: the target in the log, if the log shows one."""
     auto_requeue: RequeueMode | None = None

@@ -75,7 +75,7 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     """The last checkpoint, the steps at risk, problems, and the cost of saving."""
     found, now = run.checkpoints, state.at
     if found is None:
-        nothing = "its log has named no directory" if run.spec.found else "no directory configured"
+        nothing = "no directory named in its log" if run.spec.found else "no directory configured"
         problem = unread(run.spec.cluster, state.nodes) if run.spec.checkpoints else nothing
         style = "warn" if problem and run.spec.checkpoints else "dim"
         yield from wrapped_fact("checkpoint", problem or "not read yet", width, style)

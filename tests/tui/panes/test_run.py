@@ -135,7 +135,7 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
     ]
     assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "behind it     no job is pending"]
     assert job_texts("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
-    assert job_texts("abl-3")[0] == "job         → 418100  F  exited with code 1 2h ago"
+    assert job_texts("abl-3")[0] == "job         → 418100  F  exited with code 1, 2h ago"
 
 
 def test_a_run_without_a_job_says_so_only_where_there_is_a_scheduler() -> None:

@@ -39,7 +39,11 @@ async def test_opening_the_dashboard_says_in_one_line_what_changed_and_u_lists_i
         await pilot.press("u")
         shown = await settled(pilot)
         assert isinstance(app.screen, ChangesScreen)
-        for text in ("last used at 11:03 UTC, 3h10m ago.", "ended  a: failed, FAILED, exit code 1:0", "b: healthy, step"):
+        for text in (
+            "last used at 11:03 UTC, 3h10m ago.",
+            "ended  a: failed, FAILED, exit code 1:0",
+            "b: healthy, step",
+        ):
             assert text in shown
 
         await pilot.press("j", "j", "j", "enter")

@@ -290,7 +290,7 @@ def why_missing(attempt: Attempt) -> Mapping[str, str]:
     elif attempt.may_have_gone_on:
         found["steps_lost"] = "nobody watched its end, and its log was not read since"
     if attempt.log_by_srun and attempt.log_path is None:
-        found["log_path"] = found["log_tail"] = "its output went through srun, and Slurm does not say into which file"
+        found["log_path"] = found["log_tail"] = "srun wrote its output, and Slurm does not record to which file"
     for field, file in attempt.files.items():
         if file.error is not None:
             found["log_tail" if field == "log_path" else field] = f"{file.path}: {file.error}"

@@ -221,7 +221,7 @@ def _from_log(name: str, run: Run | None, account: Account | None) -> Iterator[s
         yield marked(f"# wandb = {_project(account)}", "guessed: the account of your key")
         yield "# " + setting("group", name, "guessed")
     if run is not None and run.spec.checkpoints is not None:
-        yield setting("checkpoints", run.spec.checkpoints, "found: the log names it, and it holds checkpoints")
+        yield setting("checkpoints", run.spec.checkpoints, "found: the log names it, and checkpoints are in it")
     else:
         yield "# " + setting("checkpoints", f"{folder}/checkpoints", "guessed")
     yield "# " + setting("kill_switch", f"{folder}/kill-switch", "guessed")

@@ -47,7 +47,7 @@ def test_a_job_that_nobody_watched_and_accounting_does_not_know_is_an_attempt_by
 def test_the_log_of_a_job_whose_output_went_through_srun_is_missing_with_the_reason() -> None:
     pipe = {"kind": "pipe", "path": "pipe:[4711]", "offset": None, "through": "srun"}
     (one,) = closed(off(files(0, 50, status=3, **of_job(), stdout=pipe)))
-    why = "its output went through srun, and Slurm does not say into which file"
+    why = "srun wrote its output, and Slurm does not record to which file"
     assert (one.log_path, why_missing(one)["log_path"], why_missing(one)["log_tail"]) == (None, why, why)
     other = closed(off(files(0, 50, status=3, **of_job(), stdout=pipe | {"through": None})))[0]
     assert "log_path" not in why_missing(other)
