@@ -378,8 +378,7 @@ def space(shown: ShownDisk, state: State, width: int) -> Iterator[Line]:
     if ends is None and shown.has_only_a_rate and growth and growth > 0 and left is not None:
         yield fact("full in", f"{full_in(now + DAY * left / growth, now).text.rstrip('!')} at this rate", width)
     elif ends is None:
-        text = "not known yet" if disk.forecast is None else "it does not fill up at its present growth"
-        yield fact("full in", text, width, "dim")
+        yield fact("full in", "not known yet" if disk.forecast is None else "not at its present growth", width, "dim")
     else:
         text, style = full_in(ends, now)
         yield from wrapped_fact("full in", clean(f"{text.rstrip('!')}{doubt(shown, ends, now)}"), width, style)

@@ -55,8 +55,9 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
                 yield fact("restarts", str(job.restarts), width, "bold")
     yield from more_fact(len(own) - JOBS_SHOWN, width)
     if run.queued_behind is not None:
-        text = f"{counted(run.queued_behind, 'job')} pending" if run.queued_behind else "no job is pending"
-        yield fact("behind it", text, width, "" if run.queued_behind else "dim")
+        yield fact(
+            "behind it", f"{counted(run.queued_behind, 'job')} pending", width, "" if run.queued_behind else "dim"
+        )
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
         "next job    → 418191_[2-10%1]  PD  pending: array task limi…",
         "behind it     10 jobs pending",
     ]
-    assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "behind it     no job is pending"]
+    assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "behind it     0 jobs pending"]
     assert job_texts("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
     assert job_texts("abl-3")[0] == "job         → 418100  F  exited with code 1, 2h ago"
 

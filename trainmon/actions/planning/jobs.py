@@ -107,7 +107,7 @@ def hold(context: PlanContext) -> RowPlan:
     context.check_job(context.job)
     wanted = [job for job in context.waiting or context.jobs[:1] if job.stage != "ended"]
     if not wanted:
-        raise context.refused(f"no job of {context.name} waits or runs")
+        raise context.refused(f"no job of {context.name} is pending or running")
     free = [job for job in wanted if not is_held(job)]
     if not free:
         raise context.refused(f"job {wanted[0].id} is held already", "H releases it")

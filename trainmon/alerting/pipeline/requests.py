@@ -48,7 +48,7 @@ def apply(request: AlertRequest, alerts: Mapping[str, Alert], silences: Mapping[
         case "unmute":
             silence = silences.get(request.alert or "")
             if silence is None or silence.window:
-                return Result(refused=f"{request.alert} is not a silence that a person made")
+                return Result(refused=f"{request.alert} is not a mute that a person made")
             return Result(silence=replace(silence, ended_at=now))
         case "test":
             return Result(test=True)
@@ -71,8 +71,8 @@ def _acknowledge(request: AlertRequest, alert: Alert | None, now: Instant) -> Re
 def _mute(request: AlertRequest, silences: Mapping[str, Silence], now: Instant) -> Result:
     silence = request.silence
     if silence is None or not silence.id or silence.until <= now:
-        return Result(refused="the silence ends before it begins")
+        return Result(refused="the mute ends before it begins")
     if len(silences) >= SILENCES_AT_MOST and silence.id not in silences:
-        return Result(refused=f"there are {SILENCES_AT_MOST} silences already")
+        return Result(refused=f"there are {SILENCES_AT_MOST} mutes already")
     made, by = min(silence.made_at, now), silence.by or request.by
     return Result(silence=replace(silence, made_at=made, by=by, window=False, ended_at=None))

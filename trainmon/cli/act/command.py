@@ -42,7 +42,7 @@ ACTS = (
         "Stop jobs and put them back into the queue, or start ended ones again (scontrol requeue).",
     ),
     ActCommand("cancel", "RUN|JOB...", "Cancel jobs (scancel)."),
-    ActCommand("hold", "RUN|JOB...", "Hold waiting jobs (scontrol hold)."),
+    ActCommand("hold", "RUN|JOB...", "Hold pending jobs (scontrol hold)."),
     ActCommand("release", "RUN|JOB...", "Release held jobs (scontrol release)."),
     ActCommand(
         "signal",
@@ -67,7 +67,7 @@ ACTS = (
     ActCommand(
         "exclude",
         "NODE...",
-        "Exclude nodes from waiting jobs, and drain the nodes if you have permission.",
+        "Exclude nodes from pending jobs, and drain the nodes if you have permission.",
         (click.option("--run", metavar="RUN", help="Only the jobs of this run. Without it: all your jobs."),),
     ),
 )

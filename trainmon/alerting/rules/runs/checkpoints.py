@@ -161,5 +161,5 @@ class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
             f"a restart of {run.name} would fail or lose steps: {problem}",
             evidence=(known.path, *((f"it would resume from {known.resumes}",) if known.resumes else ())),
             advice="before the next attempt starts, correct the pointer, or move the incomplete checkpoint away"
-            + (f"; H holds the waiting job: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
+            + (f"; H holds the pending job: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
         )
