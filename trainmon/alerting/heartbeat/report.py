@@ -29,10 +29,10 @@ def compose(state: State, now: Instant, alerts: Sequence[Alert]) -> tuple[str, t
         lines.append(f"and {counted(len(runs) - RUNS, 'run')} more")
     lines += [*_disks(state, now), *_gpus(state), *_alerts(firing, now), *_silent_sources(state, now)]
     if len(runs) == 1:
-        verdict = "alive" if runs[0].verdict in ALIVE else runs[0].verdict
+        verdict = "alive" if runs[0].verdict in ALIVE else verdict_text(runs[0].verdict)
         title = ": ".join(filter(None, (f"{clean(runs[0].name, 60)} {verdict}", _step(runs[0]))))
     elif runs:
-        verdicts = Counter("alive" if run.verdict in ALIVE else run.verdict for run in runs)
+        verdicts = Counter("alive" if run.verdict in ALIVE else verdict_text(run.verdict) for run in runs)
         title = f"{counted(len(runs), 'run')}: {', '.join(f'{count} {verdict}' for verdict, count in verdicts.items())}"
     else:
         title = f"{counted(len(state.nodes), 'node')} watched, no run"

@@ -85,7 +85,7 @@ def test_a_run_that_is_not_well_is_not_called_alive() -> None:
 
 def test_several_runs_are_counted_and_those_alive_come_first() -> None:
     title, lines = compose(state(run("a", verdict="dead"), run("b"), run("c")), NOW, ())
-    assert title == "3 runs: 2 alive, 1 dead"
+    assert title == "3 runs: 2 alive, 1 failed"
     assert lines[0] == "b: alive"
 
 
