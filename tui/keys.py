@@ -48,7 +48,7 @@ KEYS: tuple[Key, ...] = (
     Key("s", "format.step", "screen.name('step')", "this number is the step", "cells", "view", "s"),
     Key("l", "format.loss", "screen.name('loss')", "this number is the loss", "cells", "view", "l"),
     Key("t", "format.time", "screen.name('step_time')", "this number is the time of a step", "cells", "view", "t"),
-    Key("delete,backspace,x", "format.none", "screen.name('')", "this number is of no interest", "cells", "view", "x"),
+    Key("x,delete,backspace", "format.none", "screen.name('')", "this number is of no interest", "cells", "view", "x"),
     Key("y,c", "format.copy", "screen.copy", "copy the [[log_format]] block for the config", "cells", "view", "y"),
     Key("left", "format.left", "screen.cell(-1)", "the previous number of the line", "cells", "move", "←"),
     Key("right", "format.right", "screen.cell(1)", "the next number of the line; Enter lists all fields", "cells",
@@ -293,8 +293,9 @@ def unused(key: str, character: str | None) -> str:
     known = [one for one in KEYS if key in one.keys.split(",") and one.scope in SHOWN_AT]
     if not known:
         return f"{character or key} does nothing here; ? lists the keys"
+    cap = next((one.cap for one in known if one.keys.split(",")[0] == key), character or key.capitalize())
     places = "; ".join(f"in {SHOWN_AT[one.scope]}: {one.text.partition(';')[0]}" for one in known)
-    return f"{known[0].cap} does nothing here; {places}"
+    return f"{cap} does nothing here; {places}"
 
 
 def markdown() -> str:

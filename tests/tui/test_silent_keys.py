@@ -20,6 +20,7 @@ from trainmon.model import State
         ("f5", "f5 does nothing here; ? lists the keys"),
         ("at", "@ does nothing here; ? lists the keys"),
         ("right", "→ does nothing here; in Log format: the next number of the line; in Log: scroll"),
+        ("3 backspace", "Backspace does nothing here; in Log format"),
         ("3 y X", "X does nothing here; in GPUs, Queue, a node"),
         ("4 n", "nothing is searched for; / searches"),
         ("4 slash z q enter n", "no other match of “zq” that way"),
