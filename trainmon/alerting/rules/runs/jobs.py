@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, ago, is_answering
@@ -65,7 +66,9 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
 
 
 class NoJobQueued(JobRule, frozen=True, kw_only=True):
-    """The job of a run ends before the run is complete, and no other job waits behind it."""
+    """The job of a run ends before the run is complete, and no other job waits behind it. This needs a `script`, an
+    array, jobs that were queued one behind the other, or a target that cannot be reached before the job ends. Other
+    jobs may be meant to end."""
 
     name: ClassVar[str] = "no-job-queued"
     origin: ClassVar[str] = "BLOOM's on-call rule: more than one job is always queued"
@@ -143,10 +146,13 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
 
 
 def _continues(state: State, run: Run, job: Job) -> bool:
-    """Whether the run should go on in another job. A job that is not in the config may be a session."""
+    """Whether the run should go on in another job. A single job without a target may be a session or a short test."""
     queue = queue_in(state, run)
-    has_ended = queue is not None and queue.ended is not None
-    return run.verdict not in ("idle", "finished") and (not run.spec.found or job.array is not None or has_ended)
+    last = None if queue is None else queue.ended
+    is_chain = last is not None and (job.submitted_at or inf) <= (last.ends_at or 0.0)
+    has_script = run.spec.script is not None and not run.spec.found
+    is_short = run.eta_at is not None and job.ends_at is not None and run.eta_at > job.ends_at
+    return run.verdict not in ("idle", "finished") and (has_script or job.array is not None or is_chain or is_short)
 
 
 def _ends_in_time(run: Run, job: Job) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.runs.states import (
@@ -23,7 +24,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs.jobs import NoJobQueued, NotScheduled, TimeLimitNear
-from trainmon.model import RunMemory, State, Trainer
+from trainmon.model import RunMemory, RunSpec, State, Trainer
 
 GONE = state(ended("COMPLETED"), verdict="unknown", why="no target step is known")
 
@@ -89,11 +90,28 @@ def test_what_is_done_in_time_or_is_queued_or_is_far_from_its_end_needs_none() -
     assert found(NoJobQueued(), state(job(), queued_behind=0)) is None, "it has no time limit"
 
 
-def test_a_job_that_nobody_has_named_here_needs_none_behind_it_unless_it_is_one_of_a_chain() -> None:
-    mine = changed(LAST, spec=replace(SPEC, found=True))
-    assert found(NoJobQueued(), mine) is None
+@pytest.mark.parametrize("spec", [replace(SPEC, script=None), replace(SPEC, found=True)])
+def test_a_single_job_may_be_all_there_is_to_a_run_unless_its_target_is_too_far(spec: RunSpec) -> None:
+    alone = changed(LAST, spec=spec, eta_at=None)
+    assert found(NoJobQueued(), alone) is None
+    assert found(NoJobQueued(), changed(alone, eta_at=NOW + 90_000)) is not None
+
+
+def test_a_run_that_uses_an_array_or_a_chain_needs_another_job() -> None:
+    alone = changed(LAST, spec=replace(SPEC, script=None), eta_at=None)
     array = job(ends_at=NOW + LEFT, array=88)
-    assert found(NoJobQueued(), replace(mine, jobs={array.key: array})) is not None
+    assert found(NoJobQueued(), replace(alone, jobs={array.key: array})) is not None
+
+    def after(submitted_at: float) -> State:
+        last, now = ended(number=87, ends_at=NOW - 9_000), job(ends_at=NOW + LEFT, submitted_at=submitted_at)
+        jobs = {one.key: one for one in (now, last)}
+        return replace(changed(alone, jobs=tuple(jobs)), jobs=jobs)
+
+    assert found(NoJobQueued(), after(NOW - 50_000)) is not None, "it waited behind the last one"
+    assert found(NoJobQueued(), after(NOW - 8_990)) is None, "a person has started it again"
+
+
+def test_a_session_needs_no_job_behind_it() -> None:
     assert found(NoJobQueued(), changed(LAST, verdict="idle")) is None, "a session"
 
 
