@@ -208,6 +208,12 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
         return next((one for one in self.list if one.state == "committed"), None)
 
     @property
+    def committed_age_s(self) -> Seconds | None:
+        """The age of the last committed checkpoint at the last listing. What was saved since is not known yet, so only
+        this shows whether a save is late."""
+        return None if self.committed is None or self.committed.at is None else self.listed_at - self.committed.at
+
+    @property
     def writing(self) -> Checkpoint | None:
         return next((one for one in self.list if one.state == "writing"), None)
 

@@ -63,13 +63,12 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
 
 
-def is_save_overdue(run: Run, checkpoints: Checkpoints, now: Instant) -> bool:
+def is_save_overdue(run: Run, checkpoints: Checkpoints) -> bool:
     """Whether the next checkpoint is late: more than twice the usual time since the last. A run that has ended saves no
     more."""
-    last, usual = checkpoints.committed, checkpoints.every_s
-    if run.verdict in ("finished", "dead", "stopped"):
-        return False
-    return last is not None and last.at is not None and usual is not None and now - last.at > 2 * usual
+    age, usual = checkpoints.committed_age_s, checkpoints.every_s
+    is_over = run.verdict in ("finished", "dead", "stopped")
+    return not is_over and age is not None and usual is not None and age > 2 * usual
 
 
 def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
@@ -148,7 +147,7 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
         if steps_at_risk(run):
             yield fact("at risk", f"all {counted(progress.step or 0, 'step')}", width, "warn")
         return
-    late = is_save_overdue(run, found, now)
+    late = is_save_overdue(run, found)
     usual = f", usually every {duration(found.every_s)}!" if late and found.every_s is not None else ""
     text = f"{checkpoint_name(last)} committed {since(last.at, now)} ago{usual}"
     yield fact("checkpoint", text, width, "warn" if late else "")

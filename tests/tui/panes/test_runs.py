@@ -186,6 +186,7 @@ def test_the_age_of_the_last_committed_checkpoint_and_what_is_wrong_with_it() ->
 
     assert of() == ("20m ", "")
     assert of(every_s=500.0) == ("20m!", "warn")
+    assert of(every_s=500.0, listed_at=NOW - 400.0) == ("20m ", ""), "800 s old at the last listing"
     assert of(problem="the pointer names a step that is torn") == ("20m!", "crit")
     assert of(list=(), problem="no committed checkpoint found") == ("none!", "crit")
     assert of(list=(), error="permission denied") == ("? ", "dim")

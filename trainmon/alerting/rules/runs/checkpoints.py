@@ -81,9 +81,9 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
         return super().unclear(state, run, now) or ("a checkpoint is being written now" if is_writing else None)
 
     def _late(self, run: Run, known: Checkpoints, last: Checkpoint, counts_steps: bool, now: Instant) -> str | None:
-        if last.at is None:
+        age, step = known.committed_age_s, run.progress.step
+        if age is None or last.at is None:
             return None
-        age, step = now - last.at, run.progress.step
         is_old = None if not known.every_s else age > self.times * known.every_s + (known.save_s or 0.0)
         if known.every_steps and last.step is not None and step is not None and counts_steps:
             is_late = step - last.step > self.times * known.every_steps and is_old is not False
@@ -94,7 +94,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
         else:
             return None
         which = "" if last.step is None else f", of step {last.step:,},"
-        text = f"the last checkpoint of {run.name}{which} is {ago(age)} old; usually it saves {usual}"
+        text = f"the last checkpoint of {run.name}{which} is {ago(now - last.at)} old; usually it saves {usual}"
         return text if is_late else None
 
 

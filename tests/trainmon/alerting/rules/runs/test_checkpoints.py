@@ -62,11 +62,12 @@ def test_time_counts_where_steps_are_not_known() -> None:
     "known",
     [
         checkpoints(checkpoint(12_000, 3_600)),
+        checkpoints(checkpoint(11_500, 5_500), listed_at=NOW - 2_000),
         checkpoints(checkpoint(12_500, 10, state="writing"), checkpoint(11_500, 5_500)),
         checkpoints(checkpoint(11_500, 5_500), every_steps=None, every_s=None),
         checkpoints(),
     ],
-    ids=["in time", "being written", "no cadence is known", "a job that is young"],
+    ids=["in time", "in time at the last listing", "being written", "no cadence is known", "a job that is young"],
 )
 def test_a_checkpoint_that_is_in_time_or_on_its_way_says_nothing(known: Checkpoints) -> None:
     assert found(CheckpointOverdue(), state(job(started_at=NOW - 7_200), checkpoints=known)) is None
