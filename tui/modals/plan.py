@@ -17,7 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from trainmon.lib import Clock, clean, counted, duration
-from trainmon.model import ActionRequest, Plan, Verb
+from trainmon.model import ActionRequest, CreateFile, Plan, Verb
 from tui.backend import Backend
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, TriggerButton, is_displayed, text, text_field
@@ -76,12 +76,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.choices = KeyedLines()
         self.title_line = text("", "question")
         self.count = text_field(str(request.count), restrict="[0-9]{0,4}", id="count")
-        self.why = text_field(
-            request.why,
-            placeholder=WHY + " and in the switch file" * (request.verb in ("kill", "save")),
-            id="why",
-            max_length=200,
-        )
+        self.why = text_field(request.why, id="why", max_length=200)
         self.because = Static("", id="because", markup=False)
         self.typed = text_field(placeholder="the job id", id="typed")
         self.fields = {
@@ -214,6 +209,8 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         can_act = plan is None or bool(plan.actions)
         self.fields[self.count].display = self.request.verb == "queue" and can_act
         self.fields[self.why].display = can_act and not choices
+        writes_file = any(isinstance(action.operation, CreateFile) for action in (plan.actions if plan else ()))
+        self.why.placeholder = WHY + " and in the switch file" * writes_file
         self.fields[self.typed].display = bool(plan and plan.typed)
         self.because.display = bool(plan and plan.typed)
         if plan is not None and plan.typed:
