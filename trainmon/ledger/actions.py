@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from trainmon.lib import Instant, clean, scrub
+from trainmon.lib import Instant, clean, counted, scrub
 from trainmon.lib.decoding import decoder
 from trainmon.model import CreateFile, Execute, Operation, Record
 
@@ -67,7 +67,7 @@ def claim_action(connection: sqlite3.Connection, record: Record, *, since: Insta
         return "it was done, or tried, before"
     (count,) = connection.execute(CLAIMED, (action.who, action.run, since)).fetchone()
     if action.verb != "exclude" and count >= at_most:
-        return f"{action.run} was requeued automatically {count} times within a day"
+        return f"{action.run} was requeued automatically {counted(count, 'time')} within a day"
     write_all(connection, [record], ())
     return None
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trainmon.lib import Seconds, find_state_directory, scrub
+from trainmon.lib import Seconds, counted, find_state_directory, scrub
 
 BYTES_AT_MOST = 1_000_000
 
@@ -62,7 +62,7 @@ class BackgroundHandler(logging.Handler):
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        lost = f"({self._lost} lines before this were lost)\n" if self._lost else ""
+        lost = f"({counted(self._lost, 'line')} lost before this)\n" if self._lost else ""
         try:
             line = f"{lost}{self.format(record)}\n".encode(errors="backslashreplace")
             self._lines.put_nowait(line)

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain, short_id, with_state
 from trainmon.analysis.log_formats import summary
 from trainmon.analysis.wandb import client_file
-from trainmon.lib import Instant, clean, shorten_start
+from trainmon.lib import Instant, clean, counted, shorten_start
 from trainmon.model import Attempt, Run, State, WandbRun, verdict_text
 from tui.backend import Backend
 from tui.charts import gpu_hour_lines
@@ -288,8 +288,8 @@ def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
         "loss": f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}",
         "learning rate": real(progress.learning_rate),
         "speed": ", ".join(speed for speed in speeds if speed) or UNKNOWN,
-        "skipped": f"{count(progress.skipped)} iterations!" if progress.skipped else None,
-        "nan": f"{count(progress.nan_iterations)} iterations!" if progress.nan_iterations else None,
+        "skipped": f"{counted(progress.skipped, 'iteration')}!" if progress.skipped else None,
+        "nan": f"{counted(progress.nan_iterations, 'iteration')}!" if progress.nan_iterations else None,
     }
     return facts(texts, width, {"skipped": "warn", "nan": "crit"})
 

@@ -9,7 +9,7 @@ from trainmon.analysis.attempts import silence, unrecorded
 from trainmon.analysis.explanation import Explanation, PageRow, page, short_id, start_format
 from trainmon.analysis.retries import order_of
 from trainmon.analysis.runs import needed_to_save
-from trainmon.lib import Instant, cell_width, clean, duration, shorten
+from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten
 from trainmon.model import Attempt, Job, Run, State, verdict_text
 from trainmon.slurm import reasons
 from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, since, whole
@@ -95,7 +95,7 @@ def node_health(name: str, state: State) -> Line:
     lost = sum(gpu.state != "ok" for gpu in node.gpus)
     listed = state.scheduler_nodes.get(name)
     return (
-        Span(f"  {len(node.gpus)} GPUs" + (f"  max {hot}°C" if hot is not None else ""), "dim"),
+        Span(f"  {counted(len(node.gpus), 'GPU')}" + (f"  max {hot}°C" if hot is not None else ""), "dim"),
         Span(f"  {lost} lost or in error!" if lost else "", "crit"),
         Span("" if listed is None or listed.is_usable else f"  {node_state(listed).partition(',')[0]}!", "warn"),
     )

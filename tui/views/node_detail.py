@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainmon.lib import Instant, cell_width, duration, shorten
+from trainmon.lib import Instant, cell_width, counted, duration, shorten
 from trainmon.model import LATE_AFTER, Gpu, Job, Node, SchedulerNode, Source
 from tui.style import (
     DEAD,
@@ -197,7 +197,7 @@ def source_lines(source: Source | None, now: Instant, width: int, server: Source
         if failing.retry_at is not None and failing.retry_at > now:
             yield fact("next try", f"in {age(failing.retry_at - now)}", width)
     texts = {
-        "bad lines": f"{count(source.bad_lines)} lines from the probe could not be parsed"
+        "bad lines": f"{counted(source.bad_lines, 'line')} from the probe could not be parsed"
         if source.bad_lines
         else None,
         "stderr": safe(source.stderr) if source.stderr else None,

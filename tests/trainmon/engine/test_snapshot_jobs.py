@@ -114,4 +114,4 @@ def test_the_tables_show_jobs_nodes_and_spares() -> None:
     assert "88_3  llm   ana   RUNNING  2      10m        1" in found
     assert "90    llm   ana   PENDING  ?      -          ?         waits for free nodes" in found
     assert "n4          IDLE+DRAIN  NHC: no disk  ops" in found
-    assert found.endswith("prod: 1 healthy idle nodes (2 wanted), 1 drained")
+    assert found.endswith("prod: healthy idle nodes: 1 (2 wanted), 1 drained")

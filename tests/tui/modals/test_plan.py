@@ -98,7 +98,7 @@ async def test_a_plan_that_comes_after_escape_is_not_shown() -> None:
 
 
 async def test_the_reason_is_kept_in_the_switch_file_only_if_the_plan_creates_one() -> None:
-    async with planning() as (app, _, backend, screen):
+    async with planning() as (app, _, _, screen):
         assert "kept in the ledger" in text_of(app)
         assert "switch file" not in text_of(app), "no plan is there yet"
         screen.on_plan_screen_answered(PlanScreen.Answered(plans.kills(KILL), 1))

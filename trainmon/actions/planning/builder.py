@@ -12,7 +12,7 @@ from trainmon.actions.planning.context import PlanContext
 from trainmon.actions.planning.retries import reason
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.runs import listening
-from trainmon.lib import clean, duration
+from trainmon.lib import clean, counted, duration
 from trainmon.model import Action, CreateFile, Execute, Expected, Job, Operation, Verb
 
 REASON_LENGTH = 300
@@ -128,7 +128,7 @@ def _training(context: PlanContext) -> tuple[tuple[str, str], ...]:
         step = "" if found.committed.step is None else f"step {found.committed.step:,}, "
         risk = steps_at_risk(run)
         age = context.ago(found.committed.at) or "of unknown age"
-        checkpoint = f"{step}{age}" + (f"; {risk:,} steps since" if risk else "")
+        checkpoint = f"{step}{age}" + (f"; {counted(risk, 'step')} since" if risk else "")
     return (*facts, ("last checkpoint", checkpoint))
 
 
@@ -139,7 +139,7 @@ def lost_steps(context: PlanContext) -> str:
     if risk is None or found is None or run is None:
         return "The training since the last checkpoint is lost. It is not known how much that is."
     if found.committed is None and risk:
-        return f"No committed checkpoint was found: all {risk:,} steps are lost."
+        return f"No committed checkpoint was found: all training ({counted(risk, 'step')}) is lost."
     time = run.progress.step_time_s
     cost = f" ({duration(risk * time)} of training)" if time else ""
-    return f"{risk:,} steps{cost} since the last checkpoint are lost."
+    return f"{counted(risk, 'step')}{cost} since the last checkpoint {'is' if risk == 1 else 'are'} lost."

@@ -16,7 +16,7 @@ from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 from trainmon.analysis.causes.signs import OF_PART, RESULT_LINES, SURVIVED, Found, Signs, read_signs
 from trainmon.analysis.causes.times import in_order
-from trainmon.lib import clean, duration, scrub
+from trainmon.lib import clean, counted, duration, scrub
 from trainmon.lib.log_prefix import LEVEL
 from trainmon.model import CauseFacts, CauseName, Classification, Evidence, LogExcerpt, NodeFacts
 
@@ -337,7 +337,7 @@ def _node(node: NodeFacts, found: Found | None) -> Iterator[Fact]:
     if xids := [xid for xid in node.xids if xid in HARDWARE_XIDS]:
         yield Fact("gpu-hardware", f"{node.name}: Xid {', '.join(map(str, xids))}")
     if node.lost_gpus:
-        yield Fact("gpu-hardware", f"{node.name}: {node.lost_gpus} GPUs lost")
+        yield Fact("gpu-hardware", f"{node.name}: {counted(node.lost_gpus, 'GPU')} lost")
     if node.rebooted:
         yield Fact("node-fail", f"{node.name}: rebooted")
     if node.oom_kills and (found is None or found.rule.cause in WEAK):

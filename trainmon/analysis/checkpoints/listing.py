@@ -17,11 +17,12 @@ from trainmon.analysis.checkpoints.resume import (
     NONE_FOUND,
     Resumption,
     is_being_written,
+    not_examined,
     problem,
     resumption,
     stale,
 )
-from trainmon.lib import Instant, Seconds, clean, duration
+from trainmon.lib import Instant, Seconds, clean, counted, duration
 from trainmon.model import Checkpoint, CheckpointListing, Checkpoints, CheckpointState
 
 TORN_AFTER = 600.0
@@ -204,7 +205,7 @@ def _short(all_found: Sequence[FoundCheckpoint]) -> dict[str, str]:
     for one, after in zip_longest(sharded, [other.shards for other in sharded[1:]]):
         count = one.shards or 0
         if count < previous and count != after:
-            short[one.name] = f"{count} shards, but the checkpoint before has {previous}"
+            short[one.name] = f"{counted(count, 'shard')}, but the checkpoint before has {previous}"
         else:
             previous = count
     return short
@@ -312,7 +313,7 @@ def _note(
     others = sorted({one.layout for one in ordered} - {layout, UNKNOWN})
     deeper = "" if ordered else next(_deeper(listing), "")
     notes = (
-        f"{listing.left_out} entries were not examined: too many, or too slow" if listing.left_out else "",
+        f"{not_examined(listing.left_out)}: too many, or too slow" if listing.left_out else "",
         f"{failed[0].name} {failed[0].error}{more}" if failed else "",
         f"{cut} not fully listed yet" if cut else "",
         f"listing it took {duration(listing.took_s)}" if listing.took_s > SLOW else "",

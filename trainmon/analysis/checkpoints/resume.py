@@ -111,11 +111,16 @@ def stale(taken: Resumption, newest: FoundCheckpoint | None, folder: Folder) -> 
     return f"{taken.pointer} names {taken.name}, although {last} is complete: a restart would resume from the older one"
 
 
+def not_examined(entries: int) -> str:
+    """`1 entry was not examined`."""
+    return "1 entry was not examined" if entries == 1 else f"{entries:,} entries were not examined"
+
+
 def _nothing(known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, taken: Resumption) -> str | None:
     if any(one.state == "unknown" for one in known.values()):
         return None
     if unclear:
-        return f"{NONE_FOUND} so far: {unclear} entries were not examined"
+        return f"{NONE_FOUND} so far: {not_examined(unclear)}"
     if not known and (others or taken.pointer):
         like = next((name for name in others if re.search(r"\d", name)), "".join(others[:1]))
         names = f"{len(others)} other names, such as {like}" if others[1:] else f"{len(others)} other name"

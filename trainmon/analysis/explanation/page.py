@@ -222,7 +222,7 @@ def _gpu_hours(one: Explanation) -> Iterator[PageRow]:
                 text = f"{low} {unit}" if low == high else f"{low} to {high} {unit}, at the end {last} {unit}"
                 yield PageRow(f"  {title}", text)
     if len(one.gpu_hours) > NODES_AT_MOST:
-        yield PageRow("", f"and {len(one.gpu_hours) - NODES_AT_MOST} more nodes", "dim")
+        yield PageRow("", f"and {counted(len(one.gpu_hours) - NODES_AT_MOST, 'more node')}", "dim")
 
 
 def _checkpoints(one: Explanation) -> Iterator[PageRow]:

@@ -51,7 +51,7 @@ def timeline(
     around.sort(key=lambda one: one.at)
     half, kept = MOMENTS_AT_MOST // 2, around
     if len(around) > MOMENTS_AT_MOST:
-        text = f"{len(around) - 2 * half} more alerts and actions are left out"
+        text = f"alerts and actions that are left out: {len(around) - 2 * half}"
         kept = [*around[:half], Moment(at=around[half].at, what="left-out", text=text), *around[-half:]]
     return tuple(sorted((*own, *kept), key=lambda one: one.at))
 

@@ -64,7 +64,7 @@ def lines(state: State, requested: Container[str] | None = None) -> Iterator[str
     alerts = worst_first(one for one in state.alerts.values() if one.is_open)
     yield from _section(ALERTS, [_alert(one, state) for one in alerts[:ALERTS_AT_MOST]])
     if len(alerts) > ALERTS_AT_MOST:
-        yield f"and {len(alerts) - ALERTS_AT_MOST} more alerts"
+        yield f"and {counted(len(alerts) - ALERTS_AT_MOST, 'more alert')}"
     yield from _section(RUNS, [_run(run, state) for run in state.runs.values()])
     yield from _section(WANDB, [_wandb(run, state) for run in state.runs.values() if run.spec.has_charts])
     hosts = [source for source in state.sources.values() if source.kind == "node"]
@@ -85,7 +85,7 @@ def lines(state: State, requested: Container[str] | None = None) -> Iterator[str
     for found in spares(state):
         if found.wanted:
             have = "?" if found.idle_healthy is None else str(found.idle_healthy)
-            yield f"{found.cluster}: {have} healthy idle nodes ({found.wanted} wanted), {found.drained or 0} drained"
+            yield f"{found.cluster}: healthy idle nodes: {have} ({found.wanted} wanted), {found.drained or 0} drained"
     yield from _section(DISKS, [_disk(disk, now) for disk in state.disks.values()])
 
 

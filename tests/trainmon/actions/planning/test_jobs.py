@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
@@ -197,11 +199,17 @@ def test_a_job_that_has_ended_is_not_started_while_the_kill_switch_is_armed() ->
     assert "kill switch, armed 4m ago by ben" in refused(planned("requeue", of=state(DONE, run=run))).why
 
 
+def test_one_step_is_lost_and_not_1_steps() -> None:
+    action = only(planned("requeue", of=state(run=replace(RUN, progress=replace(RUN.progress, step=12_001)))))
+    assert re.fullmatch(r"1 step \(\S+ of training\) since the last checkpoint is lost\.", action.consequences[1])
+    assert dict(action.facts)["last checkpoint"].endswith("; 1 step since")
+
+
 def test_no_committed_checkpoint_is_reported_in_full() -> None:
     assert RUN.checkpoints is not None
     bare = replace(RUN, checkpoints=replace(RUN.checkpoints, list=(), problem="no committed checkpoint"))
     action = only(planned("requeue", of=state(run=bare)))
-    assert action.consequences[1] == "No committed checkpoint was found: all 12,880 steps are lost."
+    assert action.consequences[1] == "No committed checkpoint was found: all training (12,880 steps) is lost."
     assert action.consequences[4] == "What it would resume from: no committed checkpoint."
     assert ("last checkpoint", "none is committed") in action.facts
     blind = only(planned("requeue", of=state(run=replace(RUN, checkpoints=None))))

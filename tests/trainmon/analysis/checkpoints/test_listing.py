@@ -167,6 +167,10 @@ def test_one_that_was_not_looked_through_is_not_judged(tmp_path: Path):
         "3 entries were not examined: too many, or too slow; 1 not fully listed yet; listing it took 6s"
     )
     assert answer.problem is None
+    one = checkpoints.read(
+        replace(listing, left_out=1), host="n1", at=NOW, is_running=True, now=NOW, skew=0.0, before=None
+    )
+    assert (one.note or "").startswith("1 entry was not examined: too many, or too slow; ")
     none = replace(listing, entries=tuple(cut), left_out=3)
     answer = checkpoints.read(none, host="n1", at=NOW, is_running=True, now=NOW, skew=0.0, before=None)
     assert answer.problem == "no committed checkpoint found so far: 4 entries were not examined"

@@ -163,7 +163,7 @@ def test_of_a_flood_of_alerts_the_middle_is_counted_and_the_attempt_itself_is_wh
     flood = tuple(replace(one, id=f"a{number}", fired_at=BEGIN + 40 + number / 10) for number in range(80))
     shown = rows(explained(story(), alerts=flood), "Timeline")
     assert [text for _, text in shown].count("warning gpu-hot: hot") == 50
-    assert "30 more alerts and actions are left out" in [text for _, text in shown]
+    assert "alerts and actions that are left out: 30" in [text for _, text in shown]
     assert {"queued", "started on n1", "the next attempt started"} <= {text for _, text in shown}
 
 

@@ -90,7 +90,7 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
             node, found = state.nodes[alert.node or ""], LISTED.search(alert.summary)
             if found is not None:  # more may have been expected before a restart
                 is_less = len(node.gpus) < int(found[1])
-                return f"{node.name} lists {len(node.gpus)} GPUs, and had {found[1]}" if is_less else None
+                return f"{node.name} lists {counted(len(node.gpus), 'GPU')}, and had {found[1]}" if is_less else None
             is_known = slurm is not None and is_answering(state.sources.get(f"slurm:{slurm.cluster}"))
             return None if node.gpus or is_known else f"{node.name} still lists no GPU"
         if slurm is None:

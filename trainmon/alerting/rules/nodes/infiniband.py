@@ -100,7 +100,7 @@ class InfinibandFlapping(NodeRule, frozen=True, kw_only=True):
                 if not is_down and (count < self.errors or _went_down(past, port, begin)):
                     continue
                 last = f", the last {ago(now - counter.grown[-1].last)} ago" if is_down else ""
-                what = f"went down {counted(count, 'time')}" if is_down else f"had {count:,} errors"
+                what = f"went down {counted(count, 'time')}" if is_down else f"had {counted(count, 'error')}"
                 falls = is_down and counter.since(now - self.within) >= self.falls
                 yield node_finding(
                     self, node, runs,

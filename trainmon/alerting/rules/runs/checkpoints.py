@@ -87,7 +87,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
         is_old = None if not known.every_s else age > self.times * known.every_s + (known.save_s or 0.0)
         if known.every_steps and last.step is not None and step is not None and counts_steps:
             is_late = step - last.step > self.times * known.every_steps and is_old is not False
-            usual = f"every {known.every_steps:,} steps"
+            usual = f"every {counted(known.every_steps, 'step')}"
         elif is_old is not None:
             is_late = is_old
             usual = f"every {duration(known.every_s or 0.0)}"

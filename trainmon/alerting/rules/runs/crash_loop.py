@@ -12,7 +12,7 @@ from trainmon.alerting.rules.runs.base import RunRule, all_sources, queue_in, ta
 from trainmon.analysis.retries import decide, is_on_purpose
 from trainmon.analysis.runs import Queue, has_begun, how_it_ended, where
 from trainmon.analysis.wandb import are_separate, label
-from trainmon.lib import Instant, Seconds, ordinal
+from trainmon.lib import Instant, Seconds, counted, ordinal
 from trainmon.model import Alert, Attempt, Finding, Job, Run, State, verdict_text
 
 
@@ -144,7 +144,7 @@ def crash_text(run: Run, failed: Sequence[Job], now: Instant) -> str:
     if failed:
         began = min(job.started_at or job.ends_at or now for job in failed)
         lasted = ago((failed[0].ends_at or now) - began)
-        count, last = f"{len(failed)} attempts in a row failed in {lasted}", how_it_ended(failed[0], now)
+        count, last = f"{counted(len(failed), 'attempt')} in a row failed in {lasted}", how_it_ended(failed[0], now)
         return f"{run.name} keeps failing: {count}; the last one, {last}; {now_is}"
     if run.progress.step is None:
         return f"{run.name} keeps being restarted, and has made no step yet; {now_is}"
