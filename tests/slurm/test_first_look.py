@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.product import Product, words
 from tests.lab.slurm import Slurm
+from tests.lab.sshd import NESTED, Sshd
 from tests.lab.wandb_server import WandbServer
 from tests.slurm.first_look import DETAILS, SHOWN, login_host, submit
+from tests.slurm.training import Training
 
 
 @pytest.fixture
@@ -80,3 +84,20 @@ def test_a_script_gets_the_same_and_a_node_that_refuses_is_no_failure(
     assert (run["wandb"]["name"], run["wandb"]["phase"]) == ("gpt2-124M", "active")
     (node,) = [source for source in told["sources"] if source["name"] == "node:gpu-1"]
     assert (node["health"], "gpu-1 refuses the login" in node["error"]) == ("off", True)
+
+
+def test_hosts_on_the_command_line_show_the_runs_of_the_slurm_of_their_login_host(
+    slurm: Slurm, training: Callable[..., Training], tmp_path: Path
+) -> None:
+    run = training()
+    job_id = run.start(steps=5)
+    with Sshd.start(tmp_path / "sshd", SetEnv=words({**NESTED, **slurm.environ})) as sshd:
+        product = Product(tmp_path)
+        product.ssh_config = sshd.ssh_config(2, name="login{}")
+        with contextlib.closing(product):
+            (found,) = product.snapshot("login1")["runs"]
+            assert (found["name"], found["job"], found["verdict"]) == (run.name, job_id, "healthy")
+            assert found["step"] >= 5
+            screen = product.screen("login1")
+            screen.until_shown(rf"{run.name}: healthy, step \d+")
+            screen.leave()

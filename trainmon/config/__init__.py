@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon.config.alerts import OLD_NAMES, DaemonSettings, heartbeat_of, routing_of, rules_of
-from trainmon.config.load import load_settings, log_formats, queue_users, run_specs, why_not_trusted
+from trainmon.config.load import load_settings, log_formats, login_of, queue_users, run_specs, why_not_trusted
 from trainmon.config.metrics import MetricsSettings
 from trainmon.config.notify import (
     CHANNEL_TYPES,
@@ -70,6 +70,7 @@ __all__ = [
     "heartbeat_of",
     "load_settings",
     "log_formats",
+    "login_of",
     "parse_duration",
     "queue_users",
     "quoted",

@@ -7,6 +7,7 @@ import os
 import pwd
 import re
 import shlex
+import shutil
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,8 @@ from trainmon.model import ME, RunSpec, WandbSpec
 
 FILE_NAME = "trainmon.toml"
 MAX_BYTES = 1_048_576
+LOGIN = re.compile(r"login|head|front|submit|access", re.IGNORECASE)
+"""The usual names of login hosts."""
 POSITION = re.compile(r" \((at line \d+, column \d+|at end of document)\)$")
 
 
@@ -49,10 +52,20 @@ def load_settings(
 
 
 def default_settings(hosts: Sequence[str] = ()) -> Settings:
-    """The settings without a file: they watch the hosts given, or this machine and the nodes of your running jobs."""
+    """The settings without a file: they watch the hosts given, or this machine and the nodes of your running jobs.
+    Slurm is queried on the host with the name of a login host; without one, on this machine if it has Slurm's commands,
+    else on the first host."""
     disks = (DiskSettings(path="/", on="nodes"), DiskSettings(path="/dev/shm", on="nodes"))
-    cluster = ClusterSettings(nodes=tuple(_from_command_line(hosts))) if hosts else ImplicitCluster()
-    return Settings(clusters=(cluster,), disks=disks)
+    if not hosts:
+        return Settings(clusters=(ImplicitCluster(),), disks=disks)
+    nodes = tuple(_from_command_line(hosts))
+    login = login_of(nodes) or (None if shutil.which("squeue") else nodes[0])
+    return Settings(clusters=(ClusterSettings(login=login, nodes=nodes),), disks=disks)
+
+
+def login_of(hosts: Iterable[str]) -> str | None:
+    """The first host with the name of a login host."""
+    return next((host for host in hosts if LOGIN.search(host)), None)
 
 
 def select_hosts(settings: Settings, hosts: Sequence[str]) -> Settings:

@@ -190,6 +190,18 @@ def test_host_lists_are_read_as_slurm_writes_them(lists: list[str], hosts: tuple
     assert config.default_settings(lists).clusters[0].nodes == hosts
 
 
+def test_slurm_is_queried_on_the_login_host_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert config.default_settings(["gpu-1", "login1"]).clusters[0].login == "login1"
+    assert config.default_settings(["gpu-1", "gpu-2"]).clusters[0].login == "gpu-1"
+    squeue = tmp_path / "squeue"
+    squeue.touch(mode=0o755)
+    assert config.default_settings(["gpu-1", "gpu-2"]).clusters[0].login is None, "this machine has Slurm"
+    assert config.default_settings(["gpu-1", "login1"]).clusters[0].login == "login1"
+
+
 def test_hosts_of_the_command_line_are_watched_once_each() -> None:
     assert config.default_settings(["n1", "n[1-2]"]).clusters[0].nodes == ("n1", "n2")
 

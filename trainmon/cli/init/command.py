@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,9 +16,6 @@ from trainmon.cli.options import hosts_argument, ssh_config_option
 if TYPE_CHECKING:
     from trainmon.cli.init.discovery import Account, SlurmReport
     from trainmon.cli.init.template import FoundFacts
-
-LOGIN = re.compile(r"login|head|front|submit|access", re.IGNORECASE)
-"""The usual names of login hosts."""
 
 GUESSED_LOGIN = "guessed: its name is one of a login host"
 
@@ -80,7 +76,9 @@ def command(
 
 
 def _login_of(hosts: Sequence[str]) -> str | None:
-    return next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
+    from trainmon.config import login_of
+
+    return login_of(host for host in hosts if "[" not in host)
 
 
 def _prompt_for_hosts() -> tuple[str, ...]:
