@@ -155,17 +155,17 @@ ENDS: dict[str, str] = {
 }
 
 
-def end_reason(job: Job) -> str:
-    """How a job ended: `exited with code 1`, `cancelled by ana`."""
+def end_reason(job: Job, cause: str | None = None) -> str:
+    """How a job ended: `exited with code 1`, `cancelled by ana`. A failure has a cause, if that is known:
+    `nccl-timeout (exit 1)`."""
     if job.state == "CANCELLED":
         return f"cancelled by {job.cancelled_by}" if job.cancelled_by else "cancelled"
-    text = ENDS.get(job.state, job.state)
     code, _, number = (job.exit_code or "").partition(":")
     if job.state == "FAILED" and number not in ("", "0"):
-        return f"ended by signal {number}"
+        return f"{cause} (signal {number})" if cause else f"ended by signal {number}"
     if job.state == "FAILED" and code not in ("", "0"):
-        return f"exited with code {code}"
-    return text
+        return f"{cause} (exit {code})" if cause else f"exited with code {code}"
+    return cause if cause and job.state == "FAILED" else ENDS.get(job.state, job.state)
 
 
 # ---- parses sinfo's nodes --------------------------------------------------------------------------------------------

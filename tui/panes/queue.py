@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from trainmon.analysis.nodes import spares
-from trainmon.analysis.runs import needed_to_save
+from trainmon.analysis.runs import cause_of, needed_to_save
 from trainmon.lib import Instant, clean, counted, duration
 from trainmon.model import Job, Source, State
 from trainmon.slurm import reasons
@@ -124,7 +124,8 @@ def queue_entries(state: State, sort: str, query: str, *, mine: bool) -> list[Qu
         needed = None if run is None else needed_to_save(run)
         short = seconds is not None and needed is not None and seconds < needed
         stale = source is not None and source.health != "ok"
-        found.append(QueueEntry(job, run.name if run else "", short, stale, several))
+        cause = cause_of(job, state.attempts.values()) if run and job.stage == "ended" else None
+        found.append(QueueEntry(job, run.name if run else "", short, stale, several, cause))
     return found
 
 
@@ -184,16 +185,18 @@ def queue_sentence(state: State, key: str) -> tuple[str, str]:
         return cluster_sentence(state, key.removeprefix(CLUSTER)), "dim"
     job, node = state.jobs.get(key), state.scheduler_nodes.get(key.removeprefix(NODE))
     if job is not None:
-        return job_sentence(job, state.at), status_text(job, state.at).style or "dim"
+        return job_sentence(job, state.at, cause_of(job, state.attempts.values())), status_text(
+            job, state.at
+        ).style or "dim"
     if node is None or not key.startswith(NODE):
         return "", "dim"
     text = ", ".join(part for part in (node_state(node), node_reason(node, state.at)) if part)
     return clean(f"{node.name}: {text}"), node_style(node) or "dim"
 
 
-def job_sentence(job: Job, now: Instant) -> str:
+def job_sentence(job: Job, now: Instant, cause: str | None = None) -> str:
     """`88 llm-7b of ana: waits for the end of 87; submitted 3h ago`"""
-    text, seconds = status_text(job, now).text, seconds_left(job, now)
+    text, seconds = status_text(job, now, cause).text, seconds_left(job, now)
     if job.state == "RUNNING" and not is_missing(job):
         text = f"runs {text}".strip()
     limit = "" if job.time_limit_s is None else f" of {duration(job.time_limit_s)}"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from trainmon.analysis.attempts import silence, unrecorded
 from trainmon.analysis.explanation import Explanation, PageRow, page, short_id, start_format
 from trainmon.analysis.retries import order_of
-from trainmon.analysis.runs import needed_to_save
+from trainmon.analysis.runs import cause_of, needed_to_save
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten
 from trainmon.model import Attempt, Job, Run, State, verdict_text
 from trainmon.slurm import reasons
@@ -46,7 +46,7 @@ def job_lines(key: str, state: State, width: int) -> Iterator[Line | Linked]:
     if source is not None and source.health in ("late", "down"):
         text = f"Slurm has not answered for {since(source.answered_at, now)}; this is old data: {source.error or ''}"
         yield from sentence(safe(text).rstrip(": "), width, "warn")
-    yield from sentence(status_text(job, now).text or "runs", width)
+    yield from sentence(status_text(job, now, cause_of(job, state.attempts.values())).text or "runs", width)
     yield ()
     run = runs_by_job(state.runs.values()).get(job.key)
     yield from job_links(job, run, state, width)

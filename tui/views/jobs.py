@@ -240,15 +240,15 @@ def wait_style(job: Job) -> str:
     return HOLDS.get(job.reason or "", "warn" if reasons.is_permanent(job.reason) else "dim")
 
 
-def status_text(job: Job, now: Instant) -> Span:
-    """Where a job runs, why it waits, or how it ended."""
+def status_text(job: Job, now: Instant, cause: str | None = None) -> Span:
+    """Where a job runs, why it waits, or how it ended; with the cause of its end, if that is given."""
     if is_missing(job):
         return Span(f"gone from the queue {since(job.gone_at, now)} ago; was {job.state}", "warn")
     if job.stage == "waiting":
         return Span(clean(reasons.waiting_reason(job, now)), wait_style(job).replace("dim", ""))
     if job.stage == "ended":
         ago = "" if job.ends_at is None else f", {since(job.ends_at, now)} ago"
-        return Span(clean(reasons.end_reason(job)) + ago, "crit" if job.state in FAILED else "dim")
+        return Span(clean(reasons.end_reason(job, cause)) + ago, "crit" if job.state in FAILED else "dim")
     if job.stage == "unknown":
         return Span(clean(f"Slurm reports {job.state}"), "warn")
     state = "" if job.state == "RUNNING" else job.state.lower().replace("_", " ")
@@ -308,6 +308,8 @@ class QueueEntry(NamedTuple):
     """Whether its scheduler does not answer."""
     several: bool
     """Whether jobs of several clusters are shown, so that its cluster must be named."""
+    cause: str | None = None
+    """The cause of its end, if that is known."""
 
     def id(self, *, narrow: bool) -> str:
         """Its id as squeue writes it. A narrow table only counts the waiting tasks of an array."""
@@ -440,7 +442,7 @@ def queue_row(entry: QueueEntry, table: QueueTable, now: Instant) -> Row:
     """One job's line. It is dim when its scheduler does not answer."""
     job, symbol, narrow = entry.job, job_sign(entry.job), table.width < WIDE
     plain = "dim" if entry.stale or job.stage == "ended" else ""
-    reason, seconds = status_text(job, now), seconds_left(job, now)
+    reason, seconds = status_text(job, now, entry.cause), seconds_left(job, now)
     parts = (
         f"{whole(seconds)} left{'!' if entry.short else ''}" if seconds is not None and narrow else "",
         reason.text or "runs",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.gpus import unread
 from trainmon.analysis.log_formats import LEARNED
+from trainmon.analysis.runs import cause_of
 from trainmon.analysis.runs.trainer import BUSY, SILENT, other_switches
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten, shorten_start
 from trainmon.model import Checkpoint, Checkpoints, Evals, Record, Run, State, Switch, Verdict
@@ -43,7 +44,7 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     for index, job in enumerate(own[:JOBS_SHOWN]):
         waits = job.stage == "waiting" and not is_missing(job)
         label = "job" if index == 0 else "next job" if waits else "earlier job"
-        text, style = status_text(job, state.at)
+        text, style = status_text(job, state.at, cause_of(job, state.attempts.values()))
         status = Span(clean(f"  {UNKNOWN if is_missing(job) else state_code(job)}  "))
         rest = max(0, width - LABEL - cell_width(job.id) - cell_width(status.text))
         yield linked_fact(

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.analysis.retries.attempts import ended
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
 from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
@@ -136,6 +137,10 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
     assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "behind it     0 jobs pending"]
     assert job_texts("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
     assert job_texts("abl-3")[0] == "job         → 418100  F  exited with code 1, 2h ago"
+    timeout = ended(0, "nccl-timeout", run_id="abl-3", job_id="418100")
+    known = replace(queued(), attempts={timeout.attempt_id: timeout})
+    shown = texts(job_lines(known.runs["abl-3"], known, 60))
+    assert shown[0] == "job         → 418100  F  nccl-timeout (exit 1), 2h ago", "one end has one name"
 
 
 def test_a_run_without_a_job_says_so_only_where_there_is_a_scheduler() -> None:

@@ -6,11 +6,13 @@ import itertools
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from tests.tui.states.states import NOW, calm, cluster, job, queue_jobs, queued, scheduler_node, slurm, slurm_down
+from tests.trainmon.analysis.retries.attempts import ended
+from tests.tui.states.states import NOW, calm, cluster, job, queue_jobs, queued, run, scheduler_node, slurm, slurm_down
 from trainmon.lib import cell_width
 from trainmon.model import Job, State
-from tui.panes.queue import job_sentence, queue_sentence, queue_summary, sentences
+from tui.panes.queue import job_sentence, queue_entries, queue_sentence, queue_summary, sentences
 from tui.views.jobs import (
     CLUSTER,
     ENDED_SHOWN,
@@ -156,6 +158,18 @@ def test_the_run_of_a_job_is_named_where_its_name_is_another() -> None:
 )  # fmt: skip
 def test_why_a_job_is_where_it_is(one: Job, words: str, style: str) -> None:
     assert status_text(one, NOW) == (words, style)
+
+
+def test_the_end_of_a_job_has_the_cause_of_its_attempt_in_the_queue_too() -> None:
+    failed = job("1", "FAILED", exit_code="1:0")
+    timeout = ended(0, "nccl-timeout", run_id="llm", cluster=failed.cluster, job_id="1")
+    state = replace(
+        queued(), jobs={failed.key: failed}, runs={"llm": run("llm", "dead", jobs=(failed.key,))},
+        attempts={timeout.attempt_id: timeout},
+    )  # fmt: skip
+    (entry,) = queue_entries(state, "state", "", mine=False)
+    assert "nccl-timeout (exit 1) 2h ago" in queue_row(entry, queue_layout(140, [entry]), NOW).text
+    assert queue_sentence(state, failed.key)[0].endswith("nccl-timeout (exit 1) 2h ago")
 
 
 def test_a_job_that_is_gone_or_in_a_state_of_no_known_version_is_unknown_never_dead() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of, is_read
@@ -22,7 +22,7 @@ from trainmon.analysis.runs.context import (
 from trainmon.analysis.runs.log_end import at_its_target, finished
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import Action, Job, Record, Run
+from trainmon.model import Action, Attempt, Job, Record, Run
 from trainmon.slurm import end_reason, waiting_reason
 
 OURS_BEFORE: Seconds = 900.0
@@ -48,7 +48,7 @@ SOMEBODY = "somebody cancelled it"
 def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> Judgement | None:
     """The verdict while no job of the run is running; None if its jobs do not show it."""
     last, waiting = queue.ended, queue.waiting
-    how = "" if last is None else how_it_ended(last, now)
+    how = "" if last is None else how_it_ended(last, now, cause_of(last, context.last_attempts.values()))
     reached = has_reached_target(run)
     lost = "" if math.isfinite(run.progress.loss or 0.0) else " with a NaN or infinite loss"
     at = (
@@ -84,12 +84,19 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
     return Judgement("dead", f"{how}{at} of {goal:,}: not finished")
 
 
-def how_it_ended(job: Job, now: Instant) -> str:
-    """`job 88: exited with code 1, 12m ago`."""
+def cause_of(job: Job, attempts: Iterable[Attempt]) -> str | None:
+    """The cause of the end of a job's last start; None if it is not known."""
+    start = (job.cluster, job.id, job.restarts or 0)
+    own = (one.cause for one in attempts if (one.cluster, one.job_id, one.restart or 0) == start)
+    return next((one.cause for one in own if one is not None and one.cause != "unknown"), None)
+
+
+def how_it_ended(job: Job, now: Instant, cause: str | None = None) -> str:
+    """`job 88: exited with code 1, 12m ago`, or with its cause, `job 88: nccl-timeout (exit 1), 12m ago`."""
     if job.stage != "ended":
         return f"job {job.id} is gone from the queue"
     ago = "" if job.ends_at is None or job.ends_at > now else f", {duration(now - job.ends_at)} ago"
-    return f"job {job.id}: {end_reason(job)}{ago}"
+    return f"job {job.id}: {end_reason(job, cause)}{ago}"
 
 
 def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> str | None:

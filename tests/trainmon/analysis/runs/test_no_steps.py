@@ -12,8 +12,11 @@ from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.runs.status import judge
 from trainmon.model import (
     Action,
+    Attempt,
+    AttemptEnd,
     Checkpoint,
     Checkpoints,
+    Classification,
     Execute,
     Gpu,
     Job,
@@ -355,3 +358,18 @@ def test_a_run_whose_log_is_silent_trains_while_it_saves_as_usual(
     assert answer[1].endswith("; its last known step is 500, that of its newest checkpoint")
     counted = replace(one, progress=replace(PROGRESS, format="nanogpt"))
     assert (counted.saved_step, replace(one, checkpoints=None).saved_step) == (None, None)
+
+
+def test_a_job_that_failed_says_its_cause_once_that_is_known() -> None:
+    failed = ended()
+    end = AttemptEnd(
+        at=NOW - 720,
+        source="queue",
+        noticed_at=NOW - 700,
+        cause=Classification(cause="nccl-timeout", family="network", retry="now", confidence="high", fingerprint="f"),
+    )
+    attempt = Attempt(attempt_id="a", run_id="llm", cluster="prod", job_id="88", end=end)
+    context = RunContext(sources={SLURM.name: SLURM}, jobs={failed.key: failed}, last_attempts={"llm": attempt})
+    assert judge(run(failed), context, NOW).why.startswith("no job: job 88: nccl-timeout (exit 1), 12m ago")
+    again = context._replace(last_attempts={"llm": replace(attempt, restart=1)})
+    assert "exited with code 1" in judge(run(failed), again, NOW).why, "of another start"
