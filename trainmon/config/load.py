@@ -56,11 +56,10 @@ def default_settings(hosts: Sequence[str] = ()) -> Settings:
     Slurm is queried on the host with the name of a login host; without one, on this machine if it has Slurm's commands,
     else on the first host."""
     disks = (DiskSettings(path="/", on="nodes"), DiskSettings(path="/dev/shm", on="nodes"))
-    if not hosts:
-        return Settings(clusters=(ImplicitCluster(),), disks=disks)
     nodes = tuple(_from_command_line(hosts))
-    login = login_of(nodes) or (None if shutil.which("squeue") else nodes[0])
-    return Settings(clusters=(ClusterSettings(login=login, nodes=nodes),), disks=disks)
+    login = login_of(nodes) or (None if shutil.which("squeue") else next(iter(nodes), None))
+    cluster = ClusterSettings(login=login, nodes=nodes) if nodes else ImplicitCluster()
+    return Settings(clusters=(cluster,), disks=disks)
 
 
 def login_of(hosts: Iterable[str]) -> str | None:

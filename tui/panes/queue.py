@@ -9,7 +9,7 @@ from textual.binding import BindingType
 
 from trainmon.analysis.nodes import spares
 from trainmon.analysis.runs import cause_of, needed_to_save
-from trainmon.lib import Instant, clean, counted, duration
+from trainmon.lib import clean, counted, duration
 from trainmon.model import Job, Source, State
 from trainmon.slurm import reasons
 from tui.keys import bindings
@@ -185,18 +185,17 @@ def queue_sentence(state: State, key: str) -> tuple[str, str]:
         return cluster_sentence(state, key.removeprefix(CLUSTER)), "dim"
     job, node = state.jobs.get(key), state.scheduler_nodes.get(key.removeprefix(NODE))
     if job is not None:
-        return job_sentence(job, state.at, cause_of(job, state.attempts.values())), status_text(
-            job, state.at
-        ).style or "dim"
+        return job_sentence(job, state)
     if node is None or not key.startswith(NODE):
         return "", "dim"
     text = ", ".join(part for part in (node_state(node), node_reason(node, state.at)) if part)
     return clean(f"{node.name}: {text}"), node_style(node) or "dim"
 
 
-def job_sentence(job: Job, now: Instant, cause: str | None = None) -> str:
-    """`88 llm-7b of ana: waits for the end of 87; submitted 3h ago`"""
-    text, seconds = status_text(job, now, cause).text, seconds_left(job, now)
+def job_sentence(job: Job, state: State) -> tuple[str, str]:
+    """`88 llm-7b of ana: waits for the end of 87; submitted 3h ago`, and its style."""
+    now = state.at
+    (text, style), seconds = status_text(job, now, cause_of(job, state.attempts.values())), seconds_left(job, now)
     if job.state == "RUNNING" and not is_missing(job):
         text = f"runs {text}".strip()
     limit = "" if job.time_limit_s is None else f" of {duration(job.time_limit_s)}"
@@ -207,7 +206,7 @@ def job_sentence(job: Job, now: Instant, cause: str | None = None) -> str:
         f"restart {job.restarts}" if job.restarts else "",
         f"submitted {since(job.submitted_at, now)} ago" if is_waiting else "",
     )
-    return clean("; ".join(part for part in parts if part))
+    return clean("; ".join(part for part in parts if part)), style or "dim"
 
 
 def cluster_sentence(state: State, name: str) -> str:

@@ -238,7 +238,7 @@ def test_text_from_slurm_cannot_reach_the_terminal() -> None:
     nasty = job("1", "PENDING", name="\x1b[31mred\x07", user="\x9b2J", reason="\x1b]0;title\x07x", partition="\x1b[0m")
 
     assert line(nasty).isprintable()
-    assert job_sentence(nasty, NOW).isprintable()
+    assert job_sentence(nasty, replace(calm(), at=NOW))[0].isprintable()
 
 
 # ---- nodes ---------------------------------------------------------------------------------------------------------
