@@ -6,8 +6,8 @@ from trainmon.analysis.disks import is_shared
 from trainmon.lib import Seconds
 from trainmon.model import Disk, LastSeen, Run, SeenDisk, SeenRun, State
 
-SETTLES_WITHIN: Seconds = 30.0
-"""After a start, every source has answered or failed by then."""
+SETTLES_WITHIN: Seconds = 60.0
+"""After a start, every source has answered or failed by then, and attempts that ended before it are closed."""
 
 
 def seen(state: State, before: LastSeen | None) -> LastSeen:
@@ -40,11 +40,14 @@ def disk_key(disk: Disk) -> str:
 
 
 def is_settled(state: State) -> bool:
-    """Whether every source has answered or failed since the start and every log was read, so that what is missing is
-    really gone. A host answers before its files are read."""
+    """Whether every source has answered or failed since the start, every log was read, and the attempts that have ended
+    are closed, so that what is missing is really gone and lost steps are known. A host answers before its files are
+    read."""
     if state.at - state.started_at >= SETTLES_WITHIN:
         return True
-    if any(run.spec.log is not None and run.log is None for run in state.runs.values()):
+    if any(run.spec.log is not None and run.log is None for run in state.runs.values()) or any(
+        attempt.stage == "ending" for attempt in state.attempts.values()
+    ):
         return False
     sources = [source for source in state.sources.values() if source.health != "off"]
     known = (one.answered_at is not None or one.error is not None or one.phase == "held" for one in sources)

@@ -79,7 +79,7 @@ def test_a_long_reason_is_wrapped_and_not_cut() -> None:
 
 
 def test_runs_that_came_and_went() -> None:
-    before, now = with_run("old"), replace(with_run("new", why="it steps"), started_at=NOW - 40.0)
+    before, now = with_run("old"), replace(with_run("new", why="it steps"), started_at=NOW - 70.0)
     assert texts(before, now) == ["new: new: healthy, it steps"]
     changes = Changes(earlier(before))
     changes.update(now)
@@ -91,13 +91,13 @@ def test_runs_that_came_and_went() -> None:
 
 def test_a_run_that_the_queue_shows_late_is_not_gone_and_has_its_news() -> None:
     queue = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up")
-    start = replace(calm(), runs={}, started_at=NOW - 40.0, evaluated_at=NOW, sources={queue.name: queue})
+    start = replace(calm(), runs={}, started_at=NOW - 70.0, evaluated_at=NOW, sources={queue.name: queue})
     changes = Changes(earlier(with_run("llm")))
     for state in (start, replace(start, started_at=NOW - 3.0)):
         changes.update(state)
         assert changes.found == (), "the queue was not read, or only now"
     answered = {queue.name: replace(queue, answered_at=NOW)}
-    changes.update(replace(with_run(restarts=2), started_at=NOW - 50.0, sources=answered))
+    changes.update(replace(with_run(restarts=2), started_at=NOW - 80.0, sources=answered))
     assert [one.what for one in changes.found] == ["restarted"]
 
 
@@ -171,7 +171,7 @@ def test_changes_are_complete_when_every_source_has_answered_or_failed() -> None
     assert is_settled(state)
     assert not is_settled(with_source(answered_at=None))
     assert is_settled(with_source(answered_at=None, error="no answer in 10s"))
-    assert is_settled(replace(with_source(answered_at=None), started_at=NOW - 31.0))
+    assert is_settled(replace(with_source(answered_at=None), started_at=NOW - 61.0))
 
 
 def test_changes_are_complete_only_when_the_logs_were_read() -> None:
@@ -180,4 +180,13 @@ def test_changes_are_complete_only_when_the_logs_were_read() -> None:
     spec = replace(state.runs["llm"].spec, log="/fsx/llm.log")
     unread = replace(state, runs={"llm": replace(state.runs["llm"], spec=spec)})
     assert not is_settled(unread)
-    assert is_settled(replace(unread, started_at=NOW - 31.0))
+    assert is_settled(replace(unread, started_at=NOW - 61.0))
+
+
+def test_changes_are_complete_only_when_the_steps_that_ended_attempts_lost_are_known() -> None:
+    report = AttemptEnd(at=NOW - 900.0, source="queue", noticed_at=NOW - 3.0)
+    open_one = Attempt(attempt_id="1", run_id="llm", cluster="prod", last_step=10_860, reported_end=report)
+    state = replace(with_run(restarts=1), evaluated_at=NOW, started_at=NOW - 3.0)
+    assert is_settled(state)
+    assert not is_settled(replace(state, attempts={"1": open_one}))
+    assert is_settled(replace(state, attempts={"1": replace(open_one, end=report)}))
