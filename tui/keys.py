@@ -236,17 +236,17 @@ def _apart(names: str) -> list[str]:
 
 def active_keys(context: str) -> tuple[Key, ...]:
     """The keys that do something in a context. Enter only counts where a row can be opened."""
-    keys = (key for key in KEYS if key.scope in CONTEXTS[context])
-    return tuple(key for key in keys if key.id != "lines.choose" or context in OPENS)
+    return tuple(
+        key for key in KEYS if key.scope in CONTEXTS[context] and (key.id != "lines.choose" or context in OPENS)
+    )
 
 
 def footer(context: str) -> tuple[Key, ...]:
     """At most nine keys that show, in the table's order; help, commands and quit always."""
-    shown = [key for key in active_keys(context) if key.short and key.scope not in ACTS]
-    shown = [key for key in shown if key.scope not in ("alerts", "moments") or context in ALERTED]
+    left_out = ACTS if context in ALERTED else (*ACTS, "alerts", "moments")
+    shown = [key for key in active_keys(context) if key.short and key.scope not in left_out]
     while len(shown) > FOOTER_AT_MOST:
-        droppable = [key for key in shown if key.id not in NARROW[:5]]
-        shown.remove(droppable[-1])
+        shown.remove(next(key for key in reversed(shown) if key.id not in NARROW[:5]))
     return tuple(shown)
 
 

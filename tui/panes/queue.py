@@ -194,8 +194,8 @@ def queue_sentence(state: State, key: str) -> tuple[str, str]:
 
 def job_sentence(job: Job, state: State) -> tuple[str, str]:
     """`88 llm-7b of ana: waits for the end of 87; submitted 3h ago`, and its style."""
-    now = state.at
-    (text, style), seconds = status_text(job, now, cause_of(job, state.attempts.values())), seconds_left(job, now)
+    now, cause = state.at, cause_of(job, state.attempts.values())
+    (text, style), seconds = status_text(job, now, cause), seconds_left(job, now)
     if job.state == "RUNNING" and not is_missing(job):
         text = f"runs {text}".strip()
     limit = "" if job.time_limit_s is None else f" of {duration(job.time_limit_s)}"

@@ -193,8 +193,7 @@ def summary(seen: LastSeen, changes: tuple[Change, ...], now: Instant) -> tuple[
             noun = ""
     if alerts := [change for change in changes if change.what == "alert"]:
         still_open = sum(change.style != "dim" for change in alerts)
-        word = f"{len(alerts)} alert{'' if len(alerts) == 1 else 's'}"
-        parts.append(word + (f" ({still_open} open)" if still_open else " (all over)"))
+        parts.append(f"{counted(len(alerts), 'alert')} ({f'{still_open} open' if still_open else 'all over'})")
     disks = [change for change in changes if change.what == "disk"]
     parts += [disks[0].text.partition(" (")[0]] if len(disks) == 1 else [f"{len(disks)} disks"] if disks else []
     styles = {change.style for change in changes}
