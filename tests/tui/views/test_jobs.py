@@ -168,8 +168,8 @@ def test_the_end_of_a_job_has_the_cause_of_its_attempt_in_the_queue_too() -> Non
         attempts={timeout.attempt_id: timeout},
     )  # fmt: skip
     (entry,) = queue_entries(state, "state", "", mine=False)
-    assert "nccl-timeout (exit 1) 2h ago" in queue_row(entry, queue_layout(140, [entry]), NOW).text
-    assert queue_sentence(state, failed.key)[0].endswith("nccl-timeout (exit 1) 2h ago")
+    assert "nccl-timeout (exit 1), 2h ago" in queue_row(entry, queue_layout(140, [entry]), NOW).text
+    assert queue_sentence(state, failed.key)[0].endswith("nccl-timeout (exit 1), 2h ago")
 
 
 def test_a_job_that_is_gone_or_in_a_state_of_no_known_version_is_unknown_never_dead() -> None:
