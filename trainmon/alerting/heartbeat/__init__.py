@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from trainmon.alerting.heartbeat.notices import HEARTBEAT, heartbeat
-from trainmon.alerting.heartbeat.self_check import unwell
+from trainmon.alerting.heartbeat.report import unwell
 
 __all__ = ["HEARTBEAT", "heartbeat", "unwell"]

@@ -1,15 +1,44 @@
-"""Rules about the monitor itself: its sources, channels, ledger, clock and rules."""
+"""Rules about the monitoring itself: sources, channels, its own network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, Rule, Share, ago, is_logging_in, is_new, is_unread, lasted
 from trainmon.alerting.rules.evaluate import RULE_RAISED
-from trainmon.alerting.rules.own_network import last_answer, lost_together, was_watched
 from trainmon.lib import Instant, Seconds, clean, counted
-from trainmon.model import Alert, Finding, Source, State
+from trainmon.model import LATE_AFTER, Alert, Finding, Source, State
+
+# ---- whether this machine has lost its own network, or its VPN -------------------------------------------------------
+
+LOST_TOGETHER: Seconds = 10.0
+"""Hosts that are lost within this time share a cause: the network of this machine, if no host is kept."""
+
+
+def last_answer(sources: Iterable[Source]) -> Instant | None:
+    """When one of them answered last."""
+    return max((source.answered_at for source in sources if source.answered_at is not None), default=None)
+
+
+def lost_together(state: State) -> Sequence[Source]:
+    """The hosts that were lost last, if there are several and none is kept. A host is lost between its last answer and
+    the next one that was due. W&B and other services may still answer: they need no VPN."""
+    hosts = [one for one in state.sources.values() if one.kind == "node" and one.via is None and one.answered_at]
+    at = last_answer(hosts)
+    if at is None or any(one.health == "ok" for one in hosts):
+        return ()
+    lost = [one for one in hosts if at - (one.answered_at or 0.0) - one.period <= LOST_TOGETHER and one.health != "off"]
+    return lost if len(lost) > 1 else ()
+
+
+def was_watched(state: State, at: Instant) -> bool:
+    """Whether a daemon of another machine watched then."""
+    daemons = (one for one in state.sources.values() if one.kind == "daemon" and one.answered_at is not None)
+    return any(at - (one.answered_at or 0.0) <= LATE_AFTER * one.period for one in daemons)
+
+
+# ---- rules about the monitor itself ----------------------------------------------------------------------------------
 
 TEST = "test"
 """The rule name of the test notification. No rule finds it; it ends when somebody acknowledges it."""

@@ -30,9 +30,8 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     from trainmon.cli.check.alerting import check_channels, check_daemon, check_textfile
     from trainmon.cli.check.hosts import check_hosts
     from trainmon.cli.check.metrics import check_metrics
-    from trainmon.cli.check.output import colour, config_rows, print_fix, print_rows, progress
-    from trainmon.cli.check.permissions import permission_rows
-    from trainmon.cli.check.rows import Row
+    from trainmon.cli.check.output import Row, colour, config_rows, print_fix, print_rows, progress
+    from trainmon.cli.check.probe import permission_rows
     from trainmon.cli.check.wandb import check_wandb
     from trainmon.config import load_settings, run_specs
     from trainmon.lib import ConfigError, counted

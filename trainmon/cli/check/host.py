@@ -17,9 +17,8 @@ from collectors.probe import bundle
 from collectors.quota.collector import QuotaQuery, run_query
 from trainmon.analysis.checkpoints import is_eval_log, read_results
 from trainmon.analysis.runs import other_switches, read_status, status_file
-from trainmon.cli.check.logs import LogChecks
-from trainmon.cli.check.probe import ProbeOutput, run_probe
-from trainmon.cli.check.rows import FileTest, Row, check_files, reported
+from trainmon.cli.check.output import FileTest, Row, check_files, reported
+from trainmon.cli.check.probe import LogChecks, ProbeOutput, run_probe
 from trainmon.cli.check.slurm import SlurmCheck, check_slurm
 from trainmon.cli.check.wandb import client_file_row
 from trainmon.lib import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from trainmon.cli.check.rows import Row
+from trainmon.cli.check.output import Row
 from trainmon.config import ClusterSettings, MetricsSettings, Settings
 from trainmon.lib import Clock, SystemClock, counted, duration
 

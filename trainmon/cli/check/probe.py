@@ -1,15 +1,23 @@
-"""Runs the probe once on one host: starts it, reads until everything requested has arrived, and ends it."""
+"""`trainmon-tui check`: files, their permissions, logs and the probe."""
 
 from __future__ import annotations
 
+import shlex
+import stat
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from collectors.nodes.steps.step import SHARES_GPUS
 from collectors.probe import bundle
-from trainmon.lib import Seconds, TrainmonError, clean, last_line, scrub
+from trainmon.analysis.log_formats import EXAMPLE, Format, LogReport, config_block, report, suggested, summary
+from trainmon.cli.check.output import Row
+from trainmon.config import AlertmanagerSettings, MetricsSettings, Settings
+from trainmon.lib import Seconds, TrainmonError, clean, counted, last_line, scrub
 from trainmon.model import (
     DECODER,
     PROBES_WITHOUT_GPUS,
@@ -29,6 +37,8 @@ from trainmon.model import (
     WandbRows,
 )
 from trainmon.transport.shell import Shell
+
+# ---- runs the probe once on one host ---------------------------------------------------------------------------------
 
 LONGEST_LINE = 1 << 20
 
@@ -149,3 +159,97 @@ def _run_once(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeO
         output.has_ended.wait(max(0.0, until - time.monotonic()))
     stream.close()
     return output
+
+
+# ---- checks who else can read the secrets of the config --------------------------------------------------------------
+
+SECRETS = frozenset({"topic", "reply_topic", "token", "reply_token", "password", "url", "headers", "ping", "copy_to"})
+"""The settings of [[notify]], [heartbeat], [ledger] and `metrics` that are secrets."""
+
+
+def permission_rows(settings: Settings, file: Path | None) -> Iterator[Row]:
+    """A note for each file with secrets that other users can read."""
+    secrets = [*_secrets(settings)]
+    if file is not None and any(not text.startswith(("env:", "file:")) for text in secrets):
+        yield from _row("config", file, stat.S_IRGRP | stat.S_IROTH, "it contains secrets")
+    named = (text.removeprefix("file:") for text in secrets if text.startswith("file:"))
+    for name in dict.fromkeys(named):
+        yield from _row("secret", Path(name).expanduser(), stat.S_IRWXG | stat.S_IRWXO, "it is a secret")
+
+
+def _secrets(value: object, name: str = "") -> Iterator[str]:
+    """The secrets of a setting and of all below it, as they are written."""
+    match value:
+        case AlertmanagerSettings(url=url) | MetricsSettings(url=url) if "@" not in url:  # the address is no secret
+            yield from _secrets(msgspec.structs.asdict(value) | {"url": None})
+        case msgspec.Struct():
+            yield from _secrets(msgspec.structs.asdict(value))
+        case dict():
+            for key, inner in value.items():
+                yield from _secrets(inner, name or key)
+        case tuple():
+            for inner in value:
+                yield from _secrets(inner)
+        case str() if name in SECRETS:
+            yield value
+
+
+def _row(what: str, file: Path, refused: int, why: str) -> Iterator[Row]:
+    try:
+        mode = stat.S_IMODE(file.stat().st_mode)
+    except OSError:
+        return  # another row says that it cannot be read
+    if mode & refused:
+        text = f"other users can read {file} (mode {mode:o}), and {why}"
+        yield Row("note", what, "", text, f"chmod go-rwx {shlex.quote(str(file))}")
+
+
+# ---- checks what is read in the logs ---------------------------------------------------------------------------------
+
+
+class LogChecks(NamedTuple):
+    """The log formats of the config, and what was read in the log of each run. The checks of all hosts share it."""
+
+    formats: Sequence[Format]
+    runs: int
+    """How many runs of the config have a log."""
+    logs: dict[str, LogReport]
+
+    def check(self, host: str, run: str, chunk: LogChunk) -> Row:
+        """The format of a log with its last step, or a format to start from."""
+        what, read = f"log of {run}", report((*chunk.kept, *chunk.lines), self.formats, partial=chunk.partial)
+        count, progress = len(read.lines), read.progress
+        if not count:
+            return Row("note", host, what, "empty so far: its format is not known yet")
+        self.logs[run] = read
+        if progress.step is None and progress.epoch is None:
+            template = _template(read)
+            how = "" if template else ", with a step line of the log as its template"
+            fix = f"if training has begun, add this to the config{how}; `trainmon-tui log-format {run}` shows the lines"
+            text = f"no step in its last {counted(count, 'line')}"
+            return Row("bad", host, what, text, f"{fix}\n{config_block(run, template or EXAMPLE)}")
+        step = f"epoch {progress.epoch:g}" if progress.step is None else f"step {progress.step:,}"
+        target = "" if progress.step is None or progress.target_step is None else f" of {progress.target_step:,}"
+        return Row("ok", host, what, f"{step}{target}, format {summary(progress, read.shape, count)}")
+
+    def check_formats(self) -> Iterator[Row]:
+        """Whether each format of the config matches a line of some log."""
+        for one in self.formats:
+            matched = [run for run, log in self.logs.items() if any(one.parse(line.text) for line in log.lines)]
+            if matched:
+                yield Row("ok", "log_format", one.name, f"matches lines of {', '.join(matched)}")
+            elif not self.logs:
+                yield Row("note", "log_format", one.name, "not tested: no log has lines to read")
+            else:
+                run, log = min(self.logs.items(), key=lambda pair: pair[1].steps > 0)
+                block = config_block(one.name, _template(log) or EXAMPLE)
+                unread = self.runs - len(self.logs)
+                others = f"; not read or empty: {counted(unread, 'log')}" if unread > 0 else ""
+                text = f"matches no line of {counted(len(self.logs), 'log')}{others}"
+                fix = f"remove it or correct it; for the log of {run}:\n{block}"
+                yield Row("note" if others else "bad", "log_format", one.name, text, fix)
+
+
+def _template(read: LogReport) -> str | None:
+    """The format of a log, or what it may be."""
+    return read.template or suggested(one.text for one in read.lines)

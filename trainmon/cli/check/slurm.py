@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, parts_by_node, present
-from trainmon.cli.check.rows import PATH_TIMEOUT, FileTest, Row, reported, run_test
+from trainmon.cli.check.output import PATH_TIMEOUT, FileTest, Row, reported, run_test
 from trainmon.lib import counted
 from trainmon.model import Job, JobPart, RunSpec, by_name
 from trainmon.slurm import batch_script, commands, errors, parse_jobs

@@ -10,7 +10,7 @@ from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.wire import ListRuns, ReadViewer, RunList, Viewer
 from trainmon.analysis.wandb import active_run, client_file
-from trainmon.cli.check.rows import Row
+from trainmon.cli.check.output import Row
 from trainmon.lib import clean, counted, duration, size
 from trainmon.model import RunSpec, WandbDirectory, WandbRows, WandbRun, WandbSpec
 

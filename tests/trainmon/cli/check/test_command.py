@@ -11,7 +11,7 @@ import pytest
 from tests.lab.sshd import Sshd, keygen
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.check.hosts import check_hosts
-from trainmon.cli.check.rows import Row
+from trainmon.cli.check.output import Row
 from trainmon.config import (
     ClusterSettings,
     ConnectSettings,

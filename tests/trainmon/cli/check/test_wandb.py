@@ -13,7 +13,7 @@ from collectors.wandb.child_process import ChildClient
 from collectors.wandb.login import find_credentials
 from tests.lab.wandb_child import environ_of
 from tests.lab.wandb_server import WandbServer
-from trainmon.cli.check.rows import Row
+from trainmon.cli.check.output import Row
 from trainmon.cli.check.wandb import check_wandb, client_file_row
 from trainmon.model import RunSpec, WandbDirectory, WandbRows, WandbSpec
 

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from trainmon.alerting.notify.base import Sender
-from trainmon.alerting.notify.delivery.batch import NOT_PASSED_ON
-from trainmon.alerting.notify.delivery.budget import NEAR
+from trainmon.alerting.notify.delivery.batch import NEAR, NOT_PASSED_ON
 from trainmon.alerting.notify.delivery.transmitter import WorkerContext
 from trainmon.alerting.notify.delivery.worker import ChannelWorker
 from trainmon.ledger.outbox import Mark, StandIn

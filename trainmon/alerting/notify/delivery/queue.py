@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from trainmon.alerting.notify.delivery.batch import (
     CRITICAL_OVERDUE,
     NOT_PASSED_ON,
+    Budget,
     MessageBatch,
     Outage,
     QueuedNotification,
 )
-from trainmon.alerting.notify.delivery.budget import Budget
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Notification
 

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Sender, Sent
 from trainmon.alerting.notify.delivery.batch import MessageBatch
 from trainmon.alerting.notify.delivery.journal import Journal
-from trainmon.alerting.notify.message import printable
-from trainmon.alerting.notify.summary import summary
+from trainmon.alerting.notify.message import printable, summary
 from trainmon.lib import Clock, Instant, Seconds
 from trainmon.model import SEVERITIES, Alert, Delivered, Notice
 

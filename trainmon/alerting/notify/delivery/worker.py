@@ -10,8 +10,7 @@ from random import Random
 from msgspec.structs import replace
 
 from trainmon.alerting.notify.base import Broken, Retry, Sender, Sent
-from trainmon.alerting.notify.delivery.batch import MessageBatch
-from trainmon.alerting.notify.delivery.budget import Budget
+from trainmon.alerting.notify.delivery.batch import Budget, MessageBatch
 from trainmon.alerting.notify.delivery.journal import Receipt
 from trainmon.alerting.notify.delivery.queue import SendQueue
 from trainmon.alerting.notify.delivery.transmitter import NotLeader, Transmitter, WorkerContext

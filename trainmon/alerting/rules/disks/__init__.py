@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.disks.errors import DiskHung, DiskReadOnly
-from trainmon.alerting.rules.disks.forecast import CheckpointsDoNotFit, DiskForecast
-from trainmon.alerting.rules.disks.quota import QuotaUsed
-from trainmon.alerting.rules.disks.usage import DiskFull, InodesFull
+from trainmon.alerting.rules.disks.errors import DiskHung, DiskReadOnly, QuotaUsed
+from trainmon.alerting.rules.disks.usage import CheckpointsDoNotFit, DiskForecast, DiskFull, InodesFull
 
 DISKS: tuple[type[Rule], ...] = (
     DiskFull, InodesFull, QuotaUsed, DiskForecast, CheckpointsDoNotFit, DiskHung, DiskReadOnly,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.gpus.faults import EccUncorrected, GpuLost, RowRemap, XidSeen
-from trainmon.alerting.rules.gpus.missing import GpuMissing
+from trainmon.alerting.rules.gpus.faults import EccUncorrected, GpuLost, GpuMissing, RowRemap, XidSeen
 from trainmon.alerting.rules.gpus.thermal import GpuHot, GpuSlowdown, PowerBrake
 from trainmon.alerting.rules.gpus.utilization import GpuIdle, GpuLeftover, GpuMemoryFull
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.nodes.hosts import ClockSkew, NodeRebooted, NodeUnreachable
+from trainmon.alerting.rules.nodes.hosts import ClockSkew, NodeDrained, NodeRebooted, NodeUnreachable, SparesFew
 from trainmon.alerting.rules.nodes.infiniband import InfinibandDown, InfinibandFlapping
 from trainmon.alerting.rules.nodes.memory import MemoryFull, MemoryLeak, OomKill
-from trainmon.alerting.rules.nodes.slurm import NodeDrained, SparesFew
 
 NODES: tuple[type[Rule], ...] = (
     NodeUnreachable, NodeRebooted, ClockSkew, MemoryFull, MemoryLeak, OomKill, InfinibandDown, InfinibandFlapping,

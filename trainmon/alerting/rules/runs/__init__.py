@@ -5,15 +5,17 @@ from __future__ import annotations
 from trainmon.alerting.rules.base import Rule
 from trainmon.alerting.rules.runs.base import LIVING
 from trainmon.alerting.rules.runs.checkpoints import CheckpointOverdue, CheckpointPointer, CheckpointTorn
-from trainmon.alerting.rules.runs.crash_loop import Restarted
 from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
-from trainmon.alerting.rules.runs.jobs import NoJobQueued, NotScheduled, TimeLimitNear
+from trainmon.alerting.rules.runs.jobs import (
+    KillSwitchLeft,
+    NoJobQueued,
+    NotScheduled,
+    SaveSwitchIgnored,
+    TimeLimitNear,
+)
 from trainmon.alerting.rules.runs.loss import LossNan, LossScaleFloor, LossSpike, SkippedSteps
-from trainmon.alerting.rules.runs.retries import AutoRequeued, RetryStorm, WrongResume
-from trainmon.alerting.rules.runs.second_trainer import SecondTrainer
-from trainmon.alerting.rules.runs.stall import DataStall, LogUnread, RunHung, RunStalled
-from trainmon.alerting.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
-from trainmon.alerting.rules.runs.throughput import SlowThroughput, Straggler
+from trainmon.alerting.rules.runs.retries import AutoRequeued, Restarted, RetryStorm, SecondTrainer, WrongResume
+from trainmon.alerting.rules.runs.throughput import DataStall, LogUnread, RunHung, RunStalled, SlowThroughput, Straggler
 from trainmon.alerting.rules.runs.wandb import WandbHeartbeatLost, WandbRunCrashed, WandbSeveralActive
 
 RUNS: tuple[type[Rule], ...] = (

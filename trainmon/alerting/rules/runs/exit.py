@@ -16,7 +16,7 @@ from trainmon.alerting.rules.runs.base import (
     queue_in,
     tail,
 )
-from trainmon.alerting.rules.runs.crash_loop import FAILED, crash_text, failed_in_a_row, restarts_without_step
+from trainmon.alerting.rules.runs.retries import FAILED, crash_text, failed_in_a_row, restarts_without_step
 from trainmon.analysis.runs import (
     REPORTED,
     SOMEBODY,

@@ -8,8 +8,14 @@ import pytest
 
 from tests.trainmon.alerting.notify.delivery.send_queues import DAY, batch, notification
 from tests.trainmon.alerting.notify.samples import alert, notice
-from trainmon.alerting.notify.delivery.batch import CRITICAL_OVERDUE, MessageBatch
-from trainmon.alerting.notify.delivery.budget import NEWS_PAUSE, RESERVED_NEWS_PAUSE, SPENT_PAUSE, Budget
+from trainmon.alerting.notify.delivery.batch import (
+    CRITICAL_OVERDUE,
+    NEWS_PAUSE,
+    RESERVED_NEWS_PAUSE,
+    SPENT_PAUSE,
+    Budget,
+    MessageBatch,
+)
 from trainmon.alerting.notify.delivery.queue import SendQueue
 from trainmon.model import Notification, Severity
 

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.delivery.send_queues import DAY, about, batch, notification, picked, queue, tried
 from tests.trainmon.alerting.notify.samples import alert, beat, over
-from trainmon.alerting.notify.delivery.batch import MessageBatch
-from trainmon.alerting.notify.delivery.budget import Budget
+from trainmon.alerting.notify.delivery.batch import Budget, MessageBatch
 from trainmon.alerting.notify.delivery.queue import (
     LONGEST_PAUSE,
     SendQueue,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, alert, facts, host, samples, slurm
-from trainmon.alerting.rules.gpus.faults import EccUncorrected, GpuLost, RowRemap
-from trainmon.alerting.rules.gpus.missing import GpuMissing
+from trainmon.alerting.rules.gpus.faults import EccUncorrected, GpuLost, GpuMissing, RowRemap
 from trainmon.model import Finding, GpuSample, GpuSamples, Hello, Xid
 
 ECC, REMAP, LOST, MISSING = EccUncorrected(), RowRemap(), GpuLost(), GpuMissing()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, facts, host, job, samples, slurm
-from trainmon.alerting.rules.gpus.missing import GpuMissing
+from trainmon.alerting.rules.gpus.faults import GpuMissing
 from trainmon.model import Finding, GpuFactsAll, Hello, SchedulerNode, State, Trouble
 
 MISSING = GpuMissing()

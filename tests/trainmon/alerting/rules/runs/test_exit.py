@@ -31,8 +31,8 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs import RUNS
-from trainmon.alerting.rules.runs.crash_loop import Restarted
 from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
+from trainmon.alerting.rules.runs.retries import Restarted
 from trainmon.analysis.causes import stated
 from trainmon.analysis.runs import RunContext, judge
 from trainmon.engine.reducers import reduce

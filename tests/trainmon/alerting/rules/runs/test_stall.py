@@ -26,7 +26,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs import RUNS
-from trainmon.alerting.rules.runs.stall import DataStall, LogUnread, RunHung, RunStalled
+from trainmon.alerting.rules.runs.throughput import DataStall, LogUnread, RunHung, RunStalled
 from trainmon.engine.reducers import reduce
 from trainmon.model import Gpu, JobsListed, Node, Progress, SourceChanged, State
 

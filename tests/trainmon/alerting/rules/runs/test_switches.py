@@ -22,7 +22,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs.advice import requeues
-from trainmon.alerting.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
+from trainmon.alerting.rules.runs.jobs import KillSwitchLeft, SaveSwitchIgnored
 from trainmon.model import Action, Record, RemoveFile, Switch
 
 ARMED = Switch(path="/fsx/kill", exists=True, armed_at=NOW - 3_600, by="ann", why="ann: enough")
