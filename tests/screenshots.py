@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from collectors.demo import Demo
-from collectors.demo.collector import ROUTES, channels
+from collectors.demo.collector import ROUTES, Demo, channels
 from tests.tui.screen_text import at_rest
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import Routing

@@ -25,8 +25,3 @@ one story first; the others follow in the same order.
     nan          510 600  video-2b      `lm loss` vanishes from the Megatron line; it goes back to its last checkpoint
     wandb-down   555 625  W&B           W&B is unreachable, the curves stand still; it answers again
 """
-
-from collectors.demo.collector import SCRATCH, Demo
-from collectors.demo.stories import RUNS, STORIES
-
-__all__ = ["RUNS", "SCRATCH", "STORIES", "Demo"]

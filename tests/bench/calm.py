@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from collectors.demo import Demo
+from collectors.demo.collector import Demo
 from collectors.demo.stories import Incident, Schedule
 from tests.trainmon.alerting.stories.story import FakeClock, Kept
 from trainmon.alerting.manager import AlertManager

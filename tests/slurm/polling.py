@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from collectors.slurm.collector import Poller, Watched
 from tests.lab.daemons import until
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Event, Job, RunsChanged, RunSpec, SchedulerNode, Source, State
 from trainmon.slurm.client import Client

@@ -24,7 +24,7 @@ from tests.slurm.test_accounting import recorded
 from tests.slurm.training import Training
 from trainmon.analysis.attempts.files import settings_in
 from trainmon.analysis.attempts.provenance import config_hash
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.ledger.ledger import Ledger, attempt_rows
 from trainmon.model import Attempt, RunSpec
 

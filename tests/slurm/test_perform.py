@@ -13,7 +13,7 @@ from tests.lab.slurm import Slurm
 from tests.slurm.polling import Polling
 from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import Action, ActionChanged, ActionRequest, Event, Plan, Record, RunSpec
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell

@@ -12,7 +12,7 @@ from tests.tui.dashboard import publish, showing
 from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states.states import NOW, calm, empty, troubled
 from trainmon.model import State
-from tui.screens import MainScreen
+from tui.screens.main import MainScreen
 
 
 async def test_it_shows_runs_gpus_disks_and_the_log_of_the_worst_run() -> None:

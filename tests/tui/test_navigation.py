@@ -13,8 +13,8 @@ from tests.tui.states import plans
 from tests.tui.states.states import NOW, calm, iterations, log, run, troubled
 from tui.modals import Jump
 from tui.panes import Pane
-from tui.screens import MainScreen
 from tui.screens.details import LogScreen, NodeScreen, RunScreen
+from tui.screens.main import MainScreen
 
 
 async def test_a_number_key_goes_to_the_pane_and_the_second_time_zooms_it() -> None:

@@ -16,7 +16,7 @@ from trainmon.analysis.disks import RATE_SPAN, with_trend
 from trainmon.analysis.log_formats import Format
 from trainmon.engine.attempts import AttemptJournal, AttemptRecorder
 from trainmon.engine.history import WEEK, Curves, History
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import (
     Attempt,

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.heartbeat import unwell
+from trainmon.alerting.heartbeat.report import unwell
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Sender
 from trainmon.alerting.notify.channels.alertmanager import Alertmanager, Resender

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from collectors.demo import SCRATCH, Demo
-from collectors.demo.collector import ROUTES, channels
+from collectors.demo.collector import ROUTES, SCRATCH, Demo, channels
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.pipeline import Routing

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from collectors.demo import Demo
+from collectors.demo.collector import Demo
 from trainmon.model import Event, GpuSample, GpuSamples, LogChunk, NodeReading, Reading, Source, SourceChanged
 
 STARTED = 1_760_000_000.0

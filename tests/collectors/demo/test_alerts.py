@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collectors.demo import Demo
-from collectors.demo.collector import BUSY_EVERY, ROUTES, TEXT, channels
+from collectors.demo.collector import BUSY_EVERY, ROUTES, TEXT, Demo, channels
 from collectors.demo.stories import Incident, Schedule
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Message, Retry

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors.demo import RUNS, STORIES
-from collectors.demo.stories import Schedule
+from collectors.demo.stories import RUNS, STORIES, Schedule
 from tests.collectors.demo.stage import Stage
 from trainmon.analysis.explanation import AttemptRecords, Explanation, explain, page
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.ledger.attempts import columns_of
 from trainmon.model import Attempt, State
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collectors.demo import RUNS, Demo
-from collectors.demo.stories import CLUSTER, GPUS, NODES, READER
+from collectors.demo.collector import Demo
+from collectors.demo.stories import CLUSTER, GPUS, NODES, READER, RUNS
 from tests.collectors.demo.stage import STARTED, Stage
 from trainmon.lib import TrainmonError
 from trainmon.model import (

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.demo import STORIES
-from collectors.demo.stories import Incident, Schedule
+from collectors.demo.stories import STORIES, Incident, Schedule
 from collectors.demo.world import LIMIT_W
 from tests.collectors.demo.stage import Stage
 from trainmon.model import (

@@ -9,7 +9,7 @@ import pytest
 
 from tests.collectors.demo.stage import Stage
 from trainmon.actions.execution import switch_files
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.lib import HostUnreachable
 from trainmon.model import Job, State
 from trainmon.slurm import commands, parse_jobs

@@ -8,7 +8,7 @@ import pytest
 
 from collectors.demo.stories import Schedule
 from tests.collectors.demo.stage import Stage
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import Run, State
 from tui.views import trainer_lines
 

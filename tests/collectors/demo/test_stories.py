@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from collectors.demo import RUNS, STORIES, stories
-from collectors.demo.stories import NODES, READER, Incident, Schedule
+from collectors.demo import stories
+from collectors.demo.stories import NODES, READER, RUNS, STORIES, Incident, Schedule
 from trainmon.lib import ConfigError
 
 GPU_NAMES = {f"{node}/{gpu}" for node in NODES for gpu in range(8)}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.collectors.demo.stage import Stage
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import State
 
 FINE = {"healthy", "saving"}

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from collectors.supervisor import Supervisor
+from collectors.supervisor.supervisor import Supervisor
 from tests.end_to_end.product import step_line
 from tests.lab.sshd import Sshd
 from trainmon.alerting.rules import RULES
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.lib import SystemClock
 from trainmon.model import DiskSamples, Event, LogChunk, NodeReading, Run, State, SwitchSamples
 

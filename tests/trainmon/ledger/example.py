@@ -22,8 +22,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from collectors.demo import Demo
-from collectors.demo.collector import DemoChannel
+from collectors.demo.collector import Demo, DemoChannel
 from tests.trainmon.ledger.contents import contents, restored
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent

@@ -21,8 +21,8 @@ from tui.modals.menu import Menu
 from tui.modals.palette import CommandPalette
 from tui.modals.plan import PlanScreen
 from tui.modals.small import Jump, LoginPrompt, Pick, Target, TextPrompt
-from tui.screens import MainScreen
 from tui.screens.details import RunScreen
+from tui.screens.main import MainScreen
 
 KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), requested_at=NOW)
 

@@ -9,7 +9,7 @@ from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states.states import asking, calm, source, troubled
 from trainmon.model import Prompt
 from tui.modals import LoginPrompt
-from tui.screens import MainScreen
+from tui.screens.main import MainScreen
 
 
 async def test_a_question_names_its_host_hides_what_is_typed_and_gives_the_answer() -> None:

@@ -14,8 +14,7 @@ from tests.tui.states.states import NOW, calm, run
 from trainmon.analysis.last_seen import seen
 from trainmon.model import LastSeen, State
 from tui.app import Dashboard
-from tui.screens import ChangesScreen
-from tui.screens.details import AlertScreen
+from tui.screens.details import AlertScreen, ChangesScreen
 
 
 def before() -> LastSeen:

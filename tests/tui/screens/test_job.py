@@ -15,8 +15,8 @@ from tests.tui.screen_text import at_rest, dashboard, text_of
 from tests.tui.states.states import NOW, job, queue_jobs, queued, slurm_down
 from trainmon.model import State
 from tui.app import Dashboard
-from tui.screens import MainScreen
 from tui.screens.details import JobScreen, LogScreen, NodeScreen, RunScreen
+from tui.screens.main import MainScreen
 from tui.style import Span
 from tui.views.job_detail import NODES_SHOWN, job_lines
 from tui.widgets import Link, Linked, Row, first_link, link_of, rows, width_of

@@ -18,8 +18,8 @@ from tests.tui.terminal import Terminal
 from trainmon.model import Milestone, State
 from tui.app import Dashboard
 from tui.modals import Pick, PlanScreen
-from tui.screens import MainScreen
 from tui.screens.details import JobScreen
+from tui.screens.main import MainScreen
 from tui.views import action_request, hosts_text, subjects_text
 
 

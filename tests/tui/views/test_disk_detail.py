@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from collectors.demo import Demo
+from collectors.demo.collector import Demo
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
 from tests.tui.screen_text import StillClock, at_rest, dashboard, settled, text_of

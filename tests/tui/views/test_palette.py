@@ -21,7 +21,7 @@ from tests.tui.states import wandb as wandb_states
 from trainmon.model import State
 from tui.app import Dashboard
 from tui.keys import ACTS, CONTEXTS, KEYS, footer, footer_acts
-from tui.screens import TITLES
+from tui.screens.help import TITLES
 from tui.style import NAMES
 from tui.views.actions import ALSO, PANES, UNNAMED, VERBS, Command, commands, find_commands, names_of
 

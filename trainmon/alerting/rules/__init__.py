@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules.base import Rule, ago, is_answering
-from trainmon.alerting.rules.disks import DISKS
 from trainmon.alerting.rules.evaluate import failed_rules
 from trainmon.alerting.rules.monitoring import (
     CHANNEL,
@@ -19,7 +18,7 @@ from trainmon.alerting.rules.monitoring import (
     SourceLate,
     UnansweredTest,
 )
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.rules.registry import DISKS, RULES
 
 __all__ = [
     "CHANNEL",

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.ending import closed, end_of, is_over, is_settled
 from trainmon.analysis.attempts.merge import SAME_START, adopted
-from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id
+from trainmon.analysis.attempts.observe.jobs import is_begun, job_attempt, job_attempt_id
 from trainmon.analysis.attempts.observe.unwatched_jobs import with_own_lines
 from trainmon.analysis.attempts.steps import has_newer, is_read
 from trainmon.analysis.runs import jobs_of

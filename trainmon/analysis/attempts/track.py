@@ -16,8 +16,8 @@ from trainmon.analysis.attempts.ending import (
 )
 from trainmon.analysis.attempts.files import with_outlook
 from trainmon.analysis.attempts.merge import RANKS, adopted, merged
-from trainmon.analysis.attempts.observe import is_restored, observed, with_log
-from trainmon.analysis.attempts.observe.jobs import with_run
+from trainmon.analysis.attempts.observe.jobs import is_restored, with_log, with_run
+from trainmon.analysis.attempts.observe.observed import observed
 from trainmon.analysis.attempts.observe.unwatched_jobs import before_next, with_own_lines
 from trainmon.analysis.attempts.steps import AFTER, began_at, has_newer, is_read
 from trainmon.analysis.attempts.unseen import is_wanted, names_log

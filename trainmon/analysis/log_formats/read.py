@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from trainmon.analysis.log_formats.frameworks.hf_trainer import HF_TRAINER
-from trainmon.analysis.log_formats.learned import learn, learn_from_bar
+from trainmon.analysis.log_formats.learned.learn import learn, learn_from_bar
 from trainmon.analysis.log_formats.line import Format, StepLine
 from trainmon.analysis.log_formats.progress import is_quiet
 from trainmon.analysis.log_formats.registry import (

@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from trainmon.actions.verification import STARTS, Observation
+from trainmon.actions.verification.effects import STARTS
+from trainmon.actions.verification.observation import Observation
 from trainmon.lib import Seconds, cell_width, clean
 from trainmon.model import Action, CreateFile, Execute, Milestone, Plan, Record, Refusal, State
 from trainmon.slurm import waiting_reason

@@ -31,7 +31,7 @@ from tests.trainmon.actions.verification.records import (
     with_switch,
 )
 from trainmon.actions.verification.verify import followed_directories
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     ActionChanged,
     Asked,

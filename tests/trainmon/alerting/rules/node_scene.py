@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     Alert,
     AnyReading,

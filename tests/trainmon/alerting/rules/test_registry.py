@@ -22,7 +22,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     wandb,
 )
 from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.runs import RUNS
+from trainmon.alerting.rules.registry import RUNS
 from trainmon.model import SEVERITIES, Finding, Log, Progress, Run, State, Switch, Verdict, Wandb
 
 SPARSE: tuple[dict[str, Any], ...] = (

@@ -10,8 +10,8 @@ import pytest
 from tests.lab.nvml import GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH, Nvml
 from tests.lab.probe import RunningProbe, until
 from trainmon.alerting.rules.evaluate import evaluate
-from trainmon.alerting.rules.gpus import GPUS
-from trainmon.engine.reducers import reduce
+from trainmon.alerting.rules.registry import GPUS
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     Event,
     Finding,

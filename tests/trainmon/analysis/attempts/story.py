@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.lib import Instant
 from trainmon.model import (
     Attempt,

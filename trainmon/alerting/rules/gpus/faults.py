@@ -18,7 +18,7 @@ from trainmon.alerting.rules.hardware import (
     why_gpu_unknown,
     why_node_unknown,
 )
-from trainmon.alerting.rules.runs import LIVING
+from trainmon.alerting.rules.runs.base import LIVING
 from trainmon.analysis.gpus import RECOVERY, XidMeaning, meaning, switch_meaning
 from trainmon.lib import Instant, counted
 from trainmon.model import Alert, Fault, Finding, Gpu, Node, NodeHistory, SchedulerNode, Severity, State

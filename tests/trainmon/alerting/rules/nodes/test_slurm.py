@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, slurm
-from trainmon.alerting.rules.gpus import GpuMissing
+from trainmon.alerting.rules.gpus.faults import GpuMissing
 from trainmon.alerting.rules.nodes.hosts import NodeDrained, SparesFew
 from trainmon.model import Cluster, ClustersChanged, Finding, SchedulerNode, Source, SourceChanged
 from trainmon.slurm import read_nodes

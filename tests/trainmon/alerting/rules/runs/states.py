@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     Alert,
     Checkpoint,

@@ -30,12 +30,12 @@ from tests.trainmon.alerting.rules.runs.states import (
     watched,
     without,
 )
-from trainmon.alerting.rules.runs import RUNS
+from trainmon.alerting.rules.registry import RUNS
 from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
 from trainmon.alerting.rules.runs.retries import Restarted
 from trainmon.analysis.causes import stated
 from trainmon.analysis.runs import RunContext, judge
-from trainmon.engine.reducers import reduce
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     Action,
     Alert,
