@@ -15,8 +15,7 @@ from trainmon.lib import HostKeyRefused, HostUnreachable
 from trainmon.model import JobPart
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import AskUser, Shell
+from trainmon.transport.shell import AskUser, LocalShell, Shell
 
 if TYPE_CHECKING:
     from trainmon.transport.ssh.client import Dialer

@@ -27,13 +27,11 @@ from tui.backend import Backend
 from tui.keys import bindings, unused
 from tui.modals import CommandPalette, Dialog, LoginPrompt, Pick, ask, is_displayed
 from tui.screens.base import StateScreen
-from tui.screens.details import ChangesScreen, screen_for
+from tui.screens.details import ChangesScreen, MomentScreen, screen_for
 from tui.screens.help import Help
 from tui.screens.main import MainScreen
-from tui.screens.moment import MomentScreen
 from tui.services.actions import ActionService, AlertActionService
-from tui.services.changes import Changes
-from tui.services.state_feed import StateFeed, wait_before_paint
+from tui.services.changes import Changes, StateFeed, wait_before_paint
 from tui.services.terminal import ChannelNotification, Toasts, on_hang_up
 from tui.style import wants_ascii
 from tui.style.ascii_filter import Ascii

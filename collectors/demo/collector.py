@@ -29,8 +29,7 @@ from trainmon.lib import Clock, HostUnreachable, Instant, ScratchDirectory, Seco
 from trainmon.model import Channel, Event, FileSpec, Route, Source, SourceChanged, SourceRemoved
 from trainmon.slurm.client import ON_A_LINE, Client
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Completed, Shell, Sink, Stream
+from trainmon.transport.shell import Completed, LocalShell, Shell, Sink, Stream
 
 LOGIN = ("bash", "-lc", 'exec "$@"', "bash")
 LFS = "lfs"

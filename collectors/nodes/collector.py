@@ -12,8 +12,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from collectors.nodes.assigned import Assigned
-from collectors.nodes.backoff import MAX_DOUBT, MIN_DOUBT, Backoff, pause_before, requires_job
+from collectors.nodes.backoff import MAX_DOUBT, MIN_DOUBT, Assigned, Backoff, pause_before, requires_job
 from collectors.nodes.steps.shell import StepShell
 from collectors.nodes.stream import START_TIMEOUT, ProbeStream
 from collectors.probe import bundle

@@ -19,8 +19,7 @@ from collectors.prometheus.nodes import Coverage
 from collectors.quota.collector import quota_pollers
 from collectors.slurm.accounting import UnwatchedSince
 from collectors.slurm.collector import HideAbsent, MakePoller, Poller, Watched, clusters_of, polled_clusters
-from collectors.supervisor.assignments import Assignments
-from collectors.supervisor.hosts import Hosts
+from collectors.supervisor.hosts import Assignments, Hosts
 from collectors.supervisor.pollers import Pollers, metrics_pollers
 from collectors.wandb.login import Credentials
 from trainmon.config import ClusterSettings, Settings
@@ -41,8 +40,7 @@ from trainmon.model import (
 )
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import AskUser, Shell
+from trainmon.transport.shell import AskUser, LocalShell, Shell
 
 log = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from collectors.wandb.wire import (
 )
 from trainmon.lib import Seconds, TrainmonError, clean, last_line
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalStream
+from trainmon.transport.shell import LocalStream
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from tests.slurm.polling import Polling
 from tests.slurm.product import SlurmProduct
 from tests.slurm.training import Training
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
+from trainmon.transport.shell import LocalShell
 
 NUMBERS = itertools.count(1)
 

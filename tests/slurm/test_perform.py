@@ -16,7 +16,7 @@ from trainmon.actions.planning import Actor
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import Action, ActionChanged, ActionRequest, Event, Plan, Record, RunSpec
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
+from trainmon.transport.shell import LocalShell
 
 GPUS = "--gres=gpu:8"
 

@@ -23,8 +23,7 @@ from trainmon.lib import HostUnreachable, SystemClock
 from trainmon.model import Hello, JobPart, Spec
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Stream
+from trainmon.transport.shell import LocalShell, Stream
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,14 @@ from trainmon.lib.errors import (
 )
 from trainmon.lib.field_docs import description, field_descriptions
 from trainmon.lib.redact import MASK, is_secret, last_line, scrub
-from trainmon.lib.scratch import ScratchDirectory, remove_abandoned
-from trainmon.lib.state_dir import NETWORK_FILESYSTEMS, find_state_directory, is_first_time, write_private
+from trainmon.lib.state_dir import (
+    NETWORK_FILESYSTEMS,
+    ScratchDirectory,
+    find_state_directory,
+    is_first_time,
+    remove_abandoned,
+    write_private,
+)
 from trainmon.lib.text import (
     cell_width,
     clean,

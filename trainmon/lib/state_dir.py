@@ -1,4 +1,4 @@
-"""Finds the state directory, on a local disk if possible, because SQLite's write-ahead log needs one; writes its files.
+"""The state directory, and files in it that only their user reads; a directory for a short time.
 
 Linux lists its mounts. On other systems every disk counts as local.
 """
@@ -6,13 +6,53 @@ Linux lists its mounts. On other systems every disk counts as local.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from trainmon.lib.text import clean
+
+# ---- temporary directories of our own --------------------------------------------------------------------------------
+
+PREFIX = "trainmon-"
+
+
+class ScratchDirectory(tempfile.TemporaryDirectory[str]):
+    """A temporary directory with a lock in the kernel's memory, which ends with this process."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(prefix=f"{PREFIX}{kind}-", ignore_cleanup_errors=True)
+        self._lock = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):  # a network file system without locks: `remove_abandoned` leaves it alone
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def cleanup(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        super().cleanup()
+
+
+def remove_abandoned(kind: str) -> None:
+    """Remove the directories of this kind whose program was killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}{kind}-*"):
+        with contextlib.suppress(OSError):
+            if path.lstat().st_uid != os.geteuid():
+                continue
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+# ---- finds the state directory, on a local disk if possible, because SQLite's write-ahead log needs one;  ------------
 
 NAME = "trainmon-tui"
 SYSTEM = Path("/var/lib")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from collectors.nodes.steps import relay
-from collectors.nodes.steps.labels import ENDED, LABEL, Labels
+from collectors.nodes.steps.relay import ENDED, LABEL, Labels
 from collectors.probe.gpu.pci import HIDDEN
 from trainmon.lib import HostUnreachable, Seconds, TrainmonError
 from trainmon.model import JobPart

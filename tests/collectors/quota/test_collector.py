@@ -17,8 +17,7 @@ from trainmon.config import ClusterSettings, ConnectSettings, DiskSettings, Quot
 from trainmon.lib import CommandFailed, HostUnreachable, TrainmonError
 from trainmon.model import Event, Quota, QuotaRead, Source, SourceChanged
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Shell
+from trainmon.transport.shell import LocalShell, Shell
 
 
 class FakeClock:

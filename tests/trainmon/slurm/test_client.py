@@ -10,8 +10,7 @@ import pytest
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Completed, Sink, Stream
+from trainmon.transport.shell import Completed, LocalShell, Sink, Stream
 
 Answer = Completed | TrainmonError
 

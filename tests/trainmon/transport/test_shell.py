@@ -15,8 +15,7 @@ from tests.lab.processes import gone
 from tests.lab.sshd import until
 from trainmon.lib import CommandFailed, TrainmonError
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Shell
+from trainmon.transport.shell import LocalShell, Shell
 
 NASTY = ("a'; echo foo", "$(id)", "two\nlines", "-rf", "", "`id`")
 

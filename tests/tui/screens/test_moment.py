@@ -11,9 +11,8 @@ from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, iterations, log, run
 from tests.tui.states.wandb_runs import NAME, filled, watched
 from trainmon.model import LossTrouble, Points, RunMemory, State
-from tui.screens.details import RunScreen
+from tui.screens.details import MomentScreen, RunScreen
 from tui.screens.main import MainScreen
-from tui.screens.moment import MomentScreen
 from tui.views.alert_detail import line_of_step, log_line, moment_of_run
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon.model import State
-from tui.services.state_feed import StateFeed, wait_before_paint
+from tui.services.changes import StateFeed, wait_before_paint
 
 
 def test_a_thousand_states_are_one_message_and_the_last_one_is_shown() -> None:

@@ -6,12 +6,10 @@ from trainmon.alerting.rules.base import Rule
 from trainmon.alerting.rules.disks.errors import DiskHung, DiskReadOnly, QuotaUsed
 from trainmon.alerting.rules.disks.usage import CheckpointsDoNotFit, DiskForecast, DiskFull, InodesFull
 from trainmon.alerting.rules.gpus.faults import EccUncorrected, GpuLost, GpuMissing, RowRemap, XidSeen
-from trainmon.alerting.rules.gpus.thermal import GpuHot, GpuSlowdown, PowerBrake
-from trainmon.alerting.rules.gpus.utilization import GpuIdle, GpuLeftover, GpuMemoryFull
+from trainmon.alerting.rules.gpus.thermal import GpuHot, GpuIdle, GpuLeftover, GpuMemoryFull, GpuSlowdown, PowerBrake
 from trainmon.alerting.rules.monitoring import MONITORING
 from trainmon.alerting.rules.nodes.hosts import ClockSkew, NodeDrained, NodeRebooted, NodeUnreachable, SparesFew
-from trainmon.alerting.rules.nodes.infiniband import InfinibandDown, InfinibandFlapping
-from trainmon.alerting.rules.nodes.memory import MemoryFull, MemoryLeak, OomKill
+from trainmon.alerting.rules.nodes.memory import InfinibandDown, InfinibandFlapping, MemoryFull, MemoryLeak, OomKill
 from trainmon.alerting.rules.runs.checkpoints import CheckpointOverdue, CheckpointPointer, CheckpointTorn
 from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
 from trainmon.alerting.rules.runs.jobs import (

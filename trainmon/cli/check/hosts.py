@@ -27,8 +27,7 @@ from trainmon.lib import Seconds
 from trainmon.model import Spec
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Shell
+from trainmon.transport.shell import LocalShell, Shell
 
 log = logging.getLogger(__name__)
 

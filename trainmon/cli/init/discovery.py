@@ -22,8 +22,7 @@ from trainmon.runtime.monitor import Monitor
 from trainmon.slurm import commands, parse_jobs
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import AskUser
+from trainmon.transport.shell import AskUser, LocalShell
 
 RUNS_AT_MOST = 20
 

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.nodes.steps.labels import Labels
+from collectors.nodes.steps.relay import Labels
 from tests.collectors.nodes.steps.srun import cut, labelled
 
 READINGS = st.dictionaries(st.text(max_size=20), st.text(max_size=1500), max_size=3).map(

@@ -12,8 +12,7 @@ from tests.trainmon.actions.cluster import DONE, RUN, RUNNING, SPEC, state
 from tests.trainmon.actions.execution.world import World, job
 from trainmon.slurm import commands
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Completed
+from trainmon.transport.shell import Completed, LocalShell
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,7 @@ from tests.trainmon.actions.execution.world import World
 from trainmon.actions.execution import run
 from trainmon.lib import CommandFailed, TrainmonError
 from trainmon.slurm import commands
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Completed
+from trainmon.transport.shell import Completed, LocalShell
 
 
 def test_a_requeue_reads_checks_keeps_the_log_and_acts(world: World, tmp_path: Path) -> None:

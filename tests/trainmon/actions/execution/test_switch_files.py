@@ -24,8 +24,7 @@ from trainmon.actions.execution.switch_files import Result
 from trainmon.actions.planning import FileStat
 from trainmon.lib import CommandFailed
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Completed, Shell
+from trainmon.transport.shell import Completed, LocalShell, Shell
 from trainmon.transport.ssh.client import Dialer
 
 NASTY = (

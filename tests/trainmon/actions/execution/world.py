@@ -11,8 +11,7 @@ from trainmon.actions.execution.executor import Executor
 from trainmon.lib import SystemClock, TrainmonError
 from trainmon.model import Action, ActionChanged, Event, Plan, Record, State
 from trainmon.slurm import commands
-from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Completed
+from trainmon.transport.shell import Completed, LocalShell
 
 JOB = (
     "JobId=91 ArrayJobId=88 ArrayTaskId=3 JobName=llm UserId=ana(1000) GroupId=ana(1000) MCS_label=N/A Priority=10 "

@@ -1,14 +1,32 @@
-"""Rules about GPUs that slow down: because of heat, their hardware, or a power brake."""
+"""Rules about the load of GPUs: heat, slowdowns, use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, ago, lasted
-from trainmon.alerting.rules.hardware import EXCLUDE, GpuRule, RunsByNode, gpu_finding, sampled_gpus
+from trainmon.alerting.rules.base import Duration, Share, ago, is_answering, lasted
+from trainmon.alerting.rules.hardware import (
+    AWAY,
+    EXCLUDE,
+    GpuRule,
+    RunsByNode,
+    gpu_finding,
+    has_slurm,
+    is_fresh,
+    node_and_gpu,
+    node_finding,
+    nodes_with_gpu_samples,
+    sampled_gpus,
+    why_gpu_unknown,
+    why_node_unknown,
+)
+from trainmon.analysis.gpus import EMPTY_MIB
+from trainmon.analysis.runs import holds_nodes, is_running
 from trainmon.lib import Instant
-from trainmon.model import Finding, Gpu, Node, NodeHistory, State
+from trainmon.model import Alert, Finding, Gpu, Job, Node, NodeHistory, Run, State, verdict_text
+
+# ---- rules about GPUs that slow down ---------------------------------------------------------------------------------
 
 COOL_C = 60
 """A GPU that is cooler than this is not near its limit: some H100 drivers sometimes report a margin of 0."""
@@ -181,3 +199,220 @@ class PowerBrake(SlowdownRule, frozen=True, kw_only=True):
     )
     reason = "hw_power_brake"
     text = "is slowed down by its power brake"
+
+
+# ---- rules about the use of GPUs -------------------------------------------------------------------------------------
+
+TRAINS = frozenset({"healthy", "diverged"})
+"""Verdicts of runs that train: their GPUs have work. Hung and starved runs have alerts of their own."""
+
+PAUSES = frozenset({"starting", "saving", "evaluating", "unknown", "stalled", "hung", "data-stall"})
+"""Verdicts of runs whose GPUs may be idle for a reason: an alert stays open meanwhile."""
+
+EVIDENCE = 16
+"""Leftover processes that an alert names: two for each GPU of a node."""
+
+STEPS_AGO = 60.0
+CADENCES = 3.0
+"""A run trains while its last step is younger than a minute, or than three of its usual intervals."""
+
+
+class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
+    """The memory of a GPU is nearly full: a larger batch may fail with CUDA out of memory."""
+
+    name = "gpu-memory-full"
+    origin = (
+        "our choice: caching allocators stay at 95 % for days, so the warning needs less than 400 MiB free of 80 GB"
+    )
+    needs = ("memory", "memory_used_mib")
+    needs_for = True
+
+    for_: Duration = 300.0
+    """How long the condition must hold before the alert fires."""
+    full: Share = 0.98
+    """Info at this share in use, or more."""
+    warning: Share = 0.995
+    """Warning at this share in use, or more."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        runs = RunsByNode(state)
+        least = min(self.full, self.warning)
+        for node, gpu in sampled_gpus(state, now):
+            used, total = gpu.memory_used_mib, gpu.memory_total_mib
+            if used is not None and total and used >= least * total:
+                holders = sorted(gpu.processes, key=lambda process: -(process.memory_mib or 0))
+                yield gpu_finding(
+                    self, node, gpu, runs,
+                    severity="warning" if used >= self.warning * total else "info",
+                    summary=f"has {total - used:,} MiB of {total:,} MiB left",
+                    evidence=tuple(f"{p.command or p.pid}: {p.memory_mib or 0:,} MiB" for p in holders[:4]),
+                    advice="use a smaller batch, activation checkpointing or more sharding",
+                )  # fmt: skip
+
+
+class GpuIdle(GpuRule, frozen=True, kw_only=True):
+    """A GPU is idle in a running job whose run trains: a dead rank, or work that is not distributed. A GPU that the job
+    never used counts only if Slurm allocated all GPUs of the node; otherwise it may belong to another job."""
+
+    name = "gpu-idle"
+    origin = "our choice: a healthy training step never leaves a GPU below 5 % for ten minutes"
+    needs_for = True
+
+    for_: Duration = 600.0
+    """How long the condition must hold before the alert fires: longer than a save or an evaluation."""
+    busy_pct: int = 5
+    """Utilization in percent above which a GPU is busy."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        for run in state.runs.values():
+            if run.verdict not in TRAINS or is_running(run, state.jobs, state.sources) is False or not _steps(run, now):
+                continue
+            job = state.jobs.get(run.job or "")
+            user, began = (None, 0.0) if job is None else (job.user or None, job.started_at or 0.0)
+            has_all = _has_all_gpus(job, state)
+            for name in run.spec.nodes:
+                node = state.nodes.get(name)
+                if (
+                    node is None
+                    or not is_answering(state.sources.get(f"node:{name}"))
+                    or not is_fresh(node.gpus_at, state, name, now)
+                ):
+                    continue
+                emptied = state.node_histories.get(name, NEW).emptied
+                for gpu in node.gpus:
+                    if gpu.utilization_pct is None or gpu.utilization_pct > self.busy_pct or gpu.state != "ok":
+                        continue
+                    was_used = emptied.get(gpu.index, -1.0) >= began
+                    is_in_use = was_used or gpu.processes or (gpu.memory_used_mib or 0) >= EMPTY_MIB
+                    if (has_all or is_in_use) and not _is_of_another_user(gpu, user):
+                        yield self._finding(run, node, gpu, state, was_used)
+
+    def _finding(self, run: Run, node: Node, gpu: Gpu, state: State, was_used: bool) -> Finding:
+        used = gpu.memory_used_mib or 0
+        held = "has released its memory" if was_used else "is allocated to the job and holds no memory"
+        if used >= EMPTY_MIB:
+            held = f"holds {used:,} MiB"
+        power = "" if gpu.power_w is None else f", {gpu.power_w:.0f} W"
+        return gpu_finding(
+            self, node, gpu, RunsByNode(state),
+            severity="warning",
+            summary=f"is idle ({gpu.utilization_pct} %{power}) while {run.name} trains; it {held}",
+            evidence=(f"{run.name}: {run.why}", *(f"pid {p.pid}: {p.command}" for p in gpu.processes[:3])),
+            advice="see whether its rank died or waits: run py-spy dump on its process, or read the run's log (l)",
+            run=run.name,
+        )  # fmt: skip
+
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+        run = state.runs.get(alert.run or "")
+        name, index = node_and_gpu(alert.subject)
+        if run is None:
+            return f"the run {alert.run} is no longer watched"
+        trains = run.verdict in TRAINS
+        if trains and name not in run.spec.nodes:
+            return None
+        if run.verdict in PAUSES or (trains and not _steps(run, now)):
+            return f"{run.name}: {run.why}"
+        why = why_gpu_unknown(state, alert, now, "utilization", "utilization_pct")
+        if why is not None or alert.found_at >= state.started_at or not trains:
+            return why
+        # After a restart of this program, it is not known to which job a GPU without memory belongs.
+        gpu = next(gpu for gpu in state.nodes[name].gpus if gpu.index == index)
+        job = state.jobs.get(run.job or "")
+        is_others = _is_of_another_user(gpu, None if job is None else job.user or None)
+        is_idle = (gpu.utilization_pct or 0) <= self.busy_pct and not is_others
+        return f"GPU {index} is still idle; it released its memory before this program started" if is_idle else None
+
+
+def _steps(run: Run, now: Instant) -> bool:
+    """Whether a run makes steps now. An evaluation that its log does not name makes GPUs idle."""
+    at = run.progress.at
+    return at is not None and now - at <= max(STEPS_AGO, CADENCES * (run.progress.cadence_s or 0.0))
+
+
+def _has_all_gpus(job: Job | None, state: State) -> bool:
+    """Whether Slurm allocated all GPUs of its nodes to a job. A node that is not watched counts as the largest one."""
+    if job is None or job.gpus is None or not job.nodes:
+        return False
+    known = [len(state.nodes[name].gpus) for name in job.nodes if name in state.nodes]
+    return bool(known) and job.gpus >= sum(known) + (len(job.nodes) - len(known)) * max(known)
+
+
+def _is_of_another_user(gpu: Gpu, user: str | None) -> bool:
+    users = {process.user for process in gpu.processes}
+    return user is not None and bool(users) and not users & {user, None}
+
+
+class GpuLeftover(GpuRule, frozen=True, kw_only=True):
+    """Memory or processes remain on the GPUs of a node without a job: leftovers of an ended job make the next one fail.
+    The rule applies only if Slurm says that the node is idle or, without Slurm, if all runs of the node have ended."""
+
+    name = "gpu-leftover"
+    origin = "our choice: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
+    needs_for = True
+
+    for_: Duration = 600.0
+    """How long the condition must hold before the alert fires: longer than an epilog, and than two polls of Slurm's
+    nodes."""
+    memory_mib: int = EMPTY_MIB
+    """The alert fires at this much memory in use (MiB), or more."""
+    process_mib: int = 300
+    """The same for the memory of one process (MiB). Monitoring processes use less."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        for node in nodes_with_gpu_samples(state, now):
+            slurm = state.scheduler_nodes.get(node.name)
+            if slurm is not None and slurm.state != "IDLE":
+                continue
+            left = [gpu for gpu in node.gpus if self._is_left(gpu)]
+            if left and (why := _without_a_job(node, state)) is not None:
+                yield self._finding(node, left, why, state)
+
+    def _is_left(self, gpu: Gpu) -> bool:
+        return (gpu.memory_used_mib or 0) >= self.memory_mib or any(
+            (process.memory_mib or 0) >= self.process_mib for process in gpu.processes
+        )
+
+    def _finding(self, node: Node, left: Sequence[Gpu], why: str, state: State) -> Finding:
+        slurm = (f"slurm:{node.cluster}",) if has_slurm(state, node.cluster) else ()
+        held = [
+            f"GPU {gpu.index}: pid {p.pid} of {p.user or '?'}: {p.memory_mib or 0:,} MiB, {p.command or '?'}"
+            for gpu in left
+            for p in gpu.processes
+        ]
+        pids = {process.pid for gpu in left for process in gpu.processes}
+        numbers = ", ".join(str(gpu.index) for gpu in left)
+        name = f"GPU {numbers} of {node.name} holds" if len(left) == 1 else f"GPUs {numbers} of {node.name} hold"
+        processes = f"{len(pids) or 'no'} process{'' if len(pids) <= 1 else 'es'}"
+        return node_finding(
+            self, node, RunsByNode(state),
+            severity="warning",
+            summary=f"{name} {sum(gpu.memory_used_mib or 0 for gpu in left):,} MiB, by {processes}, although {why}",
+            evidence=tuple(held[:EVIDENCE]) or ("no visible process holds it",),
+            advice="kill the leftover processes, or ask their owner; if there is no process, reset the GPU",
+            run=None,
+            sources=(f"node:{node.name}", *slurm),
+        )  # fmt: skip
+
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+        if (why := why_node_unknown(state, alert)) is not None:
+            return why
+        node = state.nodes[node_and_gpu(alert.subject)[0]]
+        if not is_fresh(node.gpus_at, state, node.name, now):
+            return f"the GPUs of {node.name} have not been read lately"
+        unread = [gpu.index for gpu in node.gpus if gpu.memory_used_mib is None and gpu.state != "lost"]
+        return f"GPU {unread[0]} does not report its memory" if unread else None
+
+
+def _without_a_job(node: Node, state: State) -> str | None:
+    """Why no job is on a node; None if there is one, or if it is not known."""
+    own = [run for run in state.runs.values() if node.name in run.spec.nodes]
+    if not has_slurm(state, node.cluster):
+        has_ended = own and all(run.verdict in AWAY for run in own)
+        return f"{own[-1].name} is {verdict_text(own[-1].verdict)}" if has_ended else None
+    slurm = state.scheduler_nodes.get(node.name)
+    if slurm is None or slurm.state != "IDLE" or not is_answering(state.sources.get(f"slurm:{node.cluster}")):
+        return None
+    is_changing = {"NOT_RESPONDING", "COMPLETING", "POWERING_UP"} & set(slurm.flags)
+    is_held = any(node.name in job.nodes and holds_nodes(job) for job in state.jobs.values())
+    lives = any(run.verdict in TRAINS | PAUSES for run in own)  # started by hand, without the scheduler
+    return None if is_changing or is_held or lives else "Slurm has no job there"

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import IDLE, NOW, PYTHON, SPEC, Scene, facts, job, samples, slurm
-from trainmon.alerting.rules.gpus.utilization import GpuIdle, GpuLeftover, GpuMemoryFull
+from trainmon.alerting.rules.gpus.thermal import GpuIdle, GpuLeftover, GpuMemoryFull
 from trainmon.model import (
     Finding,
     GpuFacts,
