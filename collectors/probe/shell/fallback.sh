@@ -1,7 +1,7 @@
 # The probe for a node without python3: the main numbers from nvidia-smi, /proc and df. POSIX sh with awk, df and dd.
 #
 # Run as  sh -c TEXT sh PERIOD PATH...  TEXT is this file, PERIOD is whole seconds, and every PATH is a disk.
-# It prints the lines of trainmon/model/probe_wire.py: hello, host, gpu, gpus, disk, trouble, bye. It does not read logs
+# It prints the lines of trainmon/model/probe_wire/: hello, host, gpu, gpus, disk, trouble, bye. It does not read logs
 # or switch files. Standard input is the lease: its end, or 60 s without a byte, ends everything that was started here.
 # Nothing is written to a disk. What may hang (nvidia-smi, df) runs as a child that is abandoned and never waited for.
 # Settings: TRAINMON_PCI (/sys/bus/pci/devices), TRAINMON_LEASE (60 s), and TRAINMON_PATIENCE (5 s, after which a df
