@@ -7,7 +7,6 @@ to a scope, and a context (a pane, a screen or a dialog) has several scopes. In 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from textual.binding import Binding
@@ -253,22 +252,6 @@ def footer(context: str) -> tuple[Key, ...]:
 def footer_acts(context: str) -> tuple[Key, ...]:
     """The keys that act, for the footer of a context. They follow a bar, so that nobody takes them for views."""
     return tuple(key for key in KEYS if key.short and key.scope in CONTEXTS[context] and key.scope in ACTS)
-
-
-def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
-    """A sentence for each key with two meanings in one context. A key that only closes may share another's key."""
-    keys = tuple(keys)
-    found: dict[str, None] = {}
-    for context, scopes in CONTEXTS.items():
-        seen: dict[str, Key] = {}
-        for key in keys:
-            if key.scope not in scopes:
-                continue
-            for name in key.keys.split(","):
-                other = seen.setdefault(name, key)
-                if other is not key and "screen.back" not in {key.action, other.action}:
-                    found[f"in {context}, {name} is both {other.id} and {key.id}"] = None
-    return list(found)
 
 
 SCREENS = "a run, a job, a node, a disk, an alert, an attempt"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tui.keys import (
     ACTS,
     CONTEXTS,
@@ -10,13 +12,28 @@ from tui.keys import (
     Key,
     active_keys,
     bindings,
-    clashes,
     footer,
     footer_acts,
     markdown,
 )
 from tui.widgets import GUTTER, KeyedLines, chosen, fitting, foot_spans, starts
 from tui.widgets.footer import key_width
+
+
+def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
+    """A sentence for each key with two meanings in one context. A key that only closes may share another's key."""
+    keys = tuple(keys)
+    found: dict[str, None] = {}
+    for context, scopes in CONTEXTS.items():
+        seen: dict[str, Key] = {}
+        for key in keys:
+            if key.scope not in scopes:
+                continue
+            for name in key.keys.split(","):
+                other = seen.setdefault(name, key)
+                if other is not key and "screen.back" not in {key.action, other.action}:
+                    found[f"in {context}, {name} is both {other.id} and {key.id}"] = None
+    return list(found)
 
 
 def test_no_key_means_two_things_in_one_place() -> None:

@@ -30,9 +30,9 @@ from trainmon.model import (
     Record,
     RunsChanged,
 )
-from trainmon.runtime.alert_service import connection_settings, evaluator, ledger_copy, submit_stored_alerts
 from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend, Prompts
+from trainmon.runtime.evaluation import connection_settings, evaluator, ledger_copy, submit_stored_alerts
 from trainmon.transport.shell import AskUser, Shell
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 from tests.lab.terminal import Terminal
 
 SCRIPT = """
-from trainmon.cli.options import ask_on_terminal
+from trainmon.cli.terminal import ask_on_terminal
 fields = (("Passcode: ", True), ("Password:", False))
 answers = ask_on_terminal("login1", "Two-factor", "push sent\\x1b[2J to 7", fields)
 print("got", len(answers[0]), len(answers[1]) if answers else None)

@@ -41,7 +41,7 @@ def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -
 
     Exit status: 0 listed, 2 a usage error, 3 the ledger cannot be read or has no such log.
     """
-    from trainmon.cli.options import plain
+    from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import recent_actions
     from trainmon.lib import find_state_directory
     from trainmon.runtime.logfile import log_to_file
@@ -66,7 +66,7 @@ def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -
 
 def print_log(directory: Path, records: Sequence[Record]) -> int:
     """The end of the log that was saved for the newest action that has one."""
-    from trainmon.cli.options import plain
+    from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import action_texts
 
     for record in reversed(records):
@@ -117,7 +117,7 @@ def row(record: Record) -> dict[str, Any]:
 
 def lines(records: Sequence[Record]) -> Iterator[str]:
     """A table for people."""
-    from trainmon.cli.options import table
+    from trainmon.cli.terminal import table
 
     rows = []
     for record in records:

@@ -16,8 +16,8 @@ import click
 
 from trainmon.cli.act.output import StateWatcher, follow, lines
 from trainmon.cli.act.targets import NotFound, resolve, split_signal
-from trainmon.cli.options import plain, read_line
 from trainmon.cli.snapshot.command import SETTLE, are_read, has_answered
+from trainmon.cli.terminal import plain, read_line
 from trainmon.lib import Seconds, clean
 from trainmon.model import Action, ActionRequest, Plan, State, Verb
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from trainmon.alerting.rules import RULES, Rule
-from trainmon.cli.options import table
+from trainmon.cli.terminal import table
 from trainmon.config import CHANNEL_TYPES, OLD_NAMES, ChannelSettings, ValueType, duration_text, value_type
 from trainmon.lib import description, field_descriptions
 

@@ -28,7 +28,7 @@ def command(rule: str | None, config: Path | None, as_json: bool) -> int:
     """
     from trainmon.cli.alerts.reference import lines, one_rule, row
     from trainmon.cli.alerts.requests import check_name
-    from trainmon.cli.options import plain
+    from trainmon.cli.terminal import plain
     from trainmon.config import load_settings, rules_of
 
     found = rules_of(load_settings(config, ())[0].rules)

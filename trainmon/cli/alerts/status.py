@@ -40,7 +40,7 @@ def command(as_json: bool) -> int:
     Exit status: 0 no critical alert, 1 a critical alert fires (after `--once` also one that is pending, as for
     `snapshot`), 2 a usage error, 3 no recent check, or the ledger cannot be read.
     """
-    from trainmon.cli.options import plain
+    from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import alerts_now
     from trainmon.lib import find_state_directory
     from trainmon.runtime.logfile import log_to_file
@@ -119,7 +119,7 @@ def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
 def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
     """The status for people."""
     from trainmon.alerting.rules import ago
-    from trainmon.cli.options import table
+    from trainmon.cli.terminal import table
     from trainmon.engine.snapshot import worst_first
     from trainmon.lib import clean
 

@@ -47,7 +47,7 @@ def command(words: tuple[str, ...], as_json: bool, as_markdown: bool, config: Pa
     Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
     """
     from trainmon.analysis.explanation import explain
-    from trainmon.cli.options import plain
+    from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import attempt_names, attempt_records
     from trainmon.ledger.reader import leader_now
     from trainmon.lib import find_state_directory

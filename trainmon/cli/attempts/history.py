@@ -56,7 +56,7 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
 
     Exit status: 0 listed, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
     """
-    from trainmon.cli.options import plain
+    from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import attempt_names, attempt_rows
     from trainmon.ledger.reader import leader_now
     from trainmon.lib import find_state_directory
@@ -182,7 +182,7 @@ def _keys(row: Row, group: str) -> list[str | None]:
 
 def group_lines(rows: Sequence[Row], group: str) -> Iterator[str]:
     """The groups as a table."""
-    from trainmon.cli.options import table
+    from trainmon.cli.terminal import table
 
     yield from table(
         (group.upper(), *GROUP_HEAD),

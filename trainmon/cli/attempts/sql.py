@@ -28,7 +28,7 @@ def command(query: str, as_json: bool) -> int:
 
     Exit status: 0 done, 2 a usage error, 3 the query is wrong, may not be run, or exceeds a limit.
     """
-    from trainmon.cli.options import plain, table
+    from trainmon.cli.terminal import plain, table
     from trainmon.ledger.query import TIME_LIMIT, QueryRefused, select
     from trainmon.lib import find_state_directory
 

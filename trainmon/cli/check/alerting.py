@@ -15,7 +15,7 @@ from trainmon.alerting.notify.base import Broken, Sender
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.message import render
 from trainmon.cli.check.output import Row
-from trainmon.cli.options import ask_on_terminal
+from trainmon.cli.terminal import ask_on_terminal
 from trainmon.config import InvalidValue, Settings, resolve_secret
 from trainmon.lib import (
     Clock,

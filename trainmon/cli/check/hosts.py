@@ -21,7 +21,7 @@ from trainmon.cli.check.host import HostCheck, check_host
 from trainmon.cli.check.output import FileTest, Row, files_of
 from trainmon.cli.check.probe import LogChecks
 from trainmon.cli.check.slurm import SlurmCheck
-from trainmon.cli.options import ask_on_terminal
+from trainmon.cli.terminal import ask_on_terminal
 from trainmon.config import ClusterSettings, Settings, log_formats, run_specs
 from trainmon.lib import Seconds
 from trainmon.model import Spec

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import click
 
-from trainmon.cli.options import plain
+from trainmon.cli.terminal import plain
 from trainmon.config import Settings
 from trainmon.lib import (
     ConfigError,
@@ -117,7 +117,7 @@ def check_files(host: str, shell: Shell, tests: Sequence[FileTest]) -> Iterator[
 def copy_rows(settings: Settings) -> list[Row]:
     """Whether the ledger can be copied to PostgreSQL."""
     from trainmon.ledger.postgresql import connection_error
-    from trainmon.runtime.alert_service import copy_address
+    from trainmon.runtime.evaluation import copy_address
 
     try:
         url = copy_address(settings)

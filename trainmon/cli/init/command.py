@@ -83,7 +83,7 @@ def _login_of(hosts: Sequence[str]) -> str | None:
 
 def _prompt_for_hosts() -> tuple[str, ...]:
     """Ask the person at the terminal which hosts to watch."""
-    from trainmon.cli.options import read_line
+    from trainmon.cli.terminal import read_line
     from trainmon.lib import clean
     from trainmon.transport.ssh.config import known_hosts_by_name
 
@@ -116,7 +116,7 @@ def _query(login: str | None, hosts: Sequence[str], offline: bool, ssh_config: P
 def _query_slurm(login: str | None, ssh_config: Path | None) -> SlurmReport | None:
     """What the Slurm of a host, or of this machine, reports; None where there is none."""
     from trainmon.cli.init.discovery import query_slurm
-    from trainmon.cli.options import ask_on_terminal
+    from trainmon.cli.terminal import ask_on_terminal
     from trainmon.lib import TrainmonError, clean
 
     if login is None and shutil.which("squeue") is None:

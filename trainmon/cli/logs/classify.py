@@ -57,7 +57,7 @@ def command(
     from msgspec.structs import replace
 
     from trainmon.analysis.causes import classify
-    from trainmon.cli.options import plain
+    from trainmon.cli.terminal import plain
     from trainmon.model import CauseFacts
 
     def answer(name: str, log: tuple[LogExcerpt, ...]) -> int:

@@ -62,7 +62,7 @@ def command(log: str, config: Path | None, ssh_config: Path | None, count: int, 
 
         click.echo(msgspec.json.encode(_as_json(name, read)).decode())  # NaN and infinity are null
     else:
-        from trainmon.cli.options import plain
+        from trainmon.cli.terminal import plain
 
         click.echo(plain("\n".join(_as_text(name, read, count))))
     return 0 if read.steps else NO_STEP

@@ -62,8 +62,8 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     if as_json:
         click.echo(encode(state, state.at, requested))
     else:
-        from trainmon.cli.options import plain
         from trainmon.cli.snapshot.tables import lines
+        from trainmon.cli.terminal import plain
 
         click.echo(plain("\n".join(lines(state, requested))))
     return exit_status(state, requested)

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 
 from trainmon.analysis.nodes import failing_server, spares
 from trainmon.analysis.wandb import active_run, client_file
-from trainmon.cli.options import table
+from trainmon.cli.terminal import table
 from trainmon.engine.snapshot import verdict, worst_first
 from trainmon.lib import Instant, clean, counted
 from trainmon.model import (

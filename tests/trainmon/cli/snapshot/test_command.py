@@ -18,9 +18,9 @@ from tests.collectors.probe.files.wandb_files import framed, history, write
 from tests.lab.nvml import Nvml
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.act.run import have_answered
-from trainmon.cli.options import table
 from trainmon.cli.snapshot.command import are_read, has_answered, requested_sources
 from trainmon.cli.snapshot.tables import lines
+from trainmon.cli.terminal import table
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
 from trainmon.engine.snapshot import exit_status, verdict
 from trainmon.model import Cluster, Disk, Gpu, Log, Node, Progress, Run, RunSpec, Source, State
