@@ -312,7 +312,7 @@ class WandbCollector(PollingThread):
             if self._stopping.is_set() or failure.kind in COMMON_ERRORS:
                 raise
             log.info("%s: %s", run.name, failure)
-            run.failed(request, str(failure))
+            run.failed(request, str(failure), self._clock.now())
             return False
         if event is not None:
             self._submit(event)

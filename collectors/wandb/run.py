@@ -45,6 +45,9 @@ CONSOLE_LINES = 200
 SAMPLE_EVERY: Seconds = 3_600.0
 """The time between two samples that are fetched in advance."""
 
+SAMPLE_AGAIN: Seconds = 60.0
+"""The time until a sample is tried again: W&B's client uploads a file only after the row that names it."""
+
 MAX_SAMPLE_BYTES = 20 << 20
 """The maximum size of such a sample in bytes."""
 
@@ -212,10 +215,10 @@ class TrackedRun:
         )
         return ConsoleRead(self.name, at, chunk)
 
-    def failed(self, request: PollRequest | BackgroundRequest, message: str) -> None:
+    def failed(self, request: PollRequest | BackgroundRequest, message: str, at: Instant) -> None:
         """Count a failed read; a lasting failure is reported."""
         if isinstance(request, FetchFile):
-            self._fetched = request.file  # not again before the next sample
+            self._fetched_at = at - SAMPLE_EVERY + SAMPLE_AGAIN
             return
         run = self._run(request.path)
         if run is None:

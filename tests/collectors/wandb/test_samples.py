@@ -36,6 +36,20 @@ def test_one_image_an_hour_is_kept_ready(tmp_path: Path) -> None:
     assert watched.wandb.count(FetchFile) == 2
 
 
+def test_a_sample_that_is_not_uploaded_yet_is_tried_again(tmp_path: Path) -> None:
+    watched = SteppedCollector(samples=tmp_path)
+    watched.wandb.run("a1")
+    watched.wandb.samples = {"a1": (IMAGE,)}
+    watched.wandb.fails(FetchFile, "absent")
+    watched.pass_(30)
+    assert not watched.of_kind(SampleFetched)
+    del watched.wandb.trouble[FetchFile]
+    asked = watched.wandb.count(FetchFile)
+    watched.pass_(300)
+    assert watched.wandb.count(FetchFile) == asked + 1
+    assert [kept.file for kept in watched.of_kind(SampleFetched)] == [IMAGE.file]
+
+
 def test_nothing_is_fetched_without_a_request_where_nothing_is_kept() -> None:
     watched = SteppedCollector()
     watched.wandb.run("a1")
