@@ -30,9 +30,8 @@ class Accounting:
             "slurmdbd", [program("slurmdbd", "slurmdbd"), "-D"], self.directory / "log" / "slurmdbd.log", env
         )
         self._slurmdbd.start()
-        self._slurmdbd.until(lambda: self._answers("sacctmgr", "-n", "list", "cluster", env=env), "slurmdbd answers")
-        added = self._run("sacctmgr", "-i", "add", "cluster", "lab", env=env)
-        assert added.returncode == 0, added.stderr
+        # The first attempts can end in "Unspecified error": slurmdbd has only just made its tables.
+        self._slurmdbd.until(lambda: self._has_cluster(env), "slurmdbd knows the cluster")
 
     def stop(self) -> None:
         for daemon in (self._slurmdbd, self._database):
@@ -56,6 +55,10 @@ class Accounting:
         self._database.start()
         ping = (program("mariadb-admin", "mariadb-client"), "--no-defaults", f"--socket={socket}", "ping")
         self._database.until(lambda: self._answers(*ping, env=env), "the database answers")
+
+    def _has_cluster(self, env: Mapping[str, str]) -> bool:
+        self._run("sacctmgr", "-i", "add", "cluster", "lab", env=env)
+        return "lab" in self._run("sacctmgr", "-n", "-P", "list", "cluster", "format=cluster", env=env).stdout.split()
 
     def _answers(self, *argv: str, env: Mapping[str, str]) -> bool:
         return self._run(*argv, env=env).returncode == 0
