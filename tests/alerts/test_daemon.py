@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,7 +128,7 @@ def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
     (daemon.state / "ledger.sqlite").write_bytes(b"no ledger at all, for once" * 1000)
     lose(nodes, 1)
     until_told(ntfy, "CRITICAL", "n1")
-    until(lambda: daemon.lines(event="ledger"), "it says what is wrong with the ledger")
+    until_told(ntfy, "Ledger damaged")
     ntfy.always(status(500))
     mend(nodes, 0)
     daemon.until("channel", channel="phone", state="retrying")
@@ -134,6 +136,54 @@ def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
     until_told(ntfy, "RESOLVED", "n0")
     assert daemon.is_running
     assert len(received(ntfy, "CRITICAL", "gpu-lost", "n0")) == 1
+
+
+def damage(ledger: Path, table: str) -> None:
+    """Overwrite the first page of a table on the disk, as a failing disk does."""
+    with contextlib.closing(sqlite3.connect(ledger)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))
+        ((size,),) = connection.execute("PRAGMA page_size")
+    with ledger.open("r+b") as stream:
+        stream.seek((page - 1) * size)
+        stream.write(b"\xa5" * size)
+
+
+def test_a_ledger_that_is_damaged_is_set_aside_once_and_no_open_alert_is_sent_again(
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon, tmp_path: Path
+) -> None:
+    clock = SetClock(tmp_path)
+    daemon = started(make_daemon(**clock.env))
+    ledger = daemon.state / "ledger.sqlite"
+    fill(nodes, 0)
+    until_told(ntfy, "CRITICAL", "n0")
+    daemon.until_marked()
+    damage(ledger, "actions")
+    assert not received(ntfy, "Ledger")
+    clock.ahead(600)
+    message = until_told(ntfy, "Ledger damaged")
+    kept = daemon.state / "ledger-damaged-1.sqlite"
+    assert str(ledger) in message.message
+    assert str(kept) in message.message
+    assert kept.exists()
+    fill(nodes, 1)
+    until_told(ntfy, "CRITICAL", "n1")
+    daemon.until_marked()
+
+    daemon.kill()
+    damage(ledger, "outbox")
+    started(daemon)
+    until_told(ntfy, "Ledger damaged", count=2)
+    daemon.until_marked()
+    daemon.kill()
+    started(daemon)
+    mend(nodes, 0)
+    mend(nodes, 1)
+    until_told(ntfy, "RESOLVED")
+    about = [title for title in titles(ntfy) if "clock" not in title and "RESOLVED" not in title]
+    assert about == [
+        "CRITICAL gpu-memory-full n0/1", message.title, "CRITICAL gpu-memory-full n1/1", message.title,
+    ]  # fmt: skip
 
 
 def test_a_clock_that_is_set_fires_nothing_ends_nothing_and_repeats_nothing(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
 import sqlite3
 import stat
 from collections import deque
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +134,11 @@ BUSY: Seconds = 3.0
 """How long one transaction waits for another program's; theirs take a millisecond."""
 
 CHECKED_BYTES = 64 * 1024 * 1024
-"""A larger ledger is not checked for damage when it is opened: the check takes a second for each 200 MB."""
+"""A larger ledger is not checked for damage: the check takes a second for each 200 MB."""
+
+SET_ASIDE = "ledger-damaged-{}.sqlite"
+SET_ASIDE_AT_MOST = 3
+"""So many damaged files are kept. Then a person must look: the disk damages each new one."""
 
 
 class Damaged(sqlite3.DatabaseError):
@@ -155,7 +161,7 @@ def open_to_write(
     _make_private(file)
     connection = sqlite3.connect(file, timeout=BUSY, isolation_level=None, factory=factory, check_same_thread=False)
     try:
-        _refuse_damage(connection, file)  # first: what is left of it is for a person to save
+        refuse_damage(connection, file)  # first: SQLite itself writes on in the tables that are not damaged
         migrate(connection, str(file))  # before anything else is written: a newer file is not touched
         if is_network is not None:
             try:  # several machines cannot share the memory that the write-ahead log needs (sqlite.org/wal.html)
@@ -169,12 +175,66 @@ def open_to_write(
     return connection
 
 
-def _refuse_damage(connection: sqlite3.Connection, file: Path) -> None:
-    """SQLite itself writes on in the tables that are not damaged."""
+def refuse_damage(connection: sqlite3.Connection, file: Path) -> None:
+    """Check a file through a connection that was just opened: the cache of an older one hides damage.
+
+    Raises: sqlite3.DatabaseError: `is_damage` is true of it.
+    """
     if length(file) <= CHECKED_BYTES:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise Damaged(found)
+
+
+def set_aside(file: Path, damaged: tuple[int, int]) -> bool:
+    """Begin a new ledger with all rows that can be read, and keep the damaged file (known by its identity) beside it.
+    Programs that share it do this once. False: too many damaged files are kept already.
+
+    Raises: sqlite3.Error, OSError: when no new file can be written. The damaged one then stays in place.
+    """
+    kept = next((one for one in _aside(file) if not one.exists()), None)
+    with file.open("r+b") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if kept is None or identity(file) != damaged:  # another program was first
+            return kept is not None
+        fresh = file.with_name(f"{file.name}.new")
+        fresh.unlink(missing_ok=True)
+        with closing(open_to_write(fresh, is_network=None)) as new, closing(sqlite3.connect(file, timeout=BUSY)) as old:
+            _copy_readable(old, new)
+        for ending in ("-wal", "-shm", "-journal", ""):  # the file last: a new one would take the journal for its own
+            with suppress(FileNotFoundError):
+                file.with_name(file.name + ending).rename(f"{kept}{ending}")
+        fresh.rename(file)
+    log.critical("the ledger %s was damaged: it is now %s; a new one holds all rows that could be read", file, kept)
+    return True
+
+
+def find_aside(file: Path, damaged: tuple[int, int] | None) -> Path | None:
+    """Where a damaged ledger (known by its identity) is kept; None if it was not set aside."""
+    return next((one for one in _aside(file) if damaged is not None and identity(one) == damaged), None)
+
+
+def _aside(file: Path) -> list[Path]:
+    return [file.with_name(SET_ASIDE.format(number)) for number in range(1, SET_ASIDE_AT_MOST + 1)]
+
+
+def _copy_readable(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    """Copy each table from both its ends up to the damage."""
+    tables = new.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+    new.execute("BEGIN IMMEDIATE")
+    for (table,) in tables:
+        names = ""
+        rows: list[tuple[Any, ...]] = []
+        for order in ("ASC", "DESC"):
+            with suppress(sqlite3.DatabaseError):
+                found = old.execute(f"SELECT * FROM {table} ORDER BY rowid {order}")
+                names = ", ".join(f'"{name}"' for name, *_ in found.description)
+                rows.extend(found)  # those before the damage stay
+                break
+        if rows:
+            values = ", ".join("?" * len(rows[0]))
+            new.executemany(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({values})", rows)
+    new.execute("COMMIT")
 
 
 def open_to_read(file: Path) -> sqlite3.Connection | None:

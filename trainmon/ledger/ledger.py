@@ -9,6 +9,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from trainmon.analysis.explanation import GpuHour
@@ -32,10 +33,12 @@ from trainmon.ledger.attempts import (
     write_hours,
 )
 from trainmon.ledger.database import (
+    BUSY,
     NAME,
     LedgerStuck,
     describe,
     drop_journal,
+    find_aside,
     identity,
     is_damage,
     journal_of,
@@ -43,6 +46,8 @@ from trainmon.ledger.database import (
     make_directory,
     open_to_read,
     open_to_write,
+    refuse_damage,
+    set_aside,
 )
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.queue import Answer, Work, WriteQueue
@@ -91,6 +96,8 @@ PAUSES: tuple[Seconds, ...] = (1.0, 2.0, 5.0, 15.0, 60.0)
 DAY: Seconds = 86_400.0
 KEEP: Seconds = 90 * DAY
 PRUNE_EVERY: Seconds = 3_600.0
+CHECK_EVERY: Seconds = 300.0
+"""How often the file is checked for damage while it is open."""
 RECALLED: Seconds = 3_600.0
 """How long an action may explain what is seen of its run: as long as it stays in the State."""
 RECALLED_AT_MOST = 1_000
@@ -143,9 +150,12 @@ class Ledger:
         """The length of the file at the last write: it only grows."""
         self._damage: Exception | None = None
         """The damage of the file with that identity: nothing more is written to it."""
+        self.set_aside: Path | None = None
+        """The damaged file that a new one has replaced last. Who reports it sets it to None."""
         self._trouble: str | None = None
         self._failures = 0
         self._pruned_at: Instant | None = None
+        self._checked_at: Instant = 0.0
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
     # ---- from any thread --------------------------------------------------------------------------------------------
@@ -293,8 +303,12 @@ class Ledger:
                     self._on_attempts([])
         except Exception as error:  # whatever it is: this thread goes on, and what waits is tried again
             self._close()
-            self._failures += 1
+            is_new_damage = is_damage(error) and self._damage is None
             self._damage = error if is_damage(error) else None
+            if is_new_damage:
+                self._attempt(work)  # in a new file
+                return
+            self._failures += 1
             self._queue.put_back(work)
             trouble = describe(error, self.file)
             self._report(trouble)
@@ -317,7 +331,7 @@ class Ledger:
             self._actions |= {name: (one.status, one.settled_at) for name, one in work.records.items()}
         for answer in work.of("written"):
             answer.give()
-        for transaction in work.of("transaction"):
+        for transaction in [one for one in work.of("transaction") if not one.done.is_set()]:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 found = transaction.work(connection)
@@ -332,19 +346,27 @@ class Ledger:
             transaction.give(found)
 
     def _open(self) -> sqlite3.Connection:
-        if self._connection is not None and identity(self.file) != self._identity:
+        found, now = identity(self.file), self._clock.now()
+        if self._damage is not None and found is not None and found == self._identity:
+            if not set_aside(self.file, found):
+                raise self._damage
+            found = identity(self.file)
+        self._damage = None
+        if found != self._identity:
             self._close()
             drop_journal(self.file, self._journal)
-        if self._connection is not None and length(self.file) < self._bytes:
+            self.set_aside = find_aside(self.file, self._identity) or self.set_aside
+        elif self._connection is not None and length(self.file) < self._bytes:
             self._close()  # cut short in place: SQLite would go on by its cache and its journal, and lose it all
-        if self._damage is not None and identity(self.file) == self._identity:
-            raise self._damage
-        self._damage = None
         if self._connection is None:
-            self._identity = identity(self.file)
+            self._identity = found
             self._version = None
             self._connection = open_to_write(self.file, is_network=self.is_network, factory=self._factory)
-            self._identity = identity(self.file)
+            self._identity, self._checked_at = identity(self.file), now
+        elif abs(now - self._checked_at) > CHECK_EVERY:
+            with closing(sqlite3.connect(self.file, timeout=BUSY)) as fresh:
+                refuse_damage(fresh, self.file)
+            self._checked_at = now
         return self._connection
 
     def _close(self) -> None:

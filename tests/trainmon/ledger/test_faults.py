@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.product import QUICK
-from tests.trainmon.ledger.opened import Stuck, opened, plain, until
+from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from tests.trainmon.ledger.records import DONE, actions, record
-from trainmon.ledger.ledger import NAME, LedgerStuck
+from trainmon.ledger.ledger import CHECK_EVERY, NAME, LedgerStuck
 from trainmon.ledger.schema import VERSION
 
 
@@ -92,34 +92,92 @@ def test_a_directory_that_cannot_be_made_is_reported_once_and_tried_again(tmp_pa
         assert actions(ledger, 0.0) == [record(), record("a2")]
 
 
-def test_a_damaged_file_is_reported_with_the_way_out(tmp_path: Path) -> None:
-    (tmp_path / "ledger.sqlite").write_bytes(b"no database at all, and long enough to be looked at" * 40)
+GARBAGE = b"no database at all, and long enough to be looked at" * 40
+
+
+def test_a_file_that_is_no_ledger_is_set_aside_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite").write_bytes(GARBAGE)
+    with opened(tmp_path) as (ledger, troubles):
+        ledger.write(record())
+        assert actions(ledger, 0.0) == [record()]
+        assert ledger.set_aside == tmp_path / "ledger-damaged-1.sqlite"
+        assert ledger.set_aside.read_bytes() == GARBAGE
+        assert troubles.empty()
+
+
+def test_a_file_that_is_overwritten_in_place_is_set_aside_at_the_next_write(tmp_path: Path) -> None:
+    with opened(tmp_path) as (ledger, troubles):
+        ledger.write(record())
+        assert actions(ledger, 0.0) == [record()]
+        ledger.file.write_bytes(GARBAGE)
+        ledger.write(record("a2"))
+        assert actions(ledger, 0.0) == [record("a2")]
+        assert (tmp_path / "ledger-damaged-1.sqlite").read_bytes() == GARBAGE
+        assert troubles.empty()
+
+
+def spoil(file: Path, share: float) -> None:
+    """Overwrite a page at this share of the file's length."""
+    plain(file, "PRAGMA wal_checkpoint(TRUNCATE)")
+    ((size,),) = plain(file, "PRAGMA page_size")
+    with file.open("r+b") as stream:
+        stream.seek(int(file.stat().st_size * share / size) * size)
+        stream.write(b"\xa5" * size)
+
+
+def test_the_rows_before_and_after_the_damage_are_kept(tmp_path: Path) -> None:
+    names = [f"a{number:03}" for number in range(300)]
+    with opened(tmp_path) as (ledger, _):
+        for name in names:
+            ledger.write(record(name, outcome="x" * 1_000))
+    spoil(ledger.file, 0.6)
+    with opened(tmp_path) as (ledger, troubles):
+        ledger.write(record("new"))
+        kept = [name for (name,) in plain(ledger.file, "SELECT id FROM actions ORDER BY id")]
+        assert (kept[0], kept[-2], kept[-1]) == ("a000", "a299", "new")
+        assert len(kept) > 280
+        assert plain(ledger.file, "PRAGMA integrity_check") == [("ok",)]
+        assert troubles.empty()
+
+
+def test_damage_is_noticed_while_two_programs_write_and_is_set_aside_once(tmp_path: Path) -> None:
+    """Neither reads the page again by itself: it is in the cache of its connection."""
+    clock = At()
+    with opened(tmp_path, clock=clock) as (first, troubles), opened(tmp_path, clock=clock) as (second, others):
+        for number in range(40):
+            first.write(record(f"a{number}", outcome="x" * 1_000))
+        second.write(record("b0"))
+        spoil(first.file, 0.5)
+        first.write(record("a40"))
+        assert first.set_aside is None, "the next check is not due yet"
+        clock.at += CHECK_EVERY + 1
+        first.write(record("a41"))
+        second.write(record("b1"))
+        first.write(record("a42"))
+        aside = tmp_path / "ledger-damaged-1.sqlite"
+        assert [first.set_aside, second.set_aside] == [aside, aside]
+        assert sorted(tmp_path.glob("ledger-damaged*.sqlite")) == [aside]
+        found = {name for (name,) in plain(first.file, "SELECT id FROM actions")}
+        assert {"a40", "a41", "a42", "b1"} <= found
+        assert plain(first.file, "PRAGMA integrity_check") == [("ok",)]
+        assert (troubles.empty(), others.empty()) == (True, True)
+
+
+def test_a_disk_that_damages_each_new_file_is_left_to_a_person(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        (tmp_path / f"ledger-damaged-{number}.sqlite").touch()
+    (tmp_path / "ledger.sqlite").write_bytes(GARBAGE)
     with opened(tmp_path) as (ledger, troubles):
         assert troubles.get(timeout=120) == (
             f"the ledger {ledger.file}: it is not a ledger, or it is damaged; move it away, and a new one is created"
         )
         with pytest.raises(LedgerStuck, match="damaged"):
             actions(ledger, 0.0)
+        assert ledger.file.read_bytes() == GARBAGE
         ledger.file.rename(tmp_path / "damaged")
         ledger.write(record())
         assert troubles.get(timeout=120) is None
         assert actions(ledger, 0.0) == [record()]
-
-
-def test_a_file_that_is_overwritten_in_place_is_reported_at_the_next_write_and_not_after_the_next_start(
-    tmp_path: Path,
-) -> None:
-    with opened(tmp_path) as (ledger, troubles):
-        ledger.write(record())
-        assert actions(ledger, 0.0) == [record()]
-        ledger.file.write_bytes(b"no ledger at all, for once" * 1000)
-        with pytest.raises(LedgerStuck, match="damaged"):
-            ledger.write(record("a2"))
-        assert "damaged; move it away" in troubles.get(timeout=120)
-        ledger.file.rename(tmp_path / "damaged")
-        ledger.write(record("a3"))
-        assert troubles.get(timeout=120) is None
-        assert actions(ledger, 0.0) == [record("a2"), record("a3")]
 
 
 def test_a_file_that_was_removed_is_begun_anew(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 
 from trainmon.alerting.notify.base import Sender
@@ -32,6 +33,7 @@ from trainmon.model import (
     Event,
     Notice,
     Route,
+    Severity,
     State,
 )
 
@@ -213,6 +215,8 @@ class NotificationService:
         if abs(offset - self._offset) > JUMP:
             self._dispatcher.retry_now()
         self._offset = offset
+        if self._ledger.set_aside is not None and self._election.role != "candidate":
+            self._report_damaged_ledger(self._ledger.set_aside)
         mono = self._clock.monotonic()
         if self._leader.is_leading:
             self._report_stuck_ledger(mono)
@@ -237,21 +241,31 @@ class NotificationService:
         is_time = self._journal.sent_unwritten > 0 or mono - self._stuck_since > STUCK_QUIETLY
         if not is_time or (self._stuck_reported is not None and mono - self._stuck_reported <= STUCK_AGAIN):
             return
-        self._stuck_reported, now = mono, self._clock.now()
+        self._stuck_reported = mono
+        self._notify(
+            "ledger stuck", "warning", "Ledger stuck: alerts are sent directly", trouble,
+            "Alerts are evaluated and sent as before, but nothing is written to the ledger: a program that starts "
+            "now knows nothing of them and may send them again.",
+        )  # fmt: skip
+
+    def _report_damaged_ledger(self, kept: Path) -> None:
+        """Send the notice that a new ledger has replaced a damaged one; a standby leaves that to the leader."""
+        self._ledger.set_aside = None
+        self._notify(
+            "ledger damaged", "critical", "Ledger damaged: a new one is in use",
+            f"The ledger {self._ledger.file} was damaged. A new one holds all rows that could be read; the damaged "
+            f"file is now {kept}. Alerts are evaluated and sent as before.",
+            f"What to do: check the disk (dmesg, smartctl). `sqlite3 {kept} .recover` may find more rows. "
+            "Then delete that file.",
+        )  # fmt: skip
+
+    def _notify(self, reason: str, severity: Severity, title: str, *lines: str) -> None:
+        """Send a notice about this program itself."""
+        now = self._clock.now()
         notice = Notice(
-            key=f"ledger-stuck/{self._leader.holder.name}/{now:.0f}",
-            kind="direct",
-            reason="ledger stuck",
-            severity="warning",
-            at=now,
-            channels=self._dispatcher.everyday,
-            title="Ledger stuck: alerts are sent directly",
-            lines=(
-                trouble,
-                "Alerts are evaluated and sent as before, but nothing is written to the ledger: a program that starts "
-                "now knows nothing of them and may send them again.",
-            ),
-        )
+            key=f"{reason.replace(' ', '-')}/{self._leader.holder.name}/{now:.0f}", kind="direct", reason=reason,
+            severity=severity, at=now, channels=self._dispatcher.everyday, title=title, lines=lines,
+        )  # fmt: skip
         self.enqueue(AlertChanges(at=now, notices=(notice,)))
 
 

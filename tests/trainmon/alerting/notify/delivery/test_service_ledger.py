@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from trainmon.alerting.notify.base import Broken
-from trainmon.ledger.schema import VERSION
-from trainmon.model import Channel, ChannelsChanged, LeadershipChanged
+from trainmon.model import Channel, ChannelsChanged, Notice
 
 PATIENCE = 1.0
 
@@ -134,23 +133,45 @@ def test_a_ledger_that_another_program_keeps_locked_stops_nothing(tmp_path: Path
     assert fires(phone) == ["a-fire"]
 
 
-def test_a_damaged_ledger_is_reported_kept_and_stops_nothing(tmp_path: Path) -> None:
+def reports(phone: Phone) -> list[Notice]:
+    return [one for message in phone.taken for one in message.notices if one.reason == "ledger damaged"]
+
+
+def test_a_damaged_ledger_is_set_aside_as_it_is_reported_once_and_stops_nothing(tmp_path: Path) -> None:
     file = tmp_path / "ledger.sqlite"
     damaged = b"no database at all, and long enough to be looked at" * 40
     file.write_bytes(damaged)
     phone = Phone()
     with opened(tmp_path, phone, patience=PATIENCE) as scene:
-        words = f"the ledger {file}: it is not a ledger, or it is damaged; move it away, and a new one is created"
-        assert scene.of(LeadershipChanged)[0].leadership.problem == words
-        assert scene.troubles == [words]
         scene.enqueue(fire())
         until(lambda: fires(phone) == ["a-fire"])
-        assert file.read_bytes() == damaged
-        file.rename(tmp_path / "kept")
-        until(lambda: file.exists() and plain(file, "PRAGMA user_version") == [(VERSION,)])
+        until(lambda: reports(phone))
+        (one,) = reports(phone)
+        assert (one.severity, one.title) == ("critical", "Ledger damaged: a new one is in use")
+        assert f"The ledger {file} was damaged" in one.lines[0]
+        assert "Then delete that file." in one.lines[1]
         until(lambda: scene.rows("SELECT state FROM outbox WHERE key = 'a-fire'") == [("sent",)])
-    assert (tmp_path / "kept").read_bytes() == damaged
-    assert fires(phone) == ["a-fire"]
+        assert scene.troubles == []
+    with opened(tmp_path, phone) as scene:
+        scene.enqueue(fire("b"))
+        until(lambda: fires(phone) == ["a-fire", "b-fire"])
+        assert len(reports(phone)) == 1
+    assert (tmp_path / "ledger-damaged-1.sqlite").read_bytes() == damaged
+
+
+def test_a_standby_that_sets_a_ledger_aside_leaves_the_report_to_the_leader(tmp_path: Path) -> None:
+    phone, other = Phone(), Phone("other")
+    with opened(tmp_path, phone) as scene:
+        scene.enqueue(fire())
+        scene.until_marked()
+        scene.ledger.file.write_bytes(b"no database at all" * 1_000)
+        standby = Scene(tmp_path, other)
+        standby.start()
+        until(lambda: standby.holder == "other")
+        until(lambda: reports(phone))
+        standby.stop()
+        scene.until_marked()
+    assert (len(reports(phone)), other.taken) == (1, [])
 
 
 def test_a_ledger_damaged_in_its_middle_is_kept_as_it_is(tmp_path: Path) -> None:
@@ -166,9 +187,8 @@ def test_a_ledger_damaged_in_its_middle_is_kept_as_it_is(tmp_path: Path) -> None
     with opened(tmp_path, phone, patience=PATIENCE) as scene:
         scene.enqueue(fire("b"))
         until(lambda: "b-fire" in phone.keys)
-        text = "it is damaged; move it away, and a new one is created"
-        assert any(words and text in words for words in scene.troubles)
-    assert file.read_bytes() == damaged
+        until(lambda: reports(phone))
+    assert (tmp_path / "ledger-damaged-1.sqlite").read_bytes() == damaged
 
 
 def test_a_ledger_that_hangs_from_the_start_on_is_not_waited_for(tmp_path: Path) -> None:
