@@ -18,10 +18,13 @@ from pathlib import Path
 import click
 
 from collectors.probe import bundle
+from tests.bench.table import status
 from tests.lab.nvml import Nvml
 from tests.lab.pip import pip
 from trainmon.model import LogSpec, Spec
 
+PERCENT, MIB = 0.1, 20.0
+"""The goals of the first row: % of a core, and resident memory."""
 PEER = "nvidb==1.9.2"
 WARM = 6.0
 PERIOD = 2.0
@@ -164,7 +167,9 @@ def main(seconds: float, python: str, peer: bool) -> None:
     )
     for label, cpu, rss, pss, processes, rate in rows:
         click.echo(f"{label:34} {cpu:11.3f} {rss:8.1f} {pss:8.1f} {processes:9d} {rate:8.0f}")
-    click.echo(f"{'goal (probe)':34} {'<= 0.1':>11} {'<= 20':>8}")
+    click.echo(f"{'goal (probe)':34} {f'<= {PERCENT:g}':>11} {f'<= {MIB:g}':>8}")
+    _, cpu, rss, *_ = rows[0]
+    sys.exit(status((cpu, PERCENT), (rss, MIB)))
 
 
 if __name__ == "__main__":

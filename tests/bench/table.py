@@ -13,5 +13,10 @@ def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None
         print("  " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
+def status(*measured: tuple[float, float]) -> int:
+    """The exit status of a benchmark: 1 when a number is above its goal."""
+    return int(any(number > most for number, most in measured))
+
+
 def ratio(ours: float, theirs: float) -> str:
     return f"{ours / theirs:.2f}x" if theirs else "-"

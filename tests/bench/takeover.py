@@ -19,13 +19,15 @@ from pathlib import Path
 from tests.alerts.conftest import CONFIG
 from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC, received, titles
-from tests.bench.table import show
+from tests.bench.table import show, status
 from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import NtfyServer
 from trainmon.alerting.notify.delivery.election import LEASE
 
 FULL = 85_500_000_000
 PATIENCE = 180.0
+SOON = 60.0
+"""The goal: seconds until the message is there. No leadership changes needlessly, and nothing is sent twice."""
 
 
 def busy(processes: int, seconds: float) -> None:
@@ -58,7 +60,7 @@ def round_of(
     return leads, notifies
 
 
-def main() -> None:
+def main() -> int:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     load = int(sys.argv[2]) if len(sys.argv) > 2 else 10
     with tempfile.TemporaryDirectory(prefix="trainmon-takeover-") as scratch, contextlib.ExitStack() as stack:
@@ -75,16 +77,19 @@ def main() -> None:
         duties = sum(len(one.lines(event="duty")) for one in two)
         busy(load, 1.5 * LEASE)
         needless = sum(len(one.lines(event="duty")) for one in two) - duties
-        rows = []
+        rows, latest = [], 0.0
         for count in range(rounds):
             leader, standby = two if count % 2 == 0 else two[::-1]
             leads, notifies = round_of(leader, standby, nodes, ntfy, count)
+            latest = max(latest, notifies)
             rows.append((str(count + 1), f"{leads:.1f}", f"{notifies:.1f}"))
         show("seconds from the stop of the leader", ("round", "a standby leads", "the message is there"), rows)
         about = Counter(message.message for message in received(ntfy, "gpu-memory-full"))
         print(f"\n{needless} changes of leadership with {load} busy processes in {1.5 * LEASE:.0f} s")
-        print(f"{len(titles(ntfy))} messages, {sum(about.values()) - len(about)} of them sent twice")
+        twice = sum(about.values()) - len(about)
+        print(f"{len(titles(ntfy))} messages, {twice} of them sent twice")
+    return status((latest, SOON), (needless, 0), (twice, 0))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
