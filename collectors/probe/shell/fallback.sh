@@ -57,24 +57,24 @@ lives() {
 # end ID...: end these processes and all their children. Each is stopped before its children are listed, so that it starts
 # no more. They end from the leaves to the roots: who waits for a root may end us, and then none is left over.
 end() {
-    all= list=
-    for one in "$@"; do ! lives "$one" || list="$list ${one%:*}"; done
-    # shellcheck disable=SC2086
-    set -- $list
-    while [ $# -gt 0 ]; do
-        below= before=none
-        kill -STOP "$1" 2>/dev/null
-        # proc(5): a child that ends while the list is read may hide others, unless all of them are stopped.
-        while [ "$below" != "$before" ]; do
-            before=$below below=
-            { read -r below <"/proc/$1/task/$1/children"; } 2>/dev/null
-            # shellcheck disable=SC2086
-            [ -z "$below" ] || kill -STOP $below 2>/dev/null
-        done
-        all="$1 $all"
-        shift
+    roots= all= before=none
+    for one in "$@"; do ! lives "$one" || roots="$roots ${one%:*}"; done
+    # Listed until nothing is new: one that is in the middle of a fork stops after it, and a child that ends while a list
+    # is read may hide others (proc(5)).
+    while [ "$all" != "$before" ]; do
+        before=$all all=
         # shellcheck disable=SC2086
-        set -- "$@" $below
+        set -- $roots
+        while [ $# -gt 0 ]; do
+            below= tries=0
+            kill -STOP "$1" 2>/dev/null
+            while identify "$1" && [ "$state" = R ] && [ $tries -lt 1000 ]; do tries=$((tries + 1)); done
+            { read -r below <"/proc/$1/task/$1/children"; } 2>/dev/null
+            all="$1 $all"
+            shift
+            # shellcheck disable=SC2086
+            set -- "$@" $below
+        done
     done
     # shellcheck disable=SC2086
     kill $all 2>/dev/null
