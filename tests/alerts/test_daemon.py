@@ -125,7 +125,8 @@ def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
     lose(nodes, 0)
     until_told(ntfy, "CRITICAL", "n0")
     daemon.until("channel", channel="webhook", state="broken")
-    (daemon.state / "ledger.sqlite").write_bytes(b"no ledger at all, for once" * 1000)
+    (damaged := daemon.state / "damaged").write_bytes(b"no ledger at all, for once" * 1000)
+    damaged.rename(daemon.state / "ledger.sqlite")  # at once: an empty file would be a new ledger
     lose(nodes, 1)
     until_told(ntfy, "CRITICAL", "n1")
     until_told(ntfy, "Ledger damaged")

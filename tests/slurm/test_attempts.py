@@ -144,7 +144,7 @@ def test_a_requeued_job_that_still_saves_is_not_yet_another_attempt(
     assert [one.restart for one in of(watch, "saving")] == [0]
     (folder / "go").touch()
     slurm.wait_for_state(job_id, "PENDING")
-    slurm.scontrol("update", f"JobId={job_id}", "StartTime=now")
+    slurm.start_again(job_id)
     slurm.wait_for_state(job_id, "RUNNING", within=120)
     watch.look()
     assert [(one.restart, one.is_open) for one in of(watch, "saving")][-1] == (1, True)
