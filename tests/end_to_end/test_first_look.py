@@ -168,6 +168,20 @@ def test_a_process_of_another_kind_is_no_run(
     assert {one["pid"] for gpu in told["nodes"][0]["gpus"] for one in gpu["processes"]} == {asleep.pid, 1}
 
 
+def saved_state(folder: Path, step: int, loss: float) -> None:
+    """The last file of a checkpoint, as Hugging Face's TrainerState writes it, with a long history."""
+    rows = [
+        {"epoch": at / 1_000, "grad_norm": 1.5, "learning_rate": 5e-05, "loss": loss + step - at, "step": at}
+        for at in range(1, step + 1)
+    ]
+    history = [*rows, {"epoch": 1.0, "eval_loss": 9.5, "eval_runtime": 3.25, "step": step}]
+    callbacks = {"TrainerControl": {"args": {"should_log": False, "should_save": True}, "attributes": {}}}
+    state = {"best_metric": None, "epoch": 1.0, "global_step": step, "log_history": history, "max_steps": 2_000,
+             "stateful_callbacks": callbacks, "total_flos": 4774400.0, "trial_params": None}  # fmt: skip
+    path = folder / f"checkpoint-{step}" / "trainer_state.json"
+    path.write_text(json.dumps(state, indent=2, sort_keys=True) + "\n")
+
+
 def test_the_checkpoints_of_a_trainer_whose_log_shows_no_steps_are_found_below_its_working_directory(
     product: Product, nvml: Nvml, here: dict[str, str], tmp_path: Path
 ) -> None:
@@ -176,13 +190,19 @@ def test_the_checkpoints_of_a_trainer_whose_log_shows_no_steps_are_found_below_i
     with trainer(folder, nvml, SILENT):
         time.sleep(0.1)
         made(folder / "out", SAVES["hf"], 500, at=time.time())
+        saved_state(folder / "out", 500, loss=2.375)
         made(folder / "data", SAVES["torchtitan"], 700, at=time.time())
         screen = product.screen(columns=120, rows=40, **here)
-        screen.until_line(" train ", r"train +pid \d+ +500 ")
+        screen.until_line(" train ", r"train +pid \d+ +500 +2\.375 ")
         screen.keys("1")
         screen.until_shown("S Save")
         screen.keys("\r")
         screen.until_shown(r"directory +\S*sft/out \(found", r"checkpoint +step 500 committed")
+        screen.until_shown(r"step +500 ", r"loss +2\.375,")
         made(folder / "out", SAVES["hf"], 1_000, at=time.time())
-        screen.until_shown(r"checkpoint +step 1,000 committed")
+        saved_state(folder / "out", 1_000, loss=1.25)
+        screen.until_shown(r"checkpoint +step 1,000 committed", r"loss +1\.250,")
         screen.leave()
+        (run,) = product.snapshot(**here)["runs"]
+        assert (run["step"], run["loss"], run["last_step_at"]) == (1_000, 1.25, None)
+        assert re.search(r"train +\w+ +pid \d+ +1,000 +1\.250 ", product.run("snapshot", **here).stdout)

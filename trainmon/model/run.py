@@ -298,6 +298,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     wandb: Wandb | None = None
     wandb_file: WandbFile | None = None
     trainer: Trainer | None = None
+    saved_loss: float | None = None
+    """The last loss in the newest state of Hugging Face's Trainer, where that was looked for."""
     memory: RunMemory = RunMemory()
 
     @property
@@ -314,3 +316,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """The step of the newest checkpoint of Hugging Face's Trainer, where nothing else shows steps: an old one."""
         found = None if self.checkpoints is None or self.progress.format is not None else self.checkpoints.committed
         return found.step if found is not None and found.layout == "hf" else None
+
+    @property
+    def step(self) -> int | None:
+        """Its last known step: that of its newest checkpoint where nothing else shows steps."""
+        return self.saved_step if self.progress.step is None else self.progress.step
+
+    @property
+    def loss(self) -> float | None:
+        """Its last known loss: that of its newest checkpoint where nothing else shows steps."""
+        return self.saved_loss if self.progress.loss is None and self.saved_step is not None else self.progress.loss

@@ -282,10 +282,10 @@ def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
     )
     place = batch_of_epoch(run)
     texts = {
-        "step": count(progress.step) + target + (f" ({place})" if place else ""),
+        "step": count(run.step) + target + (f" ({place})" if place else ""),
         "last step": last + usual,
         "finishes in": eta(run.eta_at if run.verdict in GOING else None, now),
-        "loss": f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}",
+        "loss": f"{real(run.loss)}, grad norm {real(progress.grad_norm)}",
         "learning rate": real(progress.learning_rate),
         "speed": ", ".join(speed for speed in speeds if speed) or UNKNOWN,
         "skipped": f"{counted(progress.skipped, 'iteration')}!" if progress.skipped else None,

@@ -83,7 +83,7 @@ ORDERS: Mapping[str, Callable[[Run], tuple[float | str, str]]] = {
     "worst": lambda run: (RANK[run.verdict], run.name),
     "name": lambda run: (run.name, ""),
     "last": lambda run: (-(run.progress.at or 0.0), run.name),
-    "step": lambda run: (-(run.progress.step or 0), run.name),
+    "step": lambda run: (-(run.step or 0), run.name),
 }
 
 
@@ -193,9 +193,9 @@ def is_step_overdue(run: Run, now: Instant) -> bool:
 
 def loss_cell(run: Run, _state: State) -> Span:
     """The last loss; one that is not finite, or above its usual band, has a sign."""
-    loss, spike = run.progress.loss, trouble_of(run, "spike")
+    loss, spike = run.loss, trouble_of(run, "spike")
     if loss is None:
-        return value("? " if run.progress.step is None else "- ")
+        return value("? " if run.step is None else "- ")
     if spike is not None and not spike.after and math.isfinite(loss):
         return Span(real(loss) + CRIT, "warn")
     return warned(real(loss), "" if math.isfinite(loss) else "crit")
@@ -220,7 +220,7 @@ def trend_cell(run: Run, _state: State, cells: int = 12) -> Span:
 
 def step_cell(run: Run, word: str) -> Span:
     """Its step; where its trainer counts only batches, its place in the epoch. Without steps, that of a checkpoint."""
-    return value(batch_of_epoch(run, word) or count(run.saved_step if run.progress.step is None else run.progress.step))
+    return value(batch_of_epoch(run, word) or count(run.step))
 
 
 def rate_cell(run: Run, _state: State) -> Span:

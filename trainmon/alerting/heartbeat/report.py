@@ -42,7 +42,7 @@ def compose(state: State, now: Instant, alerts: Sequence[Alert]) -> tuple[str, t
 
 
 def _run(run: Run, now: Instant) -> Iterator[str]:
-    loss, at, eta_at = run.progress.loss, run.progress.at, run.eta_at
+    loss, at, eta_at = run.loss, run.progress.at, run.eta_at
     is_healthy, is_alive = run.verdict == "healthy", run.verdict in ALIVE
     why = f" ({clean(run.why, 120)})" if not is_healthy and run.why else ""
     yield f"{clean(run.name, 60)}: {'alive' if is_healthy else verdict_text(run.verdict)}{why}"
@@ -61,12 +61,11 @@ def _run(run: Run, now: Instant) -> Iterator[str]:
 
 
 def _step(run: Run) -> str:
-    progress = run.progress
-    if progress.step is None:
+    if run.step is None:
         return ""
-    target = progress.target_step or run.spec.target_step
-    share = f" of {target:,} ({progress.step / target:.0%})" if target else ""
-    return f"step {progress.step:,}{share}"
+    target = run.progress.target_step or run.spec.target_step
+    share = f" of {target:,} ({run.step / target:.0%})" if target else ""
+    return f"step {run.step:,}{share}"
 
 
 def _rate(run: Run) -> str:

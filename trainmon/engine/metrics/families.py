@@ -26,7 +26,7 @@ RESULTS = ("sent", "merged", "dead", "stopped")
 """What became of a notification: the states of Delivery that are final."""
 
 RUNS: tuple[tuple[str, str, Callable[[Run], float | None]], ...] = (
-    ("step", "The last training step of the run.", lambda run: run.progress.step),
+    ("step", "The last training step of the run.", lambda run: run.step),
     (
         "target_step", "The training step at which the run is complete.",
         lambda run: run.spec.target_step or run.progress.target_step,
@@ -35,7 +35,7 @@ RUNS: tuple[tuple[str, str, Callable[[Run], float | None]], ...] = (
         "last_step_timestamp_seconds", "When the step of the run last advanced, in seconds since 1970.",
         lambda run: run.progress.at,
     ),
-    ("loss", "The last loss of the run. NaN if its log shows a NaN.", lambda run: run.progress.loss),
+    ("loss", "The last loss of the run. NaN if its log shows a NaN.", lambda run: run.loss),
     (
         "steps_at_risk", "The training steps since the last committed checkpoint: a crash would lose them.",
         lambda run: None if run.checkpoints is None else run.checkpoints.at_risk(run.progress.step),

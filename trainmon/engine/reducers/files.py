@@ -42,6 +42,8 @@ def read(batch: EventBatch, event: NodeReading) -> None:
                     batch.writable("runs")[name] = replace(run, log=replace(run.log, resync=True))
         case DiskSamples(d=samples):
             disks.sampled(batch, event, samples)
+        case LogChunk(id=name) as chunk if name.startswith(trainer.TRAINER_STATE):
+            _saved(batch, chunk)
         case LogChunk() as chunk:
             run = batch.current("runs").get(chunk.id.removeprefix(ON_NODE))
             if run is not None and not _is_read_elsewhere(run, event.node, chunk):
@@ -79,6 +81,14 @@ def _reported(batch: EventBatch, event: NodeReading, content: FileContent) -> No
     found = trainer.read_status(content, event.node, _skew(batch, event.node))
     if run is not None and found is not None and _reads_for(batch, event, run):
         batch.writable("runs")[run.name] = replace(run, trainer=found)
+
+
+def _saved(batch: EventBatch, chunk: LogChunk) -> None:
+    """Apply the state in a checkpoint of Hugging Face's Trainer. Without a loss, that of the one before counts."""
+    run = batch.current("runs").get(chunk.id.removeprefix(trainer.TRAINER_STATE))
+    loss = trainer.last_loss((*chunk.kept, *chunk.lines))
+    if run is not None and loss is not None:
+        batch.writable("runs")[run.name] = replace(run, saved_loss=loss)
 
 
 def _read_unseen(batch: EventBatch, event: NodeReading, chunk: LogChunk, attempt: Attempt) -> None:

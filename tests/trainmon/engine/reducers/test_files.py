@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
 from tests.trainmon.engine.reducers.test_reduce import RUN, STEP, chunk, folded, reading_of
@@ -14,6 +16,7 @@ from trainmon.model import (
     Hello,
     Job,
     JobsListed,
+    LogChunk,
     NodeReading,
     Run,
     RunsChanged,
@@ -25,6 +28,7 @@ from trainmon.model import (
     SwitchSamples,
 )
 
+STATE = "trainer_state.json"
 PULSE = "[2026-09-21 {:02d}:00:00] PULSE: llm is running"
 
 
@@ -157,3 +161,24 @@ def test_the_longest_pause_of_a_log_is_one_that_was_watched() -> None:
     assert pause("page 2", at=1040.0) == 30.0
     assert pause("page 3", at=9000.0) == 30.0, "nobody looked in between"
     assert pause("page 1", at=9100.0, path="/fsx/next.out") == 0.0, "another file"
+
+
+def test_the_loss_of_a_saved_trainer_state_counts_until_the_log_shows_steps() -> None:
+    spec = replace(RUN, checkpoints="/out")
+    files = tuple(FileGroup(name, 1, 9, 900.0, 900.0, name, 1) for name in ("model.safetensors", STATE))
+    entry = CheckpointEntry("checkpoint-20", "dir", 900.0, groups=files)
+    listing = CheckpointListing(v=1, t=1000.0, path="/out", entries=(entry,))
+
+    def state_of(*lines: str) -> LogChunk:
+        path = f"/out/checkpoint-20/{STATE}"
+        return chunk(*lines, id="trainer state of llm", path=path, mtime=900.0)
+
+    history = ['      "loss": 3.5,', '      "step": 10', '      "loss": 2.5e-1,', '      "eval_loss": 9.0,']
+    read = [reading_of(one) for one in (listing, state_of(*history), state_of('  "max_steps": 100,'))]
+    state = folded(RunsChanged((spec,)), *read)
+    assert (state.runs["llm"].step, state.runs["llm"].loss, state.runs["llm"].progress.loss) == (20, 0.25, None)
+    lost = folded(reading_of(state_of('"loss": NaN,')), state=state).runs["llm"].loss
+    assert lost is not None
+    assert math.isnan(lost)
+    logged = folded(reading_of(chunk("step 21: lr 1e-4", "step 22: lr 1e-4")), state=state).runs["llm"]
+    assert (logged.step, logged.loss) == (22, None)
