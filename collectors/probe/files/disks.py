@@ -15,6 +15,9 @@ EVERY = 10.0
 
 MOUNTS = "/proc/self/mountinfo"
 
+UNSHARED = frozenset(("aufs", "bcachefs", "btrfs", "fuse.fuse-overlayfs", "overlay", "ramfs", "tmpfs", "zfs"))
+"""Types of filesystems that no other host mounts, although their files have no block device."""
+
 
 class Mount:
     """One line of mountinfo."""
@@ -49,6 +52,23 @@ def mount_of(path: bytes, device: str, lines: "list[bytes]") -> "Mount | None":
     return max(mounts, key=lambda mount: (mount.device == device.encode(), len(mount.point)), default=None)
 
 
+def mount_at(path: bytes, device: int, mounts: str) -> "Mount | None":
+    """The mount that shows this real path, which is on this device."""
+    with open(mounts, "rb") as table:
+        return mount_of(path, "%d:%d" % (os.major(device), os.minor(device)), table.read().splitlines())
+
+
+def is_on_this_host(path: bytes, found: os.stat_result) -> bool:
+    """Whether no other host sees a file: it is on a block device, or on a filesystem of this host's own."""
+    return os.major(found.st_dev) != 0 or _is_unshared(os.path.dirname(path), found.st_dev)
+
+
+@functools.lru_cache(128)  # thousands of files of one directory are asked about, every few seconds
+def _is_unshared(folder: bytes, device: int) -> bool:
+    mount = mount_at(os.path.realpath(folder), device, MOUNTS)
+    return mount is not None and mount.filesystem in UNSHARED
+
+
 def usage(path: bytes) -> "Line":
     """Bytes and inodes; free is what a user may write, without root's reserve. Unknown values are left out."""
     answer = os.statvfs(path)
@@ -71,9 +91,7 @@ def sample_disk(path: str, mounts: str = MOUNTS) -> "Line":
         where = paths.encoded(path)
         sample.update(usage(where))
         real = os.path.realpath(where)
-        device = os.stat(real).st_dev
-        with open(mounts, "rb") as table:
-            mount = mount_of(real, "%d:%d" % (os.major(device), os.minor(device)), table.read().splitlines())
+        mount = mount_at(real, os.stat(real).st_dev, mounts)
     except (OSError, ValueError) as error:
         return {"path": path, "state": "error", "error": paths.failure_at(where, error)}
     if mount:

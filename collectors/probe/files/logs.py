@@ -13,6 +13,7 @@ import time
 
 from collectors.probe import paths
 from collectors.probe.annotations import Any, Callable, Line, Mapping, Operation
+from collectors.probe.files.disks import is_on_this_host
 from collectors.probe.files.lines import Lines
 from collectors.probe.files.tail import Bookmark, Tail
 
@@ -136,7 +137,7 @@ class Follower:
             since
             and (found.st_mtime < since or {found.st_uid, os.stat(os.path.dirname(path)).st_uid} != {os.geteuid()})
         )
-        if is_other or (self.spec.get("local") and not os.major(found.st_dev)):
+        if is_other or (self.spec.get("local") and not is_on_this_host(path, found)):
             raise FileNotFoundError
         return found
 

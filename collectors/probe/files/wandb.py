@@ -10,6 +10,7 @@ import time
 
 from collectors.probe import paths
 from collectors.probe.annotations import Any, Callable, Line, Mapping, Operation
+from collectors.probe.files.disks import is_on_this_host
 from collectors.probe.files.wandb_metrics import Metrics
 from collectors.probe.files.wandb_records import Records
 
@@ -126,7 +127,7 @@ class Follower:
         now = self._monotonic()
         self._budget = min(MAX_BUDGET, self._budget + self.rate * (now - self._refilled_at))
         self._refilled_at = now
-        is_local = is_on_disk(file.found)
+        is_local = is_on_this_host(file.path, file.found)
         lines = []
         while (is_local or self._budget > 0) and not file.is_at_end():
             self._budget -= file.read_piece()
@@ -178,11 +179,6 @@ class Follower:
     def _open(self, path: bytes) -> None:
         self.close()
         self._file = WandbFile(path, self.spec)
-
-
-def is_on_disk(found: os.stat_result) -> bool:
-    """Whether a file is on a block device of this machine. Network file systems have no major number."""
-    return os.major(found.st_dev) != 0
 
 
 def newest_file(directory: bytes) -> bytes:

@@ -66,8 +66,8 @@ def read(batch: EventBatch, event: NodeReading) -> None:
 
 
 def _is_read_elsewhere(run: Run, host: str, chunk: LogChunk) -> bool:
-    """Whether another host reads the log of a run: one of its nodes, on its own disk, which the first host misses, or
-    the first host, which sees what that node has."""
+    """Whether another host reads the log of a run: one of its nodes, which alone has it, where the
+    first host misses it, or the first host, which sees what that node has."""
     log, has_log = run.log, chunk.path is not None or bool(chunk.lines)
     is_read = log is not None and log.host != host and log.path is not None and log.error is None
     if chunk.id != run.name:

@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from collectors.probe.files import disks
 from tests.collectors.probe.wire import ManualClock, decoded, readings_of
 
@@ -72,6 +74,24 @@ def test_a_link_is_followed_to_the_mount_it_leads_to(tmp_path: Path):
     (tmp_path / "link").symlink_to("/dev/shm")
     [reading] = readings_of(disks.Disks({"disks": [str(tmp_path / "link")]}))
     assert reading.d[0].mount == "/dev/shm"
+
+
+@pytest.mark.parametrize(
+    ("major", "filesystem", "is_own"),
+    [
+        (8, "ext4", True), (259, "xfs", True), (0, "tmpfs", True), (0, "overlay", True), (0, "btrfs", True),
+        (0, "nfs4", False), (0, "lustre", False), (0, "fuse.sshfs", False), (0, "autofs", False),
+    ],
+)  # fmt: skip
+def test_what_only_this_host_sees_is_on_a_block_device_or_on_a_filesystem_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, major: int, filesystem: str, is_own: bool
+):
+    (tmp_path / "mounts").write_text(
+        f"22 1 8:1 / / rw - xfs /dev/a rw\n23 22 0:27 / {tmp_path} rw - {filesystem} x rw\n"
+    )
+    monkeypatch.setattr(disks, "MOUNTS", str(tmp_path / "mounts"))
+    found = os.stat_result((0, 0, os.makedev(major, 27), 0, 0, 0, 0, 0, 0, 0))
+    assert disks.is_on_this_host(os.fsencode(tmp_path / "logs" / "1.out"), found) is is_own
 
 
 def test_a_missing_path_names_the_nearest_parent_that_exists(tmp_path: Path):

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from collectors.probe.files import disks
 from collectors.probe.files.logs import NAMES, few
 from tests.collectors.probe.files.log_reader import Log
 
@@ -56,11 +57,16 @@ def test_a_pattern_that_changes_hands_leaves_its_log_at_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["1.out", "*.out"])
-def test_a_host_that_reads_its_own_disk_finds_nothing_on_the_network(tmp_path: Path, name: str):
-    with TemporaryDirectory(dir="/dev/shm") as network:  # like a network file system, it has no block device
-        for folder in (str(tmp_path), network):
+def test_a_host_that_reads_its_own_disk_and_memory_finds_nothing_on_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    with TemporaryDirectory(dir="/dev/shm") as memory, TemporaryDirectory(dir="/dev/shm") as network:
+        for folder in (str(tmp_path), memory, network):
             Path(folder, "1.out").write_text("a\n")
-        assert Log(f"{tmp_path}/{name}", optional=True, local=True).chunk().lines == ("a",)
+        for own in (str(tmp_path), memory):
+            assert Log(f"{own}/{name}", optional=True, local=True).chunk().lines == ("a",)
+        (tmp_path / "mounts").write_text("22 1 0:27 / /dev/shm rw - nfs4 server:/export rw\n")
+        monkeypatch.setattr(disks, "MOUNTS", str(tmp_path / "mounts"))
         elsewhere = Log(f"{network}/{name}", optional=True, local=True).chunk()
         assert (elsewhere.path, elsewhere.error, elsewhere.lines) == (None, None, ())
 

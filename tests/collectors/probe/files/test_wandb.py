@@ -180,7 +180,7 @@ def test_a_record_of_which_only_the_first_part_was_written_is_damage_at_the_end(
 
 
 def test_a_file_that_is_not_read_to_its_end_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(wandb_reader, "is_on_disk", lambda _: False)
+    monkeypatch.setattr(wandb_reader, "is_on_this_host", lambda *_: False)
     write(tmp_path, FIRST, framed(*rows(60, text="x" * 60_000)))
     reader = Reader(tmp_path)
     first = reader.read()[-1]
@@ -305,23 +305,17 @@ def test_each_piece_of_a_file_has_the_values_of_its_newest_row(tmp_path: Path):
 
 
 def test_a_file_on_a_disk_of_this_machine_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(wandb_reader, "is_on_disk", lambda _: True)
+    monkeypatch.setattr(wandb_reader, "is_on_this_host", lambda *_: True)
     write(tmp_path, FIRST, framed(*rows(500, note="x" * 10_000)))
     reader = Reader(tmp_path)
     reader.read()
     assert (reader.last.rows, reader.last.more) == (500, False)
 
 
-@pytest.mark.parametrize(("major", "is_local"), [(0, False), (8, True), (259, True)])
-def test_only_block_devices_have_a_major_number(major: int, is_local: bool):
-    found = os.stat_result((0, 0, os.makedev(major, 1), 0, 0, 0, 0, 0, 0, 0))
-    assert wandb_reader.is_on_disk(found) is is_local
-
-
 def test_a_large_file_of_the_network_is_read_at_one_megabyte_per_second_and_its_curve_has_ten_thousand_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(wandb_reader, "is_on_disk", lambda _: False)
+    monkeypatch.setattr(wandb_reader, "is_on_this_host", lambda *_: False)
     monkeypatch.setattr(wandb_metrics, "SAMPLED_FROM", 1 << 20)
     monkeypatch.setattr(wandb_metrics, "POINTS", 100)
     data = framed(*rows(300, note="x" * 10_000, **{"val/loss": 1}))
