@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -21,7 +21,7 @@ TRAINER_STATE = "trainer state of "
 """Of the name of the state file of Hugging Face's Trainer, which is in each of its checkpoints."""
 
 LOSS = re.compile(r'"loss": *(-?(?:Infinity|\d[\d.eE+-]*)|NaN)')
-"""A loss in its history. Other losses have other names, such as `eval_loss`."""
+"""A loss in the history of that state. Other losses have other names, such as `eval_loss`."""
 
 SILENT: Seconds = 60.0
 """A loop writes once a second while it makes steps. One step, or a save, may take longer."""
@@ -112,12 +112,6 @@ def _in_environment(run: Run, state: State) -> str | None:
         if path.startswith("/") and (is_of_job or (process is not None and process.pid == one.pid)):
             return path
     return None
-
-
-def last_loss(lines: Iterable[str]) -> float | None:
-    """The last loss in these lines of the state of Hugging Face's Trainer; None without one."""
-    found = LOSS.findall("\n".join(lines))
-    return float(found[-1]) if found else None
 
 
 def read_status(content: FileContent, host: str, skew: Seconds) -> Trainer | None:

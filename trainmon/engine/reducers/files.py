@@ -84,11 +84,11 @@ def _reported(batch: EventBatch, event: NodeReading, content: FileContent) -> No
 
 
 def _saved(batch: EventBatch, chunk: LogChunk) -> None:
-    """Apply the state in a checkpoint of Hugging Face's Trainer. Without a loss, that of the one before counts."""
+    """Apply the last loss in these lines of the state of Hugging Face's Trainer."""
     run = batch.current("runs").get(chunk.id.removeprefix(trainer.TRAINER_STATE))
-    loss = trainer.last_loss((*chunk.kept, *chunk.lines))
-    if run is not None and loss is not None:
-        batch.writable("runs")[run.name] = replace(run, saved_loss=loss)
+    losses = trainer.LOSS.findall("\n".join((*chunk.kept, *chunk.lines)))
+    if run is not None and losses:
+        batch.writable("runs")[run.name] = replace(run, saved_loss=float(losses[-1]))
 
 
 def _read_unseen(batch: EventBatch, event: NodeReading, chunk: LogChunk, attempt: Attempt) -> None:
