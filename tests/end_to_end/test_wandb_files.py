@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 
 import pytest
 
-from tests.end_to_end.product import QUICK, Cluster, Product
+from tests.end_to_end.product import PROGRAM, QUICK, Cluster, Product, environment, until
+from tests.lab import forked
 from tests.lab.wandb_training import OfflineTraining
 
 StartCluster = Callable[..., Cluster]
@@ -20,6 +22,12 @@ nodes = ["n0"]
 name = "llm"
 wandb_dir = "{folder}/wandb"
 """
+
+
+def recorded(product: Product) -> list[tuple[str, int, bool]]:
+    """Each attempt in the ledger: its id, its last step, and whether it has ended."""
+    done = forked.run([PROGRAM, "attempts", "--json"], cwd=product.work, env=environment(product.home), timeout=90.0)
+    return [(row["attempt_id"], row["last_step"], row["ended_at"] is not None) for row in json.loads(done.stdout)]
 
 
 @pytest.mark.slow
@@ -45,6 +53,9 @@ def test_an_offline_run_is_drawn_while_it_writes_and_the_next_one_follows_it(
     with OfflineTraining(product.work, "--name", "second", "log 300", "exit 1") as second:
         assert second.wait() == 1
     screen.until_shown("6 W&B llm +second", r"step 329 +exit code 1")
+    names = sorted(path.name for path in (product.work / "wandb").glob("offline-run-*"))
+    expected = [(f"llm/wandb-file/{name}", step, True) for name, step in zip(names, (4_000, 300), strict=True)]
+    until(lambda: sorted(recorded(product)) == expected, "both attempts are in the ledger, with their ends")
     shutil.rmtree(product.work / "wandb")
     screen.until_shown("nearest", "train/loss", "step 329")
     assert screen.leave() < QUICK

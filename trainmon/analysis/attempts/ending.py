@@ -267,8 +267,9 @@ def _drained(node: SchedulerNode | None) -> str | None:
 
 def _wandb_state(attempt: Attempt, state: State) -> str | None:
     run = state.runs.get(attempt.run_id)
-    runs = () if run is None or run.wandb is None else run.wandb.runs
-    return next((one.state for one in runs if one.path == attempt.wandb_id), None)
+    served = () if run is None or run.wandb is None else run.wandb.runs
+    of_files = () if run is None or run.wandb_file is None else run.wandb_file.runs
+    return next((one.state for one in (*served, *of_files) if one.path == attempt.wandb_id), None)
 
 
 def _was_killed(attempt: Attempt, state: State) -> bool:

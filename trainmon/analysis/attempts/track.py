@@ -221,8 +221,8 @@ def _followed(attempt: Attempt, known: Mapping[str, Attempt], state: State) -> A
         for one in known.values()
         if one.run_id == attempt.run_id
         and (
-            (one.attempt_id.startswith(f"{attempt.run_id}/{kind}/") and kind in ("log", "pid"))
-            or (one.receipt is not None and attempt.receipt is None and kind in ("log", "wandb"))
+            (one.attempt_id.startswith(f"{attempt.run_id}/{kind}/") and kind in ("log", "pid", "wandb-file"))
+            or (one.receipt is not None and attempt.receipt is None and kind in ("log", "wandb", "wandb-file"))
         )
         and one.attempt_id != attempt.attempt_id
         and one.seen_at > attempt.seen_at

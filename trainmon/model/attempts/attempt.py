@@ -157,7 +157,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     attempt_id: str
     """`prod/88.1@20261122T183000`: cluster, job, restart and submit time, as numbers of jobs are used again. Without a
-    scheduler it names the run and its W&B run, process or log: `video/wandb/…`, `video/pid/…`, `video/log/…`."""
+    scheduler it names the run and its W&B run, process or log: `video/wandb/…`, `video/wandb-file/…`,
+    `video/pid/…`, `video/log/…`."""
     run_id: str
     """The name of the run."""
     cluster: str
@@ -172,7 +173,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     submitted_at: Instant | None = None
     """When Slurm queued this attempt. A requeue sets it anew."""
     wandb_id: str | None = None
-    """`entity/project/id`."""
+    """`entity/project/id`; of the files of a W&B client, `file/`, the run and the directory."""
     pid: int | None = None
 
     nodes: tuple[str, ...] = ()

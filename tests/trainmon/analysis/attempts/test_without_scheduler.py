@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.analysis.attempts.story import BEGIN, SPEC, STEP, Story
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, STEP, Story, ended
 from trainmon.analysis.attempts import unrecorded
 from trainmon.model import (
     AttemptsRestored,
@@ -19,6 +19,8 @@ from trainmon.model import (
     RunsChanged,
     Source,
     SourceChanged,
+    WandbFileRun,
+    WandbRows,
     WandbRun,
     WandbSpec,
 )
@@ -51,6 +53,57 @@ def test_a_wandb_run_that_ended_while_nobody_watched_is_reconstructed() -> None:
     story = Story(WANDB, watched_from=9000.0, slurm=False).wandb(9010, wandb_run("a", "failed", 5, 40, 77))
     one = story.at(9100).say().attempt
     assert (one.ended_at, one.last_step, one.is_reconstructed) == (BEGIN + 40, 77, True)
+
+
+def client_file(story: Story, name: str, began: float, *, at: float, step: int, exit_code: int | None = None) -> Story:
+    """A probe reads the newest file of the W&B client."""
+    story.at(at)
+    rows = WandbRows(
+        v=1, t=BEGIN + at, id="llm", path=f"/fsx/wandb/{name}/run.wandb", file=name, size=9, mtime=BEGIN + at - 1,
+        rows=step + 1, step=step, logged_at=BEGIN + at - 1, keys=("loss",),
+        points=((step + 1, step, BEGIN + at - 1, 2.5),),
+        summary={"loss": "2.5"}, config={"lr": "0.1"}, run=WandbFileRun(name="eager-fog", started_at=BEGIN + began),
+        exit=None if exit_code is None else (exit_code, 60),
+    )  # fmt: skip
+    return story.say(NodeReading("login1", "prod", story.now, rows))
+
+
+def test_each_file_of_the_wandb_client_is_an_attempt_of_a_run_without_another_source() -> None:
+    story = Story(replace(PLAIN, log=None, wandb_dir="/fsx/wandb"), slurm=False).gpus(-50)
+    client_file(story, "run-1", 5, at=10, step=0)
+    client_file(story, "run-1", 5, at=30, step=20)
+    one = story.attempt
+    assert (one.attempt_id, one.wandb_id, one.settings and one.settings.values) == (
+        "llm/wandb-file/run-1", "file/llm/run-1", {"lr": "0.1"},
+    )  # fmt: skip
+    assert (one.started_at, one.last_step, one.gpus, one.is_open) == (BEGIN + 5, 20, 2, True)
+    client_file(story, "run-1", 5, at=60, step=45, exit_code=1).at(120).say()
+    failed = story.attempt.end
+    assert failed is not None
+    assert (failed.at, failed.source, story.attempt.last_step) == (BEGIN + 59, "wandb", 45)
+    client_file(story, "run-2", 130, at=140, step=46)
+    client_file(story, "run-3", 230, at=240, step=46).at(300).say()
+    client_file(story, "run-3", 230, at=310, step=60, exit_code=0).at(400).say()
+    client_file(story, "run-4", 430, at=440, step=61)
+    found = [
+        (one.attempt_id, one.end and (one.end.source, one.end.cause and one.end.cause.cause)) for one in story.attempts
+    ]
+    assert found == [
+        ("llm/wandb-file/run-1", ("wandb", "unknown")),
+        ("llm/wandb-file/run-2", ("lost", "unknown")),
+        ("llm/wandb-file/run-3", ("wandb", "completed")),
+        ("llm/wandb-file/run-4", None),
+    ]
+
+
+def test_the_file_of_the_wandb_client_is_no_attempt_beside_a_log_or_after_its_job() -> None:
+    beside = Story(replace(PLAIN, wandb_dir="/fsx/wandb"), slurm=False)
+    client_file(beside, "run-1", 5, at=10, step=0)
+    assert beside.attempts == ()
+    after = Story(replace(SPEC, log=None, wandb_dir="/fsx/wandb")).queue(10, JOB)
+    client_file(after, "run-1", 5, at=40, step=7).queue(60, ended(JOB, 50, "COMPLETED"))
+    client_file(after, "run-1", 5, at=70, step=8, exit_code=0).queue(20_000)
+    assert after.attempt.job_id == "88"
 
 
 def test_a_log_that_begins_again_is_another_attempt() -> None:

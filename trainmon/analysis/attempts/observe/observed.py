@@ -29,6 +29,7 @@ from trainmon.analysis.attempts.observe.without_scheduler import (
 )
 from trainmon.analysis.attempts.steps import AFTER, BEFORE
 from trainmon.analysis.runs import last_attempts
+from trainmon.analysis.wandb import client_file
 from trainmon.model import Attempt, AttemptEnd, Receipt, Run, State
 
 # ---- the attempts before a process that was found on the GPUs of a machine -------------------------------------------
@@ -77,7 +78,7 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
     unwatched = [*of_unwatched_jobs(state, known)]
     yield from unwatched
     newest = last_attempts(one for one in (*known.values(), *unwatched) if one.job_id is not None)
-    for run in state.runs.values():
+    for run in map(_with_client_file, state.runs.values()):
         jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
         begun = [job for job in jobs if is_begun(job) and not is_requeued(job, state.at)]
         if begun := sorted(begun, key=lambda job: job.started_at or 0.0):
@@ -101,10 +102,16 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
             yield from of_other_logs(run, state, known)
 
 
+def _with_client_file(run: Run) -> Run:
+    """The run with the files of its W&B client in place of W&B's server, if it has neither that nor a log."""
+    return run if run.spec.wandb or run.spec.log else replace(run, wandb=client_file.of_file(run.wandb_file))
+
+
 def _is_of_job(run: Run, newest: Mapping[str, Attempt]) -> bool:
-    """Whether the log of a run without a job in the queue is that of the last job that it had."""
-    one, log = newest.get(run.name), run.log
-    if one is None or log is None or log.at is None:
+    """Whether the log, or the file of the W&B client, of a run without a job in the queue is that of its last job."""
+    one, log, file = newest.get(run.name), run.log, run.wandb_file
+    at = log.at if log is not None else file.written_at if file is not None else None
+    if one is None or at is None:
         return False
     end = one.end or one.reported_end
-    return one.start - BEFORE <= log.at <= (one.seen_at if end is None else end.at) + AFTER
+    return one.start - BEFORE <= at <= (one.seen_at if end is None else end.at) + AFTER

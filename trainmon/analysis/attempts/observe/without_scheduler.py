@@ -11,6 +11,7 @@ from trainmon.analysis.attempts.ending import ENDED, lost
 from trainmon.analysis.attempts.observe.jobs import attempt_of, stamp, with_names, with_run
 from trainmon.analysis.attempts.steps import AFTER, BEFORE
 from trainmon.analysis.runs import our_time
+from trainmon.analysis.wandb import client_file
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, Receipt, Run, State, WandbRun
 
@@ -126,7 +127,7 @@ def of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attemp
 
 def _wandb_name(run: Run, wandb: WandbRun, seen_at: Instant, known: Mapping[str, Attempt]) -> str:
     """The name of its attempt. A W&B run that is resumed under its own id is another attempt: `wandb/…#2`."""
-    name = f"wandb/{wandb.path}"
+    name = f"wandb-file/{wandb.id}" if wandb.entity == client_file.ENTITY else f"wandb/{wandb.path}"
     own = [one for one in known.values() if f"{one.attempt_id}#".startswith(f"{run.name}/{name}#")]
     if not own:
         return name
