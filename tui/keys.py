@@ -124,7 +124,7 @@ KEYS: tuple[Key, ...] = (
     Key("H", "act.hold", "screen.act('hold')", "hold the pending job, or release the held one", "act", "act", "H"),
     Key("T", "act.signal", "screen.act('signal')", "send SIGUSR1 to the trainer (emergency checkpoint)", "act", "act",
         "T"),
-    Key("N", "act.queue", "screen.act('queue')", "submit another job of the run; it runs after this one", "act",
+    Key("N", "act.queue", "screen.act('queue')", "queue another job of the run; it runs after this one", "act",
         "act", "N"),
     Key("X", "act.exclude", "screen.act('exclude')", "keep pending jobs off this node; drain it if permitted",
         "act-node", "act", "X", "Exclude"),

@@ -160,7 +160,7 @@ class DaemonCollector(PollingThread):
         self._next: Seconds = clock.monotonic()
         self._last_active: Seconds = clock.monotonic()
         """When the daemon last notified; at first, when the polls began."""
-        self._why, self._silence_limit = "it does not answer", max(MIN_SILENCE, UNREACHED_PERIODS * every)
+        self._why, self._silence_limit = "it is unreachable", max(MIN_SILENCE, UNREACHED_PERIODS * every)
         """Why the daemon does not notify, and how long that may last before this machine does."""
         self._is_shown = True
         """Whether its alerts are expected, and shown in place of our own."""
@@ -173,7 +173,7 @@ class DaemonCollector(PollingThread):
     def start(self) -> None:
         self._report(phase="connecting")
         self._submit(
-            LeadershipChanged(Leadership(holder="daemon", where=self.host, problem=f"{self.host} has not answered yet"))
+            LeadershipChanged(Leadership(holder="daemon", where=self.host, problem=f"no data from {self.host} yet"))
         )
         super().start()
 

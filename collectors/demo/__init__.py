@@ -13,8 +13,8 @@ one story first; the others follow in the same order.
     story       from  to  first victim  what you see, and how it ends
     hot           15 125  gpu-003/5     87 °C and more, margin 0, hw_thermal, a slow clock; it cools down
     lost          60 170  gpu-014/3     lost, Xid 79, its run dies; the node reboots for 12 s, the run resumes
-    hang         105 235  llm-7b        no step, GPUs at 100 % and 150 W; the NCCL watchdog kills it, it resumes
-    disk         150 270  /fsx          99.6 % of bytes and inodes used within 80 s; a user cleans up
+    hang         105 235  llm-7b        no step, GPUs at 100% and 150 W; the NCCL watchdog kills it, it resumes
+    disk         150 270  /fsx          99.6% of bytes and inodes used within 80 s; a user cleans up
     clock        195 305  gpu-008       its clock is 437 s ahead, its data stay fresh; NTP corrects it
     login        240 390  gpu-011       needs a login: press L; L, or the end of the story, reconnects it
     spike        285 365  smol-3b       the loss more than doubles within three steps, and fades

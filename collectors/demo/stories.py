@@ -189,7 +189,7 @@ WANDB = "W&B"
 STORIES: dict[str, str] = {
     "hot": "a GPU heats up until it slows itself down",
     "lost": "a GPU falls off the bus (Xid 79), its run dies, the node reboots",
-    "hang": "a run stops stepping with its GPUs at 100 % and little power",
+    "hang": "a run stops stepping with its GPUs at 100% and little power",
     "disk": "the shared disk fills, bytes and inodes",
     "clock": "a node's clock is off",
     "login": "a node needs an interactive login (2FA)",

@@ -68,7 +68,7 @@ BLOCKED_FAN = 1.75
 
 UTILIZATION: dict[Work, float] = {"idle": 0.0, "training": 98.5, "saving": 12.0, "starting": 20.0, "hung": 100.0}
 POWER: dict[Work, float] = {"idle": 72.0, "training": 655.0, "saving": 190.0, "starting": 125.0, "hung": 148.0}
-"""A stuck collective shows 100 % utilization at low power: this distinguishes a hang from training."""
+"""A stuck collective shows 100% utilization at low power: this distinguishes a hang from training."""
 
 CAUGHT = 1 << (10 - 1) | 1 << (15 - 1)
 """The signals that a trainer handles: USR1, for an emergency checkpoint, and TERM."""

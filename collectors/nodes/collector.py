@@ -142,7 +142,7 @@ class NodeCollector:
                 if message != self._source.error:
                     self._report(error=message, hint=stream.waiting_hint)
             if self.is_up and now - stream.received_at > SILENCE_TIMEOUT:
-                message = f"connected, but its probe has been silent for {SILENCE_TIMEOUT:.0f}s"
+                message = f"connected, but no data from its probe for {SILENCE_TIMEOUT:.0f}s"
                 self._on_end(stream, HostUnreachable(self.name, message))
                 return
             if now - self._leased_at >= LEASE_EVERY and stream.is_served:

@@ -31,8 +31,8 @@ def test_enter_on_a_disk_shows_the_run_that_saves_there_and_its_old_checkpoint(p
     screen.until_line("llm", r"\b199\b")
     screen.keys("3\r")
     text = screen.until_shown(
-        r"run +→ llm  2 checkpoints 24M, 12M every 1h59m; log \d",
-        r"in total +1 checkpoint, 12M: no restart needs it",
+        r"run +→ llm  2 checkpoints 24 MiB, 12 MiB every 1h59m; log \d",
+        r"in total +1 checkpoint, 12 MiB: no restart needs it",
         r"llm +\S*/step-100 +12M +2h old",
     )
     assert "step-200" not in text, "a restart needs it"

@@ -120,7 +120,7 @@ def test_a_job_that_reached_its_time_limit_is_started_again(
     assert "It ended TIMEOUT " in product.run("requeue", run.name, "--dry-run").stdout
     done = product.run("requeue", run.name, "--yes", "--wait=20s")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "it waits again" in done.stdout
+    assert "it is pending again" in done.stdout
     job = slurm.job(job_id)
     assert (job["JobState"], job["Restarts"]) == ("PENDING", "1")
 
@@ -142,7 +142,7 @@ def test_a_job_whose_node_fails_is_requeued_by_slurm_alone_or_not_at_all(
     slurm.wait_for_state(jobs[1], "NODE_FAIL")
     product.watch(run.config() + fixed.table())
     text = product.refused("requeue", run.name, fixed.name)
-    assert f"job {jobs[0]} is already waiting" in text
+    assert f"job {jobs[0]} is already pending" in text
     assert f"job {jobs[1]} cannot be requeued: it was submitted with --no-requeue" in text
     assert f"trainmon-tui queue {fixed.name}" in text
     assert [slurm.job(job_id)["Restarts"] for job_id in jobs] == ["1", "0"]
@@ -310,7 +310,7 @@ def test_requeue_succeeds_when_the_job_runs_again_and_gives_slurms_reason_if_it_
         slurm.start_again(job_id)
         done = running.result()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "it waits again" in done.stdout
+    assert "it is pending again" in done.stdout
     assert "it starts anew" in done.stdout
     assert (slurm.state(job_id), slurm.job(job_id)["Restarts"]) == ("RUNNING", "1")
 

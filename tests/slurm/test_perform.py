@@ -128,7 +128,7 @@ def test_an_element_that_runs_is_requeued_alone(slurm: Slurm, acting: Acting) ->
     acting.watch.until(lambda: marks(acting.watch.state.actions[record.action.id])[0][1], "it waits again")
     slurm.wait_for_state(f"{job_id}_2", "RUNNING")
     assert slurm.job(f"{job_id}_1")["Restarts"] == "1"
-    assert acting.plan("requeue", f"lab/{job_id}_1").refusals[0].why.startswith(f"job {job_id}_1 is already waiting: ")
+    assert acting.plan("requeue", f"lab/{job_id}_1").refusals[0].why.startswith(f"job {job_id}_1 is already pending: ")
 
 
 def test_another_is_queued_behind_the_whole_array(slurm: Slurm, acting: Acting) -> None:

@@ -45,7 +45,7 @@ def test_elements_of_an_array_run_one_after_another_and_the_rest_is_one_row(slur
     first, rest = watch.job(f"{job_id}_1"), watch.state.jobs[f"lab/{job_id}_[]"]
     assert first.stdout == f"{slurm.directory}/log/{job_id}_1.log"
     assert (rest.id, rest.elements, rest.stage) == (f"{job_id}_[2-4%1]", 3, "waiting")
-    assert reasons.waiting_reason(rest, watch.clock.now()) == "pending: array task limit reached"
+    assert reasons.waiting_reason(rest, watch.clock.now()) == "array task limit reached"
     assert watch.state.runs["arr"].jobs[0] == first.key
     assert watch.state.runs["arr"].queued_behind == 3
 
@@ -86,8 +86,8 @@ def test_jobs_that_wait_say_for_what(slurm: Slurm, watch: Polling) -> None:
         job_id: reasons.waiting_reason(watch.job(job_id), watch.clock.now())
         for job_id in (after, full, later, held, never)
     }
-    assert words[after] == f"waits for the end of {running}"
-    assert words[full].startswith("waits for free nodes")
+    assert words[after] == f"after the end of {running}"
+    assert words[full].startswith("no free nodes")
     assert words[later] in ("starts in 60m", "starts in 59m", "starts in 1h")
     assert words[held] == "held"
     assert "never start" in words[never]

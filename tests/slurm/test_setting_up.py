@@ -37,8 +37,8 @@ def test_check_queries_slurm_and_looks_for_what_the_runs_need(
     done = product.run("check")
     printed = rows(done.stdout)
     assert done.returncode == 3, done.stdout + done.stderr
-    assert f"✓ Slurm {slurm.ask('squeue', '--version').split()[1]}, answers as root" in printed
-    assert "✓ queue 1 running, 1 waiting (yours)" in printed
+    assert f"✓ Slurm {slurm.ask('squeue', '--version').split()[1]}, as user root" in printed
+    assert "✓ queue 1 running, 1 pending (yours)" in printed
     assert "✓ accounting off: Slurm forgets how a job ended after a few minutes (MinJobAge)" in printed
     assert "◆ spares 2 idle of 4 nodes, 3 wanted" in printed
     assert f"✓ run {run.name} job {job_id} is RUNNING on 2 nodes" in printed

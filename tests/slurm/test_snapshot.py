@@ -98,7 +98,7 @@ def test_a_slurm_that_answers_too_late_explains_what_is_not_known(slurm: Slurm, 
         slurm.thaw_controller()
     assert done.returncode == 3, done.stdout + done.stderr
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
-    yet = "Slurm has not answered yet"
+    yet = "no data from Slurm yet"
     assert rows["running"].endswith(f"  {yet}: its jobs are not known, and no log is configured for it"), done.stdout
     assert rows["ended"].endswith(f"  its log shows no step yet; {yet}: whether its job runs is not known")
     assert re.search(r"^lab +down +\? .*Socket timed out", rows["lab"])

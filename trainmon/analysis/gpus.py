@@ -13,7 +13,7 @@ from trainmon.model import Gpu, Node, Run, Source
 BUSY_PCT = 90.0
 IDLE_PCT = 10.0
 LOW_POWER = 0.5
-"""GPUs that wait in a collective are 100 % busy at less than half of their power limit; training GPUs are not."""
+"""GPUs that wait in a collective are 100% busy at less than half of their power limit; training GPUs are not."""
 
 EMPTY_MIB = 1_500
 """The driver's own part of an idle GPU's memory is below this; a training's is not."""
@@ -44,7 +44,7 @@ class GpuActivity(NamedTuple):
 
     @property
     def spin(self) -> str:
-        """`its GPUs are 100 % busy at 20 % of their power limit`, if most are: typical of a stuck collective."""
+        """`its GPUs are 100% busy at 20% of their power limit`, if most are: typical of a stuck collective."""
         known = [gpu.utilization_pct for gpu in self.found if gpu.utilization_pct is not None]
         busy = [gpu for gpu in self.found if (gpu.utilization_pct or 0) >= BUSY_PCT]
         shares = [gpu.power_w / gpu.power_limit_w for gpu in busy if gpu.power_w is not None and gpu.power_limit_w]
@@ -52,7 +52,7 @@ class GpuActivity(NamedTuple):
             return ""
         which = "its GPUs" if len(busy) == len(known) else f"{len(busy)} of its {len(known)} GPUs"
         mean = sum(gpu.utilization_pct or 0 for gpu in busy) / len(busy)
-        return f"{which} are {mean:.0f} % busy at {100 * median(shares):.0f} % of their power limit"
+        return f"{which} are {mean:.0f}% busy at {100 * median(shares):.0f}% of their power limit"
 
     @property
     def work(self) -> bool:
@@ -68,7 +68,7 @@ class GpuActivity(NamedTuple):
     def silent_nodes(self) -> str:
         """`; 3 of its 4 nodes do not answer`, where some do."""
         silent = self.nodes - self.answering
-        return f"; {silent} of its {self.nodes} nodes do not answer" if silent and self.answering else ""
+        return f"; {silent} of its {self.nodes} nodes are unreachable" if silent and self.answering else ""
 
 
 def is_empty(gpu: Gpu) -> bool:
@@ -90,7 +90,7 @@ def unread(cluster: str, nodes: Mapping[str, Node]) -> str:
     """Why no file of a cluster is read, if no host that answers has a python3; otherwise empty."""
     notes = [node.note or "" for node in nodes.values() if node.cluster == cluster]
     is_mute = bool(notes) and all(NO_PYTHON in note for note in notes)
-    return "not read: no host that answers has a usable python3" if is_mute else ""
+    return "not read: no reachable host has a usable python3" if is_mute else ""
 
 
 def gpus_of(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], now: Instant) -> GpuActivity:

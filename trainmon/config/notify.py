@@ -50,7 +50,7 @@ class ChannelSettings(Table, frozen=True, kw_only=True):
     """Send only what another channel could not deliver: at once if that channel refuses it, otherwise critical
     notifications within one minute and others within five."""
     per_day: Count | None = None
-    """The daily budget: at most this many messages in 24 hours. From 70 % on, what is not critical is sent as a summary
+    """The daily budget: at most this many messages in 24 hours. From 70% on, what is not critical is sent as a summary
     now and then; the last tenth is for critical alerts. Without it: 200 for `ntfy` and `apprise` (ntfy.sh accepts 250 a
     day), 1000 for the others."""
 

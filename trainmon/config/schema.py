@@ -190,7 +190,7 @@ class DiskSettings(Table, frozen=True, kw_only=True):
     on: Literal["login", "nodes", "run"] = "login"
     """Where it is read: on the login host, on every node, or on every node of a run."""
     usable: Share = 1.0
-    """The share of the disk that may be used: with `"80%"`, the disk counts as full at 80 %."""
+    """The share of the disk that may be used: with `"80%"`, the disk counts as full at 80%."""
     lag: Duration | None = None
     """How old the statistics of this filesystem may be. Forecasts and alerts take this delay into account."""
     quota: QuotaSettings | None = None

@@ -96,7 +96,7 @@ def format_duration(seconds: Seconds) -> str:
 
 
 def share_parser(example: str, limits: str, *, may_be_zero: bool) -> Callable[[object], float]:
-    """A parser of shares up to 100 %."""
+    """A parser of shares up to 100%."""
 
     def parse(value: object) -> float:
         match = PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None

@@ -156,13 +156,25 @@ def _clock(at: float, unit: str) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%b %d %H:%M:%S" if unit == "s" else "%b %d %H:%M")
 
 
-def size(value: float) -> str:
-    """Bytes in powers of 1024, as df -h: 4.1T, 210G, 0B."""
-    for unit in "BKMGTPE":
-        if value < 999.5 or unit == "E":
+def size(value: float | None) -> str:
+    """Bytes in a sentence: 4.1 TiB, -3.0 GiB, 0 B; `?` if they are not known."""
+    if value is None:
+        return "?"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
+        if abs(value) < 999.5 or unit == "EiB":
             break
         value /= 1024.0
-    return f"{value:.1f}{unit}" if value < 9.95 and unit != "B" else f"{value:.0f}{unit}"
+    return f"{value:.1f} {unit}" if abs(value) < 9.95 and unit != "B" else f"{value:.0f} {unit}"
+
+
+def short_size(value: float | None) -> str:
+    """Bytes in a column of a table, as df -h: 4.1T, -3.0G, 0B."""
+    return size(value).replace(" ", "").removesuffix("iB")
+
+
+def mib_size(mib: float | None) -> str:
+    """MiB in a sentence: 78 GiB, 512 MiB; `?` if they are not known."""
+    return size(None if mib is None else mib * 1_048_576.0)
 
 
 @lru_cache(4096)

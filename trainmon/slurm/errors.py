@@ -77,7 +77,7 @@ def step_message(job: int, stderr: str) -> str:
     """Why srun could not run a step, in a sentence; empty if it says nothing."""
     if is_expired(stderr):
         is_waiting = "job is pending" in stderr.lower()
-        return f"job {job} waits again" if is_waiting else f"job {job} has ended, or its step was cancelled"
+        return f"job {job} is pending again" if is_waiting else f"job {job} has ended, or its step was cancelled"
     if (found := NOT_ALLOCATED.search(stderr)) is not None:
         why = message(found["why"])
         verb = "denies a" if kind(1, why) == "denied" else "starts no"

@@ -1,4 +1,4 @@
-"""Slurm's nodes, reasons and states: why a job waits, how it ended, why a node is drained. Pure."""
+"""Slurm's nodes, reasons and states: why a job is pending, how it ended, why a node is drained. Pure."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ REASONS: dict[str, str] = {
     "AccountNotAllowed": "its partition does not accept its account",
     "AccountingPolicy": "an accounting limit prevents its start",
     "BadConstraints": "no node can ever meet its constraints",
-    "BeginTime": "waits for its begin time",
+    "BeginTime": "its begin time has not come",
     "BurstBufferOperation": "held: its burst buffer failed",
-    "BurstBufferResources": "waits for space in the burst buffer",
+    "BurstBufferResources": "no space in the burst buffer",
     "BurstBufferStageIn": "its burst buffer is being filled",
     "Cleaning": "its previous attempt is still being cleaned up",
     "Constraints": "no free node meets its constraints now",
     "DeadLine": "it cannot end before its deadline",
-    "Dependency": "waits for another job",
-    "DependencyNeverSatisfied": "waits for a job that can no longer end as required: it will never start",
-    "FedJobLock": "waits for the other clusters of the federation",
+    "Dependency": "depends on another job",
+    "DependencyNeverSatisfied": "its dependency can no longer be met: it will never start",
+    "FedJobLock": "the clusters of its federation are not in sync",
     "FrontEndDown": "the front end that it needs is down",
     "InvalidAccount": "its account is invalid",
     "InvalidQOS": "its QOS is invalid",
-    "JobArrayTaskLimit": "pending: array task limit reached",
+    "JobArrayTaskLimit": "array task limit reached",
     "JobHeldAdmin": "held by an administrator; only an administrator can release it",
     "JobHeldUser": "held",
     "JobHoldMaxRequeue": "held: it was requeued too often",
     "JobLaunchFailure": "it could not be launched",
-    "Licenses": "waits for a license",
+    "Licenses": "no license is free",
     "MaxMemPerLimit": "it requests more memory than its partition allows",
-    "MaxPoweredUpNodes": "waits until nodes may be powered up",
+    "MaxPoweredUpNodes": "limit of powered-up nodes reached",
     "NodeDown": "a node that it needs is down",
     "PartitionConfig": "it requests something that its partition does not offer",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
     "PartitionNodeLimit": "it requests more nodes than its partition allows",
     "PartitionTimeLimit": "its time limit exceeds the limit of its partition: it will not start",
-    "PowerNotAvail": "waits: the cluster's power limit is reached",
-    "PowerReserved": "waits: the power is reserved for other jobs",
-    "Priority": "waits behind jobs of higher priority",
+    "PowerNotAvail": "the cluster's power limit is reached",
+    "PowerReserved": "the power is reserved for other jobs",
+    "Priority": "behind jobs of higher priority",
     "Prolog": "its prolog is still running",
     "QOSNotAllowed": "its partition or account does not accept its QOS",
     "QOSUsageThreshold": "the fair share of its account is below what its QOS requires",
     "ReqNodeNotAvail": "nodes that it needs are not available",
-    "Reservation": "waits for its reservation",
+    "Reservation": "its reservation has not begun",
     "ReservationDeleted": "its reservation was deleted",
     "ReservationInvalid": "its reservation is invalid",
-    "Resources": "waits for free nodes",
+    "Resources": "no free nodes",
     "SchedDefer": "just submitted: not yet considered by the scheduler",
     "SystemFailure": "Slurm or a file system failed",
-    "WaitingForScheduling": "waits",
+    "WaitingForScheduling": "not yet considered by the scheduler",
     "job requeued in held state": "held: it was requeued in held state",
     "launch failed requeued held": "held: it failed to launch",
     "launch failure limit exceeded requeued held": "held: it failed to launch too often",
@@ -97,7 +97,7 @@ KINDS = {
 
 
 def waiting_reason(job: Job, now: Instant) -> str:
-    """Why a waiting job waits: `starts in 2m (begin time)`, `waits for the end of 88`."""
+    """Why a job is pending: `starts in 2m`, `after the end of 88`."""
     reason = job.reason or ""
     if reason == "BeginTime" and job.starts_at is not None:
         begins = job.starts_at - now
@@ -116,7 +116,7 @@ def waiting_reason(job: Job, now: Instant) -> str:
 def _limit(reason: str) -> str:
     """A limit in plain English: it is reached, which may pass, or this job alone exceeds it."""
     if not reason:
-        return "waits"
+        return "no reason yet"
     found = LIMIT.match(reason)
     if found is None:
         return reason
@@ -129,7 +129,7 @@ def _limit(reason: str) -> str:
 
 
 def dependency_text(dependency: str) -> str:
-    """`afterany:88(unfulfilled),afterok:90` → `waits for the end of 88, the success of 90`."""
+    """`afterany:88(unfulfilled),afterok:90` → `after the end of 88, the success of 90`."""
     parts = []
     for found in DEPENDENCY.finditer(dependency):
         kind, jobs = found["kind"], (found["jobs"] or "").replace("_*", "").replace(":", " and ")
@@ -139,7 +139,7 @@ def dependency_text(dependency: str) -> str:
             parts.append(f"the {KINDS.get(kind, kind)} {jobs}, which can no longer happen")
         else:
             parts.append(f"the {KINDS.get(kind, kind)} {jobs}")
-    return "waits for " + (" or " if "?" in dependency else ", ").join(parts) if parts else ""
+    return "after " + (" or " if "?" in dependency else ", ").join(parts) if parts else ""
 
 
 ENDS: dict[str, str] = {

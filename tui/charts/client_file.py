@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.analysis.wandb import client_file
-from trainmon.lib import Instant, clean, counted
+from trainmon.lib import Instant, clean, counted, size
 from trainmon.model import Run, Wandb, WandbFile
-from tui.style import CRIT, DOT, WARN, Span, calm_age, count, size
+from tui.style import CRIT, DOT, WARN, Span, calm_age, count
 
 INCOMPLETE = "the file ends in an incomplete record: its client has not written the rest"
 WRITER = "The W&B client writes rows in blocks of 32 KiB."
@@ -41,7 +41,7 @@ def file_notes(run: Run, file: WandbFile, served: Wandb | None, now: Instant) ->
     if file.error:
         yield f"{CRIT} {clean(file.error)}", "crit"
     if file.is_behind and file.size - file.offset > UNREAD:
-        yield f"{DOT} reading the file: {100 * file.offset // file.size} % of {size(file.size)}", "dim"
+        yield f"{DOT} reading the file: {100 * file.offset // file.size}% of {size(file.size)}", "dim"
     if client_file.ends_incomplete(file, run.verdict):
         yield f"{DOT} {INCOMPLETE}", "dim"
     if file.damaged:

@@ -1,4 +1,4 @@
-"""The last hour of a number as lines of text. The axis is fixed, so that flat 5 % and flat 95 % do not look alike.
+"""The last hour of a number as lines of text. The axis is fixed, so that flat 5% and flat 95% do not look alike.
 
 plotext is imported at the first plot, because the import would delay the dashboard's first paint.
 """

@@ -247,7 +247,7 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
         return [(problem[0], "crit"), *([(problem[1], "")] if problem[1] else [])]
     looked_for = clean(run.spec.wandb.description)
     if run.wandb is None or run.wandb.polled_at is None:
-        return [(f"W&B has not answered yet: {looked_for}.", "dim")]
+        return [(f"No data from W&B yet: {looked_for}.", "dim")]
     if not run.wandb.runs:
         return [(f"W&B has no such run: {looked_for}.", "warn")]
     return [("It has logged nothing to chart yet.", "dim")]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainmon.lib import Instant, clean, counted
+from trainmon.lib import Instant, clean, counted, size
 from trainmon.model import State
 from tui.panes.base import Pane
-from tui.style import age, bytes_used, full_in, inodes_used, percent, size
+from tui.style import age, bytes_used, full_in, inodes_used, percent
 from tui.views.alerts import alert_marks, alerts_about, with_mark
 from tui.views.disks import (
     ShownDisk,

@@ -138,7 +138,7 @@ def without_slurm(state: State) -> tuple[tuple[str, str], ...]:
 
 
 def queue_summary(entries: list[QueueEntry], state: State) -> str:
-    """`spares 1 of 2!  3 running  2 waiting`: problems first."""
+    """`spares 1 of 2!  3 running  2 pending`: problems first."""
     silent = [
         source.answered_at for source in watched(state) if source.health != "ok" and source.answered_at is not None
     ]
@@ -148,10 +148,10 @@ def queue_summary(entries: list[QueueEntry], state: State) -> str:
         counts[entry.job.stage] += entry.job.elements if entry.job.gone_at is None else 0
     has_jobs = counts["running"] or counts["waiting"]
     parts = [
-        *(f"slurm silent {calm_age(state.at - answered_at)}" for answered_at in silent),
+        *(f"slurm late {calm_age(state.at - answered_at)}" for answered_at in silent),
         f"{counted(lost, 'GPU')} lost!" if lost else "",
         *(f"spares {spare.idle_healthy} of {spare.wanted}!" for spare in spares(state) if spare.are_missing),
-        f"{counts['running']} running  {counts['waiting']} waiting" if has_jobs else "",
+        f"{counts['running']} running  {counts['waiting']} pending" if has_jobs else "",
     ]
     return "  ".join(part for part in parts if part)
 
@@ -171,7 +171,7 @@ def sentences(state: State, view: str, query: str) -> list[Row]:
     elif not found:
         users = sorted({user for cluster in state.clusters.values() for user in cluster.queue_users})
         owner = f"of {', '.join(map(clean, users))}" if users else "of yours"
-        found = [Span(f"No job {owner} is running or waiting.", "dim")]
+        found = [Span(f"No job {owner} is running or pending.", "dim")]
     return [Row(f"{SENTENCE}{index}", (span,)) for index, span in enumerate(found)]
 
 

@@ -27,7 +27,7 @@ COMMON = {"app", "main", "detail", "back", "moves"}
 
 COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
     "runs": (
-        ("JOB", "the current job; +2: two more jobs wait"), ("N", "the number of nodes"),
+        ("JOB", "the current job; +2: two more jobs are pending"), ("N", "the number of nodes"),
         ("TREND", "the loss of its recent steps"),
         ("TOK/S", "tokens per second; 263sa: samples per second"), ("CK", "the age of the last committed checkpoint"),
         ("LAST", "the age of the last step"),

@@ -79,14 +79,9 @@ def short(value: float | None) -> str:
     return f"{sign}{value:.1f}{unit}" if value < 9.95 and unit else f"{sign}{value:.0f}{unit}"
 
 
-def size(value: float | None) -> str:
-    """Bytes as text: 4.1T, -3.0G; `?` if they are not known."""
-    return UNKNOWN if value is None else ("-" if value < 0 else "") + lib.size(abs(value))
-
-
 def mib(value: int | None) -> str:
-    """MiB as bytes: 78G, 512M."""
-    return UNKNOWN if value is None else size(value * 1_048_576.0)
+    """MiB in a column of a table: 78G, 512M."""
+    return lib.short_size(None if value is None else value * 1_048_576.0)
 
 
 def percent(part: float | None, whole: float | None) -> str:
@@ -189,7 +184,7 @@ def heat(gpu: Gpu) -> str:
 
 
 def source_text(source: Source, now: Instant, server: Source | None = None) -> Span:
-    """The status of a source that does not answer: its error or what it waits for, and since when. `server`: the
+    """The status of a source that is late or unreachable: its error or what it waits for, and since when. `server`: the
     failing Prometheus server that has its numbers."""
     error = source.problem
     if (source.phase == "held" or (source.phase == "off" and error is not None)) and source.can_log_in:
@@ -199,7 +194,7 @@ def source_text(source: Source, now: Instant, server: Source | None = None) -> S
         return Span("waits for your answer", "warn")
     seen = "" if source.answered_at is None else f" {calm_age(now - source.answered_at)}"
     if error is not None:
-        return Span(f"silent{seen}: {error}" if seen else error, "warn" if source.phase == "off" else "crit")
+        return Span(f"late{seen}: {error}" if seen else error, "warn" if source.phase == "off" else "crit")
     if source.phase == "held":
         return Span("login refused", "crit")
     if source.health == "off":

@@ -56,7 +56,7 @@ def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
     yield (Span(f"{symbol} {word}  ", f"{style} bold"), Span(clean(f"{phase}  {alert.rule}"), "bold"))
     yield from sentence(safe(alert.summary), width)
     if alert.data != "ok" and alert.is_open:
-        why = safe(alert.data_why or "its source does not answer")
+        why = safe(alert.data_why or "its source is late")
         yield from sentence(
             f"The data of this alert is stale: {why}. The alert keeps its state until new data arrives.", width, "warn"
         )

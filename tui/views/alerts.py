@@ -121,7 +121,7 @@ def sender_text(leader: Leadership, now: Instant) -> Span:
     name = clean("here" if is_here else leader.where or leader.holder, 24)
     passed = 0.0 if leader.at is None else max(0.0, now - leader.at)
     if passed >= STUCK_AFTER:
-        return Span(f"{name} silent {calm_age(passed)}", "crit")
+        return Span(f"{name} late {calm_age(passed)}", "crit")
     if is_here:
         return Span("sent here!", "warn") if leader.problem else Span("sent here")
     age = "" if leader.at is None else f" {calm_age(passed - passed % 5)}"

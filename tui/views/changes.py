@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.last_seen import SETTLES_WITHIN, disk_key, seen_run
-from trainmon.lib import Instant, Seconds, clean, counted
+from trainmon.lib import Instant, Seconds, clean, counted, size
 from trainmon.model import Alert, Disk, LastSeen, Run, SeenDisk, SeenRun, State, verdict_text
-from tui.style import Span, count, duration, percent, size
+from tui.style import Span, count, duration, percent
 from tui.views.alerts import SIGNS, is_muted
 from tui.views.runs import WORST_FIRST, verdict_style
 from tui.widgets import Line, Link, Linked, sentence
@@ -158,7 +158,7 @@ def disk_change(was: SeenDisk, disk: Disk | None) -> Change | None:
     name = clean(disk_key(disk).partition(":")[2] if disk_key(disk) != disk.key else disk.key, 200)
     if disk.state != was.state:
         is_back = disk.state == "ok"
-        text = f"{name}: answers again" if is_back else clean(f"{name}: {disk.error or 'does not answer'}", 400)
+        text = f"{name}: responds again" if is_back else clean(f"{name}: {disk.error or 'does not answer'}", 400)
         return Change("disk", text, "ok" if is_back else "crit")
     free, before, total = disk.free_bytes, was.free_bytes, disk.total_bytes
     if free is None or before is None or not total or abs(free - before) < SHARE * total:

@@ -7,7 +7,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from trainmon.analysis.disks import DAY, checkpoints_that_fit, is_on, is_shared, saved_on
-from trainmon.lib import Instant, Seconds, cell_width, clean, counted, natural_key, shorten, shorten_start
+from trainmon.lib import (
+    Instant,
+    Seconds,
+    cell_width,
+    clean,
+    counted,
+    natural_key,
+    short_size,
+    shorten,
+    shorten_start,
+    size,
+)
 from trainmon.model import Checkpoint, Disk, Log, Quota, Run, State
 from tui.style import (
     CRIT,
@@ -24,7 +35,6 @@ from tui.style import (
     inodes_used,
     pad,
     percent,
-    size,
 )
 from tui.views.alerts import Concern, alert_ranks
 from tui.views.table import (
@@ -163,7 +173,7 @@ def rank(shown: ShownDisk, now: Instant) -> int:
 
 def usable_cell(shown: ShownDisk, _now: Instant) -> Span:
     """The usable free bytes."""
-    text = size(shown.disk.usable_free_bytes)
+    text = short_size(shown.disk.usable_free_bytes)
     return warned(text, alarm(shown.used)) if shown.usable else value(NOT_APPLICABLE + " ")
 
 
@@ -179,7 +189,7 @@ def trend_cell(shown: ShownDisk, _now: Instant) -> Span:
     if growth is None:
         return value(UNKNOWN + " ")
     mark = "~" if shown.has_only_a_rate else ""
-    text = "0" if abs(growth) < 1e6 else mark + ("+" if growth > 0 else "") + size(growth)
+    text = "0" if abs(growth) < 1e6 else mark + ("+" if growth > 0 else "") + short_size(growth)
     return Span(text + " ", "dim" if growth < 1e6 else "")
 
 
@@ -204,7 +214,7 @@ USABLE = Column("usable ", 8, usable_cell, 66)
 COLUMNS: tuple[Column[ShownDisk, Instant], ...] = (
     Column("type", 9, lambda one, _: Span(shorten(clean(one.disk.filesystem or UNKNOWN), 8), "dim"), 118, left=True),
     Column("", BAR + 2, bar_cell, 84, left=True),
-    Column("free ", 8, lambda one, _: warned(size(one.disk.free_bytes), "" if one.usable else alarm(one.used))),
+    Column("free ", 8, lambda one, _: warned(short_size(one.disk.free_bytes), "" if one.usable else alarm(one.used))),
     Column("used ", 5, lambda one, _: Span(percent(bytes_used(one.disk), 1.0) + " "), 46),
     USABLE,
     Column("inodes ", 8, inodes_cell, 36),
@@ -455,14 +465,14 @@ def spares(shown: ShownDisk, state: State) -> list[tuple[Run, Checkpoint]]:
 
 def spare_line(run: Run, one: Checkpoint, now: Instant, width: int) -> Line:
     """`llm-7b        …/ckpt/step-1000   1.8T  2h old`."""
-    about = f"{size(one.bytes):>5}  {age(now - one.at) if one.at else UNKNOWN:>3} old"
-    about += f"  {one.state}: {clean(one.why)}" if one.state != "superseded" else ""
+    about = f"{short_size(one.bytes):>5}  {age(now - one.at) if one.at else UNKNOWN:>3} old"
+    about += f"  incomplete: {clean(one.why)}" if one.state == "torn" else ""
     path = shorten_start(safe(one.path), max(12, width - LABEL - len(about) - 3))
     return fact(shorten(clean(run.name), LABEL - 1), f"{path}  {about}", width)
 
 
 def spare(run: Run) -> Sequence[Checkpoint]:
-    """The superseded and torn checkpoints of a run. Without a committed one, nothing is spare."""
+    """The superseded and incomplete checkpoints of a run. Without a committed one, nothing is spare."""
     saved = run.checkpoints
     if saved is None or saved.committed is None or saved.error is not None:
         return ()

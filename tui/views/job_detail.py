@@ -44,7 +44,7 @@ def job_lines(key: str, state: State, width: int) -> Iterator[Line | Linked]:
     yield (Span(f"{symbol} {clean(word)}", f"{style} bold"),)
     source = state.sources.get(f"slurm:{job.cluster}")
     if source is not None and source.health in ("late", "down"):
-        text = f"Slurm has not answered for {since(source.answered_at, now)}; this is old data: {source.error or ''}"
+        text = f"No data from Slurm for {since(source.answered_at, now)}; this is old data: {source.error or ''}"
         yield from sentence(safe(text).rstrip(": "), width, "warn")
     yield from sentence(status_text(job, now, cause_of(job, state.attempts.values())).text or "runs", width)
     yield ()
@@ -83,13 +83,11 @@ def node_health(name: str, state: State) -> Line:
     """`  8 GPUs  max 64°C  1 lost or in error!`, or the age of its last answer."""
     source, node = state.sources.get(f"node:{name}"), state.nodes.get(name)
     if source is None:
-        return (Span("  not watched", "dim") if node is None else Span("  never answered", "warn"),)
+        return (Span("  not watched", "dim") if node is None else Span("  no data yet", "warn"),)
     if source.health == "off":
         return (Span("  off", "dim"),)
     if node is None or source.health != "ok":
-        answered = (
-            "never answered" if source.answered_at is None else f"last answer {since(source.answered_at, state.at)} ago"
-        )
+        answered = "no data yet" if source.answered_at is None else f"no data for {since(source.answered_at, state.at)}"
         return (Span(f"  {answered}", "warn"),)
     hot = max((gpu.temperature_c for gpu in node.gpus if gpu.temperature_c is not None), default=None)
     lost = sum(gpu.state != "ok" for gpu in node.gpus)
@@ -142,7 +140,7 @@ def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
     where = f"{job.partition or UNKNOWN}, QOS {job.qos or NOT_APPLICABLE}, priority {count(job.priority)}"
     texts = {
         "job": clean(f"{job.id} ({state_code(job)}) on {job.cluster}, JobId={job.number}"),
-        "array tasks": f"{job.elements} waiting" if job.is_waiting_array else None,
+        "array tasks": f"{job.elements} pending" if job.is_waiting_array else None,
         "name": clean(job.name),
         "user": clean(f"{job.user}, account {job.account or NOT_APPLICABLE}"),
         "partition": clean(where),
@@ -211,7 +209,7 @@ def _not_recorded(run: Run, state: State) -> Iterator[str]:
         if run.name in runs:
             source = state.sources[name]
             why = clean(silence(name, source.answered_at, source.error, state.at))
-            yield f"{why}: its attempts are recorded when it answers"
+            yield f"{why}: its attempts are recorded when it responds"
 
 
 def explanation_lines(one: Explanation, width: int, charts: Iterable[Line] = ()) -> Iterator[Line | Linked]:

@@ -241,7 +241,7 @@ def wait_style(job: Job) -> str:
 
 
 def status_text(job: Job, now: Instant, cause: str | None = None) -> Span:
-    """Where a job runs, why it waits, or how it ended; with the cause of its end, if that is given."""
+    """Where a job runs, why it is pending, or how it ended; with the cause of its end, if that is given."""
     if is_missing(job):
         return Span(f"gone from the queue {since(job.gone_at, now)} ago; was {job.state}", "warn")
     if job.stage == "waiting":
@@ -257,7 +257,7 @@ def status_text(job: Job, now: Instant, cause: str | None = None) -> Span:
 
 
 def short_wait(job: Job, now: Instant) -> str:
-    """Why a job waits, in at most 16 cells."""
+    """Why a job is pending, in at most 16 cells."""
     if job.reason == "BeginTime" and job.starts_at is not None:
         return f"starts in {whole(job.starts_at - now)}" if job.starts_at - now >= 1 else "starts now"
     if job.reason in HOLDS:
@@ -268,8 +268,8 @@ def short_wait(job: Job, now: Instant) -> str:
     if reasons.is_permanent(job.reason):
         return "will not start!"
     return {
-        "Resources": "waits for nodes", "Priority": "low priority", "JobArrayTaskLimit": "array task limit",
-    }.get(job.reason or "", "waits")  # fmt: skip
+        "Resources": "no free nodes", "Priority": "low priority", "JobArrayTaskLimit": "array task limit",
+    }.get(job.reason or "", "pending")  # fmt: skip
 
 
 def seconds_left(job: Job, now: Instant) -> Seconds | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainmon.lib import Instant, cell_width, counted, duration, shorten
+from trainmon.lib import Instant, cell_width, counted, duration, mib_size, shorten
 from trainmon.model import LATE_AFTER, Gpu, Job, Node, SchedulerNode, Source
 from tui.style import (
     DEAD,
@@ -260,7 +260,7 @@ def host_lines(node: Node, now: Instant, width: int, is_read: str) -> Iterator[L
     well = len(node.infiniband) - len(bad)
     texts = {
         "load": f"{real(node.load1, 1)} on {cpus} CPUs",
-        "memory": f"{mib(node.memory_used_mib)} of {mib(node.memory_total_mib)} used ({used})",
+        "memory": f"{mib_size(node.memory_used_mib)} of {mib_size(node.memory_total_mib)} used ({used})",
         "booted": UNKNOWN if node.boot_time is None else f"{since(node.boot_time, now)} ago",
         "OOM kills": f"{count(node.oom_kills)} since boot",
         "net errors": f"{count(node.network_errors)} since boot",

@@ -168,7 +168,7 @@ class Metric(NamedTuple):
 
 
 def memory(gpu: Gpu) -> Span:
-    """Used memory in GiB, with a sign from 98 % on."""
+    """Used memory in GiB, with a sign from 98% on."""
     used, total = gpu.memory_used_mib, gpu.memory_total_mib
     if used is None:
         return Span(UNKNOWN, "dim")

@@ -9,9 +9,9 @@ from trainmon.analysis.gpus import unread
 from trainmon.analysis.log_formats import LEARNED
 from trainmon.analysis.runs import cause_of
 from trainmon.analysis.runs.trainer import BUSY, SILENT, other_switches
-from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten, shorten_start
+from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten, shorten_start, size
 from trainmon.model import Checkpoint, Checkpoints, Evals, Record, Run, State, Switch, Verdict
-from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
+from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since
 from tui.views.job_detail import time_left
 from tui.views.jobs import clusters, is_missing, state_code, status_text
 from tui.views.news import reached
@@ -104,7 +104,7 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     )
     saving = " ".join(part for part in parts if part)
     if saving:
-        share = "" if found.share is None else f" = {100 * found.share:.2f} % of the time"
+        share = "" if found.share is None else f" = {100 * found.share:.2f}% of the time"
         yield fact("saving", saving + share, width)
     if found.bytes is not None:
         yield fact("size", f"{size(found.bytes)} each", width)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainmon.analysis.wandb import label
-from trainmon.lib import Instant, cell_width, clean, counted, scrub, shorten, shorten_start
+from trainmon.lib import Instant, cell_width, clean, counted, scrub, shorten, shorten_start, size
 from trainmon.model import GroupPhase, Run, Sample, State, Wandb, WandbRun
 from tui.charts import PHASES, file_notes, heartbeat, newest_row, number, trouble
-from tui.style import Span, calm_age, count, since, size
+from tui.style import Span, calm_age, count, since
 from tui.views.table import FROM_LOG, LABEL, fact, facts, linked_fact, more_fact, optional_fact, safe
 from tui.widgets import Line, Link, Linked
 
@@ -41,10 +41,10 @@ def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Li
         yield from optional_fact("error", problem[0], width, "crit")
         yield from optional_fact("", problem[1], width)
     if found is None or found.polled_at is None:
-        yield fact("last answer", "none yet", width, "dim")
+        yield fact("last data", "none yet", width, "dim")
         return
     yield from phase_lines(found, now, width, stale=problem is not None)
-    yield fact("last answer", f"{calm_age(max(0.0, now - found.polled_at))} ago", width, "dim")
+    yield fact("last data", f"{calm_age(max(0.0, now - found.polled_at))} ago", width, "dim")
     if found.current is not None:
         yield from run_lines(found.current, found, now, width)
     yield from attempt_lines(found, now, width, FEW if few else MANY)

@@ -29,7 +29,7 @@ STYLES: dict[str, tuple[str, str]] = {
 }
 """The names of styles: the variable of the theme that is the color, and the rest. A span may combine several,
 separated by spaces; plain text has none. These are no component classes: Textual computes those anew for each widget,
-which took 40 % of the time in which a screen opens. What differs with the focus is a component class: `lines--rule`."""
+which took 40% of the time in which a screen opens. What differs with the focus is a component class: `lines--rule`."""
 
 GREYED = ("ok", "warn", "crit", "accent")
 """Without colour, the grey of red would be darker than that of green."""

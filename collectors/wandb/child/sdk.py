@@ -58,7 +58,7 @@ from collectors.wandb.wire import (  # fmt: skip
     Viewer,
 )
 from trainmon.analysis.wandb.values import safe_text
-from trainmon.lib import MASK, Instant, Seconds, TrainmonError, clean, last_state, scrub
+from trainmon.lib import MASK, Instant, Seconds, TrainmonError, clean, last_state, scrub, size
 
 # ---- errors of the SDK as RequestFailed with a message and a hint ----------------------------------------------------
 
@@ -353,7 +353,7 @@ class Sdk:
         if file is None:
             raise NotFound(f"{path} has no file {name}, or has not uploaded it yet")
         if file.size > at_most:
-            raise UnusableAnswer(f"{name} is too large: {file.size:,} bytes, the limit is {at_most:,}")
+            raise UnusableAnswer(f"{name} is too large: {size(file.size)}, the limit is {size(at_most)}")
         file.download(root=str(self._directory / "files"), replace=True).close()
         return self._directory / "files" / name
 

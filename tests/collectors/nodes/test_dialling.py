@@ -57,7 +57,7 @@ def test_a_host_that_prints_without_an_end_is_given_up_and_dialled_ever_less_oft
         for _ in range(MOST_WITHOUT_READING // LONGEST_LINE + 1):
             receive(b"y\n" * (LONGEST_LINE // 2))
         source = host.source("retrying")
-        assert source.error == f"{3 if not begin else 2}.0M of other output instead of readings: y"
+        assert source.error == f"{3 if not begin else 2}.0 MiB of other output instead of readings: y"
         assert shell.closed
         pauses.append((source.retry_at or 0.0) - host.clock.now())
     assert pauses[-1] > 2 * pauses[0]

@@ -96,7 +96,7 @@ def test_a_source_that_has_answered_once_need_not_speak_again_within_one_look() 
 
 
 def test_rules_say_themselves_whether_one_look_proves_what_they_find() -> None:
-    """A disk at 2 % and a node that is down are so now; one sample of a GPU, or one moment of a queue, is no proof."""
+    """A disk at 2% and a node that is down are so now; one sample of a GPU, or one moment of a queue, is no proof."""
     assert {rule.name for rule in RULES if rule.needs_for} == {
         "loss-spike", "slow-throughput", "straggler", "no-job-queued", "wandb-several-active", "wandb-heartbeat-lost",
         "gpu-hot", "gpu-slowdown", "power-brake", "gpu-memory-full", "gpu-idle", "gpu-leftover", "node-drained",

@@ -112,6 +112,6 @@ def test_the_tables_show_jobs_nodes_and_spares() -> None:
     assert "88_3 +2  340" in found
     assert "200 1m ago" in found
     assert "88_3  llm   ana   RUNNING  2      10m        1" in found
-    assert "90    llm   ana   PENDING  ?      -          ?         waits for free nodes" in found
+    assert "90    llm   ana   PENDING  ?      -          ?         no free nodes" in found
     assert "n4          IDLE+DRAIN  NHC: no disk  ops" in found
     assert found.endswith("prod: healthy idle nodes: 1 (2 wanted), 1 drained")

@@ -68,7 +68,7 @@ def test_the_table_says_what_w_and_b_says_and_what_is_wrong_with_it() -> None:
         hint="run: wandb login",
     )  # fmt: skip
     blind = replace(STATE, runs={"llm": replace(RUN, wandb=None)}, sources={"wandb:llm": down})
-    assert "no key for api.wandb.ai; run: wandb login; W&B has not answered yet" in "\n".join(lines(blind))
+    assert "no key for api.wandb.ai; run: wandb login; no data from W&B yet" in "\n".join(lines(blind))
 
 
 def test_the_file_of_its_client_is_reported_with_its_age_and_its_latest_values() -> None:

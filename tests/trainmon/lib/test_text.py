@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmon.lib.text import cell_width, clean, counted, dated, shorten, shorten_lines
+from trainmon.lib.text import (
+    cell_width,
+    clean,
+    counted,
+    dated,
+    mib_size,
+    short_size,
+    shorten,
+    shorten_lines,
+    size,
+)  # fmt: skip
 
 HOSTILE = st.text(
     alphabet=st.one_of(
@@ -124,6 +134,22 @@ def test_a_text_is_cut_at_a_line_and_says_so() -> None:
 def test_a_single_line_that_is_too_long_is_cut_between_characters() -> None:
     short, _ = shorten_lines("ä" * 100, 20, "…")
     assert short == "ä" * 8 + "\n…"
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "in_a_column"),
+    [
+        (0, "0 B", "0B"), (999, "999 B", "999B"), (1023, "1.0 KiB", "1.0K"), (11 * 2**30, "11 GiB", "11G"),
+        (210 * 2**30, "210 GiB", "210G"), (4.1 * 2**40, "4.1 TiB", "4.1T"), (-3 * 2**30, "-3.0 GiB", "-3.0G"),
+        (None, "?", "?"),
+    ],
+)  # fmt: skip
+def test_a_size_has_one_form_in_sentences_and_one_in_columns(value: float | None, text: str, in_a_column: str) -> None:
+    assert (size(value), short_size(value)) == (text, in_a_column)
+
+
+def test_memory_is_a_size() -> None:
+    assert [mib_size(value) for value in (512, 81_559, None)] == ["512 MiB", "80 GiB", "?"]
 
 
 @pytest.mark.parametrize(

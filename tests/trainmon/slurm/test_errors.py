@@ -128,7 +128,7 @@ CHECK = "srun: Check SLURM_JOB_ID environment variable. Expired or invalid job 7
         ("srun: error: Slurm job 7 has expired\n" + CHECK, "job 7 has ended, or its step was cancelled", True),
         (
             "srun: error: Unable to confirm allocation for job 7: Job is pending execution\n" + CHECK,
-            "job 7 waits again",
+            "job 7 is pending again",
             True,
         ),
     ],

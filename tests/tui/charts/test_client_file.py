@@ -104,7 +104,7 @@ def test_the_age_comes_first_whatever_is_known():
     ("changes", "note"),
     [
         ({}, None),
-        ({"size": 900_000_000, "offset": 360_000_000, "is_behind": True}, "reading the file: 40 % of 858M"),
+        ({"size": 900_000_000, "offset": 360_000_000, "is_behind": True}, "reading the file: 40% of 858 MiB"),
         ({"size": 9_000, "offset": 8_000, "is_behind": True}, None),
         ({"size": 900_000_000, "offset": 360_000_000}, None),
         ({"damaged_before": 2}, "2 damaged parts of earlier files skipped"),
@@ -130,7 +130,7 @@ def test_what_is_amiss_or_still_to_be_read_is_a_note(changes: dict[str, Any], no
 def test_without_curves_it_says_why(file: WandbFile | None, words: str):
     assert why_nothing(Run(spec=SPEC, wandb_file=file), NAME, None)[0][0] == words
     asked = replace(SPEC, wandb=WandbSpec(project="team/video"))
-    assert "W&B has not answered yet" in why_nothing(Run(spec=asked, wandb_file=file), NAME, None)[0][0]
+    assert "No data from W&B yet" in why_nothing(Run(spec=asked, wandb_file=file), NAME, None)[0][0]
 
 
 def test_a_file_that_ends_before_its_first_row_is_not_waited_for():

@@ -155,7 +155,7 @@ def test_without_charts_a_sentence_says_why() -> None:
         "video-2b: its log names no W&B run, or there is no key for the server.",
         "Log in with `wandb login`, or set `wandb` in a [[run]] table of that name.",
     ]
-    assert reasons(replace(one, wandb=None)) == ["W&B has not answered yet: team/project, group video-2b-final."]
+    assert reasons(replace(one, wandb=None)) == ["No data from W&B yet: team/project, group video-2b-final."]
     assert reasons(nothing) == ["W&B has no such run: team/project, group video-2b-final."]
     assert reasons(nothing, problem=("404: no such project", "look at `wandb`")) == [
         "404: no such project", "look at `wandb`",

@@ -184,7 +184,7 @@ def test_the_header_names_the_leader_and_shows_that_its_loop_runs() -> None:
 
 
 def test_one_whose_loop_stands_still_is_not_well() -> None:
-    assert sender_text(Leadership(holder="us", where="here", at=NOW - 75.0), NOW) == ("here silent 1m", "crit")
+    assert sender_text(Leadership(holder="us", where="here", at=NOW - 75.0), NOW) == ("here late 1m", "crit")
     assert sender_text(Leadership(holder="daemon", where="bastion", at=NOW, problem="outbox waits"), NOW) == (
         "bastion 0s !",
         "warn",
@@ -250,7 +250,7 @@ def test_the_evidence_of_an_alert_that_is_over_has_its_time() -> None:
 
 def test_its_screen_says_why_nobody_was_notified() -> None:
     assert "not sent: another alert inhibits it and is sent instead" in detail("aaaa0006")
-    assert "inhibitor   → node-unreachable: gpu-006 does not answer" in detail("aaaa0006")
+    assert "inhibitor   → node-unreachable: gpu-006: no data for 42s" in detail("aaaa0006")
     assert "not sent: muted" in detail("aaaa0005")
     assert "for 43m more: being mended" in detail("aaaa0005")
     assert "not sent: still pending" in detail("aaaa0008")

@@ -163,7 +163,7 @@ async def test_the_pane_copies_a_path_and_shows_the_history() -> None:
         await pilot.pause()
         assert pane.copy_text() == "/scratch"
         foot = "".join(span.text for span in pane.bottom.spans)
-        assert "lustre at /scratch on login; 61% used, 4.1T of 10T free; 2.0T of the usable share left" in foot
+        assert "lustre at /scratch on login; 61% used, 4.1 TiB of 10 TiB free; 2.0 TiB of the usable share left" in foot
 
 
 async def test_with_no_disk_it_says_how_to_name_one() -> None:
@@ -189,7 +189,7 @@ def test_a_quota_that_is_nearly_used_is_shown_in_the_line_and_always_in_the_fram
     assert next(shown.name for shown in ordered_disks(state(disks=(found, disk("/home"))), "severity")) == "login:/fsx"
     assert "quota" not in one(disk("/fsx", quota=quota(5.0)), 100)
     (shown,) = shown_disks(state(disks=(disk("/fsx", quota=quota(5.0, bytes_grace="6d23h")),)))
-    assert "quota: user me 5.0T of 10T, soft limit: 6d23h, read 1m ago" in disk_sentence(shown, NOW)
+    assert "quota: user me 5.0 TiB of 10 TiB, soft limit: 6d23h, read 1m ago" in disk_sentence(shown, NOW)
 
 
 def test_no_quota_is_shown_as_none() -> None:
@@ -221,7 +221,7 @@ def test_the_pane_its_frame_and_the_snapshot_say_the_used_share() -> None:
     """Once `%` was free and `inodes` used, and the frame said what was free of both."""
     found = state(disks=(disk("/home"),))
     (shown,) = shown_disks(found)
-    assert "60% used, 40T of 100T free; 12% of inodes used" in disk_sentence(shown, NOW)
+    assert "60% used, 40 TiB of 100 TiB free; 12% of inodes used" in disk_sentence(shown, NOW)
     heads, row = (line for line in snapshot_lines(found) if line.startswith(("DISK", "login:/home")))
     for name, value in (("FREE", "40T"), ("USED", "60%"), ("INODES USED", "12%")):
         assert row[heads.index(name) :].startswith(value)

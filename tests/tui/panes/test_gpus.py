@@ -136,7 +136,7 @@ def test_a_late_age_moves_though_the_node_does_not() -> None:
     ("facts", "says"),
     [
         ({"phase": "retrying", "error": "no answer in 10s", "answered_at": NOW - 42},
-         "✗ n      ?   ?   ?   ?   ?   ?   ?   ?  silent 40s: no answer in 10s"),
+         "✗ n      ?   ?   ?   ?   ?   ?   ?   ?  late 40s: no answer in 10s"),
         ({"phase": "held", "error": None}, "✗ n      ?   ?   ?   ?   ?   ?   ?   ?  login needed: press L"),
     ],
 )  # fmt: skip
@@ -237,7 +237,7 @@ def test_the_frame_counts_what_is_in_trouble() -> None:
 
 def test_the_story_of_a_node_has_what_its_line_had_to_cut() -> None:
     found = worlds.rough(2)
-    assert node_sentence(found, "node08", NOW) == ("node08: silent 40s: no answer in 10s; try: ssh node08", "crit")
+    assert node_sentence(found, "node08", NOW) == ("node08: late 40s: no answer in 10s; try: ssh node08", "crit")
     assert node_sentence(found, "node03", NOW) == ("node03: LOST gpu2  XID 79 6m  gpu2: GPU is lost", "crit")
     assert node_sentence(found, "node20", NOW) == ("", "dim")
 

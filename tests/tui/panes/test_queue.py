@@ -142,8 +142,8 @@ async def test_what_was_read_stays_dimmed_while_the_controller_does_not_answer()
         text = text_of(app)
         row = next(row for row in app.main.queue.lines.rows if row.key == "prod/418190")
 
-        assert "slurm silent 3m" in text
-        assert "Slurm of prod: silent 3m: slurm_load_jobs error" in text
+        assert "slurm late 3m" in text
+        assert "Slurm of prod: late 3m: slurm_load_jobs error" in text
         assert {span.style for span in row.spans} == {"dim"}
 
 

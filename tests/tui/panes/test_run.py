@@ -56,8 +56,8 @@ def test_a_node_that_is_silent_is_shown_as_such() -> None:
 
     text = text_of("x", on_silent)
 
-    assert "nodes       → gpu-001  last answer 42s ago" in text
-    assert "            → gpu-002  never answered" in text
+    assert "nodes       → gpu-001  no data for 42s" in text
+    assert "            → gpu-002  no data yet" in text
 
 
 def test_skipped_and_nan_iterations_show_only_when_there_are_some() -> None:
@@ -83,7 +83,7 @@ def test_each_state_of_a_switch_has_its_words() -> None:
 
 
 def test_a_long_reason_goes_over_several_lines_none_too_wide() -> None:
-    pieces = texts(sentence("no step for 11m (usual 4.1s), GPUs at 100 % and low power", 20))
+    pieces = texts(sentence("no step for 11m (usual 4.1s), GPUs at 100% and low power", 20))
 
     assert len(pieces) > 2
     assert all(cell_width(piece) <= 20 for piece in pieces)
@@ -131,7 +131,7 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
         "job         → 418190  R  on gpu-[001-004]",
         "time left     21h00m; saving needs 88s",
         "restarts      1",
-        "next job    → 418191_[2-10%1]  PD  pending: array task limi…",
+        "next job    → 418191_[2-10%1]  PD  array task limit reached",
         "behind it     10 jobs pending",
     ]
     assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "behind it     0 jobs pending"]
@@ -163,8 +163,8 @@ def test_checkpoints_say_what_is_safe_what_is_at_risk_and_what_saving_costs() ->
         "at risk       380 steps, about 26m of work",
         "resumes from  /scratch/llm-70b/ckpt/iter_0012500",
         "incomplete    step 11,700: no metadata, and nobody writes it",
-        "saving        takes 40s every 34m (500 steps) = 1.95 % of the time",
-        "size          1.2T each",
+        "saving        takes 40s every 34m (500 steps) = 1.95% of the time",
+        "size          1.2 TiB each",
         "checked       20s ago on login1",
     ]
 
@@ -232,7 +232,7 @@ def test_a_host_without_python_reads_no_checkpoints_and_says_so() -> None:
 
     assert texts(checkpoint_lines(with_checkpoints, State(at=NOW), 70)) == ["checkpoint    not read yet"]
     assert texts(checkpoint_lines(with_checkpoints, State(at=NOW, nodes={"login1": mute}), 80)) == [
-        "checkpoint    not read: no host that answers has a usable python3"
+        "checkpoint    not read: no reachable host has a usable python3"
     ]
 
 

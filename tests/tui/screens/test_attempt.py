@@ -91,7 +91,7 @@ def test_a_run_whose_scheduler_does_not_answer_says_that_its_attempts_are_not_re
     lines = [line.strip() for line in texts(attempt_lines(run, state, 70))]
     assert lines[0] == "attempts"
     assert " ".join(lines[1:]) == (
-        "not recorded  Slurm of prod has not answered yet (no controller): its attempts are recorded when it answers"
+        "not recorded  no data from Slurm of prod yet (no controller): its attempts are recorded when it responds"
     )
 
 
@@ -158,7 +158,7 @@ def test_the_gpus_of_its_nodes_are_plotted_for_the_hour_before_the_end(width: in
     assert max(map(cell_width, shown)) <= width
     one = explain(attempts()[1], AttemptRecords(attempts=attempts(), gpu_hours=(HOUR,)))
     page = texts(explanation_lines(one, 78, [(Span("plot"),)]))
-    assert "  hottest  60 to 91 °C, at the end 91 °C" in page
+    assert "  hottest  60 °C to 91 °C, at the end 91 °C" in page
     assert page.index("plot") > page.index("GPUs in the last hour")
     without = explain(attempts()[1], AttemptRecords(attempts=attempts()))
     assert "GPUs in the last hour" not in texts(explanation_lines(without, 78)), "nothing is stored"

@@ -56,15 +56,15 @@ def test_a_running_job_says_where_it_runs_what_is_left_and_what_slurm_knows() ->
 def test_a_waiting_job_says_why_in_words_and_as_slurm_writes_it() -> None:
     text = texts("prod/418302")
 
-    assert text[:2] == ["◌ pending", "waits for the end of 418190"]
+    assert text[:2] == ["◌ pending", "after the end of 418190"]
     assert "nodes         4 requested" in text
-    assert "dependency    afterany:418190(unfulfilled): waits for the end of" in text
+    assert "dependency    afterany:418190(unfulfilled): after the end of 418190" in text
     assert "reason        Dependency" in text
     assert not any(line.startswith("running for") for line in text)
 
 
 def test_the_waiting_elements_of_an_array_are_counted() -> None:
-    assert "array tasks   9 waiting" in texts("prod/418191_[]")
+    assert "array tasks   9 pending" in texts("prod/418191_[]")
 
 
 def test_an_ended_job_says_how_and_how_long_it_ran() -> None:
@@ -89,7 +89,7 @@ def test_what_was_not_queried_yet_is_a_question_mark() -> None:
 def test_a_scheduler_that_does_not_answer_is_shown_before_the_old_facts() -> None:
     text = texts("prod/418190", slurm_down())
 
-    assert text[1].startswith("Slurm has not answered for 3m; this is old data: ")
+    assert text[1].startswith("No data from Slurm for 3m; this is old data: ")
 
 
 def test_a_job_that_is_forgotten_says_so() -> None:

@@ -103,7 +103,7 @@ def test_no_line_is_wider_than_its_room(width: int) -> None:
 def test_the_facts_of_a_host() -> None:
     found = facts(node("n"), source("n"))
     assert "load          41.2 on 192 CPUs" in found
-    assert "memory        596G of 2.0T used (30%)" in found
+    assert "memory        596 GiB of 2.0 TiB used (30%)" in found
     assert "booted        12d ago" in found
     assert "InfiniBand    8 of 8 ports active without errors" in found
     assert "GPUs          8 × NVIDIA H100 80GB HBM3" in found
@@ -151,7 +151,7 @@ def test_a_source_that_is_down_says_what_to_do() -> None:
     down = source("n", health="down", phase="retrying", error="no answer in 10s", hint="try: ssh n",
                   answered_at=NOW - 42, retry_at=NOW + 8, bad_lines=3, stderr="bash: warning")  # fmt: skip
     assert facts(None, down) == [
-        "connection    silent 40s: no answer in 10s",
+        "connection    late 40s: no answer in 10s",
         "what to do    try: ssh n",
         "next try      in 8s",
         "bad lines     3 lines from the probe could not be parsed",
@@ -348,7 +348,7 @@ async def test_a_small_screen_has_table_and_facts_and_draws_no_plot() -> None:
         await pilot.pause()
         assert not screen.plots.display
         assert backend.requests == []
-        assert screen.facts.lines.rows[0].text.rstrip() == "connection    silent 40s: no answer in 10s"
+        assert screen.facts.lines.rows[0].text.rstrip() == "connection    late 40s: no answer in 10s"
 
 
 async def test_y_copies_the_node_or_the_whole_fact_under_the_cursor() -> None:

@@ -32,7 +32,7 @@ ALERTS: tuple[Alert, ...] = (
     alert(
         summary="llm-7b-a takes no step for 11m, while a step takes 4.1s; its 4 nodes are busy at 97 W of 700 W a GPU",
         rule="run-hung", run="llm-7b-a", since=NOW - 660.0, fired_at=NOW - 640.0, sources=("node:gpu-001",),
-        evidence=("14:02:19 step 81204 loss 2.113", "gpu-001: 8 GPUs at 100 % and 97 W"),
+        evidence=("14:02:19 step 81204 loss 2.113", "gpu-001: 8 GPUs at 100% and 97 W"),
         advice="look at the stack of rank 0 with py-spy; S saves, C cancels the job",
         delivery=(sent(ago=630.0), sent("mail", "retrying", 100.0, answer="421 try again later")),
     ),
@@ -56,11 +56,11 @@ ALERTS: tuple[Alert, ...] = (
     ),
     alert(
         "aaaa0006", "gpu-lost", "gpu:gpu-006/3", node="gpu-006", inhibited_by="aaaa0007", data="stale",
-        data_why="node:gpu-006 does not answer", summary="gpu-006/3 has fallen off the bus (Xid 79)",
+        data_why="node:gpu-006 is late", summary="gpu-006/3 has fallen off the bus (Xid 79)",
     ),
     alert(
         "aaaa0007", "node-unreachable", "node:gpu-006", node="gpu-006", since=NOW - 42.0, fired_at=NOW - 12.0,
-        summary="gpu-006 does not answer for 42s: no answer in 10s", sources=("slurm:prod",),
+        summary="gpu-006: no data for 42s (no answer in 10s)", sources=("slurm:prod",),
         delivery=(sent(state="sending", ago=1.0),),
     ),
     alert(

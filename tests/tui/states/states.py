@@ -226,7 +226,7 @@ def troubled() -> State:
         ),
     }
     stuck = run(
-        "llm-7b-a", "hung", "no step for 11m (usual 4.1s), GPUs at 100 % and low power",
+        "llm-7b-a", "hung", "no step for 11m (usual 4.1s), GPUs at 100% and low power",
         progress=Progress(
             step=81_204, target_step=120_000, loss=2.113, tokens_per_s=412_000.0, at=NOW - 660.0, cadence_s=4.1,
         ),

@@ -26,15 +26,6 @@ def test_numbers_take_four_cells_or_so(value: float | None, text: str) -> None:
     assert fmt.short(value) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0B"), (1023, "1.0K"), (4.1 * 2**40, "4.1T"), (210 * 2**30, "210G"), (11 * 2**30, "11G"), (None, "?"),
-     (-3 * 2**30, "-3.0G")],
-)  # fmt: skip
-def test_bytes_read_like_df(value: float | None, text: str) -> None:
-    assert fmt.size(value) == text
-
-
 def test_memory_is_shown_in_the_unit_that_fits() -> None:
     assert [fmt.mib(value) for value in (0, 512, 80_000, None)] == ["0B", "512M", "78G", "?"]
 
@@ -126,7 +117,7 @@ def test_an_ordinary_power_cap_is_not_a_trouble() -> None:
         ({"phase": "prompting"}, "waits for your answer"),
         (
             {"phase": "retrying", "health": "down", "error": "no answer in 10s", "answered_at": 58.0},
-            "silent 40s: no answer in 10s",
+            "late 40s: no answer in 10s",
         ),
         ({"phase": "retrying", "health": "down", "error": "no route to host"}, "no route to host"),
         ({"phase": "connecting"}, "connecting"),

@@ -55,12 +55,12 @@ def test_the_space_of_a_disk_and_when_it_is_full() -> None:
     end = NOW + 5 * 3600
     trend = Forecast(full_at=end, basis="stopped", span=90_000.0, fit=0.99)
     text = texts(world(disk("/fsx", full_at=end, forecast=trend)))
-    assert "space         60% used: 40T of 100T free" in text
+    assert "space         60% used: 40 TiB of 100 TiB free" in text
     assert "inodes        12% used: 880,000 of 1,000,000 free" in text
-    assert "per day       +205G" in text
+    assert "per day       +205 GiB" in text
     assert "full in       5h, deletions seem to have stopped" in text
     falling = texts(world(disk("/fsx", recent_per_day=126e3 * TIB, falling_full_at=NOW + 20)))
-    assert "per day       +123P, from the last two minutes" in falling
+    assert "per day       +123 PiB, from the last two minutes" in falling
     assert "full in       20s at this rate" in falling
     begun = texts(world(disk("/fsx", recent_per_day=96 * TIB, bytes_per_day=None, forecast=None)))
     assert "full in       10h at this rate" in begun
@@ -68,9 +68,9 @@ def test_the_space_of_a_disk_and_when_it_is_full() -> None:
 
 def test_the_runs_that_write_there_with_their_checkpoints_and_logs() -> None:
     text = texts(world())
-    assert "run         → llm  4 checkpoints 400G, 100G every 60m; log 3.0G, 4.1M/day" in text
+    assert "run         → llm  4 checkpoints 400 GiB, 100 GiB every 60m; log 3.0 GiB, 4.1 MiB/day" in text
     assert not any("sft" in line for line in text)
-    assert "run         → sft  log 5B" in texts(world(), "/home")
+    assert "run         → sft  log 5 B" in texts(world(), "/home")
     assert "room for      409 checkpoints of the largest size" in text
     assert "None of the watched runs saves checkpoints or logs here." in texts(world(disk("/fsx"), OTHER))
 
@@ -79,10 +79,10 @@ def test_what_could_be_deleted_is_what_no_restart_needs_the_oldest_first() -> No
     text = texts(world())
     start = text.index("what could be deleted; trainmon-tui deletes nothing")
     assert text[start + 1 :] == [
-        "in total      3 checkpoints, 300G: no restart needs them.",
+        "in total      3 checkpoints, 300 GiB: no restart needs them.",
         "llm           /fsx/llm/ckpt/step-1000   100G   3h old",
         "llm           /fsx/llm/ckpt/step-2000   100G   2h old",
-        "llm           /fsx/llm/ckpt/step-3500   100G   1m old  torn: no .metadata yet",
+        "llm           /fsx/llm/ckpt/step-3500   100G   1m old  incomplete: no .metadata yet",
     ]
     assert "Nothing of the watched runs: none of them has a checkpoint here." in texts(world(), "/home")
 
@@ -145,7 +145,7 @@ def test_the_runs_of_the_demo_save_on_its_disk(tmp_path: Path) -> None:
         demo.stop()
     text = texts(found)
     runs = [line for line in text if line.startswith("run ")]
-    assert re.fullmatch(r"run +→ video-2b  3 checkpoints 12T, 4\.1T every 2m; log \d\dK", runs[0])
+    assert re.fullmatch(r"run +→ video-2b  3 checkpoints 12 TiB, 4\.1 TiB every 2m; log \d\d KiB", runs[0])
     assert len(runs) == 5
-    assert "in total      10 checkpoints, 13T: no restart needs them." in text
+    assert "in total      10 checkpoints, 13 TiB: no restart needs them." in text
     assert not any("iter_0081184" in line for line in text), "the newest of video-2b"

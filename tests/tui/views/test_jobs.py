@@ -145,7 +145,7 @@ def test_the_run_of_a_job_is_named_where_its_name_is_another() -> None:
     [
         (job("1", "PENDING", reason="BeginTime", starts_at=NOW + 125.0), "starts in 2m", ""),
         (job("1", "PENDING", reason="Dependency", dependency="afterany:88(unfulfilled)"),
-         "waits for the end of 88", ""),
+         "after the end of 88", ""),
         (job("1", "PENDING", reason="JobHeldUser", priority=0), "held", ""),
         (job("1", "PENDING", reason="JobHeldAdmin"),
          "held by an administrator; only an administrator can release it", "warn"),
@@ -187,8 +187,8 @@ def test_a_job_that_is_gone_or_in_a_state_of_no_known_version_is_unknown_never_d
         (job("1", "PENDING", reason="Dependency", dependency="afterany:88:89(unfulfilled)"), "after other jobs"),
         (job("1", "PENDING", reason="JobHeldUser"), "held"),
         (job("1", "PENDING", reason="DependencyNeverSatisfied"), "will not start!"),
-        (job("1", "PENDING", reason="Resources"), "waits for nodes"),
-        (job("1", "PENDING", reason="QOSMaxJobsPerUserLimit"), "waits"),
+        (job("1", "PENDING", reason="Resources"), "no free nodes"),
+        (job("1", "PENDING", reason="QOSMaxJobsPerUserLimit"), "pending"),
     ],
 )
 def test_why_a_job_waits_fits_a_column(one: Job, words: str) -> None:
@@ -316,9 +316,9 @@ def texts(state: State, view: str = "all", wanted: str = "") -> list[str]:
 def test_an_empty_queue_says_whose_it_is() -> None:
     empty = msgspec.structs.replace(queued(), jobs={})
 
-    assert texts(empty) == ["No job of ana, me is running or waiting."]
+    assert texts(empty) == ["No job of ana, me is running or pending."]
     assert texts(msgspec.structs.replace(empty, clusters={"prod": cluster(users=())})) == [
-        "No job of yours is running or waiting."
+        "No job of yours is running or pending."
     ]
 
 
@@ -343,8 +343,8 @@ def test_the_caption_counts_elements_and_says_that_slurm_is_silent() -> None:
     well = msgspec.structs.replace(queued(), scheduler_nodes={})
     down = msgspec.structs.replace(slurm_down(), scheduler_nodes={})
 
-    assert queue_summary(entries(well), well) == "3 running  13 waiting"
-    assert queue_summary(entries(down), down) == "slurm silent 3m  3 running  13 waiting"
+    assert queue_summary(entries(well), well) == "3 running  13 pending"
+    assert queue_summary(entries(down), down) == "slurm late 3m  3 running  13 pending"
 
 
 def test_the_caption_says_what_the_rows_below_may_hide() -> None:
@@ -356,7 +356,7 @@ def test_the_story_of_a_row() -> None:
         return queue_sentence(queued(), key)[0]
 
     assert of("prod/418190") == ("418190 llm-70b of me: runs on gpu-[001-004]; 21h00m left of 24h00m; restart 1")
-    assert of("prod/418302") == "418302 eval of me: waits for the end of 418190; submitted 4h ago"
+    assert of("prod/418302") == "418302 eval of me: after the end of 418190; submitted 4h ago"
     assert of("node:gpu-008") == "gpu-008: draining, fan 3 broken (root 25h ago)"
     assert of(CLUSTER + "prod") == "Slurm 22.05.8 queried on login1; as me"
     assert of("prod/1") == ""

@@ -29,7 +29,7 @@ def test_it_says_which_is_active_since_when_and_all_its_facts() -> None:
         "W&B         → team/project, group video-2b-final",
         "phase         ● one active W&B run, for 5h",
         "              video-2b-try-3 (id3) is running",
-        "last answer   20s ago",
+        "last data     20s ago",
         "run           video-2b-try-3 (id3)",
         "state         running, heartbeat 10s ago",
         "W&B step      12,880",
@@ -74,7 +74,7 @@ def test_an_odd_loss_and_a_source_that_is_down_are_shown_with_what_to_do() -> No
     assert "loss          spike: 9.5 at step 12,300, usually 1.7 to 2.0" in text_of(wandb_states.spike())
     assert "error         W&B asks to wait: too many requests (429)" in down
     assert "              tried again in 2m; raise [wandb] every" in down
-    assert "last answer   5m ago" in down
+    assert "last data     5m ago" in down
 
 
 def test_values_of_an_old_answer_are_dim() -> None:
@@ -90,7 +90,7 @@ def test_a_project_that_was_never_queried_says_why_and_claims_nothing() -> None:
     assert text_of(wandb_states.no_key())[2:] == [
         "error         no key for wandb.ai was found",
         "              run `wandb login`, or set WANDB_API_KEY",
-        "last answer   none yet",
+        "last data     none yet",
     ]
 
 
@@ -114,10 +114,10 @@ def test_samples_say_what_they_are_and_where_they_lie() -> None:
     at = text.index("samples, the newest of each metric  (press d to fetch them into a folder)")
 
     assert text[at + 1 :] == [
-        "image         val/generated  step 12,000  512×288  180K",
+        "image         val/generated  step 12,000  512×288  180 KiB",
         "              “a red fox in the snow”",
         "              saved to /tmp/kept/generated.png",
-        "video         val/video  step 12,000  512×288  1.8M",
+        "video         val/video  step 12,000  512×288  1.8 MiB",
         "              its first frame is shown",
         "              not fetched: media/videos/val/video_12000_cd34.mp4",
         "table         val/table  step 8,000",

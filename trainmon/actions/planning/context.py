@@ -30,7 +30,7 @@ SwitchKind = Literal["kill", "save"]
 JOB_VERBS = frozenset({"requeue", "cancel", "hold", "release", "signal", "queue"})
 """Verbs whose operation depends on which job of a run is meant."""
 
-NO_ANSWER_HINT = "its jobs are unknown until Slurm answers: nothing is done to them"
+NO_ANSWER_HINT = "its jobs are unknown until Slurm responds: nothing is done to them"
 
 
 class Actor(msgspec.Struct, frozen=True):
@@ -217,7 +217,7 @@ class PlanContext:
         if job is None:
             raise self.refused(f"no job of {self.name} is known", "look at the queue (pane 7)")
         if source.health == "down" or source.answered_at is None:
-            raise self.refused(source.error or "Slurm has not answered yet", NO_ANSWER_HINT)
+            raise self.refused(source.error or "no data from Slurm yet", NO_ANSWER_HINT)
         if job.gone_at is not None:
             raise self.refused(f"job {job.id} is no longer in the queue (since {self.ago(job.gone_at)})")
         return job

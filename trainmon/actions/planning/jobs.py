@@ -94,8 +94,12 @@ def _jobs_behind(context: PlanContext, job: Job) -> tuple[str, ...]:
     behind, whole = sum(other.elements for other in others), "array" if run is None else "run"
     if not behind:
         return ()
-    wait = f"1 job of the {whole} waits behind it and starts" if behind == 1 else f"{behind} wait behind it and start"
-    return (f"{wait} then: cancel or hold {', '.join(other.id for other in others[:4])} too, to end the {whole}.",)
+    start = (
+        f"1 job of the {whole} is pending behind it and starts"
+        if behind == 1
+        else f"{behind} are pending behind it and start"
+    )
+    return (f"{start} then: cancel or hold {', '.join(other.id for other in others[:4])} too, to end the {whole}.",)
 
 
 def hold(context: PlanContext) -> RowPlan:
@@ -112,7 +116,7 @@ def hold(context: PlanContext) -> RowPlan:
     if not free:
         raise context.refused(f"job {wanted[0].id} is held already", "H releases it")
     waits_on = "It stays in the queue and is not started until it is released (H)."
-    runs_on = "It runs on; if it is requeued, it waits until it is released (H)."
+    runs_on = "It runs on; if it is requeued, it stays pending until it is released (H)."
     made = (
         action(
             context,
@@ -179,7 +183,7 @@ def signal(context: PlanContext) -> RowPlan:
         )
     job = context.check_job(context.job)
     if job.stage == "waiting":
-        raise context.refused(f"job {job.id} waits: none of its processes runs", "C cancels it")
+        raise context.refused(f"job {job.id} is pending: none of its processes runs", "C cancels it")
     if job.stage == "ended":
         raise context.refused(f"job {job.id} has ended: {end_reason(job)}")
     if job.key in context.readback.errors:

@@ -192,7 +192,7 @@ def _exclude_nodes(context: PlanContext, job: Job, names: list[str]) -> Action:
         f"Keep job {job.id}{context.of_run} off {', '.join(missing)}",
         job=job,
         facts=(("excluded already", ", ".join(already) or "none"),),
-        consequences=("The job waits for other nodes, so it may start later. Running jobs continue.",),
+        consequences=("The job needs other nodes, so it may start later. Running jobs continue.",),
         warnings=context.other_owner_warning(job),
         expected=msgspec.structs.replace(context.expected(job), excluded=already),
     )

@@ -48,7 +48,7 @@ def requeue(context: PlanContext) -> RowPlan:
         ),
         consequences=(
             *((_starts_again(context, job),) if is_over else ends_now(context)),
-            "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
+            "The job is pending again under the same id: 2m for its begin time (BeginTime), then until nodes are free.",
             *_overtaken(context, job),
             _resumes(context),
             *_copied(log, errors),
@@ -80,7 +80,7 @@ def _needs_no_start(context: PlanContext, job: Job) -> str:
 def _check_job(context: PlanContext, job: Job, another: str) -> None:
     """Raises: Refused: when Slurm cannot start the job again."""
     if job.stage == "waiting":
-        why = f"job {job.id} is already waiting: {waiting_reason(job, context.now)}"
+        why = f"job {job.id} is already pending: {waiting_reason(job, context.now)}"
         raise context.refused(why, "H releases it" if is_held(job) else "")
     if job.requeue is False:
         raise context.refused(f"job {job.id} cannot be requeued: it was submitted with --no-requeue", another)

@@ -36,7 +36,7 @@ RESULT_READ: Seconds = 300.0
 TAKE_STEPS, TAKE_AT_LEAST = 10.0, 600.0
 """A trainer reads its switch every iteration. It is late after ten iterations, and after 10 minutes at least."""
 
-WAITS, STARTS, RESUMES, ENDS = "it waits again", "it starts anew", "it resumes", "it has ended"
+WAITS, STARTS, RESUMES, ENDS = "it is pending again", "it starts anew", "it resumes", "it has ended"
 EVALUATED = "a new result of the checkpoint is there"
 HELD, RELEASED, QUEUED = "it is held", "it is released", "it is in the queue"
 KEPT_OFF, DRAINED = "the job excludes the node", "the node is drained"
@@ -257,7 +257,7 @@ def save(observed: Observation) -> Progress:
     taken_at = switch.taken_at if switch is not None and _was_taken(observed) else None
     if is_gone(observed):
         at = taken_at or observed.now
-    late = f"not consumed within {duration(limit)}: a trainer that hangs does not read it"
+    late = f"not consumed within {duration(limit)}: a hung trainer ignores it"
     asked_at = _asked_at(observed)  # trainmon_hooks removes the file only after the save
     taken = observed.milestone(TAKEN, at, late if asked_at is None and observed.is_past(limit) else None)
     if taken_at is not None and asked_at is not None:

@@ -170,7 +170,7 @@ def _watched(state: State, routing: Routing, spec: HeartbeatSpec, outage: Second
     wanted = sum(source.health != "off" for source in state.sources.values())
     lines = [
         f"{counted(len(state.runs), 'run')}, {counted(len(state.nodes), 'node')}, "
-        f"{counted(len(state.disks), 'disk')}; {answering} of {counted(wanted, 'source')} answering"
+        f"{counted(len(state.disks), 'disk')}; {answering} of {counted(wanted, 'source')} responding"
     ]
     if outage is not None and outage >= START_AGAIN:
         lines.append(f"nothing was watched for {ago(outage)} before")

@@ -123,7 +123,7 @@ def _gpus(state: State) -> Iterator[str]:
     seen = [node for node in nodes if is_answering(state.sources.get(f"node:{node.name}"))]
     healthy = sum(gpu.state == "ok" for node in seen for gpu in node.gpus)
     silent = len(nodes) - len(seen)
-    note = f", {counted(silent, 'node')} not seen" if silent else ""
+    note = f", {counted(silent, 'node')} unreachable" if silent else ""
     if expected:
         yield f"GPUs: {healthy:,} of {expected:,} healthy on {counted(len(nodes), 'node')}{note}"
 
@@ -143,7 +143,7 @@ def _silent_sources(state: State, now: Instant) -> Iterator[str]:
     for source in silent[:ALERTS]:
         age = f" for {ago(now - source.answered_at)}" if source.answered_at is not None else ""
         why = f" ({clean(source.problem, 120)})" if source.problem else ""
-        yield f"not seen{age}: {clean(source.name, 80)}{why}"
+        yield f"late{age}: {clean(source.name, 80)}{why}"
     if silent[ALERTS:]:
         yield f"and {counted(len(silent) - ALERTS, 'source')} more"
 
@@ -178,7 +178,7 @@ def _silent(state: State, now: Instant) -> str | None:
     since = max((state.started_at, state.clock_jumped_at or 0.0, *answered))
     if not wanted or any(source.health == "ok" for source in wanted) or now - since <= SILENT_AFTER:
         return None
-    return f"none of {len(wanted)} sources has answered for {ago(now - since)}"
+    return f"no data from any of {len(wanted)} sources for {ago(now - since)}"
 
 
 def _not_notifying(state: State, now: Instant) -> str | None:

@@ -71,7 +71,7 @@ def why_silent(state: State, names: Iterable[str]) -> str | None:
         if not is_answering(source := state.sources.get(name)):
             if (server := failing_server(source, state.sources)) is not None:
                 return f"{name}: Prometheus: {server.problem}"
-            return f"{name} does not answer" if source is None or not source.error else f"{name}: {source.problem}"
+            return f"{name} is late" if source is None or not source.error else f"{name}: {source.problem}"
     return None
 
 

@@ -81,11 +81,11 @@ class SourceRule(MonitorRule, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """It is over when the source answers. Silence and an error are no answer."""
+        """It is over when the source responds; neither late data nor an error is a response."""
         name = alert.subject.removeprefix("source:")
         source = state.sources.get(name)
         is_over = source is not None and source.health in ("ok", "off")
-        return None if is_over else f"{name} has not answered yet"
+        return None if is_over else f"no data from {name} yet"
 
 
 OWN_NETWORK: Seconds = 300.0
@@ -94,8 +94,8 @@ time that it was suspended does not count."""
 
 
 class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
-    """No source answers at all: no problem can be detected. A dashboard that loses all hosts at once warns about its
-    own network, whatever else answers, and pages after 5 minutes if no daemon watches."""
+    """No source responds: no problem can be detected. A dashboard that loses all hosts at once warns about its own
+    network, whatever else responds, and pages after 5 minutes if no daemon watches."""
 
     name = "monitor-blind"
     origin = "our choice: all connections are opened again within 30s"
@@ -116,7 +116,7 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
             else f"no data: 0 of {counted(len(wanted), 'source')} responding"
         )
         at = last_answer(wanted)
-        last = "no answer since the start" if at is None else f"the last answer came {ago(now - at)} ago"
+        last = "no data since the start" if at is None else f"the last data came {ago(now - at)} ago"
         passed = lasted(at or 0.0, state, now)
         is_watched = bool(lost) and was_watched(state, at or 0.0)
         may_recover = passed < OWN_NETWORK if lost else any(is_logging_in(one, state, now) for one in wanted)
@@ -135,11 +135,11 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
 
     def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """It is over when a source answers."""
-        return None if any(source.health == "ok" for source in state.sources.values()) else "nothing has answered yet"
+        return None if any(source.health == "ok" for source in state.sources.values()) else "no source responds yet"
 
 
 class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
-    """Most nodes of a cluster do not answer: one notification instead of one per node."""
+    """Most nodes of a cluster are unreachable: one notification instead of one per node."""
 
     name = "cluster-unreachable"
     origin = "our choice: shorter than `for` of node-unreachable, so that it fires first"
@@ -147,7 +147,7 @@ class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
     for_: Duration = 30.0
     """How long the condition must hold before the alert fires."""
     share: Share = 0.5
-    """More than this share of the nodes, and at least two, must be silent."""
+    """More than this share of the nodes, and at least two, must be unreachable."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for cluster, nodes in _nodes(state).items():
@@ -156,12 +156,12 @@ class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
             if len(silent) < least:
                 continue
             at, logging_in = last_answer(silent), sum(is_logging_in(source, state, now) for source in silent)
-            last = "" if at is None else f", the last answer came {ago(now - at)} ago"
+            last = "" if at is None else f"; the last data came {ago(now - at)} ago"
             yield Finding(
                 rule=self.name,
                 subject=f"cluster:{cluster}",
                 severity="critical" if len(silent) - logging_in >= least else "warning",
-                summary=f"{len(silent)} of {counted(len(nodes), 'node')} of {cluster} do not answer{last}",
+                summary=f"{len(silent)} of {counted(len(nodes), 'node')} of {cluster} are unreachable{last}",
                 evidence=_errors(silent),
                 advice="check the connection (login node, VPN, site maintenance): trainmon-tui check",
                 cluster=cluster,
@@ -174,10 +174,10 @@ class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
 
 
 class SourceLate(SourceRule, frozen=True, kw_only=True):
-    """A source other than a node (a queue, W&B, files) sends nothing, and no error either."""
+    """The data of a source other than a node (a queue, W&B, files) is late, without an error."""
 
     name = "source-late"
-    origin = "our choice: late means 3 periods without an answer; a slow controller may need a few more"
+    origin = "our choice: late means 3 periods without data; a slow controller may need a few more"
     needs_for = True
     health = "late"
 
@@ -192,11 +192,7 @@ class SourceLate(SourceRule, frozen=True, kw_only=True):
         return None if is_failing else super().why_unknown(state, alert, now)
 
     def problem(self, source: Source, now: Instant) -> str:
-        last = (
-            "it has never answered"
-            if source.answered_at is None
-            else f"last answer {ago(now - source.answered_at)} ago"
-        )
+        last = "no data yet" if source.answered_at is None else f"no data for {ago(now - source.answered_at)}"
         return f"is late: {last}"
 
 
@@ -204,7 +200,7 @@ class SourceDown(SourceRule, frozen=True, kw_only=True):
     """A source other than a node fails, or needs an interactive login (2FA)."""
 
     name = "source-down"
-    origin = "our choice: a controller that restarts answers again within minutes"
+    origin = "our choice: a controller that restarts responds again within minutes"
     health = "down"
 
     def problem(self, source: Source, now: Instant) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from trainmon.analysis.attempts import ORDER, values_of, why_missing
 from trainmon.analysis.checkpoints import describe
 from trainmon.analysis.explanation.explain import AWAITED, Change, Explanation, Resume, at_text, not_compared, short_id
 from trainmon.analysis.explanation.rows import UNKNOWN, PageRow, Section, Style, worst
-from trainmon.lib import clean, counted, duration, scrub, size
+from trainmon.lib import clean, counted, duration, mib_size, scrub, size
 from trainmon.model import Attempt, Origin
 
 # ---- the rows about config and data ----------------------------------------------------------------------------------
@@ -118,9 +118,9 @@ def _value(value: object) -> str:
 
 # ---- an explanation as sections of labelled rows ---------------------------------------------------------------------
 
-MEASURED = {
-    "temperature": ("hottest", "°C"), "utilization": ("idlest", "%"), "power": ("least", "W"),
-    "memory": ("fullest", "MiB"),
+MEASURED: dict[str, tuple[str, Callable[[float], str]]] = {
+    "temperature": ("hottest", "{:.0f} °C".format), "utilization": ("idlest", "{:.0f}%".format),
+    "power": ("least", "{:,.0f} W".format), "memory": ("fullest", mib_size),
 }  # fmt: skip
 NODES_AT_MOST = 16
 EVALS_AT_MOST = 20
@@ -215,11 +215,11 @@ def _gpu_hours(one: Explanation) -> Iterator[PageRow]:
     """A row per node and metric: its range, and its last value. No rows if nothing is stored."""
     for hour in one.gpu_hours[:NODES_AT_MOST]:
         yield PageRow(hour.node, "the worst GPU of the node, a mean per minute", "dim", ("node", hour.node))
-        for metric, (title, unit) in MEASURED.items():
+        for metric, (title, written) in MEASURED.items():
             values = worst(hour, metric).values
             if values:
-                low, high, last = (f"{value:,.0f}" for value in (min(values), max(values), values[-1]))
-                text = f"{low} {unit}" if low == high else f"{low} to {high} {unit}, at the end {last} {unit}"
+                low, high, last = map(written, (min(values), max(values), values[-1]))
+                text = low if low == high else f"{low} to {high}, at the end {last}"
                 yield PageRow(f"  {title}", text)
     if len(one.gpu_hours) > NODES_AT_MOST:
         yield PageRow("", f"and {counted(len(one.gpu_hours) - NODES_AT_MOST, 'more node')}", "dim")

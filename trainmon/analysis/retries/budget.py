@@ -24,7 +24,7 @@ ENDED_ON_PURPOSE: Mapping[CauseName, str] = {
     "cancelled-by-user": "a person ended it",
     "kill-switch": "its kill switch ended it",
     "no-restart": "its launcher has decided that it must not be restarted",
-    "requeued": "it was requeued: its job waits, or runs again",
+    "requeued": "it was requeued: its job is pending or runs again",
 }
 """These ends have no budget, and nobody can give them one."""
 

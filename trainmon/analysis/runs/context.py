@@ -167,7 +167,7 @@ def where(progress: Progress) -> str:
 
 
 def no_slurm_answer(run: Run, context: RunContext, now: Instant) -> str:
-    """`Slurm has not answered for 20m`; nothing while it answers, and nothing without Slurm, or for a process that was
+    """`no data from Slurm for 20m`; nothing while it answers, and nothing without Slurm, or for a process that was
     found on its own."""
     source = context.sources.get(f"slurm:{run.spec.cluster}")
     cluster = context.clusters.get(run.spec.cluster)
@@ -176,7 +176,7 @@ def no_slurm_answer(run: Run, context: RunContext, now: Instant) -> str:
     if source is None or not has_slurm or source.health == "off" or does_answer(run, context):
         return ""
     since = " yet" if source.answered_at is None else f" for {duration(now - source.answered_at)}"
-    return f"Slurm has not answered{since}"
+    return f"no data from Slurm{since}"
 
 
 def missing_job(run: Run, context: RunContext, now: Instant) -> str:

@@ -34,7 +34,7 @@ MEAN_TO_SIGMA = 1.2533
 
 AT_LEAST = 0.05
 """Of the median: the band of a loss that is flat, because it is averaged or rounded, is at least so wide. What is less
-than 5 % above is seen on no chart."""
+than 5% above is seen on no chart."""
 
 LINGERS = 20
 LINGERS_FOR: Seconds = 600.0

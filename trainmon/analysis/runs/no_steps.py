@@ -55,14 +55,16 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
         "" if run.progress.step is None else f", at step {run.progress.step:,}{', its target' if reached else ''}{lost}"
     )
     if reached and last is not None and last.state == "COMPLETED":
-        return finished(run, how + at, f"; job {waiting.id} still waits" if waiting is not None else "")
+        return finished(run, how + at, f"; job {waiting.id} is still pending" if waiting is not None else "")
     if queue.before is not None:
         how += f"; before it, {how_it_ended(queue.before, now)}"
     if waiting is not None:
         is_armed = run.kill is not None and run.kill.exists
         armed = "; the kill switch is armed: the job will end at once" if is_armed else ""
         return Judgement(
-            "queued", f"job {waiting.id} {waiting_reason(waiting, now)}{armed}" + (f"; before it, {how}" if how else "")
+            "queued",
+            f"job {waiting.id} is pending: {waiting_reason(waiting, now)}{armed}"
+            + (f"; before it, {how}" if how else ""),
         )
     if last is None:
         return None
@@ -267,5 +269,5 @@ def weighed(run: Run, context: RunContext, job: Job | None, what: str, now: Inst
         is_gone = bool(missing) and run.spec.job is not None and does_answer(run, context)
         return Judgement("dead" if is_gone else "stalled", what + missing)
     if mean <= IDLE_PCT:
-        return Judgement("data-stall", f"{what}; its GPUs are idle ({mean:.0f} %){gpus.silent_nodes}{missing}")
-    return Judgement("stalled", f"{what}; its GPUs are at {mean:.0f} %{gpus.silent_nodes}{missing}")
+        return Judgement("data-stall", f"{what}; its GPUs are idle ({mean:.0f}%){gpus.silent_nodes}{missing}")
+    return Judgement("stalled", f"{what}; its GPUs are at {mean:.0f}%{gpus.silent_nodes}{missing}")

@@ -253,9 +253,9 @@ def _blind(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judg
         return Judgement("unknown", f"its log is {mute}" if mute else "its log has not been read yet")
     source = context.sources.get(f"wandb:{run.name}" if log.host == WANDB else f"node:{log.host}")
     if source is not None and source.health in ("late", "down"):
-        seen = "" if source.answered_at is None else f" for {duration(now - source.answered_at)}"
+        seen = " yet" if source.answered_at is None else f" for {duration(now - source.answered_at)}"
         host = "W&B" if log.host == WANDB else log.host
-        return Judgement("unknown", f"{host}, which has its log, has not answered{seen}")
+        return Judgement("unknown", f"no data{seen} from {host}, which has its log")
     return None if log.error is None else Judgement("unknown", log.error)
 
 

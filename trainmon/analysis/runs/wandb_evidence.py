@@ -31,8 +31,8 @@ def no_answer(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
     if run.spec.wandb is None or (run.wandb is not None and (source is None or source.health == "ok")):
         return ""
     if source is None or source.answered_at is None:
-        return "W&B has not answered yet"
-    return f"W&B has not answered for {duration(now - source.answered_at)}"
+        return "no data from W&B yet"
+    return f"no data from W&B for {duration(now - source.answered_at)}"
 
 
 def _unread(run: Run, file: WandbFile, host: Source | None, now: Instant) -> str:
@@ -40,7 +40,7 @@ def _unread(run: Run, file: WandbFile, host: Source | None, now: Instant) -> str
     if file.error is not None or file.is_behind:
         return file.error or "its W&B file is still being read"
     if host is not None and host.health != "ok":
-        return f"{file.host}, which reads its W&B file, does not answer"
+        return f"{file.host}, which reads its W&B file, is unreachable"
     quiet = now - (file.logged_at or now)
     if file.exit_code is not None or not patience(run) < quiet <= client_file.QUIET:
         return ""

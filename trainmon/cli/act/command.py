@@ -52,7 +52,7 @@ ACTS = (
     ActCommand(
         "queue",
         "RUN...",
-        "Submit the scripts of runs again (sbatch). The new jobs start after the present ones.",
+        "Queue another job of each run: its script (sbatch). The new jobs start after the present ones.",
         (
             click.option(
                 "--count",
@@ -60,7 +60,7 @@ ACTS = (
                 metavar="N",
                 default=1,
                 show_default=True,
-                help="The number of jobs to submit.",
+                help="The number of jobs to queue.",
             ),
         ),
     ),

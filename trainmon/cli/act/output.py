@@ -189,8 +189,8 @@ def _pending(record: Record, state: State) -> str:
     """Slurm's reason why a requeued job still waits, or that it is not known yet."""
     job = Observation(record, state, state.at).job if record.action.verb == "requeue" else None
     if job is None or job.stage != "waiting":
-        return "" if job is None else f"; Slurm has not shown yet whether and why job {job.id} waits"
-    return f"; job {job.id} is still pending: {waiting_reason(job, state.at)} ({job.reason or 'no reason yet'})"
+        return "" if job is None else f"; Slurm has not shown yet whether and why job {job.id} is pending"
+    return f"; job {job.id} is still pending: {waiting_reason(job, state.at)}{f' ({job.reason})' if job.reason else ''}"
 
 
 def _has_restarted(record: Record) -> bool:

@@ -93,7 +93,7 @@ def carry_out(backend: Backend, watcher: StateWatcher, verb: Verb, args: tuple[s
     try:
         plan = answers.get(timeout=PLAN_TIMEOUT)
     except queue.Empty:
-        print_error(f"no plan within {PLAN_TIMEOUT:g}s: the hosts do not answer; nothing was done")
+        print_error(f"no plan within {PLAN_TIMEOUT:g}s: the hosts are unreachable; nothing was done")
         return 3
     print_lines(*lines(plan))
     if not plan.actions:

@@ -161,11 +161,11 @@ def _sources(sources: Sequence[SourceNote]) -> str:
     wrong = [source for source in sources if source.health in ("late", "down")]
     named = "; ".join(
         f"{source.name} {source.health}: "
-        + (source.error or ("silent" if source.answered_at is not None else "no answer yet"))
+        + (source.error or ("old data" if source.answered_at is not None else "no data yet"))
         for source in wrong[:5]
     )
     more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-    counted = f"{len(sources) - len(wrong)} of {len(sources)} answer"
+    counted = f"{len(sources) - len(wrong)} of {len(sources)} responding"
     return f"{counted}; {named}{more}" if wrong else counted
 
 

@@ -32,7 +32,7 @@ def silent_lines(leader: LeaderNow | None, run: str | None, now: Instant) -> Ite
     for name, runs in leader.note.unrecorded.items():
         if run is None or run in runs:
             more = "" if len(runs) <= RUNS_AT_MOST else f" and {counted(len(runs) - RUNS_AT_MOST, 'other run')}"
-            until = "it answers" if name.startswith("slurm:") else "it answers, or for a minute after the start"
+            until = "it responds" if name.startswith("slurm:") else "it responds, or for a minute after the start"
             named = f"{', '.join(runs[:RUNS_AT_MOST])}{more}"
             yield f"{_silence(name, leader.note, now)}: attempts of {named} are not recorded until {until}"
 

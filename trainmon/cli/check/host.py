@@ -342,10 +342,8 @@ def check_quotas(host: str, shell: Shell, queries: Sequence[QuotaQuery]) -> Iter
         if not quota.allowances:
             yield Row("note", host, what, "no quota is set")
         for one in quota.allowances:
-            used = "?" if one.used_bytes is None else size(one.used_bytes)
-            text = (
-                f"{one.owner}: {used} used, {'no limit' if one.hard_bytes is None else f'limit {size(one.hard_bytes)}'}"
-            )
+            limit = "no limit" if one.hard_bytes is None else f"limit {size(one.hard_bytes)}"
+            text = f"{one.owner}: {size(one.used_bytes)} used, {limit}"
             if one.used_inodes is not None:
                 files = "no limit" if one.hard_inodes is None else f"limit {one.hard_inodes:,}"
                 text += f"; {one.used_inodes:,} files, {files}"

@@ -88,8 +88,8 @@ def _about(host: str, check: SlurmCheck, client: Client, me: str, jobs: Sequence
         yield Row("bad", host, "Slurm", failure.message, FIXES["silent"])
         return
     off = "off: Slurm forgets how a job ended after a few minutes (MinJobAge)"
-    yield Row("ok", host, "Slurm", f"{found.version or 'unknown version'}, answers as {me}")
-    yield Row("ok", host, "queue", f"{running} running, {waiting} waiting ({', '.join(check.users) or 'yours'})")
+    yield Row("ok", host, "Slurm", f"{found.version or 'unknown version'}, as user {me}")
+    yield Row("ok", host, "queue", f"{running} running, {waiting} pending ({', '.join(check.users) or 'yours'})")
     yield Row("ok", host, "accounting", "on: sacct shows how jobs ended" if found.accounting else off)
     if check.spares:
         yield from reported(host, "spares", _spares(host, check, client))
@@ -111,7 +111,7 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
         if run.log is None and not (run.wandb is not None and run.wandb.console):
             yield from reported(host, "log", _output(host, client, job))
     elif own:
-        yield Row("ok", host, what, f"job {own[0].id} waits ({own[0].reason or 'no reason'})")
+        yield Row("ok", host, what, f"job {own[0].id} is pending ({own[0].reason or 'no reason'})")
     else:
         name = run.job or run.name
         others = sorted({job.user for job in jobs if job.name == name and job.user != run.user})

@@ -77,7 +77,7 @@ def status_line(state: State) -> str:
     queued = sum(channel.waiting for channel in state.channels.values())
     is_standby = state.leadership.holder in ("other", "daemon")
     parts = (
-        f"{health.count('ok')} of {len(health)} sources answer",
+        f"{health.count('ok')} of {len(health)} sources responding",
         f"{counted(len(firing), 'alert')}, {firing.count('critical')} critical" if firing else "no alerts",
         f"{counted(queued, 'notification')} queued" if queued else "",
         f"standby: {state.leadership.where or 'another program'} sends the notifications" if is_standby else "",

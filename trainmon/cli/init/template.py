@@ -75,7 +75,7 @@ TEXT = """\
 [[disk]]
 path = "/"                                      # guessed: full root disks stop nodes
 on = "nodes"                                    # guessed: all nodes; or "login", or "run": the nodes of the runs
-# usable = "80%"                # treat 80 % as full
+# usable = "80%"                # treat 80% as full
 
 # [[disk]]
 # path = "/shared"

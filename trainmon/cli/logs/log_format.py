@@ -101,7 +101,7 @@ def _run(settings: Settings, name: str, ssh_config: Path | None, wait: float) ->
         run = first_full_state(monitor, wait).runs[name]
     log = run.log
     if log is None or (log.error is not None and not log.lines):
-        raise TrainmonError(f"the log of {name} was not read: {'no answer' if log is None else log.error}")
+        raise TrainmonError(f"the log of {name} was not read: {'no data' if log is None else log.error}")
     return run
 
 

@@ -46,7 +46,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     only time can prove, such as an idle GPU, counts only when its alert fires.
 
     Exit status: 0 no critical alert, 1 a critical alert, 2 a usage or config error, 3 a host, a
-    queue or a W&B run does not answer.
+    queue or a W&B run is late or unreachable.
     """
     from trainmon.config import load_settings
     from trainmon.engine.snapshot import encode, exit_status

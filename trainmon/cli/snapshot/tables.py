@@ -9,7 +9,7 @@ from trainmon.analysis.nodes import failing_server, spares
 from trainmon.analysis.wandb import active_run, client_file
 from trainmon.cli.terminal import table
 from trainmon.engine.snapshot import verdict, worst_first
-from trainmon.lib import Instant, clean, counted
+from trainmon.lib import Instant, clean, counted, short_size
 from trainmon.model import (
     LATE_AFTER,
     Alert,
@@ -25,7 +25,7 @@ from trainmon.model import (
     verdict_text,
 )
 from trainmon.slurm import reasons
-from tui.style import age, bytes_used, count, duration, inodes_used, mib, percent, real, remarks, since, size
+from tui.style import age, bytes_used, count, duration, inodes_used, mib, percent, real, remarks, since
 
 Row = tuple[str, ...]
 
@@ -138,7 +138,7 @@ def _wandb(run: Run, state: State) -> Row:
         return _wandb_file(run, state)
     source, known = state.sources.get(f"wandb:{run.name}"), run.wandb or Wandb()
     notes = [source.error, source.hint] if source is not None and source.error is not None else []
-    notes += [known.why if run.wandb is not None else "W&B has not answered yet", known.loss_why]
+    notes += [known.why if run.wandb is not None else "no data from W&B yet", known.loss_why]
     current = known.current
     return (
         run.name,
@@ -158,7 +158,7 @@ def _wandb_file(run: Run, state: State) -> Row:
     read = "not read yet" if file.checked_at is None else "no row yet"
     newest_row = f"newest row {age(state.at - file.logged_at)} old" if file.logged_at is not None else read
     code = None if file.exit_code is None else f"exit code {file.exit_code}"
-    part = f"only the first {100 * file.offset // file.size} % of it is read" if file.is_behind and file.size else ""
+    part = f"only the first {100 * file.offset // file.size}% of it is read" if file.is_behind and file.size else ""
     damaged = f"{counted(file.damaged, 'damaged part')} skipped" if file.damaged else ""
     cut = "it ends in an incomplete record" if client_file.ends_incomplete(file, run.verdict) else ""
     notes = (f"from the file, {newest_row}", part, damaged, cut, code, file.loss_why, file.error)
@@ -207,7 +207,7 @@ def _scheduler(source: Source, now: Instant) -> Row:
 
 
 def _silence(source: Source) -> str:
-    return "has not answered yet" if source.answered_at is None and source.phase in ("waiting", "connecting") else ""
+    return "no data yet" if source.answered_at is None and source.phase in ("waiting", "connecting") else ""
 
 
 def _job(job: Job, now: Instant) -> Row:
@@ -224,13 +224,13 @@ def _disk(disk: Disk, now: Instant) -> Row:
     full_at = disk.falling_full_at or disk.full_at
     return (
         disk.key,
-        size(disk.usable_free_bytes),
-        size(disk.total_bytes),
+        short_size(disk.usable_free_bytes),
+        short_size(disk.total_bytes),
         percent(bytes_used(disk), 1.0),
         "-" if disk.total_inodes is None and disk.state == "ok" else percent(inodes_used(disk), 1.0),
-        "?" if grown is None else f"{'+' if grown >= 0 else ''}{size(grown)}",
+        "?" if grown is None else f"{'+' if grown >= 0 else ''}{short_size(grown)}",
         "?" if grown is None else "-" if full_at is None else age(full_at - now),
-        "-" if disk.quota is None else size(disk.quota.left_bytes),
+        "-" if disk.quota is None else short_size(disk.quota.left_bytes),
         since(disk.at, now),
         disk.error or ("" if disk.state == "ok" else disk.state),
     )

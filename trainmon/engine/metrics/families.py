@@ -95,7 +95,7 @@ def _sources(state: State, now: Instant) -> Iterator[Metric]:
     """A source that is not wanted now is left out."""
     watched = sorted((one for one in state.sources.values() if one.health != "off"), key=_is_up)
     yield _gauge(
-        "trainmon_source_up", "Whether the source answers: a node, Slurm, W&B, a Prometheus server.",
+        "trainmon_source_up", "Whether the source responds: a node, Slurm, W&B, a Prometheus server.",
         ("source", "kind", "cluster"),
         (((_without_user(one.name), one.kind, one.cluster), float(_is_up(one))) for one in watched),
     )  # fmt: skip

@@ -166,7 +166,7 @@ KILL_AFTER: Seconds = 1.0
 
 class ProxyCommandSocket(PlainSocket):
     """A socket pair with a ProxyCommand at the other end. When the command ends, we read end of file (paramiko's own
-    spins at 100 %). close() ends the command and whatever it started.
+    spins at 100%). close() ends the command and whatever it started.
     """
 
     def __init__(self, command: str, loop: EventLoop) -> None:

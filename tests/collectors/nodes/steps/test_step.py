@@ -188,7 +188,7 @@ def test_a_controller_that_is_silent_does_not_part_the_nodes_of_a_step(job: Job)
     ("words", "reason"),
     [
         ("srun: error: Slurm job 7 has expired", "job 7 has ended, or its step was cancelled"),
-        ("srun: error: Unable to confirm allocation for job 7: Job is pending execution", "job 7 waits again"),
+        ("srun: error: Unable to confirm allocation for job 7: Job is pending execution", "job 7 is pending again"),
     ],
 )
 def test_an_ended_job_is_said_so_and_the_next_step_is_for_all_nodes_again(job: Job, words: str, reason: str) -> None:

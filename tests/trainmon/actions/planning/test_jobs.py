@@ -41,7 +41,7 @@ def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
         "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; "
         "to save one, use S.",
         "880 steps (59m of training) since the last checkpoint are lost.",
-        "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
+        "The job is pending again under the same id: 2m for its begin time (BeginTime), then until nodes are free.",
         "The pending array tasks (88_[4-10%1]) run first: the requeued task runs after them.",
         "It resumes from the checkpoint of step 12,000, if its trainer loads the last one.",
         "The end of /fsx/llm.out is copied first: a new attempt may overwrite it.",
@@ -90,9 +90,9 @@ def test_a_kill_switch_that_cannot_be_seen_is_a_warning() -> None:
     ("job", "why", "hint"),
     [
         (replace(WAITING, id="88_3", tasks="3", state="PENDING", reason="BeginTime", starts_at=NOW + 60),
-         "job 88_3 is already waiting: starts in 60s", ""),
-        (HELD, "job 88_[4-10%1] is already waiting: held", "H releases it"),
-        (WAITING, "job 88_[4-10%1] is already waiting: pending: array task limit reached", ""),
+         "job 88_3 is already pending: starts in 60s", ""),
+        (HELD, "job 88_[4-10%1] is already pending: held", "H releases it"),
+        (WAITING, "job 88_[4-10%1] is already pending: array task limit reached", ""),
         (replace(DONE, requeue=False), "job 80 cannot be requeued: it was submitted with --no-requeue",
          "queue another: N, or trainmon-tui queue llm"),
         (replace(DONE, batch=False), "job 80 is not a batch job (salloc or srun): Slurm cannot restart it", ""),
@@ -125,7 +125,7 @@ def test_a_job_that_has_ended_is_started_again(job: Job, how: str, warning: tupl
     assert action.operation == Execute(("scontrol", "requeue", "80"))
     assert action.consequences == (
         f"It ended {how} 3m ago; Slurm starts the same job again.",
-        "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
+        "The job is pending again under the same id: 2m for its begin time (BeginTime), then until nodes are free.",
         "It resumes from the checkpoint of step 12,000, if its trainer loads the last one.",
         "The end of /fsx/llm.out is copied first: a new attempt may overwrite it.",
     )
@@ -222,7 +222,7 @@ def test_a_job_with_several_nodes_is_cancelled_by_its_id() -> None:
     assert action.operation == Execute(("scancel", "88_3"))
     assert (plan.typed, plan.because) == ("88_3", "job 88_3 holds 2 nodes")
     assert action.consequences[2] == (
-        "7 wait behind it and start then: cancel or hold 88_[4-10%1] too, to end the run."
+        "7 are pending behind it and start then: cancel or hold 88_[4-10%1] too, to end the run."
     )
     assert action.expected.switch_absent is None
 
@@ -232,7 +232,7 @@ def test_a_task_of_an_array_is_cancelled_with_the_same_warning_as_its_run() -> N
     assert of_its_run.consequences == only(planned("cancel")).consequences
     nobodys = only(planned("cancel", "prod/88_3", of=state(runs={})))
     assert nobodys.consequences[2] == (
-        "7 wait behind it and start then: cancel or hold 88_[4-10%1] too, to end the array."
+        "7 are pending behind it and start then: cancel or hold 88_[4-10%1] too, to end the array."
     )
     other = replace(WAITING, id="95", number=95, array=None, tasks=None, name="vlm")
     assert len(only(planned("cancel", "prod/88_3", of=state(RUNNING, other, runs={}))).consequences) == 2
@@ -285,7 +285,7 @@ def test_hold_takes_the_waiting_jobs_of_a_run() -> None:
 
 def test_hold_of_a_running_job_takes_effect_at_its_requeue() -> None:
     action = only(planned("hold", "prod/88_3"))
-    assert action.consequences == ("It runs on; if it is requeued, it waits until it is released (H).",)
+    assert action.consequences == ("It runs on; if it is requeued, it stays pending until it is released (H).",)
     assert action.expected.stages == ("running",)
 
 
@@ -317,7 +317,7 @@ def test_while_slurm_is_silent_nothing_is_done_to_jobs() -> None:
     for verb in JOB_VERBS:
         one = refused(planned(verb, of=state(sources=down)))
         assert one.why == "login: Unable to contact slurm controller"
-        assert one.hint == "its jobs are unknown until Slurm answers: nothing is done to them"
+        assert one.hint == "its jobs are unknown until Slurm responds: nothing is done to them"
 
 
 def test_a_job_that_could_not_be_read_just_now_is_not_acted_upon() -> None:

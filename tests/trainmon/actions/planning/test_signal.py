@@ -165,7 +165,7 @@ def test_a_signal_that_no_trainer_catches_is_refused(name: str) -> None:
 
 def test_only_a_running_job_gets_a_signal() -> None:
     assert refused(planned("signal", of=state(WAITING))).why.startswith(
-        "job 88_[4-10%1] waits: none of its processes runs"
+        "job 88_[4-10%1] is pending: none of its processes runs"
     )
     assert refused(planned("signal", of=state(DONE))).why == "job 80 has ended: exited with code 1"
 

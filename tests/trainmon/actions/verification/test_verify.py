@@ -171,9 +171,7 @@ def test_a_loop_that_removes_the_switch_after_its_save_is_credited_with_it() -> 
 
 def test_a_switch_that_is_not_taken_is_overdue_after_ten_minutes_and_may_still_be_taken() -> None:
     record = after(done(SAVE_ACTION), 601, THERE)
-    assert (
-        marks_of(record)["the trainer consumes it"] == "not consumed within 10m: a trainer that hangs does not read it"
-    )
+    assert marks_of(record)["the trainer consumes it"] == "not consumed within 10m: a hung trainer ignores it"
     assert record.is_open
     record = after(record, 700, with_switch(SAVE, exists=False, taken_at=NOW + 699))
     assert marks_of(record)["the trainer consumes it"] == 699

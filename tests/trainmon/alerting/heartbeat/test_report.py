@@ -69,8 +69,8 @@ def test_it_says_all_that_a_person_wants_to_know() -> None:
         "  step 12,345 of 100,000 (12%), loss 2.314, 812,346 tokens/s, done in 3d4h",
         "  last step 12s ago",
         "  last checkpoint step 12,000, 26m ago, 345 steps since",
-        "disk /fsx: 12.0 days left, 21T free (23%)",
-        "disk /home: not filling, 82T free (90%)",
+        "disk /fsx: 12.0 days left, 21 TiB free (23%)",
+        "disk /home: not filling, 82 TiB free (90%)",
         "GPUs: 15 of 16 healthy on 2 nodes",
         "no alert is open",
     )
@@ -90,7 +90,7 @@ def test_several_runs_are_counted_and_those_alive_come_first() -> None:
 
 
 def test_runs_whose_state_is_unknown_are_not_called_dead() -> None:
-    why = "W&B has not answered for 16s"
+    why = "no data from W&B for 16s"
     unknown = [run(name, verdict="unknown", why=why) for name in ("a", "b", "c")]
     title, lines = compose(state(*unknown), NOW, ())
     assert title == "3 runs: 3 unknown"
@@ -139,14 +139,14 @@ def test_many_of_anything_are_counted_and_not_listed() -> None:
 def test_what_is_not_seen_is_reported() -> None:
     unseen = source("node:gpu-002", "down", answered_at=NOW - 300, error="no answer in 10s")
     _, lines = compose(state(run(), nodes=(node("gpu-001"),), unseen=(unseen,)), NOW, ())
-    assert lines[-1] == "not seen for 5m: node:gpu-002 (no answer in 10s)"
+    assert lines[-1] == "late for 5m: node:gpu-002 (no answer in 10s)"
 
 
 def test_gpus_of_a_silent_node_do_not_count_as_healthy() -> None:
     silent = state(nodes=(node("gpu-001"), node("gpu-002")))
     sources = {**silent.sources, "node:gpu-002": source("node:gpu-002", "down")}
     one = State(at=NOW, nodes=silent.nodes, sources=sources)
-    assert "GPUs: 8 of 16 healthy on 2 nodes, 1 node not seen" in compose(one, NOW, ())[1]
+    assert "GPUs: 8 of 16 healthy on 2 nodes, 1 node unreachable" in compose(one, NOW, ())[1]
 
 
 def test_a_disk_that_hangs_or_fills_by_inodes_is_reported() -> None:
@@ -154,7 +154,7 @@ def test_a_disk_that_hangs_or_fills_by_inodes_is_reported() -> None:
     small = disk("/scratch", 50 * 10**12, inodes_full_at=NOW + DAY / 2)
     _, lines = compose(state(disks=(hung, small)), NOW, ())
     assert "disk /fsx on login1: statvfs does not return" in lines
-    assert "disk /scratch: 0.5 days left, 45T free (50%)" in lines
+    assert "disk /scratch: 0.5 days left, 45 TiB free (50%)" in lines
 
 
 def test_what_is_not_known_is_left_out_and_never_zero() -> None:

@@ -180,8 +180,8 @@ def test_the_regular_test_asks_to_be_acknowledged() -> None:
 
 
 def test_missing_data_is_reported_with_its_reason() -> None:
-    body = message(notice(alert(data="stale", data_why="node:gpu-001 does not answer"))).body
-    assert "it cannot be observed now: node:gpu-001 does not answer" in body
+    body = message(notice(alert(data="stale", data_why="node:gpu-001 is late"))).body
+    assert "it cannot be observed now: node:gpu-001 is late" in body
 
 
 def test_every_kind_of_notice_has_a_text() -> None:

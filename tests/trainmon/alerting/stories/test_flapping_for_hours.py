@@ -1,7 +1,7 @@
 """Nodes that flap for hours: the third hour costs what the second did, and little waits to be sent.
 
 This is `tests/bench/flapping.py` in short. The bench measures the CPU seconds of a day. Those of minutes that take a
-second differ by more than 5 % on a machine that others use. So this counts calls instead.
+second differ by more than 5% on a machine that others use. So this counts calls instead.
 """
 
 from __future__ import annotations

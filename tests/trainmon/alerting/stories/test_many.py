@@ -163,7 +163,7 @@ def test_a_cluster_that_is_cut_off_is_one_message_and_not_one_a_node() -> None:
             story.wrong("node-unreachable", name, sources=())
         story.at(400)
         notice = story.expect("fire", "cluster:prod")
-        assert "32 of 32 nodes of prod do not answer" in notice.alerts[0].summary
+        assert "32 of 32 nodes of prod are unreachable" in notice.alerts[0].summary
         assert all(alert.inhibited_by for alert in story.state.alerts.values() if alert.rule == "node-unreachable")
         story.speak(*nodes).well().at(600).expect("resolve", "cluster:prod")
 

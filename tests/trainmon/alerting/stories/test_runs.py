@@ -120,7 +120,7 @@ def test_a_hang_is_one_critical_message_though_a_watchdog_writes_and_slurm_says_
         assert story.new() == []
         notice = story.live(600 + 1_200).expect("fire", "run:llm")
         assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-hung")
-        assert "are 100 % busy" in notice.alerts[0].summary
+        assert "are 100% busy" in notice.alerts[0].summary
         story.live(3_000)
         story.trains, story.use, story.power = True, 98, 650.0
         story.live(3_300).expect("resolve", "run:llm")

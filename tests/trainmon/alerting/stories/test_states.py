@@ -57,7 +57,7 @@ def test_a_node_that_goes_silent_does_not_resolve_the_alerts_of_its_gpus() -> No
         story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
         story.at(100).fall_silent("node:gpu-001").at(220).well().at(4_000, tick=10)
         alert = story.alert("gpu-hot")
-        assert (alert.phase, alert.data, alert.data_why) == ("firing", "stale", "node:gpu-001 does not answer")
+        assert (alert.phase, alert.data, alert.data_why) == ("firing", "stale", "node:gpu-001 is late")
         story.speak("node:gpu-001").at(4_200).expect("resolve", HOT)
 
 

@@ -44,7 +44,7 @@ def test_a_shard_below_a_tenth_of_its_size_in_the_save_before_tears_the_checkpoi
     cut(tmp_path / folder / shard, 99)
     answer = read(tmp_path)
     assert states(answer) == [(1500, "torn"), (1000, "committed"), (500, "superseded")]
-    assert answer.list[0].why == f"{shard} is cut short: 99B, 1.0K in the save before"
+    assert answer.list[0].why == f"{shard} is cut short: 99 B, 1.0 KiB in the save before"
     assert answer.at_risk(1600) == 600, "a crash would lose the steps since the last complete one"
 
 
@@ -75,7 +75,7 @@ def test_a_single_file_below_a_tenth_of_the_save_before_is_torn(tmp_path: Path):
     cut(tmp_path / "epoch=2-step=1000.ckpt", 300)
     answer = read(tmp_path)
     assert states(answer) == [(1000, "torn"), (500, "committed")]
-    assert answer.list[0].why == "it is cut short: 300B, 3.9K in the save before"
+    assert answer.list[0].why == "it is cut short: 300 B, 3.9 KiB in the save before"
 
 
 TEMPORARY_NAMES = (

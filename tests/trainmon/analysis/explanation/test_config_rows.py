@@ -45,11 +45,11 @@ def test_the_files_of_config_and_data_are_shown_with_their_age() -> None:
     assert shown[:3] == [
         ("config", "b" * 12 + ", the hash of its config file"),
         ("config file", "/fsx/c.yaml"),
-        ("", "1.2K, changed 2023-11-14 22:12:20 UTC, read 5s after the start"),
+        ("", "1.2 KiB, changed 2023-11-14 22:12:20 UTC, read 5s after the start"),
     ]
     assert shown[5:8] == [
         ("data", "/fsx/m.json sha256:cccccccccccc"),
-        ("", "1.9M, changed 2023-11-14 22:14:30 UTC, read 5s after the start"),
+        ("", "1.9 MiB, changed 2023-11-14 22:14:30 UTC, read 5s after the start"),
         ("", "It was changed after the start: the attempt may have read what it was before."),
     ]
 

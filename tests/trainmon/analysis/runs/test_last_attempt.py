@@ -121,7 +121,7 @@ def test_a_job_that_runs_or_waits_is_what_counts() -> None:
 def test_while_slurm_does_not_answer_another_job_may_run() -> None:
     assert judged(attempt(), sources=DOWN) == (
         "unknown",
-        "job 88 ended 6m ago: cuda-oom, at step 12,880; Slurm has not answered for 20m: whether another job runs is "
+        "job 88 ended 6m ago: cuda-oom, at step 12,880; no data from Slurm for 20m: whether another job runs is "
         "not known",
     )
 

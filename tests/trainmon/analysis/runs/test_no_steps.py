@@ -150,14 +150,14 @@ def test_processes_seen_before_the_end_do_not_outlive_the_job() -> None:
 
 def test_nodes_that_do_not_answer_are_reported_and_empty_the_rest_is_no_death() -> None:
     two = run(job(), spec=replace(SPEC, nodes=("n1", "n2")))
-    assert judged(two, job(), nodes=HANG)[1].endswith("; 1 of its 2 nodes do not answer")
+    assert judged(two, job(), nodes=HANG)[1].endswith("; 1 of its 2 nodes are unreachable")
     assert judged(two, job(), nodes=EMPTY)[0] == "data-stall"
 
 
 def test_a_rank_that_died_leaves_the_others_spinning() -> None:
     verdict, why = judged(run(job()), job(), nodes=gpus(100, 140, first=0))
     assert verdict == "hung"
-    assert "7 of its 8 GPUs are 100 % busy at 20 % of their power limit" in why
+    assert "7 of its 8 GPUs are 100% busy at 20% of their power limit" in why
 
 
 # ---- the queue ------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_a_silent_scheduler_makes_nobody_dead_whose_job_may_wait() -> None:
     down = replace(SLURM, health="down", answered_at=NOW - 1200)
     verdict, why = judged(run(job()), job(), slurm=down, nodes=EMPTY)
     assert verdict == "unknown"
-    assert why.endswith("no process holds memory on its GPUs; Slurm has not answered for 20m")
+    assert why.endswith("no process holds memory on its GPUs; no data from Slurm for 20m")
     assert judged(run(job()), job(), slurm=down)[0] == "stalled"
 
 
@@ -203,7 +203,7 @@ def test_a_new_job_after_the_target_is_starting_and_one_that_does_not_end_is_rep
     assert (verdict, why.partition("; ")[2]) == ("stalled", "target reached, job still runs")
     completed, waits = ended("COMPLETED", exit_code="0:0"), job(89, state="PENDING", started_at=None)
     assert judged(run(waits, completed, progress=done), waits, completed) == (
-        "finished", "reached step 20,000 of 20,000; job 89 still waits",
+        "finished", "reached step 20,000 of 20,000; job 89 is still pending",
     )  # fmt: skip
 
 
@@ -289,7 +289,7 @@ def test_an_unread_log_that_grows_makes_nobody_stalled_whatever_its_gpus_do(seen
 def test_gpus_that_spin_beside_a_log_that_grows_are_reported_and_are_no_hang() -> None:
     """A small model draws as little power as a collective that waits."""
     verdict, why = judged(run(job(), progress=NEVER), job(), nodes=HANG)
-    assert (verdict, why) == ("unknown", f"{UNREAD}; its GPUs are 100 % busy at 20 % of their power limit")
+    assert (verdict, why) == ("unknown", f"{UNREAD}; its GPUs are 100% busy at 20% of their power limit")
 
 
 @pytest.mark.parametrize(
@@ -338,8 +338,8 @@ def test_a_save_that_only_the_log_has_timed_counts_for_the_time_that_is_left() -
     [
         ((1_800,), "unknown", "its log shows no known step line, but it saves checkpoints"),
         ((5_400, 9_000), "unknown", "its log shows no known step line, but it saves checkpoints"),
-        ((8_000, 9_000), "hung", "has not grown for 2h00m; its GPUs are 100 % busy"),
-        ((91_000,), "hung", "has not grown for 2h00m; its GPUs are 100 % busy"),
+        ((8_000, 9_000), "hung", "has not grown for 2h00m; its GPUs are 100% busy"),
+        ((91_000,), "hung", "has not grown for 2h00m; its GPUs are 100% busy"),
     ],
 )
 def test_a_run_whose_log_is_silent_trains_while_it_saves_as_usual(

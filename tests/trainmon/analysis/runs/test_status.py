@@ -53,7 +53,7 @@ def test_a_slow_run_is_given_ten_of_its_own_steps() -> None:
 def test_gpus_that_spin_without_power_are_a_hang() -> None:
     verdict, why = judge(silent(60), RunContext(node(100, 140), {}), NOW)
     assert verdict == "hung"
-    assert "are 100 % busy at 20 % of their power limit" in why
+    assert "are 100% busy at 20% of their power limit" in why
 
 
 def test_idle_gpus_are_a_data_stall() -> None:
@@ -107,7 +107,7 @@ def test_what_cannot_be_seen_is_unknown_and_never_dead() -> None:
     down = {"node:login": Source(name="node:login", kind="node", cluster="prod", health="down", answered_at=NOW - 42)}
     assert judge(silent(60), RunContext({}, down), NOW) == (
         "unknown",
-        "login, which has its log, has not answered for 42s",
+        "no data for 42s from login, which has its log",
     )
     assert judge(Run(spec=SPEC), RunContext(), NOW).verdict == "unknown"
     assert judge(Run(spec=replace(SPEC, log=None)), RunContext(), NOW).why == "no log is configured for it"

@@ -82,13 +82,13 @@ def test_a_failed_job_with_nothing_behind_it_is_dead() -> None:
 def test_a_failed_job_with_another_behind_it_is_queued_and_says_how_the_last_ended() -> None:
     nxt = job(89, state="PENDING", reason="Resources", started_at=None)
     assert judged(nxt, ended()) == (
-        "queued", "job 89 waits for free nodes; before it, job 88: exited with code 1, 12m ago",
+        "queued", "job 89 is pending: no free nodes; before it, job 88: exited with code 1, 12m ago",
     )  # fmt: skip
 
 
 def test_a_requeued_job_says_when_it_starts() -> None:
     again = job(state="PENDING", reason="BeginTime", starts_at=NOW + 119, started_at=None)
-    assert judged(again) == ("queued", "job 88 starts in 2m")
+    assert judged(again) == ("queued", "job 88 is pending: starts in 2m")
 
 
 def test_completed_below_the_target_is_not_finished() -> None:
@@ -265,9 +265,9 @@ def test_a_run_whose_log_only_its_job_names_says_that_slurm_has_not_answered() -
     found = run(spec=replace(SPEC, log=None), progress=Progress(), log=None)
     assert judge(found, seen(sources=WAITING), NOW) == (
         "unknown",
-        "Slurm has not answered yet: its jobs are not known, and no log is configured for it",
+        "no data from Slurm yet: its jobs are not known, and no log is configured for it",
     )
-    assert judge(found, seen(sources=DOWN), NOW).why.startswith("Slurm has not answered for 20m: ")
+    assert judge(found, seen(sources=DOWN), NOW).why.startswith("no data from Slurm for 20m: ")
     there_is_none = {"slurm:prod": replace(SLURM["slurm:prod"], health="off")}
     assert judge(found, seen(sources=there_is_none), NOW).why == "no log is configured for it"
 
@@ -282,7 +282,7 @@ def test_a_job_whose_details_are_not_known_yet_has_no_missing_log() -> None:
 def test_a_log_without_a_step_starts_nothing_while_slurm_has_not_answered() -> None:
     fresh = run(progress=Progress(), log=Log(host="login", path="/fsx/llm.out", at=NOW - 60))
     assert judge(fresh, seen(sources=WAITING), NOW) == (
-        "unknown", "its log shows no step yet; Slurm has not answered yet: whether its job runs is not known",
+        "unknown", "its log shows no step yet; no data from Slurm yet: whether its job runs is not known",
     )  # fmt: skip
     assert judge(replace(fresh, jobs=("prod/88",)), seen(job(), sources=DOWN), NOW).verdict == "unknown"
     assert judge(fresh, seen(ended("COMPLETED")), NOW).verdict == "starting", "no job of it is known"
@@ -290,5 +290,5 @@ def test_a_log_without_a_step_starts_nothing_while_slurm_has_not_answered() -> N
 
 def test_steps_are_healthy_while_slurm_does_not_answer_and_the_reason_names_it() -> None:
     usual = "step 12,880 6s ago, usually every 4s"
-    assert judge(run(), seen(sources=WAITING), NOW) == ("healthy", f"{usual}; Slurm has not answered yet")
-    assert judge(run(), seen(sources=DOWN), NOW) == ("healthy", f"{usual}; Slurm has not answered for 20m")
+    assert judge(run(), seen(sources=WAITING), NOW) == ("healthy", f"{usual}; no data from Slurm yet")
+    assert judge(run(), seen(sources=DOWN), NOW) == ("healthy", f"{usual}; no data from Slurm for 20m")

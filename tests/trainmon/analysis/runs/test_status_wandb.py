@@ -142,9 +142,9 @@ def test_a_network_failure_of_ours_is_unknown_and_never_a_crash() -> None:
     for wandb in (summarized(wrun(), at=NOW - 1200), summarized(wrun("crashed", NOW - 3000)), None):
         assert judge(bare(wandb), scene, NOW) == (
             "unknown",
-            "no log is configured for it; W&B has not answered for 20m",
+            "no log is configured for it; no data from W&B for 20m",
         )
-    assert judge(bare(None), RunContext(), NOW).why == "no log is configured for it; W&B has not answered yet"
+    assert judge(bare(None), RunContext(), NOW).why == "no log is configured for it; no data from W&B yet"
 
 
 def test_a_project_without_a_matching_run_is_unknown_and_says_what_was_looked_for() -> None:
@@ -162,7 +162,7 @@ def test_a_console_log_is_read_from_w_and_b_and_blind_with_it() -> None:
     down = RunContext({}, {"wandb:llm": source("down", 1200)})
     assert judge(run, down, NOW) == (
         "unknown",
-        "W&B, which has its log, has not answered for 20m",
+        "no data for 20m from W&B, which has its log",
     )
     unread = replace(run, log=None)
     assert judge(unread, context(), NOW).why == "W&B says: step 12,880 40s ago"

@@ -149,5 +149,5 @@ def test_steps_that_only_w_and_b_counts_do_not_stall_when_our_network_fails() ->
     verdict, why = judge(run, RunContext({}, {"wandb:llm": source("down", 1790)}), NOW)
     assert (verdict, why) == (
         "unknown",
-        "W&B has not answered for 30m, and its log shows no step; the last was step 12,880",
+        "no data from W&B for 30m, and its log shows no step; the last was step 12,880",
     )

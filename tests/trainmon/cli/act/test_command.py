@@ -215,7 +215,7 @@ def test_what_becomes_known_in_between_is_reported_too() -> None:
     ]  # fmt: skip
 
 
-UNSHOWN = "; Slurm has not shown yet whether and why job 88 waits"
+UNSHOWN = "; Slurm has not shown yet whether and why job 88 is pending"
 
 
 def test_a_training_loop_that_stops_is_no_restart(
@@ -257,9 +257,9 @@ def test_a_requeue_without_a_restart_is_not_done_however_quietly_scontrol_ended(
     ("reason", "words"),
     [
         ("BeginTime", "starts in 90s (BeginTime)"),
-        ("Resources", "waits for free nodes; expected in 90s (Resources)"),
+        ("Resources", "no free nodes; expected in 90s (Resources)"),
         ("AssocGrpGRES", "(AssocGrpGRES)"),
-        (None, "waits (no reason yet)"),
+        (None, "no reason yet"),
     ],
 )
 @pytest.mark.parametrize("wait", [None, 0.05])

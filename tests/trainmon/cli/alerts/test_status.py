@@ -63,7 +63,7 @@ def test_people_read_who_watches_what_is_wrong_and_what_fires() -> None:
     text = "\n".join(lines(known(LOST), NOW))
     assert text.startswith("alerts-only (pid 4711 on bastion), running since ")
     assert "; last check 3s ago" in text
-    assert "sources: 0 of 1 answer; node:n0 down: no route" in text
+    assert "sources: 0 of 1 responding; node:n0 down: no route" in text
     assert "channel phone (ntfy) ok, sent " in text
     assert "abcdefgh  critical  firing  1m   gpu-lost  GPU 1 is lost" in text
 
@@ -87,7 +87,7 @@ def test_a_watch_that_records_nothing_is_not_called_nobody() -> None:
 def test_a_source_that_was_not_polled_yet_is_not_called_silent() -> None:
     note = replace(NOTE, sources=(SourceNote(name="node:n0", kind="node", health="late"),))
     text = "\n".join(lines(AlertsNow(leader=LeaderNow(note=note, is_held=True)), NOW))
-    assert "sources: 0 of 1 answer; node:n0 late: no answer yet" in text
+    assert "sources: 0 of 1 responding; node:n0 late: no data yet" in text
 
 
 def test_what_is_muted_and_not_there_may_be_a_slip_of_the_pen() -> None:

@@ -219,8 +219,7 @@ def silent(home: Path) -> None:
 def test_while_slurm_does_not_answer_the_commands_say_whose_attempts_are_not_recorded(tmp_path: Path) -> None:
     silent(tmp_path)
     said = (
-        "Slurm of prod has not answered for 3m (no controller): attempts of llm, multi are not recorded until it "
-        "answers\n"
+        "no data from Slurm of prod for 3m (no controller): attempts of llm, multi are not recorded until it responds\n"
     )
     assert called(tmp_path, "attempts").stderr == said + "no attempts in this period\n"
     assert called(tmp_path, "attempts", "multi").stderr.startswith(said)
@@ -234,6 +233,6 @@ def test_the_page_of_a_job_of_which_slurm_says_nothing_now_says_so(tmp_path: Pat
     written(tmp_path)
     silent(tmp_path)
     assert called(tmp_path, "explain", "88.1").stderr == (
-        "Slurm of prod has not answered for 3m (no controller): whether this attempt still runs is not known\n"
+        "no data from Slurm of prod for 3m (no controller): whether this attempt still runs is not known\n"
     )
     assert called(tmp_path, "explain", "88").stderr == ""

@@ -285,7 +285,7 @@ def test_a_quota_is_queried_and_reported(tmp_path: Path) -> None:
     request = QuotaSettings(command=(str(script), "quota", "-q", "-u", "me"), parser="lustre")
     (rows,) = look(Settings(disks=(DiskSettings(path=str(tmp_path), quota=request),)))
     row = next(row for row in rows if row.what == f"quota {tmp_path}")
-    assert (row.mark, row.text) == ("ok", "user me: 5.0G used, limit 6.0G; 12 files, limit 100")
+    assert (row.mark, row.text) == ("ok", "user me: 5.0 GiB used, limit 6.0 GiB; 12 files, limit 100")
 
 
 def test_a_quota_command_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:

@@ -104,17 +104,17 @@ def found(**more: object) -> WandbRows:
     [
         (
             found(rows=2, keys=("loss", "lr"), points=((1, 0, 9.0, 2.0, 1.0), (2, 1, 9.5, 1.9, 1.0))),
-            Row("ok", "login1", "W&B files of llm", f"{FILE}: 2 rows in the first 64K of 96K, 2 curves"),
+            Row("ok", "login1", "W&B files of llm", f"{FILE}: 2 rows in the first 64 KiB of 96 KiB, 2 curves"),
         ),
         (
             found(rows=0, damaged=2, offset=98_304),
             Row("ok", "login1", "W&B files of llm",
-                f"{FILE}: 0 rows in the first 96K of 96K, 0 curves, 2 damaged parts skipped"),
+                f"{FILE}: 0 rows in the first 96 KiB of 96 KiB, 0 curves, 2 damaged parts skipped"),
         ),
         (
             found(rows=1, tail=1, offset=98_304, t=9_000.0, mtime=1_000.0),
             Row("ok", "login1", "W&B files of llm",
-                f"{FILE}: 1 row in the first 96K of 96K, 0 curves, ends in an incomplete record"),
+                f"{FILE}: 1 row in the first 96 KiB of 96 KiB, 0 curves, ends in an incomplete record"),
         ),
         (
             found(path=None, error="/fsx/wandb: does not exist; the nearest existing parent is /fsx"),

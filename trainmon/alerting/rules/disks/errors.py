@@ -140,7 +140,7 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
     grace period ends. Or a server was missing when it was counted."""
 
     name = "quota"
-    origin = "90 % and 97 % of the hard limit: our choice, one poll in ten minutes"
+    origin = "90% and 97% of the hard limit: our choice, one poll in ten minutes"
 
     keep_firing_for: Duration = 300.0
     """How long the condition must be gone before the alert resolves."""

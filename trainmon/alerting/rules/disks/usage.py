@@ -36,7 +36,7 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     free space must also be less than a few of the largest checkpoints that are saved there."""
 
     name = "disk-full"
-    origin = "10 % and 3 %: node_exporter's mixin and awesome-prometheus-alerts; two samples"
+    origin = "10% and 3%: node_exporter's mixin and awesome-prometheus-alerts; two samples"
 
     for_: Duration = 20.0
     """How long the condition must hold before the alert fires: two samples."""
@@ -48,7 +48,7 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     critical: Share = 0.03
     """Critical below this free share."""
     checkpoints: int = 20
-    """No alert while this many checkpoints fit, each as large as the largest recent one: 5 % of 9.8 PB is enough."""
+    """No alert while this many checkpoints fit, each as large as the largest recent one: 5% of 9.8 PB is enough."""
     little: Size = 100_000_000_000
     """With less free space than this, `checkpoints` is ignored: other files are written there, too."""
     plenty: Size = 10_000_000_000_000
@@ -99,7 +99,7 @@ class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A filesystem is nearly out of inodes: soon no file can be created, even if bytes are free."""
 
     name = "inodes-full"
-    origin = "5 % and 3 %: node_exporter's mixin; two samples"
+    origin = "5% and 3%: node_exporter's mixin; two samples"
 
     for_: Duration = 20.0
     """How long the condition must hold before the alert fires: two samples."""

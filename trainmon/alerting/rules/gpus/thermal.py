@@ -23,7 +23,7 @@ from trainmon.alerting.rules.hardware import (
 )
 from trainmon.analysis.gpus import EMPTY_MIB
 from trainmon.analysis.runs import holds_nodes, is_running
-from trainmon.lib import Instant
+from trainmon.lib import Instant, mib_size
 from trainmon.model import Alert, Finding, Gpu, Job, Node, NodeHistory, Run, State, verdict_text
 
 # ---- rules about GPUs that slow down ---------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _values(gpu: Gpu) -> str:
         f"{gpu.power_w:.0f} W" + (f" of {gpu.power_limit_w:.0f} W" if gpu.power_limit_w else "")
         if gpu.power_w is not None
         else "",
-        f"{gpu.utilization_pct} % busy" if gpu.utilization_pct is not None else "",
+        f"{gpu.utilization_pct}% busy" if gpu.utilization_pct is not None else "",
         f"throttle: {', '.join(gpu.throttle)}" if gpu.throttle else "",
         f"{gpu.ecc_uncorrected} uncorrected ECC errors" if gpu.ecc_uncorrected is not None else "",
     ]
@@ -222,7 +222,7 @@ class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
 
     name = "gpu-memory-full"
     origin = (
-        "our choice: caching allocators stay at 95 % for days, so the warning needs less than 400 MiB free of 80 GB"
+        "our choice: caching allocators stay at 95% for days, so the warning needs less than 400 MiB free of 80 GiB"
     )
     needs = ("memory", "memory_used_mib")
     needs_for = True
@@ -244,8 +244,8 @@ class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
                 yield gpu_finding(
                     self, node, gpu, runs,
                     severity="warning" if used >= self.warning * total else "info",
-                    summary=f"has {total - used:,} MiB of {total:,} MiB left",
-                    evidence=tuple(f"{p.command or p.pid}: {p.memory_mib or 0:,} MiB" for p in holders[:4]),
+                    summary=f"has {mib_size(total - used)} of {mib_size(total)} left",
+                    evidence=tuple(f"{p.command or p.pid}: {mib_size(p.memory_mib or 0)}" for p in holders[:4]),
                     advice="use a smaller batch, activation checkpointing or more sharding",
                 )  # fmt: skip
 
@@ -255,7 +255,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
     never used counts only if Slurm allocated all GPUs of the node; otherwise it may belong to another job."""
 
     name = "gpu-idle"
-    origin = "our choice: a healthy training step never leaves a GPU below 5 % for ten minutes"
+    origin = "our choice: a healthy training step never leaves a GPU below 5% for ten minutes"
     needs_for = True
 
     for_: Duration = 600.0
@@ -291,12 +291,12 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
         used = gpu.memory_used_mib or 0
         held = "has released its memory" if was_used else "is allocated to the job and holds no memory"
         if used >= EMPTY_MIB:
-            held = f"holds {used:,} MiB"
+            held = f"holds {mib_size(used)}"
         power = "" if gpu.power_w is None else f", {gpu.power_w:.0f} W"
         return gpu_finding(
             self, node, gpu, RunsByNode(state),
             severity="warning",
-            summary=f"is idle ({gpu.utilization_pct} %{power}) while {run.name} trains; it {held}",
+            summary=f"is idle ({gpu.utilization_pct}%{power}) while {run.name} trains; it {held}",
             evidence=(f"{run.name}: {run.why}", *(f"pid {p.pid}: {p.command}" for p in gpu.processes[:3])),
             advice="see whether its rank died or waits: run py-spy dump on its process, or read the run's log (l)",
             run=run.name,
@@ -375,7 +375,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     def _finding(self, node: Node, left: Sequence[Gpu], why: str, state: State) -> Finding:
         slurm = (f"slurm:{node.cluster}",) if has_slurm(state, node.cluster) else ()
         held = [
-            f"GPU {gpu.index}: pid {p.pid} of {p.user or '?'}: {p.memory_mib or 0:,} MiB, {p.command or '?'}"
+            f"GPU {gpu.index}: pid {p.pid} of {p.user or '?'}: {mib_size(p.memory_mib or 0)}, {p.command or '?'}"
             for gpu in left
             for p in gpu.processes
         ]
@@ -386,7 +386,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
         return node_finding(
             self, node, RunsByNode(state),
             severity="warning",
-            summary=f"{name} {sum(gpu.memory_used_mib or 0 for gpu in left):,} MiB, by {processes}, although {why}",
+            summary=f"{name} {mib_size(sum(gpu.memory_used_mib or 0 for gpu in left))}, by {processes}, although {why}",
             evidence=tuple(held[:EVIDENCE]) or ("no visible process holds it",),
             advice="kill the leftover processes, or ask their owner; if there is no process, reset the GPU",
             run=None,

@@ -39,17 +39,17 @@ LATE_LOG: Seconds = 30.0
 
 
 class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
-    """A node does not answer. A node that accepts logins only during a job is not a fault while there is none. A node
-    that accepts connections and has not finished its first login is a warning for 2 minutes."""
+    """A node is unreachable, or its data is late. A node that accepts logins only during a job is not a fault while it
+    has none. A node that accepts connections and has not finished its first login is a warning for 2 minutes."""
 
     name = "node-unreachable"
     origin = "our choice: a lost connection is opened again within seconds, so a minute is long"
     may_flap = False
 
     for_: Duration = 60.0
-    """How long the condition must hold before the alert fires. The time since its last answer counts."""
+    """How long the condition must hold before the alert fires. The time since its last data counts."""
     silent: Duration = 120.0
-    """How long a node with an open connection may send nothing."""
+    """How late the data of a node with an open connection may be."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
@@ -68,15 +68,17 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
     ) -> Finding:
         is_held, run = source.phase == "held", runs.runs.get(node)
         held = "needs an interactive login (2FA)" if source.can_log_in else "cannot be logged in to"
-        problem = held if is_held else "does not answer"
         is_slow = is_logging_in(source, state, now)
-        nothing = "its first login is not finished" if is_slow else "it sends nothing, although its connection is open"
-        error = source.problem or nothing
-        since = (
-            "it has never answered"
-            if source.answered_at is None
-            else f"last answer {ago(now - source.answered_at)} ago"
+        problem = held if is_held else "is late" if source.health == "late" and not is_slow else "is unreachable"
+        nothing = (
+            "its first login is not finished"
+            if is_slow
+            else "its connection is open"
+            if source.via is None
+            else "no new sample"
         )
+        error = source.problem or nothing
+        since = "no data yet" if source.answered_at is None else f"no data for {ago(now - source.answered_at)}"
         steps = _still_trains(run, source.answered_at or state.started_at, now)
         return Finding(
             rule=self.name,
@@ -99,7 +101,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         if source is None:
             return f"{alert.node} is no longer watched"
         is_over = source.health in ("ok", "off") or is_planned(state.scheduler_nodes.get(alert.node or ""))
-        return None if is_over else f"{alert.node} has not answered yet"
+        return None if is_over else f"no data from {alert.node} yet"
 
     def summary_at_end(self, state: State, alert: Alert) -> str:
         past = state.node_histories.get(alert.node or "", NodeHistory())
@@ -203,7 +205,7 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
     def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         if alert.subject != "self":
             return why_node_unknown(state, alert)
-        return None if any(answering_nodes(state)) else "no node answers, so clocks cannot be compared"
+        return None if any(answering_nodes(state)) else "no node is reachable, so clocks cannot be compared"
 
 
 # ---- rules about what Slurm says of nodes ----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainmon.alerting.rules.base import Duration, Share, ago
 from trainmon.alerting.rules.hardware import EXCLUDE, NodeRule, RunsByNode, answering_nodes, is_fresh, node_finding
 from trainmon.analysis.nodes import BUCKETS, leak
-from trainmon.lib import Instant, counted
+from trainmon.lib import Instant, counted, mib_size
 from trainmon.model import FAULT_GAP, Alert, Finding, Node, NodeHistory, State
 
 # ---- rules about the memory of hosts ---------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ class MemoryFull(MemoryRule, frozen=True, kw_only=True):
     """The memory of a host is nearly full. When it is full, the kernel kills a large process, usually the trainer."""
 
     name = "memory-full"
-    origin = "in use is all but MemAvailable; node_exporter warns at 90 %, which pinned memory reaches by design"
+    origin = "in use is all but MemAvailable; node_exporter warns at 90%, which pinned memory reaches by design"
 
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires."""
@@ -51,8 +51,8 @@ class MemoryFull(MemoryRule, frozen=True, kw_only=True):
             yield node_finding(
                 self, node, runs,
                 severity="critical" if used >= self.critical * total else "warning",
-                summary=f"{node.name} has {_gib(total - used)} of {_gib(total)} memory left,"
-                f" {100 * used / total:.1f} % is in use",
+                summary=f"{node.name} has {mib_size(total - used)} of {mib_size(total)} memory left"
+                f" ({100 * used / total:.1f}% in use)",
                 evidence=tuple(f"on its GPUs: {command}" for command in list(commands)[:3]),
                 advice="use fewer dataloader workers or less pinned memory; see: ps aux --sort=-rss | head",
             )  # fmt: skip
@@ -83,9 +83,10 @@ class MemoryLeak(MemoryRule, frozen=True, kw_only=True):
                 yield node_finding(
                     self, node, runs,
                     severity="critical" if left <= self.critical else "warning",
-                    summary=f"the memory of {node.name} has grown by {_gib(round(found.mib_per_hour))} per hour for"
-                    f" {ago(now - found.since)}: it will run out in {ago(left)} ({_gib(used)} of {_gib(total)} in use)",
-                    evidence=tuple(f"{ago(now - at)} ago: {_gib(floor)}" for at, floor in floors[-7:]),
+                    summary=f"the memory of {node.name} has grown by {mib_size(found.mib_per_hour)} per hour for"
+                    f" {ago(now - found.since)}: it will run out in {ago(left)}"
+                    f" ({mib_size(used)} of {mib_size(total)} in use)",
+                    evidence=tuple(f"{ago(now - at)} ago: {mib_size(floor)}" for at, floor in floors[-7:]),
                     advice="save (S) and restart before it is full; then see what the "
                     "dataloader or the logger keeps in memory",
                     since=found.since,
@@ -97,10 +98,6 @@ class MemoryLeak(MemoryRule, frozen=True, kw_only=True):
         if why is not None or is_little or len(state.node_histories.get(node.name, NEW).floors) > BUCKETS:
             return why
         return f"the memory of {node.name} has been watched for too short a time"
-
-
-def _gib(mib: int) -> str:
-    return f"{mib / 1024:,.0f} GiB" if mib >= 10_240 else f"{mib / 1024:.1f} GiB"
 
 
 class OomKill(NodeRule, frozen=True, kw_only=True):

@@ -100,7 +100,9 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
         left = job.ends_at - now
         if count >= self.wanted or left > self.within or _ends_in_time(run, job):
             return
-        waiting = f"only {counted(count, 'job')} wait{'s' if count == 1 else ''}" if count else "no job waits"
+        waiting = (
+            f"only {counted(count, 'job')} {'is' if count == 1 else 'are'} pending" if count else "no job is pending"
+        )
         needs = "" if run.eta_at is None else f", but the run needs {duration(run.eta_at - now)} more"
         limit = f"job {job.id} is {job.state}, time limit {duration(job.time_limit_s)}" if job.time_limit_s else ""
         yield self.finding(
@@ -195,7 +197,7 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         switch = self.switch(run)
         if switch is not None and switch.exists and run.verdict in BUSY:
-            return f"{run.name} is {verdict_text(run.verdict)}, and reads no switch meanwhile"
+            return f"{run.name} is {verdict_text(run.verdict)}, and ignores its switches meanwhile"
         if switch is None or switch.is_dangling or (switch.error is None and switch.exists is not None):
             return None
         return f"{switch.path} cannot be seen: {switch.error or 'its host does not report it'}"
@@ -229,9 +231,9 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
         waiting, is_running = waiting_in(state, run), run.verdict in LIVING | SILENT
         effect = "its next attempt will end as soon as it starts"
         if is_running:
-            effect = "and it has not ended: its trainer does not read it"
+            effect = "and it has not ended: its trainer ignores it"
         elif waiting is not None:
-            effect = f"job {waiting.id} waits, and will end as soon as it starts"
+            effect = f"job {waiting.id} is pending, and will end as soon as it starts"
         yield self.finding(
             state,
             run,

@@ -55,7 +55,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
             run,
             "warning",
             f"{run.name} makes {_rate(rate)} {pace.measure} over its last {counted(self.minutes, 'minute')}, "
-            f"{100 * (1 - rate / usual):.0f} % less than its usual {_rate(usual)}",
+            f"{100 * (1 - rate / usual):.0f}% less than its usual {_rate(usual)}",
             evidence=(f"its last minutes: {', '.join(map(_rate, pace.recent))} {pace.measure}",),
             advice="look for a slow GPU (key 2, v for the clocks), a full disk or a slow one (key 3), and what else "
             "runs on its nodes; X keeps jobs off a node",
@@ -195,7 +195,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
         if use > peers.utilization - 20.0 and colder < 10.0:
             return ""
         degrees = "" if heat is None else f" and {heat:.0f} °C"
-        return f"draws {power:.0f} W at {use:.0f} %{degrees}, {others} {peers.power:.0f} W"
+        return f"draws {power:.0f} W at {use:.0f}%{degrees}, {others} {peers.power:.0f} W"
 
 
 def _is_used(gpu: Gpu, user: str | None) -> bool:
@@ -285,7 +285,7 @@ class RunHung(StallRule, frozen=True, kw_only=True):
     """The run has stopped stepping. Its GPUs are 100% busy at low power: probably a stuck collective."""
 
     name: ClassVar[str] = "run-hung"
-    origin: ClassVar[str] = "BLOOM: stuck for hours at 100 % GPU and RUNNING for Slurm; 18h were lost"
+    origin: ClassVar[str] = "BLOOM: stuck for hours at 100% GPU and RUNNING for Slurm; 18h were lost"
     verdict: ClassVar[str] = "hung"
     text: ClassVar[str] = "hangs"
 

@@ -27,7 +27,7 @@ class WandbRule(RunRule, frozen=True, kw_only=True):
         return wandb_source(state, run)
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        return "W&B has not answered yet" if run.wandb is None else None
+        return "no data from W&B yet" if run.wandb is None else None
 
 
 class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):

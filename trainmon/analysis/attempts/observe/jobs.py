@@ -75,11 +75,11 @@ def is_restored(state: State) -> bool:
 
 
 def silence(name: str, answered_at: Instant | None, error: str | None, now: Instant) -> str:
-    """`Slurm of prod has not answered for 3m (no controller)`."""
+    """`no data from Slurm of prod for 3m (no controller)`."""
     kind, _, of = name.partition(":")
-    who = f"Slurm of {of}" if kind == "slurm" else f"W&B, for {of},"
+    who = f"Slurm of {of}" if kind == "slurm" else f"W&B of {of}"
     since = "yet" if answered_at is None else f"for {duration(now - answered_at)}"
-    return f"{who} has not answered {since}" + ("" if error is None else f" ({error})")
+    return f"no data from {who} {since}" + ("" if error is None else f" ({error})")
 
 
 # ---- an attempt with what its run shows of it ------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def test_what_is_reported_of_a_forecast() -> None:
     assert finding.summary == "login1:/fsx will be full in 20h, assuming nothing is deleted; read 0s ago"
     assert finding.evidence == (
         "1d of history, R² 0.97; full in 20h at the earliest, in 1d6h at the latest",
-        "55T may still be written",
+        "55 TiB may still be written",
     )
     assert (finding.subject, finding.run, finding.node) == ("disk:login1:/fsx", "llm", "login1")
 
@@ -108,16 +108,16 @@ def test_the_next_does_not_fit() -> None:
     finding = room(TB // 2).only(FIT)
     assert (finding.severity, finding.run, finding.subject) == ("critical", "llm", "disk:login1:/fsx")
     assert finding.summary == (
-        "login1:/fsx has 466G left: the next checkpoint of llm (931G), due in 20m (at 14:06 UTC), does not fit;"
+        "login1:/fsx has 466 GiB left: the next checkpoint of llm (931 GiB), due in 20m (at 14:06 UTC), does not fit;"
         " read 0s ago"
     )
-    assert finding.evidence[0] == "recent checkpoints take up to 931G; the next save begins in 20m (at 14:06 UTC)"
+    assert finding.evidence[0] == "recent checkpoints take up to 931 GiB; the next save begins in 20m (at 14:06 UTC)"
 
 
 def test_the_one_after_the_next_does_not_fit() -> None:
     finding = room(3 * TB // 2).only(FIT)
     assert finding.severity == "warning"
-    assert "the checkpoint after the next of llm (931G), due in 50m (at 14:36 UTC), does not fit" in finding.summary
+    assert "the checkpoint after the next of llm (931 GiB), due in 50m (at 14:36 UTC), does not fit" in finding.summary
 
 
 def test_a_run_that_keeps_few_makes_room_for_the_one_after_the_next() -> None:
@@ -138,11 +138,11 @@ def test_nothing_is_waited_for_when_the_next_is_about_to_begin() -> None:
 
 
 def test_one_that_is_overdue_is_due_now() -> None:
-    assert "(931G), due now, does not fit" in room(TB // 2, at=NOW - 9000).only(FIT).summary
+    assert "(931 GiB), due now, does not fit" in room(TB // 2, at=NOW - 9000).only(FIT).summary
 
 
 def test_without_a_rhythm_the_time_is_not_reported() -> None:
-    assert "(931G) does not fit" in room(TB // 2, every=None).only(FIT).summary
+    assert "(931 GiB) does not fit" in room(TB // 2, every=None).only(FIT).summary
 
 
 def test_what_is_being_written_needs_only_the_rest_of_its_room() -> None:
@@ -157,12 +157,12 @@ def test_what_is_being_written_needs_only_the_rest_of_its_room() -> None:
     assert finding.severity == "warning"
     assert "the checkpoint after the next" in finding.summary
     scene.tell("login1", sample(free_bytes=TB // 10))
-    assert "the next checkpoint of llm (931G), which is being written, does not fit" in scene.only(FIT).summary
+    assert "the next checkpoint of llm (931 GiB), which is being written, does not fit" in scene.only(FIT).summary
 
 
 def test_the_quota_and_the_usable_share_bound_the_room() -> None:
     scene = room(20 * TB).allowed(Allowance(owner="user me", used_bytes=9 * TB, hard_bytes=19 * TB // 2))
-    assert "has 466G of its quota left: the next checkpoint" in scene.only(FIT).summary
+    assert "has 466 GiB of its quota left: the next checkpoint" in scene.only(FIT).summary
     assert room(20 * TB).settled(usable=0.8).tell("login1", sample(free_bytes=205 * TB // 10)).only(FIT).severity == (
         "critical"
     )

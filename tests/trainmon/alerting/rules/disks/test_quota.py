@@ -30,10 +30,12 @@ def test_what_is_reported_of_a_quota() -> None:
     scene = Scene().allowed(mine(9.1), Allowance(owner="group lab", used_bytes=TB, used_inodes=7)).after(60.0)
     finding = scene.only(QUOTA)
     assert finding.subject == "disk:prod:/fsx user me"
-    assert finding.summary == "the quota of user me on /fsx is 91.0% used: 8.3T of 9.1T, 838G left; read 1m ago"
+    assert (
+        finding.summary == "the quota of user me on /fsx is 91.0% used: 8.3 TiB of 9.1 TiB, 838 GiB left; read 1m ago"
+    )
     assert finding.evidence == (
-        "user me: 8.3T used, hard 9.1T",
-        "group lab: 931G used, no hard limit; 7 files of no limit",
+        "user me: 8.3 TiB used, hard 9.1 TiB",
+        "group lab: 931 GiB used, no hard limit; 7 files of no limit",
     )
     assert finding.sources == ("quota:prod:/fsx",)
 
@@ -56,7 +58,8 @@ def test_a_soft_limit_whose_grace_runs_is_a_finding_of_its_own() -> None:
     finding = scene.only(QUOTA)
     assert (finding.subject, finding.severity) == ("disk:prod:/fsx user me bytes grace", "warning")
     assert finding.summary == (
-        "user me uses 4.5T of /fsx, more than the soft limit of 3.6T (bytes): writes fail in 6d23h59m; read 0s ago"
+        "user me uses 4.5 TiB of /fsx, more than the soft limit of 3.6 TiB (bytes): writes fail in 6d23h59m; "
+        "read 0s ago"
     )
     over = Scene().allowed(mine(5, soft_bytes=4 * TB, bytes_grace="expired")).only(QUOTA)
     assert over.severity == "critical"
@@ -76,9 +79,9 @@ def test_what_is_not_answered_or_not_exact_resolves_nothing() -> None:
     lost = Scene().allowed(mine(9.8)).lost("quota:prod:/fsx", "login1: lfs did not end in 60s")
     assert lost.why_unknown(QUOTA, finding) == "quota:prod:/fsx: login1: lfs did not end in 60s"
     late = Scene().allowed(mine(9.8)).after(3 * 600.0 + 1)
-    assert late.why_unknown(QUOTA, finding) == "quota:prod:/fsx does not answer"
+    assert late.why_unknown(QUOTA, finding) == "quota:prod:/fsx is late"
     gone = Scene().allowed(mine(9.8)).say(SourceRemoved("quota:prod:/fsx"))
-    assert gone.why_unknown(QUOTA, finding) == "quota:prod:/fsx does not answer"
+    assert gone.why_unknown(QUOTA, finding) == "quota:prod:/fsx is late"
     away = Scene().allowed(mine(4.0, is_inexact=True), trouble="a server is away")
     assert (
         QUOTA.why_unknown(away.state, alert_of(finding), away.now) == "the quota of /fsx is not exact: a server is away"

@@ -48,7 +48,8 @@ def test_little_that_is_left(share: float, severity: str | None) -> None:
 def test_what_is_reported_of_a_full_disk() -> None:
     finding = nearly_full().saves(saved(bytes_=10**10)).after(5.0).only(FULL)
     assert (
-        finding.summary == "login1:/fsx is 95.0% full (47G of 931G free): room for 5 checkpoints of 9.3G; read 5s ago"
+        finding.summary
+        == "login1:/fsx is 95.0% full (47 GiB of 931 GiB free): room for 5 checkpoints of 9.3 GiB; read 5s ago"
     )
     assert finding.evidence == (
         "xfs at /fsx, mounted on 1 host",
@@ -63,16 +64,16 @@ def test_where_a_share_is_the_new_whole_it_is_what_counts() -> None:
     scene = Scene().settled(usable=0.8).tell("login1", sample(**NARROW, free_bytes=25 * TB // 100))
     finding = scene.only(FULL)
     assert finding.severity == "warning"
-    assert finding.summary.startswith("login1:/fsx is 93.8% full (47G of the 745G that may be used free)")
+    assert finding.summary.startswith("login1:/fsx is 93.8% full (47 GiB of the 745 GiB that may be used free)")
 
 
 def test_a_small_share_of_a_large_disk_is_plenty() -> None:
-    """5 % of 9.8 PB are fine: 20 of the largest checkpoint fit, or nobody saves there and 10 TB are left."""
+    """5% of 9.8 PB are fine: 20 of the largest checkpoint fit, or nobody saves there and 10 TB are left."""
     large = sample(total_bytes=9_800 * TB, free_bytes=490 * TB)
     assert Scene().tell("login1", large).found(FULL) == {}
     assert Scene().tell("login1", large).saves(saved(bytes_=2 * TB)).found(FULL) == {}
     finding = Scene().tell("login1", large).saves(saved(bytes_=30 * TB)).only(FULL)
-    assert "room for 16 checkpoints of 27T" in finding.summary
+    assert "room for 16 checkpoints of 27 TiB" in finding.summary
 
 
 def test_small_checkpoints_do_not_make_little_of_a_full_disk() -> None:
@@ -99,7 +100,7 @@ def test_the_largest_of_the_recent_checkpoints_counts() -> None:
     torn = Checkpoint(step=95, state="torn", path="/fsx/ckpt/95", layout="dcp", bytes=90 * TB, at=NOW - 2400)
     scene = Scene().tell("login1", sample(total_bytes=9_800 * TB, free_bytes=490 * TB))
     finding = scene.saves(replace(found, list=(*found.list, torn, larger))).only(FULL)
-    assert "room for 16 checkpoints of 27T" in finding.summary
+    assert "room for 16 checkpoints of 27 TiB" in finding.summary
 
 
 def test_a_filesystem_that_many_see_is_one_place() -> None:
@@ -108,7 +109,7 @@ def test_a_filesystem_that_many_see_is_one_place() -> None:
         scene.tell(host, sample(**NARROW | {"filesystem": "lustre"}, free_bytes=10**10))
     finding = scene.only(FULL)
     assert (finding.subject, finding.node, finding.severity) == ("disk:prod:/fsx", None, "critical")
-    assert finding.summary.startswith("/fsx is 99.0% full (9.3G of 931G free)")
+    assert finding.summary.startswith("/fsx is 99.0% full (9.3 GiB of 931 GiB free)")
     assert finding.evidence[0] == "lustre at /fsx, mounted on 3 hosts"
 
 

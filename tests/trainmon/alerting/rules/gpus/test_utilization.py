@@ -62,8 +62,8 @@ def test_the_last_of_its_memory_is_reported(used: int, severity: str | None) -> 
 def test_full_memory_names_who_holds_it() -> None:
     scene = Scene().runs().say("n1", samples(NOW, memory_used_mib=81_300))
     finding = only(scene.found(FULL))
-    assert finding.summary == "GPU 3 of n1 has 259 MiB of 81,559 MiB left"
-    assert finding.evidence == ("python train.py: 70,000 MiB",)
+    assert finding.summary == "GPU 3 of n1 has 259 MiB of 80 GiB left"
+    assert finding.evidence == ("python train.py: 68 GiB",)
     scene.say("n1", samples(NOW, memory_used_mib=None))
     assert scene.why_unknown(FULL, finding) == "GPU 3 does not report its memory"
     scene.say("n1", samples(NOW))
@@ -87,7 +87,7 @@ def test_busy_gpus_say_nothing() -> None:
 def test_an_idle_gpu_inside_a_run_that_trains_is_reported() -> None:
     finding = only(idle().found(UNUSED))
     assert (finding.severity, finding.run, UNUSED.for_) == ("warning", "llm", 600.0)
-    assert finding.summary == "GPU 3 of n1 is idle (0 %, 120 W) while llm trains; it holds 70,000 MiB"
+    assert finding.summary == "GPU 3 of n1 is idle (0%, 120 W) while llm trains; it holds 68 GiB"
     assert finding.evidence[-1] == "pid 7: python train.py"
 
 
@@ -199,8 +199,8 @@ def left_on_n1(scene: Scene) -> Finding:
 def test_what_an_ended_job_left_on_an_idle_node_is_reported_with_its_owner() -> None:
     finding = left_on_n1(left())
     assert (finding.severity, finding.sources) == ("warning", ("node:n1", "slurm:prod"))
-    assert finding.summary == "GPU 3 of n1 holds 40,000 MiB, by 1 process, although Slurm has no job there"
-    assert finding.evidence == ("GPU 3: pid 7 of ana: 70,000 MiB, python train.py",)
+    assert finding.summary == "GPU 3 of n1 holds 39 GiB, by 1 process, although Slurm has no job there"
+    assert finding.evidence == ("GPU 3: pid 7 of ana: 68 GiB, python train.py",)
 
 
 def test_leftovers_on_all_gpus_of_two_nodes_are_one_row_for_each_node() -> None:
@@ -208,9 +208,9 @@ def test_leftovers_on_all_gpus_of_two_nodes_are_one_row_for_each_node() -> None:
     found = scene.found(LEFT)
     assert list(found) == ["node:n1", "node:n2"]
     assert found["node:n1"].summary == (
-        "GPUs 0, 1, 2, 3, 4, 5, 6, 7 of n1 hold 560,000 MiB, by 1 process, although Slurm has no job there"
+        "GPUs 0, 1, 2, 3, 4, 5, 6, 7 of n1 hold 547 GiB, by 1 process, although Slurm has no job there"
     )
-    assert found["node:n1"].evidence[7] == "GPU 7: pid 7 of ana: 70,000 MiB, python train.py"
+    assert found["node:n1"].evidence[7] == "GPU 7: pid 7 of ana: 68 GiB, python train.py"
 
 
 def test_memory_that_no_process_holds_is_left_over_too() -> None:

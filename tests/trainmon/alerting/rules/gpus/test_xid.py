@@ -108,7 +108,7 @@ def test_a_fault_stays_while_its_node_is_silent_and_is_forgotten_after_hours() -
     finding = only(scene.found(RULE))
     scene.silent(6 * 3_600.0)
     assert scene.found(RULE) == {}
-    assert scene.why_unknown(RULE, finding) == "node:n1 does not answer"
+    assert scene.why_unknown(RULE, finding) == "node:n1 is late"
     scene.say("n1", facts(scene.now), samples(scene.now))
     assert scene.why_unknown(RULE, finding) is None
 

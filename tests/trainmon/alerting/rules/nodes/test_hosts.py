@@ -27,7 +27,7 @@ def test_well_nodes_say_nothing() -> None:
 def test_nodes_are_not_unreachable_because_their_prometheus_does_not_answer() -> None:
     server = Source(name="prometheus:prod:dcgm", kind="prometheus", cluster="prod", phase="retrying", error="no answer")
     scene = Scene().runs().lost(None, phase="up", via=server.name, period=15.0).silent(300.0)
-    assert only(scene.found(AWAY)).summary.startswith("n1 does not answer")
+    assert only(scene.found(AWAY)).summary == "n1 is late: no new sample; no data for 5m"
     assert scene.reduce(SourceChanged(server)).found(AWAY) == {}
 
 
@@ -38,7 +38,7 @@ def test_a_node_that_does_not_answer_is_critical_under_a_run() -> None:
     scene = Scene().runs().silent(90.0).lost()
     finding = only(scene.found(AWAY))
     assert (finding.severity, finding.run, finding.since, finding.fires_at_once) == ("critical", "llm", NOW, True)
-    assert finding.summary == "n1 does not answer: no answer in 10s; last answer 1m ago"
+    assert finding.summary == "n1 is unreachable: no answer in 10s; no data for 1m"
     assert "ssh n1" in finding.advice
     assert finding.evidence == ("Slurm: ALLOCATED",)
 
@@ -47,7 +47,7 @@ def test_a_way_to_a_node_that_is_broken_while_its_run_steps_on_is_no_code_red_un
     scene = Scene().runs().silent(90.0).lost().steps()
     finding = only(scene.found(AWAY))
     assert finding.severity == "warning"
-    assert finding.summary.endswith("last answer 1m ago; llm still trains, its last step was 0s ago")
+    assert finding.summary.endswith("no data for 1m; llm still trains, its last step was 0s ago")
     assert only(scene.silent(300.0).found(AWAY)).severity == "critical", "no step since"
 
 
@@ -72,7 +72,7 @@ def test_a_node_of_no_run_is_a_warning_and_the_hold_counts_from_its_last_word() 
 def test_a_node_that_never_answered_says_so() -> None:
     scene = Scene("n2").lost("the name is not known", hint="see ~/.ssh/config")
     finding = only(scene.found(AWAY))
-    assert finding.summary == "n1 does not answer: the name is not known; it has never answered"
+    assert finding.summary == "n1 is unreachable: the name is not known; no data yet"
     assert (finding.fires_at_once, finding.advice) == (False, "see ~/.ssh/config")
 
 
@@ -87,7 +87,7 @@ def test_a_node_of_a_run_whose_first_login_is_slow_is_critical_after_two_minutes
     scene = Scene().runs().lost(None, phase="connecting", answered_at=None, login_since=NOW)
     finding = only(scene.silent(119.0).found(AWAY))
     assert finding.severity == "warning"
-    assert finding.summary.startswith("n1 does not answer: its first login is not finished; ")
+    assert finding.summary.startswith("n1 is unreachable: its first login is not finished; ")
     assert only(scene.silent(1.0).found(AWAY)).severity == "critical"
 
 
@@ -105,7 +105,7 @@ def test_a_connection_that_is_open_and_sends_nothing_is_reported_after_two_minut
     assert scene.state.sources["node:n1"].health == "late"
     assert scene.found(AWAY) == {}
     finding = only(scene.silent(70.0).found(AWAY))
-    assert "it sends nothing, although its connection is open; last answer 2m ago" in finding.summary
+    assert "n1 is late: its connection is open; no data for 2m" in finding.summary
 
 
 def test_what_this_program_slept_is_not_its_silence() -> None:
@@ -120,7 +120,7 @@ def test_it_is_over_when_it_answers_and_not_known_before_and_never_when_it_is_wa
     finding = only(scene.found(AWAY))
     scene.lost(None, phase="connecting")
     assert scene.found(AWAY) == {}
-    assert scene.why_unknown(AWAY, finding) == "n1 has not answered yet"
+    assert scene.why_unknown(AWAY, finding) == "no data from n1 yet"
     scene.well("n1")
     assert scene.why_unknown(AWAY, finding) is None
     scene.reduce(SourceRemoved("node:n1"))
@@ -218,7 +218,7 @@ def test_when_most_clocks_are_off_alike_it_is_ours() -> None:
     assert scene.why_unknown(SKEW, finding) is None
     for name in scene.nodes:
         scene.reduce(SourceRemoved(f"node:{name}"))
-    assert scene.why_unknown(SKEW, finding) == "no node answers, so clocks cannot be compared"
+    assert scene.why_unknown(SKEW, finding) == "no node is reachable, so clocks cannot be compared"
 
 
 def test_two_of_three_nodes_do_not_outvote_us_and_two_that_are_all_do() -> None:

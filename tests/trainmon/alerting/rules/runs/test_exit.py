@@ -92,7 +92,7 @@ def test_a_run_that_failed_and_whose_next_job_waits_is_a_warning_after_a_minute(
     assert finding is not None
     assert (finding.severity, finding.fires_at_once, finding.since) == ("warning", False, NOW - 720)
     assert finding.summary == (
-        "llm has failed, and does not train until its next job starts: job 89 waits for free nodes; "
+        "llm has failed, and does not train until its next job starts: job 89 is pending: no free nodes; "
         "before it, job 88: exited with code 1, 12m ago"
     )
     for usual in ("TIMEOUT", "PREEMPTED", "COMPLETED"):
@@ -109,7 +109,7 @@ def test_a_job_that_slurm_has_requeued_and_that_waits_is_a_warning_after_a_quart
     assert finding is not None
     assert (finding.severity, finding.since) == ("warning", NOW - 1_200)
     assert finding.summary == (
-        "llm does not train: Slurm has requeued its job, for the 1st time; job 88 waits for free nodes; "
+        "llm does not train: Slurm has requeued its job, for the 1st time; job 88 is pending: no free nodes; "
         "its last step was 20m ago, step 12,880"
     )
     assert found(RunDead(), judged(waiting)) is None, "it may start at any moment"

@@ -55,7 +55,7 @@ def test_a_job_that_will_never_start_is_not_scheduled_unless_a_person_holds_it()
         89, state="PENDING", reason="DependencyNeverSatisfied", started_at=None, dependency="afterok:88(failed)"
     )
     assert summary(NotScheduled(), state(never, verdict="queued")) == (
-        "llm is not scheduled: job 89 will not start by itself: waits for a job that can no longer end as required: "
+        "llm is not scheduled: job 89 will not start by itself: its dependency can no longer be met: "
         "it will never start"
     )
     for reason in ("JobHeldUser", "Resources", "Priority", None):
@@ -77,10 +77,12 @@ def test_a_job_that_ends_before_its_run_is_done_with_nothing_behind_it_is_a_warn
     finding = found(NoJobQueued(), LAST)
     assert finding is not None
     assert finding.severity == "warning"
-    assert finding.summary == "no job waits behind job 88 of llm, which ends in 6h00m, but the run needs 25h00m more"
+    assert (
+        finding.summary == "no job is pending behind job 88 of llm, which ends in 6h00m, but the run needs 25h00m more"
+    )
     assert "trainmon-tui queue llm" in finding.advice
     two = changed(LAST, queued_behind=1)
-    assert summary(NoJobQueued(wanted=2), two).startswith("only 1 job waits behind job 88 of llm")
+    assert summary(NoJobQueued(wanted=2), two).startswith("only 1 job is pending behind job 88 of llm")
 
 
 def test_what_is_done_in_time_or_is_queued_or_is_far_from_its_end_needs_none() -> None:

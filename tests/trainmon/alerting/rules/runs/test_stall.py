@@ -32,10 +32,10 @@ from trainmon.model import Gpu, JobsListed, Node, Progress, SourceChanged, State
 
 QUIET = replace(PROGRESS, at=NOW - 3_600)
 HUNG = state(
-    job(), verdict="hung", why="no step for 60m; its GPUs are 100 % busy at 20 % of their power limit", progress=QUIET
+    job(), verdict="hung", why="no step for 60m; its GPUs are 100% busy at 20% of their power limit", progress=QUIET
 )
 STALLED = changed(HUNG, verdict="stalled", why="no step for 60m")
-WAITING = changed(HUNG, verdict="data-stall", why="no step for 60m; its GPUs are idle (2 %)")
+WAITING = changed(HUNG, verdict="data-stall", why="no step for 60m; its GPUs are idle (2%)")
 PULSE = "[2026-05-01 03:56:11] PULSE: llm is running for 1-07:27:33 since 2026-04-29T20:28:38 (88 on 'gpu' partition)"
 
 
@@ -43,7 +43,7 @@ def test_a_hang_is_critical_and_says_since_when_and_what_to_do() -> None:
     finding = found(RunHung(), HUNG)
     assert finding is not None
     assert finding.severity == "critical"
-    assert finding.summary == "llm hangs: no step for 60m; its GPUs are 100 % busy at 20 % of their power limit"
+    assert finding.summary == "llm hangs: no step for 60m; its GPUs are 100% busy at 20% of their power limit"
     assert finding.since == NOW - 3_600
     assert finding.evidence[0] == "job 88 is RUNNING"
     assert "py-spy dump" in finding.advice
@@ -94,7 +94,7 @@ def test_a_watchdog_that_writes_into_the_log_hides_no_hang() -> None:
 
 def test_a_run_whose_gpus_draw_the_power_of_work_is_a_warning_for_an_hour() -> None:
     """An evaluation that its log does not name is no reason to get up; a collective that spins is."""
-    why = "no step for 20m; its GPUs are at 98 %"
+    why = "no step for 20m; its GPUs are at 98%"
     quiet = changed(STALLED, why=why, progress=replace(PROGRESS, at=NOW - 1_200))
     finding = found(RunStalled(), with_gpus(quiet, 98, 650.0, NOW))
     assert finding is not None

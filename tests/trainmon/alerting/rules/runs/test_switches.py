@@ -38,7 +38,7 @@ def test_a_kill_switch_under_a_waiting_job_burns_it() -> None:
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.summary == (
-        "the kill switch of llm has been armed for 1h by ann; job 89 waits, and will end as soon as it starts"
+        "the kill switch of llm has been armed for 1h by ann; job 89 is pending, and will end as soon as it starts"
     )
     assert (finding.since, finding.evidence) == (NOW - 3_600, ("/fsx/kill", "ann: enough"))
     assert "trainmon-tui unkill llm" in finding.advice
@@ -53,7 +53,7 @@ def test_a_kill_switch_with_nothing_behind_it_is_an_information() -> None:
 def test_a_trainer_that_goes_on_under_its_kill_switch_does_not_read_it() -> None:
     finding = found(KillSwitchLeft(), state(job(), kill=ARMED))
     assert finding is not None
-    assert "it has not ended: its trainer does not read it" in finding.summary
+    assert "it has not ended: its trainer ignores it" in finding.summary
     assert "trainmon-tui cancel llm" in finding.advice
 
 
@@ -74,7 +74,7 @@ def test_a_directory_is_not_removed_with_u() -> None:
 def test_no_trainer_reads_a_switch_while_it_evaluates_or_saves() -> None:
     for verdict in ("evaluating", "saving"):
         busy = changed(state(job(), kill=ARMED, save=SAVE), verdict=verdict, why=f"{verdict} for 20m")
-        words = f"llm is {verdict}, and reads no switch meanwhile"
+        words = f"llm is {verdict}, and ignores its switches meanwhile"
         assert blind(KillSwitchLeft(), state(job(), kill=ARMED, save=SAVE), busy) == words
         assert blind(SaveSwitchIgnored(), state(job(), kill=ARMED, save=SAVE), busy) == words
         gone = changed(busy, kill=replace(ARMED, exists=False))

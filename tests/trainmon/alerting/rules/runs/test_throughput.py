@@ -54,7 +54,7 @@ def test_a_run_a_quarter_slower_than_usual_says_both_numbers() -> None:
     finding = found(SlowThroughput(), paced(SLOW))
     assert finding is not None
     assert finding.severity == "warning"
-    assert finding.summary == "llm makes 1.2M tokens/s over its last 5 minutes, 25 % less than its usual 1.6M"
+    assert finding.summary == "llm makes 1.2M tokens/s over its last 5 minutes, 25% less than its usual 1.6M"
     assert finding.evidence[0].endswith("1.2M, 1.19M, 1.2M, 1.21M, 1.2M tokens/s")
 
 
@@ -109,7 +109,7 @@ def test_a_run_that_becomes_slower_is_seen_in_its_own_log_and_is_over_when_it_is
     assert found(SlowThroughput(), seen, at) is None
     train(8, 14.0)
     assert summary(SlowThroughput(), seen, at) == (
-        "llm makes 0.0714 steps/s over its last 5 minutes, 29 % less than its usual 0.1"
+        "llm makes 0.0714 steps/s over its last 5 minutes, 29% less than its usual 0.1"
     )
     train(8, 10.0)
     assert found(SlowThroughput(), seen, at) is None
@@ -151,7 +151,7 @@ def test_a_gpu_that_is_throttled_holds_its_run_up_and_its_node_is_named() -> Non
 
 def test_a_gpu_that_is_cold_among_peers_at_work_is_found() -> None:
     assert summary(Straggler(), beside(node("n1"), node("n2", COLD))) == (
-        "n2 slows llm down: GPU 5 draws 120 W at 20 % and 35 °C, while its 15 peers are at 650 W"
+        "n2 slows llm down: GPU 5 draws 120 W at 20% and 35 °C, while its 15 peers are at 650 W"
     )
 
 
