@@ -91,7 +91,7 @@ def compare(scratch: Path, folder: Path, seconds: float) -> None:
     for agent in agents:
         agent.close()
     for name, cpu, rss, pss, _, rate in rows:
-        click.echo(f"  {name:22} {cpu:9.3f} % of a core  {rss:6.1f} MiB RSS  {pss:5.1f} MiB PSS  {rate:6.0f} bytes/s")
+        click.echo(f"  {name:22} {cpu:9.3f}% of a core  {rss:6.1f} MiB RSS  {pss:5.1f} MiB PSS  {rate:6.0f} bytes/s")
 
 
 @click.command()

@@ -68,9 +68,9 @@ def main() -> int:
     idle = replay(64, 0.0)
     many = replay(256, 0.05, "--history")
     rows = [
-        ["64 x 8, 5 % of cells change: bytes/s to the terminal", f"{rate(*calm):.0f}", f"<= {BUSY_BYTES}"],
+        ["64 x 8, 5% of cells change: bytes/s to the terminal", f"{rate(*calm):.0f}", f"<= {BUSY_BYTES}"],
         ["64 x 8, nothing changes: bytes/s", f"{rate(*idle):.0f}", f"<= {IDLE_BYTES}"],
-        ["64 x 8, 5 %: CPU % of a core", f"{percent(*calm):.1f}", ""],
+        ["64 x 8, 5%: CPU % of a core", f"{percent(*calm):.1f}", ""],
         ["256 x 8, an hour of history: CPU % of a core", f"{percent(*many):.1f}", f"<= {PERCENT:g}"],
         ["2,048 GPUs x 4 metrics, an hour of history itself: MiB", f"{history_mib(256):.0f}", ""],
         ["256 x 8, an hour of history: RSS MiB", f"{many[1].rss_mib:.0f}", f"<= {MIB:g}"],

@@ -338,7 +338,7 @@ def main() -> int:
     print("1 unit of CPU: a fixed piece of work, measured in the same window of five minutes")
     second, last = hours[1], hours[-1]
     cpu, rss = last.work / second.work, last.rss_mib / second.rss_mib
-    print(f"the last hour against the second: CPU {cpu:.1%}, RSS {rss:.1%} (goal: 105 %)")
+    print(f"the last hour against the second: CPU {cpu:.1%}, RSS {rss:.1%} (goal: 105%)")
     sent = {name: sum(hour.sent[name] for hour in hours) for name in PER_DAY}
     for name, messages in sent.items():
         resolved = sum(title.lower().startswith("resolved") for title in simulated.sent[name])

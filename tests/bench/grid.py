@@ -1,4 +1,4 @@
-"""What the GPU grid costs: 256 nodes × 8 GPUs, a State every two seconds, 5 % of the cells changing.
+"""What the GPU grid costs: 256 nodes × 8 GPUs, a State every two seconds, 5% of the cells changing.
 
 Run: python -m tests.bench.grid
 """

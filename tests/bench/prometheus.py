@@ -1,6 +1,6 @@
 """The dashboard with 256 nodes of 8 GPUs from a real Prometheus: `python -m tests.bench.prometheus [NODES]`.
 
-The exporters are stand-ins for dcgm-exporter and node_exporter. In each scrape, the temperatures of 5 % of the GPUs
+The exporters are stand-ins for dcgm-exporter and node_exporter. In each scrape, the temperatures of 5% of the GPUs
 differ.
 """
 

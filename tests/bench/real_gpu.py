@@ -102,7 +102,7 @@ def main(seconds: float, python: str) -> None:
                 wrong += not agrees
             click.echo(f"processes: {facts[index].processes}")
     click.echo(
-        f"\n{len(rows)} GPUs every {PERIOD:g} s: {used:.3f} % of a core, RSS {memory:.1f} MiB, PSS {shared:.1f} MiB"
+        f"\n{len(rows)} GPUs every {PERIOD:g} s: {used:.3f}% of a core, RSS {memory:.1f} MiB, PSS {shared:.1f} MiB"
     )
     sys.exit(1 if wrong or set(rows) != set(samples) else 0)
 

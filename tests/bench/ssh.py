@@ -74,7 +74,7 @@ def bare_paramiko(sshd: Sshd, nodes: int) -> None:
     )
     print(f"bare paramiko: memory a connection: {(resident_mib() - memory) * 1024 / nodes:.0f} KiB")
     _, cpu = timed(lambda: threading.Event().wait(IDLE))
-    print(f"bare paramiko: idle: {100 * cpu / IDLE:.2f} % of a core")
+    print(f"bare paramiko: idle: {100 * cpu / IDLE:.2f}% of a core")
     for client in clients:
         client.close()
 
@@ -97,7 +97,7 @@ def ours(sshd: Sshd, nodes: int) -> None:
     print(f"ours: memory a connection: {(resident_mib() - memory) * 1024 / nodes:.0f} KiB")
     print(f"ours: threads: {threading.active_count()}")
     _, cpu = timed(lambda: threading.Event().wait(IDLE))
-    print(f"ours: idle: {100 * cpu / IDLE:.2f} % of a core")
+    print(f"ours: idle: {100 * cpu / IDLE:.2f}% of a core")
     sinks = [Counted() for _ in range(8)]
     chosen = [dialer.dial(f"n{number}") for number in range(8)]
 

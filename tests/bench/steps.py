@@ -48,7 +48,7 @@ def main() -> int:
         )
         print(f"{name:<24}{costs[0]:>8.1f}{costs[1]:>11.1f}{costs[2]:>13.1f}{costs[3]:>8.1f}")
     share = microseconds(parse_line, [line for one in FORMATS for line, _ in examples(one.name)]) * LINES_PER_S / 1e4
-    print(f"{LINES_PER_S} step lines a second: {share:.2f} % of a core (goal: {PERCENT:g} %)")
+    print(f"{LINES_PER_S} step lines a second: {share:.2f}% of a core (goal: {PERCENT:g}%)")
     return status((share, PERCENT))
 
 

@@ -79,7 +79,7 @@ def main() -> int:
     show(title, ("polls", "child, MiB", "wandb-core, MiB", "processor, ms a poll"), rows)
     share = took * A_MINUTE / 60
     grown = sum(seen[-1]) - sum(seen[1])  # Go's own heap is warm by then
-    print(f"\n  requests a poll: {requests}; ten runs a minute: {100 * share:.2f} % of a core (goal: 1 %)")
+    print(f"\n  requests a poll: {requests}; ten runs a minute: {100 * share:.2f}% of a core (goal: 1%)")
     print(f"  grown since poll {marks[1]:,}: {grown:+.1f} MiB; {len(KEYS)} x {ROWS:,} points: {1000 * whole:.0f} ms")
     return int(grown > GROWTH_MIB or share > CORE_SHARE or requests > 2)
 

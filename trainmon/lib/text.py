@@ -130,6 +130,11 @@ def duration(seconds: float) -> str:
     return f"{hours // 24}d{hours % 24}h"
 
 
+def elapsed(since: float | None, now: float) -> str:
+    """`for 3m`, or `yet` without a time: no data yet, no data for 3m."""
+    return "yet" if since is None else f"for {duration(now - since)}"
+
+
 AGE = r"(?<![\w./-])(\d+(?:\.\d+)?)([smhd])(?:(\d+)([smh]))?"
 AGO = re.compile(rf"{AGE} ago\b")
 RELATIVE = re.compile(rf"{AGE}\b")

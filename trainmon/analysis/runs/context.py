@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.analysis.runs.job_matching import present, requeued_since
-from trainmon.lib import Instant, Seconds, duration
+from trainmon.lib import Instant, Seconds, elapsed
 from trainmon.model import Attempt, Cluster, Job, Node, Progress, Record, Run, Source, Verdict
 
 PATIENCE = 10.0
@@ -175,8 +175,7 @@ def no_slurm_answer(run: Run, context: RunContext, now: Instant) -> str:
     has_slurm = run.spec.process is None and (cluster is None or cluster.has_slurm is not False)
     if source is None or not has_slurm or source.health == "off" or does_answer(run, context):
         return ""
-    since = " yet" if source.answered_at is None else f" for {duration(now - source.answered_at)}"
-    return f"no data from Slurm{since}"
+    return f"no data from Slurm {elapsed(source.answered_at, now)}"
 
 
 def missing_job(run: Run, context: RunContext, now: Instant) -> str:

@@ -43,7 +43,7 @@ from trainmon.analysis.runs.no_steps import (
 from trainmon.analysis.runs.own_processes import after_its_process
 from trainmon.analysis.runs.writers import survivor, survivor_text
 from trainmon.analysis.wandb import counts
-from trainmon.lib import Instant, Seconds, duration
+from trainmon.lib import Instant, Seconds, duration, elapsed
 from trainmon.model import WANDB, Checkpoint, Job, Progress, Run, Verdict
 
 SKIPS_FOR: Seconds = 60.0
@@ -253,9 +253,8 @@ def _blind(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judg
         return Judgement("unknown", f"its log is {mute}" if mute else "its log has not been read yet")
     source = context.sources.get(f"wandb:{run.name}" if log.host == WANDB else f"node:{log.host}")
     if source is not None and source.health in ("late", "down"):
-        seen = " yet" if source.answered_at is None else f" for {duration(now - source.answered_at)}"
         host = "W&B" if log.host == WANDB else log.host
-        return Judgement("unknown", f"no data{seen} from {host}, which has its log")
+        return Judgement("unknown", f"no data {elapsed(source.answered_at, now)} from {host}, which has its log")
     return None if log.error is None else Judgement("unknown", log.error)
 
 

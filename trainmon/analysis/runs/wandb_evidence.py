@@ -13,7 +13,7 @@ from trainmon.analysis.runs import loss
 from trainmon.analysis.runs.context import Judgement, RunContext, is_new_attempt, patience, target
 from trainmon.analysis.runs.no_steps import requested_by, since, steps_on_under_it, weighed
 from trainmon.analysis.wandb import active_run, client_file, counts, metric_names
-from trainmon.lib import Instant, Seconds, duration
+from trainmon.lib import Instant, Seconds, duration, elapsed
 from trainmon.model import WANDB, Job, Record, Run, Source, Wandb, WandbFile, WandbRun
 
 GOES_ON: Seconds = 60.0
@@ -24,15 +24,13 @@ SILENT = frozenset({"stalled", "hung", "data-stall", "dead", "unknown", "idle"})
 
 
 def no_answer(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
-    """`W&B has not answered for 20m`, of a run that is watched there; nothing while it does."""
+    """`no data from W&B for 20m`, of a run that is watched there; nothing while it does."""
     source, file = sources.get(f"wandb:{run.name}"), run.wandb_file
     if file is not None and client_file.is_from_file(client_file.evidence(run)):
         return _unread(run, file, sources.get(f"node:{file.host}"), now)
     if run.spec.wandb is None or (run.wandb is not None and (source is None or source.health == "ok")):
         return ""
-    if source is None or source.answered_at is None:
-        return "no data from W&B yet"
-    return f"no data from W&B for {duration(now - source.answered_at)}"
+    return f"no data from W&B {elapsed(None if source is None else source.answered_at, now)}"
 
 
 def _unread(run: Run, file: WandbFile, host: Source | None, now: Instant) -> str:
@@ -40,7 +38,7 @@ def _unread(run: Run, file: WandbFile, host: Source | None, now: Instant) -> str
     if file.error is not None or file.is_behind:
         return file.error or "its W&B file is still being read"
     if host is not None and host.health != "ok":
-        return f"{file.host}, which reads its W&B file, is unreachable"
+        return f"{file.host}, which reads its W&B file, is late or unreachable"
     quiet = now - (file.logged_at or now)
     if file.exit_code is not None or not patience(run) < quiet <= client_file.QUIET:
         return ""

@@ -98,7 +98,7 @@ def test_a_file_that_is_not_read_to_its_end_proves_nothing():
         TRAINING, [SourceChanged(Source(name="node:login1", kind="node", cluster="prod", health="down"))], NOW
     )
     assert run_of(lost).verdict == "unknown"
-    assert run_of(lost).why.endswith("; login1, which reads its W&B file, is unreachable")
+    assert run_of(lost).why.endswith("; login1, which reads its W&B file, is late or unreachable")
 
 
 def test_a_log_that_shows_steps_without_a_loss_has_the_loss_of_the_file():

@@ -70,14 +70,13 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         held = "needs an interactive login (2FA)" if source.can_log_in else "cannot be logged in to"
         is_slow = is_logging_in(source, state, now)
         problem = held if is_held else "is late" if source.health == "late" and not is_slow else "is unreachable"
-        nothing = (
+        error = source.problem or (
             "its first login is not finished"
             if is_slow
             else "its connection is open"
             if source.via is None
             else "no new sample"
         )
-        error = source.problem or nothing
         since = "no data yet" if source.answered_at is None else f"no data for {ago(now - source.answered_at)}"
         steps = _still_trains(run, source.answered_at or state.started_at, now)
         return Finding(

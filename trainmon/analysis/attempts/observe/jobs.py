@@ -23,7 +23,7 @@ from trainmon.analysis.attempts.steps import (
     with_checkpoints,
 )
 from trainmon.analysis.runs import has_begun, target
-from trainmon.lib import Instant, Seconds, clean, duration, scrub
+from trainmon.lib import Instant, Seconds, clean, elapsed, scrub
 from trainmon.model import Attempt, AttemptEnd, Job, Run, State
 
 # ---- which sources are still to answer before the attempts of a run are known ----------------------------------------
@@ -78,8 +78,7 @@ def silence(name: str, answered_at: Instant | None, error: str | None, now: Inst
     """`no data from Slurm of prod for 3m (no controller)`."""
     kind, _, of = name.partition(":")
     who = f"Slurm of {of}" if kind == "slurm" else f"W&B of {of}"
-    since = "yet" if answered_at is None else f"for {duration(now - answered_at)}"
-    return f"no data from {who} {since}" + ("" if error is None else f" ({error})")
+    return f"no data from {who} {elapsed(answered_at, now)}" + ("" if error is None else f" ({error})")
 
 
 # ---- an attempt with what its run shows of it ------------------------------------------------------------------------
