@@ -22,7 +22,7 @@ from trainmon.model import State
         ("right", "→ does nothing here; in Log format: the next number of the line; in Log: scroll"),
         ("3 backspace", "Backspace does nothing here; in Log format"),
         ("3 y X", "X does nothing here; in GPUs, Queue, a node"),
-        ("4 n", "nothing is searched for; / searches"),
+        ("4 n", "no search is active; / searches"),
         ("4 slash z q enter n", "no other match of “zq” that way"),
         ("4 w right", "long lines are wrapped; w cuts them"),
     ],
@@ -39,7 +39,7 @@ async def test_a_key_that_does_nothing_says_why(keys: str, words: str) -> None:
     [
         ("x Q", "Q does nothing in this dialog; Esc closes it"),
         ("s 1", "1 does nothing in this dialog; Esc closes it"),
-        ("S Q", "nothing was pressed: the dialog was not complete yet"),
+        ("S Q", "ignored: the dialog was not ready yet"),
     ],
 )
 async def test_a_key_that_does_nothing_in_a_dialog_says_why_in_its_frame(keys: str, words: str) -> None:

@@ -80,7 +80,7 @@ class PendingChanges:
             return
         why = quiet_because(alert)
         if why is None and not channels_for(alert, routing):
-            why = "no channel wants it"
+            why = "no channel receives it"
         if why is not None and self._not_notified.get(alert.id) != why:
             self._not_notified[alert.id] = why
             self.note([(alert.id, "not told", why)])

@@ -53,10 +53,10 @@ Limit = Annotated[
 
 
 class RetrySettings(Table, frozen=True, kw_only=True):
-    """What follows when an attempt of a run ends before its target. The name of a cause sets how often the run is
-    retried after it. Only retries without a new step and without a new checkpoint count. In a table, `times` is that
-    number. `within` counts only the retries that ended in this last period; without it, all since the last net
-    progress count. `after_change` lists what must have changed first, at least one of `batch`, `checkpointing`
+    """What trainmon-tui does when an attempt of a run ends before its target. The name of a cause sets how often the
+    run is retried after it. Only retries without a new step and without a new checkpoint count. In a table, `times` is
+    that number. `within` counts only the retries that ended within this period; without it, all retries since the last
+    net progress count. `after_change` lists what must have changed first, at least one of `batch`, `checkpointing`
     (activation checkpointing) and `placement` (the number of nodes and GPUs); without it, nothing must have changed. A
     plain number keeps the changes of the default."""
 

@@ -20,7 +20,7 @@ MARSHAL_VERSION = 2
 
 ONE_FILE = """\
 #!/usr/bin/env -S python3 -I -S
-\"\"\"trainmon-run: run a command as if it were not there, and keep a receipt of how the command began and ended.
+\"\"\"trainmon-run: run a command unchanged, and keep a receipt of how it began and ended.
 
 PARTS is its source. CODE is the same, compiled by Python {version}; every other version compiles the source.
 \"\"\"

@@ -330,7 +330,7 @@ class Hooks:
                 self._previous[number] = signal.signal(number, self._on_signal)
                 self._report["signals"][name] = ask
             except (ValueError, OSError, AttributeError) as error:  # not the main thread; no such signal
-                self._warn("signals are not heard: %s: %s" % (name, error))
+                self._warn("signals cannot be received: %s: %s" % (name, error))
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self._told[signal.Signals(number).name] += 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -I -S
-"""trainmon-run: run a command as if it were not there, and keep a receipt of how the command began and ended.
+"""trainmon-run: run a command unchanged, and keep a receipt of how it began and ended.
 
 One file, Python 3.6 or later, nothing but the standard library. It imports as little as it can: `json` and `re` alone
 take longer than all that it does, and `os` takes 1 ms more than `posix`. Each process loads only the parts that it

@@ -81,7 +81,7 @@ class AutoRequeue:
         whys = [refusal.why for refusal in plan.refusals]
         whys += [self._why_not(one, action) or self._claim(one, action) for action in actions]
         why = "; ".join(filter(None, whys))
-        why = why or ("" if actions else "nothing is to be done")
+        why = why or ("" if actions else "there is nothing to do")
         if why and why != self._refused.get(one.attempt.attempt_id):
             log_event("auto-requeue", logging.WARNING, run=one.run, words=f"not done: {why}")
         self._refused[one.attempt.attempt_id] = why
@@ -91,7 +91,7 @@ class AutoRequeue:
         is_same = action.job == f"{last.cluster}/{last.job_id}"
         is_same &= None in (expected.restarts, last.restart) or expected.restarts == last.restart
         if one.verb == "requeue" and not is_same:
-            return f"the last job of {one.run} is another one now"
+            return f"{one.run} has a newer job"
         return "" if self._is_leader() else "another program leads"
 
     def _claim(self, one: Due, action: Action) -> str:

@@ -72,7 +72,7 @@ class Dialog(ModalScreen[Answer], Once[Answer]):
     def drops(self, event: events.Key) -> bool:
         """Whether a key was typed before a person could read the dialog. Those that leave it always count."""
         is_early = event.time < self.drawn_at and event.key not in {"escape", *EVERYWHERE} and not self.READS_EVERY_KEY
-        self.say("nothing was pressed: the dialog was not complete yet" if is_early else "")
+        self.say("ignored: the dialog was not ready yet" if is_early else "")
         return is_early
 
     def action_back(self) -> None:

@@ -210,7 +210,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.fields[self.count].display = self.request.verb == "queue" and can_act
         self.fields[self.why].display = can_act and not choices
         writes_file = any(isinstance(action.operation, CreateFile) for action in (plan.actions if plan else ()))
-        self.why.placeholder = WHY + " and in the switch file" * writes_file
+        self.why.placeholder = WHY + " and in the switch" * writes_file
         self.fields[self.typed].display = bool(plan and plan.typed)
         self.because.display = bool(plan and plan.typed)
         if plan is not None and plan.typed:

@@ -198,6 +198,6 @@ class LogView(Widget, can_focus=True):
         """n goes up, because a log is read from its end; N goes down."""
         start = self.text.end - 1 if self.hit is None else self.hit - step
         if not self.needle:
-            self.app.notify("nothing is searched for; / searches", timeout=4, markup=False)
+            self.app.notify("no search is active; / searches", timeout=4, markup=False)
         elif not self.goto_match(start, -step):
             self.app.notify(f"no other match of “{self.needle}” that way", timeout=4, markup=False)

@@ -48,7 +48,7 @@ def only_match(pattern: bytes) -> bytes:
         return pattern
     found = glob.glob(pattern)
     if len(found) != 1:
-        raise Unusable("%d files match, and exactly one must" % len(found) if found else "no file matches")
+        raise Unusable("%d files match; exactly one must match" % len(found) if found else "no file matches")
     return found[0]
 
 

@@ -123,7 +123,7 @@ def check_header(data: bytes) -> None:
     """
     name, magic, version = FILE_HEADER.unpack_from(data)
     if name != b":W&B" or magic != 0xBEE1:
-        raise ValueError("is no .wandb file: its first bytes are others")
+        raise ValueError("is no .wandb file: its first bytes are wrong")
     if version:
         raise ValueError("has version %d of the format; only version 0 can be read" % version)
 

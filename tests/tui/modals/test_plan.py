@@ -100,9 +100,9 @@ async def test_a_plan_that_comes_after_escape_is_not_shown() -> None:
 async def test_the_reason_is_kept_in_the_switch_file_only_if_the_plan_creates_one() -> None:
     async with planning() as (app, _, _, screen):
         assert "recorded in the ledger" in text_of(app)
-        assert "switch file" not in text_of(app), "no plan is there yet"
+        assert "in the switch" not in text_of(app), "no plan is there yet"
         screen.on_plan_screen_answered(PlanScreen.Answered(plans.kills(KILL), 1))
-        assert screen.why.placeholder == "optional; recorded in the ledger and in the switch file"
+        assert screen.why.placeholder == "optional; recorded in the ledger and in the switch"
         sends = replace(plans.kills(KILL).actions[0], operation=Execute(("scancel", "--signal=USR1", "418223")))
         screen.on_plan_screen_answered(PlanScreen.Answered(Plan(request=KILL, actions=(sends,)), 1))
         assert screen.why.placeholder == "optional; recorded in the ledger"

@@ -251,7 +251,7 @@ def _changes(action: Action, readback: Readback) -> Iterator[tuple[str, str]]:
     elif action.job in readback.jobs:
         yield from ((why, TRY_AGAIN) for why in _job_changes(readback.jobs[action.job], expected))
     elif expected.needs_slurm:
-        unread = errors.get(action.job) or errors.get(action.cluster) or f"job {expected.id} is no longer as it was"
+        unread = errors.get(action.job) or errors.get(action.cluster) or f"job {expected.id} has changed since the plan"
         yield unread, "nothing was done; check the queue and try again"
 
 
@@ -269,6 +269,6 @@ def _job_changes(job: Job, expected: Expected) -> Iterator[str]:
         yield requeued if job.restarts and was_requeued else reused
     excluded = (*job.excluded, *job.excluded_in_part)
     if expected.excluded is not None and excluded != expected.excluded:
-        yield f"job {job.id} excludes {', '.join(excluded) or 'no node'} now: somebody changed its list meanwhile"
+        yield f"job {job.id} excludes {', '.join(excluded) or 'no node'} now: its list was changed meanwhile"
     if expected.restarts is not None and was_requeued:
         yield requeued

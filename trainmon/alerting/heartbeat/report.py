@@ -178,14 +178,14 @@ def _silent(state: State, now: Instant) -> str | None:
     since = max((state.started_at, state.clock_jumped_at or 0.0, *answered))
     if not wanted or any(source.health == "ok" for source in wanted) or now - since <= SILENT_AFTER:
         return None
-    return f"no data from any of {len(wanted)} sources for {ago(now - since)}"
+    return f"0 of {counted(len(wanted), 'source')} responding for {ago(now - since)}"
 
 
 def _not_notifying(state: State, now: Instant) -> str | None:
     channels = state.channels.values()
     if state.leadership.holder != "us":
         is_new = now - state.started_at <= SILENT_AFTER
-        return None if is_new else "this program does not notify people: another one does"
+        return None if is_new else "another program sends the notifications"
     if channels and all(channel.state == "broken" for channel in channels):
         return "every channel refuses its notifications"
     for channel in channels:

@@ -216,8 +216,8 @@ class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
     origin = "our choice; Alertmanager's own mixin waits 5 minutes"
 
     patience: Duration = 300.0
-    """How long retries may go on before the alert fires. It fires at once if the channel refuses, or if other channels
-    deliver for it."""
+    """How long retries may go on before the alert fires. It fires at once if the channel refuses a notification, or if
+    other channels deliver for it."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         failing = [
@@ -299,7 +299,7 @@ class ConfigNotLoaded(MonitorRule, frozen=True, kw_only=True):
     """The config was to be loaded again and has a mistake, or others can write to it. The old one stays in use."""
 
     name = "config-refused"
-    origin = "our choice: somebody has just changed the config, and expects that it is used"
+    origin = "our choice: whoever edits the config expects the new one to be used"
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         if state.config is not None:
@@ -352,7 +352,7 @@ class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
     """Nobody acknowledged the regular test notification: perhaps it reached nobody."""
 
     name = "test-unanswered"
-    origin = "our choice: somebody sees a notification within 24h"
+    origin = "our choice: people see a notification within 24h"
 
     within: Duration = 86_400.0
     """How long people have to acknowledge the test."""

@@ -280,7 +280,7 @@ def _retry(
                 return "after-node-swap", f"{cause}: {blame.why}", (blame.node,)
         doubt = f"; {NO_DATA}" if lacks_data(ended, attempt) else ""
     if cause in SWAPPED:
-        return "after-node-swap", f"{cause} stays with its node, and it is not known which one that is{doubt}", ()
+        return "after-node-swap", f"{cause} stays with its node, and the node is not known{doubt}", ()
     if cause in ("preempted", "time-limit"):
         return "now", f"{cause}: {_resumes(attempt)}", ()
     if cause in TRANSIENT:

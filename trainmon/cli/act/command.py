@@ -30,10 +30,8 @@ def _switch(kind: str) -> Decorator:
 
 
 ACTS = (
-    ActCommand("save", "RUN...", "Ask runs to save a checkpoint: create their save switch file."),
-    ActCommand(
-        "kill", "RUN...", "Ask runs to save and exit: create their kill switch file. It stays armed until removed."
-    ),
+    ActCommand("save", "RUN...", "Ask runs to save a checkpoint: create their save switch."),
+    ActCommand("kill", "RUN...", "Ask runs to save and exit: create their kill switch. It stays armed until removed."),
     ActCommand("unkill", "RUN...", "Remove the armed kill switches of runs.", (_switch("kill"),)),
     ActCommand("unsave", "RUN...", "Remove the armed save switches of runs.", (_switch("save"),)),
     ActCommand(
@@ -104,11 +102,11 @@ COMMON: tuple[Decorator, ...] = (
         callback=read_duration,
         metavar="DURATION",
         default=None,
-        help="The maximum wait for the result: the switch file consumed, a checkpoint committed or the job restarted. "
+        help="The maximum wait for the result: the switch consumed, a checkpoint committed or the job restarted. "
         "[default: until the first effect, at most 8s; requeue: until the job runs again, at most 4m]",
     ),
     click.option(
-        "--why", metavar="TEXT", default="", help="The reason. It is written to the switch file and to the ledger."
+        "--why", metavar="TEXT", default="", help="The reason. It is written to the switch and to the ledger."
     ),
     click.option(
         "--typed", metavar="TEXT", help="With --yes: the job id or path, if the plan requires you to type it."

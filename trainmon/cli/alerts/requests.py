@@ -28,7 +28,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 
 @click.command("ack")
 @click.argument("alert", metavar="ALERT")
-@click.option("--why", default="", metavar="TEXT", help="What you are doing about it.")
+@click.option("--why", default="", metavar="TEXT", help="A note, such as what you are doing about it.")
 @click.option("--undo", is_flag=True, help="Remove the acknowledgement.")
 @by_option
 @json_option

@@ -77,7 +77,7 @@ def files_of(runs: Sequence[RunSpec], shared: Sequence[str]) -> Iterator[FileTes
     folders = [dirname(path) or "/" for run in runs for path in (run.kill_switch, run.save_switch) if path is not None]
     for folder in dict.fromkeys(folders):
         fix = "create it, or ask for write permission: the actions save and kill need it"
-        yield FileTest(folder, "-w", "switch files can be created", "missing or not writable", fix)
+        yield FileTest(folder, "-w", "switches can be created", "missing or not writable", fix)
 
 
 def reported(host: str, what: str, rows: Iterator[Row]) -> Iterator[Row]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainmon.cli.init.discovery import Account, SlurmReport
     from trainmon.cli.init.template import FoundFacts
 
-GUESSED_LOGIN = "guessed: its name is one of a login host"
+GUESSED_LOGIN = "guessed from its name"
 
 SHOWN = 20
 

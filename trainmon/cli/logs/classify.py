@@ -37,11 +37,13 @@ RETRIES = {
 @click.command("classify")
 @click.argument("files", nargs=-1, required=True, metavar="FILE|-...", type=click.Path())
 @click.option("--exit-code", type=int, metavar="N", help="The exit code of the attempt; -9 means signal 9.")
-@click.option("--scheduler-state", metavar="STATE", help="How the scheduler says that it ended, such as PREEMPTED.")
+@click.option(
+    "--scheduler-state", metavar="STATE", help="The state that the scheduler reports at the end, such as PREEMPTED."
+)
 @click.option(
     "--together", is_flag=True, help="The files are of one attempt, such as one for each rank: print one answer."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each file, in order.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line and file, in order.")
 @unused_config_option
 def command(
     files: tuple[str, ...], exit_code: int | None, scheduler_state: str | None, together: bool, as_json: bool

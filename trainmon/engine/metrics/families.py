@@ -120,7 +120,7 @@ def _counters(totals: Totals, channels: Iterable[str]) -> Iterator[Metric]:
     zeros = dict.fromkeys((f"{result} {channel}" for channel in channels for result in RESULTS), 0.0)
     counts = zeros | dict(totals.get("notifications", {}))
     yield _counter(
-        "trainmon_notifications", "The number of notifications since the ledger was created, by what became of them.",
+        "trainmon_notifications", "The number of notifications since the ledger was created, by result.",
         ("channel", "result"),
         ((tuple(reversed(name.split(" ", 1))), number) for name, number in counts.items()),
     )  # fmt: skip

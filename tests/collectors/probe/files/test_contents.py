@@ -89,7 +89,7 @@ def test_a_glob_must_match_one_file(tmp_path: Path):
     (tmp_path / "a.json").write_text("a")
     assert content(tmp_path / "*.json").path == str(tmp_path / "a.json")
     (tmp_path / "b.json").write_text("b")
-    assert content(tmp_path / "*.json").error == "2 files match, and exactly one must"
+    assert content(tmp_path / "*.json").error == "2 files match; exactly one must match"
 
 
 def test_what_is_no_file_is_never_opened(tmp_path: Path):

@@ -258,7 +258,7 @@ def test_a_file_that_was_replaced_is_read_from_its_start(tmp_path: Path, how: st
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (b"hello world", "is no .wandb file: its first bytes are others"),
+        (b"hello world", "is no .wandb file: its first bytes are wrong"),
         (b":W&B\xe1\xbe\x03", "has version 3 of the format; only version 0 can be read"),
     ],
 )

@@ -17,7 +17,7 @@ def test_it_says_who_it_is_and_how_the_host_is(shell: str, start: Any):
     fallback = start(shell)
     hello = fallback.line()
     assert (hello.host, hello.probe, hello.python) == (os.uname().nodename, "sh", None)
-    assert hello.note == "no usable python3: only the main numbers, no logs, switch files, checkpoints or W&B files"
+    assert hello.note == "no usable python3: only the main numbers, no logs, switches, checkpoints or W&B files"
     assert hello.cpu_count == os.cpu_count()
     assert abs(hello.t - time.time()) < 5
     host = fallback.first(readings.HostSample)

@@ -87,7 +87,7 @@ def test_what_is_as_it_was_shown_is_done() -> None:
     [
         (readback(gone=frozenset({"prod/88_3"}), switches=UNARMED), "Slurm no longer knows job 88_3"),
         (readback(errors={"prod/88_3": "login: no answer"}, switches=UNARMED), "login: no answer"),
-        (readback(switches=UNARMED), "job 88_3 is no longer as it was"),
+        (readback(switches=UNARMED), "job 88_3 has changed since the plan"),
         (readback(replace(RUNNING, state="PENDING"), switches=UNARMED), "job 88_3 is PENDING now, no longer running"),
         (
             readback(replace(RUNNING, state="COMPLETED"), switches=UNARMED),
@@ -163,7 +163,7 @@ def test_a_list_of_nodes_that_another_has_changed_is_not_written_over() -> None:
     assert actions.recheck(action, readback(WAITING)) is None
     refusal = actions.recheck(action, readback(replace(WAITING, excluded=("n7",))))
     assert refusal is not None
-    assert refusal.why == "job 88_[4-10%1] excludes n7 now: somebody changed its list meanwhile"
+    assert refusal.why == "job 88_[4-10%1] excludes n7 now: its list was changed meanwhile"
 
 
 def test_a_node_that_another_has_drained_keeps_its_reason() -> None:

@@ -28,11 +28,11 @@ def test_a_healthy_loop_is_well() -> None:
     ("changes", "why"),
     [
         ({"evaluated_at": NOW - 61}, "the rules have not been evaluated for 1m"),
-        ({"sources": SILENT}, "none of 1 sources has answered for 6m"),
+        ({"sources": SILENT}, "0 of 1 source responding for 6m"),
         ({"ledger": "the disk is full"}, "the ledger cannot be written: the disk is full"),
         ({"channels": {"phone": replace(PHONE, state="broken")}}, "every channel refuses its notifications"),
         ({"channels": {"phone": replace(PHONE, oldest_at=NOW - 1_000)}}, "a notification for phone has waited for 16m"),
-        ({"leadership": Leadership(holder="other")}, "this program does not notify people: another one does"),
+        ({"leadership": Leadership(holder="other")}, "another program sends the notifications"),
     ],
 )
 def test_each_part_of_the_loop_that_fails_is_reported(changes: dict[str, Any], why: str) -> None:

@@ -102,7 +102,7 @@ def test_when_nothing_at_all_answers_that_is_the_one_notification() -> None:
         story.at(1_000)
         notice = story.expect("fire", "self")
         assert notice.alerts[0].summary.startswith("no data: 0 of 4 sources responding; the last answer came")
-        assert (unwell(story.state, story.clock.wall) or "").startswith("none of 4 sources has answered for")
+        assert (unwell(story.state, story.clock.wall) or "").startswith("0 of 4 sources responding for")
         story.speak(*names).well().at(1_200).expect("resolve", "self")
 
 

@@ -27,7 +27,7 @@ def test_code_red_goes_everywhere() -> None:
 def test_an_information_that_no_channel_is_reported_of_says_why() -> None:
     with Story(rule("restarted"), phone(), mail()) as story:
         story.at(10).wrong("restarted", RUN, "info", event=True).at(20)
-        assert story.why_not_told(story.alert("restarted")) == "no channel wants it"
+        assert story.why_not_told(story.alert("restarted")) == "no channel receives it"
 
 
 def test_a_channel_of_one_run_is_not_reported_of_another() -> None:

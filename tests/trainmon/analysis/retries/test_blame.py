@@ -64,7 +64,7 @@ def test_without_an_attempt_on_other_nodes_there_is_not_enough_data_to_blame_one
     decision = decide(last, [*same, last], RetryPolicy())
     assert decision is not None
     assert decision.why == (
-        "gpu-hardware stays with its node, and it is not known which one that is; "
+        "gpu-hardware stays with its node, and the node is not known; "
         "not enough data to blame a node: too few attempts on others to compare with"
     )
     others = [ended(n - 20, "completed", nodes=("n3",), run_id="other") for n in range(20)]

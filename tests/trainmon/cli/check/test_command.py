@@ -121,7 +121,7 @@ def test_every_path_of_a_run_is_checked_where_it_is_read(sshd: Sshd, tmp_path: P
     fields = {(row.mark, row.what, row.text) for row in reader}
     assert ("ok", f"{tmp_path}/logs/*.out", f"followed: {tmp_path}/logs/1.out") in fields
     assert ("ok", str(tmp_path / "logs"), "can be entered") in fields
-    assert ("ok", str(tmp_path), "switch files can be created") in fields
+    assert ("ok", str(tmp_path), "switches can be created") in fields
     assert ("ok", str(tmp_path / "kill"), "armed") in fields
     assert ("ok", str(tmp_path / "save"), "not armed") in fields
     assert ("bad", f"{tmp_path}/nowhere", "missing or not a directory") in fields

@@ -122,8 +122,8 @@ def found(**more: object) -> WandbRows:
                 "/fsx/wandb: does not exist; the nearest existing parent is /fsx", FIX),
         ),
         (
-            found(error=f"{FILE}: is no .wandb file: its first bytes are others"),
-            Row("bad", "login1", "W&B files of llm", f"{FILE}: is no .wandb file: its first bytes are others", FIX),
+            found(error=f"{FILE}: is no .wandb file: its first bytes are wrong"),
+            Row("bad", "login1", "W&B files of llm", f"{FILE}: is no .wandb file: its first bytes are wrong", FIX),
         ),
         (
             None,

@@ -66,7 +66,7 @@ def test_outside_the_main_thread_it_warns_once_and_the_switches_work(
     thread = threading.Thread(target=lambda: made.append(make()))
     thread.start()
     thread.join()
-    warned = [line for line in capfd.readouterr().err.splitlines() if "signals are not heard" in line]
+    warned = [line for line in capfd.readouterr().err.splitlines() if "signals cannot be received" in line]
     assert len(warned) == 1
     assert status(tmp_path)["signals"] == {}
     (tmp_path / "save").touch()

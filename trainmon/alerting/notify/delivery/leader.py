@@ -252,7 +252,7 @@ def took_over(note: LeaderNote | None, silent: Seconds, now: Instant, channels: 
         title="A standby notifies: the leader hangs",
         lines=(
             f"{who} did not evaluate its rules for {ago(silent)}: it is stopped, or hangs. This program notifies from "
-            "now on. If the other one continues it stands by.",
+            "now on. If the other program continues, it stands by.",
             f"What to do, on its machine: `kill -CONT {pid}` if somebody stopped it (Ctrl-Z, a debugger); else end it "
             f"with `kill {pid}`, or `kill -9 {pid}`, and start it again.",
         ),

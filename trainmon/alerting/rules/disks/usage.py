@@ -265,7 +265,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
         return super().why_unknown(state, alert, now)
 
     def missing_number(self, state: State, disk: Disk, alert: Alert) -> str | None:
-        return None if disk.left_bytes is not None else "what is left is not known"
+        return None if disk.left_bytes is not None else "the free space is not known"
 
     def _finding(self, volume: Volume, found: Fit, save: Save, state: State, now: Instant) -> Finding:
         disk, is_next = volume.disk, save.number == 1

@@ -133,7 +133,7 @@ class NodeRebooted(NodeRule, frozen=True, kw_only=True):
     """A node has rebooted while it was watched."""
 
     name = "node-rebooted"
-    origin = "our choice: the boot time by both clocks, so that setting a clock is not a reboot"
+    origin = "our choice: the boot time is compared by two clocks, so a clock that is set is not taken for a reboot"
 
     news: Duration = 1_800.0
     """How long the reboot is reported."""

@@ -43,7 +43,7 @@ class ExitRule(RunRule, frozen=True, kw_only=True):
 
 class RunDead(ExitRule, frozen=True, kw_only=True):
     """A run ended before its target and no person ended it, or its attempts fail one after another. It is a warning if
-    the next job already waits or Slurm has requeued the job."""
+    the next job is already pending or Slurm has requeued the job."""
 
     name: ClassVar[str] = "run-dead"
     origin: ClassVar[str] = "Linum's monitor: page at once, day or night; BLOOM's is-job-running watchdog"
@@ -53,7 +53,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires, if accounting may still name a person or the next job
     waits. Otherwise the alert fires at once."""
     requeued: Duration = 900.0
-    """How long after its last step a requeued job may wait. Slurm itself makes it wait two minutes."""
+    """How long after its last step a requeued job may be pending. Slurm itself keeps it pending for two minutes."""
     attempts: int = 3
     """Critical after this many attempts in a row that failed, or made no step, even if the next one has started."""
     attempts_within: Duration = 21_600.0
@@ -180,7 +180,7 @@ class RunStopped(ExitRule, frozen=True, kw_only=True):
     """A person ended the run: with its kill switch, by cancelling its job, or with an action of trainmon-tui."""
 
     name: ClassVar[str] = "run-stopped"
-    origin: ClassVar[str] = "what a person did on purpose is information, not an alarm"
+    origin: ClassVar[str] = "a deliberate end is information, not an alarm"
 
     for_: Duration = 60.0
     """How long to wait for accounting to name who cancelled the job. Otherwise the alert fires at once."""

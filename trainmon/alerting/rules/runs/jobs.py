@@ -38,7 +38,7 @@ class JobRule(RunRule, frozen=True, kw_only=True):
 
 
 class NotScheduled(JobRule, frozen=True, kw_only=True):
-    """No job of the run runs or waits and nothing says that the run is complete, or the waiting job will never
+    """No job of the run is running or pending and nothing shows that the run is complete, or its pending job will never
     start."""
 
     name: ClassVar[str] = "not-scheduled"
@@ -78,16 +78,16 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
 
 
 class NoJobQueued(JobRule, frozen=True, kw_only=True):
-    """The job of a run ends before the run is complete, and no other job waits behind it. This needs a `script`, an
-    array, jobs that were queued one behind the other, or a target that cannot be reached before the job ends. Other
-    jobs may be meant to end."""
+    """The job of a run ends before the run is complete, and no other job is pending behind it. The rule applies to runs
+    with a `script` or an array, to runs whose jobs were queued one behind the other, and to runs whose target cannot be
+    reached before the job ends."""
 
     name: ClassVar[str] = "no-job-queued"
     origin: ClassVar[str] = "BLOOM's on-call rule: more than one job is always queued"
     needs_for: ClassVar[bool] = True
 
     wanted: int = 1
-    """This many jobs must wait behind the running one."""
+    """This many jobs must be pending behind the running one."""
     within: Duration = 43_200.0
     """The alert fires this long before the end of the job: a night."""
     for_: Duration = 600.0
@@ -250,7 +250,9 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
     """The trainer did not consume the save switch, or consumed it and committed no checkpoint."""
 
     name: ClassVar[str] = "save-switch-ignored"
-    origin: ClassVar[str] = "a switch is read at every iteration: ten iterations, or 10m; two usual saves, or 15m"
+    origin: ClassVar[str] = (
+        "trainers read the switch at every iteration: ten iterations or 10m; a save may take twice the usual, or 15m"
+    )
     unknown_while: ClassVar[frozenset[str]] = UNKNOWN | {"starting"}
 
     for_: Duration = 120.0

@@ -113,7 +113,9 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
     """The loss has jumped out of its usual band and has not come back."""
 
     name: ClassVar[str] = "loss-spike"
-    origin: ClassVar[str] = "OLMo-core: 6 standard deviations above the last 128 losses; here around their median"
+    origin: ClassVar[str] = (
+        "OLMo-core: 6 standard deviations above the mean of the last 128 losses; here above their median"
+    )
     needs_for: ClassVar[bool] = True
 
     for_: Duration = 120.0

@@ -56,7 +56,7 @@ class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
     The alert says why."""
 
     name: ClassVar[str] = "auto-requeue"
-    origin: ClassVar[str] = "our choice: nobody is surprised by an automatic action"
+    origin: ClassVar[str] = "our choice: people must know of automatic actions"
 
     new_for: Duration = 1_800.0
     """A daemon that starts after the event still reports it, until this long after it."""

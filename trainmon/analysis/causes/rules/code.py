@@ -130,7 +130,7 @@ CODE = (
     ),
     Rule(
         cause="python-exception", family="code", retry="after-change", role="generic",
-        meaning="An exception that nothing caught, without a more exact cause.",
+        meaning="An uncaught exception without a more exact cause.",
         advice="Fix the code at the place that the traceback names.",
         source="Python: traceback",
         hints=(

@@ -53,7 +53,7 @@ RESULTS = (
     ),
     Rule(
         cause="unknown", family="unknown", retry="unknown", role="generic",
-        meaning="Nothing that was seen explains the end.",
+        meaning="No known sign explains the end.",
         advice="Look at the whole log, and at what the scheduler or the kernel has recorded.",
         source="No sign was found",
         hints=(r"\bexit(?:ed)?(?: with)?(?: exit)? ?(?:code|status) ?[:=]? ?[1-9]",),
