@@ -76,7 +76,7 @@ KEYS: tuple[Key, ...] = (
     Key("o", "view.moment", "screen.moment", "show the run at the time of its alert: charts and log",
         "moments", "view", "o", "Moment"),
     Key("enter", "moment.run", "open_run", "open the run", "moment", "view", "Enter", "Run"),
-    Key("o", "moment.close", "screen.dismiss", "back to where the moment was opened", "moment", "view", "o"),
+    Key("o", "moment.close", "screen.dismiss", "return to the view that opened the moment", "moment", "view", "o"),
     Key("b", "runs.page", "screen.open_page", "open the run's W&B page; over SSH, show its URL", "runs",
         "view", "b"),
     Key("l", "view.log", "screen.full_log", "show the selected run's log on the full screen", "main", "view", "l",

@@ -250,7 +250,7 @@ def test_the_evidence_of_an_alert_that_is_over_has_its_time() -> None:
 
 def test_its_screen_says_why_nobody_was_notified() -> None:
     assert "not sent: another alert inhibits it and is sent instead" in detail("aaaa0006")
-    assert "inhibitor   → node-unreachable: gpu-006: no data for 42s" in detail("aaaa0006")
+    assert "inhibitor   → node-unreachable: gpu-006 is unreachable" in detail("aaaa0006")
     assert "not sent: muted" in detail("aaaa0005")
     assert "for 43m more: being mended" in detail("aaaa0005")
     assert "not sent: still pending" in detail("aaaa0008")

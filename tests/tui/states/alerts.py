@@ -60,7 +60,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     alert(
         "aaaa0007", "node-unreachable", "node:gpu-006", node="gpu-006", since=NOW - 42.0, fired_at=NOW - 12.0,
-        summary="gpu-006: no data for 42s (no answer in 10s)", sources=("slurm:prod",),
+        summary="gpu-006 is unreachable: no answer in 10s; last data 42s ago", sources=("slurm:prod",),
         delivery=(sent(state="sending", ago=1.0),),
     ),
     alert(

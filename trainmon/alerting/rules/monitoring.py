@@ -192,7 +192,7 @@ class SourceLate(SourceRule, frozen=True, kw_only=True):
         return None if is_failing else super().why_unknown(state, alert, now)
 
     def problem(self, source: Source, now: Instant) -> str:
-        last = "no data yet" if source.answered_at is None else f"no data for {ago(now - source.answered_at)}"
+        last = "no data yet" if source.answered_at is None else f"last data {ago(now - source.answered_at)} ago"
         return f"is late: {last}"
 
 

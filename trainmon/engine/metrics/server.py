@@ -102,8 +102,8 @@ class Handler(BaseHTTPRequestHandler):
         try:
             body, content_type = self.server.render(", ".join(self.headers.get_all("Accept", [])))
         except Exception:
-            log.exception("the metrics could not be made")
-            self._reply(500, b"the metrics could not be made; the log of the daemon says why\n", "text/plain")
+            log.exception("the metrics could not be computed")
+            self._reply(500, b"the metrics could not be computed; the log of the daemon says why\n", "text/plain")
             return
         self._reply(200, body, content_type)
 

@@ -101,7 +101,7 @@ def test_when_nothing_at_all_answers_that_is_the_one_notification() -> None:
             story.wrong("node-unreachable", name, sources=())
         story.at(1_000)
         notice = story.expect("fire", "self")
-        assert notice.alerts[0].summary.startswith("no data: 0 of 4 sources responding; the last answer came")
+        assert notice.alerts[0].summary.startswith("no data: 0 of 4 sources responding; the last data came")
         assert (unwell(story.state, story.clock.wall) or "").startswith("0 of 4 sources responding for")
         story.speak(*names).well().at(1_200).expect("resolve", "self")
 
@@ -363,7 +363,7 @@ def test_the_beginning_and_the_end_of_watching_are_reported() -> None:
         story.at(30)
         notice = story.expect("start", reason="it has started")
         assert notice.title == "trainmon-tui on bastion1 started"
-        assert notice.lines[0] == "0 runs, 0 nodes, 0 disks; 1 of 1 source answering"
+        assert notice.lines[0] == "0 runs, 0 nodes, 0 disks; 1 of 1 source responding"
         assert "this is the only channel" in notice.lines[1]
         assert "no dead-man's switch" in notice.lines[2]
         story.alerting.announce_stop("SIGTERM")

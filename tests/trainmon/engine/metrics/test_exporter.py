@@ -226,7 +226,7 @@ def test_metrics_that_cannot_be_made_are_an_error_500_and_the_next_request_is_se
     with serving(Server(("127.0.0.1", 0), render)) as port:
         response, page = get(port, Accept="bad")
         assert (response.status, page) == (
-            500, "the metrics could not be made; the log of the daemon says why\n",
+            500, "the metrics could not be computed; the log of the daemon says why\n",
         )  # fmt: skip
         assert get(port)[1] == "well"
 

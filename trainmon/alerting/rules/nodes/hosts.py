@@ -77,7 +77,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
             if source.via is None
             else "no new sample"
         )
-        since = "no data yet" if source.answered_at is None else f"no data for {ago(now - source.answered_at)}"
+        since = "no data yet" if source.answered_at is None else f"last data {ago(now - source.answered_at)} ago"
         steps = _still_trains(run, source.answered_at or state.started_at, now)
         return Finding(
             rule=self.name,

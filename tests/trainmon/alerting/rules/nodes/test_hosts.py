@@ -27,7 +27,7 @@ def test_well_nodes_say_nothing() -> None:
 def test_nodes_are_not_unreachable_because_their_prometheus_does_not_answer() -> None:
     server = Source(name="prometheus:prod:dcgm", kind="prometheus", cluster="prod", phase="retrying", error="no answer")
     scene = Scene().runs().lost(None, phase="up", via=server.name, period=15.0).silent(300.0)
-    assert only(scene.found(AWAY)).summary == "n1 is late: no new sample; no data for 5m"
+    assert only(scene.found(AWAY)).summary == "n1 is late: no new sample; last data 5m ago"
     assert scene.reduce(SourceChanged(server)).found(AWAY) == {}
 
 
@@ -38,7 +38,7 @@ def test_a_node_that_does_not_answer_is_critical_under_a_run() -> None:
     scene = Scene().runs().silent(90.0).lost()
     finding = only(scene.found(AWAY))
     assert (finding.severity, finding.run, finding.since, finding.fires_at_once) == ("critical", "llm", NOW, True)
-    assert finding.summary == "n1 is unreachable: no answer in 10s; no data for 1m"
+    assert finding.summary == "n1 is unreachable: no answer in 10s; last data 1m ago"
     assert "ssh n1" in finding.advice
     assert finding.evidence == ("Slurm: ALLOCATED",)
 
@@ -47,7 +47,7 @@ def test_a_way_to_a_node_that_is_broken_while_its_run_steps_on_is_no_code_red_un
     scene = Scene().runs().silent(90.0).lost().steps()
     finding = only(scene.found(AWAY))
     assert finding.severity == "warning"
-    assert finding.summary.endswith("no data for 1m; llm still trains, its last step was 0s ago")
+    assert finding.summary.endswith("last data 1m ago; llm still trains, its last step was 0s ago")
     assert only(scene.silent(300.0).found(AWAY)).severity == "critical", "no step since"
 
 
@@ -105,7 +105,7 @@ def test_a_connection_that_is_open_and_sends_nothing_is_reported_after_two_minut
     assert scene.state.sources["node:n1"].health == "late"
     assert scene.found(AWAY) == {}
     finding = only(scene.silent(70.0).found(AWAY))
-    assert "n1 is late: its connection is open; no data for 2m" in finding.summary
+    assert "n1 is late: its connection is open; last data 2m ago" in finding.summary
 
 
 def test_what_this_program_slept_is_not_its_silence() -> None:
