@@ -136,7 +136,7 @@ class AppriseSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="a
     """E-mail, Slack, Discord, Telegram, PagerDuty, Pushover, Twilio and 160 more, through apprise."""
 
     url: AppriseUrl
-    """The service as apprise writes it, such as `mailto://…` or `slack://…`. Never shown. Use one recipient per
+    """The URL of the service in apprise's form, such as `mailto://…` or `slack://…`. Never shown. Use one recipient per
     channel: if one of several cannot be reached, all are notified again."""
     pictures: bool = True
     """Whether plots are attached as pictures, if the service supports them."""

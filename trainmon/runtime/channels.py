@@ -183,7 +183,7 @@ def _open_critical_alerts(directory: Path, channel: str, clock: Clock) -> frozen
     try:
         alerts = alerts_now(directory, clock.now()).stored.alerts
     except LedgerStuck as error:
-        log.warning("which alerts %s has notified of is not known: %s", channel, error.message)
+        log.warning("it is not known which alerts %s has notified of: %s", channel, error.message)
         return None
     notified = (one for one in alerts if channel in one.notified_on and one.severity == "critical" and one.is_open)
     return frozenset(one.id for one in notified if not one.event)

@@ -33,7 +33,7 @@ HEAD = ("TIME", "ACTION", "TARGET", "USER", "STATUS", "RESULT", "EFFECTS")
     metavar="DURATION",
     default="7d",
     show_default=True,
-    help="List the actions of this last period.",
+    help="List the actions within this time.",
 )
 @ledger_config_option
 def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -> int:

@@ -37,7 +37,7 @@ Row = dict[str, Any]
     metavar="DURATION",
     default="7d",
     show_default=True,
-    help="List the attempts that ran in this last period.",
+    help="List the attempts that ran within this time.",
 )
 @click.option(
     "--by",

@@ -35,7 +35,7 @@ class MemoryFull(MemoryRule, frozen=True, kw_only=True):
     """The memory of a host is nearly full. When it is full, the kernel kills a large process, usually the trainer."""
 
     name = "memory-full"
-    origin = "in use is all but MemAvailable; node_exporter warns at 90%, which pinned memory reaches by design"
+    origin = "memory in use: all but MemAvailable; node_exporter warns at 90%, which pinned memory reaches by design"
 
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires."""
