@@ -120,7 +120,7 @@ def test_a_job_that_reached_its_time_limit_is_started_again(
     assert "It ended TIMEOUT " in product.run("requeue", run.name, "--dry-run").stdout
     done = product.run("requeue", run.name, "--yes", "--wait=20s")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "it is pending again" in done.stdout
+    assert "it waits again" in done.stdout
     job = slurm.job(job_id)
     assert (job["JobState"], job["Restarts"]) == ("PENDING", "1")
 
@@ -310,7 +310,7 @@ def test_requeue_succeeds_when_the_job_runs_again_and_gives_slurms_reason_if_it_
         slurm.start_again(job_id)
         done = running.result()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "it is pending again" in done.stdout
+    assert "it waits again" in done.stdout
     assert "it starts anew" in done.stdout
     assert (slurm.state(job_id), slurm.job(job_id)["Restarts"]) == ("RUNNING", "1")
 

@@ -57,7 +57,7 @@ def of(watch: Polling, run: str) -> list[Attempt]:
 
 
 def is_closed(watch: Polling, *runs: str) -> bool:
-    """Whether they have ended, once nothing after the end of their logs, which nobody reads here."""
+    """Whether they have ended, once nothing waits for the end of their logs, which nobody reads here."""
     watch.state = reduce(watch.state, (), watch.clock.now() + 60.0)
     return all(of(watch, run) and not of(watch, run)[0].is_open for run in runs)
 

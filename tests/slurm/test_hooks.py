@@ -181,7 +181,7 @@ def test_switches_and_signals_are_obeyed_by_both_ranks_and_nothing_is_lost(two_r
     dashboard.until_shown(rf"{two_ranks.name}: healthy", seconds=PATIENCE)
     agree(dashboard, "R", "SIGTERM, on which its trainer saves", button="▲ Requeue")
     last = two_ranks.until_saved(4, r"stop: SIGTERM on rank \d")
-    slurm.wait_for(lambda: "it is pending again" in two_ranks.reached(), PATIENCE, "the product sees that it waits")
+    slurm.wait_for(lambda: "it waits again" in two_ranks.reached(), PATIENCE, "the product sees that it waits")
     slurm.start_again(job_id)
     two_ranks.until_steps(2)
     before, _, after = two_ranks.log().rpartition("rank 0 begins after")

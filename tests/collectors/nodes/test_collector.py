@@ -142,7 +142,7 @@ def test_a_silent_probe_is_started_anew() -> None:
     host = Host(shell, FakeShell())
     host.connected(shell).received(HELLO)
     host.ticked(46.0)
-    assert "silent" in (host.source("retrying").error or "")
+    assert "no data from its probe" in (host.source("retrying").error or "")
     assert shell.closed
 
 

@@ -54,7 +54,7 @@ def requeued(*actions: Record) -> Explanation:
 def test_a_requeue_is_called_one_and_is_not_retried_once_more() -> None:
     one = requeued()
     assert ": requeued, certain. The job was requeued; by whom is not known. " in one.sentence
-    assert rows(one, "Retries")[0] == ("decision", "none: it was requeued: its job waits, or runs again")
+    assert rows(one, "Retries")[0] == ("decision", "none: it was requeued: its job is pending or runs again")
     assert not [text for label, text in rows(one, "Retries") if label == "budget"]
 
 
