@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.product import PATIENCE, QUICK, Product, is_restored
 
-TROUBLE = r"LOST|HOT|THROTTLE|XID|hung|diverged|stalled|silent \d+s|✗"
+TROUBLE = r"LOST|HOT|THROTTLE|XID|hung|diverged|stalled|late \d+s: |✗"
 
 
 def test_the_demo_is_shown_only_on_request_and_takes_no_hosts(product: Product) -> None:

@@ -42,7 +42,7 @@ def test_check_queries_slurm_and_looks_for_what_the_runs_need(
     assert "✓ accounting off: Slurm forgets how a job ended after a few minutes (MinJobAge)" in printed
     assert "◆ spares 2 idle of 4 nodes, 3 wanted" in printed
     assert f"✓ run {run.name} job {job_id} is RUNNING on 2 nodes" in printed
-    assert [line for line in printed if line.startswith("✓ run next job") and line.endswith("waits (JobHeldUser)")]
+    assert [line for line in printed if line.startswith("✓ run next job") and line.endswith("is pending (JobHeldUser)")]
     assert "◆ run other no job named other is in the queue" in printed
     assert f"✗ {nowhere} missing or not writable" in printed
     assert f"✗ {nowhere}.sh missing or not readable" in printed
