@@ -158,7 +158,7 @@ def disk_change(was: SeenDisk, disk: Disk | None) -> Change | None:
     name = clean(disk_key(disk).partition(":")[2] if disk_key(disk) != disk.key else disk.key, 200)
     if disk.state != was.state:
         is_back = disk.state == "ok"
-        text = f"{name}: responds again" if is_back else clean(f"{name}: {disk.error or 'does not answer'}", 400)
+        text = f"{name}: answers again" if is_back else clean(f"{name}: {disk.error or 'does not answer'}", 400)
         return Change("disk", text, "ok" if is_back else "crit")
     free, before, total = disk.free_bytes, was.free_bytes, disk.total_bytes
     if free is None or before is None or not total or abs(free - before) < SHARE * total:
