@@ -58,8 +58,10 @@ def read_line(
     if is_read and not is_quiet(progress, at):
         return found, shape
     shape, learned = (learn if is_finished else learn_from_bar)(shape, plain(line))
+    if learned is None or (found is not None and learned.step is None):
+        return found, shape
     is_known = found is not None and found[1].epoch is not None and shape.counter == "epoch"
-    return (found if learned is None or is_known else (LEARNED, learned)), shape
+    return (found if is_known else (LEARNED, learned)), shape
 
 
 def _lacks_its_loss(name: str, line: StepLine, text: str) -> bool:

@@ -62,6 +62,11 @@ AT_A_RATE = re.compile(
     r"(?i:\b(?:epoch|step|iter|iteration)\b)\W{0,3}\d{1,12}\W{1,3}(?i:lr|learning[ _-]rate(?: is)?)\W{1,3}\d"
 )
 """`epoch 6 lr 4.8e-01` is a step even without a loss; `step 5: we set lr to 0.1` and `epochs=20, lr=0.1` are not."""
+EPOCH_TOOK = re.compile(
+    r"(?i:\bepoch)\W{0,3}\d{1,12}(?:/\d{1,12})?\W{1,3}(?:(?:\w{1,12} )?in|took|time(?: taken)?)\W{1,3}"
+    r"[\d.]{1,12} ?s(?:ec)?"
+)
+"""`Epoch 3 in 1.23 sec`, without a loss. Two lines are needed."""
 REWARDED = re.compile(
     r"(?i:(?!.*\b(?:eval|test|valid)).*\b(?:(?:mean|average|avg|episode|episodic)[ _](?:reward|return)\b"
     r"|train(?:ing)?[ _-]?(?:acc|accuracy|error)?\s?(?:=|:\s)\s?\d))"
@@ -206,7 +211,7 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
             shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
         )
         has_rate = found.is_named and "learning_rate" in dict(found.metrics)
-        if not found.is_timed and (has_rate or (found.metrics and AT_A_RATE.search(line))):
+        if not found.is_timed and (has_rate or (found.metrics and AT_A_RATE.search(line)) or EPOCH_TOOK.search(line)):
             rated = found if found.counts else found._replace(step=found.epoch, target=found.epochs, counter="epoch")
             found = rated._replace(is_timed=True, is_named=False)
         if found.counts:
@@ -215,6 +220,8 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
         return (
             shape if found.epoch is None or ASIDE.search(line) else replace(header, epoch=(found.epoch, found.epochs))
         ), None
+    if not found.counts and not shape.counter and "learning_rate" in dict(found.metrics):
+        return shape, StepLine(loss=found.loss, is_part=found.is_part)  # fastText counts no steps
     return _taken(shape, found, line)
 
 

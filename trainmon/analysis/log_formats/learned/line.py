@@ -21,10 +21,12 @@ from trainmon.analysis.log_formats.learned.patterns import (
     GLUED,
     IN_A_NOTEBOOK,
     INDEXED,
+    ITERATION_OF_BATCHES,
     JOINED,
     KEYED,
     LISTED,
     MEASURED,
+    OF_PARTS,
     OF_SOMETHING_ELSE,
     OF_TRAINING,
     ONLY_TRAIN,
@@ -81,6 +83,7 @@ def read(text: str) -> Line | None:
     if (bare := ONLY_TRAIN.match(text.strip())) is not None:
         return Line(step=int(bare["step"]), counter="train", loss=float(bare["loss"]))
     text = INDEXED.sub("", JOINED.sub(r"\1 ", KEYED.sub(r'\2"\1": ', in_english(text))))
+    text = ITERATION_OF_BATCHES.sub("Epoch", OF_PARTS.sub("_", text))
     found = _turned(_paired(numbers(text)))
     bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it" in text or "%" in text else None
     bar = bar or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
@@ -92,7 +95,7 @@ def read(text: str) -> Line | None:
     counters = [one for one in counts if names.counter(one.name) is not None]
     losses = _losses(text, found, is_counted=bool(counters))
     counter = min(counters, key=lambda one: names.counter(one.name) or 0, default=None)
-    loss = min(losses, key=lambda one: names.loss(one.name) or 0, default=None)
+    loss = min(losses, key=lambda one: (names.loss(one.name) or 0, one.name != ("loss",)), default=None)
     if loss is None and (boosted := ROUND.match(text)) is not None:
         return Line(step=int(boosted["step"] or boosted["count"]), counter="unnamed", is_timed=True)
     first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
@@ -113,7 +116,8 @@ def read(text: str) -> Line | None:
         line = _with_bar(line, bar, _description(text, bar))
     metrics = {name for name, _ in line.metrics}
     is_timed, has_rate = not SPEEDS.isdisjoint(metrics), "learning_rate" in metrics
-    if line.counts and ((is_timed and line.epoch is not None) or (has_rate and (is_timed or line.target))):
+    is_of_training = line.epoch is not None or (line.target is not None and "train" in text.lower())
+    if line.counts and ((is_timed and is_of_training) or (has_rate and (is_timed or line.target))):
         line = line._replace(is_timed=True)
     if is_timed and line.epochs and line.loss is None and not (line.counts or line.is_bar):  # rl_games
         return line._replace(step=line.epoch, target=line.epochs, counter="epoch", is_named=True, is_timed=True)

@@ -38,7 +38,7 @@ AFTER = re.compile(
 )
 DIVIDER = re.compile(
     r"[|,;，{}\t•│┃·\[]|\s-\s|[\])>]:?(?=\s*\w)|:\s+(?=\S)|\s{3,}(?=\w)|=(?=\S)|\b[A-Z]{4,8}:[\w.]{1,60}:"
-    r"|\b(?:N/A|n/a|None)\b"
+    r"|\b(?:N/A|n/a|None)\b|[\"']\s+(?=[\w.]{1,40}=)"  # msg="training step" step=100
 )
 """What stands between two fields. A name does not reach across it."""
 BEHIND = {"avg": "avg loss", "rate": "learning rate"}

@@ -84,6 +84,10 @@ JOINED = re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|batch)_(?=\d{1,9}[\
 """`Train step_7360: loss : 3.1`"""
 INDEXED = re.compile(r"(?<=[Ll]oss)\[\d{1,3}\](?=\s?[:=])")
 """`Loss[1]:[0.498]`: which of several losses it is."""
+OF_PARTS = re.compile(r"(?<=[Ll]oss)(?:es)?['\"]?: ?\{['\"](?=\w{1,60}['\"]: ?[-\dni])")
+"""`loss: {'a': 0.1, 'b': 0.2}`: the losses of parts."""
+ITERATION_OF_BATCHES = re.compile(r"\bIter(?=\[\d{1,6}\] {1,4}Batch \[)")
+"""MXNet's `Iter[0] Batch [50]`, which is an epoch."""
 KEYED = re.compile(r'"(?:key|name|metric)": "(\w{1,60})", ([^\r]{0,120}?)"value": ')
 """A log whose names are values, as MLPerf's: `"key": "train_loss", "value": 6.91`."""
 MEASURED = re.compile(
