@@ -71,7 +71,7 @@ KINDS: tuple[tuple[str, str], ...] = (
         "level",
         rf"(?:[|-] {{0,2}})?(?:(?!{LEVEL})\w[\w-]{{0,40}}[ \t](?:- )?)?{LEVEL} {{0,4}}[:|-]?"
         rf"(?: ?(?<=\s)(?:(?!{COUNTER})[a-z_.]{{2,60}}:\d{{1,6}}"
-        rf"|(?!{COUNTER}|(?i:\w{{0,20}}(?:val|eval|test|loss)))[a-z_.]{{2,60}}:(?!\s{{1,4}}[-+\d]))(?=\s))?",
+        rf"|(?!{COUNTER}|(?i:\w{{0,20}}(?:train|val|eval|test|loss)))[a-z_.]{{2,60}}:(?!\s{{1,4}}[-+\d]))(?=\s))?",
     ),
     ("loguru", r"(?:[|-] )?(?:\w[\w.]{0,120}|<\w{1,20}>):[<\w>]{1,80}:\d{1,6} -"),
     ("logger", rf"(?:[|-] {{0,2}})?{LOGGER}(?: [|-](?=\s)|:(?= [A-Za-z]{{4}}| [\[{{])|(?= {LEVEL}))"),
@@ -81,7 +81,10 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("host", rf"(?!{OF_TRAINING})(?P<host>{HOST}):(?=\s)(?!\s*\d{{1,3}}%.{{0,200}}\d[kMG]B?/)"),
     ("node", rf"(?!{OF_TRAINING})(?P<node>{NODE}):(?=\s)"),
     ("stream", r"[a-z][\w.+-]{1,62}/[\w.-]{0,62}\d(?=\s+(?:[^\s|\d]|\d\d[-/\d]|\d{1,3}%))"),  # nemo-run, CloudWatch
-    ("srun", r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?\d+\.\d+,\s|learn[: ])|\s[\w./]{0,20}loss(?!\w{0,40},))"),
+    (
+        "srun",
+        r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?\d+\.\d+,\s|learn[: ])|\s(?!train_)[\w./]{0,20}loss(?!\w{0,40},))",
+    ),
     ("numbered", r"(?=[ \d]{6}\t) {1,5}\d{1,5}\t|\d{1,7}:(?=[A-Za-z\[({])"),  # cat -n, grep -n
     ("journald", rf"[\w.-]{{1,64}} {IDENTIFIER}\[\d{{1,8}}\]:|(?<=\S )(?:->?|>>)(?=\s)"),
 )

@@ -12,7 +12,7 @@ from trainmon.analysis.log_formats.learned.line import Line, read
 from trainmon.analysis.log_formats.learned.numbers import LONGEST, numbers, words
 from trainmon.analysis.log_formats.learned.patterns import ASIDE
 from trainmon.analysis.log_formats.line import StepLine
-from trainmon.lib.log_prefix import without_prefix
+from trainmon.lib.log_prefix import prefix_of
 from trainmon.model import LogShape
 
 LONGEST_BLOCK = 80
@@ -67,6 +67,8 @@ EPOCH_TOOK = re.compile(
     r"[\d.]{1,12} ?s(?:ec)?"
 )
 """`Epoch 3 in 1.23 sec`, without a loss. Two lines are needed."""
+EVALUATOR = re.compile(r"(?i:tester|evaluator)\.(?:py|cc|cpp):\d")
+"""A source file in front of a line that says that it is no line of training."""
 REWARDED = re.compile(
     r"(?i:(?!.*\b(?:eval|test|valid)).*\b(?:(?:mean|average|avg|episode|episodic)[ _](?:reward|return)\b"
     r"|train(?:ing)?[ _-]?(?:acc|accuracy|error)?\s?(?:=|:\s)\s?\d))"
@@ -84,9 +86,10 @@ Learned = tuple[LogShape, StepLine | None]
 def learn(shape: LogShape, line: str) -> Learned:
     """Take in a line that is free of escape sequences: the shape after it, and the step that it completes."""
     line = line[:LONGEST]
-    if not shape.block and not shape.columns and not _may_be_of_a_step(line):
+    prefix = line[: prefix_of(line).end]
+    if (not shape.block and not shape.columns and not _may_be_of_a_step(line)) or EVALUATOR.search(prefix):
         return shape, None
-    line = without_prefix(line)
+    line = line.removeprefix(prefix)
     bare = line.strip()
     if shape.block == "dict":
         return _in_dict(shape, bare)
@@ -230,8 +233,9 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     if found is None or not found.counts or (found.loss is None and not found.is_bar and not found.is_timed):
         return shape, None
     is_other = found.counter != shape.counter and not (shape.counter == "epoch" and found.is_named)
-    if is_other and found.counter == "epoch" and shape.position is not None and found.step == shape.position[0]:
-        return shape, StepLine(step=shape.step, loss=found.loss, epoch=float(found.step))  # a summary of the epoch
+    is_of_this_epoch = shape.counter == "bar" or (shape.position is not None and found.step == shape.position[0])
+    if is_other and found.counter == "epoch" and is_of_this_epoch:
+        return shape, StepLine(step=shape.step, loss=found.loss, epoch=float(found.step or 0))  # a summary of the epoch
     epoch_now, _, batches = shape.position or (None, 0, None)  # fewer of it: a validation that no word tells
     announced = shape.epoch[0] if found.epoch is None and shape.epoch is not None else found.epoch
     of = found.batches or found.target or 0

@@ -17,6 +17,7 @@ from trainmon.analysis.log_formats.learned.patterns import (
     ENDLESS_BAR,
     ESPNET,
     ESTIMATED,
+    EVALUATED_ONLY,
     FROM_ONE,
     GLUED,
     IN_A_NOTEBOOK,
@@ -77,9 +78,10 @@ class Line(NamedTuple):
 
 def read(text: str) -> Line | None:
     """Read one line, or several that were joined. None where it says nothing of training."""
-    if (counted := BEFORE_ITS_NAME.match(text) or IN_A_NOTEBOOK.match(text)) is not None:
+    counted = BEFORE_ITS_NAME.match(text) or IN_A_NOTEBOOK.match(text) or EVALUATED_ONLY.match(text)
+    if counted is not None:
         of, run = (whole(counted.groupdict().get(name)) for name in ("target", "epoch"))
-        return Line(step=int(counted["step"]), target=of, counter="step", is_named=True, epoch=run, is_timed=True)
+        return Line(step=int(counted["step"]), target=of, counter="iteration", is_named=True, epoch=run, is_timed=True)
     if (bare := ONLY_TRAIN.match(text.strip())) is not None:
         return Line(step=int(bare["step"]), counter="train", loss=float(bare["loss"]))
     text = INDEXED.sub("", JOINED.sub(r"\1 ", KEYED.sub(r'\2"\1": ', in_english(text))))
@@ -95,7 +97,11 @@ def read(text: str) -> Line | None:
     counters = [one for one in counts if names.counter(one.name) is not None]
     losses = _losses(text, found, is_counted=bool(counters))
     counter = min(counters, key=lambda one: names.counter(one.name) or 0, default=None)
-    loss = min(losses, key=lambda one: (names.loss(one.name) or 0, one.name != ("loss",)), default=None)
+    loss = min(  # of one kind, their total or the one without a further word
+        losses,
+        key=lambda one: (names.loss(one.name) or 0, names.TOTALS.isdisjoint(one.name), one.name != ("loss",)),
+        default=None,
+    )
     if loss is None and (boosted := ROUND.match(text)) is not None:
         return Line(step=int(boosted["step"] or boosted["count"]), counter="unnamed", is_timed=True)
     first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
@@ -240,7 +246,8 @@ def _with_bar(line: Line, bar: re.Match[str], description: str) -> Line:
         round(float(text.rstrip("k").replace(",", "")) * (1000 if "k" in text else 1)) if text else None
         for text in (bar["done"], bar["of"])
     )
-    is_of_the_run = description.lower().rstrip().endswith("steps")  # Epoch 44/65, Steps:  68%|██▌ | 6750/10000
+    # Epoch 44/65, Steps:  68%|██▌ | 6750/10000; Epochs:   9%|█ | 9/100 […] Epoch 10/100
+    is_of_the_run = description.lower().rstrip().endswith(("steps", "epochs"))
     if line.epoch not in (None, done) and not is_of_the_run:  # a bar of epochs has the epoch itself
         return line._replace(batch=done, batches=of, counter="batch of epoch", is_named=True)
     if line.loss is None and (bar.re is not BAR or not OF_TRAINING.search(description)):
@@ -285,11 +292,12 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
         phase = (
             one
             for one in found
-            if one.name in (("train",), ("training",), ("end", "of", "epoch")) and one.start < loss.start
+            if one.name in (("train",), ("training",), ("end", "of", "epoch"), ("episode",)) and one.start < loss.start
         )
         epoch = next((one.as_count for one in phase if one.text.isdecimal()), None)
         return line if epoch is None else line._replace(step=epoch, counter="train")
     is_named = line.epochs is not None or not {"train", "training"}.isdisjoint(loss.name)
+    is_named |= bool(line.metrics) and "." in loss.text  # no Namespace(epoch=100, loss='1*L1', lr=0.1)
     return line._replace(step=line.epoch, target=line.epochs, counter="epoch", is_named=is_named)
 
 

@@ -59,11 +59,11 @@ time: `490 (1.63%)    61.377 ms`."""
 UNNAMED = re.compile(
     r"(?<!\w)\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
-    r"|^\s{0,8}(?:(?i:step|iter|iteration|batch|epoch)-)?(?P<first>\d{1,12})\s{0,4}(?:[|:,\t\[]\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
+    r"|^\s{0,8}(?:(?i:step|iter|iteration|batch|epoch)-)?(?P<first>\d{1,12})\s{0,4}(?:/Unknown\b|[|:,\t\[]\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
     r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)"
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`,
-`step-10, loss=9.2`."""
+`step-10, loss=9.2`, `7/Unknown - 6s - loss: 9.2`."""
 NUMBER = r"-?\d{1,9}(?:\.\d{1,24})?(?:e-?\d\d)?"
 LISTED = re.compile(
     rf"\s{{0,8}}\[(?P<loss>{NUMBER}, )?(?:{NUMBER}, ){{0,12}}(?P<step>\d{{1,9}}), "
@@ -75,6 +75,8 @@ ONLY_TRAIN = re.compile(r"(?P<step>\d{1,12}) train (?P<loss>\d{1,4}\.\d{1,12})$"
 """build-nanogpt's log.txt: `250 train 3.57`."""
 BEFORE_ITS_NAME = re.compile(r"\s{0,16}(?P<step>\d{1,12}) iter, (?P<epoch>\d{1,6}) epoch / \d{1,12} (?:epoch|iter)")
 """Chainer's progress bar: `91300 iter, 7 epoch / 20 epochs`."""
+EVALUATED_ONLY = re.compile(r"\[LightGBM\] \[Info\] Iteration:(?P<step>\d{1,12}), (?!training)")
+"""LightGBM's iteration without a loss of training: `[LightGBM] [Info] Iteration:3, valid_1 auc : 0.78`."""
 IN_A_NOTEBOOK = re.compile(
     r"\s{0,16}\[ {0,6}(?P<step>\d{1,9})/(?P<target>\d{1,9}) [\d:]{4,12}"
     r"(?: < [\d:]{4,12}, [\d.]{1,9} (?:it/s|s/it))?, Epoch [\d.]{1,12}/\d{1,6}\]"
