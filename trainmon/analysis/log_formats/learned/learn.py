@@ -12,7 +12,7 @@ from trainmon.analysis.log_formats.learned.line import Line, read
 from trainmon.analysis.log_formats.learned.numbers import LONGEST, numbers, words
 from trainmon.analysis.log_formats.learned.patterns import ASIDE
 from trainmon.analysis.log_formats.line import StepLine
-from trainmon.lib.log_prefix import prefix_of
+from trainmon.lib.log_prefix import prefix_of, without_prefix
 from trainmon.model import LogShape
 
 LONGEST_BLOCK = 80
@@ -48,6 +48,7 @@ SIGNS = (
     "]\t",
     "%)  ",
     "results *",
+    "checkpoint info",
     " train ",
     "损失",
     "轮",
@@ -75,8 +76,10 @@ REWARDED = re.compile(
 )
 """Steps without a loss, but with a reward, an accuracy or an error of training: `Step: 9000. Mean Reward: 0.4.`,
 `global_step=9, episodic_return=2`, `At iteration 600, BCER train=56.1%`. Two lines are needed."""
-EVALUATION = re.compile(r"\W{0,12}(?:eval\w{0,6}|validation|test|dev) results\W{0,12}$", re.IGNORECASE)
-"""`***** Eval results *****`: BERT's global step and loss below it are of an evaluation."""
+EVALUATION = re.compile(
+    r"\W{0,12}(?:(?:eval\w{0,6}|validation|test|dev) results|checkpoint info(?:rmation)?)\W{0,12}$", re.IGNORECASE
+)
+"""`***** Eval results *****`, `Checkpoint information:`: the global step and the loss below are not the training's."""
 CONTINUED = re.compile(r"^(?:\s|[•*\-├└│─]+\s|\{)")
 """A line that goes on with what a header began."""
 
@@ -86,10 +89,10 @@ Learned = tuple[LogShape, StepLine | None]
 def learn(shape: LogShape, line: str) -> Learned:
     """Take in a line that is free of escape sequences: the shape after it, and the step that it completes."""
     line = line[:LONGEST]
-    prefix = line[: prefix_of(line).end]
-    if (not shape.block and not shape.columns and not _may_be_of_a_step(line)) or EVALUATOR.search(prefix):
+    is_nothing = not shape.block and not shape.columns and not _may_be_of_a_step(line)
+    if is_nothing or EVALUATOR.search(line[: prefix_of(line).end]):
         return shape, None
-    line = line.removeprefix(prefix)
+    line = without_prefix(line)
     bare = line.strip()
     if shape.block == "dict":
         return _in_dict(shape, bare)
@@ -271,7 +274,7 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
     """The step and the target over all epochs: where the log counts batches of an epoch, epoch × batches + batch."""
     epoch, batch, batches = found.epoch, found.batch, found.batches
     shape = shape if shape.position is None else replace(shape, position=None)
-    if found.counter in ("n/total", "batches", "bar") and epoch is None and shape.epoch is not None:
+    if found.counter in ("n/total", "batch", "batches", "bar") and found.target and epoch is None and shape.epoch:
         epoch = shape.epoch[0]
         if found.counter != "bar":  # Keras: `Epoch 2/5`, then `100/1875`
             batch, batches = found.step, found.target

@@ -21,17 +21,13 @@ from trainmon.analysis.log_formats.learned.patterns import (
     FROM_ONE,
     GLUED,
     IN_A_NOTEBOOK,
-    INDEXED,
-    ITERATION_OF_BATCHES,
-    JOINED,
-    KEYED,
     LISTED,
     MEASURED,
-    OF_PARTS,
     OF_SOMETHING_ELSE,
     OF_TRAINING,
     ONLY_TRAIN,
     PAIR,
+    REWRITTEN,
     ROUND,
     ROUNDED_BAR,
     UNNAMED,
@@ -84,8 +80,9 @@ def read(text: str) -> Line | None:
         return Line(step=int(counted["step"]), target=of, counter="iteration", is_named=True, epoch=run, is_timed=True)
     if (bare := ONLY_TRAIN.match(text.strip())) is not None:
         return Line(step=int(bare["step"]), counter="train", loss=float(bare["loss"]))
-    text = INDEXED.sub("", JOINED.sub(r"\1 ", KEYED.sub(r'\2"\1": ', in_english(text))))
-    text = ITERATION_OF_BATCHES.sub("Epoch", OF_PARTS.sub("_", text))
+    text = in_english(text)
+    for pattern, replacement in REWRITTEN:
+        text = pattern.sub(replacement, text)
     found = _turned(_paired(numbers(text)))
     bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it" in text or "%" in text else None
     bar = bar or (ROUNDED_BAR.search(text) if "Progress on" in text else None)

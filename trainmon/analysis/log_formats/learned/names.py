@@ -53,7 +53,7 @@ TOTALS = vocabulary("total overall")
 AVERAGES = vocabulary("mean avg avr average running smoothed smooth epoch")
 NOT_A_LOSS = vocabulary(
     "scale scales scaler weight coef coefficient scaling ratio lr time grad norm improved decreased spike count diff "
-    "delta min max previous prev approxkl clipfrac"
+    "delta min max previous prev approxkl clipfrac recorded"
 )
 OTHER_LOSSES = vocabulary("nll xent ce objective elbo bce mse cost objf learn")
 """Names of losses that do not contain the word."""
@@ -122,6 +122,8 @@ def loss(name: Name) -> int | None:
         is_basicsr = len(name) in (2, 3) and name[0] == "l" and name[1] != "r"  # l_pix, l_g_gan
         is_of_a_gan = len(name) == 2 and name[0] in ("g", "d") and name[1] in OF_A_GAN
         is_of_a_gan |= name in (("err", "g"), ("err", "d"))
+        if is_other and len(name) == 1:  # nll: 6.0, mu_loss: 0.8
+            return NAMED_LOSS
         return LIKE_A_LOSS if is_other or is_error or is_basicsr or is_of_a_gan else None
     rest = [other for other in name if other != word]
     if word == "totalloss" or (not TOTALS.isdisjoint(rest) and PLAIN.issuperset(rest)):

@@ -82,16 +82,21 @@ IN_A_NOTEBOOK = re.compile(
     r"(?: < [\d:]{4,12}, [\d.]{1,9} (?:it/s|s/it))?, Epoch [\d.]{1,12}/\d{1,6}\]"
 )
 """The Hugging Face Trainer's bar in a notebook: `[ 22/290 02:50 < 38:04, 0.12 it/s, Epoch 0.36/5]`."""
-JOINED = re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|batch)_(?=\d{1,9}[\s:,|])", re.IGNORECASE)
-"""`Train step_7360: loss : 3.1`"""
-INDEXED = re.compile(r"(?<=[Ll]oss)\[\d{1,3}\](?=\s?[:=])")
-"""`Loss[1]:[0.498]`: which of several losses it is."""
-OF_PARTS = re.compile(r"(?<=[Ll]oss)(?:es)?['\"]?: ?\{['\"](?=\w{1,60}['\"]: ?[-\dni])")
-"""`loss: {'a': 0.1, 'b': 0.2}`: the losses of parts."""
-ITERATION_OF_BATCHES = re.compile(r"\bIter(?=\[\d{1,6}\] {1,4}Batch \[)")
-"""MXNet's `Iter[0] Batch [50]`, which is an epoch."""
-KEYED = re.compile(r'"(?:key|name|metric)": "(\w{1,60})", ([^\r]{0,120}?)"value": ')
-"""A log whose names are values, as MLPerf's: `"key": "train_loss", "value": 6.91`."""
+REWRITTEN = (
+    # names that are values, as MLPerf's: `"key": "train_loss", "value": 6.91`
+    (re.compile(r'"(?:key|name|metric)": "(\w{1,60})", ([^\r]{0,120}?)"value": '), r'\2"\1": '),
+    # a counter that is joined to its number: `Train step_7360: loss : 3.1`
+    (re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|batch)_(?=\d{1,9}[\s:,|])", re.IGNORECASE), r"\1 "),
+    # which of several losses it is: `Loss[1]:[0.498]`
+    (re.compile(r"(?<=[Ll]oss)\[\d{1,3}\](?=\s?[:=])"), ""),
+    # what Keras' checkpoint writes behind a bar: `loss: 0.59Epoch 00002: val_loss improved`
+    (re.compile(r"(?<=\d)Epoch \d{5}: .{0,400}$"), ""),
+    # the losses of parts: `loss: {'a': 0.1, 'b': 0.2}`
+    (re.compile(r"(?<=[Ll]oss)(?:es)?['\"]?: ?\{['\"](?=\w{1,60}['\"]: ?[-\dni])"), "_"),
+    # MXNet's epoch: `Iter[0] Batch [50]`
+    (re.compile(r"\bIter(?=\[\d{1,6}\] {1,4}Batch \[)"), "Epoch"),
+)
+"""What is written in another way before a line is read."""
 MEASURED = re.compile(
     r"\b(?:[a-zA-Z][\w./]{0,30} ){0,3}\w[\w./-]{0,60}\s?[:=]\s{0,4}"
     r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"
