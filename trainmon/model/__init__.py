@@ -18,26 +18,24 @@ from trainmon.model.action import (
     Status,
     Verb,
 )
-from trainmon.model.alerts.alert import (
+from trainmon.model.alerts import (
     KEPT_RESOLVED,
     SEVERITIES,
     Alert,
+    AlertChanges,
     AlertRequest,
+    Channel,
     Delivery,
     Finding,
-    Severity,
-    Silence,
-    StoredAlerts,
-    is_worse,
-)
-from trainmon.model.alerts.notification import (
-    AlertChanges,
-    Channel,
     Leadership,
     Notice,
     NoticeKind,
     Notification,
     Route,
+    Severity,
+    Silence,
+    StoredAlerts,
+    is_worse,
 )
 from trainmon.model.attempts.attempt import (
     Attempt,

@@ -9,8 +9,7 @@ import msgspec
 
 from trainmon.lib import Instant, Seconds
 from trainmon.model.action import Record
-from trainmon.model.alerts.alert import Alert, AlertRequest, Delivery, Silence, StoredAlerts
-from trainmon.model.alerts.notification import Channel, Leadership
+from trainmon.model.alerts import Alert, AlertRequest, Channel, Delivery, Leadership, Silence, StoredAlerts
 from trainmon.model.attempts.attempt import Attempt, Receipt
 from trainmon.model.job import Cluster, Job, SchedulerNode
 from trainmon.model.node import Node, NodeHistory, Prompt, Source

@@ -1,1 +1,0 @@
-"""Alerts, and the notifications that tell of them."""
