@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from trainmon.alerting.heartbeat import notices
+from trainmon.alerting import heartbeat
 from trainmon.alerting.leadership import LeadershipTracker, as_reported, delivered
 from trainmon.alerting.pending_changes import PendingChanges
 from trainmon.alerting.pipeline import (
@@ -118,7 +118,7 @@ class AlertManager:
         spec = self._heartbeat
         if self._outbox is None or spec is None or not spec.start or self._state.leadership.holder != "us":
             return
-        notice = notices.stopped(spec, self._settings[1], self._state, why, self._clock.now())
+        notice = heartbeat.stopped(spec, self._settings[1], self._state, why, self._clock.now())
         if notice is not None:
             self._outbox.enqueue(AlertChanges(at=notice.at, notices=(notice,)))
 
@@ -165,7 +165,7 @@ class AlertManager:
             self._gone = frozenset()
             changes.note(advanced.history)
             changes.drop(advanced.dropped)
-            alerts = advanced.alerts | notices.acknowledged_tests(advanced.alerts, now)
+            alerts = advanced.alerts | heartbeat.acknowledged_tests(advanced.alerts, now)
             alerts |= inhibit.inhibited(alerts)
             if any(alert.flapping for alert in alerts.values()) or any(
                 what != "found" for _, what, _ in advanced.history
@@ -279,21 +279,21 @@ class AlertManager:
     def _with_heartbeat(self, state: State, spec: HeartbeatSpec, now: Instant) -> State:
         """Add the start, the heartbeat and the test, if they are due."""
         changes, routes = self._changes, self._settings[1]
-        changes.remember(notices.not_in_the_future(changes.memory, now))
+        changes.remember(heartbeat.not_in_the_future(changes.memory, now))
         memory = changes.memory
-        made = [notices.heartbeat(spec, routes, state, memory, now)]
+        made = [heartbeat.heartbeat(spec, routes, state, memory, now)]
         if not self._leadership.is_announced:
-            started = notices.started(spec, routes, state, memory, self._leadership.outage, now)
+            started = heartbeat.started(spec, routes, state, memory, self._leadership.outage, now)
             self._leadership.is_announced = started is not None
             made += [started] if started is not None else []
         for one in made:
             changes.notices += one.notices
             changes.remember(one.memory)
-        is_due = notices.test_is_due(spec, memory, now)
+        is_due = heartbeat.test_is_due(spec, memory, now)
         if is_due is None:
             changes.remember({TEST: str(now)})
         return self._with_new_test(state, now) if is_due else state
 
     def _with_new_test(self, state: State, now: Instant) -> State:
         self._changes.remember({TEST: str(now)})
-        return replace(state, alerts={**state.alerts, **notices.new_test(state.alerts, now, self._token)})
+        return replace(state, alerts={**state.alerts, **heartbeat.new_test(state.alerts, now, self._token)})

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from trainmon.alerting.heartbeat.report import unwell
+from trainmon.alerting.heartbeat import unwell
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Sender
 from trainmon.alerting.notify.channels.alertmanager import Alertmanager, Resender

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.trainmon.alerting.notify.samples import NOW, TOKEN, alert, beat, message, notice, over
-from trainmon.alerting.heartbeat import notices
+from trainmon.alerting import heartbeat
 from trainmon.alerting.notify.message import BODY_BYTES, fitted, is_good_news, render
 from trainmon.model import Delivery, Notice
 
@@ -172,7 +172,7 @@ def test_evidence_of_a_megabyte_is_cut() -> None:
 
 
 def test_the_regular_test_asks_to_be_acknowledged() -> None:
-    request = notices.new_test({}, NOW, lambda: TOKEN)
+    request = heartbeat.new_test({}, NOW, lambda: TOKEN)
     rendered = message(notice(*request.values(), severity="info"))
     assert rendered.title == "INFO test of trainmon-tui: please acknowledge it"
     assert [token for _, token in rendered.acknowledge] == [TOKEN]

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, phone, rule
-from trainmon.alerting.heartbeat.notices import HEARTBEAT, heartbeat
-from trainmon.alerting.heartbeat.report import unwell
+from trainmon.alerting.heartbeat import HEARTBEAT, heartbeat, unwell
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import (
     ChannelFailing,

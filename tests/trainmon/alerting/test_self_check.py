@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trainmon.alerting.heartbeat.report import unwell
+from trainmon.alerting.heartbeat import unwell
 from trainmon.model import Channel, Leadership, Source, State
 
 NOW = 1_750_000_000.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trainmon.alerting.heartbeat.report import ALERTS, compose
+from trainmon.alerting.heartbeat import ALERTS, compose
 from trainmon.model import Alert, Checkpoint, Checkpoints, Disk, Gpu, Node, Progress, Run, RunSpec, Source, State
 
 NOW = 1_800_000_000.0

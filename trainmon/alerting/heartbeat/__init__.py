@@ -1,1 +1,0 @@
-"""Heartbeats: reports while nothing is wrong, start and stop notifications, tests, and the monitor's self-check."""
