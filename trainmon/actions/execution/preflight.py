@@ -9,15 +9,18 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from trainmon.actions.execution import config_file, switch_files
+from trainmon.actions.execution import switch_files
 from trainmon.actions.planning import LEDGER, Readback, ReadRequest, reads_for_plan
-from trainmon.lib import Clock, Seconds, TrainmonError
+from trainmon.analysis.attempts import config_digest
+from trainmon.lib import Clock, CommandFailed, Seconds, TrainmonError, clean
 from trainmon.model import ActionRequest, Record, State
 from trainmon.slurm import commands
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.slurm.parse_jobs import read_job, read_queue, read_steps
 from trainmon.slurm.reasons import read_nodes
-from trainmon.transport.shell import Shell
+from trainmon.transport.shell import Completed, Shell
+
+# ---- reads what a plan or an action needs on its hosts ---------------------------------------------------------------
 
 PREFLIGHT_TIMEOUT: Seconds = 8.0
 """The time for all reads: a plan is shown within 10 s, with what is known by then."""
@@ -126,7 +129,7 @@ class PreflightView:
 
     def _config(self, location: str, path: str) -> None:
         try:
-            found = config_file.digest(path, self._host, self._shell.run(config_file.read(path), timeout=self._left()))
+            found = digest_of_config(path, self._host, self._shell.run(read_config(path), timeout=self._left()))
         except TrainmonError as error:
             self._add(errors={location: error.message})
         else:
@@ -192,3 +195,31 @@ class PendingReads:
         for host in self.hosts:
             self.received(host, f"{host} has not answered in {seconds:g}s")
         self._finish(reduce(merged, (self._parts[host] for host in self.hosts), Readback()))
+
+
+# ---- reads the config file of a run as it is now ---------------------------------------------------------------------
+
+MAX_TEXT = 32 << 10
+"""As much as the probe reads when an attempt begins. Of a longer file only the SHA-256 is compared."""
+
+READ_CONFIG = f'[ -f "$1" ] || {{ echo "no such file" >&2; exit 1; }}; sha256sum <"$1" && head -c {MAX_TEXT + 1} <"$1"'
+
+
+def read_config(path: str) -> tuple[str, ...]:
+    """argv that reads it; `digest_of_config` reads the answer."""
+    return ("sh", "-c", READ_CONFIG, "trainmon-tui", path)
+
+
+def digest_of_config(path: str, host: str, answer: Completed) -> str:
+    """The hash of the config, as attempts have it.
+
+    Raises:
+        CommandFailed: when the file could not be read.
+    """
+    if answer.status != 0:
+        said = answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise CommandFailed(f"{path} on {host}: {clean(said, 200) or 'it cannot be read'}")
+    line, _, content = answer.stdout.partition(b"\n")
+    text = content.decode("utf-8", "replace")
+    is_whole = len(content) <= MAX_TEXT and "\ufffd" not in text
+    return config_digest(path, line.split()[0].decode(), text if is_whole else None)
