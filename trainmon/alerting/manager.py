@@ -21,7 +21,6 @@ from trainmon.alerting.pipeline import (
     grouping,
     inhibit,
     lifecycle,
-    requests,
     routing,
     silences,
 )
@@ -224,7 +223,7 @@ class AlertManager:
         return state
 
     def _apply_request(self, state: State, request: AlertRequest, now: Instant) -> State:
-        result = requests.apply(request, state.alerts, state.silences, now)
+        result = silences.apply(request, state.alerts, state.silences, now)
         if result.refused is not None:
             log.warning("refused: %s %s (%s): %s", request.verb, request.alert or "", request.via, result.refused)
         self._changes.note(result.history)
