@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainmon.cli.attempts.known import did_you_mean, open_line, silent_lines
+from trainmon.cli.attempts.history import did_you_mean, open_line, silent_lines
 from trainmon.cli.options import complete_runs, config_option
 
 if TYPE_CHECKING:
