@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from tui.widgets.footer import Footer, chosen, fitting, foot_spans, starts
 from tui.widgets.keyed_lines import KeyedLines, TextView
-from tui.widgets.links import SENTENCE_LINES, Line, Link, Linked, first_link, link_of, rows, sentence
 from tui.widgets.log_view import LogView
-from tui.widgets.row import GUTTER, HEADING, SENTENCE, Row, changed_columns, width_of
+from tui.widgets.row import (
+    GUTTER,
+    HEADING,
+    SENTENCE,
+    SENTENCE_LINES,
+    Line,
+    Link,
+    Linked,
+    Row,
+    changed_columns,
+    first_link,
+    link_of,
+    rows,
+    sentence,
+    width_of,
+)
 from tui.widgets.span_lines import Heading, Picture, SpanLine, SpanLines
 
 __all__ = [
