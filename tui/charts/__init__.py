@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from tui.charts.axes import Limits
 from tui.charts.chart import ATTEMPTS_AT_MOST, FRESH_AT_MOST, Charts, legend
-from tui.charts.client_file import file_notes, newest_row
-from tui.charts.gpu_hour import gpu_hour_lines
 from tui.charts.grid import ChartGrid, chart_cells, layout
-from tui.charts.sparkline import HOUR, LEAST_HEIGHT, LEAST_WIDTH, Axis, picture, side_by_side, stretches
-from tui.charts.values import PHASES, head, heartbeat, notes, number, rows, source_spans, trouble, why_nothing
+from tui.charts.sparkline import HOUR, LEAST_HEIGHT, LEAST_WIDTH, Axis, gpu_hour_lines, picture, side_by_side, stretches
+from tui.charts.values import (
+    PHASES,
+    file_notes,
+    head,
+    heartbeat,
+    newest_row,
+    notes,
+    number,
+    rows,
+    source_spans,
+    trouble,
+    why_nothing,
+)
 from tui.charts.view import View
 
 __all__ = [

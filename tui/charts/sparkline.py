@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from trainmon.lib import Instant
+from trainmon.analysis.explanation import GpuHour, worst
+from trainmon.lib import Instant, clean, shorten
 from trainmon.model import Series
 from tui.charts.axes import Limits, Tick
-from tui.style import Span
+from tui.style import Span, mib
+
+# ---- the last hour of a number as lines of text ----------------------------------------------------------------------
 
 HOUR = 3_600.0
 LEAST_WIDTH, LEAST_HEIGHT = 26, 7
@@ -119,3 +122,31 @@ def side_by_side(pictures: Sequence[Sequence[tuple[Span, ...]]], gap: int = 2) -
     """Pictures of the same height, side by side."""
     rows = zip(*pictures, strict=True)
     return [(*first, *chain.from_iterable((Span(" " * gap), *part) for part in rest)) for first, *rest in rows]
+
+
+# ---- plots of the stored last hour of a node's GPUs ------------------------------------------------------------------
+
+HEIGHT = LEAST_HEIGHT + 2
+MOST_PLOTS = 4
+
+TITLES = {"temperature": "hottest °C", "utilization": "idlest %", "power": "least power W", "memory": "most memory"}
+TOPS = {"temperature": 110.0, "utilization": 100.0}
+"""Fixed tops; power and memory have their highest value."""
+
+
+def gpu_hour_lines(hour: GpuHour, width: int, *, plain: bool = False) -> list[tuple[Span, ...]]:
+    """A heading, then as many plots side by side as fit."""
+    count = max(1, min(MOST_PLOTS, width // (LEAST_WIDTH + 2)))
+    each = (width - 2 * count) // count
+    pictures = []
+    for metric in [name for name in TITLES if hour.metrics.get(name)][:count]:
+        series = worst(hour, metric)
+        highest = max(series.values, default=1.0)
+        top = TOPS.get(metric, max(1.0, highest))
+        ticks = tuple((at, mib(int(at)) if metric == "memory" else f"{at:.0f}") for at in (0.0, top / 2, top))
+        last = series.values[-1] if series.values else 0.0
+        value = mib(int(last)) if metric == "memory" else f"{last:.0f}"
+        axis = Axis(metric, TITLES[metric], top, ticks)
+        pictures.append(picture(axis, value, series, hour.ended_at, each, HEIGHT, plain=plain, end="end"))
+    head = (Span(shorten(clean(f"{hour.node}, last hour"), width), "head"),)
+    return [head, *side_by_side(pictures)] if pictures else []

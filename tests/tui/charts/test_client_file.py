@@ -24,8 +24,7 @@ from trainmon.model import (
     WandbRows,
     WandbSpec,
 )
-from tui.charts.client_file import INCOMPLETE, file_notes, file_spans
-from tui.charts.values import why_nothing
+from tui.charts.values import INCOMPLETE, file_notes, file_spans, why_nothing
 from tui.panes.details import run_lines
 from tui.panes.wandb import WandbPane
 
