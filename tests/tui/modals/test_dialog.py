@@ -17,8 +17,7 @@ from tests.tui.states import plans
 from tests.tui.states.states import NOW
 from trainmon.model import ActionRequest, Prompt
 from tui.modals.dialog import Dialog
-from tui.modals.menu import Menu
-from tui.modals.palette import CommandPalette
+from tui.modals.menu import CommandPalette, Menu
 from tui.modals.plan import PlanScreen
 from tui.modals.small import Jump, LoginPrompt, Pick, Target, TextPrompt
 from tui.screens.details import RunScreen

@@ -16,7 +16,7 @@ from tests.tui.states import plans
 from tests.tui.terminal import Terminal
 from trainmon.model import State
 from tui.app import Dashboard
-from tui.modals.palette import CommandPalette
+from tui.modals.menu import CommandPalette
 from tui.screens.details import AlertScreen
 from tui.views import Command
 from tui.widgets import GUTTER

@@ -21,7 +21,7 @@ from tui.charts import FRESH_AT_MOST
 from tui.panes.base import Pane
 from tui.panes.wandb import WandbPane
 from tui.style import themes
-from tui.style.symbols import Ascii
+from tui.style.ascii_filter import Ascii
 
 SIZES = [
     ((80, 24), False),
