@@ -16,8 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from tests.lab.daemons import until
 from tests.lab.slurm_config import ports
 from tests.trainmon.engine.metrics.scraped import values
-from trainmon.engine.metrics.exporter import Exporter
-from trainmon.engine.metrics.server import AT_ONCE, Server
+from trainmon.engine.metrics.exporter import AT_ONCE, Exporter, Server
 from trainmon.lib import SystemClock
 from trainmon.model import Progress, Run, RunSpec, State
 
