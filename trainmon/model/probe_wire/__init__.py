@@ -19,6 +19,8 @@ from trainmon.model.probe_wire.files import (
     Receipts,
     SwitchSample,
     SwitchSamples,
+    WandbFileRun,
+    WandbRows,
 )
 from trainmon.model.probe_wire.samples import (
     PROBES_WITHOUT_GPUS,
@@ -43,7 +45,6 @@ from trainmon.model.probe_wire.samples import (
     throttle_names,
 )
 from trainmon.model.probe_wire.spec import ON_NODE, FileSpec, LogSpec, Spec, WandbDirectory
-from trainmon.model.probe_wire.wandb import WandbFileRun, WandbRows
 
 AnyReading = (
     Hello | GpuSamples | GpuFactsAll | Xid | HostSample | DiskSamples | LogChunk | SwitchSamples | CheckpointListing
