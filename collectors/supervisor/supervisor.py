@@ -19,8 +19,7 @@ from collectors.prometheus.nodes import Coverage
 from collectors.quota.collector import quota_pollers
 from collectors.slurm.accounting import UnwatchedSince
 from collectors.slurm.collector import HideAbsent, MakePoller, Poller, Watched, clusters_of, polled_clusters
-from collectors.supervisor.hosts import Assignments, Hosts
-from collectors.supervisor.pollers import Pollers, metrics_pollers
+from collectors.supervisor.sources import Assignments, Hosts, Pollers, metrics_pollers
 from collectors.wandb.login import Credentials
 from trainmon.config import ClusterSettings, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock
