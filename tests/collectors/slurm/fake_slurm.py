@@ -17,8 +17,8 @@ from trainmon.model import (
     Source,
     SourceChanged,
 )
-from trainmon.slurm import QUEUE
 from trainmon.slurm.client import ON_A_LINE, Client
+from trainmon.slurm.commands import QUEUE
 from trainmon.transport.shell import Completed, Sink, Stream
 
 

@@ -19,7 +19,7 @@ from trainmon.actions.verification.observation import (
 )
 from trainmon.lib import Instant, Seconds, counted, duration
 from trainmon.model import Job, Milestone, Run
-from trainmon.slurm import end_reason
+from trainmon.slurm.reasons import end_reason
 
 KILL_WAIT: Seconds = 180.0
 """Slurm gives processes 30 s between SIGTERM and SIGKILL, and polls are half a minute apart."""

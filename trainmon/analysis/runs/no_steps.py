@@ -23,7 +23,7 @@ from trainmon.analysis.runs.log_end import at_its_target, finished
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Action, Attempt, Job, Record, Run
-from trainmon.slurm import end_reason, waiting_reason
+from trainmon.slurm.reasons import end_reason, waiting_reason
 
 OURS_BEFORE: Seconds = 900.0
 """An action of ours explains an end that follows within this time: a trainer may take minutes to save and exit."""

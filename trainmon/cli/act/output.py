@@ -11,7 +11,7 @@ from trainmon.actions.verification.effects import STARTS
 from trainmon.actions.verification.observation import Observation
 from trainmon.lib import Seconds, cell_width, clean
 from trainmon.model import Action, CreateFile, Execute, Milestone, Plan, Record, Refusal, State
-from trainmon.slurm import waiting_reason
+from trainmon.slurm.reasons import waiting_reason
 from tui.style import DEAD, WARN
 
 MAX_LINE = 100_000

@@ -23,7 +23,7 @@ from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.runs import needed_to_save, patience, saves_on, stops_by, target, was_withdrawn, where
 from trainmon.lib import Instant, counted, duration
 from trainmon.model import Finding, Job, Run, State, Switch, verdict_text
-from trainmon.slurm import is_permanent, waiting_reason
+from trainmon.slurm.reasons import is_permanent, waiting_reason
 
 # ---- rules about the jobs of a run -----------------------------------------------------------------------------------
 
