@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tui.charts.axes import Limits
 from tui.charts.chart import ATTEMPTS_AT_MOST, FRESH_AT_MOST, Charts, legend
-from tui.charts.grid import ChartGrid, chart_cells, layout
 from tui.charts.sparkline import HOUR, LEAST_HEIGHT, LEAST_WIDTH, Axis, gpu_hour_lines, picture, side_by_side, stretches
 from tui.charts.values import (
     PHASES,
@@ -19,7 +18,7 @@ from tui.charts.values import (
     trouble,
     why_nothing,
 )
-from tui.charts.view import View
+from tui.charts.view import ChartGrid, View, chart_cells, layout
 
 __all__ = [
     "ATTEMPTS_AT_MOST",

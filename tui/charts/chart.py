@@ -22,11 +22,10 @@ from tui.charts.axes import (
 )
 from tui.charts.cache import NOTHING, Copies, Copy, Read
 from tui.charts.downsample import Column, Columns, Frame
-from tui.charts.grid import ChartCell, chart_cells
 from tui.charts.render import Chart, CurveLine, CurveRole, frame_of, picture, signs
 from tui.charts.sparkline import side_by_side
 from tui.charts.values import change, reading, title
-from tui.charts.view import View, reach, window
+from tui.charts.view import ChartCell, View, chart_cells, reach, window
 from tui.style import Span
 
 BEFORE = "abcdefgh"
