@@ -26,8 +26,8 @@ MODULES = {
     "rules": "alerts.rules",
     "service": "daemon.service",
     "completion": "completion",
-    "run": "attempts.run",
-    "hooks": "attempts.hooks",
+    "run": "attempts.in_job",
+    "hooks": "attempts.in_job",
     "snapshot": "snapshot.command",
     "classify": "logs.classify",
     "status": "alerts.status",
@@ -41,6 +41,8 @@ MODULES = {
     "unmute": "alerts.requests",
 }
 """The module of each command, in trainmon.cli. Without a command, the dashboard runs."""
+WITH_SEVERAL = frozenset({"attempts.in_job", "alerts.requests"})
+"""Modules in which each command has its own name."""
 COMMANDS = tuple(MODULES)
 SUBCOMMANDS = COMMANDS[1:]
 GROUPS = {
@@ -154,7 +156,7 @@ def command(name: str) -> click.Command:
 
         return _answering_h(act.command(name))
     module = import_module(f"trainmon.cli.{MODULES[name]}")
-    return _answering_h(getattr(module, name) if MODULES[name] == "alerts.requests" else module.command)
+    return _answering_h(getattr(module, name) if MODULES[name] in WITH_SEVERAL else module.command)
 
 
 def _answering_h(found: click.Command) -> click.Command:

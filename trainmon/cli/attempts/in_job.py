@@ -1,4 +1,4 @@
-"""trainmon-tui run: a command with a receipt of how it began and ended; or the script that does it, for a cluster."""
+"""What jobs use: trainmon-tui run records start and end of a command; trainmon-tui hooks prints a file to import."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Unparsed(click.Command):
 @click.command(cls=Unparsed)
 @click.argument("words", nargs=-1, metavar="[OPTION]... -- COMMAND [ARGUMENT]...")
 @unused_config_option
-def command(words: list[str]) -> None:
+def run(words: list[str]) -> None:
     """Run COMMAND unchanged and record its start and end.
 
     The same as `trainmon-run`, whose --help lists the options. With --print-script, print trainmon-run as one file that
@@ -36,3 +36,15 @@ def command(words: list[str]) -> None:
         return
     sys.argv[1:] = words
     job.main()
+
+
+@click.command()
+@unused_config_option
+def hooks() -> None:
+    """Print trainmon_hooks.py, which a training loop imports.
+
+    With it, the loop listens to both switches, to signals and to the time limit. One file, Python 3.8 or later, no
+    installation on the cluster: `trainmon-tui hooks > trainmon_hooks.py`. Where trainmon-tui is installed, `import
+    trainmon_hooks` works without it.
+    """
+    click.echo(job.hooks_module(), nl=False)
