@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from collectors.demo.collector import ROUTES, Demo, channels
 from tests.tui.screen_text import at_rest
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds

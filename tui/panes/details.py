@@ -13,7 +13,7 @@ from trainmon.analysis.wandb import client_file
 from trainmon.lib import Instant, clean, counted, shorten_start
 from trainmon.model import Attempt, Run, State, WandbRun, verdict_text
 from tui.backend import Backend
-from tui.charts import gpu_hour_lines
+from tui.charts.sparkline import gpu_hour_lines
 from tui.keys import bindings
 from tui.panes.base import FollowingPane, Pane
 from tui.services.changes import Changes

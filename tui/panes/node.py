@@ -8,7 +8,7 @@ from trainmon.analysis.nodes import failing_server
 from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import Gpu, State
 from tui.backend import Backend
-from tui.charts import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
+from tui.charts.sparkline import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, mib
 from tui.views import Subject, fact_text

@@ -15,23 +15,10 @@ from trainmon.analysis.wandb import client_file
 from trainmon.lib import clean
 from trainmon.model import Run, State, Wandb
 from tui.backend import Backend
-from tui.charts import (
-    ATTEMPTS_AT_MOST,
-    ChartGrid,
-    Charts,
-    Limits,
-    View,
-    chart_cells,
-    file_notes,
-    head,
-    layout,
-    legend,
-    notes,
-    rows,
-    source_spans,
-    trouble,
-    why_nothing,
-)
+from tui.charts.axes import Limits
+from tui.charts.chart import ATTEMPTS_AT_MOST, Charts, legend
+from tui.charts.values import file_notes, head, notes, rows, source_spans, trouble, why_nothing
+from tui.charts.view import ChartGrid, View, chart_cells, layout
 from tui.keys import bindings
 from tui.panes.base import FollowingPane
 from tui.style import Span

@@ -13,7 +13,8 @@ from textual.binding import BindingType
 from trainmon.lib import Instant, Seconds, clean, counted, shorten
 from trainmon.model import State
 from tui.backend import Backend
-from tui.charts import LEAST_HEIGHT, View
+from tui.charts.sparkline import LEAST_HEIGHT
+from tui.charts.view import View
 from tui.keys import bindings
 from tui.modals import TextPrompt
 from tui.panes import (

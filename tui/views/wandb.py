@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from trainmon.analysis.wandb import label
 from trainmon.lib import Instant, cell_width, clean, counted, scrub, shorten, shorten_start, size
 from trainmon.model import GroupPhase, Run, Sample, State, Wandb, WandbRun
-from tui.charts import PHASES, file_notes, heartbeat, newest_row, number, trouble
+from tui.charts.values import PHASES, file_notes, heartbeat, newest_row, number, trouble
 from tui.style import Span, calm_age, count, since
 from tui.views.table import FROM_LOG, LABEL, fact, facts, linked_fact, more_fact, optional_fact, safe
 from tui.widgets import Line, Link, Linked

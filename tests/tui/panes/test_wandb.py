@@ -17,7 +17,7 @@ from tests.tui.screen_text import settled, text_of
 from tests.tui.states.states import NOW, run
 from tests.tui.states.wandb_runs import KEYS, NAME, STEP_S, CurveBackend, attempt, filled, watched
 from trainmon.model import Points, RunSpec, Source, State
-from tui.charts import FRESH_AT_MOST
+from tui.charts.chart import FRESH_AT_MOST
 from tui.panes.base import Pane
 from tui.panes.wandb import WandbPane
 from tui.style import themes
