@@ -18,7 +18,7 @@ from collectors.demo.collector import Demo
 from collectors.demo.stories import Incident, Schedule
 from tests.trainmon.alerting.stories.story import FakeClock, Kept
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds

@@ -34,7 +34,7 @@ from tests.lab.ntfy_server import NtfyServer
 from tests.lab.receiver import Receiver
 from tests.trainmon.alerting.stories.story import FakeClock
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.config.load import load
 from trainmon.engine.engine import Engine

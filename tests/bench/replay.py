@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from collectors.nodes.collector import NodeCollector
 from tests.bench.recording import Recording, cluster
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds, SystemClock

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tests.trainmon.alerting.stories.story import BEGIN, FakeClock, Kept
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.alerting.rules.evaluate import evaluate
 from trainmon.engine.engine import Engine

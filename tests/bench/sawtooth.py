@@ -18,7 +18,7 @@ from tests.bench.table import show
 from tests.trainmon.alerting.stories.story import BEGIN, FakeClock, Kept
 from tests.trainmon.analysis.disks.sawtooths import HOUR, SERIES, TB, Look, Saved, Series, full_after, looks
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import DISKS
 from trainmon.engine.engine import Engine
 from trainmon.model import (

@@ -25,7 +25,7 @@ from trainmon.alerting.notify.channels.apprise.sender import Apprise
 from trainmon.alerting.notify.channels.ntfy import Ntfy
 from trainmon.alerting.notify.channels.webhook import Webhook
 from trainmon.alerting.notify.delivery.service import NotificationService
-from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import Rule
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger

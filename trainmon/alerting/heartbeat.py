@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline import HeartbeatSpec, Routing, Token, new_alert
+from trainmon.alerting.pipeline.episode import Token, new_alert
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import TEST, ago, is_answering
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.lib import Instant, Seconds, clean, counted, size

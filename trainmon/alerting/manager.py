@@ -12,18 +12,8 @@ from msgspec.structs import replace
 from trainmon.alerting import heartbeat
 from trainmon.alerting.leadership import LeadershipTracker, as_reported, delivered
 from trainmon.alerting.pending_changes import PendingChanges
-from trainmon.alerting.pipeline import (
-    HeartbeatSpec,
-    Routing,
-    causes,
-    clock_jumps,
-    flapping,
-    grouping,
-    inhibit,
-    lifecycle,
-    routing,
-    silences,
-)
+from trainmon.alerting.pipeline import causes, clock_jumps, flapping, grouping, inhibit, lifecycle, routing, silences
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import TEST, Rule
 from trainmon.alerting.rules.evaluate import evaluate
 from trainmon.lib import Clock, Instant, Seconds, SystemClock

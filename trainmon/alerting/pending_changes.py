@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from trainmon.alerting.heartbeat import remembered
-from trainmon.alerting.pipeline import DueAlert, HistoryEntry, Routing, channels_for, quiet_because
+from trainmon.alerting.pipeline.lifecycle import HistoryEntry
+from trainmon.alerting.pipeline.routing import DueAlert, Routing, channels_for, quiet_because
 from trainmon.lib import Instant, Seconds, scrub
 from trainmon.model import Alert, AlertChanges, Notice, Silence, State
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.config.table import Table, type_name
 from trainmon.config.types import Argv, Host, Secret

@@ -8,7 +8,7 @@ from pathlib import Path
 from collectors.demo.collector import ROUTES, SCRATCH, Demo, channels
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.delivery.service import NotificationService
-from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.analysis.attempts import files_to_read
 from trainmon.engine.engine import Engine

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import Rule
 from trainmon.config import (
     InvalidValue,

@@ -8,7 +8,7 @@ from collectors.demo.collector import BUSY_EVERY, ROUTES, TEXT, Demo, channels
 from collectors.demo.stories import Incident, Schedule
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Message, Retry
-from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import Rule
 from trainmon.engine.engine import Engine
 from trainmon.lib import SystemClock

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainmon.ledger.records import DONE, record
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.pipeline.routing import Routing
 from trainmon.engine.engine import Engine
 from trainmon.model import (
     ActionChanged,

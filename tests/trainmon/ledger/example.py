@@ -27,7 +27,7 @@ from tests.trainmon.ledger.contents import contents, restored
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.delivery.service import NotificationService
-from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.ledger.alerts import prune_alerts

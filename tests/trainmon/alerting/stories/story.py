@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import Rule
 from trainmon.engine.engine import Engine
 from trainmon.lib import Instant, Seconds

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainmon.alerting.stories.story import Story, mail, phone, rule
-from trainmon.alerting.pipeline import quiet_because
+from trainmon.alerting.pipeline.routing import quiet_because
 from trainmon.model import Alert, AlertsRestored, Leadership, LeadershipChanged
 
 NODES = ("node:gpu-001", "node:gpu-002")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, phone, rule
 from trainmon.alerting.heartbeat import HEARTBEAT, heartbeat, unwell
-from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import (
     ChannelFailing,
     ClusterUnreachable,

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, phone, rule
-from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.pipeline.routing import Routing
 from trainmon.model import Delivered, Delivery, Route, Silence
 
 HOUR = 3_600.0

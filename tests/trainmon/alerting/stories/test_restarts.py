@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, rule
-from trainmon.alerting.pipeline import HeartbeatSpec
+from trainmon.alerting.pipeline.routing import HeartbeatSpec
 from trainmon.alerting.rules import ClockJumped
 from trainmon.model import Alert, AlertsReported, Delivery, Leadership, LeadershipChanged, SourceChanged, SourceRemoved
 
