@@ -107,6 +107,7 @@ class Directory:
         self._monotonic, self._wall = monotonic, wall
         self._names = []  # type: list[bytes]
         self._surplus = 0
+        self._real = path
         self._known = {}  # type: dict[bytes, Entry]
         self._round = None  # type: Iterator[None] | None
         self._last_listing = None  # type: Line | None
@@ -150,6 +151,7 @@ class Directory:
         folder = paths.encoded(self.path)
         names = sorted(listed(folder, MAX_NAMES), key=lambda name: (-number_of(name), name))
         self._surplus = max(0, len(names) - MAX_ENTRIES)
+        self._real = paths.shown(os.path.realpath(folder))
         self._names = names[:MAX_ENTRIES]
         present = frozenset(self._names)
         self._known = {name: entry for name, entry in self._known.items() if name in present}
@@ -192,7 +194,7 @@ class Directory:
                 break
             entries.append(line)
         left_out = self._surplus + len(self._names) - len(entries)
-        return {"k": "ckpt", "path": self.path, "entries": entries, "left_out": left_out}
+        return {"k": "ckpt", "path": self.path, "real": self._real, "entries": entries, "left_out": left_out}
 
     def _report(self, slow: float, line: "Line") -> "list[Line]":
         """The line: at every listing while files change, else if it is new or the last report is old."""

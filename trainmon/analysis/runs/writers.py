@@ -22,14 +22,16 @@ COMMITS = 32
 
 
 def sharing(run: Run, runs: Mapping[str, Run]) -> tuple[Run, ...]:
-    """The run, and the others that save into the same directory."""
-    place = _directory(run)
-    return tuple(one for one in runs.values() if one.name == run.name or (place and _directory(one) == place))
+    """The run, and the others that save into the same directory, whatever they call it."""
+    places = _directories(run)
+    return tuple(one for one in runs.values() if one.name == run.name or places & _directories(one))
 
 
-def _directory(run: Run) -> tuple[str, str] | None:
-    """The cluster, and where the run saves there."""
-    return None if not run.spec.checkpoints else (run.spec.cluster, normpath(run.spec.checkpoints))
+def _directories(run: Run) -> frozenset[tuple[str, str]]:
+    """The cluster and where the run saves there: as configured, and without symbolic links."""
+    path, listing = run.spec.checkpoints, run.listing
+    real = listing.real if listing is not None and listing.path == path else None
+    return frozenset((run.spec.cluster, normpath(one)) for one in (path, real) if one)
 
 
 def running(run: Run, state: State) -> Iterator[Job]:

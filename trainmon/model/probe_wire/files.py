@@ -111,6 +111,8 @@ class CheckpointListing(Reading, frozen=True, tag="ckpt", gc=False):
     """A checkpoint directory: sent when it changes, and every slow tick while its content changes. Untrusted names."""
 
     path: str
+    real: str | None = None
+    """The path without symbolic links."""
     entries: tuple[CheckpointEntry, ...] = ()
     error: str | None = None
     """Why it cannot be listed: it does not exist, or is not readable."""

@@ -27,6 +27,7 @@ from trainmon.model import (
     Attempt,
     CauseName,
     Checkpoint,
+    CheckpointListing,
     Evidence,
     Job,
     Log,
@@ -125,6 +126,9 @@ def test_nothing_is_started_beside_another_run_that_writes_the_same_checkpoints(
     assert why == "job 91 (again) runs; both would write to the same checkpoints"
     ended = replace(beside, jobs={**seen.jobs, other.key: replace(other, state="FAILED")})
     assert verbs(ended) == ["requeue"]
+    linked = CheckpointListing(v=1, t=NOW, path="/scratch/link", real=SPEC.checkpoints)
+    by_link = Run(spec=replace(spec, checkpoints="/scratch/link"), jobs=(other.key,), listing=linked)
+    assert verbs(replace(beside, runs={**seen.runs, "again": by_link})) == [], "a symbolic link to the same directory"
 
 
 def test_a_job_that_slurm_has_forgotten_is_queued_anew_from_the_script_of_the_run() -> None:
