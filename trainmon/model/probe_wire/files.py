@@ -111,14 +111,14 @@ class CheckpointListing(Reading, frozen=True, tag="ckpt", gc=False):
     """A checkpoint directory: sent when it changes, and every slow tick while its content changes. Untrusted names."""
 
     path: str
-    real: str | None = None
-    """The path without symbolic links."""
     entries: tuple[CheckpointEntry, ...] = ()
     error: str | None = None
     """Why it cannot be listed: it does not exist, or is not readable."""
     left_out: int = 0
     """How many entries were not examined: the oldest of too many, or those after the time limit."""
     took_s: float = 0.0
+    real: str | None = None
+    """The path without symbolic links."""
 
 
 class FileContent(Reading, frozen=True, tag="file", gc=False):
