@@ -338,7 +338,7 @@ renew_lease() {
 finish() {
     trap '' USR1 TERM HUP INT
     # shellcheck disable=SC2086
-    (end $jobs) & # it goes on when we are killed: a process that it has stopped must not stay so
+    (end $jobs) & # not here: when we are killed, what it has stopped must not stay so
     wait $!
     reading bye "\"why\":\"$1\"" &
     identify $!
@@ -347,7 +347,8 @@ finish() {
     identify $!
     guard=$id
     wait "${bye%:*}" 2>/dev/null
-    end "$guard"
+    (end "$guard") &
+    wait $!
     exit 0
 }
 
