@@ -277,8 +277,8 @@ def unused(key: str, character: str | None) -> str:
     if not known:
         return f"{character or key} does nothing here; ? lists the keys"
     cap = next((one.cap for one in known if one.keys.split(",")[0] == key), character or key.capitalize())
-    places = "; ".join(f"in {SHOWN_AT[one.scope]}: {one.text.partition(';')[0]}" for one in known)
-    return f"{cap} does nothing here; {places}"
+    places = ", ".join(dict.fromkeys(SHOWN_AT[one.scope] for one in known))
+    return f"{cap} does nothing here: it works in {places}"
 
 
 def markdown() -> str:

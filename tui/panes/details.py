@@ -110,7 +110,7 @@ class ChangesPane(LinkedPane):
 
     def draw(self, state: State, width: int) -> None:
         self.caption("since the dashboard was last used")
-        self.show_lines(change_lines(self.changes.seen, self.changes.found, state, width))
+        self.show_lines(change_lines(self.changes.seen, self.changes.current(state), state, width))
 
 
 class JobPane(LinkedPane):

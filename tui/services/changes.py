@@ -87,6 +87,12 @@ class Changes:
         if used is None or state.at - used.at > NOTED_EVERY:
             self._used = seen(state, used)
 
+    def current(self, state: State) -> tuple[Change, ...]:
+        """The changes until now, for the list: the line may be older."""
+        if self.seen is None:
+            return ()
+        return with_late_runs(changes_since(self.seen, state), late_runs(self.seen, state), self.seen, state)[0]
+
     def summary(self, now: Instant) -> str:
         """All changes in one line."""
         return "" if self.seen is None else summary(self.seen, self.found, now)[0]

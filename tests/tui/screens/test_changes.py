@@ -69,3 +69,15 @@ async def test_the_first_time_there_is_nothing_to_compare_with() -> None:
         assert "Since" not in await settled(pilot)
         await pilot.press("u")
         assert "The dashboard has not been open before with this config." in await settled(pilot)
+
+
+async def test_the_list_shows_what_has_changed_until_now() -> None:
+    backend = FakeBackend(now())
+    app = Dashboard(backend, clock=StillClock(), seen=before())
+    async with running(app, size=(120, 40)) as pilot:
+        await at_rest(pilot)
+        await publish(app, pilot, backend, replace(now(), runs={"a": run("a"), "b": run("b", "dead", "FAILED")}))
+        await pilot.press("u")
+        shown = await settled(pilot)
+        assert "ended  b: failed, FAILED" in shown
+        assert "ended  a" not in shown, "it trains again"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from trainmon.analysis.wandb import metric_names
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import RUNS_AT_MOST, Beat, GroupPhase, Wandb, WandbRun, WandbSpec
 
@@ -189,7 +190,8 @@ def label(run: WandbRun) -> str:
 
 def how_it_ended(run: WandbRun) -> str:
     """`crashed at step 12,000`; of one that is running to W&B alone, what is known."""
-    where = "" if run.step is None else f" at step {run.step:,}"
+    step = metric_names.step_of(run)
+    where = "" if step is None else f" at step {step:,}"
     if run.state in ALIVE:
         return f"is {run.state} according to W&B, but sends no heartbeat{where and ', last' + where}"
     return f"{ENDS.get(run.state, 'is ' + run.state)}{where}"

@@ -44,6 +44,7 @@ Root Cause (first observed failure):
 
 """
 )
+THROWN = "terminate called after throwing an instance of 'c10::DistBackendError'\n"
 CANCELLED = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00 ***\n"
 LIMIT = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00 DUE TO TIME LIMIT ***\n"
 
@@ -53,6 +54,7 @@ LIMIT = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00
     [
         (uncaught(OOM, "[rank3]: ") + f"[rank5]:[E1] {WATCHDOG}\n" * 3 + CHILD_FAILED, "cuda-oom"),
         (f"[rank5]:[E1] {WATCHDOG}\n" * 3 + CHILD_FAILED, "nccl-timeout"),
+        (f"{THROWN}  what():  Process group watchdog thread terminated with exception: {WATCHDOG}\n", "nccl-timeout"),
         (uncaught("KeyError: 'input_ids'", "[rank2]: ") + CHILD_FAILED, "python-exception"),
         (STEPS + "W: Received SIGTERM: 15, saving\n" + uncaught("EOFError") + CHILD_FAILED, "cancelled-by-user"),
         (STEPS + uncaught("KeyError: 'x'", "[rank0]: ") + CANCELLED, "python-exception"),

@@ -64,6 +64,10 @@ def test_a_nan_or_a_spike_is_reported_without_a_log_too() -> None:
 def test_a_crash_and_a_failure_are_dead_and_say_that_the_restart_is_waited_for() -> None:
     crashed = judge(bare(summarized(wrun("crashed", NOW - 320))), context(), NOW)
     assert crashed == ("dead", "W&B says that llm-r1 crashed at step 12,880; waiting for the next W&B run")
+    own = wrun("crashed", NOW - 320, step=128, summary={"train/global_step": 12_800.0})
+    assert "llm-r1 crashed at step 12,800; " in judge(bare(summarized(own)), context(), NOW).why, (
+        "not the number of rows"
+    )
     late = judge(bare(summarized(wrun("failed", NOW - 3600))), context(), NOW)
     assert late == ("dead", "W&B says that llm-r1 failed at step 12,880; no new run has started for 60m")
     busy = judge(bare(summarized(wrun("crashed", NOW - 320))), context(BUSY), NOW)

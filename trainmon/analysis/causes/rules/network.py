@@ -106,7 +106,7 @@ NETWORK = (
             r"WC.{0,40}(?:RETRY_EXC|status=[1-9])",
             r"failed with error.{0,40}(?:Connection timed out|Connection refused)", r"(?:N|R|H)CCL (?:error|failure)\b",
             r"\bHccl[A-Z]\w+, error code",
-            r"nccl(?:InvalidUsage|UnhandledCudaError|InvalidArgument)", r"DistBackendError",
+            r"nccl(?:InvalidUsage|UnhandledCudaError|InvalidArgument)", r"(?<!instance of 'c10::)DistBackendError",
             r"peer (?:closed|reset|disconnected)", r"Failed to recv, got 0 bytes", r"Last error:$",
             r"\b(?:MPI|PMIX|PRTE|ORTE)\w*\b.{0,80}(?:connection|network|socket).{0,40}(?:fail|lost|error|closed)",
             r"unhandled cuda error", r"NCCL WARN (?!.{0,120}\bplugin\b).{0,120}(?:fail|error|timed? ?out|abort)",
