@@ -29,6 +29,7 @@ SIGNS = (
     "step",
     "iter",
     "epoch",
+    "episode",
     "round ",
     "batch",
     "update",
@@ -45,6 +46,8 @@ SIGNS = (
     "'s l",
     "[l1",
     " avg, ",
+    " lr ",
+    " || ",
     "]\t",
     "%)  ",
     "results *",
@@ -71,7 +74,7 @@ EPOCH_TOOK = re.compile(
 EVALUATOR = re.compile(r"(?i:tester|evaluator)\.(?:py|cc|cpp):\d")
 """A source file in front of a line that says that it is no line of training."""
 REWARDED = re.compile(
-    r"(?i:(?!.*\b(?:eval|test|valid)).*\b(?:(?:mean|average|avg|episode|episodic)[ _](?:reward|return)\b"
+    r"(?i:(?!.*\b(?:eval|test|valid)).*\b(?:(?:mean|average|avg|episode|episodic)[ _](?:reward|return|score)\b"
     r"|train(?:ing)?[ _-]?(?:acc|accuracy|error)?\s?(?:=|:\s)\s?\d))"
 )
 """Steps without a loss, but with a reward, an accuracy or an error of training: `Step: 9000. Mean Reward: 0.4.`,

@@ -15,12 +15,14 @@ from trainmon.analysis.log_formats.learned.patterns import (
     BRACKETS,
     DESCRIPTION,
     ENDLESS_BAR,
+    EPISODE,
     ESPNET,
     ESTIMATED,
     EVALUATED_ONLY,
     FROM_ONE,
     GLUED,
     IN_A_NOTEBOOK,
+    IN_FRONT,
     LISTED,
     MEASURED,
     OF_SOMETHING_ELSE,
@@ -132,7 +134,14 @@ def read(text: str) -> Line | None:
             loss=float(listed["loss"].rstrip(", ")) if listed["loss"] and loss is None else line.loss,
             metrics=(("learning_rate", float(listed["rate"])), *line.metrics),
         )
-    return _with_unnamed_counter(line, text, found, loss) if not line.counts and loss is not None else line
+    if loss is not None and not line.counts:
+        return _with_unnamed_counter(line, text, found, loss)
+    in_front = EPISODE.match(text) or (IN_FRONT.match(text) if is_timed and has_rate else None)
+    if line.counts or in_front is None:
+        return line
+    return line._replace(
+        step=int(in_front["step"]), target=whole(in_front["target"]), counter="in front", is_timed=is_timed and has_rate
+    )
 
 
 def _paired(found: list[Number]) -> list[Number]:
@@ -169,7 +178,7 @@ def _turned(found: list[Number]) -> list[Number]:
 def _losses(text: str, found: list[Number], *, is_counted: bool) -> list[Number]:
     """The losses, with a bare total of several parts: `policy=1.7 mse=0.2 total=2.6`, `train==[0.8=0.7 + 0.1]`."""
     losses = [
-        one for one in found if not one.total and one.unit not in ("ms", "s") and names.loss(one.name) is not None
+        one for one in found if not one.total and one.unit not in names.SECONDS and names.loss(one.name) is not None
     ]
     totals = [one for one in found if one.name == ("total",) and "." in one.text and not one.unit]
     if not losses:
@@ -181,8 +190,13 @@ def _losses(text: str, found: list[Number], *, is_counted: bool) -> list[Number]
 
 
 def _by_a_letter(found: list[Number], *, is_counted: bool) -> list[Number]:
-    """`G: 1.04 | D: 0.12`: bare letters are the losses of a GAN where both stand. `[9/16] [L1: 5.2]` is one alone."""
-    letters = [one for one in found if one.name in (("g",), ("d",), ("l",)) and not one.unit and "." in one.text]
+    """`G: 1.04 | D: 0.12`: bare letters are the losses of a GAN where both stand. `[9/16] [L1: 5.2]` is one alone.
+    T may be the sum of others: `B: 6.1 | C: 4.5 | T: 10.6`."""
+    letters = [one for one in found if len("".join(one.name)) == 1 and not one.unit and "." in one.text]
+    if len(letters) > 2 and letters[-1].name == ("t",):
+        parts = sum(one.value for one in letters[:-1])
+        return letters[-1:] if math.isclose(parts, letters[-1].value, rel_tol=0.01) else []
+    letters = [one for one in letters if one.name in (("g",), ("d",), ("l",))]
     return letters if {one.name for one in letters} in ({("g",), ("d",)}, set() if is_counted else {("l",)}) else []
 
 

@@ -46,10 +46,10 @@ NOT_THE_EPOCH = vocabulary("per max ppo total num end of checkpoint loaded loadi
 TOTAL_LOSS, PLAIN_LOSS, AVERAGE_LOSS, NAMED_LOSS, LIKE_A_LOSS = range(5)
 PLAIN = vocabulary(
     "train training batch lm step reduced current cur this iter iteration mean avg average avr epoch language model "
-    "the global last running smoothed smooth now and with raw is was gpt sft total overall"
+    "the global last running smoothed smooth now and with raw is was gpt sft total tot overall"
 )
 """Words beside `loss` that leave it the loss of training."""
-TOTALS = vocabulary("total overall")
+TOTALS = vocabulary("total tot overall")
 AVERAGES = vocabulary("mean avg avr average running smoothed smooth epoch")
 NOT_A_LOSS = vocabulary(
     "scale scales scaler weight coef coefficient scaling ratio lr time grad norm improved decreased spike count diff "

@@ -33,7 +33,7 @@ PAIR = re.compile(
     r"\b(?:epochs?|train|training|ep)\b(?:\s?\(train\))?[\s:=\[(#]{0,12}(?P<epoch>\d{1,6})"
     r"(?:\s{0,2}(?:/|of)\s{0,2}(?P<epochs>\d{1,6}))?(?:\s?\(\s{0,2}\d{1,3}%\))?"
     r"[\s:,;|\-\])(]{1,12}(?:\d{1,3}%\s?\|[^|\r]{0,200}\||[━╸╺─]{3,200})?\s{0,4}"
-    r"(?:(?:mini-?batch|batch|step|iter|iters|iteration|it)\b[\s:=#]{0,6})?[\[(]?\s{0,8}"
+    r"(?:(?:mini-?batch|batch|step|iter|iters|iteration|it|samples?)\b[\s:=#]{0,6})?[\[(]?\s{0,8}"
     r"(?P<batch>\d{1,9})\s{0,3}(?:/|of)\s{0,8}(?P<batches>\d{1,9})(?![\d.]*[a-zA-Z])",
     re.IGNORECASE,
 )
@@ -59,11 +59,16 @@ time: `490 (1.63%)    61.377 ms`."""
 UNNAMED = re.compile(
     r"(?<!\w)\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
-    r"|^\s{0,8}(?:(?i:step|iter|iteration|batch|epoch)-)?(?P<first>\d{1,12})\s{0,4}(?:/Unknown\b|[|:,\t\[]\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
+    r"|^\s{0,8}(?:(?i:step|iter|iteration|batch|epoch)-|\[\s{0,6}\d{1,6}\]\s{1,9})?(?P<first>\d{1,12})\s{0,4}"
+    r"(?:/Unknown\b|(?:\|{1,2}|[:,\t\[])\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
     r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)"
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`,
-`step-10, loss=9.2`, `7/Unknown - 6s - loss: 9.2`."""
+`step-10, loss=9.2`, `7/Unknown - 6s - loss: 9.2`, `[ 0]  110 || loss: 9.2` in epoch 0."""
+IN_FRONT = re.compile(r"\s{0,8}\[(?P<step>\d{1,9})\](?P<target>)(?=\s)")
+"""A counter without a name that counts without a loss, if a time and a learning rate follow: `[3] time 43 lr 0.1`."""
+EPISODE = re.compile(r"\s{0,8}episode\W{0,3}(?P<step>\d{1,12})(?:\s?/\s?(?P<target>\d{1,12}))?(?![\d.])", re.IGNORECASE)
+"""An episode, which counts if its reward follows."""
 NUMBER = r"-?\d{1,9}(?:\.\d{1,24})?(?:e-?\d\d)?"
 LISTED = re.compile(
     rf"\s{{0,8}}\[(?P<loss>{NUMBER}, )?(?:{NUMBER}, ){{0,12}}(?P<step>\d{{1,9}}), "
