@@ -47,7 +47,8 @@ OF_TRAINING = re.compile(
 LOSS_FOLLOWS = r".{0,40}?(?:\d|nan|inf)"
 KEEP_LOSS = (
     rf"loss{LOSS_FOLLOWS}|Loss{LOSS_FOLLOWS}|LOSS|xent: |Cost |rmse|learn: |l_[a-z_]{{1,20}}: |G_GAN|Err_G"
-    "| avg, |L1: |Score at |global.?step|Cross entropy|Mean Reward: | Speed: |损失"
+    "| avg, |L1: |Avg L: | Le [0-9]|Score at |global.?step|Cross entropy|Mean Reward: |verage reward|_train: | Speed: "
+    r"|At iteration |cost[:=]|[Pp]erplexity |ppl[: ]|train accuracy: | objf| \|\| |损失"
 )
 """Finds most step lines of other trainers. Words only: they cost a node nothing."""
 

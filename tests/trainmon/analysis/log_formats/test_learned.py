@@ -130,6 +130,8 @@ def test_a_reward_beside_a_step_is_training_and_one_of_an_evaluation_is_not() ->
     steps = [f"Step: {n}000. Mean Reward: 0.4. Std of Reward: 0.1." for n in (1, 2)]
     assert (read(steps)[0].step, read(steps[:1])[0].step) == (2000, None)
     assert read(f"Eval step: {n}000, mean reward: 0.4" for n in (1, 2))[0].step is None
+    episodes = [f"Episode {n} finished, average reward 20.0" for n in (1, 2)]
+    assert (read(episodes)[0].step, read(episodes[:1])[0].step) == (2, None)
 
 
 def test_the_target_of_batches_is_that_of_all_epochs() -> None:

@@ -74,8 +74,8 @@ EPOCH_TOOK = re.compile(
 EVALUATOR = re.compile(r"(?i:tester|evaluator)\.(?:py|cc|cpp):\d")
 """A source file in front of a line that says that it is no line of training."""
 REWARDED = re.compile(
-    r"(?i:(?!.*\b(?:eval|test|valid)).*\b(?:(?:mean|average|avg|episode|episodic)[ _](?:reward|return|score)\b"
-    r"|train(?:ing)?[ _-]?(?:acc|accuracy|error)?\s?(?:=|:\s)\s?\d))"
+    r"(?i:(?!.*\b(?:eval|test|valid)).*(?:\b(?:mean|average|avg|episode|episodic)[ _](?:reward|return|score)\b"
+    r"|(?:\b|_)train(?:ing)?[ _-]?(?:acc|accuracy|error)?\s?(?:=|:\s)\s?\d))"
 )
 """Steps without a loss, but with a reward, an accuracy or an error of training: `Step: 9000. Mean Reward: 0.4.`,
 `global_step=9, episodic_return=2`, `At iteration 600, BCER train=56.1%`. Two lines are needed."""
@@ -220,11 +220,12 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
             shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
         )
         has_rate = found.is_named and "learning_rate" in dict(found.metrics)
-        if not found.is_timed and (has_rate or (found.metrics and AT_A_RATE.search(line)) or EPOCH_TOOK.search(line)):
+        is_rewarded = REWARDED.match(line) is not None
+        is_rated = has_rate or (found.metrics and AT_A_RATE.search(line)) or EPOCH_TOOK.search(line)
+        if not found.is_timed and (is_rated or (is_rewarded and found.epoch is not None)):
             rated = found if found.counts else found._replace(step=found.epoch, target=found.epochs, counter="epoch")
             found = rated._replace(is_timed=True, is_named=False)
         if found.counts:
-            is_rewarded = REWARDED.match(line) is not None
             return _taken(header, found._replace(is_timed=True, is_named=False) if is_rewarded else found, line)
         return (
             shape if found.epoch is None or ASIDE.search(line) else replace(header, epoch=(found.epoch, found.epochs))

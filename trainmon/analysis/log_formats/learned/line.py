@@ -15,14 +15,12 @@ from trainmon.analysis.log_formats.learned.patterns import (
     BRACKETS,
     DESCRIPTION,
     ENDLESS_BAR,
-    EPISODE,
     ESPNET,
     ESTIMATED,
     EVALUATED_ONLY,
     FROM_ONE,
     GLUED,
     IN_A_NOTEBOOK,
-    IN_FRONT,
     LISTED,
     MEASURED,
     OF_SOMETHING_ELSE,
@@ -33,6 +31,7 @@ from trainmon.analysis.log_formats.learned.patterns import (
     ROUND,
     ROUNDED_BAR,
     UNNAMED,
+    WITHOUT_A_LOSS,
 )
 from trainmon.analysis.log_formats.line import FASTEST
 
@@ -76,10 +75,12 @@ class Line(NamedTuple):
 
 def read(text: str) -> Line | None:
     """Read one line, or several that were joined. None where it says nothing of training."""
-    counted = BEFORE_ITS_NAME.match(text) or IN_A_NOTEBOOK.match(text) or EVALUATED_ONLY.match(text)
+    patterns = (BEFORE_ITS_NAME, IN_A_NOTEBOOK, EVALUATED_ONLY, WITHOUT_A_LOSS)
+    counted = next(filter(None, (pattern.match(text) for pattern in patterns)), None)
     if counted is not None:
         of, run = (whole(counted.groupdict().get(name)) for name in ("target", "epoch"))
-        return Line(step=int(counted["step"]), target=of, counter="iteration", is_named=True, epoch=run, is_timed=True)
+        is_named = counted.re is not WITHOUT_A_LOSS
+        return Line(int(counted["step"]), of, "iteration", is_named, epoch=run, is_timed=True)
     if (bare := ONLY_TRAIN.match(text.strip())) is not None:
         return Line(step=int(bare["step"]), counter="train", loss=float(bare["loss"]))
     text = in_english(text)
@@ -110,6 +111,7 @@ def read(text: str) -> Line | None:
     line = Line(
         loss=None if loss is None else loss.value,
         is_part=loss is not None and (names.loss(loss.name) or 0) >= names.NAMED_LOSS,
+        is_named=loss is not None and not {"train", "training"}.isdisjoint(loss.name),
         epoch=None if epoch is None else epoch.as_count,
         epochs=None if epoch is None else epoch.total_count,
         is_from_one=FROM_ONE.search(text) is not None,
@@ -134,14 +136,7 @@ def read(text: str) -> Line | None:
             loss=float(listed["loss"].rstrip(", ")) if listed["loss"] and loss is None else line.loss,
             metrics=(("learning_rate", float(listed["rate"])), *line.metrics),
         )
-    if loss is not None and not line.counts:
-        return _with_unnamed_counter(line, text, found, loss)
-    in_front = EPISODE.match(text) or (IN_FRONT.match(text) if is_timed and has_rate else None)
-    if line.counts or in_front is None:
-        return line
-    return line._replace(
-        step=int(in_front["step"]), target=whole(in_front["target"]), counter="in front", is_timed=is_timed and has_rate
-    )
+    return _with_unnamed_counter(line, text, found, loss) if not line.counts and loss is not None else line
 
 
 def _paired(found: list[Number]) -> list[Number]:
@@ -191,13 +186,14 @@ def _losses(text: str, found: list[Number], *, is_counted: bool) -> list[Number]
 
 def _by_a_letter(found: list[Number], *, is_counted: bool) -> list[Number]:
     """`G: 1.04 | D: 0.12`: bare letters are the losses of a GAN where both stand. `[9/16] [L1: 5.2]` is one alone.
-    T may be the sum of others: `B: 6.1 | C: 4.5 | T: 10.6`."""
+    So is an L with its average. T may be the sum of others: `B: 6.1 | C: 4.5 | T: 10.6`."""
     letters = [one for one in found if len("".join(one.name)) == 1 and not one.unit and "." in one.text]
-    if len(letters) > 2 and letters[-1].name == ("t",):
-        parts = sum(one.value for one in letters[:-1])
-        return letters[-1:] if math.isclose(parts, letters[-1].value, rel_tol=0.01) else []
+    values = [one.value for one in letters]
+    if len(values) > 2 and letters[-1].name == ("t",) and math.isclose(sum(values), 2 * values[-1], rel_tol=0.01):
+        return letters[-1:]
+    is_alone = not is_counted or any(one.name == ("avg", "l") for one in found)
     letters = [one for one in letters if one.name in (("g",), ("d",), ("l",))]
-    return letters if {one.name for one in letters} in ({("g",), ("d",)}, set() if is_counted else {("l",)}) else []
+    return letters if {one.name for one in letters} in ({("g",), ("d",)}, {("l",)} if is_alone else set()) else []
 
 
 def _metrics(found: list[Number]) -> tuple[tuple[str, float], ...]:
@@ -216,7 +212,7 @@ def _with_counter(line: Line, counter: Number | None, found: list[Number]) -> Li
         return line
     others = (one.as_count for one in found if one is not counter and names.is_target(one.name))
     target = counter.total_count or next(others, None)
-    is_named = (names.counter(counter.name) or 0) <= names.COUNTERS["batch"]
+    is_named = line.is_named or (names.counter(counter.name) or 0) <= names.COUNTERS["batch"]
     return line._replace(step=counter.as_count, target=target, counter=" ".join(counter.name[-2:]), is_named=is_named)
 
 

@@ -55,8 +55,8 @@ NOT_A_LOSS = vocabulary(
     "scale scales scaler weight coef coefficient scaling ratio lr time grad norm improved decreased spike count diff "
     "delta min max previous prev approxkl clipfrac recorded"
 )
-OTHER_LOSSES = vocabulary("nll xent ce objective elbo bce mse cost objf learn")
-"""Names of losses that do not contain the word."""
+OTHER_LOSSES = vocabulary("nll xent ce objective elbo bce mse cost objf learn le")
+"""Names of losses that do not contain the word; VSE++ calls it Le."""
 PARTS = vocabulary(
     "recon reconstruction rec kl kld kldiv reg aux adv commit vq perceptual lpips cls box obj dfl giou mask bbox ctc "
     "att policy value entropy critic actor content style tv cycle"
@@ -116,7 +116,9 @@ def loss(name: Name) -> int | None:
     word = next((word for word in name if "loss" in word and word != "lossless"), None)
     if word is None:
         is_other = name[-1:] and (
-            name[-1] in OTHER_LOSSES or name[-2:] in (("cross", "entropy"), ("objective", "function"))
+            name[-1] in OTHER_LOSSES
+            or name[-2:] in (("cross", "entropy"), ("objective", "function"))
+            or name[-3:] in (("neg", "log", "lik"), ("negative", "log", "likelihood"))
         )
         is_error = not ERRORS.isdisjoint(name) and not {"train", "training", "trn"}.isdisjoint(name)
         is_basicsr = len(name) in (2, 3) and name[0] == "l" and name[1] != "r"  # l_pix, l_g_gan

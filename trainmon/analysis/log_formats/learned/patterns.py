@@ -65,10 +65,6 @@ UNNAMED = re.compile(
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`,
 `step-10, loss=9.2`, `7/Unknown - 6s - loss: 9.2`, `[ 0]  110 || loss: 9.2` in epoch 0."""
-IN_FRONT = re.compile(r"\s{0,8}\[(?P<step>\d{1,9})\](?P<target>)(?=\s)")
-"""A counter without a name that counts without a loss, if a time and a learning rate follow: `[3] time 43 lr 0.1`."""
-EPISODE = re.compile(r"\s{0,8}episode\W{0,3}(?P<step>\d{1,12})(?:\s?/\s?(?P<target>\d{1,12}))?(?![\d.])", re.IGNORECASE)
-"""An episode, which counts if its reward follows."""
 NUMBER = r"-?\d{1,9}(?:\.\d{1,24})?(?:e-?\d\d)?"
 LISTED = re.compile(
     rf"\s{{0,8}}\[(?P<loss>{NUMBER}, )?(?:{NUMBER}, ){{0,12}}(?P<step>\d{{1,9}}), "
@@ -82,6 +78,13 @@ BEFORE_ITS_NAME = re.compile(r"\s{0,16}(?P<step>\d{1,12}) iter, (?P<epoch>\d{1,6
 """Chainer's progress bar: `91300 iter, 7 epoch / 20 epochs`."""
 EVALUATED_ONLY = re.compile(r"\[LightGBM\] \[Info\] Iteration:(?P<step>\d{1,12}), (?!training)")
 """LightGBM's iteration without a loss of training: `[LightGBM] [Info] Iteration:3, valid_1 auc : 0.78`."""
+WITHOUT_A_LOSS = re.compile(
+    r"\s{0,8}(?:\[(?=\d{1,9}\]\s.*\btime\W{1,3}\d.*\blr\W{1,3}\d)"
+    r"|episode\W{0,3}(?=.*\b(?:mean|average|avg)[ _](?:reward|return|score)\b))"
+    r"(?P<step>\d{1,12})(?:\s?/\s?(?P<target>\d{1,12}))?(?![\d.])(?!.*(?:loss|\beval|\btest))",
+    re.IGNORECASE,
+)
+"""A counter that needs no loss, but two lines: an episode and an average reward, a time and a rate behind `[3]`."""
 IN_A_NOTEBOOK = re.compile(
     r"\s{0,16}\[ {0,6}(?P<step>\d{1,9})/(?P<target>\d{1,9}) [\d:]{4,12}"
     r"(?: < [\d:]{4,12}, [\d.]{1,9} (?:it/s|s/it))?, Epoch [\d.]{1,12}/\d{1,6}\]"
@@ -98,6 +101,10 @@ REWRITTEN = (
     (re.compile(r"(?<=\d)Epoch \d{5}: .{0,400}$"), ""),
     # the losses of parts: `loss: {'a': 0.1, 'b': 0.2}`
     (re.compile(r"(?<=[Ll]oss)(?:es)?['\"]?: ?\{['\"](?=\w{1,60}['\"]: ?[-\dni])"), "_"),
+    # a total of epochs behind a border: `Epoch: [3 | 164]`
+    (re.compile(r"(?<=\[)(\d{1,6}) \| (?=\d{1,6}\])"), r"\1/"),
+    # the name of the total: `Update/Total: 2700/3958`
+    (re.compile(r"(?<=[a-z])/total(?:_\w{1,12})?(?=\s?[:=]\s{0,4}\d{1,9}/\d)", re.IGNORECASE), ""),
     # MXNet's epoch: `Iter[0] Batch [50]`
     (re.compile(r"\bIter(?=\[\d{1,6}\] {1,4}Batch \[)"), "Epoch"),
 )
