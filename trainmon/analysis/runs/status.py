@@ -264,7 +264,7 @@ def _without_a_path(run: Run, context: RunContext, job: Job | None, now: Instant
     if silence:
         return f"{silence}: its jobs are not known, and no log is configured for it"
     if job is None:
-        return "no log is configured for it"
+        return (run.wandb_file and run.wandb_file.error) or "no log is configured for it"
     if job.detail_at is None:
         return f"Slurm has not shown the log of job {job.id} yet"
     return f"no log is configured for it, and job {job.id} has none"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.runs.status import judge
 from trainmon.lib import duration
-from trainmon.model import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch
+from trainmon.model import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch, WandbFile
 
 NOW = 100_000.0
 SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/llm.out", target_step=20_000, stall_after=900, nodes=("n1",))
@@ -110,7 +110,10 @@ def test_what_cannot_be_seen_is_unknown_and_never_dead() -> None:
         "no data for 42s from login, which has its log",
     )
     assert judge(Run(spec=SPEC), RunContext(), NOW).verdict == "unknown"
-    assert judge(Run(spec=replace(SPEC, log=None)), RunContext(), NOW).why == "no log is configured for it"
+    bare = Run(spec=replace(SPEC, log=None))
+    assert judge(bare, RunContext(), NOW).why == "no log is configured for it"
+    lost = replace(bare, wandb_file=WandbFile(error="/fsx/wandb: does not exist"))
+    assert judge(lost, RunContext(), NOW).why == "/fsx/wandb: does not exist"
     assert judge(run(error="no such file"), RunContext(), NOW) == ("unknown", "no such file")
 
 
