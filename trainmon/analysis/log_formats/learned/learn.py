@@ -293,7 +293,8 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
     if epoch is None:
         return shape, found.step or 0, found.target
     from_one = epoch == 1 or found.is_from_one or found.epoch is None  # a header, as in Keras
-    first = 0 if epoch == 0 else int(from_one) if shape.first_epoch is None else shape.first_epoch
+    is_from_zero = epoch == 0 or found.is_to_the_highest
+    first = 0 if is_from_zero else int(from_one) if shape.first_epoch is None else shape.first_epoch
     shape = replace(shape, first_epoch=first)
     if batch is None:
         step = found.step or 0
@@ -306,7 +307,7 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
         batch, batches = step, found.target or step  # `steps: 625` are those of each epoch
     shape = replace(shape, position=(epoch, batch, batches))
     epochs = found.epochs or (shape.epoch[1] if shape.epoch is not None else None)
-    if epochs and epochs % 10 == 9 and not first:  # 299: the last of 300 that count from 0
+    if epochs and not first and (found.is_to_the_highest or epochs % 10 == 9):  # 299: the last of 300
         epochs += 1
     target = epochs * batches if epochs and batches else None
     return shape, (epoch - first) * (batches or 0) + batch, target

@@ -30,6 +30,7 @@ from trainmon.analysis.log_formats.learned.patterns import (
     REWRITTEN,
     ROUND,
     ROUNDED_BAR,
+    TO_THE_HIGHEST,
     UNNAMED,
     WITHOUT_A_LOSS,
 )
@@ -60,6 +61,8 @@ class Line(NamedTuple):
     epochs: int | None = None
     is_from_one: bool = False
     """Whether its way to name the epoch is that of trainers that count them from 1."""
+    is_to_the_highest: bool = False
+    """Whether `epochs` is the highest number of an epoch, counted from 0: one less than there are."""
     batch: int | None = None
     batches: int | None = None
     is_bar: bool = False
@@ -115,6 +118,7 @@ def read(text: str) -> Line | None:
         epoch=None if epoch is None else epoch.as_count,
         epochs=None if epoch is None else epoch.total_count,
         is_from_one=FROM_ONE.search(text) is not None,
+        is_to_the_highest=TO_THE_HIGHEST.search(text) is not None,
         is_bar=bar is not None,
         metrics=_metrics(found),
     )

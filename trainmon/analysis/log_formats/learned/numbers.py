@@ -51,8 +51,8 @@ CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 WORD = re.compile(r"[a-z]+|#|[\u4e00-\u9fff]+")
 ENGLISH = {
     "训练次数": "step", "迭代次数": "iter", "训练步数": "step", "全局步数": "global step", "步数": "step",
-    "步骤": "step", "步": "step", "迭代": "iter", "批次": "batch", "轮次": "epoch", "轮数": "epoch", "轮": "epoch",
-    "周期": "epoch", "损失值": "loss", "损失": "loss", "学习率": "lr", "训练": "train", "验证": "val", "测试": "test",
+    "步骤": "step", "步": "step", "迭代": "iter", "批次": "batch", "轮次": "Epoch", "轮数": "Epoch", "轮": "Epoch",
+    "周期": "Epoch", "损失值": "loss", "损失": "loss", "学习率": "lr", "训练": "train", "验证": "val", "测试": "test",
     "评估": "eval", "平均": "avg", "当前": "current", "总": "total",
 }  # fmt: skip
 """The words of Chinese logs, the longest first."""

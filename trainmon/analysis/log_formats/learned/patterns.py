@@ -32,14 +32,19 @@ OF_SOMETHING_ELSE = re.compile(
 PAIR = re.compile(
     r"\b(?:epochs?|train|training|ep)\b(?:\s?\(train\))?[\s:=\[(#]{0,12}(?P<epoch>\d{1,6})"
     r"(?:\s{0,2}(?:/|of)\s{0,2}(?P<epochs>\d{1,6}))?(?:\s?\(\s{0,2}\d{1,3}%\))?"
-    r"[\s:,;|\-\])(]{1,12}(?:\d{1,3}%\s?\|[^|\r]{0,200}\||[━╸╺─]{3,200})?\s{0,4}"
+    r"[\s:,;|\-\])(]{1,12}(?:\d{1,3}%\s?\|[^|\r]{0,200}\||[━╸╺─]{3,200} {0,200})?\s{0,4}"
     r"(?:(?:mini-?batch|batch|step|iter|iters|iteration|it|samples?)\b[\s:=#]{0,6})?[\[(]?\s{0,8}"
     r"(?P<batch>\d{1,9})\s{0,3}(?:/|of)\s{0,8}(?P<batches>\d{1,9})(?![\d.]*[a-zA-Z])",
     re.IGNORECASE,
 )
 """`Epoch: [0][21/5005]`, `Train: 3 [ 400/1251 (32%)]`, `epoch 3 | batch 120/391`, `Epoch 3/9 ━━━ 120/391`."""
-FROM_ONE = re.compile(r"\bEpoch\(train\)|(?<!Train )\bEpoch(?: \[\d{1,6}\]\[|[\s:]{1,12}[\[(]?\d{1,6}/\d{0,5}[0-8]\b)")
+FROM_ONE = re.compile(
+    r"\bEpoch\(train\)|(?<!Train )\bEpoch(?: \[\d{1,6}\]\[|[\s:：]{1,12}[\[(]?\d{1,6}/\d{0,5}[0-8]\b)"
+)
 """An epoch that counts from 1: `Epoch(train) [3][`, `Epoch [3][`, `Epoch 3/100`; `3/99` are 100 that count from 0."""
+TO_THE_HIGHEST = re.compile(r"[━╸╺─] {1,200}\d{1,9}/\d{1,9} {1,4}[\d:]{4,12} • [\d:-]{4,12} {1,4}[\d.]{1,12}it/s")
+"""Lightning's rich bar counts epochs from 0 and shows the highest: `Epoch 4/4 ━━━ 100/100 0:00:09 • 0:00:00 9.5it/s`
+is the last of 5."""
 BRACKETS = re.compile(
     r"^\W{0,8}\[(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})(?:\]\s?\[|-)\s{0,6}(?P<batch>\d{1,9})"
     r"(?:/\s{0,6}(?P<batches>\d{1,9}))?\]"
