@@ -302,6 +302,8 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
         if step <= last and (found.target or (step == last and found.counter.endswith("steps"))):
             shape = replace(shape, restarts=True)
         shape = replace(shape, last=(epoch, step))
+        if step == last and found.counter == "batch" and not found.target:  # `batch: 64` is the size of each
+            return shape, epoch, found.epochs
         if not shape.restarts:
             return shape, step, found.target
         batch, batches = step, found.target or step  # `steps: 625` are those of each epoch

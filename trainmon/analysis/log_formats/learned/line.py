@@ -99,7 +99,15 @@ def read(text: str) -> Line | None:
     counts = [one for one in found if not one.unit and one.as_count is not None]
     counters = [one for one in counts if names.counter(one.name) is not None]
     losses = _losses(text, found, is_counted=bool(counters))
-    counter = min(counters, key=lambda one: names.counter(one.name) or 0, default=None)
+    has_episodes = "episode" in text.lower()  # whose steps add up to a total that grows
+    counter = min(  # `total_steps: 500 | step: 195`, `it: 195 | steps: 625`: what may be the same in each line is last
+        counters,
+        key=lambda one: (
+            names.is_target(one.name) and not has_episodes,
+            names.PLURALS.get(one.name, names.counter(one.name) or 0),
+        ),
+        default=None,
+    )
     loss = min(  # of one kind, their total or the one without a further word
         losses,
         key=lambda one: (names.loss(one.name) or 0, names.TOTALS.isdisjoint(one.name), one.name != ("loss",)),

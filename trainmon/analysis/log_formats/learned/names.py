@@ -24,10 +24,12 @@ COUNTERS = {
     "nupdates": 0, "train updates": 0, "update": 1, "updates": 1, "up": 1, "step": 2, "steps": 2, "steps taken": 2,
     "iter": 3, "iters": 3, "ite": 3, "iteration": 3, "iterations": 3, "itr": 3, "itrs": 3, "it": 3,
     "batch": 5, "batches": 5, "minibatch": 5, "minibatches": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
-    "timesteps": 6, "timestep": 6, "env interacts": 6, "instance": 6,
-    "#": 6, "s": 7, "round": 8,
+    "timesteps": 7, "timestep": 7, "env interacts": 7, "instance": 7,
+    "#": 7, "s": 8, "round": 9,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
+PLURALS: dict[Name, int] = {("steps",): 6, ("iters",): 6, ("iterations",): 6}
+"""Ranks of plurals beside another counter, which may be those of a whole epoch: `epoch 3 steps: 625 batch 195`."""
 UPDATES, ITERATIONS = 1, 3
 """Ranks: counters of optimizer steps over the whole run, and those that some trainers start again in each epoch."""
 
@@ -94,8 +96,9 @@ def counter(name: Name) -> int | None:
 
 @lru_cache(4096)
 def is_target(name: Name) -> bool:
-    """Whether it says how many steps there will be: `max_steps`, `total_iters`."""
-    return len(name) > 1 and COUNTERS.get(name[-1], ITERATIONS + 1) <= ITERATIONS and name[-2] in ("max", "total")
+    """Whether it says how many steps there will be: `max_steps`, `total_iters`; but `num_updates` counts."""
+    is_counter = len(name) > 1 and COUNTERS.get(name[-1], ITERATIONS + 1) <= ITERATIONS
+    return is_counter and name[-2] in ("max", "total", "num") and " ".join(name[-2:]) not in COUNTERS
 
 
 @lru_cache(4096)

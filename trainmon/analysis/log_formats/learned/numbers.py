@@ -108,7 +108,7 @@ def in_english(line: str) -> str:
 
 
 def _translated(found: re.Match[str]) -> str:
-    return f" {ENGLISH[found['of'] or found[0]]} {found['count'] or ''} "
+    return f" {ENGLISH[found['of'] or found[0]]} " + (f"{found['count']} " if found["count"] else "")
 
 
 @lru_cache(4096)
