@@ -100,8 +100,13 @@ REWRITTEN = (
     (re.compile(r'"(?:key|name|metric)": "(\w{1,60})", ([^\r]{0,120}?)"value": '), r'\2"\1": '),
     # a counter that is joined to its number: `Train step_7360: loss : 3.1`
     (re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|batch)_(?=\d{1,9}[\s:,|])", re.IGNORECASE), r"\1 "),
-    # which of several losses it is: `Loss[1]:[0.498]`
-    (re.compile(r"(?<=[Ll]oss)\[\d{1,3}\](?=\s?[:=])"), ""),
+    # which of several losses it is: `Loss[1]:[0.498]`, `Loss(1): 0.498`, `Loss 1: 0.497`
+    (
+        re.compile(
+            r"(?i:(?<=loss))(?:\[\d{1,3}\]|\(\d{1,3}\)| #?\d{1,3})(?=\s?[:=]{1,2}\s?[\['\"]?(?:[-+]?[\d.]|nan|inf))"
+        ),
+        "",
+    ),
     # what Keras' checkpoint writes behind a bar: `loss: 0.59Epoch 00002: val_loss improved`
     (re.compile(r"(?<=\d)Epoch \d{5}: .{0,400}$"), ""),
     # the losses of parts: `loss: {'a': 0.1, 'b': 0.2}`
