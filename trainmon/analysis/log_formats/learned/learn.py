@@ -75,10 +75,15 @@ EVALUATOR = re.compile(r"(?i:tester|evaluator)\.(?:py|cc|cpp):\d")
 """A source file in front of a line that says that it is no line of training."""
 REWARDED = re.compile(
     r"(?i:(?!.*\b(?:eval|test|valid)).*(?:\b(?:mean|average|avg|episode|episodic)[ _](?:reward|return|score)\b"
-    r"|(?:\b|_)train(?:ing)?[ _-]?(?:acc|accuracy|error)?\s?(?:=|:\s)\s?\d))"
+    r"|(?:\b|_)train(?:ing)?[ _-]?(?:acc|accuracy|error)?\s?(?:=|:\s)\s?\d)"
+    r"|(?!.*\b(?:eval|test|valid|infer|generat|sampling|denois|prompt|prefill|decod|download|request))"
+    r".{0,80}\b(?:step|iter|iteration)\b[\s:=\[(]{0,3}\d{1,12}(?:\s?/\s?\d{1,12})?[\s:,|\-\])(]{1,4}"
+    r"(?:(?:speed|throughput)\W{1,3})?(?:[\d.,]{1,12}[kKM]?\s?)?(?:it"
+    r"|iters?|steps?|tok|toks|tokens?|samples?|imgs?|images?|seqs?|sequences?|examples?)(?:/| per )s(?:ec|econd)?\b)"
 )
-"""Steps without a loss, but with a reward, an accuracy or an error of training: `Step: 9000. Mean Reward: 0.4.`,
-`global_step=9, episodic_return=2`, `At iteration 600, BCER train=56.1%`. Two lines are needed."""
+"""Steps without a loss, but with a reward, an accuracy or an error of training, or right before a speed:
+`Step: 9000. Mean Reward: 0.4.`, `global_step=9, episodic_return=2`, `At iteration 600, BCER train=56.1%`,
+`step 195 | 120000 tok/s`. Two lines are needed."""
 EVALUATION = re.compile(
     r"\W{0,12}(?:(?:eval\w{0,6}|validation|test|dev) results|checkpoint info(?:rmation)?)\W{0,12}$", re.IGNORECASE
 )

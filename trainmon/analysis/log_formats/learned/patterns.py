@@ -77,8 +77,12 @@ LISTED = re.compile(
     r"(?=\s*(?:$|\|))"
 )
 """VITS's list: perhaps losses, then the step and the learning rate."""
-ONLY_TRAIN = re.compile(r"(?P<step>\d{1,12}) train (?P<loss>\d{1,4}\.\d{1,12})$")
-"""build-nanogpt's log.txt: `250 train 3.57`."""
+ONLY_TRAIN = re.compile(
+    r"(?:(?:step|iter|iteration) )?(?P<step>\d{1,12}):? train(?: |: |=)(?P<loss>\d{1,4}\.\d{1,12})"
+    r"(?:,? val(?: |: |=)\d{1,4}\.\d{1,12})?$",
+    re.IGNORECASE,
+)
+"""build-nanogpt's log.txt: `250 train 3.57`, and what others made of it: `step 250: train 3.57, val 3.61`."""
 BEFORE_ITS_NAME = re.compile(r"\s{0,16}(?P<step>\d{1,12}) iter, (?P<epoch>\d{1,6}) epoch / \d{1,12} (?:epoch|iter)")
 """Chainer's progress bar: `91300 iter, 7 epoch / 20 epochs`."""
 EVALUATED_ONLY = re.compile(r"\[LightGBM\] \[Info\] Iteration:(?P<step>\d{1,12}), (?!training)")
