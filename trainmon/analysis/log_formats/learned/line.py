@@ -16,13 +16,13 @@ from trainmon.analysis.log_formats.learned.patterns import (
     DESCRIPTION,
     ENDLESS_BAR,
     ESPNET,
-    ESTIMATED,
     EVALUATED_ONLY,
     FROM_ONE,
     GLUED,
     IN_A_NOTEBOOK,
     LISTED,
     MEASURED,
+    NO_TRAINING,
     OF_SOMETHING_ELSE,
     OF_TRAINING,
     ONLY_TRAIN,
@@ -116,7 +116,7 @@ def read(text: str) -> Line | None:
     if loss is None and (boosted := ROUND.match(text)) is not None:
         return Line(step=int(boosted["step"] or boosted["count"]), counter="unnamed", is_timed=True)
     first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
-    if _is_of_an_evaluation(text[max(0, first - 80) : first]) or text.startswith(ESTIMATED):
+    if _is_of_an_evaluation(text[max(0, first - 80) : first]) or NO_TRAINING.search(text):
         return None
     epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
     line = Line(

@@ -128,5 +128,8 @@ MEASURED = re.compile(
     r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"
 )
 """A pair whose value is no count: `val_loss=2.81` beside the training's numbers does not make them an evaluation's."""
-ESTIMATED = "Saving dict for global step"
-"""What TensorFlow's Estimator writes after an evaluation."""
+NO_TRAINING = re.compile(
+    r"^Saving dict for global step|\bosd epoch \d|\btokens: [\d,]{1,12},? cost: \$?\d|\bloss\s{1,4}[\d.]{1,12} ?元",
+    re.IGNORECASE,
+)
+"""What TensorFlow's Estimator writes after an evaluation, Ceph's epochs, the price of an agent's tokens, money."""
