@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.alerts.daemon import AlertDaemon
+import pytest
+
+from tests.alerts.daemon import PATIENCE, AlertDaemon
 from tests.alerts.messages import received, titles, until_told
 from tests.end_to_end.product import Cluster, until
 from tests.lab.clock import SetClock
@@ -16,6 +20,7 @@ from tests.lab.ntfy_server import NtfyServer
 from tests.lab.nvml import GPU_IS_LOST
 from tests.lab.receiver import status
 from tests.lab.smtp import HANG, MailServer
+from trainmon.ledger.ledger import LedgerStuck, alerts_now
 
 MakeDaemon = Callable[..., AlertDaemon]
 
@@ -184,6 +189,47 @@ def test_a_ledger_that_is_damaged_is_set_aside_once_and_no_open_alert_is_sent_ag
     about = [title for title in titles(ntfy) if "clock" not in title and "RESOLVED" not in title]
     assert about == [
         "CRITICAL gpu-memory-full n0/1", message.title, "CRITICAL gpu-memory-full n1/1", message.title,
+    ]  # fmt: skip
+
+
+def knows_everything(daemon: AlertDaemon) -> bool:
+    """Whether its ledger holds two open alerts that were notified, one of them acknowledged, and a silence."""
+    try:
+        stored = alerts_now(daemon.state, time.time()).stored
+    except LedgerStuck:  # cut short a moment ago
+        return False
+    notified = [alert for alert in stored.alerts if alert.notified_as is not None]
+    return len(notified) == 2 and any(alert.acknowledged_by for alert in notified) and len(stored.silences) == 1
+
+
+@pytest.mark.parametrize("lose_rows", [lambda file: os.truncate(file, 0), Path.unlink], ids=["cut short", "deleted"])
+def test_a_ledger_whose_rows_are_lost_is_written_again_and_a_restart_repeats_and_forgets_nothing(
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon, lose_rows: Callable[[Path], None]
+) -> None:
+    daemon = started(make_daemon())
+    fill(nodes, 0)
+    until_told(ntfy, "CRITICAL", "n0")
+    fill(nodes, 1)
+    until_told(ntfy, "CRITICAL", "n1")
+    daemon.run("ack", "gpu:n0/1", "--why", "I drain it")
+    daemon.run("mute", "--node", "n1", "--for", "1h", "--why", "it is repaired")
+    daemon.until_marked()
+    until(lambda: knows_everything(daemon), "the ledger", PATIENCE)
+
+    ledger = daemon.state / "ledger.sqlite"
+    with contextlib.closing(sqlite3.connect(ledger)) as connection:  # else its journal has some of the rows
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    lose_rows(ledger)
+    until(lambda: not knows_everything(daemon), "the loss", PATIENCE)
+    until(lambda: knows_everything(daemon), "the new ledger", PATIENCE)
+    daemon.until_marked()
+    daemon.kill()
+    started(daemon)
+    assert knows_everything(daemon)
+    mend(nodes, 0)
+    until_told(ntfy, "RESOLVED", "n0")
+    assert titles(ntfy) == [
+        "CRITICAL gpu-memory-full n0/1", "CRITICAL gpu-memory-full n1/1", "RESOLVED gpu-memory-full n0/1",
     ]  # fmt: skip
 
 

@@ -47,7 +47,7 @@ class LeadershipTracker:
             self._ours_since, self._is_restored = None, False
             return state
         self._ours_since, self._was_daemon = steady, was == "daemon"
-        changes.write_all()
+        changes.write_alerts()
         if self._was_daemon:
             state = replace(state, alerts={name: _as_notified(alert) for name, alert in state.alerts.items()})
         return state

@@ -28,6 +28,7 @@ from trainmon.model import (
     Delivered,
     Event,
     LeadershipChanged,
+    LedgerReplaced,
     SourceRemoved,
     State,
 )
@@ -196,6 +197,8 @@ class AlertManager:
                 return replace(state, channels={**state.channels, **{channel.name: channel for channel in channels}})
             case LeadershipChanged():
                 return self._leadership.changed(state, event.leadership, self._clock.monotonic(), self._changes)
+            case LedgerReplaced():
+                self._changes.write_all(state)
             case AlertsReported() if state.leadership.holder in ("other", "daemon"):
                 return replace(
                     state,

@@ -64,9 +64,15 @@ class PendingChanges:
         self.memory = {**memory, **ours}
         self._orders_until = self._orders_written = max(self._orders_until, requests_until)
 
-    def write_all(self) -> None:
+    def write_alerts(self) -> None:
         """Write every alert with the next changes: the ledger may be another one."""
         self._written.clear()
+
+    def write_all(self, state: State) -> None:
+        """Write everything with the next changes: the ledger is a new one."""
+        self.write_alerts()
+        self.silences |= {one.id: one for one in state.silences.values() if not one.window}
+        self._new_memory, self._orders_written = dict(self.memory), 0
 
     def is_new_request(self, number: int | None) -> bool:
         """Whether a request was not applied yet. From now on it counts as applied."""

@@ -49,8 +49,8 @@ class AttemptRecorder:
         self._written: dict[str, tuple[Attempt, Instant]] = {}
         self._evals: dict[str, tuple[EvalResult, ...]] = {}
 
-    def record(self, state: State, now: Instant) -> None:
-        """Queue what has changed."""
+    def record(self, state: State, now: Instant, *, is_new_ledger: bool = False) -> None:
+        """Queue what has changed. A new ledger gets everything with the next State."""
         if state.leadership.holder not in ("us", "daemon"):
             return
         for name, attempt in state.attempts.items():
@@ -73,6 +73,8 @@ class AttemptRecorder:
             self._keep_gpu_hour(*self._nodes.popleft(), state, now)
         if len(self._written) > 2 * len(state.attempts) + 100:
             self._written = {name: one for name, one in self._written.items() if name in state.attempts}
+        if is_new_ledger:
+            self._written, self._evals = {}, {}
 
     def _keep_gpu_hour(self, attempt: Attempt, node: str, state: State, now: Instant) -> None:
         found = state.nodes.get(node)

@@ -28,6 +28,7 @@ from trainmon.model import (
     Event,
     GpuHistoryRead,
     GpuSamples,
+    LedgerReplaced,
     NodeReading,
     Record,
     Series,
@@ -176,7 +177,8 @@ class Engine:
 
     def step(self, events: Sequence[Event], now: Instant) -> State:
         """Reduce a batch of events, record its numbers, and evaluate the rules."""
-        before = self.state.actions
+        is_new_ledger = LedgerReplaced() in events
+        before = {} if is_new_ledger else self.state.actions
         state = reduce(self.state, events, now, self.formats)
         with self._lock:
             self._record(state, events)
@@ -186,7 +188,7 @@ class Engine:
                 if record is not before.get(name):
                     self._ledger.keep(record)
         if self._attempts is not None:
-            self._attempts.record(self.state, now)
+            self._attempts.record(self.state, now, is_new_ledger=is_new_ledger)
         if self._alerting is not None:
             try:
                 self.state = self._alerting.evaluate(self.state, events, now)

@@ -152,6 +152,9 @@ class Ledger:
         """The damage of the file with that identity: nothing more is written to it."""
         self.set_aside: Path | None = None
         """The damaged file that a new one has replaced last. Who reports it sets it to None."""
+        self.is_replaced = False
+        """Whether another file has replaced the one that was open, or its rows were cut off: it lacks what was written.
+        Who writes everything again sets it to False."""
         self._trouble: str | None = None
         self._failures = 0
         self._pruned_at: Instant | None = None
@@ -356,11 +359,12 @@ class Ledger:
             self._close()
             drop_journal(self.file, self._journal)
             self.set_aside = find_aside(self.file, self._identity) or self.set_aside
-        elif self._connection is not None and length(self.file) < self._bytes:
+            self.is_replaced |= self._identity is not None
+        elif length(self.file) < self._bytes:
             self._close()  # cut short in place: SQLite would go on by its cache and its journal, and lose it all
+            self.is_replaced = True
         if self._connection is None:
-            self._identity = found
-            self._version = None
+            self._identity, self._bytes, self._version = found, 0, None
             self._connection = open_to_write(self.file, is_network=self.is_network, factory=self._factory)
             self._identity, self._checked_at = identity(self.file), now
         elif abs(now - self._checked_at) > CHECK_EVERY:

@@ -293,6 +293,10 @@ class AlertsRestored(msgspec.Struct, frozen=True):
     stored: StoredAlerts
 
 
+class LedgerReplaced(msgspec.Struct, frozen=True):
+    """A new file has replaced the ledger of this leader: it lacks what was written before."""
+
+
 class AlertRequested(msgspec.Struct, frozen=True):
     """A person's request about alerts. `number` is its number in the ledger, if it came through the ledger."""
 
@@ -333,5 +337,5 @@ Event = (
     | DisksChanged | DisksForgotten | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed
     | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead
     | QuotaRead | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged
-    | AlertsReported | DiskHistoryRead | ConfigRefused
+    | AlertsReported | DiskHistoryRead | ConfigRefused | LedgerReplaced
 )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from tests.trainmon.alerting.notify.samples import NOW, alert, beat, notice
 from trainmon.alerting.pending_changes import PendingChanges
-from trainmon.model import Notice, Run, RunSpec, State, Wandb, WandbRun
+from trainmon.model import AlertChanges, Notice, Run, RunSpec, Silence, State, Wandb, WandbRun
 
 PAGE = "https://wandb.example/team/video/runs/a1b2c3"
 
@@ -42,3 +42,20 @@ def test_a_sign_of_life_has_the_page_of_the_only_run() -> None:
 )
 def test_what_is_no_plain_address_is_not_passed_on(url: str) -> None:
     assert linked(notice(), state(url)) is None
+
+
+def test_a_new_ledger_gets_everything_that_was_written_before() -> None:
+    silence = Silence(id="s1", node="n1", by="ada", until=NOW + 60.0, made_at=NOW)
+    window = Silence(id="w1", node="n2", by="ada", until=NOW + 60.0, made_at=NOW, window=True)
+    known = State(alerts={alert().id: alert()}, silences={"s1": silence, "w1": window})
+    book = PendingChanges()
+    book.silences["s1"] = silence
+    book.remember({"heartbeat": str(NOW)})
+    book.is_new_request(7)
+    assert book.take(known, NOW) is not None
+    assert book.take(known, NOW) is None
+    book.write_all(known)
+    assert book.take(known, NOW) == AlertChanges(
+        at=NOW, alerts=(alert(),), silences=(silence,), requests_until=7, memory={"heartbeat": str(NOW)}
+    )
+    assert book.take(known, NOW) is None

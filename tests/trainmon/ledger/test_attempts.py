@@ -14,15 +14,31 @@ from msgspec.structs import replace
 
 from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
+from tests.trainmon.ledger.records import record
 from trainmon.analysis.explanation import GpuHour
 from trainmon.cli.attempts.history import grouped
 from trainmon.engine.attempts import WRITE_EVERY, AttemptRecorder
+from trainmon.engine.engine import Engine
 from trainmon.ledger.actions import as_json
 from trainmon.ledger.attempts import COLUMNS, LISTED, WRITE, columns_of
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import attempt_records, attempt_rows, recent_attempts, totals
 from trainmon.ledger.query import select
-from trainmon.model import Attempt, EvalResult, Evals, Gpu, Leadership, Node, Record, Run, RunSpec, Series, State
+from trainmon.model import (
+    ActionChanged,
+    Attempt,
+    EvalResult,
+    Evals,
+    Gpu,
+    Leadership,
+    LedgerReplaced,
+    Node,
+    Record,
+    Run,
+    RunSpec,
+    Series,
+    State,
+)
 
 
 def having(*attempts: Attempt, holder: str = "us") -> State:
@@ -35,12 +51,15 @@ class Kept:
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
+        self.actions: list[Record] = []
         self.hours: list[tuple[str, GpuHour]] = []
         self.evals: list[tuple[str, int | None]] = []
 
     def keep(self, record: Record | Attempt) -> None:
-        assert isinstance(record, Attempt)
-        self.attempts.append(record)
+        if isinstance(record, Attempt):
+            self.attempts.append(record)
+        else:
+            self.actions.append(record)
 
     def keep_gpu_hour(self, attempt: Attempt, hour: GpuHour) -> None:
         self.hours.append((attempt.attempt_id, hour))
@@ -151,6 +170,19 @@ def test_only_what_is_new_or_has_grown_for_a_while_is_written() -> None:
     ended = replace(grown, end=LONG.end)
     recorder.record(having(ended), WRITE_EVERY + 2)
     assert kept.attempts == [NEXT, grown, failed, ended]
+
+
+def test_a_new_ledger_gets_all_actions_attempts_and_results_of_evaluators() -> None:
+    kept, asked = Kept(), record(at=NOON)
+    engine = Engine(At(NOON), ledger=kept)
+    evals = Evals(results=(EvalResult(step=10),))
+    run = Run(spec=RunSpec(name="video-2b", cluster="prod"), evals=evals)
+    engine.state = replace(having(LONG), runs={"video-2b": run})
+    for events in ([ActionChanged(asked)], [], [LedgerReplaced()], [], []):
+        engine.step(events, NOON)
+    assert kept.actions == [asked, asked]
+    assert kept.attempts == [LONG, LONG]
+    assert len(kept.evals) == 2
 
 
 def hot(subject: str, metric: str, span: float) -> Series:

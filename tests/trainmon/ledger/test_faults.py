@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,30 @@ def test_a_file_that_was_removed_is_begun_anew(tmp_path: Path) -> None:
             path.unlink()
         ledger.write(record("a2"))
         assert plain(ledger.file, "SELECT id FROM actions") == [("a2",)]
+
+
+def cut_short(file: Path) -> None:
+    plain(file, "PRAGMA wal_checkpoint(TRUNCATE)")
+    os.truncate(file, 0)
+
+
+@pytest.mark.parametrize("lose_rows", [cut_short, Path.unlink, lambda file: file.write_bytes(GARBAGE)])
+def test_a_file_whose_rows_are_lost_while_it_is_open_is_reported(
+    tmp_path: Path, lose_rows: Callable[[Path], object]
+) -> None:
+    with opened(tmp_path) as (ledger, troubles):
+        ledger.write(record())
+        ledger.write(record("a2"))
+        assert len(actions(ledger, 0.0)) == 2
+        assert not ledger.is_replaced, "it is the first one"
+        lose_rows(ledger.file)
+        ledger.write(record("a3"))
+        assert ledger.is_replaced
+        assert plain(ledger.file, "SELECT id FROM actions") == [("a3",)]
+        ledger.is_replaced = False
+        ledger.write(record("a4"))
+        assert not ledger.is_replaced, "it is the same as before"
+        assert troubles.empty()
 
 
 def test_a_copy_that_is_put_in_place_while_a_program_writes_is_not_spoilt_by_what_the_old_one_left(

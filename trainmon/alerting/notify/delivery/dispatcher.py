@@ -96,6 +96,11 @@ class Dispatcher:
             if name in self._workers:
                 self._workers[name].restore_budget(times, counted.get(name, 0))
 
+    def write_all(self) -> None:
+        """Write what waits once more: the ledger is a new one."""
+        for worker in self._workers.values():
+            worker.write_all()
+
     def retry_now(self) -> None:
         """Retry everything now."""
         for worker in self._workers.values():

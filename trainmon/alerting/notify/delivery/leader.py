@@ -153,8 +153,9 @@ class LeaderState:
     def notify_takeover(self, silent: Seconds) -> None:
         """The previous leader has made no progress for so long."""
         now = self._clock.now()
-        notices = (took_over(self._leader_note, silent, now, self._dispatcher.everyday),)
-        self._journal.add_changes(AlertChanges(at=now, notices=notices))
+        self._journal.add_changes(
+            AlertChanges(at=now, notices=(took_over(self._leader_note, silent, now, self._dispatcher.everyday),))
+        )
 
     def pause(self) -> None:
         """This program was stopped: another may have led meanwhile. Nothing new is sent before `resume`."""

@@ -77,6 +77,10 @@ class SendQueue:
     def __contains__(self, key: str) -> bool:
         return key in self._queued
 
+    @property
+    def notifications(self) -> list[Notification]:
+        return [queued.notification for queued in self._queued.values()]
+
     def oldest_at(self, now: Instant, mono: Seconds) -> Instant | None:
         """Since when the oldest waits. The time in which the budget holds it back does not count."""
         offset = now - mono

@@ -31,6 +31,7 @@ from trainmon.model import (
     Channel,
     ChannelsChanged,
     Event,
+    LedgerReplaced,
     Notice,
     Route,
     Severity,
@@ -220,6 +221,10 @@ class NotificationService:
         mono = self._clock.monotonic()
         if self._leader.is_leading:
             self._report_stuck_ledger(mono)
+            if self._ledger.is_replaced:
+                self._ledger.is_replaced = False
+                self._dispatcher.write_all()
+                self._submit(LedgerReplaced())
             if mono >= self._next_channels:
                 self._next_channels = mono + CHANNELS_EVERY
                 if changed := tuple(one for one in self._dispatcher.health if self._channels.get(one.name) != one):

@@ -123,6 +123,15 @@ class ChannelWorker:
             self._queue.retry_now(self._clock.monotonic())
             self._changed.notify()
 
+    def write_all(self) -> None:
+        """Write what waits here once more: the ledger is a new one."""
+        with self._changed:  # so that the result of a try is written later
+            now = self._clock.now()
+            self._context.journal.mark(
+                Mark(one.notice.key, self.name, one.state, now, one.attempts, now, notice=one.notice)
+                for one in self._queue.notifications
+            )
+
     def take_budget(self, other: ChannelWorker) -> None:
         """Count what another worker of this channel sent."""
         with self._changed:

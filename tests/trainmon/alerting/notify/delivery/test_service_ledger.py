@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 
 from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
-from trainmon.alerting.notify.base import Broken
-from trainmon.model import Channel, ChannelsChanged, Notice
+from tests.trainmon.alerting.notify.samples import alert, notice
+from trainmon.alerting.notify.base import Broken, Retry
+from trainmon.model import Channel, ChannelsChanged, LedgerReplaced, Notice
 
 PATIENCE = 1.0
+WAITING = [("a-fire", "waiting"), ("b", "waiting")]
 
 
 class Stuck(sqlite3.Connection):
@@ -174,6 +176,21 @@ def test_a_standby_that_sets_a_ledger_aside_leaves_the_report_to_the_leader(tmp_
         standby.stop()
         scene.until_marked()
     assert (len(reports(phone)), other.taken) == (1, [])
+
+
+def test_what_waits_is_written_to_a_new_ledger_and_the_next_program_sends_it(tmp_path: Path) -> None:
+    phone = Phone()
+    phone.always = Retry("no route to host", 3_600.0)
+    with opened(tmp_path, phone, patience=PATIENCE) as scene:
+        scene.enqueue(fire(), notice(alert(), key="b", kind="direct"))
+        until(lambda: scene.rows("SELECT key, state FROM outbox WHERE attempts > 0 ORDER BY key") == WAITING)
+        scene.ledger.file.unlink()
+        until(lambda: scene.of(LedgerReplaced))
+        until(lambda: scene.rows("SELECT key, state FROM outbox ORDER BY key") == WAITING)
+        assert len(scene.of(LedgerReplaced)) == 1
+    phone.always = None
+    with opened(tmp_path, phone):
+        until(lambda: sorted(phone.keys) == ["a-fire", "b"])
 
 
 def test_a_ledger_damaged_in_its_middle_is_kept_as_it_is(tmp_path: Path) -> None:
