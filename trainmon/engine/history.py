@@ -18,7 +18,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from trainmon.analysis.wandb import client_file
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, drop_oldest
 from trainmon.model import GPU_METRICS, Curve, Disk, DiskHistoryRead, Gpu, GpuHistoryRead, Points, Series, WandbRows
 
 HOUR = 3600.0
@@ -288,8 +288,7 @@ class Curves:
                     column[:half] = column[:half:2]
                 curve = replace(curve, epoch=next(self._epochs))
             self._curves[path, key] = curve
-        while len(self._curves) > CURVES_AT_MOST:
-            del self._curves[next(iter(self._curves))]
+        drop_oldest(self._curves, CURVES_AT_MOST)
 
     def follow_file(self, rows: WandbRows) -> None:
         """Append new rows of the file of a W&B client. A reader that starts again repeats rows; another file of the
@@ -302,8 +301,7 @@ class Curves:
                 del self._curves[key]
         self._files[path] = rows.file, max(known, rows.rows)
         self.grow(path, client_file.points_of(rows, known), fresh=False)
-        while len(self._files) > CURVES_AT_MOST:
-            del self._files[next(iter(self._files))]
+        drop_oldest(self._files, CURVES_AT_MOST)
 
     def read(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         """A copy of one curve from point `start` on, or all of it if the epoch has changed. An unknown curve has epoch

@@ -17,7 +17,7 @@ from trainmon.ledger.alerts import HistoryLine, add_history, write_changes
 from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
 from trainmon.ledger.outbox import Address, Mark, StandIn, write_marks, write_notices
 from trainmon.ledger.schema import ONE_PER_START, NewerLedger, migrate, version_of
-from trainmon.lib import Instant, Seconds, TrainmonError
+from trainmon.lib import Instant, Seconds, TrainmonError, drop_oldest
 from trainmon.model import Alert, AlertChanges, Notice, Silence
 
 # ---- one transaction of alerting -------------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ from trainmon.model import Alert, AlertChanges, Notice, Silence
 HISTORY_AT_MOST = 20_000
 NOTICES_AT_MOST = 20_000
 MARKS_AT_MOST = 100_000
-"""The limits while the ledger is unavailable."""
+"""The limits while the ledger is unavailable: what is dropped was sent without it long ago."""
 
 
 class Transaction:
@@ -70,7 +70,7 @@ class Transaction:
 
     def add_mark(self, mark: Mark) -> None:
         self._marks[mark.key, mark.channel] = mark
-        _drop_oldest(self._marks, MARKS_AT_MOST)
+        drop_oldest(self._marks, MARKS_AT_MOST)
 
     def absorb(self, newer: Transaction) -> None:
         """Add a newer transaction: the newest of each thing counts."""
@@ -84,8 +84,8 @@ class Transaction:
         self._stand_ins |= newer._stand_ins
         self._marks |= newer._marks
         self.note = newer.note or self.note
-        _drop_oldest(self._notices, NOTICES_AT_MOST)
-        _drop_oldest(self._marks, MARKS_AT_MOST)
+        drop_oldest(self._notices, NOTICES_AT_MOST)
+        drop_oldest(self._marks, MARKS_AT_MOST)
 
     def addresses(self) -> list[Address]:
         """The addresses of all notifications that it creates."""
@@ -116,12 +116,6 @@ class Transaction:
         created = write_notices(connection, self._notices.values(), self._stand_ins.values(), now)
         write_marks(connection, self._marks.values())
         return created
-
-
-def _drop_oldest(kept: dict[Any, Any], limit: int) -> None:
-    """Drop the oldest: they were sent without the ledger long ago."""
-    while len(kept) > limit:
-        del kept[next(iter(kept))]
 
 
 # ---- opens the ledger's file, with the journal that its disk allows, and describes its errors ------------------------

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from trainmon.ledger.actions import ActionText
 from trainmon.ledger.attempts import AttemptHour, RunEval
-from trainmon.lib import Seconds
+from trainmon.lib import Seconds, drop_oldest
 from trainmon.model import Attempt, Record
 
 RECORDS_AT_MOST = 1_000
@@ -73,8 +73,7 @@ class Work:
             (self.evals, EVALS_AT_MOST),
         )
         for values, at_most in waiting:
-            while len(values) > at_most:
-                del values[next(iter(values))]
+            drop_oldest(values, at_most)
 
 
 class WriteQueue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainmon.lib.bounded import drop_oldest
 from trainmon.lib.clock import Clock, Instant, Seconds, SystemClock, clock_difference
 from trainmon.lib.errors import (
     CommandFailed,
@@ -63,6 +64,7 @@ __all__ = [
     "counted",
     "dated",
     "description",
+    "drop_oldest",
     "duration",
     "elapsed",
     "field_descriptions",

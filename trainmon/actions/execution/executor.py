@@ -33,7 +33,7 @@ from trainmon.actions.planning import (
     split_location,
     unchecked,
 )
-from trainmon.lib import Clock, Seconds, TrainmonError
+from trainmon.lib import Clock, Seconds, TrainmonError, drop_oldest
 from trainmon.model import Action, ActionChanged, ActionRequest, Event, JobChanged, Plan, Record, Refusal, State
 from trainmon.slurm.client import Client
 from trainmon.slurm.parse_jobs import detailed
@@ -167,8 +167,7 @@ class Executor:
                 if action.id in self._accepted or action.id in self._state().actions or self._stopping.is_set():
                     continue
                 self._accepted[action.id] = None
-                while len(self._accepted) > REMEMBERED:
-                    del self._accepted[next(iter(self._accepted))]
+                drop_oldest(self._accepted, REMEMBERED)
             record = Record(action=action, written_at=self._clock.now())
             if self._known_state().read_only:
                 self._refuse(record, "read-only: nothing is changed from here")

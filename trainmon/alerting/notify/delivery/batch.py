@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trainmon.lib import Seconds
+from trainmon.lib import Seconds, drop_oldest
 from trainmon.model import SEVERITIES, Alert, NoticeKind, Notification, Severity
 
 # ---- A notification in a send queue, and when it is overdue because its channel fails or hangs -----------------------
@@ -239,6 +239,5 @@ class Budget:
                 self._news = mono
             if queued.is_urgent:
                 self._subjects |= dict.fromkeys(queued.critical_subjects, mono)
-        while len(self._subjects) > SUBJECTS_AT_MOST:
-            del self._subjects[next(iter(self._subjects))]
+        drop_oldest(self._subjects, SUBJECTS_AT_MOST)
         self._sent.extend([mono] * messages)

@@ -10,7 +10,7 @@ from trainmon.alerting.notify.delivery.batch import NEAR, NOT_PASSED_ON
 from trainmon.alerting.notify.delivery.transmitter import WorkerContext
 from trainmon.alerting.notify.delivery.worker import ChannelWorker
 from trainmon.ledger.outbox import Mark, StandIn
-from trainmon.lib import Instant
+from trainmon.lib import Instant, drop_oldest
 from trainmon.model import SEVERITIES, Channel, Notification, Route
 
 DELIVERED_AT_MOST = 500
@@ -162,8 +162,7 @@ class Dispatcher:
         keys = [one.notice.key for one in notifications]
         with self._lock:
             self._delivered |= dict.fromkeys(keys)
-            while len(self._delivered) > DELIVERED_AT_MOST:
-                del self._delivered[next(iter(self._delivered))]
+            drop_oldest(self._delivered, DELIVERED_AT_MOST)
         for name, worker in self._workers.items():
             if name != channel:
                 worker.delivered_by(channel, [one.notice.key for one in notifications if one.is_stand_in])

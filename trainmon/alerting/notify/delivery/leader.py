@@ -14,7 +14,7 @@ from trainmon.analysis.attempts import unrecorded
 from trainmon.ledger.lease import Holder, LeaderNote, SourceNote
 from trainmon.ledger.outbox import Address
 from trainmon.ledger.reader import AlertsNow
-from trainmon.lib import Clock, Instant, Seconds
+from trainmon.lib import Clock, Instant, Seconds, drop_oldest
 from trainmon.model import (
     AlertChanges,
     AlertRequest,
@@ -131,8 +131,7 @@ class LeaderState:
         """Give notifications to their workers."""
         notifications = list(notifications)
         self._delivered |= {(notification.notice.key, notification.channel): None for notification in notifications}
-        while len(self._delivered) > DELIVERED_AT_MOST:
-            del self._delivered[next(iter(self._delivered))]
+        drop_oldest(self._delivered, DELIVERED_AT_MOST)
         self._dispatcher.deliver(notifications)
 
     # ---- for the election

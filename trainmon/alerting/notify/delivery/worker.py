@@ -16,7 +16,7 @@ from trainmon.alerting.notify.delivery.queue import SendQueue
 from trainmon.alerting.notify.delivery.transmitter import NotLeader, Transmitter, WorkerContext
 from trainmon.alerting.rules import ago
 from trainmon.ledger.outbox import Mark, OutboxState
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, drop_oldest
 from trainmon.model import Channel, Delivered, Delivery, Notification
 
 log = logging.getLogger(__name__)
@@ -298,8 +298,7 @@ class ChannelWorker:
 
     def _remember(self, notifications: Sequence[Notification]) -> None:
         self._done |= dict.fromkeys(notification.notice.key for notification in notifications)
-        while len(self._done) > DONE_AT_MOST:
-            del self._done[next(iter(self._done))]
+        drop_oldest(self._done, DONE_AT_MOST)
 
     def _write(
         self, notifications: Sequence[Notification], state: OutboxState, answer: str | None, pause: Seconds = 0.0
