@@ -10,6 +10,7 @@ import sqlite3
 import stat
 from collections import deque
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,70 +29,72 @@ MARKS_AT_MOST = 100_000
 """The limits while the ledger is unavailable: what is dropped was sent without it long ago."""
 
 
+@dataclass(slots=True)
 class Transaction:
     """Collects the newest of each thing until it is written. The lock of its journal guards it."""
 
-    def __init__(self) -> None:
-        self._at: Instant | None = None
-        self._alerts: dict[str, Alert] = {}
-        self._silences: dict[str, Silence] = {}
-        self._notices: dict[str, Notice] = {}
-        self._history: deque[HistoryLine] = deque(maxlen=HISTORY_AT_MOST)
-        self._memory: dict[str, str] = {}
-        self._requests_until: int | None = None
-        self._stand_ins: dict[Address, StandIn] = {}
-        self._marks: dict[Address, Mark] = {}
-        self.note: LeaderNote | None = None
+    at: Instant | None = None
+    alerts: dict[str, Alert] = field(default_factory=dict)
+    silences: dict[str, Silence] = field(default_factory=dict)
+    notices: dict[str, Notice] = field(default_factory=dict)
+    history: deque[HistoryLine] = field(default_factory=lambda: deque(maxlen=HISTORY_AT_MOST))
+    memory: dict[str, str] = field(default_factory=dict)
+    requests_until: int | None = None
+    stand_ins: dict[Address, StandIn] = field(default_factory=dict)
+    marks: dict[Address, Mark] = field(default_factory=dict)
+    note: LeaderNote | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._at is not None or self._stand_ins or self._marks or self.note)
+        return bool(self.at is not None or self.stand_ins or self.marks or self.note)
 
     def add_changes(self, changes: AlertChanges) -> tuple[Notice, ...]:
         """Add what one evaluation changed; return its notices that are new here."""
-        new = tuple(notice for notice in changes.notices if notice.key not in self._notices)
-        added = Transaction()
-        added._at = changes.at
-        added._alerts = {alert.id: alert for alert in changes.alerts}
-        added._silences = {silence.id: silence for silence in changes.silences}
-        added._notices = {notice.key: notice for notice in new}
-        added._history.extend(HistoryLine(changes.at, *line) for line in changes.history)
-        added._memory, added._requests_until = dict(changes.memory), changes.requests_until
+        new = tuple(notice for notice in changes.notices if notice.key not in self.notices)
+        added = Transaction(
+            at=changes.at,
+            alerts={alert.id: alert for alert in changes.alerts},
+            silences={silence.id: silence for silence in changes.silences},
+            notices={notice.key: notice for notice in new},
+            history=deque(HistoryLine(changes.at, *line) for line in changes.history),
+            memory=dict(changes.memory),
+            requests_until=changes.requests_until,
+        )
         self.absorb(added)
         return new
 
     def add_stand_in(self, stand_in: StandIn) -> bool:
         """Add a notification for a stand-in; return whether it is new here."""
         address = (stand_in.notice.key, stand_in.channel)
-        notice = self._notices.get(stand_in.notice.key)
-        if address in self._stand_ins or (notice is not None and stand_in.channel in notice.channels):
+        notice = self.notices.get(stand_in.notice.key)
+        if address in self.stand_ins or (notice is not None and stand_in.channel in notice.channels):
             return False
-        self._stand_ins[address] = stand_in
+        self.stand_ins[address] = stand_in
         return True
 
     def add_mark(self, mark: Mark) -> None:
-        self._marks[mark.key, mark.channel] = mark
-        drop_oldest(self._marks, MARKS_AT_MOST)
+        self.marks[mark.key, mark.channel] = mark
+        drop_oldest(self.marks, MARKS_AT_MOST)
 
     def absorb(self, newer: Transaction) -> None:
         """Add a newer transaction: the newest of each thing counts."""
-        self._at = newer._at if newer._at is not None else self._at
-        self._alerts |= newer._alerts
-        self._silences |= newer._silences
-        self._notices |= newer._notices
-        self._history.extend(newer._history)
-        self._memory |= newer._memory
-        self._requests_until = newer._requests_until if newer._requests_until is not None else self._requests_until
-        self._stand_ins |= newer._stand_ins
-        self._marks |= newer._marks
+        self.at = newer.at if newer.at is not None else self.at
+        self.alerts |= newer.alerts
+        self.silences |= newer.silences
+        self.notices |= newer.notices
+        self.history.extend(newer.history)
+        self.memory |= newer.memory
+        self.requests_until = newer.requests_until if newer.requests_until is not None else self.requests_until
+        self.stand_ins |= newer.stand_ins
+        self.marks |= newer.marks
         self.note = newer.note or self.note
-        drop_oldest(self._notices, NOTICES_AT_MOST)
-        drop_oldest(self._marks, MARKS_AT_MOST)
+        drop_oldest(self.notices, NOTICES_AT_MOST)
+        drop_oldest(self.marks, MARKS_AT_MOST)
 
     def addresses(self) -> list[Address]:
         """The addresses of all notifications that it creates."""
         return [
-            *((key, channel) for key, notice in self._notices.items() for channel in notice.channels),
-            *self._stand_ins,
+            *((key, channel) for key, notice in self.notices.items() for channel in notice.channels),
+            *self.stand_ins,
         ]
 
     def write(
@@ -101,20 +104,20 @@ class Transaction:
         row names another program."""
         if holder is not None and not is_row_of(connection, holder):
             return None
-        if self._at is not None:
+        if self.at is not None:
             changes = AlertChanges(
-                at=self._at,
-                alerts=tuple(self._alerts.values()),
-                silences=tuple(self._silences.values()),
-                requests_until=self._requests_until,
-                memory=self._memory,
+                at=self.at,
+                alerts=tuple(self.alerts.values()),
+                silences=tuple(self.silences.values()),
+                requests_until=self.requests_until,
+                memory=self.memory,
             )
             write_changes(connection, changes)
-        add_history(connection, self._history)
+        add_history(connection, self.history)
         if self.note is not None:
             write_note(connection, self.note)
-        created = write_notices(connection, self._notices.values(), self._stand_ins.values(), now)
-        write_marks(connection, self._marks.values())
+        created = write_notices(connection, self.notices.values(), self.stand_ins.values(), now)
+        write_marks(connection, self.marks.values())
         return created
 
 
