@@ -92,12 +92,13 @@ def as_reported(alert: Alert, now: Instant) -> Alert:
 
 def delivered(state: State, event: Delivered) -> State:
     """The State after a delivery."""
-    changed = {}
-    for name in event.alerts:
-        alert = state.alerts.get(name)
-        if alert is not None:
-            others = tuple(one for one in alert.delivery if one.channel != event.delivery.channel)
-            changed[name] = _with_delivering_channels(replace(alert, delivery=(*others, event.delivery)))
+    new = event.delivery
+    changed = {
+        alert.id: _with_delivering_channels(
+            replace(alert, delivery=(*(one for one in alert.delivery if one.channel != new.channel), new))
+        )
+        for alert in (state.alerts[name] for name in event.alerts if name in state.alerts)
+    }
     return replace(state, alerts={**state.alerts, **changed}) if changed else state
 
 
