@@ -39,7 +39,9 @@ COUNT = re.compile(r"\d(?:/[\d.?]{1,14}|it) \[\d")
 """What a bar that shows its steps has: `90/150 [00:01<`, `350it [00:09`."""
 
 SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-LINE_END = re.compile(rb"[\n\0]")
+CUT_END = re.compile(rb"[\n\0]|\r(?!\n)")
+"""What ends the cut text at the beginning of data: a line break or a hole, or the next state of a bar. The states after
+it are whole: a bar of a whole run is one line, and its step is in its last state."""
 CONTINUATION = bytes(range(0x80, 0xC0))
 """The bytes of a UTF-8 character after its first one."""
 
@@ -72,9 +74,8 @@ def _bounded(rest: bytes) -> bytes:
 
 
 def after_cut(data: bytes) -> "tuple[bytes, bytes]":
-    """Of data that begins inside a line: what ends that line (a line break or a hole, else a carriage return of its
-    bar), and the data after it; nothing if none does."""
-    found = LINE_END.search(data) or re.search(b"\r", data)
+    """Of data that begins inside a line: what ends the cut text (CUT_END), and the data after it; nothing if none does."""
+    found = CUT_END.search(data)
     return (found.group(), data[found.end() :]) if found else (b"", b"")
 
 

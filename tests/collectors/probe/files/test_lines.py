@@ -154,6 +154,20 @@ def test_inside_a_bar_its_present_state_is_found():
     assert lines.partial() == " 52/100"
 
 
+def test_inside_a_bar_that_a_traceback_follows_its_last_state_is_kept():
+    lines = fed()
+    lines.begin(inside=True)
+    lines.feed(b"97/30000 [00:01<\r 29998/30000 [09:01<00:01]\r 29999/30000 [09:02<00:01]\nTraceback\n")
+    assert lines.take()["lines"] == [" 29999/30000 [09:02<00:01]", "Traceback"]
+
+
+def test_inside_a_line_that_ends_in_crlf_nothing_is_left_of_it():
+    lines = fed()
+    lines.skip(3)
+    lines.feed(b"half a line\r\nwhole\r\n")
+    assert lines.take() == {"lines": ["whole"], "seen": 5, "dropped": 4}
+
+
 def test_counting_begins_anew_after_taking():
     lines = fed(b"a\n")
     assert lines.take() == {"lines": ["a"], "seen": 1}
