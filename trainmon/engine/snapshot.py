@@ -250,7 +250,7 @@ def _log(log: Log | None, now: Instant) -> dict[str, Any]:
         "path": log.path,
         "age_s": _age(log.at, now),
         "lines_per_s": log.lines_per_s,
-        "tail": list(log.lines[-TAIL:]),
+        "tail": [*log.lines, *filter(None, [log.partial])][-TAIL:],
     }
 
 

@@ -37,6 +37,8 @@ NESTED = "\x1b[A"
 DOWN_AND_UP = re.compile(rb"(\n+)([^\n]*?)((?:\x1b\[1?A)+)")
 COUNT = re.compile(r"\d(?:/[\d.?]{1,14}|it) \[\d")
 """What a bar that shows its steps has: `90/150 [00:01<`, `350it [00:09`."""
+COUNT_OR_STEP = re.compile(COUNT.pattern + r"|(?i:step|iter|epoch|batch|update)\w{0,6}\W{1,3}\d")
+"""Also what `print(f"step {step}/100", end="\\r")` writes."""
 
 SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 CUT_END = re.compile(rb"[\n\0]|\r(?!\n)")
@@ -97,13 +99,14 @@ def decoded(data: bytes) -> str:
 
 def shown(line: str, is_finished: bool = True) -> "list[str]":
     """What counts of a line: its last state; before it the last bar of the line, if a nested bar or a text follows it,
-    because that has no step. The last state of an unfinished line may be torn: the bar before it counts, too."""
+    because that has no step. The last state of an unfinished line may be torn: the bar or the step before it counts,
+    too."""
     last, is_erased = "", False
     for state in line.replace(NESTED, NESTED + "\r").split("\r")[::-1]:
         is_nested = NESTED in state
         if not SEQUENCE.sub("", state).strip():
             is_erased |= is_nested
-        elif not is_nested and COUNT.search(state) and (is_finished or last):
+        elif not is_nested and (COUNT.search(state) if is_finished else last and COUNT_OR_STEP.search(state)):
             return [state, last] if last else [state]
         elif not (last or (is_nested and is_erased)):
             last = state
@@ -210,9 +213,10 @@ class Lines:
             self._kept = (self._kept + [readable(lines[at]) for at in reversed(found)])[-KEPT:]
 
     def partial(self) -> "str | None":
-        """The unfinished line: the bar before its last state, if there is one, a carriage return, and that state."""
+        """The unfinished line: the bar or step before its last state, if there is one, a carriage return, and that state.
+        A state with a carriage return behind it is whole: `print(..., end="\\r")` writes them so."""
         text = readable(self._rest, is_finished=False)
-        return text if text.strip() else None
+        return text + "\r" * self._rest.endswith(b"\r") if text.strip() else None
 
     def take(self) -> "dict[str, Any]":
         """The chunk's fields, without empty ones. Resets the counts."""

@@ -192,6 +192,18 @@ def test_the_bar_of_an_epoch_that_begins_again_is_no_restart(watched: Watched) -
     assert [one for one in run.memory.spans[1:] if one.is_start] == []
 
 
+@pytest.mark.parametrize("torn", ["", "step 300/40", "step 300/40000 loss 2.98"])
+@pytest.mark.parametrize("end", ["{}\r", "\r{}"])
+def test_steps_that_carriage_returns_end_are_read_before_the_line_ends(watched: Watched, end: str, torn: str) -> None:
+    blocks = ["".join(end.format(f"step {step}/40000 loss 2.98") for step in range(first, first + 100))
+        for first in (0, 100, 200)]  # fmt: skip
+    watched.grows([block.encode() for block in blocks])
+    watched.grows([("\r" + torn).encode()])
+    assert watched.seen[-1][2:] == (299, 40000)
+    (tail,) = snapshot(watched.look(), watched.clock.at)["runs"][0]["log"]["tail"]
+    assert tail == torn or tail == "step 299/40000 loss 2.98"
+
+
 @pytest.mark.parametrize("at", range(600, 17_500, 211))
 def test_a_fresh_look_is_at_most_one_state_behind_wherever_the_bytes_are_cut(tmp_path: Path, at: int) -> None:
     """A program that has just started has nothing but the end of the file, which a buffer may have cut anywhere."""

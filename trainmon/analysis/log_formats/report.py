@@ -67,13 +67,13 @@ def report(
 ) -> LogReport:
     """Read the lines of a log as the dashboard does, with the formats of the config (`own`) first.
 
-    `partial` is the unfinished last line, with its states as a probe sends them. With the progress and the shape of a
+    `partial` is the unfinished last line, with its states as a probe sends them: only the last one may be torn. With the progress and the shape of a
     run, its log is read on.
     """
     progress, read = progress or Progress(), list[ReadLine]()
     shape = replace(shape or LogShape(), block="", text="", block_lines=0, candidates=())
-    whole = tuple(lines)
-    for number, line in enumerate((*whole, *filter(None, (partial or "").split("\r"))), 1):
+    *whole, torn = (*lines, *(partial or "").split("\r"))
+    for number, line in enumerate((*whole, *filter(None, [torn])), 1):
         is_finished = number <= len(whole)
         found, shape = read_line(line, progress, shape, float(number), own, is_finished=is_finished)
         progress = progress if found is None else advance(progress, *found, float(number))

@@ -136,10 +136,11 @@ def _progress(
     for index, text in enumerate(lines, start=-len(chunk.kept)):
         is_finished = index < len(chunk.lines)
         spans = steps.with_line(spans, text, at, first + index)
-        found, shape = log_formats.read_line(text, progress, shape, at, formats, is_finished=is_finished)
+        is_former = len(chunk.lines) <= index < len(lines) - len(chunk.kept) - 1  # a carriage return ends it
+        is_whole = is_finished or is_former
+        found, shape = log_formats.read_line(text, progress, shape, at, formats, is_finished=is_whole)
         if found is not None:
             after = log_formats.advance(wandb_progress.without_wandb_steps(progress, found[1]), *found, at)
-            is_former = len(chunk.lines) <= index < len(lines) - len(chunk.kept) - 1
             if is_former and (after.step or 0) <= (progress.step or 0):
                 continue  # a bar that was read before: an unfinished line comes again and again
             has_moved = (after.step, after.epoch) != (progress.step, progress.epoch)

@@ -22,7 +22,7 @@ def read(blocks: list[bytes]) -> list[Progress]:
     lines, progress, shape, seen = Lines(), Progress(), LogShape(), list[Progress]()
     for at, block in enumerate(blocks, 1):
         lines.feed(block)
-        partial = lines.partial()
+        partial = (lines.partial() or "").rstrip("\r")
         texts = [(text, True) for text in lines.take().get("lines", ())] + ([(partial, False)] if partial else [])
         for text, is_finished in texts:
             found, shape = read_line(text, progress, shape, float(at), is_finished=is_finished)

@@ -60,7 +60,7 @@ def test_the_partial_line_is_the_bar_as_it_now_stands():
     lines.feed(b"|##")
     assert lines.partial() == " 2%|##"
     lines.feed(b"\r")
-    assert lines.partial() == " 2%|##"
+    assert lines.partial() == " 2%|##\r"
     lines.feed(b"\n")
     assert lines.partial() is None
     assert lines.take()["lines"] == ["start", " 2%|##"]
