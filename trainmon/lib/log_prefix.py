@@ -30,12 +30,21 @@ OF_TRAINING = r"(?i:\w{0,20}(?:epoch|step|iter|it|batch|update|train|loss|val|ev
 """How a function, a host or a pod is not called, but a number is."""
 ORDINAL = r"-(?:\d{1,5}|[b-df-hj-np-tv-xz0]{5})"
 """The end of a pod's name in Kubernetes: its ordinal, or five random characters; digits are 0 here."""
+VALUE = r"[-+.]?\d(?!\d{0,2}%|\d{0,8}/\d|\d{3}[-/]\d\d|\d:\d\d)"
+"""The beginning of a number that is no bar, ratio, date or clock."""
+REPLICA = (
+    r"(?:[a-z0-9][a-z0-9.-]{0,120}-(?:(?=0{0,4}[b-z])[b-df-hj-np-tv-xz0]{5}|(?:worker|master|launcher)-\d{1,5})"
+    rf"|(?:worker|master|launcher|train)-\d{{1,5}}(?! train +{VALUE}))"
+)
+"""A pod of a training job: its name ends in random characters or in the role of a replica."""
+CONTAINER = r"(?:pytorch|tensorflow|jax|mpi|main|(?:pre)?train(?:er|ing)?|worker|master|launcher)"
 HOST = r"[a-z](?=[\w.-]{0,60}\d)\w{0,40}[.-][\w.-]{1,80}"
 NODE = (
     r"(?:(?:node|nid|gpu|host|compute|worker|server|dgx)\d{1,6}|[a-z]\w{0,30}\d{3,6}"
     r"|[a-z](?=\w{0,40}\d)\w{0,40}(?=:\s{1,20}[^\s\d]))"
 )
 """A host's name without a dash or a dot. Numbers have such names, too."""
+LABEL = r"[\w.-]{1,60}=\"(?:[^\"\\]|\\.){0,200}\""
 IDENTIFIER = r"[\w./-]{1,40}"
 
 KINDS: tuple[tuple[str, str], ...] = (
@@ -45,33 +54,40 @@ KINDS: tuple[tuple[str, str], ...] = (
         rf"(?!{OF_TRAINING}-\d{{1,5}} )(?P<stern>[a-z0-9][a-z0-9.-]{{0,120}}{ORDINAL}) "
         rf"(?!{OF_TRAINING}\b)[a-z][a-z0-9-]{{0,62}}(?= )(?! [:=])",
     ),
+    ("stern, a replica", rf"(?:[a-z][a-z0-9-]{{0,62}} )?(?P<replica>{REPLICA}) {CONTAINER}(?= )(?! [:=])"),
     ("rank", r"\[ {0,4}(?:rank|default|gpu|local_rank)[ :]?(?P<rank>\d{1,5})\]:?"),
     ("number", r"\[(?P<number>\d{1,5})\](?::(?!\s+(?:train|valid|test|eval))|(?=\s+(?:[A-Z]|File \"|\d{1,3}%|\{')))"),
     ("role", rf"\[(?!{OF_TRAINING}\d)[a-z][\w.-]{{0,40}}(?:\d|:\d{{1,5}})\]:|\[[a-z]{{1,20}}\](?= {DATE})"),
     ("tagged", rf"\[ {{0,4}}(?!\d+/\d+ [\d:]+(?: <|, Epoch)){TAGGED}(?:[ |][^\]\[=]{{0,120}})?\][:>]?"),
     ("nanotron", rf"\[{LEVEL}\|[^\]\[]{{1,120}}\]:?"),
-    ("mpirun", r"\[(?:[\w.-]{1,80}@)?(?P<mpi>\d{1,6},\d{1,6})\]<std\w{3}>:|<std\w{3}>:"),
+    (
+        "mpirun",
+        rf"(?:[A-Z][a-z]{{2}} {DATE} {CLOCK} \d{{4}})?"  # --timestamp-output
+        r"(?:\[(?:[\w.-]{1,80}@)?(?P<mpi>\d{1,6},\d{1,6})\])?<std\w{3}>:",
+    ),
     ("rfc5424", rf"<\d{{1,3}}>\d {TIME}(?: [\w./:-]{{1,80}}){{4}} (?:-|\[[^\]]{{0,200}}\])(?=\s)"),
     (
         "syslog",
         rf"[A-Z][a-z]{{2}} [ \d]\d {CLOCK} (?!{OF_TRAINING}\w* )[\w.-]{{1,64}} (?!{COUNTER}){IDENTIFIER}"
         r"(?:\[\d{1,8}\])?:(?=\s)",
     ),
+    ("short-full", rf"[A-Z][a-z]{{2}} {TIME} [A-Z]{{3,5}}(?=\s)"),  # journald
     ("time", rf"{TIME}(?=[\s|\]:-])[:|]?|{EPOCH}(?=\s)"),
     ("cri", r"(?:stdout|stderr)(?: [FP](?=\s)|:|(?=\s))"),
-    ("loki", r"\{[\w.-]{1,60}=\"[^\"]{0,200}\"(?:, ?[\w.-]{1,60}=\"[^\"]{0,200}\"){0,20}\}(?=\s)"),
+    ("loki", rf"(?:(?<=[Z0] )\{{\}}|\{{{LABEL}(?:, ?{LABEL}){{0,20}}\}})(?=\s)"),
     (
         "glog",
         r"[IWEF]\d{4,8} \d\d:\d\d:\d\d(?:\.\d{1,9})?\s{1,8}\d{1,20} (?:\w{1,40} )?[\w.-]{1,80}\.\w{1,4}:\d{1,6}\]",
     ),
-    ("ray", r"\([^()]{0,120}\bpid=(?P<pid>\d{1,10})[^()]{0,80}\)"),
+    ("ray", r"\((?:[^()]|\([^()]{0,80}\)){0,120}\bpid=(?P<pid>\d{1,10})[^()]{0,80}\)"),
     ("source", rf"\((?:{SOURCE}|\w{{1,40}}:\d{{1,6}})\):?|(?:[|-] )?{SOURCE}[\]:)]?(?=\s)"),
     ("logging", rf"(?:- )?{LEVEL}:(?:{LOGGER}|\w{{1,60}}):"),  # INFO:root:
     (
         "level",
         rf"(?:[|-] {{0,2}})?(?:(?!{LEVEL})\w[\w-]{{0,40}}[ \t](?:- )?)?{LEVEL} {{0,4}}[:|-]?"
         rf"(?: ?(?<=\s)(?:(?!{COUNTER})[a-z_.]{{2,60}}:\d{{1,6}}"
-        rf"|(?!{COUNTER}|(?i:\w{{0,20}}(?:train|val|eval|test|loss)))[a-z_.]{{2,60}}:(?!\s{{1,4}}[-+\d]))(?=\s))?",
+        rf"|(?:train(?!: ?\{{)|(?!{COUNTER}|(?i:\w{{0,20}}(?:train|val|eval|test|loss)))[a-z_.]{{2,60}})"
+        r":(?!\s{1,4}[-+\d]))(?=\s))?",
     ),
     ("loguru", r"(?:[|-] )?(?:\w[\w.]{0,120}|<\w{1,20}>):[<\w>]{1,80}:\d{1,6} -"),
     ("logger", rf"(?:[|-] {{0,2}})?{LOGGER}(?: [|-](?=\s)|:(?= [A-Za-z]{{4}}| [\[{{])|(?= {LEVEL}))"),
@@ -85,7 +101,10 @@ KINDS: tuple[tuple[str, str], ...] = (
         "srun",
         r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?\d+\.\d+,\s|learn[: ])|\s(?!train_)[\w./]{0,20}loss(?!\w{0,40},))",
     ),
-    ("numbered", r"(?=[ \d]{6}\t) {1,5}\d{1,5}\t|\d{1,7}:(?=[A-Za-z\[({])"),  # cat -n, grep -n
+    (
+        "numbered",
+        rf"(?=[ \d]{{6}}\t) {{1,5}}\d{{1,5}}\t|\d{{6,8}}\t(?![\w.+-]*\t|{VALUE}\S*$)|\d{{1,7}}:(?=[A-Za-z\[({{])",
+    ),  # cat, grep -n
     ("journald", rf"[\w.-]{{1,64}} {IDENTIFIER}\[\d{{1,8}}\]:|(?<=\S )(?:->?|>>)(?=\s)"),
 )
 """Name and pattern. A named group is what the lines of one process share."""

@@ -76,7 +76,8 @@ def _bounded(rest: bytes) -> bytes:
 
 
 def after_cut(data: bytes) -> "tuple[bytes, bytes]":
-    """Of data that begins inside a line: what ends the cut text (CUT_END), and the data after it; nothing if none does."""
+    """Of data that begins inside a line: what ends the cut text (CUT_END), and the data after it; nothing if none
+    does."""
     found = CUT_END.search(data)
     return (found.group(), data[found.end() :]) if found else (b"", b"")
 
@@ -213,8 +214,8 @@ class Lines:
             self._kept = (self._kept + [readable(lines[at]) for at in reversed(found)])[-KEPT:]
 
     def partial(self) -> "str | None":
-        """The unfinished line: the bar or step before its last state, if there is one, a carriage return, and that state.
-        A state with a carriage return behind it is whole: `print(..., end="\\r")` writes them so."""
+        """The unfinished line: the bar or step before its last state, if there is one, a carriage return, and that
+        state. A state with a carriage return behind it is whole: `print(..., end="\\r")` writes them so."""
         text = readable(self._rest, is_finished=False)
         return text + "\r" * self._rest.endswith(b"\r") if text.strip() else None
 

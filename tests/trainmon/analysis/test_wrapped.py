@@ -14,6 +14,7 @@ from tests.trainmon.analysis.causes.logs import captured
 from tests.trainmon.analysis.wrapped import RECORDS, WRAPPERS, in_parts, wrapped
 from trainmon.analysis.causes import classify
 from trainmon.analysis.log_formats import report
+from trainmon.lib.log_prefix import without_prefix
 from trainmon.model import CauseFacts, CauseName, LogExcerpt
 
 STEPS = Path(__file__).parents[2] / "captured" / "steps"
@@ -53,6 +54,18 @@ def test_a_long_line_in_two_records_is_one_line() -> None:
     for log in TRAININGS[::EACH]:
         lines = [text for line in log["lines"] for text in line.split("\n")]
         assert read(in_parts(lines)) == read("".join(f"{line}\n" for line in lines).encode()), log["id"]
+
+
+@pytest.mark.parametrize(("line", "message"), [
+    ("INFO train: starting", "starting"), ("INFO train: 3 of 5", "train: 3 of 5"),
+    ("INFO train: {'loss': 0.5}", "train: {'loss': 0.5}"), ("worker-0 train 0.5 of 1", "worker-0 train 0.5 of 1"),
+    ("train-0 loss 2.5", "train-0 loss 2.5"), ("train-1 step 100 loss 2.5", "train-1 step 100 loss 2.5"),
+    ("job llama-worker-0 failed with exit code 1", "job llama-worker-0 failed with exit code 1"),
+    ("resuming checkpoint-100 from /x", "resuming checkpoint-100 from /x"), ("1000000\t0.5", "1000000\t0.5"),
+    ("1000000\ttrain\t0.5", "1000000\ttrain\t0.5"), ("seen {} and more", "seen {} and more"),
+])  # fmt: skip
+def test_what_a_program_says_is_no_prefix(line: str, message: str) -> None:
+    assert without_prefix(line) == message
 
 
 MEGATRON = (

@@ -140,7 +140,7 @@ def _may_be_of_a_step(line: str) -> bool:
     lowered = line.lower()
     if any(sign in lowered for sign in SIGNS):
         return True
-    return any(border in line for border in tables.BORDERS) or ("{" in line and "}" not in line)
+    return any(border in line for border in tables.BORDERS) or line.rfind("{") > line.rfind("}")
 
 
 def _closed(shape: LogShape) -> LogShape:
