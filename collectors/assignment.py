@@ -171,8 +171,9 @@ def _training(plan: WatchPlan) -> Collection[str]:
 
 
 def _own(plan: WatchPlan, host: str, training: Collection[str]) -> Spec:
-    """What a host reads for itself: of the logs, those of its runs that no other host sees."""
-    names = {run.name for run in plan.runs if run.nodes[:1] == (host,)}
+    """What a host reads for itself: of the logs, those of its runs that no other host sees. Any node of a run may write
+    its log."""
+    names = {run.name for run in plan.runs if host in run.nodes}
     logs = tuple(
         replace(log, id=ON_NODE + log.id, optional=True, local=True) for log in _logs(plan.runs) if log.id in names
     )

@@ -90,7 +90,10 @@ def test_nobody_stands_in_for_a_login_host_that_is_being_connected_for_the_first
     assert stand_in_specs(PLAN, {"n1", "n2"}, is_awaited=True) == {}
 
 
-def test_the_first_node_of_a_run_reads_its_log_if_that_is_on_its_own_disk() -> None:
+def test_each_node_of_a_run_reads_its_log_if_that_is_on_its_own_disk() -> None:
+    both = msgspec.structs.replace(PLAN, runs=(msgspec.structs.replace(RUN, nodes=("n1", "n2")),))
+    own = assign(both, {"login", "n1", "n2"})
+    assert own["n1"].logs == own["n2"].logs != ()
     specs = assign(PLAN, {"login", "n1", "n2"})
     assert specs["n2"].logs == (LogSpec("on its node: llm", "/fsx/logs/*/x.out", optional=True, local=True),)
     assert specs["n2"].keep == "step"

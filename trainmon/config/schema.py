@@ -162,7 +162,7 @@ class RunSettings(Table, frozen=True, kw_only=True):
     `users`."""
     log: LogPath | None = None
     """Its log file. With a glob, the newest match is followed; a file that the globs of several runs match belongs to
-    the longest of them. A log that only its first node has, on a disk or in memory, is read there. Without it: the
+    the longest of them. A log that only one of its nodes has, on a disk or in memory, is read there. Without it: the
     standard output file of its job. `"wandb"`: the console log of its W&B run."""
     checkpoints: RemotePath | None = None
     """The directory of its checkpoints. The checkpoints and their disk are watched."""

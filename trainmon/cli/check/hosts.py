@@ -48,8 +48,10 @@ def check_hosts(
     nodes_of_jobs: dict[str, tuple[str, ...]] | None = None,
 ) -> Iterator[list[Row]]:
     """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on, and
-    those of the log formats of the config. `nodes_of_jobs` is filled with these nodes, by cluster."""
-    loop, logs = EventLoop(), LogChecks(log_formats(settings), sum(run.log is not None for run in settings.runs), {})
+    those of the logs that no host has and of the log formats of the config. `nodes_of_jobs` is filled with these nodes,
+    by cluster."""
+    loop = EventLoop()
+    logs = LogChecks(log_formats(settings), sum(run.log is not None for run in settings.runs), {}, {})
     loop.start()
     with contextlib.ExitStack() as stack:
         stack.callback(loop.stop)
@@ -74,7 +76,7 @@ def check_hosts(
             if nodes_of_jobs is not None:
                 nodes_of_jobs[cluster.name] = nodes
             yield from _in_parallel(list(check.tasks_of_jobs(nodes)), cluster.connect.at_once, progress)
-    yield from filter(None, [[*logs.check_formats()]])
+    yield from filter(None, [[*filter(None, logs.missing.values()), *logs.check_formats()]])
 
 
 class ClusterCheck(NamedTuple):

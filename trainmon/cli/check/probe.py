@@ -214,11 +214,14 @@ class LogChecks(NamedTuple):
     runs: int
     """How many runs of the config have a log."""
     logs: dict[str, LogReport]
+    missing: dict[str, Row | None]
+    """The row of each log that the first host misses; None where a host follows it, such as a node of the run."""
 
     def check(self, host: str, run: str, chunk: LogChunk) -> Row:
         """The format of a log with its last step, or a format to start from."""
         what, read = f"log of {run}", report((*chunk.kept, *chunk.lines), self.formats, partial=chunk.partial)
         count, progress = len(read.lines), read.progress
+        self.missing[run] = None
         if not count:
             return Row("note", host, what, "empty so far: its format is not known yet")
         self.logs[run] = read

@@ -10,8 +10,10 @@ import pytest
 
 from tests.lab.sshd import Sshd, keygen
 from tests.trainmon.cli.test_main import trainmon
+from trainmon.cli.check.host import HostCheck, _files
 from trainmon.cli.check.hosts import check_hosts
 from trainmon.cli.check.output import Row
+from trainmon.cli.check.probe import LogChecks, ProbeOutput
 from trainmon.config import (
     ClusterSettings,
     ConnectSettings,
@@ -22,6 +24,7 @@ from trainmon.config import (
     Settings,
 )
 from trainmon.job.trainmon_hooks import Hooks
+from trainmon.model import ON_NODE, LogChunk, LogSpec, Spec
 
 HERE = Settings(disks=(DiskSettings(path="/"),))
 
@@ -117,7 +120,7 @@ def test_every_path_of_a_run_is_checked_where_it_is_read(sshd: Sshd, tmp_path: P
     )
     bad = RunSettings(name="bad", log=f"{tmp_path}/none/*.out", checkpoints=f"{tmp_path}/nowhere")
     lab = ClusterSettings(name="lab", login="n0", nodes=("n1",))
-    reader, other = look(Settings(clusters=(lab,), runs=(good, bad)), sshd.ssh_config(2))
+    reader, other, missing = look(Settings(clusters=(lab,), runs=(good, bad)), sshd.ssh_config(2))
     fields = {(row.mark, row.what, row.text) for row in reader}
     assert ("ok", f"{tmp_path}/logs/*.out", f"followed: {tmp_path}/logs/1.out") in fields
     assert ("ok", str(tmp_path / "logs"), "can be entered") in fields
@@ -125,9 +128,27 @@ def test_every_path_of_a_run_is_checked_where_it_is_read(sshd: Sshd, tmp_path: P
     assert ("ok", str(tmp_path / "kill"), "armed") in fields
     assert ("ok", str(tmp_path / "save"), "not armed") in fields
     assert ("bad", f"{tmp_path}/nowhere", "missing or not a directory") in fields
-    (lost,) = [row for row in reader if row.mark == "bad" and row.what == f"{tmp_path}/none/*.out"]
+    (lost,) = missing
+    assert lost[:3] == ("bad", "n0", f"{tmp_path}/none/*.out")
     assert lost.fix == "start the run bad, or fix its `log` in the config"
     assert not [row for row in other if row.what.startswith(str(tmp_path))]
+
+
+@pytest.mark.parametrize("hosts", [("n0", "n1"), ("n1", "n0"), ("n0",)])
+def test_a_log_that_only_a_node_of_the_run_has_is_missing_on_no_host(hosts: tuple[str, ...]) -> None:
+    checks, rows = LogChecks((), 1, {}, {}), []
+    shared, own = LogSpec("a", "/l/a.out"), LogSpec(f"{ON_NODE}a", "/l/a.out", optional=True, local=True)
+    chunks = {
+        "n0": LogChunk(1, 0.0, shared.id, error="/l/a.out does not exist"),
+        "n1": LogChunk(1, 0.0, own.id, "/l/a.out", lines=("step 5: loss 2.1, lr 1e-4",)),
+    }
+    for host in hosts:
+        spec = Spec(logs=(shared if host == "n0" else own,))
+        output = ProbeOutput(spec)
+        output.logs = {chunks[host].id: chunks[host]}
+        rows += _files(HostCheck(host, "lab", "python3", spec, checks), spec, output)
+    missing = [(row.subject, row.text) for row in (*rows, *checks.missing.values()) if row and row.mark == "bad"]
+    assert missing == ([("n0", "/l/a.out does not exist")] if hosts == ("n0",) else [])
 
 
 def test_a_pattern_that_matches_the_logs_of_another_run_is_reported(tmp_path: Path) -> None:
