@@ -30,6 +30,8 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this file was not there before."""
     first_at: Instant | None = None
     """Of a file that was there before: when its writer began, by the times in its lines, or when it was created."""
+    is_local: bool = False
+    """Whether no other host sees this file: another one may have a file of the same path."""
     pause_s: Seconds = 0.0
     """The longest observed pause between two lines of this file."""
     size: int | None = None

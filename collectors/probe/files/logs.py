@@ -220,7 +220,8 @@ class Follower:
         state = {"k": "log", "id": self.spec["id"], "error": trouble}  # type: Line
         if self._file:
             found = self._file.found
-            state.update(path=paths.shown(self._file.path), size=found.st_size, mtime=found.st_mtime)
+            local = is_on_this_host(self._file.path, found) or None
+            state.update(path=paths.shown(self._file.path), size=found.st_size, mtime=found.st_mtime, local=local)
             state["born"] = getattr(self._file.found, "st_birthtime", None)  # not on every system
             state["partial"] = self.lines.partial()
         lines = self.lines.take()

@@ -10,9 +10,9 @@ from trainmon.analysis.checkpoints import listing as checkpoint_listing
 from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere, trainer, with_commits
 from trainmon.engine.reducers import attempts, disks
 from trainmon.engine.reducers.batch import EventBatch
-from trainmon.engine.reducers.logs import logged
+from trainmon.engine.reducers.logs import logged, written_at
 from trainmon.engine.reducers.nodes import cleaned
-from trainmon.lib import Instant
+from trainmon.lib import Instant, Seconds
 from trainmon.model import (
     ON_NODE,
     AnyReading,
@@ -31,6 +31,10 @@ from trainmon.model import (
     armed_by,
 )
 
+STALE: Seconds = 60.0
+"""How much older one of two files of the same path is that is not the same file: two readers of one file, or the clocks
+of two hosts, differ by less."""
+
 
 def read(batch: EventBatch, event: NodeReading) -> None:
     """Apply a reading about files. Other readings are ignored."""
@@ -46,7 +50,7 @@ def read(batch: EventBatch, event: NodeReading) -> None:
             _saved(batch, chunk)
         case LogChunk() as chunk:
             run = batch.current("runs").get(chunk.id.removeprefix(ON_NODE))
-            if run is not None and not _is_read_elsewhere(run, event.node, chunk):
+            if run is not None and not _is_read_elsewhere(run, event, chunk):
                 batch.writable("runs")[run.name] = logged(run, event, chunk, batch.formats)
             elif (ended := attempt_of_log(chunk.id, batch.current("attempts"))) is not None:
                 _read_unseen(batch, event, chunk, ended)
@@ -65,14 +69,17 @@ def read(batch: EventBatch, event: NodeReading) -> None:
                 _switched(batch, event, switch, skew=_skew(batch, event.node))
 
 
-def _is_read_elsewhere(run: Run, host: str, chunk: LogChunk) -> bool:
-    """Whether another host reads the log of a run: one of its nodes, which alone has it, where the
-    first host misses it, or the first host, which sees what that node has."""
+def _is_read_elsewhere(run: Run, event: NodeReading, chunk: LogChunk) -> bool:
+    """Whether another host reads the log of a run: one of its nodes, which alone has it, where the first host misses
+    it, or the first host, which sees what that node has. Where each has a file of that path, the newer one counts."""
     log, has_log = run.log, chunk.path is not None or bool(chunk.lines)
-    is_read = log is not None and log.host != host and log.path is not None and log.error is None
+    if log is None or log.host == event.node or log.path is None or log.error is not None:
+        return chunk.id != run.name and not has_log
+    written = written_at(event, chunk, None)
+    lead = written - log.modified_at if chunk.local and log.is_local and written and log.modified_at else 0.0
     if chunk.id != run.name:
-        return is_read or not has_log
-    return is_read and not has_log and log is not None and log.host in run.spec.nodes
+        return lead <= STALE
+    return log.host in run.spec.nodes and (not has_log or lead < -STALE)
 
 
 def _reported(batch: EventBatch, event: NodeReading, content: FileContent) -> None:

@@ -43,7 +43,7 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
     lines = (*log.lines, *mark, *grown)
     if len(grown) < len(chunk.lines):  # repeated steps are no progress
         chunk = replace(chunk, lines=chunk.lines[len(chunk.lines) - len(grown) :], kept=())
-    at = _written_at(event, chunk, log if grown else None)
+    at = written_at(event, chunk, log if grown else None)
     is_same_file = chunk.restarted is None and chunk.path in (None, log.path)
     if not is_same_file:  # what its counter counted to before is not known to be the target of this start
         run = replace(run, progress=replace(run.progress, counts="run", target_step=None))
@@ -67,10 +67,11 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
             path=chunk.path or log.path,
             path_before=log.path if mark else log.path_before,
             at=at if chunk.seen or chunk.partial is not None or log.at is None else log.at,
-            modified_at=_written_at(event, chunk, None),
+            modified_at=written_at(event, chunk, None),
             checked_at=event.received_at,
             began_at=_began(event, chunk, log, at if is_new else None) if began_at is None else began_at,
             is_new=is_new,
+            is_local=chunk.local,
             first_at=first_at,
             pause_s=pause_s,
             size=chunk.size if chunk.size is not None else log.size,
@@ -102,7 +103,7 @@ def new_lines(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
     return new
 
 
-def _written_at(event: NodeReading, chunk: LogChunk, before: Log | None) -> Instant | None:
+def written_at(event: NodeReading, chunk: LogChunk, before: Log | None) -> Instant | None:
     """When its last line was written, by our clock: an old log that is read for the first time is old. Lines that were
     not there when it was last read (`before`) are younger than that: a file server's clock may be far behind."""
     if chunk.mtime is None:

@@ -44,6 +44,8 @@ class LogChunk(Reading, frozen=True, tag="log", gc=False):
     """Of a file that was there before: its first line with a date and a time."""
     born: float | None = None
     """When the file was created, where the system says that."""
+    local: bool = False
+    """Whether no other host sees the file."""
     others: tuple[OtherLog, ...] = ()
     """When the file was opened: the other files that match, the newest first."""
 

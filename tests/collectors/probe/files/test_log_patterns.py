@@ -64,11 +64,14 @@ def test_a_host_that_reads_its_own_disk_and_memory_finds_nothing_on_the_network(
         for folder in (str(tmp_path), memory, network):
             Path(folder, "1.out").write_text("a\n")
         for own in (str(tmp_path), memory):
-            assert Log(f"{own}/{name}", optional=True, local=True).chunk().lines == ("a",)
+            chunk = Log(f"{own}/{name}", optional=True, local=True).chunk()
+            assert (chunk.lines, chunk.local) == (("a",), True)
         (tmp_path / "mounts").write_text("22 1 0:27 / /dev/shm rw - nfs4 server:/export rw\n")
         monkeypatch.setattr(disks, "MOUNTS", str(tmp_path / "mounts"))
         elsewhere = Log(f"{network}/{name}", optional=True, local=True).chunk()
         assert (elsewhere.path, elsewhere.error, elsewhere.lines) == (None, None, ())
+        shared = Log(f"{network}/{name}").chunk()
+        assert (shared.lines, shared.local) == (("a",), False)
 
 
 def test_two_logs_written_at_the_same_time_do_not_take_turns(tmp_path: Path):

@@ -319,7 +319,7 @@ def test_a_chunk_leaves_out_what_it_has_none_of(path: Path):
     path.write_text("x\n")
     [(_, look)] = Log(path).sense.operations(slow=False)
     [line] = look()
-    assert sorted(line) == ["id", "k", "lines", "mtime", "path", "seen", "size"]
+    assert sorted(line) == ["id", "k", "lines", "local", "mtime", "path", "seen", "size"]
     assert decoded(line).dropped == 0
 
 

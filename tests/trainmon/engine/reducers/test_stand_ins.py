@@ -82,6 +82,45 @@ def test_a_log_on_the_disk_of_a_node_is_read_there_and_the_login_host_may_miss_i
     assert (scene.run.log.host, scene.run.progress.step) == ("login", 6), "both are one machine"
 
 
+def log(host: str, step: int, *, age: float, local: bool = True) -> LogChunk:
+    """Lines of a log up to a step, last written some time ago."""
+    lines = tuple(f"step {number}: loss 2.1, lr 1e-4" for number in range(max(0, step - 5), step + 1))
+    name = "llm" if host == "login" else "on its node: llm"
+    return LogChunk(1, NOW, name, "/tmp/llm.out", 99, NOW - age, lines, seen=6, local=local)
+
+
+@pytest.mark.parametrize("hosts", [("login", "n1"), ("n1", "login"), ("n2", "n1"), ("login", "n2", "n1")])
+@pytest.mark.parametrize("stale_step", [12, 5000])
+def test_a_stale_file_of_the_same_path_on_another_host_does_not_count(hosts: tuple[str, ...], stale_step: int) -> None:
+    scene = Scene()
+    scene.say(RunsChanged((replace(SPEC, nodes=("n2", "n1")),)))
+    for step in (76, 77):
+        for host in hosts:
+            is_written = host == "n1"
+            scene.reads(host, log(host, step if is_written else stale_step, age=1.0 if is_written else 3 * 86400.0))
+    assert scene.run.log is not None
+    assert (scene.run.log.host, scene.run.progress.step) == ("n1", 77)
+
+
+def test_a_newer_file_on_a_node_does_not_count_where_the_first_host_reads_a_shared_one() -> None:
+    scene = Scene()
+    scene.say(RunsChanged((replace(SPEC, nodes=("n1",)),)))
+    for host, local in (("login", False), ("n1", True), ("login", False)):
+        scene.reads(host, log(host, 12 if host == "login" else 76, age=600.0 if host == "login" else 1.0, local=local))
+    assert scene.run.log is not None
+    assert (scene.run.log.host, scene.run.progress.step) == ("login", 12)
+
+
+def test_of_two_files_of_the_same_path_that_both_grow_the_first_counts() -> None:
+    scene = Scene()
+    scene.say(RunsChanged((replace(SPEC, nodes=("n1", "n2")),)))
+    for step in (5, 6):
+        scene.reads("n1", log("n1", step, age=30.0))
+        scene.reads("n2", log("n2", step, age=1.0))
+        assert scene.run.log is not None
+        assert scene.run.log.host == "n1"
+
+
 @pytest.mark.parametrize(
     "reading",
     [
