@@ -8,6 +8,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from trainmon.analysis.checkpoints.contents import (
+    RESAVED,
     Contents,
     Folder,
     FoundCheckpoint,
@@ -93,11 +94,13 @@ def megatron(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     if contents.like(r"^(metadata\.json|\.metadata|common\.pt|[^/]*\.distcp)$"):
         lacks = contents.marker("metadata.json") or short_of_dcp(contents)
         return contents.found("megatron", step, lacks, marker="metadata.json")
-    content = folder.text(TRACKER)
+    tracker, content = folder.entry(TRACKER), folder.text(TRACKER)
     shards = contents.count(r"^mp_rank_[#_]+/model_optim_rng\.pt$")
     lacks = "" if shards else "no model_optim_rng.pt yet"
-    if content is None:
+    if tracker is None or content is None:
         lacks = lacks or f"no {TRACKER} yet"
+    elif not content:  # it is truncated after the shards have been written
+        lacks = lacks or (f"{TRACKER} is empty" if contents.newest > tracker.mtime + RESAVED else "")
     elif content != "release" if step is None else not (content.isdecimal() and int(content) >= step):
         lacks = lacks or f"{TRACKER} says {content}"
     return contents.found("megatron", step, lacks, shards=shards)

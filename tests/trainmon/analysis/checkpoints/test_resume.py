@@ -123,6 +123,21 @@ def test_a_pointer_that_is_truncated_before_it_is_written_is_a_problem_only_if_i
     assert (read(tmp_path, listing=moment).problem or "").endswith(f"{pointer} is empty")
 
 
+def test_a_first_look_at_an_empty_tracker_judges_by_the_shards(tmp_path: Path):
+    two(tmp_path, SAVES["megatron-legacy"])
+    tracker = tmp_path / "latest_checkpointed_iteration.txt"
+    tracker.write_text("")
+    for age, expected in ((1, None), (61, "latest_checkpointed_iteration.txt is empty")):
+        os.utime(tracker, (NOW - age, NOW - age))
+        answer = read(tmp_path)
+        assert states(answer) == [(1000, "committed"), (500, "superseded")]
+        assert answer.problem == expected
+    made(tmp_path, SAVES["megatron-legacy"], 1500, at=NOW - 10, stop=commit_of(SAVES["megatron-legacy"]) - 1)
+    os.utime(tracker, (NOW - 3000, NOW - 3000))
+    assert states(read(tmp_path))[0] == (1500, "writing"), "it is younger than the tracker"
+    assert read(tmp_path).list[0].why == "latest_checkpointed_iteration.txt is empty"
+
+
 def test_after_a_rollback_the_pointer_says_which_one_counts(tmp_path: Path):
     save = SAVES["megatron"]
     two(tmp_path, save)
