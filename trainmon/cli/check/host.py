@@ -236,8 +236,10 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
                 fix = "the first evaluation creates it; else fix `results` of [[eval]]"
                 yield Row("note", host, log.pattern, why, fix)
             else:
-                fix = f"start the run {log.id}, or fix its `log` in the config"
-                check.logs.missing.setdefault(log.id, Row("bad", host, log.pattern, why, fix))
+                check.logs.missing.setdefault(
+                    log.id,
+                    Row("bad", host, log.pattern, why, f"start the run {log.id}, or fix its `log` in the config"),
+                )
         elif is_eval_log(log.id):
             results, invalid = read_results(chunk.lines)
             text = f"{counted(len(results), 'result')} in its last {counted(len(chunk.lines), 'line')}"

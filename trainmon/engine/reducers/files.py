@@ -77,9 +77,7 @@ def _is_read_elsewhere(run: Run, event: NodeReading, chunk: LogChunk) -> bool:
         return chunk.id != run.name and not has_log
     written = written_at(event, chunk, None)
     lead = written - log.modified_at if chunk.local and log.is_local and written and log.modified_at else 0.0
-    if chunk.id != run.name:
-        return lead <= STALE
-    return log.host in run.spec.nodes and (not has_log or lead < -STALE)
+    return (log.host in run.spec.nodes and (not has_log or lead < -STALE)) if chunk.id == run.name else lead <= STALE
 
 
 def _reported(batch: EventBatch, event: NodeReading, content: FileContent) -> None:
