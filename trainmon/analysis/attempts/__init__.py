@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.attempts.accounted import with_accounted
 from trainmon.analysis.attempts.ending import ending_directories, with_tail
 from trainmon.analysis.attempts.files import config_digest, files_to_read, with_file
 from trainmon.analysis.attempts.merge import SAME_START, is_same_start, merged, named_as
@@ -20,7 +19,7 @@ from trainmon.analysis.attempts.provenance import (
     why_missing,
 )
 from trainmon.analysis.attempts.steps import began_at
-from trainmon.analysis.attempts.track import pruned, track, unwatched_since, with_stored
+from trainmon.analysis.attempts.track import pruned, track, unwatched_since, with_accounted, with_stored
 from trainmon.analysis.attempts.unseen import attempt_of_log, logs_to_read, read_once, with_unseen_log
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The attempts so far and a State → the attempts now: opened, updated, closed. Pure."""
+"""The attempts so far, and a State or jobs from accounting → the attempts now: opened, updated, closed. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,30 @@ from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.ending import (
     ACCOUNTING_LAGS,
     closed,
+    end_of,
+    is_over,
     is_settled,
     lost,
     tail_of,
 )
 from trainmon.analysis.attempts.files import with_outlook
-from trainmon.analysis.attempts.merge import RANKS, adopted, merged
-from trainmon.analysis.attempts.observe.jobs import is_restored, with_log, with_run
-from trainmon.analysis.attempts.observe.observed import observed
-from trainmon.analysis.attempts.observe.unwatched_jobs import before_next, with_own_lines
+from trainmon.analysis.attempts.merge import RANKS, SAME_START, adopted, merged
+from trainmon.analysis.attempts.observe.jobs import (
+    is_begun,
+    is_restored,
+    job_attempt,
+    job_attempt_id,
+    with_log,
+    with_run,
+)
+from trainmon.analysis.attempts.observe.observed import before_next, observed, with_own_lines
 from trainmon.analysis.attempts.steps import AFTER, began_at, has_newer, is_read
 from trainmon.analysis.attempts.unseen import is_wanted, names_log
+from trainmon.analysis.runs import jobs_of
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptEnd, Run, RunSpec, State
+from trainmon.model import Attempt, AttemptEnd, Job, Run, RunSpec, State
+
+# ---- a State: attempts that it shows, and those it no longer shows ---------------------------------------------------
 
 PREEMPTED_NEAR: Seconds = 10.0
 """Slurm may date the preemption this long after it has requeued the job."""
@@ -229,3 +240,66 @@ def _followed(attempt: Attempt, known: Mapping[str, Attempt], state: State) -> A
         and (None in (one.started_at, attempt.started_at) or (one.started_at or 0.0) > (attempt.started_at or 0.0))
     ]
     return lost(attempt.seen_at, state) if newer else None
+
+
+# ---- jobs from accounting --------------------------------------------------------------------------------------------
+
+
+def with_accounted(
+    known: Mapping[str, Attempt], jobs: Iterable[Job], state: State
+) -> tuple[Mapping[str, Attempt], tuple[Job, ...]]:
+    """The attempts with the ends of jobs from accounting, the earlier attempts of requeued ones included, and the jobs
+    whose log and checkpoints are still to be read. Attempts that this program has not watched are opened and closed at
+    once."""
+    found, jobs, waiting = dict(known), tuple(jobs), []
+    state = replace(state, accounted=jobs)  # one shows that a log is not that of another
+    for run in state.runs.values():
+        peers = {job_attempt_id(job): _as_accounted(job, run, state) for job in jobs_of(run.spec, jobs) if job.ends_at}
+        for job in jobs_of(run.spec, jobs):
+            found = adopted(found, job_attempt(job, run), state)
+            before = _attempt_of(job, found)
+            if not is_begun(job) or not is_over(job) or job.ends_at is None:
+                continue
+            if before is not None and before.end is not None and before.end.source == "accounting":
+                continue
+            seen = replace(peers[job_attempt_id(job)], seen_at=job.ends_at)
+            seen = receipts.applied(seen, receipts.of_attempt(seen, state))
+            assert seen.end is not None
+            end = seen.end
+            if before is not None:
+                seen = replace(seen, attempt_id=before.attempt_id, restart=before.restart)
+            is_newest = not has_newer(seen, found.values())
+            if is_newest and (before is None or before.is_open) and not is_settled(seen, end, run, state):
+                waiting.append(job)
+                continue
+            end = replace(end, awaits_log=not is_newest or not is_read(seen, end, run, state))
+            seen = replace(seen, end=end)
+            seen, lines = with_own_lines(seen, run, state, {**peers, **found}, is_newest=is_newest)
+            found[seen.attempt_id] = closed(seen, lines, before=before, state=state)
+    return found, tuple(waiting)
+
+
+def _as_accounted(job: Job, run: Run, state: State) -> Attempt:
+    """The attempt of a job in accounting: when it began and ended."""
+    end = end_of(job, None, state)
+    return replace(job_attempt(job, run), end=None if end is None else replace(end, source="accounting"))
+
+
+def _attempt_of(job: Job, known: Mapping[str, Attempt]) -> Attempt | None:
+    """The attempt of a job in accounting, which does not count restarts: the one that was queued and started then."""
+    return next(
+        (
+            one
+            for one in known.values()
+            if (one.cluster, one.job_id, one.submitted_at) == (job.cluster, job.id, job.submitted_at)
+            and abs((one.started_at or 0.0) - (job.started_at or 0.0)) <= SAME_START
+        ),
+        known.get(job_attempt_id(job)) or next((one for one in known.values() if _is_by_receipts(one, job)), None),
+    )
+
+
+def _is_by_receipts(one: Attempt, job: Job) -> bool:
+    """Whether it is the attempt of that job that only its receipts have shown: they do not say when it was queued."""
+    if (one.cluster, one.job_id, one.submitted_at) != (job.cluster, job.id, None) or one.started_at is None:
+        return False
+    return (job.started_at or 0.0) - receipts.NEAR <= one.started_at <= (job.ends_at or one.started_at)
