@@ -19,7 +19,7 @@ from trainmon.analysis.runs.context import (
     target,
     where,
 )
-from trainmon.analysis.runs.log_end import at_its_target, finished
+from trainmon.analysis.runs.last_attempt import at_its_target, finished
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Action, Attempt, Job, Record, Run

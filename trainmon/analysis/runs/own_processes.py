@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.runs.context import Judgement, has_reached_target, target, where
 from trainmon.analysis.runs.job_matching import ENDED_RUNS_STAY
-from trainmon.analysis.runs.log_end import at_its_target
+from trainmon.analysis.runs.last_attempt import at_its_target
 from trainmon.lib import Instant, clean, duration, scrub
 from trainmon.model import OwnProcess, Run, RunSpec
 

@@ -26,8 +26,7 @@ from trainmon.analysis.runs.context import (
     where,
 )
 from trainmon.analysis.runs.job_matching import is_running
-from trainmon.analysis.runs.last_attempt import after_its_attempt
-from trainmon.analysis.runs.log_end import after_its_log
+from trainmon.analysis.runs.last_attempt import after_its_attempt, after_its_log
 from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.analysis.runs.no_steps import (
     is_unread,
