@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from tests.end_to_end.contract import SNAPSHOT
-from trainmon.analysis.causes import RULE
+from trainmon.analysis.causes.rules import RULE
 from trainmon.cli import main as cli
 from trainmon.cli.act.command import COMMON, EXITS
 from trainmon.cli.alerts.reference import cell, channels, default_of, grid, rules

@@ -22,7 +22,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from tests.trainmon.analysis.causes.logs import captured
-from trainmon.analysis.causes import classify
+from trainmon.analysis.causes.classify import classify
 from trainmon.cli.logs.classify import command
 from trainmon.model import CauseFacts, LogExcerpt
 

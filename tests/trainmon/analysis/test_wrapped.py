@@ -12,7 +12,7 @@ import pytest
 from collectors.probe.files.lines import Lines, decoded, lines_of
 from tests.trainmon.analysis.causes.logs import captured
 from tests.trainmon.analysis.wrapped import RECORDS, WRAPPERS, in_parts, wrapped
-from trainmon.analysis.causes import classify
+from trainmon.analysis.causes.classify import classify
 from trainmon.analysis.log_formats import report
 from trainmon.lib.log_prefix import without_prefix
 from trainmon.model import CauseFacts, CauseName, LogExcerpt

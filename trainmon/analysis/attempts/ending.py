@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.merge import RANKS, merged, named_as, settled, with_codes
 from trainmon.analysis.attempts.steps import before_next_start, is_read, latest_of, with_steps_of
-from trainmon.analysis.causes import HARDWARE_XIDS, classify
+from trainmon.analysis.causes.classify import classify
+from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 from trainmon.analysis.gpus import CONTAINED, meaning
 from trainmon.analysis.log_formats import Format
 from trainmon.analysis.runs import ARMED_BEFORE, OURS_BEFORE, steps_on_under_it, was_withdrawn

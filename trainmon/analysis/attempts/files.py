@@ -15,7 +15,7 @@ from trainmon.analysis.attempts.ending import broken, lost_gpus, progressed_unti
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.provenance import DIGITS, config_hash, settings_of
 from trainmon.analysis.attempts.steps import lines_of
-from trainmon.analysis.causes import classify, stated
+from trainmon.analysis.causes.classify import classify, stated
 from trainmon.analysis.disks.capacity import is_on, lies_on, size_of
 from trainmon.analysis.runs.loss import describe, wandb_trouble
 from trainmon.lib import Instant, Seconds, clean, duration, scrub, size

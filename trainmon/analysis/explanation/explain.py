@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from trainmon.analysis.attempts import by_same_origin, changed_settings, has_same_config
-from trainmon.analysis.causes import RULE
+from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.rows import GpuHour, gpu_time
 from trainmon.analysis.explanation.smell_test import Check, smell_test

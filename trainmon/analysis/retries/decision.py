@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import config_in_file, has_same_settings
-from trainmon.analysis.causes import NO_RESTART
+from trainmon.analysis.causes.classify import NO_RESTART
 from trainmon.analysis.retries.budget import (
     DEFAULTS,
     ENDED_ON_PURPOSE,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import takewhile
 
-from trainmon.analysis.causes import fatal_end, says_it_ended
+from trainmon.analysis.causes.classify import fatal_end, says_it_ended
 from trainmon.analysis.gpus import gpus_of, is_empty
 from trainmon.analysis.runs.context import (
     AFTERGLOW,

@@ -58,7 +58,7 @@ def command(
     """
     from msgspec.structs import replace
 
-    from trainmon.analysis.causes import classify
+    from trainmon.analysis.causes.classify import classify
     from trainmon.cli.terminal import plain
     from trainmon.model import CauseFacts
 
@@ -135,7 +135,7 @@ def _as_json(name: str, found: Classification) -> str:
 
 
 def _as_text(name: str, found: Classification) -> Iterator[str]:
-    from trainmon.analysis.causes import RULE
+    from trainmon.analysis.causes.rules import RULE
 
     sure = "" if found.confidence == "high" else ", not certain"
     exception = f" ({found.exception})" if found.exception and found.exception not in RULE[found.cause].meaning else ""

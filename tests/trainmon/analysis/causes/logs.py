@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainmon.analysis.causes import classify
+from trainmon.analysis.causes.classify import classify
 from trainmon.model import CauseFacts, CauseName, Classification, LogExcerpt
 
 FOLDER = Path(__file__).parents[3] / "captured" / "failures"

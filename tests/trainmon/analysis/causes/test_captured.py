@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.analysis.causes.logs import CapturedLog, captured, of
-from trainmon.analysis.causes import RULE, RULES
+from trainmon.analysis.causes.rules import RULE, RULES
 from trainmon.analysis.causes.sieve import Sieve, expression, words
 from trainmon.model import CAUSES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.analysis.causes.logs import of
-from trainmon.analysis.causes import RULE
+from trainmon.analysis.causes.rules import RULE
 from trainmon.model import CauseName, NodeFacts
 
 STEPS = "".join(f"step {n}/1000 | loss 2.{n} | 3.1 it/s\n" for n in range(1, 30))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmon.analysis.causes import classify, fatal_end
+from trainmon.analysis.causes.classify import classify, fatal_end
 from trainmon.model import CauseFacts, Classification, LogExcerpt
 
 STEPS = "".join(f"step {number}/40 | loss 2.{number % 10} | lr 3e-4\n" for number in range(1, 40))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.trainmon.analysis.causes.logs import captured, of
 from tests.trainmon.analysis.causes.test_classify import CHILD_FAILED, OOM, WATCHDOG, uncaught
-from trainmon.analysis.causes import classify
+from trainmon.analysis.causes.classify import classify
 from trainmon.cli.logs.classify import HEAD, TAIL
 from trainmon.model import CauseFacts, LogExcerpt
 

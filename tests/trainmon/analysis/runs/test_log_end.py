@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.runs.test_status import NOW, PROGRESS, SPEC, run
-from trainmon.analysis.causes import fatal_end
+from trainmon.analysis.causes.classify import fatal_end
 from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.runs.status import judge
 from trainmon.model import Gpu, Node, Process, Progress, Run, Source, Switch

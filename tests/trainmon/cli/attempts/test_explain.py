@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.trainmon.analysis.retries.attempts import ended
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action
-from trainmon.analysis.causes import stated
+from trainmon.analysis.causes.classify import stated
 from trainmon.ledger.ledger import Ledger
 from trainmon.model import Attempt, AttemptEnd, Classification, EvalResult, Evidence, Outlook, Record
 

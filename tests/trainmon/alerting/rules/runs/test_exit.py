@@ -33,7 +33,7 @@ from tests.trainmon.alerting.rules.runs.states import (
 from trainmon.alerting.rules.registry import RUNS
 from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
 from trainmon.alerting.rules.runs.retries import Restarted
-from trainmon.analysis.causes import stated
+from trainmon.analysis.causes.classify import stated
 from trainmon.analysis.runs import RunContext, judge
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
