@@ -5,15 +5,19 @@ from __future__ import annotations
 from tui.widgets.footer import Footer, chosen, fitting, foot_spans, starts
 from tui.widgets.keyed_lines import KeyedLines, TextView
 from tui.widgets.log_view import LogView
-from tui.widgets.row import (
+from tui.widgets.spans import (
     GUTTER,
     HEADING,
     SENTENCE,
     SENTENCE_LINES,
+    Heading,
     Line,
     Link,
     Linked,
+    Picture,
     Row,
+    SpanLine,
+    SpanLines,
     changed_columns,
     first_link,
     link_of,
@@ -21,7 +25,6 @@ from tui.widgets.row import (
     sentence,
     width_of,
 )
-from tui.widgets.span_lines import Heading, Picture, SpanLine, SpanLines
 
 __all__ = [
     "GUTTER",

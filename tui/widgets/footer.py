@@ -9,8 +9,7 @@ from textual import events
 from trainmon.lib import cell_width
 from tui.keys import ACTS, NARROW, Key, footer, footer_acts
 from tui.style import Span
-from tui.widgets.row import GUTTER
-from tui.widgets.span_lines import Heading
+from tui.widgets.spans import GUTTER, Heading
 
 GAP = "  "
 BAR = " | "

@@ -19,8 +19,7 @@ from textual.strip import Strip
 
 from tui.keys import bindings
 from tui.style import CURSOR, MARKED, Span
-from tui.widgets.row import GUTTER, HEADING, SENTENCE, Row, changed_columns
-from tui.widgets.span_lines import SpanStyles
+from tui.widgets.spans import GUTTER, HEADING, SENTENCE, Row, SpanStyles, changed_columns
 
 
 class KeyedLines(ScrollView, can_focus=True, inherit_bindings=False):

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from trainmon.lib import clean
 from tui.keys import bindings
 from tui.widgets.log_window import LogPosition, LogRow, Text, View, clamped, end_position, find, moved, row_marks, shown
-from tui.widgets.span_lines import SpanStyles
+from tui.widgets.spans import SpanStyles
 
 WHEEL_ROWS = 3
 LEADS = 2

@@ -15,7 +15,7 @@ from tests.tui.dashboard import showing
 from tests.tui.screen_text import at_rest
 from tests.tui.states.states import troubled
 from tui.style.themes import CLEAR, DARK, LIGHT, SIXTEEN, SIXTEEN_LIGHT
-from tui.widgets.span_lines import SpanStyles
+from tui.widgets.spans import SpanStyles
 
 TEXTS = ("ok", "warn", "crit", "accent")
 
