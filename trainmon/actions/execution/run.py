@@ -63,11 +63,9 @@ def execute(action: Action, shell: Shell, slurm: Client) -> Outcome:
         return _run_command(action, operation, slurm)
     path = operation.path
     if isinstance(operation, CreateFile):
-        argv = switch_files.create(path, operation.text, action.id)
-        result_of = switch_files.create_result
+        argv, result_of = switch_files.create(path, operation.text, action.id), switch_files.create_result
     else:
-        argv = switch_files.remove(path, operation.mark)
-        result_of = switch_files.remove_result
+        argv, result_of = switch_files.remove(path, operation.mark), switch_files.remove_result
     try:
         result = result_of(path, shell.run(argv, timeout=switch_files.TIMEOUT))
     except CommandFailed as error:

@@ -7,12 +7,12 @@ from typing import Literal
 
 import msgspec
 
+from trainmon.actions.planning.builder import config_of_retry, second_trainer
 from trainmon.actions.planning.context import Actor, PlanContext, Refused, RowPlan, context_of
 from trainmon.actions.planning.jobs import cancel, hold, is_held, release, signal
 from trainmon.actions.planning.queue import cluster_of, exclude, queue, waiting_jobs
 from trainmon.actions.planning.readback import Readback, ReadRequest
 from trainmon.actions.planning.requeue import evaluate, requeue
-from trainmon.actions.planning.retries import config_of_retry, second_trainer
 from trainmon.actions.planning.switches import kill, save, undo
 from trainmon.lib import Instant
 from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Switch, Verb

@@ -9,10 +9,9 @@ from posixpath import dirname
 
 import msgspec
 
-from trainmon.actions.planning.builder import action
+from trainmon.actions.planning.builder import action, check_change, nodes_to_avoid, retry_facts, retry_warnings
 from trainmon.actions.planning.context import Actor, PlanContext, Refused, RowPlan
 from trainmon.actions.planning.readback import Readback
-from trainmon.actions.planning.retries import check_change, nodes_to_avoid, retry_facts, retry_warnings
 from trainmon.lib import Instant, clean
 from trainmon.model import Action, ActionRequest, Execute, Expected, Job, JobChain, Refusal, RunSpec, State
 from trainmon.slurm import commands

@@ -9,11 +9,17 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.actions.planning.builder import action
+from trainmon.actions.planning.builder import (
+    action,
+    check_change,
+    last_decision,
+    last_ended,
+    retry_facts,
+    retry_warnings,
+)
 from trainmon.actions.planning.context import PlanContext, RowPlan
 from trainmon.actions.planning.jobs import ends_now, is_held, log_files, split_location
 from trainmon.actions.planning.readback import LEDGER
-from trainmon.actions.planning.retries import check_change, last_decision, last_ended, retry_facts, retry_warnings
 from trainmon.analysis.checkpoints import PLACEHOLDER
 from trainmon.analysis.runs import jobs_of, saves_on, target
 from trainmon.lib import clean
