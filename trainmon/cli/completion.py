@@ -74,8 +74,7 @@ class Words(click.Group):
     """The command line as click sees it: the options of the dashboard, then a command or hosts."""
 
     def __init__(self, name: str) -> None:
-        dashboard = load(DASHBOARD)
-        self._hosts, *options = dashboard.params
+        self._hosts, *options = load(DASHBOARD).params
         super().__init__(name, params=options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -85,6 +84,5 @@ class Words(click.Group):
         return load(cmd_name) if cmd_name in SUBCOMMANDS else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        is_option = incomplete.startswith("-")
-        hosts = [] if is_option else self._hosts.shell_complete(ctx, incomplete)
+        hosts = [] if incomplete.startswith("-") else self._hosts.shell_complete(ctx, incomplete)
         return [*super().shell_complete(ctx, incomplete), *hosts]
