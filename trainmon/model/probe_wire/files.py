@@ -36,8 +36,8 @@ class LogChunk(Reading, frozen=True, tag="log", gc=False):
     seen: int = 0
     """Lines since the last chunk, including the dropped ones."""
     partial: str | None = None
-    """The unfinished last line: its last state, and before it the last whole bar or step, with a carriage return between
-    them, and behind them if the last one is whole; null when there is none."""
+    """The unfinished last line: its last state, and before it the last whole bar or step, with a carriage return
+    between them, and behind them if the last one is whole; null when there is none."""
     restarted: Literal["truncated", "replaced", "newer"] | None = None
     error: str | None = None
     head: str | None = None
