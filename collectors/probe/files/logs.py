@@ -161,7 +161,11 @@ class Follower:
         if not paths.is_missing(error):
             return "%s: %s" % (paths.shown(self._path), paths.failure(error))
         if self._matches:
-            return "no file matches %s%s" % (self.spec["pattern"], blocked(self._matches.pattern))
+            return "no file matches %s%s%s" % (
+                self.spec["pattern"],
+                " that belongs to no other run" if self.spec.get("without") else "",
+                blocked(self._matches.pattern),
+            )
         return "%s %s" % (self.spec["pattern"], paths.missing(self._path))
 
     def _read_file(self, file: Tail) -> "str | None":

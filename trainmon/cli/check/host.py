@@ -223,9 +223,12 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
     shared = rivals(run for run in check.runs if run.cluster == check.cluster)
     for log in spec.logs:
         if (owners := shared.get(log.id)) and not log.local:
-            text = f"also matches logs of {', '.join(one.name for one in owners)}, which are not read for {log.id}"
             yield Row(
-                "note", host, log.pattern, text, f"correct the `log` of {log.id}, so that it matches its own only"
+                "note",
+                host,
+                log.pattern,
+                f"may also match logs of {', '.join(one.name for one in owners)}, which are not read for {log.id}",
+                f"correct the `log` of {log.id}, so that it matches its own only",
             )
         chunk = output.logs.get(log.id)
         if log.optional and chunk is not None and chunk.path is None and chunk.error is None:
@@ -246,7 +249,15 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
             fix = "docs/evals.md has the format of its lines" if invalid else ""
             yield Row("bad" if invalid else "ok", host, log.pattern, text, fix)
         else:
-            yield Row("ok", host, log.pattern, f"followed: {chunk.path}")
+            same = [one for one, other in output.logs.items() if one != log.id and other.path == chunk.path]
+            yield Row(
+                "note" if same else "ok",
+                host,
+                log.pattern,
+                f"followed: {chunk.path}"
+                + f", also for {', '.join(one.removeprefix(ON_NODE) for one in same)}" * bool(same),
+                "give each run a `log` of its own" * bool(same),
+            )
             yield check.logs.check(host, log.id.removeprefix(ON_NODE), chunk)
     for path in spec.switches:
         switch = output.switches.get(path)

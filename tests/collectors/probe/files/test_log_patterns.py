@@ -53,7 +53,7 @@ def test_a_pattern_that_changes_hands_leaves_its_log_at_once(tmp_path: Path):
     assert log.chunk().lines == ("of the other",)
     spec = {"id": "run", "pattern": f"{tmp_path}/*.out", "without": rf"{tmp_path}/b-.*\Z"}
     log.sense.configure({"logs": [spec], "keep": "step"})
-    assert log.chunk().error == f"no file matches {tmp_path}/*.out"
+    assert log.chunk().error == f"no file matches {tmp_path}/*.out that belongs to no other run"
 
 
 @pytest.mark.parametrize("name", ["1.out", "*.out"])

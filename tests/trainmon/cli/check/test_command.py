@@ -157,9 +157,21 @@ def test_a_pattern_that_matches_the_logs_of_another_run_is_reported(tmp_path: Pa
     runs = (RunSettings(name="a", log=f"{tmp_path}/*.out"), RunSettings(name="b", log=f"{tmp_path}/b-*.out"))
     rows = [row for rows in look(Settings(runs=runs)) for row in rows if str(tmp_path) in row.what]
     assert [(row.mark, row.text) for row in rows if row.what.endswith(".out")] == [
-        ("note", "also matches logs of b, which are not read for a"),
+        ("note", "may also match logs of b, which are not read for a"),
         ("ok", f"followed: {tmp_path}/a-1.out"),
         ("ok", f"followed: {tmp_path}/b-1.out"),
+    ]
+
+
+def test_a_log_that_two_runs_follow_is_reported(tmp_path: Path) -> None:
+    for name in ("a.out", "c.out"):
+        (tmp_path / name).write_text(KNOWN)
+    runs = tuple(RunSettings(name=name, log=f"{tmp_path}/{file}.out") for name, file in ("aa", "ba", "cc"))
+    rows = [row for rows in look(Settings(runs=runs)) for row in rows if row.text.startswith("followed: ")]
+    assert [(row.mark, row.text.removeprefix(f"followed: {tmp_path}/"), row.fix) for row in rows] == [
+        ("note", "a.out, also for b", "give each run a `log` of its own"),
+        ("note", "a.out, also for a", "give each run a `log` of its own"),
+        ("ok", "c.out", ""),
     ]
 
 
