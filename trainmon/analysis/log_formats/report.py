@@ -67,8 +67,8 @@ def report(
 ) -> LogReport:
     """Read the lines of a log as the dashboard does, with the formats of the config (`own`) first.
 
-    `partial` is the unfinished last line, with its states as a probe sends them: only the last one may be torn. With the
-    progress and the shape of a run, its log is read on.
+    `partial` is the unfinished last line, with its states as a probe sends them: only the last one may be torn. With
+    the progress and the shape of a run, its log is read on.
     """
     progress, read = progress or Progress(), list[ReadLine]()
     shape = replace(shape or LogShape(), block="", text="", block_lines=0, candidates=())
