@@ -86,7 +86,7 @@ def test_the_probe_sends_what_a_record_holds(name: str) -> None:
     for at in range(0, len(data), 37):  # as it comes
         lines.feed(data[at : at + 37])
     texts = lines.take()["lines"]
-    assert [text.partition("Z ")[2] or text.partition(" ")[2] for text in texts][2:] == ['  File "a.py", line 1',
+    assert [without_prefix(text) for text in texts][2:] == ['  File "a.py", line 1',
         "ValueError: no"]  # fmt: skip
 
 
@@ -104,6 +104,8 @@ def test_bars_and_tracebacks_inside_one_record() -> None:
 @pytest.mark.parametrize("line", [
     '{"step": 30, "loss": 2.5, "message": "train"}', 'level=info msg="train" step=30 loss=2.5', '{"loss": NaN}',
     "{'loss': 2.5, 'epoch': 0.1}", '{"a":' * 50_000, '{"log": 3}', "t=0.5 loss=2.5", '{"message": "\x01"}',
+    'request failed: {"message": "no"}', '[rank0]: {"step": 30, "loss": 2.5, "message": "train"}',
+    "0: {'message': 'no'}", 'INFO server: 400 {"message": "no", "code": 400}', '{"line": "a.py:12", "text": "no"}',
 ])  # fmt: skip
 def test_a_line_that_only_looks_like_a_record_stays_as_it_is(line: str) -> None:
     assert lines_of(f"{line}\n".encode())[0].startswith(line[:100])

@@ -20,6 +20,14 @@ def compact(record: Mapping[str, object]) -> str:
     return json.dumps(record, separators=(",", ":"))
 
 
+def docker(at: int, line: str) -> str:
+    return compact({"log": line + "\n", "stream": "stderr", "time": clock(at) + "123Z"})
+
+
+def message(line: str) -> str:
+    return json.dumps({"message": line, "levelname": "INFO"})
+
+
 PLAIN: Mapping[str, Wrap] = {
     "torchrun, ranks": lambda at, line: f"[rank0]:{line}",
     "torchrun --tee": lambda at, line: f"[default7]:[rank7]: {line}",
@@ -69,10 +77,26 @@ PLAIN: Mapping[str, Wrap] = {
 }  # fmt: skip
 
 RECORDS: Mapping[str, Wrap] = {
-    "docker json-file": lambda at, line: compact({"log": line + "\n", "stream": "stderr", "time": clock(at) + "123Z"}),
+    "docker json-file": docker,
     "JSON with message": lambda at, line: json.dumps({"timestamp": clock(at), "level": "INFO", "message": line}),
     "JSON with log": lambda at, line: json.dumps({"log": line, "kubernetes": {"pod": "x-0"}, "@timestamp": clock(at)}),
     "logfmt": lambda at, line: f'time="{clock(at)}Z" level=info msg={quoted(line)}',
+    "JSON of journald": lambda at, line: compact({"__REALTIME_TIMESTAMP": str(10**15 + at), "MESSAGE": line}),
+    "JSON of logcli": lambda at, line: json.dumps({"labels": {"app": "x"}, "line": line, "timestamp": f"{clock(at)}Z"}),
+    "JSON inside CRI": lambda at, line: f"{clock(at)}123Z stdout F {message(line)}",
+    "JSON inside stern": lambda at, line: f"llama-worker-0 pytorch {message(line)}",
+    "JSON inside stern -A": lambda at, line: f"ml-team pretrain-7d9f8b6c5d-x2x4z trainer {message(line)}",
+    "JSON inside kubectl --prefix": lambda at, line: f"[pod/a-0/main] {message(line)}",
+    "JSON inside kubectl --timestamps": lambda at, line: f"{clock(at)}000Z {message(line)}",
+    "JSON inside compose": lambda at, line: f"trainer-1  | {message(line)}",
+    "JSON inside srun --label": lambda at, line: f"{12:>3}: {message(line)}",
+    "JSON inside journald": lambda at, line: f"Nov 23 10:00:{at % 60:02d} gpu-017 python3[4711]: {message(line)}",
+    "JSON inside Loki": lambda at, line: f'{clock(at)}Z {{app="llama"}} {message(line)}',
+    "JSON inside Ray": lambda at, line: f"(TrainWorker(rank=0) pid=123) {message(line)}",
+    "JSON inside docker json-file": lambda at, line: docker(at, message(line)),
+    "JSON inside JSON inside CRI": lambda at, line: f"{clock(at)}123Z stdout F {docker(at, message(line))}",
+    "logfmt inside CRI": lambda at, line: f'{clock(at)}123Z stderr F time="{clock(at)}Z" level=info msg={quoted(line)}',
+    "logfmt inside docker json-file": lambda at, line: docker(at, f"ts={clock(at)}Z level=info msg={quoted(line)}"),
     "logfmt of Go kit": lambda at, line: f"ts={clock(at)}Z caller=main.go:12 level=info message={quoted(line)}",
 }
 
