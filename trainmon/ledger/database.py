@@ -190,7 +190,11 @@ def set_aside(file: Path, damaged: tuple[int, int]) -> bool:
     Raises: sqlite3.Error, OSError: when no new file can be written. The damaged one then stays in place.
     """
     kept = next((one for one in _aside(file) if not one.exists()), None)
-    with file.open("r+b") as held:
+    try:
+        held = file.open("r+b")
+    except FileNotFoundError:  # moved away since it was found damaged
+        return True
+    with held:
         fcntl.flock(held, fcntl.LOCK_EX)
         if kept is None or identity(file) != damaged:  # another program was first
             return kept is not None

@@ -18,6 +18,7 @@ import pytest
 from tests.end_to_end.product import QUICK
 from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from tests.trainmon.ledger.records import DONE, actions, record
+from trainmon.ledger.database import set_aside
 from trainmon.ledger.ledger import CHECK_EVERY, NAME, LedgerStuck
 from trainmon.ledger.schema import VERSION
 
@@ -179,6 +180,10 @@ def test_a_disk_that_damages_each_new_file_is_left_to_a_person(tmp_path: Path) -
         ledger.write(record())
         assert troubles.get(timeout=120) is None
         assert actions(ledger, 0.0) == [record()]
+
+
+def test_a_damaged_file_that_is_moved_away_at_this_moment_is_out_of_the_way(tmp_path: Path) -> None:
+    assert set_aside(tmp_path / "ledger.sqlite", (1, 2))
 
 
 def test_a_file_that_was_removed_is_begun_anew(tmp_path: Path) -> None:
