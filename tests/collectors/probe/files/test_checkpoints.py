@@ -247,7 +247,8 @@ def test_what_has_long_been_still_is_not_walked_again(tmp_path: Path, lstats: Co
     lstats.requests = 0
     watch.at += 1000
     assert len(readings_of(probe)) == 1
-    assert lstats.requests < 20, "no file of the checkpoint; only the directory and the folders above it"
+    above = len(tmp_path.parts) - 1  # each may be a symbolic link
+    assert lstats.requests - above < 6, "no file of the checkpoint"
     shards[7].unlink()
     watch.at += 1000
     assert readings_of(probe)[0].entries[0].groups[1].count == 299, "its folder changed"
