@@ -220,45 +220,7 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
         for path in (*logs, *spec.switches, *(one.directory for one in spec.wandb)):
             yield Row("bad", host, path, "needs python3", "install it there, or set `python` of the [[cluster]]")
         return
-    shared = rivals(run for run in check.runs if run.cluster == check.cluster)
-    for log in spec.logs:
-        if (owners := shared.get(log.id)) and not log.local:
-            yield Row(
-                "note",
-                host,
-                log.pattern,
-                f"may also match logs of {', '.join(one.name for one in owners)}, which are not read for {log.id}",
-                f"correct the `log` of {log.id}, so that it matches its own only",
-            )
-        chunk = output.logs.get(log.id)
-        if log.optional and chunk is not None and chunk.path is None and chunk.error is None:
-            continue
-        if chunk is None or chunk.path is None or chunk.error:
-            why = (chunk.error if chunk else None) or "no such file"
-            if is_eval_log(log.id):
-                fix = "the first evaluation creates it; else fix `results` of [[eval]]"
-                yield Row("note", host, log.pattern, why, fix)
-            else:
-                check.logs.missing.setdefault(
-                    log.id,
-                    Row("bad", host, log.pattern, why, f"start the run {log.id}, or fix its `log` in the config"),
-                )
-        elif is_eval_log(log.id):
-            results, invalid = read_results(chunk.lines)
-            text = f"{counted(len(results), 'result')} in its last {counted(len(chunk.lines), 'line')}"
-            fix = "docs/evals.md has the format of its lines" if invalid else ""
-            yield Row("bad" if invalid else "ok", host, log.pattern, text, fix)
-        else:
-            same = [one for one, other in output.logs.items() if one != log.id and other.path == chunk.path]
-            yield Row(
-                "note" if same else "ok",
-                host,
-                log.pattern,
-                f"followed: {chunk.path}"
-                + f", also for {', '.join(one.removeprefix(ON_NODE) for one in same)}" * bool(same),
-                "give each run a `log` of its own" * bool(same),
-            )
-            yield check.logs.check(host, log.id.removeprefix(ON_NODE), chunk)
+    yield from _logs(check, spec, output)
     for path in spec.switches:
         switch = output.switches.get(path)
         if switch is None or switch.error or switch.exists is None:
@@ -271,6 +233,49 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
     yield from _receipts(host, spec, output)
     for one in spec.wandb:
         yield client_file_row(host, one, output.wandb.get(one.id))
+
+
+def _logs(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
+    """The logs of the runs and of their evaluations."""
+    shared = rivals(run for run in check.runs if run.cluster == check.cluster)
+    for log in spec.logs:
+        if (owners := shared.get(log.id)) and not log.local:
+            yield Row(
+                "note",
+                check.host,
+                log.pattern,
+                f"may also match logs of {', '.join(one.name for one in owners)}, which are not read for {log.id}",
+                f"correct the `log` of {log.id}, so that it matches its own only",
+            )
+        chunk = output.logs.get(log.id)
+        if log.optional and chunk is not None and chunk.path is None and chunk.error is None:
+            continue
+        if chunk is None or chunk.path is None or chunk.error:
+            why = (chunk.error if chunk else None) or "no such file"
+            if is_eval_log(log.id):
+                fix = "the first evaluation creates it; else fix `results` of [[eval]]"
+                yield Row("note", check.host, log.pattern, why, fix)
+            else:
+                check.logs.missing.setdefault(
+                    log.id,
+                    Row("bad", check.host, log.pattern, why, f"start the run {log.id}, or fix its `log` in the config"),
+                )
+        elif is_eval_log(log.id):
+            results, invalid = read_results(chunk.lines)
+            text = f"{counted(len(results), 'result')} in its last {counted(len(chunk.lines), 'line')}"
+            fix = "docs/evals.md has the format of its lines" if invalid else ""
+            yield Row("bad" if invalid else "ok", check.host, log.pattern, text, fix)
+        else:
+            same = [one for one, other in output.logs.items() if one != log.id and other.path == chunk.path]
+            yield Row(
+                "note" if same else "ok",
+                check.host,
+                log.pattern,
+                f"followed: {chunk.path}"
+                + f", also for {', '.join(one.removeprefix(ON_NODE) for one in same)}" * bool(same),
+                "give each run a `log` of its own" * bool(same),
+            )
+            yield check.logs.check(check.host, log.id.removeprefix(ON_NODE), chunk)
 
 
 def _disks(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
