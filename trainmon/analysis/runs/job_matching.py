@@ -193,7 +193,9 @@ def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSp
     of the last one shows how it ended, also after a restart of this program, and of a job that no look at the queue saw
     running."""
     job = present(jobs)
-    last = next((one for one in jobs if _is_over(one)), None)
+    last = next(
+        (one for one in jobs if one.started_at is not None and (one.stage == "ended" or one.gone_at is not None)), None
+    )
     shown = job or requeued_since(jobs, last) or last
     log = spec.log or (shown.stdout if shown is not None else None) or (before.log if before is not None else None)
     has_console = spec.wandb is not None and spec.wandb.console  # its lines come from W&B alone, and not twice
@@ -206,10 +208,6 @@ def requeued_since(jobs: Iterable[Job], last: Job | None) -> Job | None:
     ended_at = 0.0 if last is None else last.ends_at or last.gone_at or 0.0
     waiting = (one for one in jobs if one.stage == "waiting" and one.gone_at is None and one.restarts)
     return next((one for one in waiting if (one.submitted_at or 0.0) > ended_at), None)
-
-
-def _is_over(job: Job) -> bool:
-    return job.started_at is not None and (job.stage == "ended" or job.gone_at is not None)
 
 
 def is_running(run: Run, jobs: Mapping[str, Job], sources: Mapping[str, Source]) -> bool | None:
