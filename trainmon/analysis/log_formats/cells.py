@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from trainmon.analysis.log_formats.custom import NAMES, from_template
 from trainmon.analysis.log_formats.learned.line import read
 from trainmon.analysis.log_formats.learned.numbers import MOST_NUMBERS, NO_NUMBER, NUMBER, numbers, whole
-from trainmon.analysis.log_formats.line import StepLine
 from trainmon.analysis.log_formats.read import LEARNED
 from trainmon.analysis.log_formats.registry import plain
 from trainmon.analysis.log_formats.report import ReadLine
@@ -38,8 +37,9 @@ def cells_read(one: ReadLine) -> tuple[Cell, ...]:
     """The numbers of a line, with the fields that were read."""
     if one.found is None:
         return cells(one.text)
-    line = read(one.text) if one.format == LEARNED else None
-    return cells(one.text, _values(one.found) if line is None else values(line))
+    if one.format == LEARNED and (line := read(one.text)) is not None:
+        return cells(one.text, values(line))
+    return cells(one.text, {name: value for name in NAMES if (value := getattr(one.found, name, None)) is not None})
 
 
 def cells_by(template: str, line: str) -> tuple[Cell, ...] | None:
@@ -86,7 +86,10 @@ def suggested(lines: Iterable[str]) -> str | None:
     shapes: dict[str, list[str]] = {}
     for line in map(plain, lines):
         shapes.setdefault(VARYING.sub("{}", line), []).append(line)
-    groups = sorted((group for group in shapes.values() if len(group) >= SIMILAR), key=_has_loss_and_size)
+    groups = sorted(
+        (group for group in shapes.values() if len(group) >= SIMILAR),
+        key=lambda group: ("loss" in _learned(group[-1]), len(group)),
+    )
     for group in reversed(groups):
         last, start = group[-1], _growing(group[-COMPARED:])
         read = cells(last, {field: value for field, value in _learned(last).items() if field != "step"})
@@ -110,14 +113,6 @@ def _growing(lines: Sequence[str]) -> int | None:
     return fastest[2] if fastest[0] < -1 else None
 
 
-def _has_loss_and_size(group: Sequence[str]) -> tuple[bool, int]:
-    return "loss" in _learned(group[-1]), len(group)
-
-
 def _learned(line: str) -> dict[str, float]:
     found = read(line)
     return {} if found is None else values(found)
-
-
-def _values(found: StepLine) -> dict[str, float]:
-    return {name: value for name in NAMES if (value := getattr(found, name, None)) is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
 from statistics import median
@@ -24,6 +24,8 @@ QUIET_AT_LEAST: Seconds = 600.0
 
 RIVAL_LOSSES = 2
 """Losses without the followed bar after which the other bar is training's: a resumed run has another total."""
+
+PART_OF_LOSS = "part of loss"
 
 METRICS = frozenset(TrainingMetrics.__struct_fields__) - {"step"}
 
@@ -132,7 +134,7 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
         cadence_s=median(intervals) if intervals else None,
         skipping_since=(progress.skipping_since or at) if only_skips else None,
         skipped_in_row=_skipped(progress, name, line, step - (before or 0)),
-        printed=tuple(name for name in values if name != "loss" or not line.is_part),
+        printed=_printed(line, values),
         bar=progress.bar if line.kind == "bar" or name == progress.format else None,
     )
 
@@ -172,13 +174,18 @@ def _filled(progress: Progress, line: StepLine) -> Progress:
     and a NaN."""
     replaces = line.kind in {"rest", "bar"} and not math.isnan(progress.loss or 0.0)
     known = () if replaces else progress.printed
-    known = (*known, "loss") if line.is_part and progress.loss is not None else known
+    known = (*known, "loss") if line.is_part and PART_OF_LOSS in progress.printed else known
     new = {name: value for name, value in _values(line).items() if name not in known}
     if line.loss is not None and math.isnan(line.loss):
         new["loss"] = line.loss
     if not new:
         return progress
-    return replace(progress, **new, printed=tuple(dict.fromkeys((*progress.printed, *new))))
+    return replace(progress, **new, printed=tuple(dict.fromkeys((*progress.printed, *_printed(line, new)))))
+
+
+def _printed(line: StepLine, values: Iterable[str]) -> tuple[str, ...]:
+    """The names of the values of a line; a loss that is one of several gives way to their total."""
+    return tuple(PART_OF_LOSS if name == "loss" and line.is_part else name for name in values)
 
 
 def _without_a_step(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:

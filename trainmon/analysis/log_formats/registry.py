@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from trainmon.analysis.log_formats.frameworks.deepspeed import DEEPSPEED
 from trainmon.analysis.log_formats.frameworks.hf_trainer import HF_TRAINER
-from trainmon.analysis.log_formats.frameworks.idefics import IDEFICS
 from trainmon.analysis.log_formats.frameworks.kempnerforge import KEMPNERFORGE
 from trainmon.analysis.log_formats.frameworks.lightning import LIGHTNING
 from trainmon.analysis.log_formats.frameworks.megatron import MEGATRON, MEGATRON_DEEPSPEED
@@ -24,7 +23,6 @@ FORMATS: tuple[Format, ...] = (
     NANOTRON,
     NEMO,
     KEMPNERFORGE,
-    IDEFICS,
     HF_TRAINER,
     LIGHTNING,
     DEEPSPEED,

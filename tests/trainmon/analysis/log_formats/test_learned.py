@@ -134,6 +134,52 @@ def test_a_reward_beside_a_step_is_training_and_one_of_an_evaluation_is_not() ->
     assert (read(episodes)[0].step, read(episodes[:1])[0].step) == (2, None)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step: {}00     epe: 2.692",
+        "Epoch {}, acc: 0.52; ppl: 9.31",
+        "Accuracy of model trained at epoch {} : 0.9412",
+        "2020-05-27 17:48:15,237 - root - INFO - CF + KG Training: Epoch 000{} | Total Time 446.3s",
+        "epoch, 005{}, 17.802472, 0.132097, 0.003683",
+    ],
+)
+def test_what_counts_beside_an_accuracy_or_a_time_is_a_step_where_it_grows(line: str) -> None:
+    grown, _ = read(line.format(n) for n in (1, 2))
+    assert grown.step in (2, 200, 52)
+    assert read([line.format(1)])[0].step is None
+    assert read(f"Validation: {line.format(n)}" for n in (1, 2))[0].step is None
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "target"),
+    [
+        ("\t{}번째 스텝의 손실: 0.5", 2, None),
+        ("에폭 {}/10 || 훈련 손실: 0.5 || 검증 손실: 0.7", 2, 10),
+        ("エポック {}/10 - 損失: 0.5", 2, 10),
+        ("{}エポック目 損失: 0.5", 2, None),
+        ("ЭПОХА {}/10 | Потери: 0.5 | Точность: 0.9", 2, 10),
+        ("第 {} 轮 | 已训练 30/50 | 在线平均损失: 0.5", 80, None),
+    ],
+)
+def test_the_words_of_training_are_read_in_other_languages(line: str, step: int, target: int | None) -> None:
+    progress, _ = read(line.format(n) for n in (1, 2))
+    assert (progress.step, progress.target_step, progress.loss) == (step, target, 0.5)
+
+
+def test_a_count_alone_is_the_header_of_the_loss_below_it() -> None:
+    progress, _ = read(["1 / 20", "Avg_train_loss: 0.62", "2 / 20", "Avg_train_loss: 0.5", "Avg_val_loss: 0.59"])
+    assert (progress.step, progress.target_step, progress.loss) == (2, 20, 0.5)
+    assert read(["[195/200]", "files were copied"])[0].step is None
+
+
+def test_the_first_part_of_a_loss_replaces_that_of_the_last_step_and_their_total_replaces_it() -> None:
+    lines = ["Iteration: 3, train auc : 0.9", "Iteration: 3, box_loss : 0.4", "Iteration: 3, mask_loss : 0.3"]
+    progress, shape = read([*(line.replace("3", "2", 1) for line in lines), *lines])
+    assert (progress.step, progress.loss) == (3, 0.4)
+    assert read(["Iteration: 3, loss : 0.7"], progress, shape)[0].loss == 0.7
+
+
 def test_the_target_of_batches_is_that_of_all_epochs() -> None:
     rest = "375/375 [====] - 5s 3ms/step - loss: 0.2"  # of epoch 2, whose heading was not seen
     progress, _ = read([rest, "Epoch 3/10", "100/375 [=>..] - ETA: 3s - loss: 0.1"])

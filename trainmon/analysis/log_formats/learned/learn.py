@@ -8,9 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.analysis.log_formats.learned import names, tables
-from trainmon.analysis.log_formats.learned.line import Line, read
-from trainmon.analysis.log_formats.learned.numbers import LONGEST, numbers, words
-from trainmon.analysis.log_formats.learned.patterns import ASIDE
+from trainmon.analysis.log_formats.learned.line import SPEEDS, Line, read
+from trainmon.analysis.log_formats.learned.numbers import LONGEST, in_english, numbers, words
+from trainmon.analysis.log_formats.learned.patterns import ASIDE, COUNT
 from trainmon.analysis.log_formats.line import StepLine
 from trainmon.lib.log_prefix import prefix_of, without_prefix
 from trainmon.model import LogShape
@@ -19,6 +19,7 @@ LONGEST_BLOCK = 80
 """Lines."""
 LONGEST_TEXT = 6_000
 LONGEST_EXAMPLE = 500
+LONGEST_COUNT = 32
 CANDIDATES = 4
 OTHERS = 20
 """Steps by another counter in a row after which that one counts: the trainer was replaced. Fewer where the first had
@@ -53,8 +54,6 @@ SIGNS = (
     "results *",
     "checkpoint info",
     " train ",
-    "损失",
-    "轮",
 )
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
 OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")
@@ -67,23 +66,20 @@ AT_A_RATE = re.compile(
 )
 """`epoch 6 lr 4.8e-01` is a step even without a loss; `step 5: we set lr to 0.1` and `epochs=20, lr=0.1` are not."""
 EPOCH_TOOK = re.compile(
-    r"(?i:\bepoch)\W{0,3}\d{1,12}(?:/\d{1,12})?\W{1,3}(?:(?:\w{1,12} )?in|took|time(?: taken)?)\W{1,3}"
-    r"[\d.]{1,12} ?s(?:ec)?"
+    r"(?i:(?!.*(?:\b|_)(?:eval|test|valid|infer|predict)).*\bepoch)\W{0,3}\d{1,12}(?:/\d{1,12})?\W{1,3}(?:\w{1,12}\W{1,3}){0,3}?(?i:in|took|time|taken)\W{1,3}"
+    r"(?:[\d.]{1,12} ?s(?:ec)?|[\d:]{4,12}$)"
 )
 """`Epoch 3 in 1.23 sec`, without a loss. Two lines are needed."""
 EVALUATOR = re.compile(r"(?i:tester|evaluator)\.(?:py|cc|cpp):\d")
 """A source file in front of a line that says that it is no line of training."""
-REWARDED = re.compile(
-    r"(?i:(?!.*\b(?:eval|test|valid)).*(?:\b(?:mean|average|avg|episode|episodic)[ _](?:reward|return|score)\b"
-    r"|(?:\b|_)train(?:ing)?[ _-]?(?:acc|accuracy|error)?\s?(?:=|:\s)\s?\d)"
-    r"|(?!.*\b(?:eval|test|valid|infer|generat|sampling|denois|prompt|prefill|decod|download|request))"
+AT_A_SPEED = re.compile(
+    r"(?i:(?!.*\b(?:eval|test|valid|infer|generat|sampling|denois|prompt|prefill|decod|download|request))"
     r".{0,80}\b(?:step|iter|iteration)\b[\s:=\[(]{0,3}\d{1,12}(?:\s?/\s?\d{1,12})?[\s:,|\-\])(]{1,4}"
     r"(?:(?:speed|throughput)\W{1,3})?(?:[\d.,]{1,12}[kKM]?\s?)?(?:it"
     r"|iters?|steps?|tok|toks|tokens?|samples?|imgs?|images?|seqs?|sequences?|examples?)(?:/| per )s(?:ec|econd)?\b)"
 )
-"""Steps without a loss, but with a reward, an accuracy or an error of training, or right before a speed:
-`Step: 9000. Mean Reward: 0.4.`, `global_step=9, episodic_return=2`, `At iteration 600, BCER train=56.1%`,
-`step 195 | 120000 tok/s`. Two lines are needed."""
+"""A step right before a speed, without a loss: `step 195 | 120000 tok/s`. Two lines are needed, as where it stands
+beside an accuracy or a reward."""
 EVALUATION = re.compile(
     r"\W{0,12}(?:(?:eval\w{0,6}|validation|test|dev) results|checkpoint info(?:rmation)?)\W{0,12}$", re.IGNORECASE
 )
@@ -124,9 +120,9 @@ def learn(shape: LogShape, line: str) -> Learned:
     if columns:
         return replace(shape, columns=columns), None
     row = tables.row(shape.columns, line) if shape.columns else None
+    found = read(row or line)
     if row is not None:
-        return _taken(shape, read(row), line)
-    found = read(line)
+        return _taken(shape, found and found._replace(is_named=True), line)
     return _in_header(shape, line, found) if shape.block == "header" else _alone(shape, line, found)
 
 
@@ -137,10 +133,13 @@ def learn_from_bar(shape: LogShape, line: str) -> Learned:
 
 
 def _may_be_of_a_step(line: str) -> bool:
-    lowered = line.lower()
-    if any(sign in lowered for sign in SIGNS):
-        return True
-    return any(border in line for border in tables.BORDERS) or line.rfind("{") > line.rfind("}")
+    lowered = in_english(line).lower()
+    return (
+        any(sign in lowered for sign in SIGNS)
+        or any(border in line for border in tables.BORDERS)
+        or line.rfind("{") > line.rfind("}")
+        or COUNT.search(line, max(0, len(line) - LONGEST_COUNT)) is not None
+    )
 
 
 def _closed(shape: LogShape) -> LogShape:
@@ -171,7 +170,8 @@ def _in_box(shape: LogShape) -> Learned:
 
 def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
     """A line after a header that has the step: its values, until something else begins."""
-    is_more = CONTINUED.match(line) is not None or PAIR.match(line) is not None or _has_only_a_loss(found)
+    has_only_a_loss = found is not None and found.loss is not None and not (found.counts or found.is_bar)
+    is_more = has_only_a_loss or CONTINUED.match(line) is not None or PAIR.match(line) is not None
     is_wrapped = line.rstrip().endswith("/")  # DreamerV3: name value / name value /
     is_new = found is not None and not is_wrapped and (not is_more or _begins_a_step(shape, found))
     if (is_new and not _is_aside(shape, found)) or shape.block_lines >= LONGEST_BLOCK:
@@ -186,7 +186,8 @@ def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
     label = LABEL.match(line.strip())
     again = shape.text.find(f" | {label[0]}") if label is not None else -1  # its values begin again
     text = f"{shape.text[:again] if again >= 0 else shape.text} | {line.strip()}"
-    if shape.is_evaluation or (found.loss is None and not found.metrics) or len(text) > LONGEST_TEXT:
+    says_nothing = found.loss is None and not found.metrics and not found.has_quality
+    if shape.is_evaluation or says_nothing or len(text) > LONGEST_TEXT:
         return shape, None
     shape, step = _taken(replace(shape, text=text), read(text), text)
     return shape, step and replace(step, kind="rest")
@@ -207,41 +208,43 @@ def _is_aside(shape: LogShape, found: Line | None) -> bool:
 
     A header of one number may be prose: `Step 3: apply the patches`.
     """
-    if found != Line() or shape.block_lines > 0 or len(numbers(shape.text)) < 2:
+    says_nothing = found is not None and found._replace(has_quality=False) == Line()
+    if not says_nothing or shape.block_lines > 0 or len(numbers(shape.text)) < 2:
         return False
     header = read(shape.text)
     return header is not None and header.counts and header.loss is None
-
-
-def _has_only_a_loss(found: Line | None) -> bool:
-    return found is not None and found.loss is not None and not found.counts and not found.is_bar
 
 
 def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
     if found is None:
         return _closed(shape), None
     if found.loss is None and not found.is_bar:
-        header = replace(
-            shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
-        )
-        has_rate = found.is_named and "learning_rate" in dict(found.metrics)
-        is_rewarded = REWARDED.match(line) is not None
-        is_rated = has_rate or (found.metrics and AT_A_RATE.search(line)) or EPOCH_TOOK.search(line)
-        if not found.is_timed and (is_rated or (is_rewarded and found.epoch is not None)):
-            rated = found if found.counts else found._replace(step=found.epoch, target=found.epochs, counter="epoch")
-            found = rated._replace(is_timed=True, is_named=False)
-        if found.counts:
-            return _taken(header, found._replace(is_timed=True, is_named=False) if is_rewarded else found, line)
-        return (
-            shape if found.epoch is None or ASIDE.search(line) else replace(header, epoch=(found.epoch, found.epochs))
-        ), None
+        is_of_epoch = found.epoch is not None and not ASIDE.search(line)
+        if is_of_epoch or _without_a_loss(found, line).counts:
+            text = line.strip()[-LONGEST_EXAMPLE:]
+            shape = replace(shape, block="header", text=text, block_lines=0, is_evaluation=False)
+        shape, step = _taken(shape, found, line)
+        return replace(shape, epoch=(found.epoch, found.epochs)) if is_of_epoch else shape, step
     if not found.counts and not shape.counter and "learning_rate" in dict(found.metrics):
         return shape, StepLine(loss=found.loss, is_part=found.is_part)  # fastText counts no steps
     return _taken(shape, found, line)
 
 
+def _without_a_loss(found: Line, text: str) -> Line:
+    """What counts without a loss is a step where a second one follows: an epoch or a step beside an accuracy, a reward,
+    a learning rate or a speed, or an epoch with its time."""
+    has_rate = "learning_rate" in dict(found.metrics) and (found.is_named or AT_A_RATE.search(text))
+    has_speed = found.epochs is not None and not SPEEDS.isdisjoint(dict(found.metrics))  # rl_games
+    is_a_step = found.has_quality or has_rate or has_speed or EPOCH_TOOK.match(text) or AT_A_SPEED.match(text)
+    if found.loss is not None or found.is_bar or found.is_timed or not is_a_step:
+        return found
+    step = found if found.counts else found._replace(step=found.epoch, target=found.epochs, counter="epoch")
+    return step._replace(is_timed=True, is_named=has_speed and not found.counts)
+
+
 def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     """Take in what was read, if it is a step by the counter of this log, or by one that is believed from now on."""
+    found = found and _without_a_loss(found, text)
     if found is None or not found.counts or (found.loss is None and not found.is_bar and not found.is_timed):
         return shape, None
     is_other = found.counter != shape.counter and not (shape.counter == "epoch" and found.is_named)
@@ -267,14 +270,14 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
         shape, counter=found.counter, example=example, steps=shape.steps + 1, step=step, others=0, candidates=()
     )
     metrics: dict[str, Any] = dict(found.metrics)
-    epoch = None if found.epoch is None else float(found.epoch)
+    epoch = found.epoch if shape.position is None else shape.position[0]
     return shape, StepLine(
         kind="rest" if is_next_batch or (found.is_bar and found.loss is not None) else "train",
         step=step,
         target_step=target,
         loss=found.loss,
         is_part=found.is_part and not is_next_batch,
-        epoch=epoch,
+        epoch=None if epoch is None else float(epoch),
         **metrics,
     )
 

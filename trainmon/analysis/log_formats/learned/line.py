@@ -13,6 +13,8 @@ from trainmon.analysis.log_formats.learned.patterns import (
     BAR,
     BEFORE_ITS_NAME,
     BRACKETS,
+    COLUMNS,
+    COUNT,
     DESCRIPTION,
     ENDLESS_BAR,
     ESPNET,
@@ -24,6 +26,7 @@ from trainmon.analysis.log_formats.learned.patterns import (
     MEASURED,
     NO_TRAINING,
     OF_SOMETHING_ELSE,
+    OF_TESTING,
     OF_TRAINING,
     ONLY_TRAIN,
     PAIR,
@@ -68,6 +71,8 @@ class Line(NamedTuple):
     is_bar: bool = False
     is_timed: bool = False
     """Whether it is a step even without a loss: a speed beside an epoch, a learning rate beside a speed or a total."""
+    has_quality: bool = False
+    """Whether it says how good the model is in training: an accuracy, a reward."""
     metrics: tuple[tuple[str, float], ...] = ()
     """Its other numbers, by their fields of TrainingMetrics."""
 
@@ -76,16 +81,21 @@ class Line(NamedTuple):
         return self.step is not None or self.batch is not None
 
 
+KNOWN_LINES = (
+    (BEFORE_ITS_NAME, "iteration", True, True),
+    (IN_A_NOTEBOOK, "iteration", True, True),
+    (EVALUATED_ONLY, "iteration", True, True),
+    (WITHOUT_A_LOSS, "iteration", False, True),
+    (ONLY_TRAIN, "train", False, False),
+    (COUNT, "n/total", False, False),
+)
+"""Patterns of whole lines, with what counts there, whether it is named, and whether it is a step without a loss."""
+
+
 def read(text: str) -> Line | None:
     """Read one line, or several that were joined. None where it says nothing of training."""
-    patterns = (BEFORE_ITS_NAME, IN_A_NOTEBOOK, EVALUATED_ONLY, WITHOUT_A_LOSS)
-    counted = next(filter(None, (pattern.match(text) for pattern in patterns)), None)
-    if counted is not None:
-        of, run = (whole(counted.groupdict().get(name)) for name in ("target", "epoch"))
-        is_named = counted.re is not WITHOUT_A_LOSS
-        return Line(int(counted["step"]), of, "iteration", is_named, epoch=run, is_timed=True)
-    if (bare := ONLY_TRAIN.match(text.strip())) is not None:
-        return Line(step=int(bare["step"]), counter="train", loss=float(bare["loss"]))
+    if (line := _as_a_whole(text)) is not None:
+        return line
     text = in_english(text)
     for pattern, replacement in REWRITTEN:
         text = pattern.sub(replacement, text)
@@ -96,6 +106,51 @@ def read(text: str) -> Line | None:
         return None
     if bar is not None:
         found = [one for one in found if not bar.start() <= one.start < bar.end()]
+    counter, loss = _counter_and_loss(text, found)
+    if loss is None and (boosted := ROUND.match(text)) is not None:
+        return Line(step=int(boosted["step"] or boosted["count"]), counter="unnamed", is_timed=True)
+    first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
+    if _is_of_an_evaluation(text[max(0, first - 80) : first]) or NO_TRAINING.search(text):
+        return None
+    epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
+    quality = [
+        *(one.start for one in found if names.is_quality(one.name) and ("." in one.text or "reward" in one.name)),
+        *(one.start for one in found if one.name[1:][-1:] == ("train",)),  # `BCER train=5%`
+        *(columns.start() for columns in COLUMNS.finditer(text)),
+    ]
+    line = Line(
+        loss=None if loss is None else loss.value,
+        is_part=loss is not None and (names.loss(loss.name) or 0) >= names.NAMED_LOSS,
+        is_named=loss is not None and not {"train", "training"}.isdisjoint(loss.name),
+        epoch=None if epoch is None else epoch.as_count,
+        epochs=None if epoch is None else epoch.total_count,
+        is_from_one=FROM_ONE.search(text) is not None,
+        is_to_the_highest=TO_THE_HIGHEST.search(text) is not None,
+        is_bar=bar is not None,
+        has_quality=bool(quality) and not OF_TESTING.search(text, 0, max(quality)),
+        metrics=_metrics(found),
+    )
+    line = _with_batch(_with_counter(line, counter, found), text, counter)
+    if not line.counts and bar is not None and dict(line.metrics).get("step_time_s", 1) > 1 / FASTEST:
+        line = _with_bar(line, bar, _description(text, bar))
+    metrics = {name for name, _ in line.metrics}
+    is_timed, has_rate = not SPEEDS.isdisjoint(metrics), "learning_rate" in metrics
+    is_of_training = line.epoch is not None or (line.target is not None and "train" in text.lower())
+    if line.counts and ((is_timed and is_of_training) or (has_rate and (is_timed or line.target))):
+        line = line._replace(is_timed=True)
+    listed = None if line.counts else LISTED.match(text)
+    if listed is not None:
+        return line._replace(
+            step=int(listed["step"]),
+            counter="listed",
+            loss=float(listed["loss"].rstrip(", ")) if listed["loss"] and loss is None else line.loss,
+            metrics=(("learning_rate", float(listed["rate"])), *line.metrics),
+        )
+    return _with_unnamed_counter(line, text, found, loss) if not line.counts and loss is not None else line
+
+
+def _counter_and_loss(text: str, found: list[Number]) -> tuple[Number | None, Number | None]:
+    """The numbers that most likely are the step and the loss of training."""
     counts = [one for one in found if not one.unit and one.as_count is not None]
     counters = [one for one in counts if names.counter(one.name) is not None]
     losses = _losses(text, found, is_counted=bool(counters))
@@ -113,42 +168,18 @@ def read(text: str) -> Line | None:
         key=lambda one: (names.loss(one.name) or 0, names.TOTALS.isdisjoint(one.name), one.name != ("loss",)),
         default=None,
     )
-    if loss is None and (boosted := ROUND.match(text)) is not None:
-        return Line(step=int(boosted["step"] or boosted["count"]), counter="unnamed", is_timed=True)
-    first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
-    if _is_of_an_evaluation(text[max(0, first - 80) : first]) or NO_TRAINING.search(text):
-        return None
-    epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
-    line = Line(
-        loss=None if loss is None else loss.value,
-        is_part=loss is not None and (names.loss(loss.name) or 0) >= names.NAMED_LOSS,
-        is_named=loss is not None and not {"train", "training"}.isdisjoint(loss.name),
-        epoch=None if epoch is None else epoch.as_count,
-        epochs=None if epoch is None else epoch.total_count,
-        is_from_one=FROM_ONE.search(text) is not None,
-        is_to_the_highest=TO_THE_HIGHEST.search(text) is not None,
-        is_bar=bar is not None,
-        metrics=_metrics(found),
-    )
-    line = _with_batch(_with_counter(line, counter, found), text, counter)
-    if not line.counts and bar is not None and dict(line.metrics).get("step_time_s", 1) > 1 / FASTEST:
-        line = _with_bar(line, bar, _description(text, bar))
-    metrics = {name for name, _ in line.metrics}
-    is_timed, has_rate = not SPEEDS.isdisjoint(metrics), "learning_rate" in metrics
-    is_of_training = line.epoch is not None or (line.target is not None and "train" in text.lower())
-    if line.counts and ((is_timed and is_of_training) or (has_rate and (is_timed or line.target))):
-        line = line._replace(is_timed=True)
-    if is_timed and line.epochs and line.loss is None and not (line.counts or line.is_bar):  # rl_games
-        return line._replace(step=line.epoch, target=line.epochs, counter="epoch", is_named=True, is_timed=True)
-    listed = None if line.counts else LISTED.match(text)
-    if listed is not None:
-        return line._replace(
-            step=int(listed["step"]),
-            counter="listed",
-            loss=float(listed["loss"].rstrip(", ")) if listed["loss"] and loss is None else line.loss,
-            metrics=(("learning_rate", float(listed["rate"])), *line.metrics),
-        )
-    return _with_unnamed_counter(line, text, found, loss) if not line.counts and loss is not None else line
+    return counter, loss
+
+
+def _as_a_whole(text: str) -> Line | None:
+    """A line of which the pattern is known."""
+    for pattern, counter, is_named, is_timed in KNOWN_LINES:
+        if (found := pattern.match(text)) is not None:
+            fields = found.groupdict()
+            step, target, epoch = (whole(fields.get(name)) for name in ("step", "target", "epoch"))
+            loss = float(fields["loss"]) if "loss" in fields else None
+            return Line(step, target, counter, is_named, loss, epoch=epoch, is_timed=is_timed)
+    return None
 
 
 def _paired(found: list[Number]) -> list[Number]:
@@ -173,7 +204,11 @@ def _turned(found: list[Number]) -> list[Number]:
         if (
             between
             and found[at + 1].name in ((), ("is",), ("was",), ("training",), ("train",))
-            and (one.name[:between] == ("score",) or names.loss(one.name[:between]) is not None)
+            and (
+                one.name[:between] == ("score",)
+                or names.loss(one.name[:between]) is not None
+                or names.is_quality(one.name[:between])
+            )
         ):
             found[at : at + 2] = (
                 one._replace(name=one.name[places[-1] + 1 :] or one.name[-1:]),
@@ -295,7 +330,7 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
     if share is not None:
         return line._replace(step=share.as_count, target=share.total_count, counter="n/total", is_named=True)
     if unnamed is not None:
-        step = int(unnamed["step"] or unnamed["first"] or unnamed["bare"])
+        step = int(next(filter(None, unnamed.group("step", "first", "bare", "braced"))))
         metrics = {name for name, _ in line.metrics}
         is_timed = not SPEEDS.isdisjoint(metrics) or any(one.unit in names.SECONDS for one in found)
         return line._replace(

@@ -67,6 +67,11 @@ PARTS = vocabulary(
 OF_A_BAR = ("#", "#")
 ERRORS = vocabulary("rmse mae error err l")
 """What is a loss where the name says that it is training's; L1 and L2 are `l`."""
+QUALITY = vocabulary(
+    "acc accu accuracy ppl perplexity reward rewards return score epe mse mae rmse psnr ssim iou miou dice f1 auc bleu "
+    "wer cer bpd bpc likelihood err error"
+)
+"""What training is to improve. A counter that grows beside one of these needs no loss."""
 OF_A_GAN = vocabulary("gan real fake a b")
 """Words behind G or D: CycleGAN's losses are called G_GAN, D_real, D_A."""
 
@@ -136,6 +141,11 @@ def loss(name: Name) -> int | None:
     if word in ("loss", "losses", "trainloss") and PLAIN.issuperset(rest):
         return PLAIN_LOSS if AVERAGES.isdisjoint(rest) else AVERAGE_LOSS
     return NAMED_LOSS
+
+
+def is_quality(name: Name) -> bool:
+    """Whether it says how good the model is by now, in training: an accuracy, a reward."""
+    return not QUALITY.isdisjoint(name) and NOT_TRAINING.isdisjoint(name)
 
 
 LEARNING_RATE = re.compile(r"\blrs?\b|\blrate\b|\blearning ?rate|^l r$")

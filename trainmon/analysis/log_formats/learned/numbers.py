@@ -48,17 +48,34 @@ ASIDE = re.compile(r"\([a-zA-Z]+(?: [a-zA-Z]+)+\)")
 WRAPPED = re.compile(r"[\s:=]{0,8}\b(?:[a-z]{1,5}\.)?(?:[tT]ensor|[aA]rray|float\d\d)\([\[ ]{0,4}$")
 """loss: tensor(2.31, device='cuda:0'), 'loss': np.float64(2.31)"""
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-WORD = re.compile(r"[a-z]+|#|[\u4e00-\u9fff]+")
-ENGLISH = {
-    "训练次数": "step", "迭代次数": "iter", "训练步数": "step", "全局步数": "global step", "步数": "step",
-    "步骤": "step", "步": "step", "迭代": "iter", "批次": "batch", "轮次": "Epoch", "轮数": "Epoch", "轮": "Epoch",
-    "周期": "Epoch", "损失值": "loss", "损失": "loss", "学习率": "lr", "训练": "train", "验证": "val", "测试": "test",
-    "评估": "eval", "平均": "avg", "当前": "current", "总": "total",
-}  # fmt: skip
-"""The words of Chinese logs, the longest first."""
-CHINESE = re.compile(
-    r"第\s?(?P<count>\d{1,12}(?:\s?/\s?\d{1,12})?)\s?[个次]?(?P<of>" + "|".join(ENGLISH) + ")|" + "|".join(ENGLISH)
+WORD = re.compile(r"[a-z]+|#|[^\W\d_a-z]+")
+IN_OTHER_LANGUAGES = {
+    "step": "训练次数 已训练 训练步数 步数 步骤 步 스텝 ステップ шаг",
+    "iter": "迭代次数 迭代 반복 イテレーション 反復 итерац",
+    "global step": "全局步数",
+    "batch": "批次 배치 バッチ батч",
+    "Epoch": "轮次 轮数 轮 周期 에포크 에폭 エポック эпох época",
+    "loss": "损失值 损失 손실 로스 損失 ロス потер лосс pérdida",
+    "lr": "学习率 학습률 学習率",
+    "train": "训练 훈련 학습 訓練 学習 обуч тренир",
+    "val": "验证 검증 検証 валидац",
+    "test": "测试 테스트 テスト тест",
+    "eval": "评估 평가 評価 оценк",
+    "avg": "平均 평균 средн",
+    "current": "当前",
+    "total": "总",
+    "accuracy": "准确率 精度 정확도 точност",
+}
+"""Words of training in Chinese, Korean, Japanese, Russian (their stems) and Spanish."""
+ENGLISH = {word: english for english, words in IN_OTHER_LANGUAGES.items() for word in words.split()}
+FOREIGN = "|".join(word + "[а-яё]{0,8}" * ("а" <= word[0] <= "я") for word in sorted(ENGLISH, key=len, reverse=True))
+IN_ENGLISH = re.compile(
+    rf"(?=[\d第{''.join({word[0] for word in ENGLISH})}])"  # fails fast elsewhere
+    rf"(?:(?:第\s?(?P<count>\d{{1,12}}(?:\s?/\s?\d{{1,12}})?)\s?[个次]?|(?P<nth>\d{{1,12}})(?=번째|\s?(?:{FOREIGN})目)(?:번째)?)"
+    rf"\s?(?P<of>{FOREIGN})(?:目|의)?|{FOREIGN})",
+    re.IGNORECASE,
 )
+"""`第 3 轮`, `3번째 스텝의`, `3エポック目`, or a word alone."""
 SCALES = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 Name = tuple[str, ...]
@@ -104,11 +121,13 @@ def whole(text: str | None) -> int | None:
 
 def in_english(line: str) -> str:
     """The line with the words of training in English: `第 3 轮 损失 0.5` is ` epoch 3  loss 0.5`."""
-    return line if line.isascii() else CHINESE.sub(_translated, line)
+    return line if line.isascii() else IN_ENGLISH.sub(_translated, line)
 
 
 def _translated(found: re.Match[str]) -> str:
-    return f" {ENGLISH[found['of'] or found[0]]} " + (f"{found['count']} " if found["count"] else "")
+    word = (found["of"] or found[0]).lower()
+    english = ENGLISH.get(word) or next(english for stem, english in ENGLISH.items() if word.startswith(stem))
+    return f" {english} " + (f"{found['count'] or found['nth']} " if found["of"] else "")
 
 
 @lru_cache(4096)

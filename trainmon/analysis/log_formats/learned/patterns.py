@@ -29,6 +29,7 @@ OF_SOMETHING_ELSE = re.compile(
     r"|calibrat\w*|rollouts?)\b|\.(?:safetensors|bin|parquet|jsonl?|pt|arrow)\b",
     re.IGNORECASE,
 )
+OF_TESTING = re.compile(r"(?:\b|_)(?:eval|test|valid|infer|predict)", re.IGNORECASE)
 PAIR = re.compile(
     r"\b(?:epochs?|train|training|ep)\b(?:\s?\(train\))?[\s:=\[(#]{0,12}(?P<epoch>\d{1,6})"
     r"(?:\s{0,2}(?:/|of)\s{0,2}(?P<epochs>\d{1,6}))?(?:\s?\(\s{0,2}\d{1,3}%\))?"
@@ -55,6 +56,10 @@ GLUED = re.compile(
     r"\bepoch[_-]?(?P<epoch>\d{1,6})[_-](?:batch|step|iter)[_-]?(?P<batch>\d{1,9})(?=\s|:)", re.IGNORECASE
 )
 """`loss of epoch3-batch-50:0.2`, but no file `epoch3-step50.ckpt`."""
+COUNT = re.compile(r"\W{0,8}(?P<step>\d{1,9})\s?/\s?(?P<target>\d{1,9})\W{0,8}$")
+"""A line with a count and its total only, whose loss may be below it: `[195/200]`."""
+COLUMNS = re.compile(r"\bepoch \d{1,6}(?:, {0,2}-?\d{1,9}\.\d{1,24}){1,40}\s*$", re.IGNORECASE)
+"""The values of an epoch without names: `epoch 0052, 17.802472, 0.132097`."""
 ROUND = re.compile(
     r"\s{0,4}(?:\[(?P<step>\d{1,9})\](?:\t[^\t:]{1,60}:\s?-?\d{1,12}\.[\de+-]{1,24}){1,40}\s*$"
     r"|(?P<count>\d{1,9}) \(\d{1,4}\.\d{1,3}%\)\s{2,40}\d{1,9}(?:\.\d{1,9})? (?:ms|s)\b)"
@@ -66,10 +71,10 @@ UNNAMED = re.compile(
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
     r"|^\s{0,8}(?:(?i:step|iter|iteration|batch|epoch)-|\[\s{0,6}\d{1,6}\]\s{1,9})?(?P<first>\d{1,12})\s{0,4}"
     r"(?:/Unknown\b|(?:\|{1,2}|[:,\t\[])\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
-    r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)"
+    r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)|^[\s\[]{0,6}\(\s{0,4}(?P<braced>\d{1,9})\s{0,4}\)\s{1,4}(?=[a-zA-Z])"
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`,
-`step-10, loss=9.2`, `7/Unknown - 6s - loss: 9.2`, `[ 0]  110 || loss: 9.2` in epoch 0."""
+`step-10, loss=9.2`, `7/Unknown - 6s - loss: 9.2`, `[ 0]  110 || loss: 9.2` in epoch 0, `[ (4 ) Loss: 9.2`."""
 NUMBER = r"-?\d{1,9}(?:\.\d{1,24})?(?:e-?\d\d)?"
 LISTED = re.compile(
     rf"\s{{0,8}}\[(?P<loss>{NUMBER}, )?(?:{NUMBER}, ){{0,12}}(?P<step>\d{{1,9}}), "
@@ -78,8 +83,8 @@ LISTED = re.compile(
 )
 """VITS's list: perhaps losses, then the step and the learning rate."""
 ONLY_TRAIN = re.compile(
-    r"(?:(?:step|iter|iteration) )?(?P<step>\d{1,12}):? train(?: |: |=)(?P<loss>\d{1,4}\.\d{1,12})"
-    r"(?:,? val(?: |: |=)\d{1,4}\.\d{1,12})?$",
+    r"\s{0,16}(?:(?:step|iter|iteration) )?(?P<step>\d{1,12}):? train(?: |: |=)(?P<loss>\d{1,4}\.\d{1,12})"
+    r"(?:,? val(?: |: |=)\d{1,4}\.\d{1,12})?\s*$",
     re.IGNORECASE,
 )
 """build-nanogpt's log.txt: `250 train 3.57`, and what others made of it: `step 250: train 3.57, val 3.61`."""
@@ -102,8 +107,8 @@ IN_A_NOTEBOOK = re.compile(
 REWRITTEN = (
     # names that are values, as MLPerf's: `"key": "train_loss", "value": 6.91`
     (re.compile(r'"(?:key|name|metric)": "(\w{1,60})", ([^\r]{0,120}?)"value": '), r'\2"\1": '),
-    # a counter that is joined to its number: `Train step_7360: loss : 3.1`
-    (re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|batch)_(?=\d{1,9}[\s:,|])", re.IGNORECASE), r"\1 "),
+    # a counter that is joined to its number: `Train step_7360: loss : 3.1`, `ep11, loss: 0.3`
+    (re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|ep|batch)_?(?=\d{1,9}[\s:,|])", re.IGNORECASE), r"\1 "),
     # which of several losses it is: `Loss[1]:[0.498]`, `Loss(1): 0.498`, `Loss 1: 0.497`
     (
         re.compile(
@@ -113,12 +118,20 @@ REWRITTEN = (
     ),
     # what Keras' checkpoint writes behind a bar: `loss: 0.59Epoch 00002: val_loss improved`
     (re.compile(r"(?<=\d)Epoch \d{5}: .{0,400}$"), ""),
+    # the lowest, the average and the highest of a batch: `loss min|avg|max: 0.699|0.912| 2.311`
+    (re.compile(r"\bmin\|(?:avg|mean)\|max(?=: ?[\d.]{1,12}\|)(?:: ?[\d.]{1,12}\|)"), ": "),
     # the losses of parts: `loss: {'a': 0.1, 'b': 0.2}`
     (re.compile(r"(?<=[Ll]oss)(?:es)?['\"]?: ?\{['\"](?=\w{1,60}['\"]: ?[-\dni])"), "_"),
     # a total of epochs behind a border: `Epoch: [3 | 164]`
     (re.compile(r"(?<=\[)(\d{1,6}) \| (?=\d{1,6}\])"), r"\1/"),
     # the name of the total: `Update/Total: 2700/3958`
     (re.compile(r"(?<=[a-z])/total(?:_\w{1,12})?(?=\s?[:=]\s{0,4}\d{1,9}/\d)", re.IGNORECASE), ""),
+    # columns: `epoch, 0052, 17.802472`
+    (re.compile(r"(?<=\bepoch), (?=\d{1,6}, )", re.IGNORECASE), " "),
+    # the epoch behind its batch: `30/42 of epoch 2/30`
+    (re.compile(r"(?<!\S)(\d{1,9}/\d{1,9}) of (epoch \d{1,6}(?:/\d{1,6})?)(?=\s)", re.IGNORECASE), r"\2 batch \1"),
+    # DLLogger's epoch and step: `DLL 2021-03-23 11:48:40.247934 - (0, 136) loss : 2.9`
+    (re.compile(r"(?<=\d - )\((\d{1,6}), (\d{1,9})\)(?=\s\w)"), r"epoch \1 step \2"),
     # MXNet's epoch: `Iter[0] Batch [50]`
     (re.compile(r"\bIter(?=\[\d{1,6}\] {1,4}Batch \[)"), "Epoch"),
 )

@@ -30,7 +30,7 @@ def heading(line: str) -> tuple[str, ...]:
     lowered = line.lower()
     if len(line) > LONGEST_HEADING or not any(word in lowered for word in ("loss", "rmse", "gpu_mem")):
         return ()
-    for split in _splits(line.removeprefix("# ")):
+    for split in _splits(re.sub(r"^\s{0,8}\d{1,9}\t", "line\t", line.removeprefix("# "))):  # behind `cat -n`
         cells = [f"{cell} loss" if cell in YOLO and "gpu_mem" in lowered else cell for cell in split]
         if len(cells) < 2 or any(CELL.fullmatch(cell) is None or VALUE.search(cell) for cell in cells):
             continue
