@@ -81,7 +81,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ),
     ("ray", r"\((?:[^()]|\([^()]{0,80}\)){0,120}\bpid=(?P<pid>\d{1,10})[^()]{0,80}\)"),
     ("source", rf"\((?:{SOURCE}|\w{{1,40}}:\d{{1,6}})\):?|(?:[|-] )?{SOURCE}[\]:)]?(?=\s)"),
-    ("logging", rf"(?:- )?{LEVEL}:(?:{LOGGER}|\w{{1,60}}):"),  # INFO:root:
+    ("logging", rf"(?:- )?{LEVEL}:(?:{LOGGER}|[\w-]{{1,60}}):"),  # INFO:root:
     (
         "level",
         rf"(?:[|-] {{0,2}})?(?:(?!{LEVEL})\w[\w-]{{0,40}}[ \t](?:- )?)?{LEVEL} {{0,4}}[:|-]?"
@@ -99,7 +99,8 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("stream", r"[a-z][\w.+-]{1,62}/[\w.-]{0,62}\d(?=\s+(?:[^\s|\d]|\d\d[-/\d]|\d{1,3}%))"),  # nemo-run, CloudWatch
     (
         "srun",
-        r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?\d+\.\d+,\s|learn[: ])|\s(?!train_)[\w./]{0,20}loss(?!\w{0,40},))",
+        r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?\d+\.\d+,\s|learn[: ])"
+        r"|\s(?!train_)(?:train )?[\w./]{0,20}loss(?!\w{0,40},))",
     ),
     (
         "numbered",

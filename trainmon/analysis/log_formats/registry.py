@@ -46,7 +46,8 @@ LOSS_FOLLOWS = r".{0,40}?(?:\d|nan|inf)"
 KEEP_LOSS = (
     rf"loss{LOSS_FOLLOWS}|Loss{LOSS_FOLLOWS}|LOSS|xent: |Cost |rmse|learn: |l_[a-z_]{{1,20}}: |G_GAN|Err_G"
     "| avg, |L1: |Avg L: | Le [0-9]|Score at |global.?step|Cross entropy|Mean Reward: |verage reward|_train: | Speed: "
-    r"|At iteration |cost[:=]|[Pp]erplexity |ppl[: ]|train accuracy: | objf| \|\| |损失"
+    r"|At iteration |cost[:=]|[Pp]erplexity |ppl[: ]|train accuracy: | objf| \|\| |[Ee]poch.{1,3}\d|accuracy="
+    r"|[Rr]eward[ :=]|Iteration:\d|损失|손실|損失|[Пп]отер"
 )
 """Finds most step lines of other trainers. Words only: they cost a node nothing."""
 

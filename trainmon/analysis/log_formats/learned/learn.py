@@ -19,7 +19,6 @@ LONGEST_BLOCK = 80
 """Lines."""
 LONGEST_TEXT = 6_000
 LONGEST_EXAMPLE = 500
-LONGEST_COUNT = 32
 CANDIDATES = 4
 OTHERS = 20
 """Steps by another counter in a row after which that one counts: the trainer was replaced. Fewer where the first had
@@ -138,7 +137,7 @@ def _may_be_of_a_step(line: str) -> bool:
         any(sign in lowered for sign in SIGNS)
         or any(border in line for border in tables.BORDERS)
         or line.rfind("{") > line.rfind("}")
-        or COUNT.search(line, max(0, len(line) - LONGEST_COUNT)) is not None
+        or COUNT.search(line, len(line) - 32) is not None  # at its end, behind a prefix
     )
 
 

@@ -225,7 +225,7 @@ def _losses(text: str, found: list[Number], *, is_counted: bool) -> list[Number]
     totals = [one for one in found if one.name == ("total",) and "." in one.text and not one.unit]
     if not losses:
         sums = [one for one in found if one.name == ("train",) and text.startswith("=", one.end)]
-        is_sum = is_counted and any(not names.PARTS.isdisjoint(one.name) for one in found)
+        is_sum = is_counted and (PAIR.search(text) or any(not names.PARTS.isdisjoint(one.name) for one in found))
         return _by_a_letter(found, is_counted=is_counted) or sums or (totals if is_sum else [])
     is_of_parts = min(names.loss(one.name) or 0 for one in losses) >= names.NAMED_LOSS
     return totals or losses if is_of_parts else losses

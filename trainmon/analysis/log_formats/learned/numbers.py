@@ -54,8 +54,8 @@ IN_OTHER_LANGUAGES = {
     "iter": "迭代次数 迭代 반복 イテレーション 反復 итерац",
     "global step": "全局步数",
     "batch": "批次 배치 バッチ батч",
-    "Epoch": "轮次 轮数 轮 周期 에포크 에폭 エポック эпох época",
-    "loss": "损失值 损失 손실 로스 損失 ロス потер лосс pérdida",
+    "Epoch": "轮次 轮数 轮 周期 에포크 에폭 エポック эпох época époque",
+    "loss": "损失值 损失 손실 로스 損失 ロス потер лосс pérdida kayıp",
     "lr": "学习率 학습률 学習率",
     "train": "训练 훈련 학습 訓練 学習 обуч тренир",
     "val": "验证 검증 検証 валидац",
@@ -71,7 +71,7 @@ ENGLISH = {word: english for english, words in IN_OTHER_LANGUAGES.items() for wo
 FOREIGN = "|".join(word + "[а-яё]{0,8}" * ("а" <= word[0] <= "я") for word in sorted(ENGLISH, key=len, reverse=True))
 IN_ENGLISH = re.compile(
     rf"(?=[\d第{''.join({word[0] for word in ENGLISH})}])"  # fails fast elsewhere
-    rf"(?:(?:第\s?(?P<count>\d{{1,12}}(?:\s?/\s?\d{{1,12}})?)\s?[个次]?|(?P<nth>\d{{1,12}})(?=번째|\s?(?:{FOREIGN})目)(?:번째)?)"
+    rf"(?:(?:第\s?(?P<count>\d{{1,12}}(?:\s?/\s?\d{{1,12}})?)\s?[个次]?|(?P<nth>\d{{1,12}})(?=번째|\s?(?:{FOREIGN})[目，,：:])(?:번째)?)"
     rf"\s?(?P<of>{FOREIGN})(?:目|의)?|{FOREIGN})",
     re.IGNORECASE,
 )

@@ -40,9 +40,11 @@ PAIR = re.compile(
 )
 """`Epoch: [0][21/5005]`, `Train: 3 [ 400/1251 (32%)]`, `epoch 3 | batch 120/391`, `Epoch 3/9 ━━━ 120/391`."""
 FROM_ONE = re.compile(
-    r"\bEpoch\(train\)|(?<!Train )\bEpoch(?: \[\d{1,6}\]\[|[\s:：]{1,12}[\[(]?\d{1,6}/\d{0,5}[0-8]\b)"
+    r"\bEpoch\(train\)|\bTrain Epoch: \d{1,6} \["
+    r"|(?<!Train )\b(?:Epoch \[\d{1,6}\]\[|(?i:epoch)[\s:：]{0,12}[\[(]?\d{1,6}/\d{0,5}[0-8]\b)"
 )
-"""An epoch that counts from 1: `Epoch(train) [3][`, `Epoch [3][`, `Epoch 3/100`; `3/99` are 100 that count from 0."""
+"""An epoch that counts from 1: `Epoch(train) [3][`, `Epoch [3][`, `Train Epoch: 3 [`, `Epoch 3/100`.
+`3/99` are 100 that count from 0."""
 TO_THE_HIGHEST = re.compile(r"[━╸╺─] {1,200}\d{1,9}/\d{1,9} {1,4}[\d:]{4,12} • [\d:-]{4,12} {1,4}[\d.]{1,12}it/s")
 """Lightning's rich bar counts epochs from 0 and shows the highest: `Epoch 4/4 ━━━ 100/100 0:00:09 • 0:00:00 9.5it/s`
 is the last of 5."""
@@ -58,8 +60,8 @@ GLUED = re.compile(
 """`loss of epoch3-batch-50:0.2`, but no file `epoch3-step50.ckpt`."""
 COUNT = re.compile(r"\W{0,8}(?P<step>\d{1,9})\s?/\s?(?P<target>\d{1,9})\W{0,8}$")
 """A line with a count and its total only, whose loss may be below it: `[195/200]`."""
-COLUMNS = re.compile(r"\bepoch \d{1,6}(?:, {0,2}-?\d{1,9}\.\d{1,24}){1,40}\s*$", re.IGNORECASE)
-"""The values of an epoch without names: `epoch 0052, 17.802472, 0.132097`."""
+COLUMNS = re.compile(r"\bepoch: \d{1,6}(?:, {0,2}-?\d{1,9}\.\d{1,24}){1,40}\s*$", re.IGNORECASE)
+"""The values of an epoch without names: `epoch: 0052, 17.802472, 0.132097`."""
 ROUND = re.compile(
     r"\s{0,4}(?:\[(?P<step>\d{1,9})\](?:\t[^\t:]{1,60}:\s?-?\d{1,12}\.[\de+-]{1,24}){1,40}\s*$"
     r"|(?P<count>\d{1,9}) \(\d{1,4}\.\d{1,3}%\)\s{2,40}\d{1,9}(?:\.\d{1,9})? (?:ms|s)\b)"
@@ -69,7 +71,7 @@ time: `490 (1.63%)    61.377 ms`."""
 UNNAMED = re.compile(
     r"(?<!\w)\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
-    r"|^\s{0,8}(?:(?i:step|iter|iteration|batch|epoch)-|\[\s{0,6}\d{1,6}\]\s{1,9})?(?P<first>\d{1,12})\s{0,4}"
+    r"|^[\s\-=>*]{0,8}(?:(?i:step|iter|iteration|batch|epoch)-|\[\s{0,6}\d{1,6}\]\s{1,9})?(?P<first>\d{1,12})\s{0,4}"
     r"(?:/Unknown\b|(?:\|{1,2}|[:,\t\[])\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
     r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)|^[\s\[]{0,6}\(\s{0,4}(?P<braced>\d{1,9})\s{0,4}\)\s{1,4}(?=[a-zA-Z])"
 )
@@ -109,6 +111,7 @@ REWRITTEN = (
     (re.compile(r'"(?:key|name|metric)": "(\w{1,60})", ([^\r]{0,120}?)"value": '), r'\2"\1": '),
     # a counter that is joined to its number: `Train step_7360: loss : 3.1`, `ep11, loss: 0.3`
     (re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|ep|batch)_?(?=\d{1,9}[\s:,|])", re.IGNORECASE), r"\1 "),
+    (re.compile(r"(?<=loss)_(?=-\d)", re.IGNORECASE), ": "),
     # which of several losses it is: `Loss[1]:[0.498]`, `Loss(1): 0.498`, `Loss 1: 0.497`
     (
         re.compile(
@@ -126,8 +129,13 @@ REWRITTEN = (
     (re.compile(r"(?<=\[)(\d{1,6}) \| (?=\d{1,6}\])"), r"\1/"),
     # the name of the total: `Update/Total: 2700/3958`
     (re.compile(r"(?<=[a-z])/total(?:_\w{1,12})?(?=\s?[:=]\s{0,4}\d{1,9}/\d)", re.IGNORECASE), ""),
-    # columns: `epoch, 0052, 17.802472`
-    (re.compile(r"(?<=\bepoch), (?=\d{1,6}, )", re.IGNORECASE), " "),
+    # a name and a value between commas: `Step, 4, Loss, 0.109`
+    (re.compile(r"(?:^|(?<=, ))(epoch|step|iter(?:ation)?|loss), (?=[-+]?\d)", re.IGNORECASE), r"\1: "),
+    # a verb for the colon: `Epoch is [1/600], mini-batch is [31/1600], batch_loss is 2.2`
+    (re.compile(r"(?<=[a-z]) (?:is|are)(?= \[?[-+]?\d)", re.IGNORECASE), ":"),
+    # languages that need only our letters
+    (re.compile(r"\bepo(?:ch[ae]|ca|que|k)\b", re.IGNORECASE), "Epoch"),
+    (re.compile(r"\b(?:verlust|perte|perda|perdita)\b", re.IGNORECASE), "loss"),
     # the epoch behind its batch: `30/42 of epoch 2/30`
     (re.compile(r"(?<!\S)(\d{1,9}/\d{1,9}) of (epoch \d{1,6}(?:/\d{1,6})?)(?=\s)", re.IGNORECASE), r"\2 batch \1"),
     # DLLogger's epoch and step: `DLL 2021-03-23 11:48:40.247934 - (0, 136) loss : 2.9`

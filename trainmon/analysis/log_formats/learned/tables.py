@@ -19,6 +19,8 @@ BOX_ROW = re.compile(
 )
 CELL = re.compile(r"#|[A-Za-z_][\w .@/()%-]{0,40}")
 VALUE = re.compile(r"(?<![A-Za-z@])\d|\b(?:nan|inf)\b")
+FEWEST = 5
+"""Cells of a row. Chainer leaves those empty that were not measured, the last ones mostly."""
 YOLO = ("box", "GIoU", "total")
 """Losses of YOLOv3 and YOLOv5, where the next column is the memory of the GPU."""
 WHOLE = re.compile(r"\.0{3,9}$")
@@ -48,17 +50,17 @@ def row(columns: Sequence[str], line: str) -> str | None:
 
 
 def _pairs(columns: Sequence[str], cells: Sequence[str], line: str) -> str | None:
-    if len(cells) < len(columns) or not cells[0]:
+    if len(cells) < min(len(columns), FEWEST) or not cells[0]:
         return None
     values = [WHOLE.sub("", cell.rstrip(":]").lstrip("[").partition(",")[0]) for cell in cells[: len(columns)]]
-    for column, value in zip(columns, values, strict=True):
+    for column, value in zip(columns, values, strict=False):
         name = words(column)
         if _is_counter(name) and not re.fullmatch(r"\d{1,12}(?:/\d{1,12}|\.0)?", value):
             return None
         if names.loss(name) is not None and not re.match(r"[-+]?[\d.]|nan|inf", value):
             return None
     rest = line[line.rfind(values[-1]) + len(values[-1]) :] if values[-1] else ""
-    return ", ".join(f"{column}: {value}" for column, value in zip(columns, values, strict=True)) + f", {rest}"
+    return ", ".join(f"{column}: {value}" for column, value in zip(columns, values, strict=False)) + f", {rest}"
 
 
 def box_row(line: str) -> str | None:
