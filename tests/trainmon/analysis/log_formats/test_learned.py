@@ -167,6 +167,44 @@ def test_the_words_of_training_are_read_in_other_languages(line: str, step: int,
     assert (progress.step, progress.target_step, progress.loss) == (step, target, 0.5)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "After {} iterations, loss = 0.5",
+        "{}-th epoch, loss 0.5",
+        "trained {} batches, loss 0.5",
+        "epoch-{} loss: 0.5",
+        "mini-batch {}, loss 0.5",
+        "t={} loss=0.5",
+        "Step, {}, Loss, 0.5, PSNR, 9.6",
+        "Progress: {}/1000 loss 0.5",
+        "Communication round {}: loss 0.5",
+        "{} train loss: 0.5",
+        "[2024-11-12 18:01:10,124][agent.train][INFO] - {}: train loss   0.5 | t: 55.8",
+    ],
+)
+def test_a_counter_is_read_wherever_its_name_stands(line: str) -> None:
+    progress, _ = read(line.format(n) for n in (3, 4))
+    assert (progress.step, progress.loss) == (4, 0.5)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Namespace(dry_run=False, epochs=12, loss_part=1.0, lr=20.0)"],
+        ["config: epoch 100, learning rate 0.001, loss 0.5"],
+        ["iter 1 residual 0.5", "iter 2 residual 0.4"],
+        ["t=1 temp=55.5", "t=2 temp=56.5"],
+        ["Validation step 100, accuracy 0.5", "Validation step 200, accuracy 0.5"],
+        ["sample 1: score 0.51", "sample 2: score 0.52"],
+        ["train: starting 2017-05-23 ctc_loss_calculator.cc:144] No valid path found."] * 2,
+        ["第 1 轮 测试 准确率: 0.5", "第 2 轮 测试 准确率: 0.6"],
+    ],
+)
+def test_settings_solvers_and_evaluations_are_no_steps(lines: list[str]) -> None:
+    assert read(lines)[0].step is None
+
+
 def test_a_count_alone_is_the_header_of_the_loss_below_it() -> None:
     progress, _ = read(["1 / 20", "Avg_train_loss: 0.62", "2 / 20", "Avg_train_loss: 0.5", "Avg_val_loss: 0.59"])
     assert (progress.step, progress.target_step, progress.loss) == (2, 20, 0.5)

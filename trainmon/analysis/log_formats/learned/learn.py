@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from trainmon.analysis.log_formats.learned import names, tables
 from trainmon.analysis.log_formats.learned.line import SPEEDS, Line, read
 from trainmon.analysis.log_formats.learned.numbers import LONGEST, in_english, numbers, words
-from trainmon.analysis.log_formats.learned.patterns import ASIDE, COUNT
+from trainmon.analysis.log_formats.learned.patterns import ASIDE, COUNT, OF_TESTING
 from trainmon.analysis.log_formats.line import StepLine
 from trainmon.lib.log_prefix import prefix_of, without_prefix
 from trainmon.model import LogShape
@@ -234,7 +234,14 @@ def _without_a_loss(found: Line, text: str) -> Line:
     a learning rate or a speed, or an epoch with its time."""
     has_rate = "learning_rate" in dict(found.metrics) and (found.is_named or AT_A_RATE.search(text))
     has_speed = found.epochs is not None and not SPEEDS.isdisjoint(dict(found.metrics))  # rl_games
-    is_a_step = found.has_quality or has_rate or has_speed or EPOCH_TOOK.match(text) or AT_A_SPEED.match(text)
+    is_a_step = (
+        has_rate
+        or has_speed
+        or found.has_quality
+        or (found.batches is not None and not OF_TESTING.search(text))
+        or EPOCH_TOOK.match(text)
+        or AT_A_SPEED.match(text)
+    )
     if found.loss is not None or found.is_bar or found.is_timed or not is_a_step:
         return found
     step = found if found.counts else found._replace(step=found.epoch, target=found.epochs, counter="epoch")

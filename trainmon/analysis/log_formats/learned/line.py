@@ -152,7 +152,12 @@ def read(text: str) -> Line | None:
 def _counter_and_loss(text: str, found: list[Number]) -> tuple[Number | None, Number | None]:
     """The numbers that most likely are the step and the loss of training."""
     counts = [one for one in found if not one.unit and one.as_count is not None]
-    counters = [one for one in counts if names.counter(one.name) is not None]
+    has_share = any(one.total_count and not one.name for one in counts)  # `44543/50000: episode: 592`
+    counters = [
+        one
+        for one in counts
+        if (rank := names.counter(one.name)) is not None and not (rank == names.EPISODES and has_share)
+    ]
     losses = _losses(text, found, is_counted=bool(counters))
     has_episodes = "episode" in text.lower()  # whose steps add up to a total that grows
     counter = min(  # `total_steps: 500 | step: 195`, `it: 195 | steps: 625`: what may be the same in each line is last
@@ -317,7 +322,7 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
             for one in found
             if one.total_count
             and one.as_count is not None
-            and not set(one.name) - {"train", "training", "process", "i"}
+            and not set(one.name) - {"train", "training", "process", "progress", "i"}
         ),
         None,
     )
@@ -350,8 +355,11 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
         )
         epoch = next((one.as_count for one in phase if one.text.isdecimal()), None)
         return line if epoch is None else line._replace(step=epoch, counter="train")
-    is_named = line.epochs is not None or not {"train", "training"}.isdisjoint(loss.name)
-    is_named |= bool(line.metrics) and "." in loss.text  # no Namespace(epoch=100, loss='1*L1', lr=0.1)
+    is_named = (
+        line.epochs is not None
+        or not {"train", "training"}.isdisjoint(loss.name)
+        or ("." in loss.text and (bool(line.metrics) or text.lstrip(" *=-#[|(").lower().startswith("ep")))
+    )
     return line._replace(step=line.epoch, target=line.epochs, counter="epoch", is_named=is_named)
 
 

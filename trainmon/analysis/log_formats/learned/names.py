@@ -25,19 +25,21 @@ COUNTERS = {
     "iter": 3, "iters": 3, "ite": 3, "iteration": 3, "iterations": 3, "itr": 3, "itrs": 3, "it": 3,
     "batch": 5, "batches": 5, "minibatch": 5, "minibatches": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
     "timesteps": 7, "timestep": 7, "env interacts": 7, "instance": 7,
-    "#": 7, "s": 8, "round": 9,
+    "#": 7, "s": 8, "round": 9, "episode": 9, "episodes": 9, "pass": 9, "t": 9, "i": 9,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 PLURALS: dict[Name, int] = {("steps",): 6, ("iters",): 6, ("iterations",): 6}
 """Ranks of plurals beside another counter, which may be those of a whole epoch: `epoch 3 steps: 625 batch 195`."""
-UPDATES, ITERATIONS = 1, 3
-"""Ranks: counters of optimizer steps over the whole run, and those that some trainers start again in each epoch."""
+UPDATES, ITERATIONS, EPISODES = 1, 3, 9
+"""Ranks: counters of optimizer steps over the whole run, those that some trainers start again in each epoch, and those
+of little help where another number counts."""
 
 BESIDE_A_COUNTER = vocabulary(
     "train training trainer trained global current currently cur completed complete finished done opt optim optimizer "
     "optimization the at in on info debug this learner learning ppo policy model main iter total progress num n "
     "pretrain pretraining finetune finetuning sft rl log print time rollout no number count idx index env overall "
-    "timer rank epoch step whole performed after for local gradient grad i result results metrics misc runtime"
+    "timer rank epoch step mini whole communication performed after for local gradient grad i result "
+    "results metrics misc runtime"
 )
 """Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""
 BEHIND_A_COUNTER = vocabulary("train training num number no idx index i #")
@@ -68,8 +70,8 @@ OF_A_BAR = ("#", "#")
 ERRORS = vocabulary("rmse mae error err l")
 """What is a loss where the name says that it is training's; L1 and L2 are `l`."""
 QUALITY = vocabulary(
-    "acc accu accuracy ppl perplexity reward rewards return score epe mse mae rmse psnr ssim iou miou dice f1 auc bleu "
-    "wer cer bpd bpc likelihood err error"
+    "rew eprewmean acc accu accuracy ppl perplexity reward rewards return score epe mse mae rmse psnr ssim iou miou "
+    "dice f1 auc bleu wer cer bpd bpc likelihood err error"
 )
 """What training is to improve. A counter that grows beside one of these needs no loss."""
 OF_A_GAN = vocabulary("gan real fake a b")
@@ -93,7 +95,7 @@ def counter(name: Name) -> int | None:
     for length in (2, 1):
         rank = COUNTERS.get(" ".join(name[-length:]))
         if rank is not None:
-            beside = [word for word in name[:-length] if not word.startswith("train")]
+            beside = [word for word in name[:-length] if not word.startswith("train") and word != "of"]
             is_counter = len(beside) < 3 and BESIDE_A_COUNTER.issuperset(beside)
             return (0 if "global" in name else rank) if is_counter else None
     return None

@@ -73,7 +73,8 @@ UNNAMED = re.compile(
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
     r"|^[\s\-=>*]{0,8}(?:(?i:step|iter|iteration|batch|epoch)-|\[\s{0,6}\d{1,6}\]\s{1,9})?(?P<first>\d{1,12})\s{0,4}"
     r"(?:/Unknown\b|(?:\|{1,2}|[:,\t\[])\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
-    r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)|^[\s\[]{0,6}\(\s{0,4}(?P<braced>\d{1,9})\s{0,4}\)\s{1,4}(?=[a-zA-Z])"
+    r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d|(?:train\w{0,3} )?loss\b)"
+    r"|^[\s\[]{0,6}\(\s{0,4}(?P<braced>\d{1,9})\s{0,4}\)\s{1,4}(?=[a-zA-Z])"
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`,
 `step-10, loss=9.2`, `7/Unknown - 6s - loss: 9.2`, `[ 0]  110 || loss: 9.2` in epoch 0, `[ (4 ) Loss: 9.2`."""
@@ -95,12 +96,10 @@ BEFORE_ITS_NAME = re.compile(r"\s{0,16}(?P<step>\d{1,12}) iter, (?P<epoch>\d{1,6
 EVALUATED_ONLY = re.compile(r"\[LightGBM\] \[Info\] Iteration:(?P<step>\d{1,12}), (?!training)")
 """LightGBM's iteration without a loss of training: `[LightGBM] [Info] Iteration:3, valid_1 auc : 0.78`."""
 WITHOUT_A_LOSS = re.compile(
-    r"\s{0,8}(?:\[(?=\d{1,9}\]\s.*\btime\W{1,3}\d.*\blr\W{1,3}\d)"
-    r"|episode\W{0,3}(?=.*\b(?:mean|average|avg)[ _](?:reward|return|score)\b))"
-    r"(?P<step>\d{1,12})(?:\s?/\s?(?P<target>\d{1,12}))?(?![\d.])(?!.*(?:loss|\beval|\btest))",
+    r"\s{0,8}\[(?=\d{1,9}\]\s.*\btime\W{1,3}\d.*\blr\W{1,3}\d)(?P<step>\d{1,12})(?!.*(?:loss|\beval|\btest))",
     re.IGNORECASE,
 )
-"""A counter that needs no loss, but two lines: an episode and an average reward, a time and a rate behind `[3]`."""
+"""A time and a rate behind `[3]` need no loss, but two lines."""
 IN_A_NOTEBOOK = re.compile(
     r"\s{0,16}\[ {0,6}(?P<step>\d{1,9})/(?P<target>\d{1,9}) [\d:]{4,12}"
     r"(?: < [\d:]{4,12}, [\d.]{1,9} (?:it/s|s/it))?, Epoch [\d.]{1,12}/\d{1,6}\]"
@@ -109,8 +108,17 @@ IN_A_NOTEBOOK = re.compile(
 REWRITTEN = (
     # names that are values, as MLPerf's: `"key": "train_loss", "value": 6.91`
     (re.compile(r'"(?:key|name|metric)": "(\w{1,60})", ([^\r]{0,120}?)"value": '), r'\2"\1": '),
+    # a counter behind its number: `After 200 iterations, loss = 0.3`, `4th epoch: 0.3`
+    (
+        re.compile(
+            r"(?:^\W{0,8}|\b(?:after|trained|processed|finished|completed)\s)(\d{1,9})(?:-?(?:st|nd|rd|th))?\s"
+            r"(epoch|iteration|iter|step|batch|update)(?:e?s)?\b(?!\W{0,3}\d)",
+            re.IGNORECASE,
+        ),
+        r"\2: \1, ",
+    ),
     # a counter that is joined to its number: `Train step_7360: loss : 3.1`, `ep11, loss: 0.3`
-    (re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|ep|batch)_?(?=\d{1,9}[\s:,|])", re.IGNORECASE), r"\1 "),
+    (re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|ep|batch)[_-]?(?=\d{1,9}[\s:,|])", re.IGNORECASE), r"\1 "),
     (re.compile(r"(?<=loss)_(?=-\d)", re.IGNORECASE), ": "),
     # which of several losses it is: `Loss[1]:[0.498]`, `Loss(1): 0.498`, `Loss 1: 0.497`
     (
@@ -150,7 +158,8 @@ MEASURED = re.compile(
 )
 """A pair whose value is no count: `val_loss=2.81` beside the training's numbers does not make them an evaluation's."""
 NO_TRAINING = re.compile(
-    r"^Saving dict for global step|\bosd epoch \d|\btokens: [\d,]{1,12},? cost: \$?\d|\bloss\s{1,4}[\d.]{1,12} ?元",
+    r"^Saving dict for global step|\bNamespace\(|^\W{0,8}(?:args|arguments|config|hparams|hyper-?parameters)\s?[:=]"
+    r"|\bosd epoch \d|\btokens: [\d,]{1,12},? cost: \$?\d|\bloss\s{1,4}[\d.]{1,12} ?元",
     re.IGNORECASE,
 )
-"""What TensorFlow's Estimator writes after an evaluation, Ceph's epochs, the price of an agent's tokens, money."""
+"""What TensorFlow's Estimator writes after an evaluation, settings, Ceph's epochs, the price of tokens, money."""
