@@ -105,13 +105,14 @@ def test_killed_while_it_ends_it_leaves_nothing_running_or_stopped(shell: str, s
 
 
 REUSE = """
-import pathlib, subprocess, sys
+import pathlib, subprocess, sys, time
 script, shell = sys.argv[1], sys.argv[2:]
 fallback = subprocess.Popen([*shell, "-c", script, "sh", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 while b"memory_used_mib" not in fallback.stdout.readline():  # now all its children run
     pass
 fallback.kill()
 fallback.wait()
+time.sleep(0.1)  # start times have hundredths of a second, and no machine gives a PID again within one
 last = pathlib.Path("/proc/sys/kernel/ns_last_pid")
 while True:
     last.write_text(str(fallback.pid - 1))
