@@ -159,11 +159,12 @@ def test_what_counts_beside_an_accuracy_or_a_time_is_a_step_where_it_grows(line:
         ("エポック {}/10 - 損失: 0.5", 2, 10),
         ("{}エポック目 損失: 0.5", 2, None),
         ("ЭПОХА {}/10 | Потери: 0.5 | Точность: 0.9", 2, 10),
+        ("Обучение {} - Потери: 0.5 Точность: 0.66, эпоха {}/10", 2, 10),
         ("第 {} 轮 | 已训练 30/50 | 在线平均损失: 0.5", 80, None),
     ],
 )
 def test_the_words_of_training_are_read_in_other_languages(line: str, step: int, target: int | None) -> None:
-    progress, _ = read(line.format(n) for n in (1, 2))
+    progress, _ = read(line.format(n, n) for n in (1, 2))
     assert (progress.step, progress.target_step, progress.loss) == (step, target, 0.5)
 
 
@@ -180,6 +181,11 @@ def test_the_words_of_training_are_read_in_other_languages(line: str, step: int,
         "Progress: {}/1000 loss 0.5",
         "Communication round {}: loss 0.5",
         "{} train loss: 0.5",
+        "{} iterations, 24.3 s, loss 0.5",
+        "Loss after {} steps: 0.5",
+        "{}) loss=0.5",
+        "[epoch{}] loss=0.5",
+        "niter {} loss 0.5/0.6",
         "[2024-11-12 18:01:10,124][agent.train][INFO] - {}: train loss   0.5 | t: 55.8",
     ],
 )

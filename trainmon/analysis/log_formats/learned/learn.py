@@ -52,6 +52,7 @@ SIGNS = (
     "%)  ",
     "results *",
     "checkpoint info",
+    "logprob",
     " train ",
 )
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""

@@ -45,7 +45,7 @@ OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
 
 
 SPEEDS = {"step_time_s", "samples_per_s", "tokens_per_s"}
-PREPOSITIONS = names.vocabulary("at after for in")
+PREPOSITIONS = names.vocabulary("at after for in of")
 
 
 class Line(NamedTuple):
@@ -225,7 +225,9 @@ def _turned(found: list[Number]) -> list[Number]:
 def _losses(text: str, found: list[Number], *, is_counted: bool) -> list[Number]:
     """The losses, with a bare total of several parts: `policy=1.7 mse=0.2 total=2.6`, `train==[0.8=0.7 + 0.1]`."""
     losses = [
-        one for one in found if not one.total and one.unit not in names.SECONDS and names.loss(one.name) is not None
+        one
+        for one in found
+        if ("." in one.text or not one.total) and one.unit not in names.SECONDS and names.loss(one.name) is not None
     ]
     totals = [one for one in found if one.name == ("total",) and "." in one.text and not one.unit]
     if not losses:

@@ -25,7 +25,8 @@ COUNTERS = {
     "iter": 3, "iters": 3, "ite": 3, "iteration": 3, "iterations": 3, "itr": 3, "itrs": 3, "it": 3,
     "batch": 5, "batches": 5, "minibatch": 5, "minibatches": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
     "timesteps": 7, "timestep": 7, "env interacts": 7, "instance": 7,
-    "#": 7, "s": 8, "round": 9, "episode": 9, "episodes": 9, "pass": 9, "t": 9, "i": 9,
+    "#": 7, "s": 8, "round": 9, "episode": 9, "episodes": 9, "pass": 9, "t": 9, "i": 9, "idx": 9,
+    "gs": 7, "gstep": 0, "niter": 3,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 PLURALS: dict[Name, int] = {("steps",): 6, ("iters",): 6, ("iterations",): 6}
@@ -38,7 +39,7 @@ BESIDE_A_COUNTER = vocabulary(
     "train training trainer trained global current currently cur completed complete finished done opt optim optimizer "
     "optimization the at in on info debug this learner learning ppo policy model main iter total progress num n "
     "pretrain pretraining finetune finetuning sft rl log print time rollout no number count idx index env overall "
-    "timer rank epoch step mini whole communication performed after for local gradient grad i result "
+    "timer rank epoch step tot mini whole communication performed after for local gradient grad i result "
     "results metrics misc runtime"
 )
 """Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""

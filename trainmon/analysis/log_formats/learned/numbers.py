@@ -16,8 +16,8 @@ NUMBER = (
     r"|\.\d{1,24}(?:[eE][-+]?\d{1,3})?|(?:nan|NaN|NAN|inf|Inf|INF|[Ii]nfinity)(?![a-zA-Z0-9]))"
 )
 NO_NUMBER = (
-    r"(?<![\w.])(?:\d{4}[-/]\d\d[-/]\d\d|\d\d?/\d\d?(?:/\d{2,4})?(?=[ ,]\d\d:))"  # a date, with its time and zone
-    r"(?:[T ,_]{1,2}\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"(?<![\w.])(?:\d{4}[-/]\d\d[-/]\d\d|\d\d?/\d\d?(?:/\d{2,4})?(?=(?:[ ,]|--)\d\d:))"  # a date, its time and zone
+    r"(?:[T ,_-]{1,2}\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|(?<![\w.])(?:\d{1,4} days?, )?\d{1,5}:\d\d(?::\d\d){0,3}(?:[.,]\d{1,9})?(?![\w:])"  # 0:08:38
     r"|(?:https?://|(?<![\w.)\]}/])(?:~|\.{1,2})?/(?=[\w.])(?!\s*\d+\b))[^\s'\"|,]{2,400}"  # a URL, a path
     r"|\.(?:py|cc|cpp|cu|c|h):\d{1,6}"  # of a source
@@ -72,7 +72,7 @@ ENGLISH = {word: english for english, words in IN_OTHER_LANGUAGES.items() for wo
 FOREIGN = "|".join(word + "[а-яё]{0,8}" * ("а" <= word[0] <= "я") for word in sorted(ENGLISH, key=len, reverse=True))
 IN_ENGLISH = re.compile(
     rf"(?=[\d第{''.join({word[0] for word in ENGLISH})}])"  # fails fast elsewhere
-    rf"(?:(?:第\s?(?P<count>\d{{1,12}}(?:\s?/\s?\d{{1,12}})?)\s?[个次]?|(?P<nth>\d{{1,12}})(?=번째|\s?(?:{FOREIGN})[目，,：:])(?:번째)?)"
+    rf"(?:(?:第\s?(?P<count>\d{{1,12}}(?:\s?/\s?\d{{1,12}})?)\s?[个次]?|(?<![\d.])(?P<nth>\d{{1,12}})(?=번째|\s?(?:{FOREIGN})目|[步轮][，,：:])(?:번째)?)"
     rf"\s?(?P<of>{FOREIGN})(?:目|의)?|{FOREIGN})",
     re.IGNORECASE,
 )

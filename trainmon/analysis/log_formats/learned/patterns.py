@@ -41,7 +41,7 @@ PAIR = re.compile(
 """`Epoch: [0][21/5005]`, `Train: 3 [ 400/1251 (32%)]`, `epoch 3 | batch 120/391`, `Epoch 3/9 ━━━ 120/391`."""
 FROM_ONE = re.compile(
     r"\bEpoch\(train\)|\bTrain Epoch: \d{1,6} \["
-    r"|(?<!Train )\b(?:Epoch \[\d{1,6}\]\[|(?i:epoch)[\s:：]{0,12}[\[(]?\d{1,6}/\d{0,5}[0-8]\b)"
+    r"|(?<!Train )\b(?:Epoch \[\d{1,6}\]\[|(?i:epoch)[\s:：=]{0,12}[\[(]?\d{1,6}/\d{0,5}[0-8]\b)"
 )
 """An epoch that counts from 1: `Epoch(train) [3][`, `Epoch [3][`, `Train Epoch: 3 [`, `Epoch 3/100`.
 `3/99` are 100 that count from 0."""
@@ -69,10 +69,10 @@ ROUND = re.compile(
 """A boosting round that may be evaluated only: `[9]\tvalidation_0-auc:0.71`. A count with its share of the run and a
 time: `490 (1.63%)    61.377 ms`."""
 UNNAMED = re.compile(
-    r"(?<!\w)\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
+    r"(?<!\w)\[\s{0,6}(?:\d{1,6}\s?[,:]\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
     r"|^[\s\-=>*]{0,8}(?:(?i:step|iter|iteration|batch|epoch)-|\[\s{0,6}\d{1,6}\]\s{1,9})?(?P<first>\d{1,12})\s{0,4}"
-    r"(?:/Unknown\b|(?:\|{1,2}|[:,\t\[])\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
+    r"(?:/Unknown\b|(?:\|{1,2}|[:,\t\[)]|[.-]\s)\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
     r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d|(?:train\w{0,3} )?loss\b)"
     r"|^[\s\[]{0,6}\(\s{0,4}(?P<braced>\d{1,9})\s{0,4}\)\s{1,4}(?=[a-zA-Z])"
 )
@@ -112,13 +112,18 @@ REWRITTEN = (
     (
         re.compile(
             r"(?:^\W{0,8}|\b(?:after|trained|processed|finished|completed)\s)(\d{1,9})(?:-?(?:st|nd|rd|th))?\s"
-            r"(epoch|iteration|iter|step|batch|update)(?:e?s)?\b(?!\W{0,3}\d)",
+            r"(epoch|iteration|iter|step|batch|update)(?:e?s)?\b(?![\s:=#(]{0,3}\d)",
             re.IGNORECASE,
         ),
         r"\2: \1, ",
     ),
+    # `Loss after 200 steps: 0.3`
+    (
+        re.compile(r"\b(after|at|in) (\d{1,9}) (epoch|iteration|step|batche?)s(?=\s?[:=])", re.IGNORECASE),
+        r"\1 \3 \2",
+    ),
     # a counter that is joined to its number: `Train step_7360: loss : 3.1`, `ep11, loss: 0.3`
-    (re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|ep|batch)[_-]?(?=\d{1,9}[\s:,|])", re.IGNORECASE), r"\1 "),
+    (re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|ep|batch)[_-]?(?=\d{1,9}[\s:,|\])])", re.IGNORECASE), r"\1 "),
     (re.compile(r"(?<=loss)_(?=-\d)", re.IGNORECASE), ": "),
     # which of several losses it is: `Loss[1]:[0.498]`, `Loss(1): 0.498`, `Loss 1: 0.497`
     (
@@ -142,12 +147,14 @@ REWRITTEN = (
     # a verb for the colon: `Epoch is [1/600], mini-batch is [31/1600], batch_loss is 2.2`
     (re.compile(r"(?<=[a-z]) (?:is|are)(?= \[?[-+]?\d)", re.IGNORECASE), ":"),
     # languages that need only our letters
-    (re.compile(r"\bepo(?:ch[ae]|ca|que|k)\b", re.IGNORECASE), "Epoch"),
+    (re.compile(r"\bepo(?:ch[ae]|ca|que|k|ka|ha)\b", re.IGNORECASE), "Epoch"),
     (re.compile(r"\b(?:verlust|perte|perda|perdita)\b", re.IGNORECASE), "loss"),
     # the epoch behind its batch: `30/42 of epoch 2/30`
     (re.compile(r"(?<!\S)(\d{1,9}/\d{1,9}) of (epoch \d{1,6}(?:/\d{1,6})?)(?=\s)", re.IGNORECASE), r"\2 batch \1"),
     # DLLogger's epoch and step: `DLL 2021-03-23 11:48:40.247934 - (0, 136) loss : 2.9`
     (re.compile(r"(?<=\d - )\((\d{1,6}), (\d{1,9})\)(?=\s\w)"), r"epoch \1 step \2"),
+    # cuda-convnet's epoch and batch: `12.403... logprob:  0.692634, 0.266927 (1.429 sec)`
+    (re.compile(r"^(\d{1,6})\.(\d{1,9})\.\.\. logprob:"), r"epoch \1 batch \2 loss:"),
     # MXNet's epoch: `Iter[0] Batch [50]`
     (re.compile(r"\bIter(?=\[\d{1,6}\] {1,4}Batch \[)"), "Epoch"),
 )
