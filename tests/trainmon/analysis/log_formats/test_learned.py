@@ -211,6 +211,20 @@ def test_settings_solvers_and_evaluations_are_no_steps(lines: list[str]) -> None
     assert read(lines)[0].step is None
 
 
+def test_what_follows_the_end_of_an_epoch_is_of_the_next_one() -> None:
+    lines = [
+        line
+        for epoch in (1, 2, 3)
+        for line in (
+            "--- 100/100 batches finished ---",
+            "Train loss: 0.5",
+            f"************ Epoch={epoch} end ************",
+        )
+    ]
+    progress, _ = read(["************ Epoch=1 start ************", *lines])
+    assert (progress.step, progress.loss) == (300, 0.5)
+
+
 def test_a_count_alone_is_the_header_of_the_loss_below_it() -> None:
     progress, _ = read(["1 / 20", "Avg_train_loss: 0.62", "2 / 20", "Avg_train_loss: 0.5", "Avg_val_loss: 0.59"])
     assert (progress.step, progress.target_step, progress.loss) == (2, 20, 0.5)

@@ -70,6 +70,8 @@ EPOCH_TOOK = re.compile(
     r"(?:[\d.]{1,12} ?s(?:ec)?|[\d:]{4,12}$)"
 )
 """`Epoch 3 in 1.23 sec`, without a loss. Two lines are needed."""
+IS_OVER = re.compile(r"\b(?:end|ended|finished|done|completed?)\b", re.IGNORECASE)
+"""`Epoch 3 finished`: what follows is of the next one."""
 EVALUATOR = re.compile(r"(?i:tester|evaluator)\.(?:py|cc|cpp):\d")
 """A source file in front of a line that says that it is no line of training."""
 AT_A_SPEED = re.compile(
@@ -84,7 +86,7 @@ EVALUATION = re.compile(
     r"\W{0,12}(?:(?:eval\w{0,6}|validation|test|dev) results|checkpoint info(?:rmation)?)\W{0,12}$", re.IGNORECASE
 )
 """`***** Eval results *****`, `Checkpoint information:`: the global step and the loss below are not the training's."""
-CONTINUED = re.compile(r"^(?:\s|[•*\-├└│─]+\s|\{)")
+CONTINUED = re.compile(r"^(?:\s|[•├└│─]{1,4}\s|[*-]{1,2}\s|\{)")
 """A line that goes on with what a header began."""
 
 Learned = tuple[LogShape, StepLine | None]
@@ -219,12 +221,17 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
     if found is None:
         return _closed(shape), None
     if found.loss is None and not found.is_bar:
-        is_of_epoch = found.epoch is not None and not ASIDE.search(line)
-        if is_of_epoch or _without_a_loss(found, line).counts:
-            text = line.strip()[-LONGEST_EXAMPLE:]
-            shape = replace(shape, block="header", text=text, block_lines=0, is_evaluation=False)
+        epoch = (
+            (found.epoch + (IS_OVER.search(line) is not None), found.epochs)
+            if found.epoch is not None and not ASIDE.search(line)
+            else None
+        )
+        if epoch is not None or _without_a_loss(found, line).counts:
+            shape = replace(
+                shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
+            )
         shape, step = _taken(shape, found, line)
-        return replace(shape, epoch=(found.epoch, found.epochs)) if is_of_epoch else shape, step
+        return replace(shape, epoch=epoch or shape.epoch), step
     if not found.counts and not shape.counter and "learning_rate" in dict(found.metrics):
         return shape, StepLine(loss=found.loss, is_part=found.is_part)  # fastText counts no steps
     return _taken(shape, found, line)
