@@ -72,8 +72,9 @@ ENGLISH = {word: english for english, words in IN_OTHER_LANGUAGES.items() for wo
 FOREIGN = "|".join(word + "[а-яё]{0,8}" * ("а" <= word[0] <= "я") for word in sorted(ENGLISH, key=len, reverse=True))
 IN_ENGLISH = re.compile(
     rf"(?=[\d第{''.join({word[0] for word in ENGLISH})}])"  # fails fast elsewhere
-    rf"(?:(?:第\s?(?P<count>\d{{1,12}}(?:\s?/\s?\d{{1,12}})?)\s?[个次]?|(?<![\d.])(?P<nth>\d{{1,12}})(?=번째|\s?(?:{FOREIGN})目|[步轮][，,：:])(?:번째)?)"
-    rf"\s?(?P<of>{FOREIGN})(?:目|의)?|{FOREIGN})",
+    r"(?:(?:第\s?(?P<count>\d{1,12}(?:\s?/\s?\d{1,12})?)\s?[个次]?"
+    r"|(?<![\d.])(?P<nth>\d{1,12})(?=번째|\s?\w{1,8}目|[步轮][，,：:])(?:번째)?)\s?)?"
+    rf"(?P<of>{FOREIGN})(?:目|의)?",
     re.IGNORECASE,
 )
 """`第 3 轮`, `3번째 스텝의`, `3エポック目`, or a word alone."""
@@ -126,9 +127,9 @@ def in_english(line: str) -> str:
 
 
 def _translated(found: re.Match[str]) -> str:
-    word = (found["of"] or found[0]).lower()
+    word = found["of"].lower()
     english = ENGLISH.get(word) or next(english for stem, english in ENGLISH.items() if word.startswith(stem))
-    return f" {english} " + (f"{found['count'] or found['nth']} " if found["of"] else "")
+    return f" {english} " + "".join(f"{count} " for count in found.group("count", "nth") if count)
 
 
 @lru_cache(4096)
