@@ -16,6 +16,10 @@ from trainmon.model import LogShape, Progress
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "steps"
 LOGS = [json.loads(line) for path in sorted(CAPTURED.glob("*.jsonl")) for line in path.read_text().splitlines()]
+FORMS = [
+    json.loads(line) for line in (CAPTURED.parents[1] / "written" / "steps" / "forms.jsonl").read_text().splitlines()
+]
+"""Ways to print a step and a loss, and lines of other programs, written for this test."""
 NUMBERS = {"step": "step", "target_step": "target", "loss": "loss", "learning_rate": "lr", "grad_norm": "grad_norm"}
 """Fields of Progress, and how a log's other right answers are called."""
 
@@ -46,6 +50,13 @@ def test_a_log_is_read_as_its_label_says(log: dict[str, Any]) -> None:
         answers = [expect.get(field), *expect.get(f"{name}_ok", ())]
         is_free = answers == [None] and field in ("learning_rate", "grad_norm")
         assert is_free or any(is_same(getattr(progress, field), one) for one in answers), f"{field}: not in {answers}"
+
+
+@pytest.mark.parametrize("form", [pytest.param(form, id=form["lines"][-1][:60]) for form in FORMS])
+def test_a_form_is_read_for_its_step_and_loss(form: dict[str, Any]) -> None:
+    progress, _ = read(form["lines"])
+    assert progress.step == form["step"]
+    assert form["loss"] is None or is_same(progress.loss, form["loss"])
 
 
 PREFIXES = (
@@ -141,7 +152,7 @@ def test_a_reward_beside_a_step_is_training_and_one_of_an_evaluation_is_not() ->
         "Epoch {}, acc: 0.52; ppl: 9.31",
         "Accuracy of model trained at epoch {} : 0.9412",
         "2020-05-27 17:48:15,237 - root - INFO - CF + KG Training: Epoch 000{} | Total Time 446.3s",
-        "epoch, 005{}, 17.802472, 0.132097, 0.003683",
+        "epoch, 005{}, 17.5, 0.13, 0.004",
     ],
 )
 def test_what_counts_beside_an_accuracy_or_a_time_is_a_step_where_it_grows(line: str) -> None:
@@ -186,7 +197,7 @@ def test_the_words_of_training_are_read_in_other_languages(line: str, step: int,
         "{}) loss=0.5",
         "[epoch{}] loss=0.5",
         "niter {} loss 0.5/0.6",
-        "[2024-11-12 18:01:10,124][agent.train][INFO] - {}: train loss   0.5 | t: 55.8",
+        "[2026-01-02 03:04:05,678][agent.train][INFO] - {}: train loss   0.5 | t: 51.0",
     ],
 )
 def test_a_counter_is_read_wherever_its_name_stands(line: str) -> None:
@@ -203,7 +214,7 @@ def test_a_counter_is_read_wherever_its_name_stands(line: str) -> None:
         ["t=1 temp=55.5", "t=2 temp=56.5"],
         ["Validation step 100, accuracy 0.5", "Validation step 200, accuracy 0.5"],
         ["sample 1: score 0.51", "sample 2: score 0.52"],
-        ["train: starting 2017-05-23 ctc_loss_calculator.cc:144] No valid path found."] * 2,
+        ["train: started 2026-01-02 some_loss.cc:144] nothing was found"] * 2,
         ["第 1 轮 测试 准确率: 0.5", "第 2 轮 测试 准确率: 0.6"],
     ],
 )

@@ -156,7 +156,8 @@ def _counter_and_loss(text: str, found: list[Number]) -> tuple[Number | None, Nu
     counters = [
         one
         for one in counts
-        if (rank := names.counter(one.name)) is not None and not (rank == names.EPISODES and has_share)
+        if (rank := names.counter(one.name)) is not None
+        and (rank < names.EPISODES or not (has_share or "." in one.text))
     ]
     losses = _losses(text, found, is_counted=bool(counters))
     has_episodes = "episode" in text.lower()  # whose steps add up to a total that grows

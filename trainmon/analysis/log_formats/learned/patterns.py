@@ -61,7 +61,7 @@ GLUED = re.compile(
 COUNT = re.compile(r"\W{0,8}(?P<step>\d{1,9})\s?/\s?(?P<target>\d{1,9})\W{0,8}$")
 """A line with a count and its total only, whose loss may be below it: `[195/200]`."""
 COLUMNS = re.compile(r"\bepoch: \d{1,6}(?:, {0,2}-?\d{1,9}\.\d{1,24}){1,40}\s*$", re.IGNORECASE)
-"""The values of an epoch without names: `epoch: 0052, 17.802472, 0.132097`."""
+"""The values of an epoch without names: `epoch: 0052, 17.5, 0.13`."""
 ROUND = re.compile(
     r"\s{0,4}(?:\[(?P<step>\d{1,9})\](?:\t[^\t:]{1,60}:\s?-?\d{1,12}\.[\de+-]{1,24}){1,40}\s*$"
     r"|(?P<count>\d{1,9}) \(\d{1,4}\.\d{1,3}%\)\s{2,40}\d{1,9}(?:\.\d{1,9})? (?:ms|s)\b)"
@@ -153,7 +153,7 @@ REWRITTEN = (
     (re.compile(r"(?<!\S)(\d{1,9}/\d{1,9}) of (epoch \d{1,6}(?:/\d{1,6})?)(?=\s)", re.IGNORECASE), r"\2 batch \1"),
     # DLLogger's epoch and step: `DLL 2021-03-23 11:48:40.247934 - (0, 136) loss : 2.9`
     (re.compile(r"(?<=\d - )\((\d{1,6}), (\d{1,9})\)(?=\s\w)"), r"epoch \1 step \2"),
-    # cuda-convnet's epoch and batch: `12.403... logprob:  0.692634, 0.266927 (1.429 sec)`
+    # cuda-convnet's epoch and batch: `3.17... logprob:  0.51, 0.25 (1.2 sec)`
     (re.compile(r"^(\d{1,6})\.(\d{1,9})\.\.\. logprob:"), r"epoch \1 batch \2 loss:"),
     # MXNet's epoch: `Iter[0] Batch [50]`
     (re.compile(r"\bIter(?=\[\d{1,6}\] {1,4}Batch \[)"), "Epoch"),
