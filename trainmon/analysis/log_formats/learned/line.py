@@ -115,7 +115,8 @@ def read(text: str) -> Line | None:
     epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
     quality = [
         *(one.start for one in found if names.is_quality(one.name) and ("." in one.text or "reward" in one.name)),
-        *(one.start for one in found if one.name[1:][-1:] == ("train",)),  # `BCER train=5%`
+        # `BCER train=5%`, `Epoch 3: train=0.128 valid=0.204`
+        *(one.start for one in found if one.name[-1:] == ("train",) and (epoch is not None or len(one.name) > 1)),
         *(columns.start() for columns in COLUMNS.finditer(text)),
     ]
     line = Line(

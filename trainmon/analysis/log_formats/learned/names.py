@@ -105,7 +105,7 @@ def counter(name: Name) -> int | None:
 @lru_cache(4096)
 def is_target(name: Name) -> bool:
     """Whether it says how many steps there will be: `max_steps`, `total_iters`; but `num_updates` counts."""
-    is_counter = len(name) > 1 and COUNTERS.get(name[-1], ITERATIONS + 1) <= ITERATIONS
+    is_counter = len(name) > 1 and COUNTERS.get(name[-1], 9) <= COUNTERS["batches"]
     return is_counter and name[-2] in ("max", "total", "num") and " ".join(name[-2:]) not in COUNTERS
 
 

@@ -144,9 +144,14 @@ REWRITTEN = (
     (re.compile(r"(?<=[a-z])/total(?:_\w{1,12})?(?=\s?[:=]\s{0,4}\d{1,9}/\d)", re.IGNORECASE), ""),
     # a name and a value between commas: `Step, 4, Loss, 0.109`
     (re.compile(r"(?:^|(?<=, ))(epoch|step|iter(?:ation)?|loss), (?=[-+]?\d)", re.IGNORECASE), r"\1: "),
+    # Python 2's tuples: `('epoch:', 21, 'loss:', 0.1)`
+    (re.compile(r"['\"] ?(\w[\w ]{0,30}?) ?[:=]? ?['\"], (?=[-+]?\d)"), r"\1: "),
     # a verb for the colon: `Epoch is [1/600], mini-batch is [31/1600], batch_loss is 2.2`
     (re.compile(r"(?<=[a-z]) (?:is|are)(?= \[?[-+]?\d)", re.IGNORECASE), ":"),
-    # languages that need only our letters
+    # decibels, which are no loss of a GAN
+    (re.compile(r"(?<=\d)dB\b"), ""),
+    # languages that need only our letters, and an E before a count: `E 361/400 PSNR:22.18dB`
+    (re.compile(r"^E (?=\d{1,6}/\d{1,6} )"), "Epoch "),
     (re.compile(r"\bepo(?:ch[ae]|ca|que|k|ka|ha)\b", re.IGNORECASE), "Epoch"),
     (re.compile(r"\b(?:verlust|perte|perda|perdita)\b", re.IGNORECASE), "loss"),
     # the epoch behind its batch: `30/42 of epoch 2/30`
