@@ -247,6 +247,11 @@ class Dashboard(App[None], inherit_bindings=False):
             choices = [(source.name, clean(f"{source.name}  {source.problem or ''}")) for source in held]
             ask(self, Pick(title, choices), self.backend.login)
 
+    def post_display_hook(self) -> None:
+        """A frame was written: the keys count from now on, if it has the dialog in full."""
+        if self.dialog is not None and self.dialog.drawn_at == inf and self.dialog.is_shown:
+            self.dialog.note_drawn()
+
     # ---- toasts ----
 
     @property

@@ -39,12 +39,6 @@ def vault(product: Product, **script: object) -> Iterator[tuple[Script, Paramiko
         yield made, server
 
 
-def answer(screen: Screen, keys: str) -> None:
-    """Type once a person could have read the question: the keys of the frame in which it appears are dropped."""
-    time.sleep(0.5)
-    screen.keys(keys)
-
-
 SECOND_FACTOR = {
     "steps": ("publickey", "keyboard-interactive"),
     "rounds": (("Two factors", (("Passcode: ", False),), (PASSCODE,)),),
@@ -55,7 +49,7 @@ def test_a_second_factor_is_prompted_for_once_and_a_lost_connection_is_not_redia
     with vault(product, **SECOND_FACTOR) as (script, server):
         screen = product.screen("vault", columns=160)
         screen.until_shown("vault asks: ", "Passcode", "Esc declines")
-        answer(screen, PASSCODE)
+        screen.keys(PASSCODE)
         screen.until_shown("•{6}")
         screen.keys("\r")
         screen.until_shown("ssh 1/1")
@@ -69,18 +63,29 @@ def test_a_second_factor_is_prompted_for_once_and_a_lost_connection_is_not_redia
 
         screen.keys("L")
         screen.until_shown("vault asks: ")
-        answer(screen, PASSCODE + "\r")
+        screen.keys(PASSCODE + "\r")
         screen.until_shown("ssh 1/1")
         assert script.attempts.count("keyboard-interactive") == 2
         assert screen.leave() < QUICK
         assert PASSCODE.encode() not in bytes(screen.screen)
 
 
+def test_keys_count_from_the_frame_that_shows_the_question(product: Product) -> None:
+    with vault(product, steps=("password",), password=PASSWORD):
+        screen = product.screen("vault", columns=160)
+        deadline = time.monotonic() + PATIENCE
+        while b"declines" not in bytes(screen.screen):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        screen.keys(PASSWORD + "\r")
+        screen.until_shown("ssh 1/1")
+
+
 def test_a_wrong_answer_holds_the_host_until_l_asks_again_and_esc_declines(product: Product) -> None:
     with vault(product, steps=("password",), password=PASSWORD) as (script, _):
         screen = product.screen("vault", columns=160)
         screen.until_shown("vault asks: ", "assword")
-        answer(screen, "wrong\r")
+        screen.keys("wrong\r")
         screen.until_line("vault", r"login needed: press L")
         tried = script.attempts.count("password")
 
@@ -93,7 +98,7 @@ def test_a_wrong_answer_holds_the_host_until_l_asks_again_and_esc_declines(produ
 
         screen.keys("L")
         screen.until_shown("vault asks: ")
-        answer(screen, PASSWORD + "\r")
+        screen.keys(PASSWORD + "\r")
         screen.until_shown("ssh 1/1")
         assert PASSWORD.encode() not in bytes(screen.screen)
 

@@ -57,6 +57,7 @@ async def at_rest(pilot: Pilot[None]) -> None:
     def drawn() -> None:
         nonlocal still
         still = -1
+        type(app).post_display_hook(app)
 
     app.post_display_hook = drawn  # type: ignore[method-assign]
     for _ in range(100):

@@ -56,13 +56,15 @@ class Dialog(ModalScreen[Answer], Once[Answer]):
     drawn_at: float = inf
     """When it was on the screen in full, by the clock of Textual's events."""
 
-    def on_mount(self) -> None:
-        # A key that is typed once it is drawn must count, also if it arrives before this call has run.
-        self.call_after_refresh(self.note_drawn, monotonic())
+    @property
+    def is_shown(self) -> bool:
+        """Whether the last frame has it in full."""
+        shown = [widget for box in self.query(".dialog") for widget in (box, *box.displayed_children)]
+        return bool(shown) and all(widget.region for widget in shown)
 
-    def note_drawn(self, at: float = inf) -> None:
-        """Take the keys since `at`, or from now on: everything that a person must read is on the screen."""
-        self.drawn_at = min(self.drawn_at, at, monotonic())
+    def note_drawn(self) -> None:
+        """Take the keys from now on: everything that a person must read is on the screen."""
+        self.drawn_at = min(self.drawn_at, monotonic())
 
     def say(self, words: str) -> None:
         """Show a sentence in the dialog's frame: a toast would cover what a person must read."""

@@ -114,7 +114,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         """What the plan does: `R` starts only the evaluator, if nothing else has crashed."""
         return self.plan.actions[0].verb if self.plan is not None and self.plan.actions else self.request.verb
 
-    def note_drawn(self, at: float = inf) -> None:
+    def note_drawn(self) -> None:
         """Only `_fill` knows when it is complete."""
 
     # ---- requesting ----

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
-from time import monotonic
 from typing import ClassVar, NamedTuple
 
 from textual import events, on
@@ -203,7 +201,6 @@ class TextPrompt(Dialog[str | None]):
 
     def __init__(self, question: str, *lines: str, verb: str, value: str = "", placeholder: str = "") -> None:
         super().__init__()
-        self._early = ""
         self.texts = text(question, "question"), *(text(line, "body") for line in lines)
         self.field = text_field(value, placeholder=placeholder, select_on_focus=False)
         self.hint = text(f"Enter {verb}  Esc closes", "hint")
@@ -217,12 +214,8 @@ class TextPrompt(Dialog[str | None]):
     def drops(self, event: events.Key) -> bool:
         is_early = super().drops(event)
         if is_early and event.character is not None and event.is_printable:
-            self._early += event.character
+            self.field.insert_text_at_cursor(event.character)
         return is_early
-
-    def note_drawn(self, at: float = inf) -> None:
-        super().note_drawn(at)
-        self.field.insert_text_at_cursor(self._early)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip())
@@ -272,11 +265,10 @@ class Mute(Dialog[tuple[Choice, Seconds, str] | None]):
     def _fill(self) -> None:
         width = self.lines.row_width
         self.lines.set_rows([Row(one.key, (Span(shorten(f" {one.text}", width)),)) for one in self.choices])
-        self.call_after_refresh(self.note_drawn, monotonic())
 
-    def note_drawn(self, at: float = inf) -> None:
+    def note_drawn(self) -> None:
         if self.lines.rows:
-            super().note_drawn(at)
+            super().note_drawn()
 
     @on(KeyedLines.Chosen)
     @on(Input.Submitted)

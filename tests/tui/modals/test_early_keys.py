@@ -56,6 +56,7 @@ async def test_keys_count_from_the_frame_that_says_which_ones(size: tuple[int, i
     async with showing(plans.acting(), size, answering()) as (app, pilot, _):
 
         def check() -> None:
+            type(app).post_display_hook(app)
             if isinstance(app.screen, PlanScreen):
                 strips = app.screen._compositor.render_strips()
                 if "action button" in "".join(segment.text for strip in strips for segment in strip):

@@ -188,8 +188,11 @@ def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
     label = LABEL.match(line.strip())
     again = shape.text.find(f" | {label[0]}") if label is not None else -1  # its values begin again
     text = f"{shape.text[:again] if again >= 0 else shape.text} | {line.strip()}"
-    says_nothing = found.loss is None and not found.metrics and not found.has_quality
-    if shape.is_evaluation or says_nothing or len(text) > LONGEST_TEXT:
+    if (
+        shape.is_evaluation
+        or (found.loss is None and not found.metrics and not found.has_quality)
+        or len(text) > LONGEST_TEXT
+    ):
         return shape, None
     shape, step = _taken(replace(shape, text=text), read(text), text)
     return shape, step and replace(step, kind="rest")

@@ -19,8 +19,6 @@ BOX_ROW = re.compile(
 )
 CELL = re.compile(r"#|[A-Za-z_][\w .@/()%-]{0,40}")
 VALUE = re.compile(r"(?<![A-Za-z@])\d|\b(?:nan|inf)\b")
-FEWEST = 5
-"""Cells of a row. Chainer leaves those empty that were not measured, the last ones mostly."""
 YOLO = ("box", "GIoU", "total")
 """Losses of YOLOv3 and YOLOv5, where the next column is the memory of the GPU."""
 WHOLE = re.compile(r"\.0{3,9}$")
@@ -50,7 +48,7 @@ def row(columns: Sequence[str], line: str) -> str | None:
 
 
 def _pairs(columns: Sequence[str], cells: Sequence[str], line: str) -> str | None:
-    if len(cells) < min(len(columns), FEWEST) or not cells[0]:
+    if len(cells) < min(len(columns), 5) or not cells[0]:  # Chainer leaves the last ones empty
         return None
     values = [WHOLE.sub("", cell.rstrip(":]").lstrip("[").partition(",")[0]) for cell in cells[: len(columns)]]
     for column, value in zip(columns, values, strict=False):
