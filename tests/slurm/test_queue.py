@@ -98,7 +98,7 @@ def test_a_requeued_job_has_one_restart_and_starts_in_two_minutes(slurm: Slurm, 
     slurm.wait_for_state(job_id, "RUNNING")
     watch.look()
     slurm.scontrol("requeue", "Incomplete", job_id)
-    watch.until(lambda: watch.job(job_id).stage == "waiting", "it waits")
+    watch.until(lambda: watch.job(job_id).stage == "waiting" and watch.job(job_id).reason, "it waits, and why")
     job = watch.job(job_id)
     assert (job.restarts, job.reason) == (1, "BeginTime")
     assert reasons.waiting_reason(job, watch.clock.now()) in (
