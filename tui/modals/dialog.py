@@ -56,6 +56,10 @@ class Dialog(ModalScreen[Answer], Once[Answer]):
     drawn_at: float = inf
     """When it was on the screen in full, by the clock of Textual's events."""
 
+    def on_mount(self) -> None:
+        # A frame decides (`Dashboard.post_display_hook`); if none has it in full, the end of all drawing does.
+        self.call_after_refresh(self.note_drawn)
+
     @property
     def is_shown(self) -> bool:
         """Whether the last frame has it in full."""

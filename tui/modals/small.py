@@ -265,6 +265,7 @@ class Mute(Dialog[tuple[Choice, Seconds, str] | None]):
     def _fill(self) -> None:
         width = self.lines.row_width
         self.lines.set_rows([Row(one.key, (Span(shorten(f" {one.text}", width)),)) for one in self.choices])
+        self.call_after_refresh(self.note_drawn)
 
     def note_drawn(self) -> None:
         if self.lines.rows:

@@ -66,7 +66,8 @@ AT_A_RATE = re.compile(
 )
 """`epoch 6 lr 4.8e-01` is a step even without a loss; `step 5: we set lr to 0.1` and `epochs=20, lr=0.1` are not."""
 EPOCH_TOOK = re.compile(
-    r"(?i:(?!.*(?:\b|_)(?:eval|test|valid|infer|predict)).*\bepoch)\W{0,3}\d{1,12}(?:/\d{1,12})?\W{1,3}(?:\w{1,12}\W{1,3}){0,3}?(?i:in|took|time|taken)\W{1,3}"
+    r"(?i:(?!.*(?:\b|_)(?:eval|test|valid|infer|predict)).*\bepoch)\W{0,3}\d{1,12}(?:/\d{1,12})?\W{1,3}"
+    r"(?:\w{1,12}\W{1,3}){0,3}?(?i:in|took|time|taken)\W{1,3}"
     r"(?:[\d.]{1,12} ?s(?:ec)?|[\d:]{4,12}$)"
 )
 """`Epoch 3 in 1.23 sec`, without a loss. Two lines are needed."""
