@@ -176,6 +176,14 @@ def test_a_bar_that_lasts_is_that_of_the_training_although_no_loss_was_logged() 
     assert (back.step, back.target_step) == (101, 4500)
 
 
+def test_a_bar_that_was_full_when_it_was_first_seen_is_no_step_until_a_loss_is_seen() -> None:
+    """So stands the bar of any program's search behind it."""
+    searched = read([(1.0, bar(30, 30, "15.36s/it"))])
+    assert (searched.step, searched.target_step) == (None, None)
+    trained = read([(2.0, dictionary(1.0))], searched)
+    assert (trained.step, trained.target_step, trained.loss) == (30, 30, 1.5)
+
+
 def test_the_bar_of_a_long_evaluation_is_neither_the_step_nor_the_target_after_its_results() -> None:
     """Such as the one before the first step (eval_on_start)."""
     evaluating = read([(6.0 * step, bar(step, 101, "6.00s/it")) for step in range(101)])

@@ -33,6 +33,7 @@ from trainmon.analysis.log_formats.learned.patterns import (
     REWRITTEN,
     ROUND,
     ROUNDED_BAR,
+    SAVED,
     TO_THE_HIGHEST,
     UNNAMED,
     WITHOUT_A_LOSS,
@@ -85,6 +86,7 @@ KNOWN_LINES = (
     (BEFORE_ITS_NAME, "iteration", True, True),
     (IN_A_NOTEBOOK, "iteration", True, True),
     (EVALUATED_ONLY, "iteration", True, True),
+    (SAVED, "checkpoint", False, True),
     (WITHOUT_A_LOSS, "iteration", False, True),
     (ONLY_TRAIN, "train", False, False),
     (COUNT, "n/total", False, False),
@@ -114,7 +116,11 @@ def read(text: str) -> Line | None:
         return None
     epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
     quality = [
-        *(one.start for one in found if names.is_quality(one.name) and ("." in one.text or "reward" in one.name)),
+        *(
+            one.start
+            for one in found
+            if names.is_quality(one.name) and ("." in one.text or not {"reward", "score"}.isdisjoint(one.name))
+        ),
         # `BCER train=5%`, `Epoch 3: train=0.128 valid=0.204`
         *(one.start for one in found if one.name[-1:] == ("train",) and (epoch is not None or len(one.name) > 1)),
         *(columns.start() for columns in COLUMNS.finditer(text)),
@@ -231,7 +237,7 @@ def _losses(text: str, found: list[Number], *, is_counted: bool) -> list[Number]
         for one in found
         if ("." in one.text or not one.total) and one.unit not in names.SECONDS and names.loss(one.name) is not None
     ]
-    totals = [one for one in found if one.name == ("total",) and "." in one.text and not one.unit]
+    totals = [one for one in found if one.name in (("total",), ("tot",)) and "." in one.text and not one.unit]
     if not losses:
         sums = [one for one in found if one.name == ("train",) and text.startswith("=", one.end)]
         is_sum = is_counted and (PAIR.search(text) or any(not names.PARTS.isdisjoint(one.name) for one in found))

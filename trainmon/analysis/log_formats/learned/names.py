@@ -26,7 +26,7 @@ COUNTERS = {
     "batch": 5, "batches": 5, "minibatch": 5, "minibatches": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
     "timesteps": 7, "timestep": 7, "env interacts": 7, "instance": 7,
     "#": 7, "s": 8, "round": 9, "episode": 9, "episodes": 9, "pass": 9, "t": 9, "i": 9, "idx": 9,
-    "gs": 7, "gstep": 0, "niter": 3,
+    "gs": 7, "gstep": 0, "niter": 3, "tick": 3,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 PLURALS: dict[Name, int] = {("steps",): 6, ("iters",): 6, ("iterations",): 6}
@@ -43,7 +43,7 @@ BESIDE_A_COUNTER = vocabulary(
     "results metrics misc runtime"
 )
 """Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""
-BEHIND_A_COUNTER = vocabulary("train training num number no idx index i #")
+BEHIND_A_COUNTER = vocabulary("train training num number no id idx index i #")
 """Words that may stand behind a counter's name: `Iter(train)`, `batch_idx`."""
 EPOCHS = frozenset(("epoch", "epochs", "ep"))
 NOT_THE_EPOCH = vocabulary("per max ppo total num end of checkpoint loaded loading restored saved saving")
@@ -72,7 +72,7 @@ ERRORS = vocabulary("rmse mae error err l")
 """What is a loss where the name says that it is training's; L1 and L2 are `l`."""
 QUALITY = vocabulary(
     "rew eprewmean acc accu accuracy ppl perplexity reward rewards return score epe mse mae rmse psnr ssim iou miou "
-    "dice f1 auc bleu wer cer bpd bpc likelihood err error"
+    "dice f1 auc bleu wer cer bpd bpc likelihood err error obj kimg epsilon ε mll"
 )
 """What training is to improve. A counter that grows beside one of these needs no loss."""
 OF_A_GAN = vocabulary("gan real fake a b")
@@ -87,6 +87,7 @@ def counter(name: Name) -> int | None:
         or not NOT_TRAINING.isdisjoint(name)
         or {"total", "optimization"}.issubset(name)
         or name[:2] == OF_A_BAR
+        or name[-2:] == ("time", "s")
     ):
         return None  # `Total optimization steps = 375` is the Hugging Face Trainer's target
     if len(name) > 1 and name[-1] in BEHIND_A_COUNTER:

@@ -51,7 +51,7 @@ WRAPPED = re.compile(r"[\s:=]{0,8}\b(?:[a-z]{1,5}\.)?(?:[tT]ensor|[aA]rray|float
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 WORD = re.compile(r"[a-z]+|#|[^\W\d_a-z]+")
 IN_OTHER_LANGUAGES = {
-    "step": "训练次数 已训练 训练步数 步数 步骤 步 스텝 ステップ шаг",
+    "step": "训练次数 次训练 已训练 训练步数 步数 步骤 步 스텝 ステップ шаг",
     "iter": "迭代次数 迭代 반복 イテレーション 反復 итерац",
     "global step": "全局步数",
     "batch": "批次 배치 バッチ батч",
@@ -72,7 +72,7 @@ ENGLISH = {word: english for english, words in IN_OTHER_LANGUAGES.items() for wo
 FOREIGN = "|".join(word + "[а-яё]{0,8}" * ("а" <= word[0] <= "я") for word in sorted(ENGLISH, key=len, reverse=True))
 IN_ENGLISH = re.compile(
     rf"(?=[\d第{''.join({word[0] for word in ENGLISH})}])"  # fails fast elsewhere
-    r"(?:(?:第\s?(?P<count>\d{1,12}(?:\s?/\s?\d{1,12})?)\s?[个次]?"
+    r"(?:(?:第\s?(?P<count>\d{1,12}(?:\s?/\s?\d{1,12})?)\s?(?:个|次(?!训练))?"
     r"|(?<![\d.])(?P<nth>\d{1,12})(?=번째|\s?\w{1,8}目|[步轮][，,：:])(?:번째)?)\s?)?"
     rf"(?P<of>{FOREIGN})(?:目|의)?",
     re.IGNORECASE,

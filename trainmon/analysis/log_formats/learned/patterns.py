@@ -40,10 +40,12 @@ PAIR = re.compile(
 )
 """`Epoch: [0][21/5005]`, `Train: 3 [ 400/1251 (32%)]`, `epoch 3 | batch 120/391`, `Epoch 3/9 ━━━ 120/391`."""
 FROM_ONE = re.compile(
-    r"\bEpoch\(train\)|\bTrain Epoch: \d{1,6} \["
-    r"|(?<!Train )\b(?:Epoch \[\d{1,6}\]\[|(?i:epoch)[\s:：=]{0,12}[\[(]?\d{1,6}/\d{0,5}[0-8]\b)"
+    r"\bEpoch\(train\)|\bTrain Epoch: \d{1,6} \[|\bEpoch {1,4}\d{1,6}, {0,8}\d{1,9}/ {0,8}\d{1,9};"
+    r"|\bepoch \d{1,6} - iter \d|\| epoch {1,3}\d{1,6} \| {1,8}\d{1,9}/ ?\d{1,9} batches"
+    r"|(?<!Train )\b(?:Epoch \[\d{1,6}\]\[|(?i:epoch)[\x22\s:：=]{0,12}[\[(]?\d{1,6}/\d{0,5}[0-8]\b)"
 )
-"""An epoch that counts from 1: `Epoch(train) [3][`, `Epoch [3][`, `Train Epoch: 3 [`, `Epoch 3/100`.
+"""An epoch that counts from 1: `Epoch(train) [3][`, `Epoch [3][`, `Train Epoch: 3 [`, `Epoch 3/100`; OpenNMT's
+`Epoch  3,   50/500;`, Flair's `epoch 3 - iter 5/50`, `| epoch   3 |   200/ 2928 batches`.
 `3/99` are 100 that count from 0."""
 TO_THE_HIGHEST = re.compile(r"[━╸╺─] {1,200}\d{1,9}/\d{1,9} {1,4}[\d:]{4,12} • [\d:-]{4,12} {1,4}[\d.]{1,12}it/s")
 """Lightning's rich bar counts epochs from 0 and shows the highest: `Epoch 4/4 ━━━ 100/100 0:00:09 • 0:00:00 9.5it/s`
@@ -95,6 +97,8 @@ BEFORE_ITS_NAME = re.compile(r"\s{0,16}(?P<step>\d{1,12}) iter, (?P<epoch>\d{1,6
 """Chainer's progress bar: `91300 iter, 7 epoch / 20 epochs`."""
 EVALUATED_ONLY = re.compile(r"\[LightGBM\] \[Info\] Iteration:(?P<step>\d{1,12}), (?!training)")
 """LightGBM's iteration without a loss of training: `[LightGBM] [Info] Iteration:3, valid_1 auc : 0.78`."""
+SAVED = re.compile(r"\s{0,8}Saving checkpoints for (?P<step>\d{1,12}) into ")
+"""TensorFlow's Estimator, whose steps need not be in the log."""
 WITHOUT_A_LOSS = re.compile(
     r"\s{0,8}\[(?=\d{1,9}\]\s.*\btime\W{1,3}\d.*\blr\W{1,3}\d)(?P<step>\d{1,12})(?!.*(?:loss|\beval|\btest))",
     re.IGNORECASE,
@@ -147,19 +151,33 @@ REWRITTEN = (
     # Python 2's tuples: `('epoch:', 21, 'loss:', 0.1)`
     (re.compile(r"['\"] ?(\w[\w ]{0,30}?) ?[:=]? ?['\"], (?=[-+]?\d)"), r"\1: "),
     # a verb for the colon: `Epoch is [1/600], mini-batch is [31/1600], batch_loss is 2.2`
-    (re.compile(r"(?<=[a-z]) (?:is|are)(?= \[?[-+]?\d)", re.IGNORECASE), ":"),
+    (re.compile(r"(?<=[a-z])(?: (?:is|are)(?= )| ?[为は])(?= ?\[?[-+]?\d)", re.IGNORECASE), ":"),
     # decibels, which are no loss of a GAN
     (re.compile(r"(?<=\d)dB\b"), ""),
     # languages that need only our letters, and an E before a count: `E 361/400 PSNR:22.18dB`
     (re.compile(r"^E (?=\d{1,6}/\d{1,6} )"), "Epoch "),
     (re.compile(r"\bepo(?:ch[ae]|ca|que|k|ka|ha)\b", re.IGNORECASE), "Epoch"),
+    (re.compile(r"\bit[eé]ra(?:ci[oó]n|tion|si|zione)\b", re.IGNORECASE), "iteration"),
+    (re.compile(r"第 ?(\d{1,9}) ?[个次]? ?(epoch|step|iter(?:ation)?|batch)的?", re.IGNORECASE), r"\2 \1 "),
     (re.compile(r"\b(?:verlust|perte|perda|perdita)\b", re.IGNORECASE), "loss"),
     # the epoch behind its batch: `30/42 of epoch 2/30`
-    (re.compile(r"(?<!\S)(\d{1,9}/\d{1,9}) of (epoch \d{1,6}(?:/\d{1,6})?)(?=\s)", re.IGNORECASE), r"\2 batch \1"),
+    (re.compile(r"(?<!\S)(\d{1,9}/\d{1,9}) of (epoch \d{1,6}(?:/\d{1,6})?)(?=[\s,])", re.IGNORECASE), r"\2 batch \1"),
     # DLLogger's epoch and step: `DLL 2021-03-23 11:48:40.247934 - (0, 136) loss : 2.9`
     (re.compile(r"(?<=\d - )\((\d{1,6}), (\d{1,9})\)(?=\s\w)"), r"epoch \1 step \2"),
     # cuda-convnet's epoch and batch: `3.17... logprob:  0.51, 0.25 (1.2 sec)`
     (re.compile(r"^(\d{1,6})\.(\d{1,9})\.\.\. logprob:"), r"epoch \1 batch \2 loss:"),
+    # DARTS' step, loss and accuracies: `train 200 6.912730e+00 0.107859 0.550956`
+    (re.compile(r"^train (\d{1,6}) (?=\d\.\d{6}e[+-]\d\d )"), r"train step \1 loss "),
+    # L-BFGS: `At iterate  200    f=  3.1D-01`
+    (re.compile(r"^At iterate {1,8}(\d{1,9}) {1,8}f= {1,8}(-?[\d.]{1,12})D([+-]\d\d)"), r"iteration \1 loss: \2e\3"),
+    # the times and the share around a step: `12m 3s (- 48m 12s) (200 20%) 0.30`, `200 20% (0m 12s) 0.30`
+    (
+        re.compile(
+            r"^(?:\d{1,4}m \d\d?s \(- ?\d{1,4}m \d\d?s\) \()?(\d{1,9}) \d{1,3}%\)? "
+            r"(?:\(\d{1,4}m \d\d?s\) )?(?=\d{1,6}\.\d)"
+        ),
+        r"step \1 loss: ",
+    ),
     # MXNet's epoch: `Iter[0] Batch [50]`
     (re.compile(r"\bIter(?=\[\d{1,6}\] {1,4}Batch \[)"), "Epoch"),
 )

@@ -28,16 +28,18 @@ WHOLE = re.compile(r"\.0{3,9}$")
 def heading(line: str) -> tuple[str, ...]:
     """The columns of a table whose heading this line is; empty for any other line."""
     lowered = line.lower()
-    if len(line) > LONGEST_HEADING or not any(word in lowered for word in ("loss", "rmse", "gpu_mem")):
+    if len(line) > LONGEST_HEADING or not any(word in lowered for word in ("loss", "rmse", "gpu_mem", "reward")):
         return ()
     for split in _splits(re.sub(r"^\s{0,8}\d{1,9}\t", "line\t", line.removeprefix("# "))):  # behind `cat -n`
         cells = [f"{cell} loss" if cell in YOLO and "gpu_mem" in lowered else cell for cell in split]
         if len(cells) < 2 or any(CELL.fullmatch(cell) is None or VALUE.search(cell) for cell in cells):
             continue
-        if len(cells) == 2 and not GAP.search(line.strip()) and not BORDER.search(line):
+        if len(cells) == 2 and not GAP.search(line.strip()) and not BORDER.search(line) and "," not in line:
             continue  # two words
         columns = [words(cell) for cell in cells]
-        if any(_is_counter(name) for name in columns) and any(names.loss(name) is not None for name in columns):
+        if any(_is_counter(name) for name in columns) and any(
+            names.loss(name) is not None or "reward" in name for name in columns
+        ):
             return tuple("epoch" if cell == "E" else cell for cell in cells)
     return ()
 
@@ -76,7 +78,7 @@ def _splits(line: str) -> Iterator[list[str]]:
     if BORDER.search(line):
         yield [cell.strip() for cell in BORDER.split(line.strip().strip("|│┃"))]
     else:
-        if line.count(",") >= 2:
+        if line.count(",") >= 2 or re.fullmatch(r"[\w.+-]+,[\w.+-]+", line.strip()):
             yield [cell.strip() for cell in line.split(",")]
         yield GAP.split(line.strip())
     yield line.split()
