@@ -100,7 +100,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     (
         "srun",
         r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?\d+\.\d+,\s|learn[: ])"
-        r"|\s(?!train_)(?:train )?[\w./]{0,20}loss(?!\w{0,40},))",
+        r"|\s(?!train_)(?:train )?[\w./]{0,20}loss(?!\w{0,40},|\s{4}))",
     ),
     (
         "numbered",
@@ -145,5 +145,6 @@ def _prefix_of_shape(line: str) -> Prefix:
 
 
 def without_prefix(line: str) -> str:
-    """The line without what launchers and loggers put in front. Its indentation stays."""
-    return line[prefix_of(line).end :]
+    """The line without what launchers and loggers put in front, and without ` [repeated 7x across cluster]`, which Ray
+    puts behind it. Its indentation stays."""
+    return line[prefix_of(line).end :].partition(" [repeated ")[0]

@@ -42,6 +42,7 @@ PLAIN: Mapping[str, Wrap] = {
     "clush, no dash": lambda at, line: f"node0131: {line}",
     "pdsh": lambda at, line: f"gpu-017.cluster.local: {line}",
     "Ray": lambda at, line: f"(RayTrainWorker pid=12345, ip=10.0.0.3) {line}",
+    "Ray, deduplicated": lambda at, line: f"(RayTrainWorker pid=12345) {line} [repeated 7x across cluster]",
     "Ray, an actor with a repr": lambda at, line: f"(TrainWorker(rank=0) pid=123) {line}",
     "SkyPilot": lambda at, line: f"(worker1, rank=1, pid=1234, ip=10.0.0.2) {line}",
     "CRI": lambda at, line: f"{clock(at)}123Z {'stderr' if at % 3 else 'stdout'} F {line}",

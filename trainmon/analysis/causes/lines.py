@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from trainmon.lib import without_sequences
-from trainmon.lib.log_prefix import SHAPE, prefix_of
+from trainmon.lib.log_prefix import SHAPE, prefix_of, without_prefix
 from trainmon.model import LogExcerpt
 
 LONGEST = 2_000
@@ -64,4 +64,4 @@ def _line(number: int, text: str, shape: str, file: str | None) -> Line:
     text, shape = text.rstrip(), shape.rstrip()
     prefix = prefix_of(text)
     rank = None if prefix.writer is None else text[prefix.writer]
-    return Line(number, rank, text[prefix.end :], text[: prefix.end], shape, file)
+    return Line(number, rank, without_prefix(text), text[: prefix.end], shape, file)

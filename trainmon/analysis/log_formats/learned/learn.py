@@ -40,6 +40,7 @@ SIGNS = (
     "nll",
     " l_",
     "up. ",
+    "tick ",
     "s (- ",
     "% (",
     "rmse",

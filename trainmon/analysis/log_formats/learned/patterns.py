@@ -147,7 +147,7 @@ REWRITTEN = (
     # the name of the total: `Update/Total: 2700/3958`
     (re.compile(r"(?<=[a-z])/total(?:_\w{1,12})?(?=\s?[:=]\s{0,4}\d{1,9}/\d)", re.IGNORECASE), ""),
     # a name and a value between commas: `Step, 4, Loss, 0.109`
-    (re.compile(r"(?:^|(?<=, ))(epoch|step|iter(?:ation)?|loss), (?=[-+]?\d)", re.IGNORECASE), r"\1: "),
+    (re.compile(r"(?:^|(?<=, ))(epoch|step|iter(?:ation)?|\w{0,20}loss\w{0,20}), (?=[-+]?\d)", re.IGNORECASE), r"\1: "),
     # Python 2's tuples: `('epoch:', 21, 'loss:', 0.1)`
     (re.compile(r"['\"] ?(\w[\w ]{0,30}?) ?[:=]? ?['\"], (?=[-+]?\d)"), r"\1: "),
     # a verb for the colon: `Epoch is [1/600], mini-batch is [31/1600], batch_loss is 2.2`
