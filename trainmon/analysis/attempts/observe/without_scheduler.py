@@ -80,8 +80,13 @@ def of_receipts(
             began, until = group[0].started_at - AFTER, (state.at if end is None else end.at) + AFTER
             others = (one for one in mine if one.receipt is None and began <= one.start <= until)
             before = next(others, None)
-        elif before.end is not None and end is not None and _adds_nothing(before.end, end):
-            continue
+        elif (
+            (recorded := before.end) is not None
+            and end is not None
+            and recorded.source == end.source
+            and receipts.is_as_good(recorded, end)
+        ):
+            continue  # it adds nothing
         name = f"receipt/{group[0].name}" if before is None else before.attempt_id.removeprefix(f"{run.name}/")
         hosts = tuple(dict.fromkeys(one.host for one in group if one.host is not None))
         attempt = replace(
@@ -94,10 +99,6 @@ def of_receipts(
         )
         attempt = with_run(attempt, run, state, attempt.started_at, is_newest=following is None)
         yield receipts.applied(attempt, group)
-
-
-def _adds_nothing(known: AttemptEnd, found: AttemptEnd) -> bool:
-    return known.source == found.source and receipts.is_as_good(known, found)
 
 
 def of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attempt]) -> Attempt | None:

@@ -41,6 +41,8 @@ SIGNS = (
     " l_",
     "up. ",
     "tick ",
+    "nan   ",
+    ": done ",
     "s (- ",
     "% (",
     "rmse",
@@ -243,6 +245,8 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
         return replace(shape, epoch=epoch or shape.epoch), step
     if not found.counts and not shape.counter and "learning_rate" in dict(found.metrics):
         return shape, StepLine(loss=found.loss, is_part=found.is_part)  # fastText counts no steps
+    if not found.counts and found.is_named and shape.epoch is not None:
+        found = found._replace(step=shape.epoch[0], target=shape.epoch[1], counter="epoch")
     return _taken(shape, found, line)
 
 

@@ -119,7 +119,8 @@ def read(text: str) -> Line | None:
         *(
             one.start
             for one in found
-            if names.is_quality(one.name) and ("." in one.text or not {"reward", "score"}.isdisjoint(one.name))
+            if names.is_quality(one.name)
+            and ("." in one.text or not {"reward", "score", "training", "train"}.isdisjoint(one.name))
         ),
         # `BCER train=5%`, `Epoch 3: train=0.128 valid=0.204`
         *(one.start for one in found if one.name[-1:] == ("train",) and (epoch is not None or len(one.name) > 1)),

@@ -127,10 +127,13 @@ def loss(name: Name) -> int | None:
         return None  # the loss after epoch 3
     word = next((word for word in name if "loss" in word and word != "lossless"), None)
     if word is None:
-        is_other = name[-1:] and (
-            name[-1] in OTHER_LOSSES
-            or name[-2:] in (("cross", "entropy"), ("objective", "function"))
-            or name[-3:] in (("neg", "log", "lik"), ("negative", "log", "likelihood"))
+        is_other = (
+            {"initial", "final"}.isdisjoint(name[:-1])
+            and (  # as a solver's costs are called
+                (name or ("",))[-1] in OTHER_LOSSES
+                or name[-2:] in (("cross", "entropy"), ("objective", "function"))
+                or name[-3:] in (("neg", "log", "lik"), ("negative", "log", "likelihood"))
+            )
         )
         is_error = not ERRORS.isdisjoint(name) and not {"train", "training", "trn"}.isdisjoint(name)
         is_basicsr = len(name) in (2, 3) and name[0] == "l" and name[1] != "r"  # l_pix, l_g_gan

@@ -166,6 +166,31 @@ REWRITTEN = (
     (re.compile(r"(?<=\d - )\((\d{1,6}), (\d{1,9})\)(?=\s\w)"), r"epoch \1 step \2"),
     # cuda-convnet's epoch and batch: `3.17... logprob:  0.51, 0.25 (1.2 sec)`
     (re.compile(r"^(\d{1,6})\.(\d{1,9})\.\.\. logprob:"), r"epoch \1 batch \2 loss:"),
+    # rows of tables whose heading is far above: WeSpeaker's epoch, batch, rate, margin, loss and accuracy
+    (
+        re.compile(
+            r"^[ -]{0,4}\|\s{1,12}(\d{1,6})\|\s{1,12}(\d{1,9})(?:\|\s{1,12}[\d.e-]{1,12}){2}\|(?=\s{1,12}[\d.]{1,12}\|)"
+        ),
+        r"epoch \1 batch \2 loss ",
+    ),
+    # MATLAB's epoch, iteration, time, accuracies or errors, losses and rate
+    (
+        re.compile(
+            r"^\|\s{1,12}(\d{1,6}) \|\s{1,12}(\d{1,9}) \|\s{1,12}\d\d:\d\d:\d\d \|[^|]{1,20}\|"
+            r"(?:[^|]{1,20}\|(?=(?:[^|]{1,20}\|){3}$))?\s{1,12}(?=[\d.]{1,12} \|)"
+        ),
+        r"epoch \1 iteration \2 loss ",
+    ),
+    # R's gbm: the tree, the deviances, the step size and the improvement
+    (
+        re.compile(
+            r"^[# ]{0,12}(\d{1,6}) {4,14}"
+            r"(?=\d{1,20}\.\d{4} {2,14}-?(?:nan|[\d.]{1,20}) {2,9}\d\.\d{4} {2,9}-?[\d.]{1,20}$)"
+        ),
+        r"iteration \1 loss ",
+    ),
+    # PTAN: `15368: done 16 games, mean reward -19.688`
+    (re.compile(r"^(\d{1,12}): done (?=\d{1,9} games?, )"), r"step \1, "),
     # DARTS' step, loss and accuracies: `train 200 6.912730e+00 0.107859 0.550956`
     (re.compile(r"^train (\d{1,6}) (?=\d\.\d{6}e[+-]\d\d )"), r"train step \1 loss "),
     # L-BFGS: `At iterate  200    f=  3.1D-01`
