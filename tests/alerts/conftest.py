@@ -11,6 +11,7 @@ import pytest
 from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC
 from tests.end_to_end.product import Cluster
+from tests.lab.disks import OF_ANY_DISK
 from tests.lab.ntfy_server import NtfyServer
 
 CONFIG = """\
@@ -59,7 +60,7 @@ def make_daemon(tmp_path: Path, nodes: Cluster, ntfy: NtfyServer) -> Iterator[Ca
 
         def make(more: str = "", name: str = "daemon", **env: str) -> AlertDaemon:
             made = AlertDaemon(tmp_path, name=name, ssh_config=nodes.sshd.ssh_config(2), **env)
-            made.config.write_text(CONFIG.format(url=ntfy.url, topic=TOPIC) + more)
+            made.config.write_text(CONFIG.format(url=ntfy.url, topic=TOPIC) + OF_ANY_DISK + more)
             stack.callback(made.close)
             return made
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.product import PATIENCE, PROGRAM, Cluster, Product, environment
+from tests.lab.disks import OF_ANY_DISK
 from tests.lab.nvml import GPU_IS_LOST
 
 StartCluster = Callable[..., Cluster]
@@ -47,7 +48,7 @@ def test_a_dashboard_shows_the_alerts_of_its_hosts_and_leaves_none(product: Prod
 
 
 def test_the_alerts_of_a_config_are_not_shown_and_stay_as_they_are(product: Product, lost: Cluster) -> None:
-    config = product.config('[cluster]\nnodes = ["n1"]\n[[rule]]\ntype = "gpu-lost"\nfor = "0s"\n')
+    config = product.config('[cluster]\nnodes = ["n1"]\n[[rule]]\ntype = "gpu-lost"\nfor = "0s"\n' + OF_ANY_DISK)
     assert product.run("--alerts-only", "--once", "--config", str(config)).returncode == 1
     before = open_alerts(product)
     assert [(one["rule"], one["node"]) for one in before] == [("gpu-lost", "n1")]

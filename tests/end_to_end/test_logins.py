@@ -13,6 +13,7 @@ import pytest
 from paramiko import Ed25519Key
 
 from tests.end_to_end.product import PATIENCE, QUICK, Cluster, Product, Screen, environment
+from tests.lab.disks import OF_ANY_DISK
 from tests.lab.paramiko_server import ParamikoServer, Script
 from tests.lab.sshd import Sshd, keygen
 
@@ -165,7 +166,8 @@ def test_an_unknown_host_key_is_refused_and_the_very_command_that_is_shown_makes
         person.keys("yes\r")
         assert person.wait(PATIENCE) == 0
     assert known.read_text()
-    assert product.snapshot("n0")["verdict"] == "well"
+    config = product.config('[cluster]\nnodes = ["n0"]\n' + OF_ANY_DISK)
+    assert product.snapshot("--config", str(config))["verdict"] == "well"
     screen.keys("r")
     screen.until_shown("ssh 1/1")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.end_to_end.contract import SNAPSHOT, breaches
 from tests.end_to_end.product import Cluster, Product, step_line
+from tests.lab.disks import OF_ANY_DISK
 from tests.lab.hung_mount import HungMount
 from tests.lab.sshd import keygen
 
@@ -43,7 +44,7 @@ def test_four_nodes_with_a_run_keep_the_contract_in_every_field(product: Product
     (product.work / "ckpt").mkdir()
     (product.work / "logs" / "7.out").write_text("starting\n" + "".join(step_line(step) for step in (119, 120)))
     (product.work / "kill").write_text("loss is NaN\n")
-    config = product.config(RUN_CONFIG.format(work=product.work))
+    config = product.config(RUN_CONFIG.format(work=product.work) + OF_ANY_DISK)
 
     result = product.snapshot("--config", str(config))
 

@@ -15,6 +15,7 @@ import pytest
 
 from collectors.supervisor.supervisor import Supervisor
 from tests.end_to_end.product import step_line
+from tests.lab.disks import FULLNESS
 from tests.lab.sshd import Sshd
 from trainmon.alerting.rules import RULES
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
@@ -60,7 +61,7 @@ class Site:
         self.wrong: set[str] = set()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._clock = SystemClock()
-        self._rules = tuple(rule() for rule in RULES if rule.family in ("runs", "disks"))
+        self._rules = tuple(rule() for rule in RULES if rule.family in ("runs", "disks") and rule.name not in FULLNESS)
         self.supervisor = Supervisor(self._settings(), self._events.put, ask=None, ssh_config=self.ssh_config)
 
     def _settings(self) -> Settings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,10 @@ PREFIXES = (
 )  # fmt: skip
 
 
+OF_STEP_0 = {"kaggle-epochs", "cleanrl-again", "stepgan", "long-context-block"}
+"""Logs with a line that begins with its loss: behind `0: ` it may be the loss of step 0."""
+
+
 @functools.cache
 def learned_logs() -> list[tuple[dict[str, Any], Progress]]:
     """The logs of which no built-in format reads a line, and what is read from them."""
@@ -79,7 +84,10 @@ def learned_logs() -> list[tuple[dict[str, Any], Progress]]:
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_a_learned_log_is_read_the_same_behind_a_prefix(prefix: str) -> None:
-    for log, plain in learned_logs()[PREFIXES.index(prefix) % 6 :: 6]:
+    for log, plain in learned_logs():
+        is_of_another = zlib.crc32(log["id"].encode()) % 6 != PREFIXES.index(prefix) % 6
+        if is_of_another or (prefix == "0: " and log["id"] in OF_STEP_0):
+            continue
         found, _ = read(f"{prefix}{line}" if line.strip() else line for line in log["lines"])
         assert (found.step, found.target_step) == (plain.step, plain.target_step), log["id"]
         assert is_same(found.loss, plain.loss), log["id"]

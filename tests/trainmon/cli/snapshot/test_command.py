@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from collectors.connections import local_hostname
 from tests.alerts.daemon import imported
 from tests.collectors.probe.files.wandb_files import framed, history, write
+from tests.lab.disks import OF_ANY_DISK
 from tests.lab.nvml import Nvml
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.act.run import have_answered
@@ -33,7 +34,7 @@ MEGATRON = (
 def test_this_machine_and_its_run_as_json(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(MEGATRON)
     (tmp_path / "c.toml").write_text(
-        f'[[run]]\nname = "r"\nlog = "{tmp_path}/train.log"\ntarget_step = 1000\n[[disk]]\npath = "/"\n'
+        f'[[run]]\nname = "r"\nlog = "{tmp_path}/train.log"\ntarget_step = 1000\n[[disk]]\npath = "/"\n' + OF_ANY_DISK
     )
     done = trainmon("snapshot", "--json", "--config", "c.toml", "--wait", "30s", cwd=tmp_path, HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,10 +23,11 @@ from trainmon.transport.ssh.client import Dialer, SshShell
 
 
 class Person:
-    """Answers by the words of the question, and remembers what was asked; None declines."""
+    """Answers by the words of the question, after some seconds, and remembers what was asked; None declines."""
 
-    def __init__(self, answers: dict[str, str | None]) -> None:
+    def __init__(self, answers: dict[str, str | None], *, takes: float = 0.0) -> None:
         self._answers = answers
+        self._takes = takes
         self._at_once = threading.Lock()
         self.requests: list[tuple[str, str, str]] = []
 
@@ -35,6 +37,7 @@ class Person:
         assert self._at_once.acquire(blocking=False), "two questions at once"
         try:
             self.requests += [(host, title, text) for text, _ in fields]
+            time.sleep(self._takes)
             answers = [self._answers[text] for text, _ in fields]
             return None if None in answers else tuple(answer for answer in answers if answer is not None)
         finally:
@@ -153,7 +156,8 @@ def test_a_passphrase_is_prompted_for_once_for_many_hosts(sshd: Sshd, loop: Even
         assert all(map(works, shells))
         assert [title for _, title, _ in person.requests] == [f"Passphrase for {key}"]
         assert not any(shell.prompted for shell in shells)
-    declining = Person({f"Passphrase for {key}: ": None})
+    # as long as a person takes at least: whoever dials after the answer is asked again
+    declining = Person({f"Passphrase for {key}: ": None}, takes=2.0)
     together = threading.Barrier(12)
 
     def dial(host: str) -> SshShell:
