@@ -99,7 +99,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("stream", r"[a-z][\w.+-]{1,62}/[\w.-]{0,62}\d(?=\s+(?:[^\s|\d]|\d\d[-/\d]|\d{1,3}%))"),  # nemo-run, CloudWatch
     (
         "srun",
-        r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?\d+\.\d+,\s|learn[: ]|done \d)"
+        r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?(?:\d+\.\d+|nan),\s|learn[: ]|done \d)"
         r"|\s(?!train_)(?:train )?[\w./]{0,20}loss(?!\w{0,40},|\s{4}))",
     ),
     (

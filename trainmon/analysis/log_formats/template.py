@@ -129,7 +129,8 @@ def cells_of(example: str, values: Mapping[str, float]) -> list[Cell]:
             (one, name)
             for name, scale in scales.items()
             for one in found
-            if one.start not in fields and _is_same(one.value / scale, value)
+            if one.start not in fields
+            and (math.isclose(one.value / scale, value, rel_tol=1e-9) or (math.isnan(one.value) and math.isnan(value)))
         ]
         if same:
             one, name = max(same, key=lambda pair: _has_name(pair[0], field))
@@ -154,7 +155,3 @@ def _has_name(number: Number, field: str) -> bool:
     if field in ("epoch", "loss"):
         return names.is_epoch(name) if field == "epoch" else names.loss(name) is not None
     return names.metric(name) == field or (names.speed(name, number.unit) or ("",))[0] == field
-
-
-def _is_same(value: float, other: float) -> bool:
-    return math.isclose(value, other, rel_tol=1e-9) or (math.isnan(value) and math.isnan(other))

@@ -41,6 +41,7 @@ SIGNS = (
     " l_",
     "up. ",
     "tick ",
+    "---",
     "nan   ",
     ": done ",
     "s (- ",
@@ -75,7 +76,7 @@ AT_A_RATE = re.compile(
 EPOCH_TOOK = re.compile(
     r"(?i:(?!.*(?:\b|_)(?:eval|test|valid|infer|predict)).*\bepoch)\W{0,3}\d{1,12}(?:/\d{1,12})?\W{1,3}"
     r"(?:\w{1,12}\W{1,3}){0,3}?(?i:in|took|time|taken)\W{1,3}"
-    r"(?:[\d.]{1,12} ?s(?:ec)?|[\d:]{4,12}$)"
+    r"(?:(?:\d{1,4}m ?)?[\d.]{1,12} ?s(?:ec)?|[\d:]{4,12}$)"
 )
 """`Epoch 3 in 1.23 sec`, without a loss. Two lines are needed."""
 IS_OVER = re.compile(r"\b(?:end|ended|finished|done|completed?)\b", re.IGNORECASE)

@@ -122,6 +122,8 @@ def read(text: str) -> Line | None:
             if names.is_quality(one.name)
             and ("." in one.text or not {"reward", "score", "training", "train"}.isdisjoint(one.name))
         ),
+        # `Recon: 0.0021 | KL: 0.0205`
+        *(parts if len(parts := [one.start for one in found if names.PARTS.issuperset(one.name or "#")]) > 1 else ()),
         # `BCER train=5%`, `Epoch 3: train=0.128 valid=0.204`
         *(one.start for one in found if one.name[-1:] == ("train",) and (epoch is not None or len(one.name) > 1)),
         *(columns.start() for columns in COLUMNS.finditer(text)),

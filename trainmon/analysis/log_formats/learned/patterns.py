@@ -74,7 +74,7 @@ UNNAMED = re.compile(
     r"(?<!\w)\[\s{0,6}(?:\d{1,6}\s?[,:]\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
     r"|^[\s\-=>*]{0,8}(?:(?i:step|iter|iteration|batch|epoch)-|\[\s{0,6}\d{1,6}\]\s{1,9})?(?P<first>\d{1,12})\s{0,4}"
-    r"(?:/Unknown\b|(?:\|{1,2}|[:,\t\[)]|[.-]\s)\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
+    r"(?:/Unknown\b|(?:\|{1,2}|[:,\t\[)]|[.-]\s)\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?(?:\d|nan,)))"
     r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d|(?:train\w{0,3} )?loss\b)"
     r"|^[\s\[]{0,6}\(\s{0,4}(?P<braced>\d{1,9})\s{0,4}\)\s{1,4}(?=[a-zA-Z])"
 )
@@ -191,6 +191,8 @@ REWRITTEN = (
     ),
     # PTAN: `15368: done 16 games, mean reward -19.688`
     (re.compile(r"^(\d{1,12}): done (?=\d{1,9} games?, )"), r"step \1, "),
+    # a number between dashes: `-----13------`
+    (re.compile(r"^-{3,40} ?(\d{1,9}) ?-{3,40}(?=$| \|)"), r"step \1"),
     # DARTS' step, loss and accuracies: `train 200 6.912730e+00 0.107859 0.550956`
     (re.compile(r"^train (\d{1,6}) (?=\d\.\d{6}e[+-]\d\d )"), r"train step \1 loss "),
     # L-BFGS: `At iterate  200    f=  3.1D-01`
