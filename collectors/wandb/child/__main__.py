@@ -196,7 +196,8 @@ class SdkServer:
         self.end(0)
 
     def end(self, status: int) -> NoReturn:
-        """Kill wandb-core and remove the directory. Python's normal exit would wait for the SDK.
+        """Kill wandb-core and remove the directory. Python's normal exit would wait for the SDK, and its thread, which
+        only exec ends, may write there until then.
 
         The first thread that ends the child decides the status: the other one may fail because the directory is gone.
         """
@@ -204,6 +205,8 @@ class SdkServer:
         if self._core_pid is not None:
             with contextlib.suppress(OSError):
                 os.killpg(self._core_pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.execv("/bin/sh", ["sh", "-c", 'rm -rf -- "$0"; exit "$1"', str(self._directory), str(status)])
         shutil.rmtree(self._directory, ignore_errors=True)
         os._exit(status)
 

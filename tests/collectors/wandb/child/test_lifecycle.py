@@ -42,6 +42,21 @@ time.sleep(120)
 """Somebody who starts the child, asks it one thing, and is killed; the child's answers go where its own would."""
 
 
+WRITING = """
+import contextlib, itertools, os, pathlib, sys, threading, time
+from collectors.wandb.child.__main__ import SdkServer
+directory = pathlib.Path(sys.argv[1])
+def write():
+    for number in itertools.count():
+        with contextlib.suppress(OSError):
+            os.makedirs(directory / f"tester{number % 50}" / "video", exist_ok=True)
+threading.Thread(target=write, daemon=True).start()
+time.sleep(0.2)
+SdkServer(0, 1, directory, 5.0).end(3)
+"""
+"""A child that ends while its SDK writes."""
+
+
 @pytest.fixture(scope="module")
 def running_server() -> Iterator[WandbServer]:
     with WandbServer.start() as running:
@@ -137,6 +152,12 @@ def test_nothing_is_left_when_its_parent_is_killed(server: WandbServer, tmp_path
         parent.kill()
         parent.wait(120)
         parent.stdout.close()
+
+
+def test_what_the_sdk_writes_until_the_end_goes_too(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", WRITING, str(tmp_path / "own")], cwd=REPOSITORY, check=False)
+    assert done.returncode == 3
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_when_the_child_itself_is_killed_its_sidecar_goes(server: WandbServer, tmp_path: Path) -> None:
