@@ -41,12 +41,8 @@ def joined(data: bytes) -> bytes:
     """Data in which lines that stand in several records, because they are long, stand in one."""
     count = int(b" P " in data or b'{"log":"' in data)
     while count:
-        data, count = UNFINISHED.subn(_in_one, data)
+        data, count = UNFINISHED.subn(lambda found: found[2] + b" " + found[1] if found[2] else b"", data)
     return data
-
-
-def _in_one(found: "re.Match[bytes]") -> bytes:
-    return found.group(2) + b" " + found.group(1) if found.group(2) else b""
 
 
 def unwrapped(line: bytes) -> "list[bytes]":

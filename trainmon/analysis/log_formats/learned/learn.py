@@ -262,6 +262,7 @@ def _without_a_loss(found: Line, text: str) -> Line:
         or found.has_quality
         or (found.batches is not None and not OF_TESTING.search(text))
         or EPOCH_TOOK.match(text)
+        or (found.epoch is not None and found.counter.startswith("global"))
         or AT_A_SPEED.match(text)
     )
     if found.loss is not None or found.is_bar or found.is_timed or not is_a_step:
