@@ -39,7 +39,7 @@ BESIDE_A_COUNTER = vocabulary(
     "train training trainer trained global current currently cur completed complete finished done opt optim optimizer "
     "optimization the at in on info debug this learner learning ppo policy model main iter total progress num n "
     "pretrain pretraining finetune finetuning sft rl log print time rollout no number count idx index env overall "
-    "timer rank epoch step tot mini whole communication performed after for local gradient grad i result "
+    "timer rank epoch step tot mini # whole communication performed after for local gradient grad i result "
     "results metrics misc runtime"
 )
 """Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""

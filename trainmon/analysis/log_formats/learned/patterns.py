@@ -191,6 +191,18 @@ REWRITTEN = (
     ),
     # PTAN: `15368: done 16 games, mean reward -19.688`
     (re.compile(r"^(\d{1,12}): done (?=\d{1,9} games?, )"), r"step \1, "),
+    # the iteration of an epoch before that of all: `Epochiter: 200/1000 || Iter: 3200/250000`
+    (
+        re.compile(r"\bepoch ?iter: ?\d{1,9}/ ?\d{1,9} ?\|\| (?:totel |total )?iter:? (?=\d)", re.IGNORECASE),
+        "global step: ",
+    ),
+    # `Train loss at epoch 3 step 200: 0.3`
+    (
+        re.compile(r"\b(?:at|in|for) epoch \d{1,6},? (?=(?:step|iter(?:ation)?|batch) \d{1,9}\s?[:=])", re.IGNORECASE),
+        "at ",
+    ),
+    # of so many pictures in MNIST's test set: `Epoch 4: 9510 / 10000`
+    (re.compile(r"^(Epoch \d{1,4}): (\d{1,5}) / (?=10000$)"), r"\1: accuracy \2.0 of "),
     # a number between dashes: `-----13------`
     (re.compile(r"^-{3,40} ?(\d{1,9}) ?-{3,40}(?=$| \|)"), r"step \1"),
     # DARTS' step, loss and accuracies: `train 200 6.912730e+00 0.107859 0.550956`
