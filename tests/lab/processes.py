@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+THREADS = 17
+"""The number of threads in /proc/PID/stat, behind the name."""
+
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended. A zombie has; of one that ends while it is read, the file is empty."""
+    """Whether a process has ended. A zombie has, but not while another of its threads begins a program (exec); of one
+    that ends while it is read, the file is empty."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return True
-    return not state or state[0] in "ZX"
+    return not state or (state[0] in "ZX" and int(state[THREADS]) < 2)
 
 
 def proc_files(name: str) -> list[Path]:

@@ -100,7 +100,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     (
         "srun",
         r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?(?:\d+\.\d+|nan),\s|learn[: ]|done \d)"
-        r"|\s(?!train_)(?:train )?[\w./]{0,20}loss(?!\w{0,40},|\s{4}))",
+        r"|\s(?!train_)(?:train )?[\w./]{0,20}loss(?!\w{0,40},|\s{4,40}[\d.]{1,12}\s*$))",
     ),
     (
         "numbered",
@@ -114,6 +114,9 @@ PREFIX = re.compile(
     rf"(?:{'|'.join(pattern for _, pattern in KINDS)})[ \t]?"
 )
 """One thing in front of a line, with one blank behind it: what follows may be indented."""
+
+REPEATED = re.compile(r" \[repeated \d{1,9}x across cluster\].{0,400}$")
+"""What Ray puts behind a line that several workers have written."""
 
 SHAPE = str.maketrans("123456789–—", "0" * 9 + "--")
 """To what a prefix of the same shape has: digits are 0 there, and a dash of any length is `-`."""
@@ -145,6 +148,5 @@ def _prefix_of_shape(line: str) -> Prefix:
 
 
 def without_prefix(line: str) -> str:
-    """The line without what launchers and loggers put in front, and without ` [repeated 7x across cluster]`, which Ray
-    puts behind it. Its indentation stays."""
-    return line[prefix_of(line).end :].partition(" [repeated ")[0]
+    """The line without what launchers and loggers put around it. Its indentation stays."""
+    return REPEATED.sub("", line[prefix_of(line).end :])

@@ -76,6 +76,9 @@ FIXED_VARIABLES = {
 }
 
 
+REMOVE = 'trap "" HUP TERM; rm -rf -- "$0" 2> /dev/null; exit "$1"'
+
+
 def environment(before: Mapping[str, str], directory: str) -> dict[str, str]:
     """The environment of the SDK."""
     kept = {name: value for name, value in before.items() if not name.startswith("WANDB_") or name in KEPT_VARIABLES}
@@ -196,8 +199,8 @@ class SdkServer:
         self.end(0)
 
     def end(self, status: int) -> NoReturn:
-        """Kill wandb-core and remove the directory. Python's normal exit would wait for the SDK, and its thread, which
-        only exec ends, may write there until then.
+        """Kill wandb-core and remove the directory. Python's normal exit would wait for the SDK. exec ends all threads
+        first: the SDK's could make the directory anew.
 
         The first thread that ends the child decides the status: the other one may fail because the directory is gone.
         """
@@ -206,7 +209,7 @@ class SdkServer:
             with contextlib.suppress(OSError):
                 os.killpg(self._core_pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
-            os.execv("/bin/sh", ["sh", "-c", 'rm -rf -- "$0"; exit "$1"', str(self._directory), str(status)])
+            os.execv("/bin/sh", ["sh", "-c", REMOVE, str(self._directory), str(status)])
         shutil.rmtree(self._directory, ignore_errors=True)
         os._exit(status)
 

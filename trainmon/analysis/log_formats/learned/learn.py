@@ -61,7 +61,7 @@ SIGNS = (
     "checkpoint info",
     "checkpoints for",
     "logprob",
-    " train ",
+    "train ",
 )
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
 OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")
@@ -79,6 +79,8 @@ EPOCH_TOOK = re.compile(
     r"(?:(?:\d{1,4}m ?)?[\d.]{1,12} ?s(?:ec)?|[\d:]{4,12}$)"
 )
 """`Epoch 3 in 1.23 sec`, without a loss. Two lines are needed."""
+AT_A_GLOBAL_STEP = re.compile(r"\W{0,8}epoch\W{1,4}\d{1,6}\W{1,4}global[ _]step\W{1,3}\d{1,12}\W{0,4}$", re.IGNORECASE)
+"""`Epoch: 677, global_step=69222400`, without a loss. Two lines are needed."""
 IS_OVER = re.compile(r"\b(?:end|ended|finished|done|completed?)\b", re.IGNORECASE)
 """`Epoch 3 finished`: what follows is of the next one."""
 EVALUATOR = re.compile(r"(?i:tester|evaluator)\.(?:py|cc|cpp):\d")
@@ -246,14 +248,12 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
         return replace(shape, epoch=epoch or shape.epoch), step
     if not found.counts and not shape.counter and "learning_rate" in dict(found.metrics):
         return shape, StepLine(loss=found.loss, is_part=found.is_part)  # fastText counts no steps
-    if not found.counts and found.is_named and shape.epoch is not None:
-        found = found._replace(step=shape.epoch[0], target=shape.epoch[1], counter="epoch")
     return _taken(shape, found, line)
 
 
 def _without_a_loss(found: Line, text: str) -> Line:
     """What counts without a loss is a step where a second one follows: an epoch or a step beside an accuracy, a reward,
-    a learning rate or a speed, or an epoch with its time."""
+    a learning rate or a speed, or an epoch with its time or a global step."""
     has_rate = "learning_rate" in dict(found.metrics) and (found.is_named or AT_A_RATE.search(text))
     has_speed = found.epochs is not None and not SPEEDS.isdisjoint(dict(found.metrics))  # rl_games
     is_a_step = (
@@ -262,7 +262,7 @@ def _without_a_loss(found: Line, text: str) -> Line:
         or found.has_quality
         or (found.batches is not None and not OF_TESTING.search(text))
         or EPOCH_TOOK.match(text)
-        or (found.epoch is not None and found.counter.startswith("global"))
+        or AT_A_GLOBAL_STEP.match(text)
         or AT_A_SPEED.match(text)
     )
     if found.loss is not None or found.is_bar or found.is_timed or not is_a_step:

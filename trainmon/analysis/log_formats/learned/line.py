@@ -73,7 +73,7 @@ class Line(NamedTuple):
     is_timed: bool = False
     """Whether it is a step even without a loss: a speed beside an epoch, a learning rate beside a speed or a total."""
     has_quality: bool = False
-    """Whether it says how good the model is in training: an accuracy, a reward."""
+    """Whether it says how good the model is in training: an accuracy, a reward, parts of a loss."""
     metrics: tuple[tuple[str, float], ...] = ()
     """Its other numbers, by their fields of TrainingMetrics."""
 
@@ -115,15 +115,16 @@ def read(text: str) -> Line | None:
     if _is_of_an_evaluation(text[max(0, first - 80) : first]) or NO_TRAINING.search(text):
         return None
     epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
+    parts = [one.start for one in found if one.name and "." in one.text and names.PARTS.issuperset(one.name)]
     quality = [
         *(
             one.start
             for one in found
             if names.is_quality(one.name)
-            and ("." in one.text or not {"reward", "score", "training", "train"}.isdisjoint(one.name))
+            and ("." in one.text or not {"reward", "training", "train"}.isdisjoint(one.name))
         ),
         # `Recon: 0.0021 | KL: 0.0205`
-        *(parts if len(parts := [one.start for one in found if names.PARTS.issuperset(one.name or "#")]) > 1 else ()),
+        *(parts if len(parts) > 1 else ()),
         # `BCER train=5%`, `Epoch 3: train=0.128 valid=0.204`
         *(one.start for one in found if one.name[-1:] == ("train",) and (epoch is not None or len(one.name) > 1)),
         *(columns.start() for columns in COLUMNS.finditer(text)),
@@ -240,7 +241,7 @@ def _losses(text: str, found: list[Number], *, is_counted: bool) -> list[Number]
         for one in found
         if ("." in one.text or not one.total) and one.unit not in names.SECONDS and names.loss(one.name) is not None
     ]
-    totals = [one for one in found if one.name in (("total",), ("tot",)) and "." in one.text and not one.unit]
+    totals = [one for one in found if one.name == ("total",) and "." in one.text and not one.unit]
     if not losses:
         sums = [one for one in found if one.name == ("train",) and text.startswith("=", one.end)]
         is_sum = is_counted and (PAIR.search(text) or any(not names.PARTS.isdisjoint(one.name) for one in found))

@@ -26,7 +26,7 @@ COUNTERS = {
     "batch": 5, "batches": 5, "minibatch": 5, "minibatches": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
     "timesteps": 7, "timestep": 7, "env interacts": 7, "instance": 7,
     "#": 7, "s": 8, "round": 9, "episode": 9, "episodes": 9, "pass": 9, "t": 9, "i": 9, "idx": 9,
-    "gs": 7, "gstep": 0, "niter": 3, "tick": 3,
+    "gs": 7, "gstep": 0, "niter": 3,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 PLURALS: dict[Name, int] = {("steps",): 6, ("iters",): 6, ("iterations",): 6}
@@ -72,9 +72,9 @@ ERRORS = vocabulary("rmse mae error err l")
 """What is a loss where the name says that it is training's; L1 and L2 are `l`."""
 QUALITY = vocabulary(
     "rew eprewmean acc accu accuracy ppl perplexity reward rewards return score epe mse mae rmse psnr ssim iou miou "
-    "dice f1 auc bleu wer cer bpd bpc likelihood err error obj kimg epsilon ε mll"
+    "dice f1 auc bleu wer cer bpd bpc likelihood err error kimg mll"
 )
-"""What training is to improve. A counter that grows beside one of these needs no loss."""
+"""What training is to improve, and StyleGAN's thousands of images. A counter that grows beside one needs no loss."""
 OF_A_GAN = vocabulary("gan real fake a b")
 """Words behind G or D: CycleGAN's losses are called G_GAN, D_real, D_A."""
 
@@ -127,13 +127,11 @@ def loss(name: Name) -> int | None:
         return None  # the loss after epoch 3
     word = next((word for word in name if "loss" in word and word != "lossless"), None)
     if word is None:
-        is_other = (
-            {"initial", "final"}.isdisjoint(name[:-1])
-            and (  # as a solver's costs are called
-                (name or ("",))[-1] in OTHER_LOSSES
-                or name[-2:] in (("cross", "entropy"), ("objective", "function"))
-                or name[-3:] in (("neg", "log", "lik"), ("negative", "log", "likelihood"))
-            )
+        # `initial cost`, `final cost` are a solver's
+        is_other = {"initial", "final"}.isdisjoint(name[:-1]) and (
+            not OTHER_LOSSES.isdisjoint(name[-1:])
+            or name[-2:] in (("cross", "entropy"), ("objective", "function"))
+            or name[-3:] in (("neg", "log", "lik"), ("negative", "log", "likelihood"))
         )
         is_error = not ERRORS.isdisjoint(name) and not {"train", "training", "trn"}.isdisjoint(name)
         is_basicsr = len(name) in (2, 3) and name[0] == "l" and name[1] != "r"  # l_pix, l_g_gan

@@ -169,7 +169,8 @@ REWRITTEN = (
     # rows of tables whose heading is far above: WeSpeaker's epoch, batch, rate, margin, loss and accuracy
     (
         re.compile(
-            r"^[ -]{0,4}\|\s{1,12}(\d{1,6})\|\s{1,12}(\d{1,9})(?:\|\s{1,12}[\d.e-]{1,12}){2}\|(?=\s{1,12}[\d.]{1,12}\|)"
+            r"^[ -]{0,4}\|\s{1,12}(\d{1,6})\|\s{1,12}(\d{1,9})\|\s{1,12}0\.\d{4,8}\|\s{1,12}0(?:\.\d{1,6})?\|"
+            r"(?=\s{1,12}\d{1,4}\.\d{2,6}\|\s{1,12}\d{1,3}\.\d{1,4}\|$)"
         ),
         r"epoch \1 batch \2 loss ",
     ),
@@ -177,10 +178,13 @@ REWRITTEN = (
     (
         re.compile(
             r"^\|\s{1,12}(\d{1,6}) \|\s{1,12}(\d{1,9}) \|\s{1,12}\d\d:\d\d:\d\d \|[^|]{1,20}\|"
-            r"(?:[^|]{1,20}\|(?=(?:[^|]{1,20}\|){3}$))?\s{1,12}(?=[\d.]{1,12} \|)"
+            r"(?:[^|]{1,20}\|(?=(?:[^|]{1,20}\|){3}$))?\s{1,12}"
+            r"(?=\d{1,6}\.\d{4} \|(?:[^|]{1,20}\|)?\s{1,12}\d\.\d{4}(?:e-\d\d)? \|$)"
         ),
         r"epoch \1 iteration \2 loss ",
     ),
+    # StyleGAN: `tick 20     kimg 80.0`
+    (re.compile(r"^tick (?=\d{1,9} {1,9}kimg \d)"), "iteration "),
     # R's gbm: the tree, the deviances, the step size and the improvement
     (
         re.compile(
@@ -198,25 +202,24 @@ REWRITTEN = (
     ),
     # `Train loss at epoch 3 step 200: 0.3`
     (
-        re.compile(r"\b(?:at|in|for) epoch \d{1,6},? (?=(?:step|iter(?:ation)?|batch) \d{1,9}\s?[:=])", re.IGNORECASE),
-        "at ",
+        re.compile(
+            r"^(.{0,80}?)\b(?:at|in|for) (epoch \d{1,6}),? (?=(?:step|iter(?:ation)?|batch) \d{1,9}\s?[:=])",
+            re.IGNORECASE,
+        ),
+        r"\2, \1at ",
     ),
-    # of so many pictures in MNIST's test set: `Epoch 4: 9510 / 10000`
-    (re.compile(r"^(Epoch \d{1,4}): (\d{1,5}) / (?=10000$)"), r"\1: accuracy \2.0 of "),
     # a number between dashes: `-----13------`
-    (re.compile(r"^-{3,40} ?(\d{1,9}) ?-{3,40}(?=$| \|)"), r"step \1"),
+    (re.compile(r"^-{3,40} ?(\d{1,9}) ?-{3,40}(?=$| \|)"), r"i \1"),
     # DARTS' step, loss and accuracies: `train 200 6.912730e+00 0.107859 0.550956`
-    (re.compile(r"^train (\d{1,6}) (?=\d\.\d{6}e[+-]\d\d )"), r"train step \1 loss "),
+    (re.compile(r"^train (\d{1,6}) (?=\d\.\d{6}e[+-]\d\d )"), r"train batch \1 loss "),
     # L-BFGS: `At iterate  200    f=  3.1D-01`
     (re.compile(r"^At iterate {1,8}(\d{1,9}) {1,8}f= {1,8}(-?[\d.]{1,12})D([+-]\d\d)"), r"iteration \1 loss: \2e\3"),
     # the times and the share around a step: `12m 3s (- 48m 12s) (200 20%) 0.30`, `200 20% (0m 12s) 0.30`
     (
-        re.compile(
-            r"^(?:\d{1,4}m \d\d?s \(- ?\d{1,4}m \d\d?s\) \()?(\d{1,9}) \d{1,3}%\)? "
-            r"(?:\(\d{1,4}m \d\d?s\) )?(?=\d{1,6}\.\d)"
-        ),
+        re.compile(r"^\d{1,4}m \d\d?s \(- ?\d{1,4}m \d\d?s\) \((\d{1,9}) \d{1,3}%\) (?=\d{1,6}\.\d)"),
         r"step \1 loss: ",
     ),
+    (re.compile(r"^(\d{1,9}) \d{1,3}% \(\d{1,4}m \d\d?s\) (?=\d{1,6}\.\d)"), r"step \1 loss: "),
     # MXNet's epoch: `Iter[0] Batch [50]`
     (re.compile(r"\bIter(?=\[\d{1,6}\] {1,4}Batch \[)"), "Epoch"),
 )
