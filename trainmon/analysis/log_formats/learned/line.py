@@ -115,20 +115,6 @@ def read(text: str) -> Line | None:
     if _is_of_an_evaluation(text[max(0, first - 80) : first]) or NO_TRAINING.search(text):
         return None
     epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
-    parts = [one.start for one in found if one.name and "." in one.text and names.PARTS.issuperset(one.name)]
-    quality = [
-        *(
-            one.start
-            for one in found
-            if names.is_quality(one.name)
-            and ("." in one.text or not {"reward", "training", "train"}.isdisjoint(one.name))
-        ),
-        # `Recon: 0.0021 | KL: 0.0205`
-        *(parts if len(parts) > 1 else ()),
-        # `BCER train=5%`, `Epoch 3: train=0.128 valid=0.204`
-        *(one.start for one in found if one.name[-1:] == ("train",) and (epoch is not None or len(one.name) > 1)),
-        *(columns.start() for columns in COLUMNS.finditer(text)),
-    ]
     line = Line(
         loss=None if loss is None else loss.value,
         is_part=loss is not None and (names.loss(loss.name) or 0) >= names.NAMED_LOSS,
@@ -138,7 +124,7 @@ def read(text: str) -> Line | None:
         is_from_one=FROM_ONE.search(text) is not None,
         is_to_the_highest=TO_THE_HIGHEST.search(text) is not None,
         is_bar=bar is not None,
-        has_quality=bool(quality) and not OF_TESTING.search(text, 0, max(quality)),
+        has_quality=_has_quality(text, found, epoch),
         metrics=_metrics(found),
     )
     line = _with_batch(_with_counter(line, counter, found), text, counter)
@@ -158,6 +144,25 @@ def read(text: str) -> Line | None:
             metrics=(("learning_rate", float(listed["rate"])), *line.metrics),
         )
     return _with_unnamed_counter(line, text, found, loss) if not line.counts and loss is not None else line
+
+
+def _has_quality(text: str, found: list[Number], epoch: Number | None) -> bool:
+    """Whether it says how good the model is, and not in an evaluation."""
+    parts = [one.start for one in found if one.name and "." in one.text and names.PARTS.issuperset(one.name)]
+    places = [
+        *(
+            one.start
+            for one in found
+            if names.is_quality(one.name)
+            and ("." in one.text or not {"reward", "training", "train"}.isdisjoint(one.name))
+        ),
+        # `Recon: 0.0021 | KL: 0.0205`
+        *(parts if len(parts) > 1 else ()),
+        # `BCER train=5%`, `Epoch 3: train=0.128 valid=0.204`
+        *(one.start for one in found if one.name[-1:] == ("train",) and (epoch is not None or len(one.name) > 1)),
+        *(columns.start() for columns in COLUMNS.finditer(text)),
+    ]
+    return bool(places) and not OF_TESTING.search(text, 0, max(places))
 
 
 def _counter_and_loss(text: str, found: list[Number]) -> tuple[Number | None, Number | None]:
@@ -379,8 +384,9 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
 
 def _description(text: str, bar: re.Match[str]) -> str:
     """What stands before a bar, without the fields before it."""
-    before = MEASURED.sub("", text[max(0, bar.start() - DESCRIPTION) : bar.start()])
-    return re.split(r"[|\[\]{}\r]", before.rstrip(" :]"))[-1]
+    return re.split(
+        r"[|\[\]{}\r]", MEASURED.sub("", text[max(0, bar.start() - DESCRIPTION) : bar.start()]).rstrip(" :]")
+    )[-1]
 
 
 def _is_of_something_else(description: str) -> bool:

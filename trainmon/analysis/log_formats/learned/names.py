@@ -58,7 +58,7 @@ TOTALS = vocabulary("total tot overall")
 AVERAGES = vocabulary("mean avg avr average running smoothed smooth epoch")
 NOT_A_LOSS = vocabulary(
     "scale scales scaler weight coef coefficient scaling ratio lr time grad norm improved decreased spike count diff "
-    "delta min max previous prev approxkl clipfrac recorded"
+    "delta min max previous prev approxkl clipfrac recorded packet"
 )
 OTHER_LOSSES = vocabulary("nll xent ce objective elbo bce mse cost objf learn le")
 """Names of losses that do not contain the word; VSE++ calls it Le."""
@@ -106,8 +106,12 @@ def counter(name: Name) -> int | None:
 @lru_cache(4096)
 def is_target(name: Name) -> bool:
     """Whether it says how many steps there will be: `max_steps`, `total_iters`; but `num_updates` counts."""
-    is_counter = len(name) > 1 and COUNTERS.get(name[-1], 9) <= COUNTERS["batches"]
-    return is_counter and name[-2] in ("max", "total", "num") and " ".join(name[-2:]) not in COUNTERS
+    return (
+        len(name) > 1
+        and COUNTERS.get(name[-1], 9) <= COUNTERS["batches"]
+        and name[-2] in ("max", "total", "num")
+        and " ".join(name[-2:]) not in COUNTERS
+    )
 
 
 @lru_cache(4096)
