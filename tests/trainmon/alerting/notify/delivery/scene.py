@@ -129,7 +129,13 @@ class Scene:
         until(lambda: self.rows(query) == [(0,)], "the marks of what was sent")
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        return plain(self.ledger.file, query)
+        """None in a new ledger that has no tables yet."""
+        try:
+            return plain(self.ledger.file, query)
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):
+                raise
+            return []
 
 
 @contextmanager
