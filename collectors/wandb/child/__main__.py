@@ -77,6 +77,7 @@ FIXED_VARIABLES = {
 
 
 REMOVE = 'trap "" HUP TERM; rm -rf -- "$0" 2> /dev/null; exit "$1"'
+"""What the child becomes to remove its directory: no signal stops it, and its exit status is the child's."""
 
 
 def environment(before: Mapping[str, str], directory: str) -> dict[str, str]:
