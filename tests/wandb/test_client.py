@@ -41,6 +41,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WandbSe
         until(lambda: logged(server.runs.get("tester/video/killed"), "up"), "its rows are there")
         assert [first[0].wait(), first[1].wait(), first[3].wait()] == [0, 1, 1]
         first[2].kill()
+        until(lambda: not first[2].has_a_sidecar(), "nothing of it is left that could speak for it")
         swept = []
         for seconds in (250.0, 51.0):
             clock.skipped += seconds
