@@ -19,8 +19,11 @@ CLOCK = r"\d\d:\d\d(?::\d\d)?(?:[.,-]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?(?: (?:AM|PM|
 EPOCH = r"\d{10}(?:\d{3}|\d{6}|\d{9}|\.\d{1,9})?"
 """Seconds since 1970, or milliseconds, or less."""
 TIME = rf"(?:{DATE}[T ,_-]{{1,2}})?{CLOCK}"
-SOURCE = r"[\w./-]{0,200}\w\.(?:py|cc|cpp)(?:[:, ] ?\d{1,6})?(?::\w{1,80}\b)?"
-"""`trainer.py:123:train`"""
+SOURCE = (
+    r"[\w./-]{0,200}\w\.(?:py|cc|cpp)"
+    r"(?:(?: \w{1,60})?[ -]?\[(?:line:?)? ?\d{1,6}\]|(?:[:, ] ?\d{1,6})?(?::\w{1,80}\b)?)"
+)
+"""`trainer.py:123:train`, `trainer.py[line:123]`, `trainer.py train [line:123]`"""
 LOGGER = r"(?:__main__|root|\w{1,40}(?:\.\w{1,40}){1,8})"
 WORKER = r"(?i:(?:default|rank|worker|node|host|gpu|device|proc|process|local[_ ]rank)[ :_=-]{0,3}\d{1,6})"
 TAGGED = rf"(?:\w{{1,20}} [A-Z] )?(?:{TIME}|{EPOCH}(?=\])|{LEVEL}|{SOURCE}|{LOGGER}|{WORKER})"
@@ -99,7 +102,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("stream", r"[a-z][\w.+-]{1,62}/[\w.-]{0,62}\d(?=\s+(?:[^\s|\d]|\d\d[-/\d]|\d{1,3}%))"),  # nemo-run, CloudWatch
     (
         "srun",
-        r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?(?:\d+\.\d+|nan),\s|learn[: ]|done \d)"
+        r"(?P<task>\d{1,5}):(?=\s)(?!\s{1,8}(?:-?(?:\d+\.\d+|nan),\s|learn[: ]|done \d|\[[A-Z] loss: )"
         r"|\s(?!train_)(?:train )?[\w./]{0,20}loss(?!\w{0,40},|\s{4,40}[\d.]{1,12}\s*$))",
     ),
     (

@@ -238,7 +238,7 @@ def _bar(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress
     else:
         bar = replace(bar, rival=None, rival_losses=0)
     confirmed = bar.confirmed or line.loss is not None
-    is_full = progress.bar is None and line.step == line.target_step  # when it is first seen
+    is_full = line.step == line.target_step and (progress.bar is None or bar.step == line.step)  # whenever it is seen
     is_new = is_full or (line.step or 0) * (line.step_time_s or 0.0) < LASTING
     if not confirmed and is_new and (progress.loss is None or "loss" in progress.borrowed):
         return replace(progress, bar=replace(bar, step=line.step))

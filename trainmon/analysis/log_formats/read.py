@@ -51,7 +51,7 @@ def read_line(
     if (
         found is not None
         and (found[1].kind != "train" or found[1].step is not None)
-        and not _lacks_its_loss(*found, line)
+        and not _is_of_another(found[1], line, shape)
     ):
         return found, shape
     is_read = progress.format not in (None, LEARNED) and progress.step is not None and progress.loss is not None
@@ -64,6 +64,7 @@ def read_line(
     return (found if is_known else (LEARNED, learned)), shape
 
 
-def _lacks_its_loss(name: str, line: StepLine, text: str) -> bool:
-    """Whether it is a nameless bar with a loss that its format does not know: `10/1000 […, train_loss=3.1]`."""
-    return line.kind == "bar" and line.loss is None and "loss=" in text
+def _is_of_another(line: StepLine, text: str, shape: LogShape) -> bool:
+    """Whether it is a nameless bar with a loss that its format does not know, or that of an epoch whose number stands
+    above it: `10/1000 […, train_loss=3.1]`."""
+    return line.kind == "bar" and (line.loss is None or shape.epoch is not None) and "loss=" in text

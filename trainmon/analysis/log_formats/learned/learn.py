@@ -66,7 +66,8 @@ SIGNS = (
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
 OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")
 PAIR = re.compile(
-    r"^\W{0,12}[A-Za-z][\w/ .()@-]{0,80}?\s?[:=]\s*['\"]?[-+]?[\d.ni](?:[\w.,+-]|\s?%)*['\"]?\s*\w{0,6}[,\s]*$"
+    r"^\W{0,12}[A-Za-z][\w/ .()@-]{0,80}?\s?[:=]\s*['\"]?[-+]?[\d.ni](?:[\w.,+-]|\s?%)*['\"]?\s*"
+    r"(?:\w{0,6}|\[\w{1,6}\])[,\s]*$"
 )
 LABEL = re.compile(r"[A-Za-z][\w /.()-]{0,60}?\s?[:=]")
 AT_A_RATE = re.compile(
@@ -83,6 +84,10 @@ AT_A_GLOBAL_STEP = re.compile(r"\W{0,8}epoch\W{1,4}\d{1,6}\W{1,4}global[ _]step\
 """`Epoch: 677, global_step=69222400`, without a loss. Two lines are needed."""
 IS_OVER = re.compile(r"\b(?:end|ended|finished|done|completed?)\b", re.IGNORECASE)
 """`Epoch 3 finished`: what follows is of the next one."""
+BELIEVED = re.compile(
+    r"(?i:train\w{0,3})\W{1,3}\d{1,6}/\d{1,6}\]?\W{1,3}\d{1,9}/\d{1,9}\]|.*\btrain_(?:acc|perplexity|ppl|reward)\w{0,5}[:=]"
+)
+"""`Train: [1/50][1/157]`, `Batch 859, train_perplexity=2.1`: a single line is believed."""
 EVALUATOR = re.compile(r"(?i:tester|evaluator)\.(?:py|cc|cpp):\d")
 """A source file in front of a line that says that it is no line of training."""
 AT_A_SPEED = re.compile(
@@ -129,8 +134,7 @@ def learn(shape: LogShape, line: str) -> Learned:
         return replace(shape, block="dict", text=header + bare), None
     if EVALUATION.match(bare):
         return replace(_closed(shape), block="header", is_evaluation=True), None
-    columns = tables.heading(line)
-    if columns:
+    if columns := tables.heading(line):
         return replace(shape, columns=columns), None
     row = tables.row(shape.columns, line) if shape.columns else None
     found = read(row or line)
@@ -268,7 +272,10 @@ def _without_a_loss(found: Line, text: str) -> Line:
     if found.loss is not None or found.is_bar or found.is_timed or not is_a_step:
         return found
     step = found if found.counts else found._replace(step=found.epoch, target=found.epochs, counter="epoch")
-    return step._replace(is_timed=True, is_named=has_speed and not found.counts)
+    return step._replace(
+        is_timed=True,
+        is_named=(has_speed and not found.counts) or (found.is_named and BELIEVED.match(text) is not None),
+    )
 
 
 def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
@@ -276,14 +283,16 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     found = found and _without_a_loss(found, text)
     if found is None or not found.counts or (found.loss is None and not found.is_bar and not found.is_timed):
         return shape, None
-    is_other = found.counter != shape.counter and not (shape.counter == "epoch" and found.is_named)
+    has_a_step = found.loss is not None and not found.is_bar and found.counter != "epoch"
+    gives_way = shape.counter == "epoch" or (shape.counter == "bar" and has_a_step)
+    is_other = found.counter != shape.counter and not (gives_way and found.is_named)
     is_of_this_epoch = shape.counter == "bar" or (shape.position is not None and found.step == shape.position[0])
     if is_other and found.counter == "epoch" and is_of_this_epoch:
         return shape, StepLine(step=shape.step, loss=found.loss, epoch=float(found.step or 0))  # a summary of the epoch
     epoch_now, _, batches = shape.position or (None, 0, None)  # fewer of it: a validation that no word tells
     announced = shape.epoch[0] if found.epoch is None and shape.epoch is not None else found.epoch
-    of = found.batches or found.target or 0
-    is_other |= epoch_now is not None and announced == epoch_now and 0 < of < (batches or 0)
+    is_fewer = 0 < (found.batches or found.target or 0) < (batches or 0)
+    is_other |= is_fewer and epoch_now is not None and announced == epoch_now
     if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
     shape, step, target = _over_the_epochs(shape, found)
@@ -315,12 +324,11 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
     """The step and the target over all epochs: where the log counts batches of an epoch, epoch × batches + batch."""
     epoch, batch, batches = found.epoch, found.batch, found.batches
     shape = shape if shape.position is None else replace(shape, position=None)
-    if found.counter in ("n/total", "batch", "batches", "bar") and found.target and epoch is None and shape.epoch:
+    # `Epoch 2/5`, then `step 100/938`; `epoch : 100` above `1/100` is a setting
+    if epoch is None and found.target and shape.epoch is not None and shape.epoch != (found.target, None):
         epoch = shape.epoch[0]
-        if found.counter != "bar":  # Keras: `Epoch 2/5`, then `100/1875`
+        if found.counter in ("n/total", "batch", "batches"):  # Keras: `Epoch 2/5`, then `100/1875`
             batch, batches = found.step, found.target
-    elif epoch is None and found.target and shape.epoch is not None:  # `Epoch 2/5`, then `step 100/938`
-        epoch = shape.epoch[0]
     if epoch is None and found.counter.endswith("batch"):
         pair, before = (found.step or 0, found.target or 0), shape.last
         shape = replace(shape, last=pair)

@@ -130,7 +130,7 @@ def read(text: str) -> Line | None:
     line = _with_batch(_with_counter(line, counter, found), text, counter)
     if not line.counts and bar is not None and dict(line.metrics).get("step_time_s", 1) > 1 / FASTEST:
         line = _with_bar(line, bar, _description(text, bar))
-    metrics = {name for name, _ in line.metrics}
+    metrics = dict(line.metrics)
     is_timed, has_rate = not SPEEDS.isdisjoint(metrics), "learning_rate" in metrics
     is_of_training = line.epoch is not None or (line.target is not None and "train" in text.lower())
     if line.counts and ((is_timed and is_of_training) or (has_rate and (is_timed or line.target))):
@@ -181,6 +181,7 @@ def _counter_and_loss(text: str, found: list[Number]) -> tuple[Number | None, Nu
         counters,
         key=lambda one: (
             names.is_target(one.name) and not has_episodes,
+            one.name == ("steps",) and text.lstrip(" >=-[*#").lower().startswith("episode"),
             names.PLURALS.get(one.name, names.counter(one.name) or 0),
         ),
         default=None,
@@ -330,7 +331,7 @@ def _with_bar(line: Line, bar: re.Match[str], description: str) -> Line:
         return line._replace(batch=done, batches=of, counter="batch of epoch", is_named=True)
     if line.loss is None and (bar.re is not BAR or not OF_TRAINING.search(description)):
         return line
-    return line._replace(step=done, target=of, counter="bar", is_named=True)
+    return line._replace(step=done, target=of, counter="bar" if description.strip() else "n/total", is_named=True)
 
 
 def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Number) -> Line:

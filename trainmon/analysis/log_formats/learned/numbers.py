@@ -32,7 +32,7 @@ AFTER = re.compile(
     r"(?:\s{0,4}(?:/|\bof\b|\bout of\b)\s{0,10}"
     r"(?P<total>(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,3})?[KMk]?)(?!\w|\.\d|/\d))?"  # not 5/6/7
     r"(?:\s{0,2}\((?:[-+\d.eE,\s/%]|nan|inf|z){1,40}\))?"  # an average or a share in brackets: 0.61 (0.92)
-    r"(?:\s?(?P<unit>[a-zA-Z]{1,12}(?:/(?:[a-zA-Z]{1,12}|\d{1,3}s)){1,2}|ms|s|secs?|seconds|us|min|it)(?![\w/=:]))?"
+    r"(?:\s?(?P<unit>[a-zA-Z]{1,12}(?:/(?:[a-zA-Z]{1,12}|\d{1,3}s)){1,2}|ms|s|secs?|seconds|us|min|it)(?![\w/=:]|\s=\s))?"
     r"(?:\s(?P<behind>(?:avg |average |mean |train )?loss|avg(?=,[^,]{1,24} rate,)|rate(?=,)"
     r"|(?(total)(?:[sS]tep|[iI]ter(?:ation)?|[uU]pdate|[bB]atche)s))"
     r"(?=(?: finished)?\s*(?:[,;|)]|-{3}|$)))?"  # 0.689 avg loss, 100 / 25000 steps

@@ -42,7 +42,7 @@ PAIR = re.compile(
 FROM_ONE = re.compile(
     r"\bEpoch\(train\)|\bTrain Epoch: \d{1,6} \[|\bEpoch {1,4}\d{1,6}, {0,8}\d{1,9}/ {0,8}\d{1,9};"
     r"|\bepoch \d{1,6} - iter \d|\| epoch {1,3}\d{1,6} \| {1,8}\d{1,9}/ ?\d{1,9} batches"
-    r"|(?<!Train )\b(?:Epoch \[\d{1,6}\]\[|(?i:epoch)[\x22\s:：=]{0,12}[\[(]?\d{1,6}/\d{0,5}[0-8]\b)"
+    r"|(?<!Train )\b(?:Epoch \[\d{1,6}\]\[|(?i:epoch)[\x22\s:：=]{0,12}[\[(]?\d{1,6} ?/ ?\d{0,5}[0-8]\b)"
 )
 """An epoch that counts from 1: `Epoch(train) [3][`, `Epoch [3][`, `Train Epoch: 3 [`, `Epoch 3/100`; OpenNMT's
 `Epoch  3,   50/500;`, Flair's `epoch 3 - iter 5/50`, `| epoch   3 |   200/ 2928 batches`.
@@ -74,12 +74,14 @@ UNNAMED = re.compile(
     r"(?<!\w)\[\s{0,6}(?:\d{1,6}\s?[,:]\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
     r"|^[\s\-=>*]{0,8}(?:(?i:step|iter|iteration|batch|epoch)-|\[\s{0,6}\d{1,6}\]\s{1,9})?(?P<first>\d{1,12})\s{0,4}"
-    r"(?:/Unknown\b|(?:\|{1,2}|[:,\t\[)]|[.-]\s)\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?(?:\d|nan,)))"
+    r"(?:/Unknown\b|(?:\|{1,2}|[:,\t\[)]|[.-]\s)\s{0,8}(?=\[?[a-zA-Z])|:\s{1,4}(?=-?(?:\d|nan,))"
+    r"|\(\d{1,9}, \d{1,9}\) (?=\[?[a-zA-Z]))"
     r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d|(?:train\w{0,3} )?loss\b)"
     r"|^[\s\[]{0,6}\(\s{0,4}(?P<braced>\d{1,9})\s{0,4}\)\s{1,4}(?=[a-zA-Z])"
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`,
-`step-10, loss=9.2`, `7/Unknown - 6s - loss: 9.2`, `[ 0]  110 || loss: 9.2` in epoch 0, `[ (4 ) Loss: 9.2`."""
+`step-10, loss=9.2`, `7/Unknown - 6s - loss: 9.2`, `[ 0]  110 || loss: 9.2` in epoch 0, `[ (4 ) Loss: 9.2`,
+`3:  [D loss: 0.5`, `457 (5, 1) [D loss: 0.5`."""
 NUMBER = r"-?\d{1,9}(?:\.\d{1,24})?(?:e-?\d\d)?"
 LISTED = re.compile(
     rf"\s{{0,8}}\[(?P<loss>{NUMBER}, )?(?:{NUMBER}, ){{0,12}}(?P<step>\d{{1,9}}), "
@@ -161,7 +163,12 @@ REWRITTEN = (
     (re.compile(r"第 ?(\d{1,9}) ?[个次]? ?(epoch|step|iter(?:ation)?|batch)的?", re.IGNORECASE), r"\2 \1 "),
     (re.compile(r"\b(?:verlust|perte|perda|perdita)\b", re.IGNORECASE), "loss"),
     # the epoch behind its batch: `30/42 of epoch 2/30`
-    (re.compile(r"(?<!\S)(\d{1,9}/\d{1,9}) of (epoch \d{1,6}(?:/\d{1,6})?)(?=[\s,])", re.IGNORECASE), r"\2 batch \1"),
+    (
+        re.compile(
+            r"(?<!\S)(\d{1,9} ?/ ?\d{1,9}) (?:of|in) (epoch \d{1,6}(?: ?/ ?\d{1,6})?)(?=[\s,]|$)", re.IGNORECASE
+        ),
+        r"\2 batch \1",
+    ),
     # DLLogger's epoch and step: `DLL 2021-03-23 11:48:40.247934 - (0, 136) loss : 2.9`
     (re.compile(r"(?<=\d - )\((\d{1,6}), (\d{1,9})\)(?=\s\w)"), r"epoch \1 step \2"),
     # cuda-convnet's epoch and batch: `3.17... logprob:  0.51, 0.25 (1.2 sec)`
