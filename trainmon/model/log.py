@@ -164,6 +164,8 @@ class Progress(TrainingMetrics, frozen=True, kw_only=True):
     borrowed: tuple[str, ...] = ()
     """The fields that come from W&B, because the log lacks them. If the steps do, too, `format` is WANDB."""
     bar: Bar | None = None
+    begun_at: Instant | None = None
+    """When the epoch began that stands for the step in a log that counts nothing else."""
     counts: Literal["run", "epoch", "nothing"] = "run"
     """What its counter counts to the end of. epoch: it began again after its end, so its total is not the target.
     nothing: its trainer has said that it ended, and what counts next is another start."""

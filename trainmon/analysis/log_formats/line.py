@@ -10,9 +10,10 @@ from typing import Literal, NamedTuple
 from trainmon.lib.log_prefix import without_prefix
 from trainmon.model import TrainingMetrics
 
-Kind = Literal["train", "rest", "bar", "eval", "save", "note"]
+Kind = Literal["train", "rest", "bar", "epoch", "eval", "save", "note"]
 """train: a step was taken. rest: further lines of a step, with all that they said of it, or its bar. bar: a nameless
-progress bar, which may be training's. eval, save: what it is busy with instead. note: it is back from that."""
+progress bar, which may be training's. epoch: one begins, which counts where nothing counts steps. eval, save: what it
+is busy with instead. note: it is back from that."""
 
 
 class StepLine(TrainingMetrics, frozen=True, kw_only=True, gc=False):

@@ -83,11 +83,23 @@ def _advanced(progress: Progress, name: str, line: StepLine, at: Instant) -> Pro
             return replace(progress, doing="train", doing_at=at)
         case "bar" if line.step is not None:
             return _bar(progress, name, line, at)
+        case "epoch":
+            return _begun(progress, line.step, at)
     if line.step is None:
         return _without_a_step(progress, name, line, at)
     if name != progress.format and _is_outranked(progress, line, at):
         return _filled(progress, line) if line.step == progress.step else progress
     return _counted(progress, name, line, at)
+
+
+def _begun(progress: Progress, epoch: int | None, at: Instant) -> Progress:
+    """An epoch begins where nothing counts steps. It times nothing before it is known how long one takes."""
+    if progress.format is not None or epoch == progress.step:
+        return progress
+    begun = progress.begun_at
+    intervals = progress.intervals if begun is None or at <= begun else (*progress.intervals, at - begun)[-INTERVALS:]
+    timed = {"at": at, "cadence_s": median(intervals)} if intervals else {}
+    return replace(progress, step=epoch, begun_at=at, intervals=intervals, **timed)
 
 
 def _is_outranked(progress: Progress, line: StepLine, at: Instant) -> bool:
@@ -191,6 +203,8 @@ def _printed(line: StepLine, values: Iterable[str]) -> tuple[str, ...]:
 def _without_a_step(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
     """A loss with no step beside it (HF Trainer): the bar has the step; without a bar the epoch shows progress."""
     values = _values(line)
+    if progress.format is None:
+        progress = replace(progress, step=None)  # an epoch that had only begun
     moved = line.epoch is not None and line.epoch != progress.epoch
     bar = progress.bar
     if bar is not None:

@@ -275,9 +275,38 @@ def test_a_field_that_a_line_does_not_say_keeps_its_value() -> None:
     assert (progress.grad_norm, progress.loss, progress.tokens_per_s) == (1.0, 2.0, 5.0)
 
 
+def begun(*at: Instant) -> Progress:
+    """A log that says no more than which epoch begins."""
+    progress = Progress()
+    for epoch, when in enumerate(at, start=1):
+        progress = advance(progress, "learned", StepLine(kind="epoch", step=epoch), when)
+    return progress
+
+
+def test_an_epoch_that_begins_is_shown_and_times_nothing_before_one_has_passed() -> None:
+    """An epoch may take hours: how long its silence is a usual one is not known."""
+    progress = begun(100.0)
+    assert (progress.step, progress.target_step, progress.at, progress.format) == (1, None, None, None)
+    assert begun(100.0, 100.0).at is None  # both were there at the first look
+    progress = begun(100.0, 7_300.0)
+    assert (progress.step, progress.at, progress.cadence_s) == (2, 7_300.0, 7_200.0)
+
+
+@pytest.mark.parametrize("name", ["megatron", "own", "learned"])
+def test_a_step_counts_before_the_epoch_that_begins(name: str) -> None:
+    progress = advance(begun(100.0, 7_300.0), name, StepLine(step=40, loss=2.0), 7_310.0)
+    assert (progress.step, progress.at, progress.cadence_s) == (40, 7_310.0, None)
+    assert advance(progress, "learned", StepLine(kind="epoch", step=3), 7_400.0) == progress
+
+
+def test_a_loss_without_a_step_leaves_none_of_an_epoch_that_begins() -> None:
+    progress = read([(200.0, dictionary(0.4))], begun(100.0))
+    assert (progress.step, progress.epoch, progress.at) == (None, 0.4, 200.0)
+
+
 LINE = st.builds(
     StepLine,
-    kind=st.sampled_from(["train", "bar", "eval", "save", "note"]),
+    kind=st.sampled_from(["train", "bar", "epoch", "eval", "save", "note"]),
     step=st.none() | st.integers(0, 50),
     target_step=st.none() | st.integers(1, 3),
     loss=st.none() | st.just(1.0) | st.just(math.nan),

@@ -88,6 +88,13 @@ BELIEVED = re.compile(
     r"(?i:train\w{0,3})\W{1,3}\d{1,6}/\d{1,6}\]?\W{1,3}\d{1,9}/\d{1,9}\]|.*\btrain_(?:acc|perplexity|ppl|reward)\w{0,5}[:=]"
 )
 """`Train: [1/50][1/157]`, `Batch 859, train_perplexity=2.1`: a single line is believed."""
+ANNOUNCED = re.compile(
+    r"\W{0,80}(?:(?:now|start(?:ing|ed)?|begin(?:ning)?|train(?:ing)?|running|entering|going|in|into|of|info)\W{1,4}){0,4}"
+    r"epoch\W{0,4}(?P<epoch>\d{1,6})(?:\W{0,3}(?:/|of|total)\W{0,3}(?P<epochs>\d{1,6}))?"
+    r"(?:\W{1,3}(?:begin|start)\w{0,3})?\W{0,80}$",
+    re.IGNORECASE,
+)
+"""`=== Beginning epoch 24 of 600 ===`, `~~~ Epoch 1/30 ~~~`: an epoch that begins. `epoch: 8` may be a setting."""
 EVALUATOR = re.compile(r"(?i:tester|evaluator)\.(?:py|cc|cpp):\d")
 """A source file in front of a line that says that it is no line of training."""
 AT_A_SPEED = re.compile(
@@ -249,10 +256,20 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
                 shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
             )
         shape, step = _taken(shape, found, line)
-        return replace(shape, epoch=epoch or shape.epoch), step
+        return replace(shape, epoch=epoch or shape.epoch), step or _announced(shape, line)
     if not found.counts and not shape.counter and "learning_rate" in dict(found.metrics):
         return shape, StepLine(loss=found.loss, is_part=found.is_part)  # fastText counts no steps
     return _taken(shape, found, line)
+
+
+def _announced(shape: LogShape, line: str) -> StepLine | None:
+    """An epoch that begins: all that some logs say of how far they are."""
+    found = ANNOUNCED.match(line)
+    if found is None or shape.counter:
+        return None
+    epoch = int(found["epoch"])
+    is_grown = shape.epoch is not None and shape.epoch[0] < epoch
+    return StepLine(kind="epoch", step=epoch) if found["epochs"] or is_grown else None
 
 
 def _without_a_loss(found: Line, text: str) -> Line:
@@ -296,7 +313,9 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
     shape, step, target = _over_the_epochs(shape, found)
-    is_announced = shape.epoch is not None and (shape.epoch[0] == found.epoch or found.counter == "listed")
+    begun, epochs = shape.epoch or (None, None)  # `epoch: 30` and `lr: 0.1` may be settings
+    is_told = begun == found.epoch and (found.loss is not None or found.has_quality or epochs is not None)
+    is_announced = begun is not None and (is_told or found.counter == "listed")
     if found.counter != shape.counter and not found.is_named and not is_announced:
         before = dict(shape.candidates).get(found.counter)
         if before is None or step < before or (step == before and found.counter != "epoch"):

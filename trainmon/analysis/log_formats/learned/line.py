@@ -158,8 +158,9 @@ def _has_quality(text: str, found: list[Number], epoch: Number | None) -> bool:
         ),
         # `Recon: 0.0021 | KL: 0.0205`
         *(parts if len(parts) > 1 else ()),
-        # `BCER train=5%`, `Epoch 3: train=0.128 valid=0.204`
+        # `BCER train=5%`, `Epoch 3: train=0.128 valid=0.204`, `Epoch 3: Train_rf 0.4856`
         *(one.start for one in found if one.name[-1:] == ("train",) and (epoch is not None or len(one.name) > 1)),
+        *(one.start for one in found if one.name[:1] == ("train",) and "." in one.text and epoch is not None),
         *(columns.start() for columns in COLUMNS.finditer(text)),
     ]
     return bool(places) and not OF_TESTING.search(text, 0, max(places))
@@ -247,7 +248,7 @@ def _losses(text: str, found: list[Number], *, is_counted: bool) -> list[Number]
         for one in found
         if ("." in one.text or not one.total) and one.unit not in names.SECONDS and names.loss(one.name) is not None
     ]
-    totals = [one for one in found if one.name == ("total",) and "." in one.text and not one.unit]
+    totals = [one for one in found if one.name == ("total",) and not one.text.isdecimal() and not one.unit]
     if not losses:
         sums = [one for one in found if one.name == ("train",) and text.startswith("=", one.end)]
         is_sum = is_counted and (PAIR.search(text) or any(not names.PARTS.isdisjoint(one.name) for one in found))

@@ -46,7 +46,7 @@ BESIDE_A_COUNTER = vocabulary(
 BEHIND_A_COUNTER = vocabulary("train training num number no id idx index i #")
 """Words that may stand behind a counter's name: `Iter(train)`, `batch_idx`."""
 EPOCHS = frozenset(("epoch", "epochs", "ep"))
-NOT_THE_EPOCH = vocabulary("per max ppo total num end of checkpoint loaded loading restored saved saving")
+NOT_THE_EPOCH = vocabulary("per max ppo total num n end of checkpoint loaded loading restored saved saving")
 
 TOTAL_LOSS, PLAIN_LOSS, AVERAGE_LOSS, NAMED_LOSS, LIKE_A_LOSS = range(5)
 PLAIN = vocabulary(

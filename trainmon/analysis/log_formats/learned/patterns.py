@@ -129,7 +129,10 @@ REWRITTEN = (
         r"\1 \3 \2",
     ),
     # a counter that is joined to its number: `Train step_7360: loss : 3.1`, `ep11, loss: 0.3`
-    (re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|ep|batch)[_-]?(?=\d{1,9}[\s:,|\])])", re.IGNORECASE), r"\1 "),
+    (
+        re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|ep|batch)[_-]?(?=\d{1,9}[\s:,|\[\])])", re.IGNORECASE),
+        r"\1 ",
+    ),
     (re.compile(r"(?<=loss)_(?=-\d)", re.IGNORECASE), ": "),
     # which of several losses it is: `Loss[1]:[0.498]`, `Loss(1): 0.498`, `Loss 1: 0.497`
     (
@@ -157,7 +160,7 @@ REWRITTEN = (
     # decibels, which are no loss of a GAN
     (re.compile(r"(?<=\d)dB\b"), ""),
     # languages that need only our letters, and an E before a count: `E 361/400 PSNR:22.18dB`
-    (re.compile(r"^E (?=\d{1,6}/\d{1,6} )"), "Epoch "),
+    (re.compile(r"^E ?(?=\d{1,6}/\d{1,6} )"), "Epoch "),
     (re.compile(r"\bepo(?:ch[ae]|ca|que|k|ka|ha)\b", re.IGNORECASE), "Epoch"),
     (re.compile(r"\bit[eé]ra(?:ci[oó]n|tion|si|zione)\b", re.IGNORECASE), "iteration"),
     (re.compile(r"第 ?(\d{1,9}) ?[个次]? ?(epoch|step|iter(?:ation)?|batch)的?", re.IGNORECASE), r"\2 \1 "),
