@@ -87,7 +87,7 @@ def counter(name: Name) -> int | None:
         or not NOT_TRAINING.isdisjoint(name)
         or {"total", "optimization"}.issubset(name)
         or name[:2] == OF_A_BAR
-        or name[-2:] == ("time", "s")
+        or name[-2:] in (("time", "s"), ("num", "batches"))
     ):
         return None  # `Total optimization steps = 375` is the Hugging Face Trainer's target
     if len(name) > 1 and name[-1] in BEHIND_A_COUNTER:
