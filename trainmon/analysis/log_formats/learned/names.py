@@ -86,7 +86,7 @@ def counter(name: Name) -> int | None:
         not name
         or not NOT_TRAINING.isdisjoint(name)
         or {"total", "optimization"}.issubset(name)
-        or name[:2] == OF_A_BAR
+        or name[:2] == name[-2:] == OF_A_BAR
         or name[-2:] in (("time", "s"), ("num", "batches"))
     ):
         return None  # `Total optimization steps = 375` is the Hugging Face Trainer's target
@@ -97,7 +97,7 @@ def counter(name: Name) -> int | None:
     for length in (2, 1):
         rank = COUNTERS.get(" ".join(name[-length:]))
         if rank is not None:
-            beside = [word for word in name[:-length] if not word.startswith("train") and word != "of"]
+            beside = [word for word in name[:-length] if not word.startswith(("train", "#")) and word != "of"]
             is_counter = len(beside) < 3 and BESIDE_A_COUNTER.issuperset(beside)
             return (0 if "global" in name else rank) if is_counter else None
     return None
