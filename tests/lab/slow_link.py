@@ -21,12 +21,13 @@ PIECE = 1_400
 
 
 class Direction:
-    """One way over the link. `passed`: bytes by the address of the node."""
+    """One way over the link. `passed`: bytes by the address of the node; `longest_queue`: the longest wait of a byte
+    for those before it, in seconds."""
 
     def __init__(self, bandwidth: float, latency: float, buffer: int) -> None:
         self.bandwidth, self.latency, self.buffer = bandwidth, latency, buffer
         self.passed: Counter[str] = Counter()
-        self._free_at = 0.0
+        self.longest_queue = self._free_at = 0.0
 
     async def carry(self, address: str, reader: StreamReader, writer: StreamWriter) -> None:
         """Carry one connection's bytes to its end."""
@@ -37,6 +38,7 @@ class Direction:
                     await asyncio.sleep(queued - self.buffer / self.bandwidth)
                 self.passed[address] += len(data)
                 self._free_at = max(loop.time(), self._free_at) + len(data) / self.bandwidth
+                self.longest_queue = max(self.longest_queue, self._free_at - loop.time())
                 loop.call_at(self._free_at + self.latency, writer.write, data)
         loop.call_at(self._free_at + self.latency, writer.close)
 
