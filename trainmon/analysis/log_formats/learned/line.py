@@ -46,6 +46,8 @@ OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
 
 
 SPEEDS = {"step_time_s", "samples_per_s", "tokens_per_s"}
+OF_AN_EPISODE = re.compile(r"\W{0,8}(?i:episode)\b")
+"""`Episode 50, Steps: 180`: its own; `Episodes: 50, Steps: 5000`: those of all."""
 PREPOSITIONS = names.vocabulary("at after for in of")
 
 
@@ -182,7 +184,7 @@ def _counter_and_loss(text: str, found: list[Number]) -> tuple[Number | None, Nu
         counters,
         key=lambda one: (
             names.is_target(one.name) and not has_episodes,
-            one.name == ("steps",) and text.lstrip(" >=-[*#").lower().startswith("episode"),
+            one.name == ("steps",) and OF_AN_EPISODE.match(text) is not None,
             names.PLURALS.get(one.name, names.counter(one.name) or 0),
         ),
         default=None,
