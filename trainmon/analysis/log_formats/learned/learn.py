@@ -89,7 +89,7 @@ BELIEVED = re.compile(
 )
 """`Train: [1/50][1/157]`, `Batch 859, train_perplexity=2.1`: a single line is believed."""
 ANNOUNCED = re.compile(
-    r"\W{0,80}(?:(?:now|start(?:ing|ed)?|begin(?:ning)?|train(?:ing)?|running|entering|going|in|into|of|info)\W{1,4}){0,4}"
+    r"(?P<rule>[*=~#-]{3,80}(?=.*[*=~#-]{3}$))?\W{0,80}(?:(?:now|start(?:ing|ed)?|begin(?:ning)?|train(?:ing)?|running|entering|going|in|into|of|info)\W{1,4}){0,4}"
     r"epoch\W{0,4}(?P<epoch>\d{1,6})(?:\W{0,3}(?:/|of|total)\W{0,3}(?P<epochs>\d{1,6}))?"
     r"(?:\W{1,3}(?:begin|start)\w{0,3})?\W{0,80}$",
     re.IGNORECASE,
@@ -269,7 +269,7 @@ def _announced(shape: LogShape, line: str) -> StepLine | None:
         return None
     epoch = int(found["epoch"])
     is_grown = shape.epoch is not None and shape.epoch[0] < epoch
-    return StepLine(kind="epoch", step=epoch) if found["epochs"] or is_grown else None
+    return StepLine(kind="epoch", step=epoch) if found["epochs"] or found["rule"] or is_grown else None
 
 
 def _without_a_loss(found: Line, text: str) -> Line:
