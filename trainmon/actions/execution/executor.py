@@ -10,16 +10,18 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Protocol
+from concurrent.futures import Future, wait
+from functools import partial, reduce
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from trainmon.actions.execution.preflight import (
     PREFLIGHT_TIMEOUT,
     SWITCH_PREFLIGHT_TIMEOUT,
-    PendingReads,
     PreflightView,
+    merged,
+    unreadable,
     with_evaluations,
 )
 from trainmon.actions.execution.run import execute, log_tail
@@ -40,6 +42,8 @@ from trainmon.slurm.parse_jobs import detailed
 from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 PLAN_TIMEOUT: Seconds = 10.0
 """The longest time until a plan, whatever hangs."""
@@ -124,35 +128,45 @@ class Executor:
 
     def prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None:
         """Read what the plan needs, and pass it to `reply` on another thread, within PLAN_TIMEOUT."""
-        state = self._known_state()
-        ledger = self._ledger if request.verb in ("requeue", "evaluate") else None
-        evaluations = None if ledger is None else ledger.evaluations(request.subjects)
-        pending = PendingReads(
-            reads_for_plan(request, state, Readback(at=self._clock.now())),
-            lambda readback: self._reply(request, with_evaluations(readback, evaluations), reply),
-        )
-        for host in pending.hosts:
-            if not self._worker(host).submit(partial(self._preflight, host, request, state, pending)):
-                pending.received(host, f"{host} is busy: its queue is full")
-        pending.start(self._plan_timeout if pending.hosts else 0.0)
+        threading.Thread(target=self._prepare, args=(request, reply), name="plan", daemon=True).start()
 
-    def _reply(self, request: ActionRequest, readback: Readback, reply: Callable[[Plan], None]) -> None:
-        if self._stopping.is_set():
-            return
+    def _prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None:
         try:
-            reply(plan(request, self._known_state(), readback, self._actor, self._clock.now()))
+            readback = self._read(request, self._known_state())
+            if not self._stopping.is_set():
+                reply(plan(request, self._known_state(), readback, self._actor, self._clock.now()))
         except Exception as error:
             log.exception("a plan for %s failed", request.verb)
             why = f"the plan could not be made ({type(error).__name__}: {error})"
             reply(Plan(request=request, refusals=tuple(Refusal(subject=one, why=why) for one in request.subjects)))
 
-    def _preflight(self, host: str, request: ActionRequest, state: State, pending: PendingReads) -> None:
+    def _read(self, request: ActionRequest, state: State) -> Readback:
+        """What a plan needs of all its hosts and of the ledger. A host that does not answer in time is an error."""
+        ledger = self._ledger if request.verb in ("requeue", "evaluate") else None
+        evaluations = None if ledger is None else ledger.evaluations(request.subjects)
+        reads = reads_for_plan(request, state, Readback(at=self._clock.now()))
+        hosts = dict.fromkeys(read.host for read in reads)
+        futures = {host: self._worker(host).submit(partial(self._preflight, host, request, state)) for host in hosts}
+        wait([future for future in futures.values() if future is not None], self._plan_timeout)
+        parts = []
+        for host, future in futures.items():
+            answer: Readback | str = f"{host} has not answered in {self._plan_timeout:g}s"
+            if future is None:
+                answer = f"{host} is busy: its queue is full"
+            elif future.done():
+                answer = future.result()
+            if isinstance(answer, str):
+                answer = unreadable((read for read in reads if read.host == host), answer)
+            parts.append(answer)
+        return with_evaluations(reduce(merged, parts, Readback()), evaluations)
+
+    def _preflight(self, host: str, request: ActionRequest, state: State) -> Readback | str:
+        """What was read on a host, or why nothing could be read there."""
         try:
             shell = self._shell_of(host)
-            view = PreflightView(host, shell, self._worker(host).slurm(shell), self._clock)
-            pending.received(host, view.for_plan(request, state))
+            return PreflightView(host, shell, self._worker(host).slurm(shell), self._clock).for_plan(request, state)
         except TrainmonError as error:
-            pending.received(host, str(error))
+            return str(error)
 
     def _known_state(self) -> State:
         state = self._state()
@@ -173,7 +187,7 @@ class Executor:
                 self._refuse(record, "read-only: nothing is changed from here")
                 continue
             self._report(record)
-            if not self._worker(action.host).submit(partial(self._run, record)):
+            if self._worker(action.host).submit(partial(self._run, record)) is None:
                 self._refuse(record, f"{action.host} is busy: its queue is full; nothing was done")
 
     def _run(self, record: Record) -> None:
@@ -269,13 +283,14 @@ class HostWorker:
         self._thread = threading.Thread(target=self._run, name=f"act {host}", daemon=True)
         self._thread.start()
 
-    def submit(self, task: Callable[[], None]) -> bool:
-        """Add a task; false where the queue is full."""
+    def submit(self, task: Callable[[], Result]) -> Future[Result] | None:
+        """Add a task; None where the queue is full. What a task returns becomes the result, and nothing if it fails."""
+        future: Future[Result] = Future()
         try:
-            self._tasks.put_nowait(task)
+            self._tasks.put_nowait(lambda: future.set_result(task()))
         except queue.Full:
-            return False
-        return True
+            return None
+        return future
 
     def slurm(self, shell: Shell) -> Client:
         """The Slurm client of this connection. It remembers where Slurm's commands are."""

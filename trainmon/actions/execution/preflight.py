@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -164,37 +162,6 @@ def merged(one: Readback, other: Readback) -> Readback:
     first, second = asdict(one), asdict(other)
     at = max(first.pop("at"), second.pop("at"))
     return Readback(at=at, **{name: part | second[name] for name, part in first.items()})
-
-
-class PendingReads:
-    """Reads on several hosts: finished once all hosts have answered, or when the time is up."""
-
-    def __init__(self, reads: Sequence[ReadRequest], finish: Callable[[Readback], None]) -> None:
-        self._reads = reads
-        self.hosts = tuple(dict.fromkeys(read.host for read in reads))
-        self._finish = finish
-        self._parts: dict[str, Readback] = {}
-        self._lock = threading.Lock()
-        self._complete = threading.Event()
-
-    def start(self, seconds: Seconds) -> None:
-        """Wait for the hosts on a thread of its own, which ends after `seconds`."""
-        threading.Thread(target=self._wait, args=(seconds,), name="plan", daemon=True).start()
-
-    def received(self, host: str, readback: Readback | str) -> None:
-        """Take what was read on a host, or why nothing could be read there."""
-        with self._lock:
-            if isinstance(readback, str):
-                readback = unreadable((read for read in self._reads if read.host == host), readback)
-            self._parts.setdefault(host, readback)
-            if len(self._parts) == len(self.hosts):
-                self._complete.set()
-
-    def _wait(self, seconds: Seconds) -> None:
-        self._complete.wait(seconds)
-        for host in self.hosts:
-            self.received(host, f"{host} has not answered in {seconds:g}s")
-        self._finish(reduce(merged, (self._parts[host] for host in self.hosts), Readback()))
 
 
 # ---- reads the config file of a run as it is now ---------------------------------------------------------------------
