@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple
 
 from textual.binding import Binding
 
+from trainmon.actions.verbs import VERBS
+
 Group = Literal["move", "view", "act"]
 
 
@@ -28,6 +30,16 @@ class Key(NamedTuple):
     """The key, as the screen shows it."""
     short: str = ""
     """Its label in the footer; empty: not in the footer."""
+
+
+def _verb_keys() -> list[Key]:
+    """The keys of the verbs: those that the footer shows first, and at last those of nodes."""
+    specs = sorted((spec for spec in VERBS if spec.help), key=lambda spec: (spec.target == "node", not spec.label))
+    return [
+        Key(spec.key, f"act.{spec.name}", f"screen.act('{spec.name}')", spec.help,
+            "act-node" if spec.target == "node" else "act", "act", spec.key, spec.label)
+        for spec in specs
+    ]  # fmt: skip
 
 
 KEYS: tuple[Key, ...] = (
@@ -115,19 +127,7 @@ KEYS: tuple[Key, ...] = (
     Key("u", "view.changes", "app.changes", "list what changed since the dashboard was last used", "app", "view", "u"),
     Key("x", "act.menu", "screen.menu", "list all actions for this row, and why some are refused", "act-any",
         "act", "x", "Actions"),
-    Key("S", "act.save", "screen.act('save')", "save: create the run's save switch", "act", "act", "S", "Save"),
-    Key("K", "act.kill", "screen.act('kill')", "kill: create the kill switch; the run saves and exits", "act", "act",
-        "K", "Kill"),
-    Key("R", "act.requeue", "screen.act('requeue')", "requeue the job", "act", "act", "R", "Requeue"),
-    Key("C", "act.cancel", "screen.act('cancel')", "cancel the job (scancel)", "act", "act", "C", "Cancel"),
-    Key("U", "act.unkill", "screen.act('unkill')", "remove one of the run's armed switches", "act", "act", "U"),
-    Key("H", "act.hold", "screen.act('hold')", "hold the pending job, or release the held one", "act", "act", "H"),
-    Key("T", "act.signal", "screen.act('signal')", "send SIGUSR1 to the trainer (emergency checkpoint)", "act", "act",
-        "T"),
-    Key("N", "act.queue", "screen.act('queue')", "queue another job of the run; it runs after this one", "act",
-        "act", "N"),
-    Key("X", "act.exclude", "screen.act('exclude')", "keep pending jobs off this node; drain it if permitted",
-        "act-node", "act", "X", "Exclude"),
+    *_verb_keys(),
     Key("L", "act.login", "app.login", "log in to a host that needs an interactive login (2FA)", "app", "act", "L"),
     Key("apostrophe", "view.jump", "jump", "jump: a letter at each pane; press one to go there", "main",
         "move", "'"),

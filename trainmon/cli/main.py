@@ -13,10 +13,10 @@ from pathlib import Path
 
 import click
 
+from trainmon.actions import verbs
+
 DASHBOARD = "dashboard"
-VERBS = (
-    "save", "kill", "unkill", "unsave", "requeue", "cancel", "hold", "release", "signal", "queue", "exclude",
-)  # fmt: skip
+VERBS: tuple[str, ...] = tuple(spec.name for spec in verbs.VERBS if spec.usage)
 """The commands that act."""
 MODULES = {
     DASHBOARD: "dashboard",

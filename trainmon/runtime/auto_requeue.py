@@ -10,6 +10,7 @@ from hashlib import blake2s
 
 from msgspec.structs import replace
 
+from trainmon.actions.verbs import VERB
 from trainmon.analysis.retries import ACTOR, Due, due
 from trainmon.ledger.actions import claim_action
 from trainmon.ledger.ledger import Ledger
@@ -26,10 +27,6 @@ TRY_EVERY: Seconds = 30.0
 
 PATIENCE: Seconds = 5.0
 """How long it waits for the ledger. Without the ledger nothing is done: another program might do it, too."""
-
-
-OF_RUNS = frozenset({"queue", "evaluate"})
-"""What is started for a run, and not with one of its jobs."""
 
 
 class AutoRequeue:
@@ -77,7 +74,8 @@ class AutoRequeue:
     def _planned(self, one: Due, plan: Plan) -> None:
         """Do what is planned, if the ledger agrees."""
         # A drain would affect other users: only the waiting jobs of the run are changed.
-        actions = [action for action in plan.actions if one.verb in OF_RUNS or action.expected.id is not None]
+        is_of_run = VERB[one.verb].target == "run"
+        actions = [action for action in plan.actions if is_of_run or action.expected.id is not None]
         whys = [refusal.why for refusal in plan.refusals]
         whys += [self._why_not(one, action) or self._claim(one, action) for action in actions]
         why = "; ".join(filter(None, whys))

@@ -11,12 +11,13 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 
 from trainmon.actions.planning import Offer, offered
+from trainmon.actions.verbs import VERB, verbs_of_key
 from trainmon.lib import Instant, cell_width, clean, shorten
 from trainmon.model import State, Verb
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, text
 from tui.style import Span
-from tui.views import TITLES, Command, find_commands, key_of
+from tui.views import Command, find_commands
 from tui.widgets import SENTENCE, Heading, KeyedLines, Row
 
 if TYPE_CHECKING:
@@ -70,21 +71,16 @@ class Menu(Dialog[Verb | None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A capital letter works as outside the menu, for the possible actions."""
         if action == "act":
-            return any(entry.verb in same_key(str(parameters[0])) and not entry.refusal for entry in self.entries)
+            return any(entry.verb in verbs_of_key(str(parameters[0])) and not entry.refusal for entry in self.entries)
         return super().check_action(action, parameters)
 
     def action_act(self, verb: str) -> None:
-        self._close_with(*same_key(verb))
+        self._close_with(*verbs_of_key(verb))
 
     def _close_with(self, *verbs: str) -> None:
         found = next((entry for entry in self.entries if entry.verb in verbs and not entry.refusal), None)
         if found is not None:
             self.dismiss(found.verb)
-
-
-def same_key(verb: str) -> tuple[str, ...]:
-    """The verbs that share the key of this one."""
-    return {"hold": ("hold", "release"), "unkill": ("unkill", "unsave")}.get(verb, (verb,))
 
 
 def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[Entry, ...]:
@@ -104,7 +100,7 @@ def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[En
 
 def _entry(verb: Verb, offers: Sequence[Offer]) -> Entry:
     possible = [offer for offer in offers if offer.refusal is None]
-    title = offers[0].title if len(offers) == 1 else f"{TITLES[verb]}: {len(possible)} of {len(offers)} rows"
+    title = offers[0].title if len(offers) == 1 else f"{VERB[verb].title}: {len(possible)} of {len(offers)} rows"
     refusal = next((offer.refusal for offer in offers if offer.refusal is not None), None)
     if possible or refusal is None:
         return Entry(verb, clean(title, 200), "")
@@ -117,7 +113,7 @@ def rows(found: Sequence[Entry], width: int) -> list[Row]:
 
 
 def entry_row(entry: Entry, column: int, width: int) -> Row:
-    key, title = f" {key_of(entry.verb):<3}", entry.text + " " * (column - cell_width(entry.text))
+    key, title = f" {VERB[entry.verb].key:<3}", entry.text + " " * (column - cell_width(entry.text))
     if not entry.refusal:
         return Row(entry.verb, (Span(key, "accent bold"), Span(title)))
     why = shorten(f"  refused: {entry.refusal}", width - cell_width(key) - cell_width(title))

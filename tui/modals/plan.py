@@ -16,13 +16,14 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from trainmon.actions.verbs import VERB
 from trainmon.lib import Clock, clean, counted, duration
 from trainmon.model import ActionRequest, CreateFile, Plan, Verb
 from tui.backend import Backend
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, TriggerButton, is_displayed, text, text_field
 from tui.style import CRIT
-from tui.views import BUTTONS, TITLES, button_text, checking_rows, choice_rows, is_dangerous, plan_rows, plan_summary
+from tui.views import checking_rows, choice_rows, is_dangerous, plan_rows, plan_summary
 from tui.widgets import KeyedLines, TextView
 
 SHARE = 0.94
@@ -69,6 +70,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.about = clean(about or ", ".join(request.subjects))
         self.host = clean(host)
         self.hung = hung
+        self.has_count = "count" in VERB[request.verb].options
         self.body = TextView()
         for move in ("cursor_down", "cursor_up", "page_down", "page_up", "first", "last"):
             # The movement keys scroll the body, whichever button or field has the focus.
@@ -84,7 +86,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
             for label, field in (("how many", self.count), ("why", self.why), ("confirm", self.typed))
         }
         self.close_button = TriggerButton("Close", id="close")
-        self.act_button = TriggerButton(BUTTONS[request.verb], id="act", disabled=True)
+        self.act_button = TriggerButton(VERB[request.verb].button_text(1), id="act", disabled=True)
         self.instead_button = TriggerButton("Cancel the job instead", id="instead")
         self.hint = text("", "hint")
         self._backend = backend
@@ -104,7 +106,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
 
     def on_mount(self) -> None:
         self.instead_button.display = self.hung
-        self.set_focus(self.count if self.request.verb == "queue" else self.close_button)
+        self.set_focus(self.count if self.has_count else self.close_button)
         self.request_plan(self.request)
         self.set_interval(1.0, self.tick)
         self.watch(self.body, "scroll_y", self._show_hint, init=False)
@@ -207,7 +209,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         plan, choices = self.plan, self.plan.choices if self.plan else ()
         self._show_title()
         can_act = plan is None or bool(plan.actions)
-        self.fields[self.count].display = self.request.verb == "queue" and can_act
+        self.fields[self.count].display = self.has_count and can_act
         self.fields[self.why].display = can_act and not choices
         writes_file = any(isinstance(action.operation, CreateFile) for action in (plan.actions if plan else ()))
         self.why.placeholder = WHY + " and in the switch" * writes_file
@@ -227,7 +229,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         plan, age = self.plan, self._clock.monotonic() - self._answered_at
         summary = plan_summary(plan) if plan and not plan.choices else ""
         summary += f"   read {duration(age)} ago" if plan and age >= OLD else ""
-        self.title_line.update(f"{TITLES[self.verb]}: {self.about}   {summary}".rstrip())
+        self.title_line.update(f"{VERB[self.verb].title}: {self.about}   {summary}".rstrip())
 
     def _fill(self) -> None:
         """Fill the rows once the widths are known. The list gets the height that the fields leave."""
@@ -253,10 +255,8 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
     def _update_buttons(self) -> None:
         """Enable the action button when there is something to do and the required text is typed."""
         plan = self.plan
-        label, is_bad = (
-            button_text(self.verb, len(plan.actions) if plan else 0),
-            plan is not None and is_dangerous(plan),
-        )
+        label = VERB[self.verb].button_text(len(plan.actions) if plan else 0)
+        is_bad = plan is not None and is_dangerous(plan)
         self.act_button.set_label(f"{CRIT} {label}" if is_bad else label)
         self.act_button.set_class(is_bad, "danger")
         self.act_button.display = plan is None or bool(plan.actions)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
 
+from trainmon.actions.verbs import VERB
 from trainmon.lib import Clock, Seconds, clean, counted, duration
 from trainmon.model import ActionRequest, Alert, Plan, State, Verb
 from tui.backend import Backend
 from tui.modals import Menu, Mute, Pick, PlanScreen, TextPrompt, ask
 from tui.views import (
     READ_ONLY,
-    TITLES,
     Toast,
     action_request,
     action_toasts,
@@ -66,7 +66,7 @@ class ActionService(DashboardService):
             return
         request = action_request(verb, subjects, state, self._clock.now())
         if isinstance(request, str):
-            self._notify(Toast(TITLES[verb], request, "warning"))
+            self._notify(Toast(VERB[verb].title, request, "warning"))
         else:
             self.open(request, acted)
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from tui.views.actions import (
-    BUTTONS,
     READ_ONLY,
-    TITLES,
     Command,
     Kind,
     Subject,
     action_request,
-    button_text,
     checking_rows,
     choice_rows,
     command_line,
@@ -19,7 +16,6 @@ from tui.views.actions import (
     hosts_text,
     is_dangerous,
     is_hung,
-    key_of,
     pieces,
     plan_rows,
     plan_summary,
@@ -45,12 +41,10 @@ from tui.views.table import LABEL, fact, fact_text, facts, linked_fact, log_name
 from tui.views.wandb import settings_lines, wandb_lines
 
 __all__ = [
-    "BUTTONS",
     "GOING",
     "LABEL",
     "RANK",
     "READ_ONLY",
-    "TITLES",
     "WORST_FIRST",
     "Command",
     "Kind",
@@ -61,7 +55,6 @@ __all__ = [
     "action_toasts",
     "alert_toasts",
     "batch_of_epoch",
-    "button_text",
     "checking_rows",
     "checkpoint_lines",
     "choice_rows",
@@ -77,7 +70,6 @@ __all__ = [
     "is_hung",
     "is_save_overdue",
     "job_lines",
-    "key_of",
     "linked_fact",
     "log_named",
     "newly_firing",

@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from trainmon.actions.planning import SILENT_VERDICTS, Readback, hold_or_release, reads_for_plan
+from trainmon.actions.verbs import VERB, VERBS, verbs_of_key
 from trainmon.lib import Instant, Seconds, cell_width, clean, counted
 from trainmon.model import (
     Action,
@@ -28,7 +29,7 @@ from trainmon.model import (
     State,
     Verb,
 )
-from tui.keys import ACTS, CONTEXTS, KEYS, Key, active_keys
+from tui.keys import ACTS, CONTEXTS, Key, active_keys
 from tui.style import DEAD, NAMES, WARN, Span
 from tui.views.alerts import ORDERS, status_of
 from tui.widgets import Link, Row
@@ -40,50 +41,16 @@ Kind = Literal["run", "job", "node"]
 Subject = tuple[Kind, str]
 """What a key that acts is about: a run by its name, a job by its key, a node by its name."""
 
-TITLES: dict[Verb, str] = {
-    "save": "Save", "kill": "Kill", "unkill": "Remove a switch", "unsave": "Remove a switch", "requeue": "Requeue",
-    "cancel": "Cancel", "hold": "Hold", "release": "Release", "signal": "Signal", "queue": "Queue another",
-    "exclude": "Exclude", "evaluate": "Evaluate",
-}  # fmt: skip
-
-BUTTONS: dict[Verb, str] = {**TITLES, "unkill": "Remove it", "unsave": "Remove it", "cancel": "Cancel the job",
-                            "queue": "Queue"}  # fmt: skip
-"""The text of the button that acts. The other button says Close, because Cancel is about jobs."""
-
-OF_A_JOB_EACH = frozenset({"requeue", "cancel", "hold", "release"})
-"""Verbs whose plan has one action a job."""
-
-
-def button_text(verb: Verb, many: int) -> str:
-    """The text of the button for a number of actions. `Cancel the job 3` would look like a job id."""
-    if many <= 1:
-        return BUTTONS[verb]
-    if verb in OF_A_JOB_EACH:
-        return f"{TITLES[verb]} {many} jobs"
-    return f"{'Remove them' if verb in ('unkill', 'unsave') else BUTTONS[verb]} ({many} actions)"
-
 
 def is_dangerous(plan: Plan) -> bool:
     """Whether it ends what runs, takes a node from everybody, or must be confirmed by typing."""
     return plan.typed is not None or any(
-        (one.verb in ENDING and "ended" not in one.expected.stages) or one.expected.undrained is not None
+        (VERB[one.verb].ends and "ended" not in one.expected.stages) or one.expected.undrained is not None
         for one in plan.actions
     )
 
 
-ENDING = frozenset({"kill", "cancel", "requeue", "signal"})
-"""Verbs that end the job, or may end it."""
-
-OF_RUNS = frozenset({"save", "kill", "unkill", "unsave", "signal", "queue"})
-"""Verbs that apply to runs. On a job, they apply to its run."""
-
 READ_ONLY = "read-only: started with --read-only, or trainmon.toml has read_only = true"
-
-
-def key_of(verb: Verb) -> str:
-    """The key of a verb: K."""
-    verb = {"release": "hold", "unsave": "unkill"}.get(verb, verb)  # type: ignore[assignment]
-    return next((key.cap for key in KEYS if key.scope in ACTS and key.action == f"screen.act('{verb}')"), "")
 
 
 WANTS_RUN = "acts on a run or a job: put the cursor on one, in 1 Runs or 7 Queue"
@@ -92,11 +59,12 @@ WANTS_NODE = "acts on a node: put the cursor on one, in 2 GPUs or 7 Queue"
 
 def action_request(verb: Verb, subjects: Sequence[Subject], state: State, now: Instant) -> ActionRequest | str:
     """The request for these rows, or in a sentence why the key means nothing here."""
-    matching = [subject for subject in subjects if (subject[0] == "node") == (verb == "exclude")]
+    spec = VERB[verb]
+    matching = [subject for subject in subjects if (subject[0] == "node") == (spec.target == "node")]
     if not matching:
-        return f"{key_of(verb)} {WANTS_NODE if verb == 'exclude' else WANTS_RUN}"
+        return f"{spec.key} {WANTS_NODE if spec.target == 'node' else WANTS_RUN}"
     # of a job, its run; the plan refuses a job that belongs to none
-    run_of = {key: run.name for run in state.runs.values() for key in run.jobs} if verb in OF_RUNS else {}
+    run_of = {key: run.name for run in state.runs.values() for key in run.jobs} if spec.target == "run" else {}
     names = tuple(dict.fromkeys(run_of.get(key, key) if kind == "job" else key for kind, key in matching))
     verb = hold_or_release(state, names) if verb == "hold" else verb
     return ActionRequest(verb=verb, subjects=names, requested_at=now)
@@ -105,7 +73,7 @@ def action_request(verb: Verb, subjects: Sequence[Subject], state: State, now: I
 def subjects_text(request: ActionRequest, state: State) -> str:
     """`video-2b`, `job 88_3`, `3 marked rows`."""
     if len(request.subjects) != 1:
-        return f"{len(request.subjects)} {'nodes' if request.verb == 'exclude' else 'marked rows'}"
+        return f"{len(request.subjects)} {'nodes' if VERB[request.verb].target == 'node' else 'marked rows'}"
     subject = request.subjects[0]
     job = state.jobs.get(subject)
     return f"job {job.id}" if job is not None and subject not in state.runs else subject
@@ -327,22 +295,10 @@ ALSO = {
     "app.quit": ("q", "q!", "exit"),
     "app.leave": ("quit", "q", "q!", "exit"),
     "act.login": ("login", "log in"),
+    "act.menu": ("menu",),
+    **{f"act.{spec.name}": (*verbs_of_key(spec.name), *spec.also) for spec in VERBS if spec.help},
 }
 """Other names of the keys."""
-
-VERBS = {
-    "act.menu": ("actions", "menu"),
-    "act.save": ("save",),
-    "act.kill": ("kill",),
-    "act.requeue": ("requeue",),
-    "act.cancel": ("cancel", "scancel"),
-    "act.unkill": ("unkill", "unsave"),
-    "act.hold": ("hold", "release"),
-    "act.signal": ("signal",),
-    "act.queue": ("queue", "queue another"),
-    "act.exclude": ("exclude", "drain"),
-}
-"""All names of the keys that open a plan."""
 
 UNNAMED = frozenset({"app.how_to_quit", "lines.mark", "log.next", "log.previous"})
 """Keys that make no sense outside their pane."""
@@ -421,12 +377,12 @@ def commands(context: str, state: State | None, themes: Sequence[str]) -> list[C
 
 
 def _names(*names: str) -> tuple[str, ...]:
-    return tuple(name.casefold() for name in names if name)
+    return tuple(dict.fromkeys(name.casefold() for name in names if name))
 
 
 def names_of(key: Key) -> tuple[str, ...]:
     """The names of a key."""
-    return VERBS[key.id] if key.scope in ACTS else _names(key.short, *ALSO.get(key.id, ()))
+    return _names(key.short, *ALSO.get(key.id, ()))
 
 
 def subject_commands(state: State) -> Iterator[Command]:

@@ -10,10 +10,10 @@ from tests.tui.pilot import running
 from tests.tui.screen_text import at_rest, settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
+from trainmon.actions.verbs import VERB
 from trainmon.model import SchedulerNode, Source, State
 from tui.modals.menu import Menu, entries
 from tui.modals.plan import PlanScreen
-from tui.views import key_of
 
 RUN, OTHER = ("run", "llm-70b"), ("run", "sft-1b")
 HELD, RUNNING = ("job", "prod/418500"), ("job", "prod/418190")
@@ -75,7 +75,7 @@ def test_hold_and_release_share_a_key_and_only_the_one_that_fits_is_shown() -> N
     held = offered(HELD, of=state(jobs=jobs))
     assert "release" in held
     assert "hold" not in held
-    assert key_of("release") == key_of("hold") == "H"
+    assert VERB["release"].key == VERB["hold"].key == "H"
 
 
 async def test_enter_and_capitals_open_plans_and_what_is_refused_only_explains() -> None:

@@ -17,9 +17,10 @@ from tests.tui.pilot import running
 from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NASTY, NOW
+from trainmon.actions.verbs import VERB
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Expected, Plan, Refusal, RemoveFile, Verb
 from tui.modals.plan import PlanScreen
-from tui.views import button_text, command_line, is_dangerous, plan_rows, plan_summary, visible
+from tui.views import command_line, is_dangerous, plan_rows, plan_summary, visible
 from tui.views.actions import wrapped
 
 KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), requested_at=NOW)
@@ -414,8 +415,8 @@ def test_an_answer_with_nothing_in_it_says_so() -> None:
 
 
 def test_the_button_for_several_says_of_how_many_what_and_no_bare_number() -> None:
-    assert button_text("cancel", 1) == "Cancel the job"
-    assert [button_text(verb, 3) for verb in ("cancel", "requeue", "hold", "save", "exclude", "unkill")] == [
+    assert VERB["cancel"].button_text(1) == "Cancel the job"
+    assert [VERB[verb].button_text(3) for verb in ("cancel", "requeue", "hold", "save", "exclude", "unkill")] == [
         "Cancel 3 jobs", "Requeue 3 jobs", "Hold 3 jobs", "Save (3 actions)", "Exclude (3 actions)",
         "Remove them (3 actions)",
     ]  # fmt: skip

@@ -35,6 +35,7 @@ from trainmon.actions.planning import (
     split_location,
     unchecked,
 )
+from trainmon.actions.verbs import VERB
 from trainmon.lib import Clock, Seconds, TrainmonError, drop_oldest
 from trainmon.model import Action, ActionChanged, ActionRequest, Event, JobChanged, Plan, Record, Refusal, State
 from trainmon.slurm.client import Client
@@ -142,7 +143,7 @@ class Executor:
 
     def _read(self, request: ActionRequest, state: State) -> Readback:
         """What a plan needs of all its hosts and of the ledger. A host that does not answer in time is an error."""
-        ledger = self._ledger if request.verb in ("requeue", "evaluate") else None
+        ledger = self._ledger if "evaluations" in VERB[request.verb].reads else None
         evaluations = None if ledger is None else ledger.evaluations(request.subjects)
         reads = reads_for_plan(request, state, Readback(at=self._clock.now()))
         hosts = dict.fromkeys(read.host for read in reads)

@@ -87,11 +87,11 @@ def _run_command(action: Action, command: Execute, slurm: Client) -> Outcome:
         if failure.kind == "silent" and not NOT_STARTED.search(f"{failure.message} {failure.stderr}"):
             return Outcome("unknown", f"it is not known whether it was done: {failure.message}")
         return Outcome("failed", f"nothing was done: {failure.message}")
-    submitted = SUBMITTED.search(output) if action.verb in ("queue", "evaluate") else None
+    submitted = SUBMITTED.search(output) if command.login_shell else None
     if submitted is not None:
         return Outcome("done", f"submitted as job {submitted[1]}", made=submitted[1])
     detail = None
-    if action.verb == "exclude" and action.job is not None and action.expected.id is not None:
+    if action.expected.excluded is not None and action.expected.id is not None:
         try:
             text = slurm.run(commands.show_job(action.expected.id.partition("_[")[0]), COMMAND_TIMEOUT)
         except SlurmFailed:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.actions.planning.context import PlanContext, RowPlan
+from trainmon.actions.verbs import VERB
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.retries import RetryDecision, by_run, config_to_read, decide, history_of, needs_config_change
 from trainmon.analysis.runs import listening, writers
@@ -65,7 +66,7 @@ def second_trainer(context: PlanContext) -> Iterator[RowPlan]:
     Raises:
         Refused: when nobody can type it.
     """
-    if context.run is None or context.request.verb not in ("requeue", "queue"):
+    if context.run is None or "config" not in VERB[context.request.verb].reads:
         return
     state = replace(context.state, jobs=context.known_jobs, at=context.now)
     own = context.jobs if context.request.verb == "queue" else context.jobs[:1]

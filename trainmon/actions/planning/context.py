@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.actions.planning.readback import Readback
+from trainmon.actions.verbs import VERB
 from trainmon.analysis.runs import jobs_of, present, rivals
 from trainmon.lib import Instant, clean, duration
 from trainmon.model import (
@@ -26,9 +27,6 @@ from trainmon.model import (
 )
 
 SwitchKind = Literal["kill", "save"]
-
-JOB_VERBS = frozenset({"requeue", "cancel", "hold", "release", "signal", "queue"})
-"""Verbs whose operation depends on which job of a run is meant."""
 
 NO_ANSWER_HINT = "its jobs are unknown until Slurm responds: nothing is done to them"
 
@@ -266,7 +264,7 @@ def context_of(
     run = state.runs.get(subject)
     if run is not None:
         own = jobs_of(run.spec, jobs.values())
-        several = rivals(own) if request.verb in JOB_VERBS else ()
+        several = rivals(own) if VERB[request.verb].is_of_one_job else ()
         if several:  # another user's job, or another training, might be hit
             named = " and ".join(f"{job.id} ({job.user or 'unknown'}, {job.state})" for job in several[:8])
             hint = "name one by its id; log, nodes or user in the [[run]] tell them apart"

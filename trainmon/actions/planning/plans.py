@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
 from trainmon.actions.planning.builder import config_of_retry, second_trainer
 from trainmon.actions.planning.context import Actor, PlanContext, Refused, RowPlan, context_of
-from trainmon.actions.planning.jobs import cancel, hold, is_held, release, signal
-from trainmon.actions.planning.queue import cluster_of, exclude, queue, waiting_jobs
+from trainmon.actions.planning.jobs import is_held
+from trainmon.actions.planning.queue import cluster_of, exclude, waiting_jobs
 from trainmon.actions.planning.readback import Readback, ReadRequest
-from trainmon.actions.planning.requeue import evaluate, requeue
-from trainmon.actions.planning.switches import kill, save, undo
+from trainmon.actions.verbs import VERB, VERBS, function
 from trainmon.lib import Instant
 from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Switch, Verb
-
-PLANS: dict[Verb, Callable[[PlanContext], RowPlan]] = {
-    "save": save,
-    "kill": kill,
-    "unkill": undo,
-    "unsave": undo,
-    "requeue": requeue,
-    "cancel": cancel,
-    "hold": hold,
-    "release": release,
-    "signal": signal,
-    "queue": queue,
-    "evaluate": evaluate,
-}
-"""All verbs but `exclude`, whose nodes are planned together: a job has one list of excluded nodes."""
-
-SWITCH_VERBS = frozenset({"save", "kill", "unkill", "unsave"})
-
-TITLES: dict[Verb, str] = {
-    "save": "Save a checkpoint now",
-    "kill": "Save and exit (kill switch)",
-    "unkill": "Remove its kill switch",
-    "unsave": "Remove its save switch",
-    "requeue": "Requeue its job",
-    "cancel": "Cancel its job",
-    "hold": "Hold its job",
-    "release": "Release its job",
-    "signal": "Send USR1 to its trainer",
-    "queue": "Queue another job",
-    "exclude": "Exclude it from pending jobs",
-}
-"""The lines of a row's menu, in its order."""
 
 NOBODY = Actor("", "")
 
@@ -76,7 +43,7 @@ def plan(request: ActionRequest, state: State, readback: Readback, actor: Actor,
         for subject in dict.fromkeys(request.subjects):
             try:
                 context = context_of(request, state, readback, actor, now, subject)
-                rows += [PLANS[request.verb](context), *second_trainer(context)]
+                rows += [function(VERB[request.verb].plan)(context), *second_trainer(context)]
             except Refused as refused:
                 rows.append(RowPlan(refusals=(refused.refusal,)))
     once: dict[tuple[str, bytes], Action] = {}
@@ -103,14 +70,14 @@ def plan(request: ActionRequest, state: State, readback: Readback, actor: Actor,
 def offered(state: State, kind: Literal["run", "job", "node"], subject: str, now: Instant) -> tuple[Offer, ...]:
     """The menu of a row, from the State alone. What is read just before a plan may still refuse an action."""
     offers = []
-    for verb, title in TITLES.items():
-        if (verb == "exclude") != (kind == "node"):
+    for spec in VERBS:
+        if not spec.menu or (spec.target == "node") != (kind == "node"):
             continue
-        request = ActionRequest(verb=verb, subjects=(subject,), requested_at=now)
+        request = ActionRequest(verb=spec.name, subjects=(subject,), requested_at=now)
         made = plan(request, state, Readback(at=now), NOBODY, now)
         refusal = None if made.actions or made.choices else next(iter(made.refusals), None)
-        if verb != "unsave" or refusal is None:  # `unkill` has the same refusal
-            offers.append(Offer(verb, title, refusal))
+        if spec.name != "unsave" or refusal is None:  # `unkill` has the same refusal
+            offers.append(Offer(spec.name, spec.menu, refusal))
     return tuple(offers)
 
 
@@ -156,22 +123,22 @@ def reads_for_plan(request: ActionRequest, state: State, readback: Readback) -> 
 
 
 def _reads_for_row(context: PlanContext, host: str) -> ReadRequest:
-    verb, cluster = context.request.verb, context.cluster_info
+    reads, cluster = VERB[context.request.verb].reads, context.cluster_info
     kill, save = context.switch_path("kill"), context.switch_path("save")
-    if verb in SWITCH_VERBS or not _has_slurm(context.state, context.cluster):
+    if not reads or not _has_slurm(context.state, context.cluster):
         return ReadRequest(host, context.cluster, switches=tuple(path for path in (kill, save) if path is not None))
     meant = context.jobs[:1]
-    if verb in ("hold", "release"):
+    if "open jobs" in reads:
         meant = tuple(job for job in context.jobs if job.stage != "ended")
     return ReadRequest(
         host,
         context.cluster,
         users=cluster.queue_users if cluster is not None and context.run is not None else None,
         jobs=tuple((job.key, _scontrol_id(job)) for job in meant[:8]),
-        steps=tuple((job.key, job.step_target) for job in meant) if verb == "signal" else (),
-        scripts=tuple((job.key, str(job.number)) for job in meant) if verb == "signal" else (),
+        steps=tuple((job.key, job.step_target) for job in meant) if "steps" in reads else (),
+        scripts=tuple((job.key, str(job.number)) for job in meant) if "steps" in reads else (),
         switches=() if kill is None else (kill,),
-        configs=(config,) if verb in ("requeue", "queue") and (config := config_of_retry(context)) else (),
+        configs=(config,) if "config" in reads and (config := config_of_retry(context)) else (),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainmon.actions.planning import is_held
+from trainmon.actions.verbs import STARTS, VERB
 from trainmon.actions.verification.observation import (
     CLOCK_TOLERANCE,
     COMMIT_AT_LEAST,
@@ -27,16 +28,13 @@ KILL_WAIT: Seconds = 180.0
 SUBMITTED_WITHIN: Seconds = 180.0
 """Between the ledger's entry and the submission: a check, a login shell, and an sbatch that waits its turn."""
 
-EVALUATED_WITHIN: Seconds = 86_400.0
-"""An evaluation may wait in the queue and run for hours."""
-
 RESULT_READ: Seconds = 300.0
 """Between the end of an evaluation and its result: a shared filesystem may show it late."""
 
 TAKE_STEPS, TAKE_AT_LEAST = 10.0, 600.0
 """A trainer reads its switch every iteration. It is late after ten iterations, and after 10 minutes at least."""
 
-WAITS, STARTS, RESUMES, ENDS = "it waits again", "it starts anew", "it resumes", "it has ended"
+WAITS, RESUMES, ENDS = "it waits again", "it resumes", "it has ended"
 EVALUATED = "a new result of the checkpoint is there"
 HELD, RELEASED, QUEUED = "it is held", "it is released", "it is in the queue"
 KEPT_OFF, DRAINED = "the job excludes the node", "the node is drained"
@@ -49,9 +47,15 @@ APPEARS, TAKEN, SAVES, EXITS, GONE = (
 # ---- jobs and nodes --------------------------------------------------------------------------------------------------
 
 
-def was_requeued(observed: Observation, job: Job) -> bool:
-    before = observed.action.expected.restarts
-    return before is not None and job.restarts is not None and job.restarts > before
+def unobserved(observed: Observation) -> Progress:
+    """The effects of a verb that has none to observe."""
+    return (), True
+
+
+def was_requeued(observed: Observation) -> bool:
+    """Whether its job was started again since the plan."""
+    before, job = observed.action.expected.restarts, observed.job
+    return before is not None and job is not None and job.restarts is not None and job.restarts > before
 
 
 def requeue(observed: Observation) -> Progress:
@@ -59,7 +63,7 @@ def requeue(observed: Observation) -> Progress:
     if job is None or job.gone_at is not None:
         missed = "the job is no longer in the queue" if polls else None
         return (observed.milestone(WAITS, None, missed), observed.milestone(STARTS, None)), missed is not None
-    again = was_requeued(observed, job) or (job.stage == "waiting" and polls > 0)
+    again = was_requeued(observed) or (job.stage == "waiting" and polls > 0)
     missed = None
     if job.stage == "ended" and polls >= 2:
         had_ended = "ended" in observed.action.expected.stages
@@ -68,7 +72,7 @@ def requeue(observed: Observation) -> Progress:
     elif job.stage == "running" and observed.is_past(KILL_WAIT) and polls >= 2:
         missed = "it still runs: Slurm has not requeued it"
     waits = observed.milestone(WAITS, observed.now if again else None, missed)
-    is_new = was_requeued(observed, job) or (job.started_at is not None and job.started_at > observed.since)
+    is_new = was_requeued(observed) or (job.started_at is not None and job.started_at > observed.since)
     is_running = waits.at is not None and job.stage == "running" and is_new
     has_run = waits.at is not None and job.stage == "ended" and (job.started_at or 0.0) > observed.since
     starts = observed.milestone(
@@ -134,6 +138,16 @@ def cancel(observed: Observation) -> Progress:
     return (ends,), ends.at is not None
 
 
+def is_cancelled(observed: Observation) -> bool:
+    return observed.job is not None and observed.job.state == "CANCELLED"
+
+
+def is_as_wanted(observed: Observation) -> bool:
+    """Whether a poll of the queue shows its job held, or released."""
+    job, wanted = observed.job, observed.action.verb == "hold"
+    return job is not None and observed.polls() > 0 and is_held(job) == wanted
+
+
 def hold(observed: Observation) -> Progress:
     job, wanted = observed.job, observed.action.verb == "hold"
     name = HELD if wanted else RELEASED
@@ -167,6 +181,10 @@ def submitted_job(observed: Observation) -> str | None:
     return None
 
 
+def is_submitted(observed: Observation) -> bool:
+    return submitted_job(observed) is not None
+
+
 def queue(observed: Observation) -> Progress:
     number = observed.record.made
     if number is None:
@@ -185,12 +203,17 @@ def result_at(observed: Observation) -> Instant | None:
     return observed.now if found > (action.results or 0) else None
 
 
+def is_evaluated(observed: Observation) -> bool:
+    return result_at(observed) is not None
+
+
 def evaluate(observed: Observation) -> Progress:
     number = observed.record.made
     queued = () if number is None else queue(observed)[0]
     jobs = (job for job in observed.state.jobs.values() if job.cluster == observed.action.cluster)
     job = next((job for job in jobs if number is not None and job.has_number(number)), None)
-    missed = f"no new result within {duration(EVALUATED_WITHIN)}" if observed.is_past(EVALUATED_WITHIN) else None
+    limit = VERB["evaluate"].followed
+    missed = f"no new result within {duration(limit)}" if observed.is_past(limit) else None
     if job is not None and job.stage == "ended":
         is_late = observed.now - (job.ends_at or observed.now) > RESULT_READ
         missed = f"job {job.id} has ended: {end_reason(job)}" if job.state != "COMPLETED" or is_late else missed
@@ -223,6 +246,12 @@ def _appears(observed: Observation) -> Milestone:
         at = observed.since  # it was created and consumed between two polls
     error = None if switch is None else switch.error
     return observed.milestone(APPEARS, at, f"it is not seen: {error}" if error else None)
+
+
+def is_armed(observed: Observation) -> bool:
+    """Whether the switch has the file of this action."""
+    switch = observed.switch
+    return switch is not None and bool(switch.exists) and observed.action.id in (switch.why or "")
 
 
 def _was_taken(observed: Observation) -> bool:

@@ -6,44 +6,18 @@ nothing, and a switch file may never be read. So every action is followed until 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec.structs import replace
 
-from trainmon.actions.planning import is_held
-from trainmon.actions.verification import effects
-from trainmon.actions.verification.observation import Observation, Progress
+from trainmon.actions.verbs import VERB, function
+from trainmon.actions.verification.effects import submitted_job
+from trainmon.actions.verification.observation import Observation
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Record, State, Verb
+from trainmon.model import Record, State
 
 RESULT_TIMEOUT: Seconds = 180.0
 """An action without a result after this time has none: the program that ran it was ended."""
 
-VERIFY_TIMEOUT: Seconds = 3_600.0
-"""An unfinished action is followed no longer than this, but an evaluation for a day. What was missed stays recorded."""
-
 OBSERVED = "its effect is observed: it was done"
-
-QUEUE_VERBS = frozenset({"requeue", "cancel", "hold", "release", "queue"})
-"""Verbs whose effect one poll of the queue shows."""
-
-SAVE_VERBS = frozenset({"save", "kill", "signal"})
-"""Verbs whose effect is a new checkpoint."""
-
-VERIFY: dict[Verb, Callable[[Observation], Progress]] = {
-    "save": effects.save,
-    "kill": effects.kill,
-    "unkill": effects.undo,
-    "unsave": effects.undo,
-    "requeue": effects.requeue,
-    "cancel": effects.cancel,
-    "hold": effects.hold,
-    "release": effects.hold,
-    "signal": effects.signal,
-    "queue": effects.queue,
-    "exclude": effects.exclude,
-    "evaluate": effects.evaluate,
-}
 
 
 def verify_record(record: Record, state: State, now: Instant) -> Record:
@@ -56,8 +30,9 @@ def verify_record(record: Record, state: State, now: Instant) -> Record:
         if record.status != "done":
             return record
         observed = Observation(record, state, now)
-    marks, is_over = VERIFY[record.action.verb](observed)
-    is_over = is_over or (observed.is_past(VERIFY_TIMEOUT) and record.action.verb != "evaluate")
+    spec = VERB[record.action.verb]
+    marks, is_over = function(spec.verify)(observed)
+    is_over = is_over or observed.is_past(spec.followed)
     if marks == record.marks and not is_over:
         return record
     return replace(record, marks=marks, settled_at=now if is_over else None)
@@ -65,7 +40,7 @@ def verify_record(record: Record, state: State, now: Instant) -> Record:
 
 def followed_directories(state: State) -> frozenset[str]:
     """The checkpoint directories in which an open action expects a new checkpoint. They are listed more often."""
-    names = (one.action.run for one in state.actions.values() if one.is_open and one.action.verb in SAVE_VERBS)
+    names = (one.action.run for one in state.actions.values() if one.is_open and VERB[one.action.verb].saves)
     runs = (state.runs.get(name) for name in names if name is not None)
     return frozenset(run.spec.checkpoints for run in runs if run is not None and run.spec.checkpoints is not None)
 
@@ -76,39 +51,16 @@ def _resolve(observed: Observation) -> Record:
     begun = record.written_at or observed.action.requested_at
     if record.status == "asked" and begun >= observed.state.started_at and observed.now - begun < RESULT_TIMEOUT:
         return record  # it runs now
-    if _is_observed(observed):
+    spec = VERB[observed.action.verb]
+    if spec.proof and function(spec.proof)(observed):
         outcome = f"{record.outcome}; {OBSERVED}" if record.outcome else OBSERVED
-        number = effects.submitted_job(observed) if record.made is None else record.made
+        number = submitted_job(observed) if record.made is None else record.made
         return replace(record, status="done", outcome=outcome, done_at=record.done_at or begun, made=number)
     source, started_at = observed.state.sources.get(f"slurm:{observed.action.cluster}"), observed.state.started_at
     was_polled = source is not None and source.answered_at is not None and source.answered_at > started_at
     # One poll of the queue is enough: no later poll shows more.
-    is_final = observed.now - begun >= RESULT_TIMEOUT and observed.action.verb in QUEUE_VERBS and was_polled
+    is_final = observed.now - begun >= RESULT_TIMEOUT and spec.is_in_queue and was_polled
     if not is_final and observed.now - max(begun, started_at) < RESULT_TIMEOUT:
         return record
     outcome = record.outcome or "it was interrupted: it is not known whether it was done, and it is not repeated"
     return replace(record, status="unknown", outcome=outcome, settled_at=observed.now)
-
-
-def _is_observed(observed: Observation) -> bool:
-    """Whether what is observed now can only come from this action."""
-    switch, job, action = observed.switch, observed.job, observed.action
-    match action.verb:
-        case "save" | "kill":
-            return switch is not None and bool(switch.exists) and action.id in (switch.why or "")
-        case "unkill" | "unsave":
-            return effects.is_gone(observed)
-        case "requeue":
-            return job is not None and effects.was_requeued(observed, job)
-        case "cancel":
-            return job is not None and job.state == "CANCELLED"
-        case "hold" | "release":
-            return job is not None and observed.polls() > 0 and is_held(job) == (action.verb == "hold")
-        case "exclude":
-            return effects.is_excluded(observed)
-        case "evaluate":
-            return effects.result_at(observed) is not None
-        case "queue":
-            return effects.submitted_job(observed) is not None
-        case _:
-            return False

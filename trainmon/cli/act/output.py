@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from trainmon.actions.verification.effects import STARTS
+from trainmon.actions.verbs import VERB, VERBS
 from trainmon.actions.verification.observation import Observation
 from trainmon.lib import Seconds, cell_width, clean
 from trainmon.model import Action, CreateFile, Execute, Milestone, Plan, Record, Refusal, State
@@ -17,10 +17,7 @@ from tui.style import DEAD, WARN
 MAX_LINE = 100_000
 """Characters of a line that are printed: a command is never cut."""
 
-KEYS = {
-    "S": "save", "K": "kill", "U": "unkill", "R": "requeue", "C": "cancel", "H": "hold", "T": "signal", "N": "queue",
-    "X": "exclude",
-}  # fmt: skip
+KEYS = {spec.key: spec.name for spec in VERBS if spec.help}
 """The keys of the dashboard that sentences name, and the commands that do the same."""
 KEY = re.compile(rf"(?<![\w'-])(?<!\d )([{''.join(KEYS)}])(?=$| [a-z]|[,;.)])")
 
@@ -33,13 +30,6 @@ KEY_AND_COMMAND = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
 CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
 """Exit statuses by status. A requeue is done when the job was seen to run again. An action with an unknown result may
 still be done: see `trainmon-tui actions`."""
-
-CONFIRM: Seconds = 8.0
-"""How long to wait for the first effect: a file that is there, a job that is held."""
-
-CONFIRM_REQUEUE: Seconds = 240.0
-"""How long to wait until a requeued job runs again: Slurm gives it 30 s to end and keeps it back for two minutes more,
-then looks for nodes every 30 s, and polls are 15 to 30 s apart."""
 
 WORST_FIRST = (1, 3, 4, 0)
 """Exit statuses, the worst first."""
@@ -135,7 +125,7 @@ def follow(
     """Print the progress of actions: at most `timeout` until they are over, then at most `wait` for their effects.
 
     Without `wait` it waits for the first effect only, whose absence does not change the exit status; that it has failed
-    does. Only a requeue must show that the job runs again.
+    does. Only a verb with a milestone of success, such as that the job runs again, must show it.
     """
     shown: set[str] = set()
 
@@ -161,7 +151,7 @@ def follow(
         )
 
     if watcher.wait_for(are_over, timeout):
-        first = CONFIRM_REQUEUE if any(action.verb == "requeue" for action in actions) else CONFIRM
+        first = max(VERB[action.verb].first_effect for action in actions)
         watcher.wait_for(are_confirmed, first if wait is None else wait)
     final, codes = watcher.state, set()
     for action in actions:
@@ -169,7 +159,7 @@ def follow(
         codes.add(_code(record, wait))
         if record is None or record.status == "asked":
             print_line(line(None, action, "its result is unknown; see `trainmon-tui actions`"))
-        elif record.is_open and record.status == "done" and (wait is not None or not _has_restarted(record)):
+        elif record.is_open and record.status == "done" and (wait is not None or not _has_succeeded(record)):
             missing = [mark.name for mark in record.marks if mark.at is None and mark.missed is None]
             if missing:
                 print_line(line(None, action, f"still to come: {', '.join(missing)}{_pending(record, final)}"))
@@ -182,7 +172,7 @@ def _code(record: Record | None, wait: Seconds | None) -> int:
         return 3 if record is None else CODES[record.status]
     if any(mark.missed for mark in record.marks):
         return 1
-    return 0 if _has_restarted(record) and (wait is None or not record.is_open) else 3
+    return 0 if _has_succeeded(record) and (wait is None or not record.is_open) else 3
 
 
 def _pending(record: Record, state: State) -> str:
@@ -193,14 +183,15 @@ def _pending(record: Record, state: State) -> str:
     return f"; job {job.id} is still pending: {waiting_reason(job, state.at)}{f' ({job.reason})' if job.reason else ''}"
 
 
-def _has_restarted(record: Record) -> bool:
-    """Whether the job of a requeue was seen to run again; true for other verbs."""
-    return record.action.verb != "requeue" or any(mark.at is not None for mark in _effects(record))
+def _has_succeeded(record: Record) -> bool:
+    """Whether the milestone of its success was seen: the job of a requeue runs again. True for other verbs."""
+    return not VERB[record.action.verb].success or any(mark.at is not None for mark in _effects(record))
 
 
 def _effects(record: Record) -> tuple[Milestone, ...]:
-    """Its milestones. A requeue has one effect, that the job runs again, and may miss any."""
-    return tuple(mark for mark in record.marks if record.action.verb != "requeue" or mark.name == STARTS or mark.missed)
+    """Its milestones. Where one of them is its success, only this one, and those that were missed."""
+    success = VERB[record.action.verb].success
+    return tuple(mark for mark in record.marks if success in ("", mark.name) or mark.missed)
 
 
 def _facts(record: Record) -> Iterator[tuple[str, float | None, str]]:

@@ -6,12 +6,10 @@ import re
 import signal
 
 from trainmon.actions.planning import NUMBERS, cluster_of
+from trainmon.actions.verbs import VERB
 from trainmon.config import did_you_mean, quoted
 from trainmon.lib import TrainmonError
 from trainmon.model import Job, State, Verb
-
-JOB_VERBS = frozenset({"requeue", "cancel", "hold", "release", "signal"})
-"""Verbs that also take jobs. A job that belongs to no run has no switches and no script."""
 
 JOB = re.compile(r"(?:(?P<cluster>[^/]+)/)?(?P<id>\d+(?:_(?:\d+|\[[^\]/]*\]))?)(?:\+(?P<component>\d+))?")
 """A job id. A component of a heterogeneous job, `88+1`, means the whole job: most actions affect all of it."""
@@ -46,7 +44,7 @@ def resolve(verb: Verb, args: tuple[str, ...], state: State) -> tuple[str, ...]:
     Raises:
         NotFound: when an argument names nothing, or several jobs.
     """
-    if verb != "exclude":
+    if VERB[verb].target != "node":
         return tuple(dict.fromkeys(_run_or_job(verb, arg, state) for arg in args))
     known = [*state.nodes, *state.scheduler_nodes]
     for arg in args:
@@ -58,7 +56,7 @@ def resolve(verb: Verb, args: tuple[str, ...], state: State) -> tuple[str, ...]:
 def _run_or_job(verb: Verb, arg: str, state: State) -> str:
     if arg in state.runs:
         return arg
-    takes_jobs = verb in JOB_VERBS
+    takes_jobs = VERB[verb].takes_jobs
     named = JOB.fullmatch(arg)
     if named is None:
         hint = _runs(state)

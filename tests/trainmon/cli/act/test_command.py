@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests.trainmon.cli.act.parts import Parts, job, state
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action, record
+from trainmon.actions.verbs import VERB
 from trainmon.cli.act.output import StateWatcher, follow, in_commands, lines
 from trainmon.cli.act.run import Options, carry_out, have_answered
 from trainmon.model import (
@@ -221,7 +222,7 @@ UNSHOWN = "; Slurm has not shown yet whether and why job 88 is pending"
 def test_a_training_loop_that_stops_is_no_restart(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainmon.cli.act.output.CONFIRM_REQUEUE", 0.05)
+    monkeypatch.setitem(VERB, "requeue", VERB["requeue"]._replace(first_effect=0.05))
     obeys = Milestone("the training loop obeys", 1002.0)
     assert result(Parts(PLAN, [replace(OPEN, marks=(obeys, WAITS, RUNS))]), yes=True) == 3
     assert capsys.readouterr().out.endswith(f": still to come: it waits again, it starts anew{UNSHOWN}\n")
@@ -240,7 +241,7 @@ def test_a_requeue_without_a_restart_is_not_done_however_quietly_scontrol_ended(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without --wait too: scontrol does nothing and reports no error if the job has ended meanwhile."""
-    monkeypatch.setattr("trainmon.cli.act.output.CONFIRM_REQUEUE", 0.05)
+    monkeypatch.setitem(VERB, "requeue", VERB["requeue"]._replace(first_effect=0.05))
     quiet = replace(OPEN, outcome="scontrol requeue ended without an error message")
     assert result(Parts(PLAN, [replace(quiet, marks=(WAITS, RUNS))]), yes=True) == 3
     printed = capsys.readouterr().out
@@ -270,7 +271,7 @@ def test_a_requeued_job_that_is_still_pending_after_the_wait_is_exit_3_with_slur
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainmon.cli.act.output.CONFIRM_REQUEUE", 0.05)
+    monkeypatch.setitem(VERB, "requeue", VERB["requeue"]._replace(first_effect=0.05))
     pending = job(88, state="PENDING", reason=reason, starts_at=100.0)
     record = replace(OPEN, action=replace(REQUEUE, job="prod/88"), marks=(replace(WAITS, at=1003.0), RUNS))
     parts = Parts(replace(PLAN, actions=(record.action,)), [record], now=state(jobs={"prod/88": pending}))
