@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from trainmon.lib import Seconds
     from trainmon.model import Verb
 
-Reads = Literal["job", "open jobs", "steps", "config", "evaluations"]
-"""What a plan needs beside the switches: the job that is meant, all jobs that have not ended, the steps and the batch
-script of the job, the config file of the run, and the earlier starts of its evaluator."""
+Reads = Literal["job", "open jobs", "pending jobs", "steps", "config", "evaluations"]
+"""What a plan needs beside the switches: the job that is meant, all jobs that have not ended, or all that wait for the
+nodes; the steps and the batch script of the job, the config file of the run, the earlier starts of its evaluator."""
 
 STARTS = "it starts anew"
 """The milestone of a job that runs again."""
@@ -175,7 +175,7 @@ VERBS: tuple[VerbSpec, ...] = (
         key="X", help="keep pending jobs off this node; drain it if permitted", label="Exclude", also=("drain",),
         usage="NODE...", summary="Exclude nodes from pending jobs, and drain the nodes if you have permission.",
         options=("run",),
-        reads=("job",),
+        reads=("pending jobs",),
     ),
     VerbSpec(
         "evaluate", f"{PLANNING}.requeue:evaluate", "Evaluate", f"{EFFECTS}:evaluate", f"{EFFECTS}:is_evaluated",

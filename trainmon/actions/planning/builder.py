@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import blake2s
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -26,26 +27,36 @@ LAST_CAUSES = 5
 STORED = "Slurm starts the batch script as it was submitted: a change of its file counts only for a new job."
 
 
+class Retry(NamedTuple):
+    """What another attempt of a run would follow."""
+
+    last: Attempt
+    """The last attempt that ended."""
+    decision: RetryDecision
+    config: str | None
+    """The config file on which the decision depends."""
+    unread: str
+    """Why it is not known whether that file has changed, if it could not be read."""
+
+
 def last_ended(context: PlanContext) -> Attempt | None:
     """The last attempt of the run that ended."""
     own = () if context.run is None else by_run(context.state.attempts.values()).get(context.run.name, ())
     return next((one for one in reversed(own) if not one.is_open), None)
 
 
-def last_decision(context: PlanContext) -> tuple[Attempt, RetryDecision] | None:
-    """The last attempt of the run that ended, and what to do after it."""
+def retry_of(context: PlanContext) -> Retry | None:
+    """What to do after the last attempt of the run that ended; None while that is not known."""
     last = last_ended(context)
     if context.run is None or last is None:
         return None
-    config = context.readback.configs.get(f"{context.host}:{config_of_retry(context)}")
-    decision = decide(last, context.state.attempts.values(), context.run.spec.retry, config=config)
-    return None if decision is None else (last, decision)
-
-
-def config_of_retry(context: PlanContext) -> str | None:
-    """The config file that must be read before it is known whether a retry can help."""
-    last = last_ended(context)
-    return None if context.run is None or last is None else config_to_read(last, context.run.spec.retry)
+    policy, readback = context.run.spec.retry, context.readback
+    path = config_to_read(last, policy)
+    location = f"{context.host}:{path}"
+    decision = decide(last, context.state.attempts.values(), policy, config=readback.configs.get(location))
+    error = None if path is None else readback.errors.get(location)
+    unread = "" if error is None else f"it is not known whether the config has changed: {error}"
+    return None if decision is None else Retry(last, decision, path, unread)
 
 
 def check_change(context: PlanContext) -> None:
@@ -54,9 +65,9 @@ def check_change(context: PlanContext) -> None:
     Raises:
         Refused: when nothing has changed, or that is not known.
     """
-    found = last_decision(context)
-    if found is not None and found[1].choice in ("after-change", "stop") and found[1].budget_text:
-        raise context.refused(_unread(context) or found[1].why)
+    retry = retry_of(context)
+    if retry is not None and retry.decision.choice in ("after-change", "stop") and retry.decision.budget_text:
+        raise context.refused(retry.unread or retry.decision.why)
 
 
 def second_trainer(context: PlanContext) -> Iterator[RowPlan]:
@@ -79,60 +90,48 @@ def second_trainer(context: PlanContext) -> Iterator[RowPlan]:
 def nodes_to_avoid(context: PlanContext) -> tuple[str, ...]:
     """The nodes that a new job of an automatic retry must not get: it may start before it can be changed. With those
     that the jobs of the run exclude already."""
-    found = last_decision(context) if context.request.is_retry else None
-    if found is None or not found[1].exclude:
+    retry = retry_of(context) if context.request.is_retry else None
+    if retry is None or not retry.decision.exclude:
         return ()
     known = () if context.job is None else (*context.job.excluded, *context.job.excluded_in_part)
-    return tuple(dict.fromkeys((*known, *found[1].exclude)))
+    return tuple(dict.fromkeys((*known, *retry.decision.exclude)))
 
 
 def reason(context: PlanContext) -> str:
     """Why the action is requested. That the config has changed is known only now."""
-    is_read = context.request.is_retry and config_of_retry(context) is not None
-    found = last_decision(context) if is_read else None
-    return context.request.why if found is None else found[1].why
-
-
-def _unread(context: PlanContext) -> str | None:
-    """Why it is not known whether the config has changed, if it had to be read."""
-    path = config_of_retry(context)
-    error = context.readback.errors.get(f"{context.host}:{path}")
-    return None if path is None or error is None else f"it is not known whether the config has changed: {error}"
+    retry = retry_of(context) if context.request.is_retry else None
+    return context.request.why if retry is None or retry.config is None else retry.decision.why
 
 
 def retry_facts(context: PlanContext) -> tuple[tuple[str, str], ...]:
     """The budget and the last causes, if an attempt of the run has ended."""
-    found = last_decision(context)
-    if found is None:
+    retry = retry_of(context)
+    if retry is None:
         return ()
-    last, decision = found
-    history = history_of(last, context.state.attempts.values())
+    history = history_of(retry.last, context.state.attempts.values())
     ends = [one.cause.cause for one in history if one.cause is not None]
     counts = Counter(ends[-LAST_CAUSES:][::-1])
     causes = ", ".join(cause if count == 1 else f"{cause} ({count} times)" for cause, count in counts.items())
-    budget = [("retry budget", decision.budget_text)] if decision.budget_text else []
-    if decision.choice == "now" and config_of_retry(context) is not None:
-        budget.append(("since then", decision.why))
-    return (*budget, ("last causes", f"{causes}; the last attempt ended {context.ago(last.ended_at)}"))
+    budget = [("retry budget", retry.decision.budget_text)] if retry.decision.budget_text else []
+    if retry.decision.choice == "now" and retry.config is not None:
+        budget.append(("since then", retry.decision.why))
+    return (*budget, ("last causes", f"{causes}; the last attempt ended {context.ago(retry.last.ended_at)}"))
 
 
 def retry_warnings(context: PlanContext) -> tuple[str, ...]:
     """Why another attempt may only repeat the last one."""
-    found = last_decision(context)
-    if found is None or found[1].choice in ("now", "none") or not found[1].budget_text:
+    retry = retry_of(context)
+    is_useful = retry is None or retry.decision.choice in ("now", "none") or not retry.decision.budget_text
+    if context.run is None or retry is None or is_useful:
         return ()
-    nodes = ",".join(found[1].exclude)
+    nodes = ",".join(retry.decision.exclude)
     off = f" X on {nodes} excludes it from the pending job." if nodes else ""
-    unread = "" if (why := _unread(context)) is None else f" {why[0].upper()}{why[1:]}."
-    may_help = f"Another attempt may not help: {found[1].why}.{off}{unread}"
-    return (may_help, STORED) if _may_be_in_script(context, *found) else (may_help,)
-
-
-def _may_be_in_script(context: PlanContext, last: Attempt, decision: RetryDecision) -> bool:
-    """Whether a person may have changed the settings in the batch script, which a requeue does not read again."""
-    is_requeue = (context.request.verb, decision.choice) == ("requeue", "after-change")
-    has_no_config = is_requeue and config_of_retry(context) is None
-    return has_no_config and context.run is not None and needs_config_change(last, context.run.spec.retry)
+    unread = f" {retry.unread[0].upper()}{retry.unread[1:]}." if retry.unread else ""
+    may_help = f"Another attempt may not help: {retry.decision.why}.{off}{unread}"
+    # The settings may be in the batch script, which a requeue does not read again.
+    is_requeue = (context.request.verb, retry.decision.choice) == ("requeue", "after-change")
+    is_of_config = needs_config_change(retry.last, context.run.spec.retry)
+    return (may_help, STORED) if is_requeue and is_of_config and retry.config is None else (may_help,)
 
 
 # ---- an Action with its facts, and the sentences that several verbs share --------------------------------------------

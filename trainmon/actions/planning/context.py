@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,7 +60,7 @@ class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """One requested row, with all that its plan depends on."""
+    """One requested row, or the requested nodes of one cluster, with all that its plan depends on."""
 
     request: ActionRequest
     state: State
@@ -70,12 +71,18 @@ class PlanContext:
     cluster: str
     run: Run | None
     jobs: tuple[Job, ...]
-    """The run's jobs in the order of `jobs_of`, or the one requested job; as recent as was read."""
+    """The run's jobs in the order of `jobs_of`, or the one requested job, or those that wait for the nodes. As recent
+    as was read."""
 
     @property
     def job(self) -> Job | None:
         """The job that is meant: the running one, else the first waiting one, else the last that ended."""
         return self.jobs[0] if self.jobs else None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The requested nodes, for a verb of nodes."""
+        return tuple(self.subject.split(",")) if VERB[self.request.verb].target == "node" else ()
 
     @property
     def known_jobs(self) -> Mapping[str, Job]:
@@ -252,14 +259,22 @@ class PlanContext:
             self.check_job(job or self.job)
 
 
-def context_of(
-    request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant, subject: str
-) -> PlanContext:
-    """Find the run, or the job by its key, of a row.
+def contexts_of(
+    request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant
+) -> Iterator[PlanContext | Refusal]:
+    """The requested rows, and refusals of those that mean nothing or several jobs. The nodes of a cluster are one row,
+    because a job has one list of excluded nodes."""
+    if VERB[request.verb].target == "node":
+        yield from _contexts_of_nodes(request, state, readback, actor, now)
+        return
+    for subject in dict.fromkeys(request.subjects):
+        yield _context_of(request, state, readback, actor, now, subject)
 
-    Raises:
-        Refused: when it means nothing, or several jobs.
-    """
+
+def _context_of(
+    request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant, subject: str
+) -> PlanContext | Refusal:
+    """The row with its run, or with its job by its key. A refusal: it means nothing, or several jobs."""
     jobs = _known_jobs(state, readback)
     run = state.runs.get(subject)
     if run is not None:
@@ -268,24 +283,90 @@ def context_of(
         if several:  # another user's job, or another training, might be hit
             named = " and ".join(f"{job.id} ({job.user or 'unknown'}, {job.state})" for job in several[:8])
             hint = "name one by its id; log, nodes or user in the [[run]] tell them apart"
-            raise Refused(run.name, f"{run.name} may mean any of {len(several)} jobs: {named}", hint)
+            why = f"{run.name} may mean any of {len(several)} jobs: {named}"
+            return Refusal(subject=run.name, why=why, hint=hint)
         return PlanContext(request, state, readback, actor, now, subject, run.spec.cluster, run, own)
     job = jobs.get(subject)
     if job is not None:
         run = next((one for one in state.runs.values() if subject in one.jobs), None)
         return PlanContext(request, state, readback, actor, now, subject, job.cluster, run, (job,))
     if subject not in readback.gone:
-        raise Refused(subject, readback.errors.get(subject) or f"no run or job is called {clean(subject, 100)}")
+        why = readback.errors.get(subject) or f"no run or job is called {clean(subject, 100)}"
+        return Refusal(subject=subject, why=why)
     cluster, _, number = subject.rpartition("/")
     for job in readback.jobs.values():
         if job.cluster == cluster and job.has_number(number):
-            raise Refused(subject, f"{number} is a part of job {job.id}", f"name {job.id}")
+            return Refusal(subject=subject, why=f"{number} is a part of job {job.id}", hint=f"name {job.id}")
     ended = f"Slurm no longer knows job {number}: it has ended"
     unknown = f"Slurm knows no job {number}: it ended long ago or never existed"
     of = next((run.name for run in state.runs.values() if subject in run.jobs), None)
     hint = f"queue another: trainmon-tui queue {of}" if request.verb == "requeue" and of is not None else ""
-    raise Refused(subject, ended if subject in state.jobs else unknown, hint)
+    return Refusal(subject=subject, why=ended if subject in state.jobs else unknown, hint=hint)
 
 
 def _known_jobs(state: State, readback: Readback) -> dict[str, Job]:
     return {key: job for key, job in {**state.jobs, **readback.jobs}.items() if key not in readback.gone}
+
+
+# ---- nodes -----------------------------------------------------------------------------------------------------------
+
+NODE = re.compile(r"\w[\w.-]{0,200}", re.ASCII)
+
+LARGEST_EXCLUSION = 32
+"""Waiting jobs that one plan changes: a list that a person can still read."""
+
+
+def _contexts_of_nodes(
+    request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant
+) -> Iterator[PlanContext | Refusal]:
+    nodes: dict[str, list[str]] = {}
+    for name in dict.fromkeys(request.subjects):
+        cluster = cluster_of(state, name)
+        key, is_known = f"{cluster}/{name}", name in state.nodes or name in state.scheduler_nodes
+        if cluster is None:
+            yield Refusal(subject=name, why=f"no node is called {clean(name, 100)}")
+        elif not is_known and key in readback.gone:
+            yield Refusal(subject=name, why=f"Slurm knows no node called {clean(name, 100)}")
+        elif not is_known and key in readback.errors:
+            yield Refusal(subject=name, why=readback.errors[key])
+        else:
+            nodes.setdefault(cluster, []).append(name)
+    for cluster, names in nodes.items():
+        jobs = _waiting_jobs(request, state, readback, cluster, names)
+        yield PlanContext(request, state, readback, actor, now, ",".join(names), cluster, None, jobs)
+
+
+def cluster_of(state: State, node: str) -> str | None:
+    """The cluster of a node that is watched or known to its scheduler.
+
+    A node that is neither, as no job of ours runs there now, may still be known to the only scheduler there is."""
+    known = state.nodes.get(node) or state.scheduler_nodes.get(node)
+    if known is not None:
+        return known.cluster
+    with_slurm = [name for name in state.clusters if f"slurm:{name}" in state.sources]
+    return with_slurm[0] if len(with_slurm) == 1 and NODE.fullmatch(node) else None
+
+
+def _waiting_jobs(
+    request: ActionRequest, state: State, readback: Readback, cluster: str, names: Sequence[str]
+) -> tuple[Job, ...]:
+    """The waiting jobs of the named run, else of the runs that used the nodes, else all that are ours."""
+    known = _known_jobs(state, readback).values()
+    waiting = [job for job in known if job.cluster == cluster and job.stage == "waiting" and job.gone_at is None]
+    if request.run is not None:
+        runs = [state.runs[request.run]] if request.run in state.runs else []
+    else:
+        runs = [
+            run
+            for run in state.runs.values()
+            if run.spec.cluster == cluster
+            and {*run.spec.nodes, *(node for key in run.jobs if key in state.jobs for node in state.jobs[key].nodes)}
+            & set(names)
+        ]
+    of_runs = {key for run in runs for key in run.jobs}
+    if request.run is not None or any(job.key in of_runs for job in waiting):
+        waiting = [job for job in waiting if job.key in of_runs]
+    else:
+        me = state.clusters[cluster].me if cluster in state.clusters else None
+        waiting = [job for job in waiting if me is None or job.user == me]
+    return tuple(waiting[:LARGEST_EXCLUSION])

@@ -7,10 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.actions.planning.builder import config_of_retry, second_trainer
-from trainmon.actions.planning.context import Actor, PlanContext, Refused, RowPlan, context_of
+from trainmon.actions.planning.builder import retry_of, second_trainer
+from trainmon.actions.planning.context import Actor, PlanContext, Refused, RowPlan, contexts_of
 from trainmon.actions.planning.jobs import is_held
-from trainmon.actions.planning.queue import cluster_of, exclude, waiting_jobs
 from trainmon.actions.planning.readback import Readback, ReadRequest
 from trainmon.actions.verbs import VERB, VERBS, function
 from trainmon.lib import Instant
@@ -36,16 +35,7 @@ def plan(request: ActionRequest, state: State, readback: Readback, actor: Actor,
         why = "read-only: nothing is changed from here"
         refusals = (Refusal(subject=one, why=why, hint=hint) for one in request.subjects)
         return Plan(request=request, refusals=tuple(refusals))
-    rows = []
-    if request.verb == "exclude":
-        rows.append(exclude(request, state, readback, actor, now))
-    else:
-        for subject in dict.fromkeys(request.subjects):
-            try:
-                context = context_of(request, state, readback, actor, now, subject)
-                rows += [function(VERB[request.verb].plan)(context), *second_trainer(context)]
-            except Refused as refused:
-                rows.append(RowPlan(refusals=(refused.refusal,)))
+    rows = [row for one in contexts_of(request, state, readback, actor, now) for row in _rows(one)]
     once: dict[tuple[str, bytes], Action] = {}
     for one in (one for row in rows for one in row.actions):  # a run and its job may both be marked
         path = getattr(one.operation, "path", None)
@@ -65,6 +55,15 @@ def plan(request: ActionRequest, state: State, readback: Readback, actor: Actor,
         because="; ".join(dict.fromkeys(at_stake.values())),
         choices=tuple(one for row in rows for one in row.choices),
     )
+
+
+def _rows(context: PlanContext | Refusal) -> list[RowPlan]:
+    if isinstance(context, Refusal):
+        return [RowPlan(refusals=(context,))]
+    try:
+        return [function(VERB[context.request.verb].plan)(context), *second_trainer(context)]
+    except Refused as refused:
+        return [RowPlan(refusals=(refused.refusal,))]
 
 
 def offered(state: State, kind: Literal["run", "job", "node"], subject: str, now: Instant) -> tuple[Offer, ...]:
@@ -97,48 +96,44 @@ def reads_for_plan(request: ActionRequest, state: State, readback: Readback) -> 
     """What must be read for a plan, by host. The queue in `readback` may show more jobs to read."""
     if state.read_only:
         return ()
-    found = []
-    if request.verb == "exclude":
-        by_node = {node: cluster_of(state, node) for node in request.subjects}
-        for name in dict.fromkeys(of for of in by_node.values() if of is not None):
-            cluster = state.clusters.get(name)
-            if cluster is None or not _has_slurm(state, name):
-                continue
-            nodes = [node for node, of in by_node.items() if of == name]
-            waiting = waiting_jobs(request, state, readback, name, nodes)
-            jobs = tuple((job.key, _scontrol_id(job)) for job in waiting)
-            found.append(ReadRequest(cluster.login, name, cluster.queue_users, jobs, nodes=tuple(nodes)))
-        return tuple(found)
-    for subject in dict.fromkeys(request.subjects):
-        try:
-            context = context_of(request, state, readback, NOBODY, readback.at, subject)
-        except Refused:
-            name, _, number = subject.rpartition("/")  # a job that is not in the State may still be Slurm's
-            if name in state.clusters and number[:1].isdigit():
-                found.append(ReadRequest(state.clusters[name].login, name, jobs=((subject, number),)))
-        else:
-            if context.host is not None:
-                found.append(_reads_for_row(context, context.host))
+    found: list[ReadRequest] = []
+    for context in contexts_of(request, state, readback, NOBODY, readback.at):
+        if isinstance(context, PlanContext):
+            found += _reads_for_row(context)
+            continue
+        name, _, number = context.subject.rpartition("/")  # a job that is not in the State may still be Slurm's
+        if name in state.clusters and number[:1].isdigit():
+            found.append(ReadRequest(state.clusters[name].login, name, jobs=((context.subject, number),)))
     return tuple(found)
 
 
-def _reads_for_row(context: PlanContext, host: str) -> ReadRequest:
-    reads, cluster = VERB[context.request.verb].reads, context.cluster_info
+def _reads_for_row(context: PlanContext) -> Iterator[ReadRequest]:
+    reads, host, cluster = VERB[context.request.verb].reads, context.host, context.cluster_info
     kill, save = context.switch_path("kill"), context.switch_path("save")
+    if host is None:
+        return
     if not reads or not _has_slurm(context.state, context.cluster):
-        return ReadRequest(host, context.cluster, switches=tuple(path for path in (kill, save) if path is not None))
+        if not context.nodes:
+            switches = tuple(path for path in (kill, save) if path is not None)
+            yield ReadRequest(host, context.cluster, switches=switches)
+        return
     meant = context.jobs[:1]
     if "open jobs" in reads:
-        meant = tuple(job for job in context.jobs if job.stage != "ended")
-    return ReadRequest(
+        meant = tuple(job for job in context.jobs if job.stage != "ended")[:8]
+    elif "pending jobs" in reads:
+        meant = context.jobs
+    needs_queue = context.run is not None or bool(context.nodes)
+    retry = retry_of(context) if "config" in reads else None
+    yield ReadRequest(
         host,
         context.cluster,
-        users=cluster.queue_users if cluster is not None and context.run is not None else None,
-        jobs=tuple((job.key, _scontrol_id(job)) for job in meant[:8]),
+        users=cluster.queue_users if cluster is not None and needs_queue else None,
+        jobs=tuple((job.key, _scontrol_id(job)) for job in meant),
         steps=tuple((job.key, job.step_target) for job in meant) if "steps" in reads else (),
         scripts=tuple((job.key, str(job.number)) for job in meant) if "steps" in reads else (),
         switches=() if kill is None else (kill,),
-        configs=(config,) if "config" in reads and (config := config_of_retry(context)) else (),
+        nodes=context.nodes,
+        configs=(retry.config,) if retry is not None and retry.config is not None else (),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import replace
 from posixpath import dirname
@@ -10,19 +9,13 @@ from posixpath import dirname
 import msgspec
 
 from trainmon.actions.planning.builder import action, check_change, nodes_to_avoid, retry_facts, retry_warnings
-from trainmon.actions.planning.context import Actor, PlanContext, Refused, RowPlan
-from trainmon.actions.planning.readback import Readback
-from trainmon.lib import Instant, clean
-from trainmon.model import Action, ActionRequest, Execute, Expected, Job, JobChain, Refusal, RunSpec, State
+from trainmon.actions.planning.context import PlanContext, RowPlan
+from trainmon.lib import clean
+from trainmon.model import Action, Execute, Expected, Job, JobChain, Refusal, RunSpec
 from trainmon.slurm import commands
 
 LARGEST_ARRAY = 1_000
 """Tasks of one array: Slurm's own default is 1001 (MaxArraySize)."""
-
-NODE = re.compile(r"\w[\w.-]{0,200}", re.ASCII)
-
-LARGEST_EXCLUSION = 32
-"""Waiting jobs that one plan changes: a list that a person can still read."""
 
 
 def queue(context: PlanContext) -> RowPlan:
@@ -95,82 +88,15 @@ def _submission(context: PlanContext, spec: RunSpec, script: str, count: int) ->
     )
 
 
-def exclude(request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant) -> RowPlan:
-    """Keep the waiting jobs off some nodes, and drain the nodes where we may."""
-    nodes: dict[str, list[str]] = {}
-    refusals: list[Refusal] = []
-    actions: list[Action] = []
-    for name in dict.fromkeys(request.subjects):
-        cluster = cluster_of(state, name)
-        key, is_known = f"{cluster}/{name}", name in state.nodes or name in state.scheduler_nodes
-        if cluster is None:
-            refusals.append(Refusal(subject=name, why=f"no node is called {clean(name, 100)}"))
-        elif not is_known and key in readback.gone:
-            refusals.append(Refusal(subject=name, why=f"Slurm knows no node called {clean(name, 100)}"))
-        elif not is_known and key in readback.errors:
-            refusals.append(Refusal(subject=name, why=readback.errors[key]))
-        else:
-            nodes.setdefault(cluster, []).append(name)
-    for cluster, names in nodes.items():
-        jobs = waiting_jobs(request, state, readback, cluster, names)
-        context = PlanContext(request, state, readback, actor, now, ",".join(names), cluster, None, jobs)
-        try:
-            actions += _exclusion(context, names)
-            errors = {job.key: readback.errors[job.key] for job in jobs if job.key in readback.errors}
-            refusals += (Refusal(subject=key, why=why) for key, why in errors.items())
-        except Refused as refused:
-            refusals.append(refused.refusal)
-    return RowPlan(actions=tuple(actions), refusals=tuple(refusals))
-
-
-def cluster_of(state: State, node: str) -> str | None:
-    """The cluster of a node that is watched or known to its scheduler.
-
-    A node that is neither, as no job of ours runs there now, may still be known to the only scheduler there is."""
-    known = state.nodes.get(node) or state.scheduler_nodes.get(node)
-    if known is not None:
-        return known.cluster
-    with_slurm = [name for name in state.clusters if f"slurm:{name}" in state.sources]
-    return with_slurm[0] if len(with_slurm) == 1 and NODE.fullmatch(node) else None
-
-
-def waiting_jobs(
-    request: ActionRequest, state: State, readback: Readback, cluster: str, names: list[str]
-) -> tuple[Job, ...]:
-    """The waiting jobs of the named run, else of the runs that used the nodes, else all that are ours."""
-    waiting = [
-        job
-        for key, job in {**state.jobs, **readback.jobs}.items()
-        if job.cluster == cluster and job.stage == "waiting" and job.gone_at is None and key not in readback.gone
-    ]
-    if request.run is not None:
-        runs = [state.runs[request.run]] if request.run in state.runs else []
-    else:
-        runs = [
-            run
-            for run in state.runs.values()
-            if run.spec.cluster == cluster
-            and {*run.spec.nodes, *(node for key in run.jobs if key in state.jobs for node in state.jobs[key].nodes)}
-            & set(names)
-        ]
-    of_runs = {key for run in runs for key in run.jobs}
-    if request.run is not None or any(job.key in of_runs for job in waiting):
-        waiting = [job for job in waiting if job.key in of_runs]
-    else:
-        me = state.clusters[cluster].me if cluster in state.clusters else None
-        waiting = [job for job in waiting if me is None or job.user == me]
-    return tuple(waiting[:LARGEST_EXCLUSION])
-
-
-def _exclusion(context: PlanContext, names: list[str]) -> list[Action]:
-    """The actions for the nodes of one cluster.
+def exclude(context: PlanContext) -> RowPlan:
+    """Keep the waiting jobs off some nodes of a cluster, and drain the nodes where we may.
 
     Raises:
         Refused: when there is nothing to do, or the queue is unknown.
     """
-    jobs = context.jobs
+    jobs, names, unread = context.jobs, context.nodes, context.readback.errors
     context.check_queue(jobs[0] if jobs else None)
-    read = [job for job in jobs if job.key not in context.readback.errors]
+    read = [job for job in jobs if job.key not in unread]
     actions = [_exclude_nodes(context, job, names) for job in read if not set(names) <= set(job.excluded)]
     if context.cluster_info is not None and context.cluster_info.may_operate:
         nodes = {**context.state.scheduler_nodes, **context.readback.nodes}
@@ -178,10 +104,11 @@ def _exclusion(context: PlanContext, names: list[str]) -> list[Action]:
     if not actions and len(read) == len(jobs):
         why = "every pending job excludes it already" if jobs else "none of your pending jobs could run on it"
         raise context.refused(why, "only an operator may drain it: tell your administrators what is wrong with it")
-    return actions
+    refusals = (Refusal(subject=job.key, why=unread[job.key]) for job in jobs if job.key in unread)
+    return RowPlan(actions=tuple(actions), refusals=tuple(refusals))
 
 
-def _exclude_nodes(context: PlanContext, job: Job, names: list[str]) -> Action:
+def _exclude_nodes(context: PlanContext, job: Job, names: tuple[str, ...]) -> Action:
     context = replace(context, run=next((run for run in context.state.runs.values() if job.key in run.jobs), None))
     already = (*job.excluded, *job.excluded_in_part)
     missing = [name for name in names if name not in job.excluded]

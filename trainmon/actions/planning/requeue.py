@@ -10,11 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.actions.planning.builder import (
+    Retry,
     action,
     check_change,
-    last_decision,
     last_ended,
     retry_facts,
+    retry_of,
     retry_warnings,
 )
 from trainmon.actions.planning.context import PlanContext, RowPlan
@@ -23,7 +24,7 @@ from trainmon.actions.planning.readback import LEDGER
 from trainmon.analysis.checkpoints import PLACEHOLDER
 from trainmon.analysis.runs import jobs_of, saves_on, target
 from trainmon.lib import clean
-from trainmon.model import Action, Attempt, Checkpoint, Execute, Expected, Job, JobChain, Record
+from trainmon.model import Action, Attempt, Checkpoint, Execute, Expected, Job, JobChain, Record, Run
 from trainmon.slurm import commands
 from trainmon.slurm.reasons import end_reason, waiting_reason
 
@@ -33,14 +34,15 @@ UNSAFE = re.compile(r"[^\w@%+=:./-]", re.ASCII)
 """What a shell, or a list of options such as --export, may interpret."""
 
 
-def crashed_evaluator(context: PlanContext) -> Attempt | None:
+def crashed_evaluator(context: PlanContext) -> Retry | None:
     """The last attempt of the run, if only its evaluator has crashed, a command can start it again, and the run does
     not run or wait."""
-    found = last_decision(context)
-    if found is None or found[1].cause != "evaluator" or context.run is None or not context.run.spec.eval_commands:
+    retry = retry_of(context)
+    if retry is None or retry.decision.cause != "evaluator" or context.run is None:
         return None
     is_over = all(job.stage == "ended" or job.gone_at is not None for job in context.jobs)
-    return found[0] if is_over and context.subject == context.run.name else None
+    is_possible = bool(context.run.spec.eval_commands) and context.subject == context.run.name
+    return retry if is_over and is_possible else None
 
 
 def evaluate(context: PlanContext) -> RowPlan:
@@ -50,16 +52,15 @@ def evaluate(context: PlanContext) -> RowPlan:
         Refused: when no evaluator of the run has crashed, or its checkpoint is not listed; for an automatic start also
             under an armed or unknown kill switch, or after one was started for this checkpoint.
     """
-    attempt, run = crashed_evaluator(context), context.run
-    if attempt is None or run is None:
+    retry, run = crashed_evaluator(context), context.run
+    if retry is None or run is None:
         raise context.refused(f"no evaluator of {context.name} has crashed that a command of [[eval]] can start again")
-    checkpoint = _checkpoint(context, attempt)
+    checkpoint = _checkpoint(context, retry.last)
     if context.request.is_retry:
         context.check_unarmed("nothing is started automatically")
         if error := context.switch_error("kill"):
             raise context.refused(f"it is not known whether its kill switch is armed: {error}")
-    actions = tuple(_start(context, attempt, checkpoint, command) for command in run.spec.eval_commands)
-    return RowPlan(actions=actions)
+    return RowPlan(actions=tuple(_start(context, run, retry, checkpoint, one) for one in run.spec.eval_commands))
 
 
 def _checkpoint(context: PlanContext, attempt: Attempt) -> Checkpoint:
@@ -81,14 +82,11 @@ def _checkpoint(context: PlanContext, attempt: Attempt) -> Checkpoint:
     return checkpoint
 
 
-def _start(context: PlanContext, attempt: Attempt, checkpoint: Checkpoint, command: tuple[str, ...]) -> Action:
-    found, run = last_decision(context), context.run
-    assert found is not None
-    assert run is not None
+def _start(context: PlanContext, run: Run, retry: Retry, checkpoint: Checkpoint, command: tuple[str, ...]) -> Action:
     argv = _filled(context, command, {"checkpoint": checkpoint.path, "step": f"{checkpoint.step}", "run": run.name})
-    operation = Execute(argv, login_shell=True, shown=_shown(argv))
-    starts = _starts(context, attempt, checkpoint, operation)
-    decision = replace(found[1], spent=found[1].spent + len(starts))
+    operation = Execute(argv, login_shell=True, shown=clean(f"bash -l: {shlex.join(argv)}"))
+    starts = _starts(context, retry.last, checkpoint, operation)
+    decision = replace(retry.decision, spent=retry.decision.spent + len(starts))
     warnings = [] if decision.left else ["Another evaluation may not help: its budget is spent."]
     if context.request.is_retry and not decision.left:
         again = f"the evaluation of {checkpoint.title} was started again already"
@@ -148,10 +146,6 @@ def _filled(context: PlanContext, command: tuple[str, ...], values: Mapping[str,
                 why = f"{clean(values[name], 200)} has characters that a shell may interpret"
                 raise context.refused(why, hint)
     return tuple(PLACEHOLDER.sub(lambda found: values[found[1]], one) for one in command)
-
-
-def _shown(argv: tuple[str, ...]) -> str:
-    return clean(f"bash -l: {shlex.join(argv)}")
 
 
 # ---- plans to start a job again under its id -------------------------------------------------------------------------
