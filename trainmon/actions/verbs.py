@@ -34,7 +34,7 @@ class VerbSpec(NamedTuple):
     verify: str = f"{EFFECTS}:unobserved"
     """The function that says which of its effects are observed: Observation → Progress."""
     proof: str = ""
-    """The function that says whether what is observed now can only come from this action: Observation → bool."""
+    """The function whose answer is true if what is observed now can only come from this action: Observation → Any."""
 
     # ---- in the dashboard ----
     target: Literal["run", "job", "node"] = "run"
@@ -161,7 +161,7 @@ VERBS: tuple[VerbSpec, ...] = (
         ends=True, reads=("job", "steps"), is_of_one_job=True, saves=True,
     ),
     VerbSpec(
-        "queue", f"{PLANNING}.queue:queue", "Queue another", f"{EFFECTS}:queue", f"{EFFECTS}:is_submitted",
+        "queue", f"{PLANNING}.queue:queue", "Queue another", f"{EFFECTS}:queue", f"{EFFECTS}:submitted_job",
         menu="Queue another job", button="Queue",
         key="N", help="queue another job of the run; it runs after this one", also=("queue another",),
         usage="RUN...",
@@ -178,7 +178,7 @@ VERBS: tuple[VerbSpec, ...] = (
         reads=("pending jobs",),
     ),
     VerbSpec(
-        "evaluate", f"{PLANNING}.requeue:evaluate", "Evaluate", f"{EFFECTS}:evaluate", f"{EFFECTS}:is_evaluated",
+        "evaluate", f"{PLANNING}.requeue:evaluate", "Evaluate", f"{EFFECTS}:evaluate", f"{EFFECTS}:result_at",
         reads=("job", "evaluations"),
         followed=86_400.0,  # an evaluation may wait in the queue and run for hours
     ),

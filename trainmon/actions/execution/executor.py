@@ -37,7 +37,7 @@ from trainmon.actions.planning import (
 )
 from trainmon.actions.verbs import VERB
 from trainmon.lib import Clock, Seconds, TrainmonError, drop_oldest
-from trainmon.model import Action, ActionChanged, ActionRequest, Event, JobChanged, Plan, Record, Refusal, State
+from trainmon.model import Action, ActionChanged, ActionRequest, Event, JobChanged, Plan, Record, Refusal, State, Status
 from trainmon.slurm.client import Client
 from trainmon.slurm.parse_jobs import detailed
 from trainmon.transport.shell import Shell
@@ -185,11 +185,12 @@ class Executor:
                 drop_oldest(self._accepted, REMEMBERED)
             record = Record(action=action, written_at=self._clock.now())
             if self._known_state().read_only:
-                self._refuse(record, "read-only: nothing is changed from here")
+                self._report(self._over(record, "refused", "read-only: nothing is changed from here"))
                 continue
             self._report(record)
             if self._worker(action.host).submit(partial(self._run, record)) is None:
-                self._refuse(record, f"{action.host} is busy: its queue is full; nothing was done")
+                why = f"{action.host} is busy: its queue is full; nothing was done"
+                self._report(self._over(record, "refused", why))
 
     def _run(self, record: Record) -> None:
         """On the host's thread: record the action, copy the log's end, check, execute, report."""
@@ -197,14 +198,7 @@ class Executor:
             return
         record = self._record_first(replace(record, written_at=self._clock.now()))
         try:
-            shell = self._shell_of(record.action.host)
-        except TrainmonError as error:
-            now = self._clock.now()
-            why = f"nothing was done: {error}"
-            self._report(replace(record, status="failed", outcome=why, done_at=now, settled_at=now))
-            return
-        try:
-            record = self._run_on(shell, record)
+            record = self._run_on_host(record)
         except Exception as error:
             log.exception("%s failed", record.action.title)
             why = f"it was interrupted ({type(error).__name__}: {error}): it is not known whether it was done"
@@ -216,8 +210,12 @@ class Executor:
             except TrainmonError as error:
                 log.info("the queue of %s is not polled sooner: %s", record.action.cluster, error)
 
-    def _run_on(self, shell: Shell, record: Record) -> Record:
+    def _run_on_host(self, record: Record) -> Record:
         action = record.action
+        try:
+            shell = self._shell_of(action.host)
+        except TrainmonError as error:
+            return self._over(record, "failed", f"nothing was done: {error}")
         slurm = self._worker(action.host).slurm(shell)
         for file in (action.keep_log, action.keep_errors):
             if file is not None:  # before the check: nothing may take its time between that and the command
@@ -226,18 +224,21 @@ class Executor:
         readback = PreflightView(action.host, shell, slurm, self._clock, seconds).for_action(reads_before(action))
         refusal = recheck(action, readback)
         if refusal is not None:
-            outcome = f"{refusal.why} ({refusal.hint})"
-            return replace(record, status="refused", outcome=outcome, settled_at=self._clock.now())
+            return self._over(record, "refused", f"{refusal.why} ({refusal.hint})")
         record = _noted(record, unchecked(action, readback))
         done = execute(action, shell, slurm)
-        now = self._clock.now()
         job = None if done.detail is None else self._state().jobs.get(done.detail.key)
         if job is not None and done.detail is not None:
             self._submit(JobChanged(replace(detailed(job, done.detail), detail_at=job.detail_at)))
-        settled_at = now if done.status == "failed" else None
-        return replace(
-            record, status=done.status, outcome=done.message, made=done.made, done_at=now, settled_at=settled_at
-        )
+        if done.status == "failed":
+            return self._over(record, "failed", done.message)
+        return replace(record, status=done.status, outcome=done.message, made=done.made, done_at=self._clock.now())
+
+    def _over(self, record: Record, status: Status, outcome: str) -> Record:
+        """The record of an action that has failed or is refused: nothing follows."""
+        now = self._clock.now()
+        done_at = now if status == "failed" else None
+        return replace(record, status=status, outcome=outcome, done_at=done_at, settled_at=now)
 
     def _record_first(self, record: Record) -> Record:
         """Record an action in the ledger before it runs. A failure is noted and does not stop the action."""
@@ -263,9 +264,6 @@ class Executor:
 
     def _report(self, record: Record) -> None:
         self._submit(ActionChanged(record))
-
-    def _refuse(self, record: Record, why: str) -> None:
-        self._report(replace(record, status="refused", outcome=why, settled_at=self._clock.now()))
 
     def _worker(self, host: str) -> HostWorker:
         with self._lock:

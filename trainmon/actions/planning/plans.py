@@ -112,7 +112,7 @@ def _reads_for_row(context: PlanContext) -> Iterator[ReadRequest]:
     kill, save = context.switch_path("kill"), context.switch_path("save")
     if host is None:
         return
-    if not reads or not _has_slurm(context.state, context.cluster):
+    if not reads or context.slurm is None or context.slurm.health == "off":
         if not context.nodes:
             switches = tuple(path for path in (kill, save) if path is not None)
             yield ReadRequest(host, context.cluster, switches=switches)
@@ -135,11 +135,6 @@ def _reads_for_row(context: PlanContext) -> Iterator[ReadRequest]:
         nodes=context.nodes,
         configs=(retry.config,) if retry is not None and retry.config is not None else (),
     )
-
-
-def _has_slurm(state: State, cluster: str) -> bool:
-    source = state.sources.get(f"slurm:{cluster}")
-    return source is not None and source.health != "off"
 
 
 def _scontrol_id(job: Job) -> str:

@@ -171,6 +171,7 @@ def requeue(context: PlanContext) -> RowPlan:
     _check_job(context, job, another)
     is_over = job.stage == "ended"
     log, errors = log_files(context, job)
+    ended = "" if job.ends_at is None else f" {context.ago(job.ends_at)}"
     made = action(
         context,
         Execute(commands.requeue_ended(job.target) if is_over else commands.requeue(job.target)),
@@ -182,14 +183,14 @@ def requeue(context: PlanContext) -> RowPlan:
             *retry_facts(context),
         ),
         consequences=(
-            *((_starts_again(context, job),) if is_over else ends_now(context)),
+            *((f"It ended {job.state}{ended}; Slurm starts the same job again.",) if is_over else ends_now(context)),
             "The job is pending again under the same id: 2m for its begin time (BeginTime), then until nodes are free.",
             *_overtaken(context, job),
             _resumes(context),
             *_copied(log, errors),
         ),
         warnings=(
-            *_on_purpose(job),
+            *((f"It ended on purpose: {end_reason(job)}.",) if job.state in ON_PURPOSE else ()),
             *retry_warnings(context),
             *context.kill_switch_warnings,
             *context.other_owner_warning(job),
@@ -271,16 +272,6 @@ def _expected(context: PlanContext, job: Job) -> Expected:
     users = () if cluster is None else cluster.queue_users
     chain = None if spec is None else JobChain(spec.job or spec.name, spec.user, numbers, users)
     return msgspec.structs.replace(context.expected(job, unarmed=True), chain=chain)
-
-
-def _starts_again(context: PlanContext, job: Job) -> str:
-    ago = "" if job.ends_at is None else f" {context.ago(job.ends_at)}"
-    return f"It ended {job.state}{ago}; Slurm starts the same job again."
-
-
-def _on_purpose(job: Job) -> tuple[str, ...]:
-    """A note that nothing needs a repair."""
-    return (f"It ended on purpose: {end_reason(job)}.",) if job.state in ON_PURPOSE else ()
 
 
 def _overtaken(context: PlanContext, job: Job) -> tuple[str, ...]:

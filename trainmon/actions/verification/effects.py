@@ -181,10 +181,6 @@ def submitted_job(observed: Observation) -> str | None:
     return None
 
 
-def is_submitted(observed: Observation) -> bool:
-    return submitted_job(observed) is not None
-
-
 def queue(observed: Observation) -> Progress:
     number = observed.record.made
     if number is None:
@@ -201,10 +197,6 @@ def result_at(observed: Observation) -> Instant | None:
     run, action = observed.run, observed.action
     found = 0 if run is None else sum(one.step == action.checkpoint for one in run.evals.results)
     return observed.now if found > (action.results or 0) else None
-
-
-def is_evaluated(observed: Observation) -> bool:
-    return result_at(observed) is not None
 
 
 def evaluate(observed: Observation) -> Progress:
