@@ -161,7 +161,7 @@ VERBS: tuple[VerbSpec, ...] = (
         ends=True, reads=("job", "steps"), is_of_one_job=True, saves=True,
     ),
     VerbSpec(
-        "queue", f"{PLANNING}.queue:queue", "Queue another", f"{EFFECTS}:queue", f"{EFFECTS}:submitted_job",
+        "queue", f"{PLANNING}.jobs:queue", "Queue another", f"{EFFECTS}:queue", f"{EFFECTS}:submitted_job",
         menu="Queue another job", button="Queue",
         key="N", help="queue another job of the run; it runs after this one", also=("queue another",),
         usage="RUN...",
@@ -170,7 +170,7 @@ VERBS: tuple[VerbSpec, ...] = (
         reads=("job", "config"), is_of_one_job=True, is_in_queue=True,
     ),
     VerbSpec(
-        "exclude", f"{PLANNING}.queue:exclude", "Exclude", f"{EFFECTS}:exclude", f"{EFFECTS}:is_excluded",
+        "exclude", f"{PLANNING}.jobs:exclude", "Exclude", f"{EFFECTS}:exclude", f"{EFFECTS}:is_excluded",
         target="node", menu="Exclude it from pending jobs",
         key="X", help="keep pending jobs off this node; drain it if permitted", label="Exclude", also=("drain",),
         usage="NODE...", summary="Exclude nodes from pending jobs, and drain the nodes if you have permission.",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.collectors.demo.stage import Stage
-from trainmon.actions.execution import switch_files
+from trainmon.actions.execution import operations
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.lib import HostUnreachable
 from trainmon.model import Job, State
@@ -202,8 +202,8 @@ def test_what_a_real_slurm_refuses_is_refused_in_its_words(
 def test_its_switch_files_are_touched_for_real(demo: Played) -> None:
     path = demo.state.runs["llm-7b"].spec.save_switch or ""
     shell = demo.stage.demo.shell_of("gpu-001")
-    answer = shell.run(switch_files.create(path, "by a test", "0123456789ab"), timeout=60)
-    assert switch_files.create_result(path, answer).done
+    answer = shell.run(operations.create(path, "by a test", "0123456789ab"), timeout=60)
+    assert operations.create_result(path, answer).done
     assert Path(path).read_text().startswith("by a test")
     demo.stage.demo.stop()
 

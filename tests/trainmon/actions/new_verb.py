@@ -26,8 +26,7 @@ NUDGE = verbs.VerbSpec(
 
 def nudge(context: PlanContext) -> RowPlan:
     """Nudge a job."""
-    from trainmon.actions.planning.builder import action
-    from trainmon.actions.planning.context import RowPlan
+    from trainmon.actions.planning.context import RowPlan, action
     from trainmon.model import Execute
 
     job = context.check_job(context.job)

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from trainmon.actions.execution.operations import execute, log_tail
 from trainmon.actions.execution.preflight import (
     PREFLIGHT_TIMEOUT,
     SWITCH_PREFLIGHT_TIMEOUT,
@@ -24,7 +25,6 @@ from trainmon.actions.execution.preflight import (
     unreadable,
     with_evaluations,
 )
-from trainmon.actions.execution.run import execute, log_tail
 from trainmon.actions.planning import (
     Actor,
     Readback,

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from trainmon.actions.execution import switch_files
+from trainmon.actions.execution import operations
 from trainmon.actions.planning import LEDGER, Readback, ReadRequest, reads_for_plan
 from trainmon.analysis.attempts import config_digest
 from trainmon.lib import Clock, CommandFailed, Seconds, TrainmonError, clean
@@ -119,7 +119,7 @@ class PreflightView:
         if location in self.readback.switches or location in self.readback.errors:
             return
         try:
-            stat = switch_files.parse_stat(path, self._shell.run(switch_files.stat(path), timeout=self._left()))
+            stat = operations.parse_stat(path, self._shell.run(operations.stat(path), timeout=self._left()))
         except TrainmonError as error:
             self._add(errors={location: error.message})
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.actions.planning.context import Actor, cluster_of
+from trainmon.actions.planning.context import LEDGER, Actor, FileStat, Readback, ReadRequest, cluster_of
 from trainmon.actions.planning.jobs import NUMBERS, is_held, split_location
 from trainmon.actions.planning.plans import (
     Offer,
@@ -14,7 +14,6 @@ from trainmon.actions.planning.plans import (
     recheck,
     unchecked,
 )
-from trainmon.actions.planning.readback import LEDGER, FileStat, Readback, ReadRequest
 from trainmon.actions.planning.switches import SILENT_VERDICTS
 
 __all__ = [

@@ -7,10 +7,18 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.actions.planning.builder import retry_of, second_trainer
-from trainmon.actions.planning.context import Actor, PlanContext, Refused, RowPlan, contexts_of
+from trainmon.actions.planning.context import (
+    Actor,
+    PlanContext,
+    Readback,
+    ReadRequest,
+    Refused,
+    RowPlan,
+    contexts_of,
+    retry_of,
+    second_trainer,
+)
 from trainmon.actions.planning.jobs import is_held
-from trainmon.actions.planning.readback import Readback, ReadRequest
 from trainmon.actions.verbs import VERB, VERBS, function
 from trainmon.lib import Instant
 from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Switch, Verb

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.actions.planning.builder import (
+from trainmon.actions.planning.context import (
+    LEDGER,
+    PlanContext,
     Retry,
+    RowPlan,
     action,
     check_change,
     last_ended,
@@ -18,9 +21,7 @@ from trainmon.actions.planning.builder import (
     retry_of,
     retry_warnings,
 )
-from trainmon.actions.planning.context import PlanContext, RowPlan
 from trainmon.actions.planning.jobs import ends_now, is_held, log_files, split_location
-from trainmon.actions.planning.readback import LEDGER
 from trainmon.analysis.checkpoints import PLACEHOLDER
 from trainmon.analysis.runs import jobs_of, saves_on, target
 from trainmon.lib import clean

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from trainmon.actions.planning.builder import action
-from trainmon.actions.planning.context import PlanContext, RowPlan, SwitchKind
-from trainmon.actions.planning.readback import FileStat
+from trainmon.actions.planning.context import FileStat, PlanContext, RowPlan, SwitchKind, action
 from trainmon.lib import clean, duration
 from trainmon.model import DIRECTORY, CreateFile, Expected, Job, RemoveFile, Run, Switch
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from trainmon.actions.verbs import VERB, function
-from trainmon.actions.verification.effects import submitted_job
-from trainmon.actions.verification.observation import Observation
+from trainmon.actions.verification.effects import Observation, submitted_job
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Record, State
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from trainmon.actions.verbs import VERB, VERBS
-from trainmon.actions.verification.observation import Observation
+from trainmon.actions.verification.effects import Observation
 from trainmon.lib import Seconds, cell_width, clean
 from trainmon.model import Action, CreateFile, Execute, Milestone, Plan, Record, Refusal, State
 from trainmon.slurm.reasons import waiting_reason

@@ -15,7 +15,7 @@ from collectors.probe import paths
 from tests.trainmon.actions.cluster import only
 from tests.trainmon.actions.execution.test_switch_files import Before
 from tests.trainmon.actions.execution.world import World
-from trainmon.actions.execution import run
+from trainmon.actions.execution import operations
 from trainmon.lib import CommandFailed, TrainmonError
 from trainmon.slurm import commands
 from trainmon.transport.shell import Completed, LocalShell
@@ -76,7 +76,7 @@ def test_a_log_that_the_ledger_does_not_take_is_a_note(world: World) -> None:
 def test_the_end_of_a_long_log_begins_with_a_whole_line(local: LocalShell, tmp_path: Path) -> None:
     log = tmp_path / "-long log.out"
     log.write_text("".join(f"line {number:08d}\n" for number in range(30_000)))
-    lines = run.log_tail(local, str(log)).split("\n")
+    lines = operations.log_tail(local, str(log)).split("\n")
     assert lines[0].startswith("line ")
     assert lines[-2:] == ["line 00029999", ""]
     assert 18_000 < len(lines) < 18_800
@@ -140,7 +140,7 @@ def test_a_log_is_kept_through_exactly_those_links_through_which_the_probe_reads
         (tmp_path / "id").chmod(0o755)
         monkeypatch.setattr(os, "geteuid", lambda: 65534)
     path = str(folder / "train.log")
-    argv = ["env", f"PATH={tmp_path}:{os.environ['PATH']}", *sh, "-c", run.LOG_TAIL, "sh", "100", path]
+    argv = ["env", f"PATH={tmp_path}:{os.environ['PATH']}", *sh, "-c", operations.LOG_TAIL, "sh", "100", path]
     kept = local.run(argv, timeout=60)
     assert (kept.status, kept.stdout) == (0, b"one\n") if is_read else (kept.status, kept.stdout) == (1, b"")
     with suppress(OSError, ValueError):
@@ -163,7 +163,7 @@ def test_a_link_that_comes_while_a_log_is_judged_is_not_followed(tool: str, loca
     (tools / "id").write_text("#!/bin/sh\necho 65535\n")
     for name in (tool, "id"):
         (tools / name).chmod(0o755)
-    argv = ["env", f"PATH={tools}:{os.environ['PATH']}", "sh", "-c", run.LOG_TAIL, "sh", "100", str(log)]
+    argv = ["env", f"PATH={tools}:{os.environ['PATH']}", "sh", "-c", operations.LOG_TAIL, "sh", "100", str(log)]
     kept = local.run(argv, timeout=60)
     assert (kept.status, kept.stdout) == (1, b"")
     assert log.is_symlink()
@@ -177,12 +177,12 @@ def test_a_log_of_which_nothing_can_be_judged_is_read_unless_it_is_a_link(local:
     (tmp_path / "1.out").write_text("one\n")
     link(tmp_path / "train.log", "1.out")
     shell = Before(local, ["env", f"PATH={commands}"])
-    assert run.log_tail(shell, str(tmp_path / "1.out")) == "one\n"
+    assert operations.log_tail(shell, str(tmp_path / "1.out")) == "one\n"
     with pytest.raises(CommandFailed, match="a symbolic link of another user"):
-        run.log_tail(shell, str(tmp_path / "train.log"))
+        operations.log_tail(shell, str(tmp_path / "train.log"))
 
 
 def test_a_log_that_is_a_fifo_is_an_error_at_once(local: LocalShell, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "1.out")
     with pytest.raises(CommandFailed, match="fifo instead of a file"):
-        run.log_tail(local, str(tmp_path / "1.out"))
+        operations.log_tail(local, str(tmp_path / "1.out"))

@@ -19,8 +19,8 @@ from tests.lab import failing_files
 from tests.lab.hung_mount import HungMount
 from tests.lab.probe import enterable
 from tests.lab.sshd import Sshd
-from trainmon.actions.execution import switch_files
-from trainmon.actions.execution.switch_files import Result
+from trainmon.actions.execution import operations
+from trainmon.actions.execution.operations import Result
 from trainmon.actions.planning import FileStat
 from trainmon.lib import CommandFailed
 from trainmon.transport.event_loop import EventLoop
@@ -81,15 +81,15 @@ def names(folder: Path) -> list[str]:
 
 
 def read(shell: Shell | Before, path: str) -> FileStat:
-    return switch_files.parse_stat(path, shell.run(switch_files.stat(path), timeout=60))
+    return operations.parse_stat(path, shell.run(operations.stat(path), timeout=60))
 
 
 def create(shell: Shell | Before, path: str, text: str = TEXT) -> Result:
-    return switch_files.create_result(path, shell.run(switch_files.create(path, text, "0123456789ab"), timeout=60))
+    return operations.create_result(path, shell.run(operations.create(path, text, "0123456789ab"), timeout=60))
 
 
 def remove(shell: Shell | Before, path: str, mark: str = "") -> Result:
-    return switch_files.remove_result(path, shell.run(switch_files.remove(path, mark), timeout=60))
+    return operations.remove_result(path, shell.run(operations.remove(path, mark), timeout=60))
 
 
 def come_and_go(shell: Shell, path: Path) -> None:
@@ -191,8 +191,8 @@ def test_a_link_in_a_circle_or_below_a_file_does_not_arm(
     (tmp_path / "file").touch()
     path = tmp_path / "kill"
     path.symlink_to(target)
-    answer = local.run([*prefix, *switch_files.stat(str(path))[1:]], timeout=60)
-    found = switch_files.parse_stat(str(path), answer)
+    answer = local.run([*prefix, *operations.stat(str(path))[1:]], timeout=60)
+    found = operations.parse_stat(str(path), answer)
     assert (found.exists, found.error) == (False, f"a dangling symbolic link to {target}: it does not arm the switch")
 
 
@@ -204,11 +204,11 @@ def test_what_is_no_plain_file_is_armed_by_its_kind_and_owner_and_without_a_text
     secret, path = tmp_path / "secret", tmp_path / "kill"
     secret.write_text("topic-4711\n")
     NOT_PLAIN[kind](secret, path)
-    answer = local.run([*prefix, *switch_files.stat(str(path))[1:]], timeout=60)
-    found = switch_files.parse_stat(str(path), answer)
+    answer = local.run([*prefix, *operations.stat(str(path))[1:]], timeout=60)
+    found = operations.parse_stat(str(path), answer)
     assert (found.exists, found.text, found.error) == (True, "", None)
     assert (found.by, found.content) == (f"{getpass.getuser()} with {kind}", (f"{kind}: its text is not read",))
-    asked = [switch_files.create(str(path), TEXT, "abc"), switch_files.remove(str(path), "another mark")]
+    asked = [operations.create(str(path), TEXT, "abc"), operations.remove(str(path), "another mark")]
     assert b"4711" not in b"".join(local.run([*prefix, *argv[1:]], timeout=60).stdout for argv in asked)
     if kind != "a directory":
         assert remove(local, str(path), found.mark).done
@@ -238,8 +238,8 @@ def test_of_many_at_once_one_wins_and_its_text_is_whole(local: LocalShell, tmp_p
     answers: list[Result] = []
 
     def drop(number: int) -> None:
-        argv = switch_files.create(str(path), f"line of {number}", f"{number:012x}")
-        answers.append(switch_files.create_result(str(path), local.run(argv, timeout=60)))
+        argv = operations.create(str(path), f"line of {number}", f"{number:012x}")
+        answers.append(operations.create_result(str(path), local.run(argv, timeout=60)))
 
     threads = [threading.Thread(target=drop, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -380,7 +380,7 @@ def test_a_hung_mount_times_out_and_no_switch_appears_when_it_comes_back(tmp_pat
     clock = tools / "date"
     clock.write_text('#!/bin/sh\necho x >>"$0.calls"; echo $(($(wc -l <"$0.calls") * 21))\n')
     clock.chmod(0o755)
-    argv = switch_files.create(str(path), TEXT, "0123456789ab")
+    argv = operations.create(str(path), TEXT, "0123456789ab")
     process = subprocess.Popen(
         argv, env=mount.env | {"PATH": f"{tools}:{os.environ['PATH']}"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -388,7 +388,7 @@ def test_a_hung_mount_times_out_and_no_switch_appears_when_it_comes_back(tmp_pat
         process.wait(0.3)
     mount.recover()
     out, err = process.communicate(timeout=60)
-    answer = switch_files.create_result(str(path), Completed(process.returncode, out, err))
+    answer = operations.create_result(str(path), Completed(process.returncode, out, err))
     assert answer == Result(False, f"{path} was not created: its filesystem took longer than 20s to answer")
     assert names(mount.folder) == []
 
@@ -396,11 +396,11 @@ def test_a_hung_mount_times_out_and_no_switch_appears_when_it_comes_back(tmp_pat
 def test_a_shell_that_does_not_answer_is_an_error(local: LocalShell) -> None:
     slow = Before(local, ["sh", "-c", "sleep 30", "sh"])
     with pytest.raises(CommandFailed, match="did not end"):
-        slow.run(switch_files.stat("/tmp"), timeout=0.1)
+        slow.run(operations.stat("/tmp"), timeout=0.1)
 
 
 def test_the_scripts_are_one_line_each() -> None:
-    for script in (switch_files.STAT, switch_files.CREATE, switch_files.REMOVE):
+    for script in (operations.STAT, operations.CREATE, operations.REMOVE):
         assert "\n" not in script
 
 
@@ -413,9 +413,9 @@ def test_other_shells_do_the_same(local: LocalShell, tmp_path: Path, shell: str)
     def run(argv: tuple[str, ...]) -> Completed:
         return local.run([*prefix, *argv[1:]], timeout=60)
 
-    assert switch_files.create_result(path, run(switch_files.create(path, TEXT, "abc"))).done
-    stat = switch_files.parse_stat(path, run(switch_files.stat(path)))
+    assert operations.create_result(path, run(operations.create(path, TEXT, "abc"))).done
+    stat = operations.parse_stat(path, run(operations.stat(path)))
     assert stat.text == TEXT
-    assert not switch_files.create_result(path, run(switch_files.create(path, TEXT, "abc"))).done
-    assert switch_files.remove_result(path, run(switch_files.remove(path, stat.mark))).done
+    assert not operations.create_result(path, run(operations.create(path, TEXT, "abc"))).done
+    assert operations.remove_result(path, run(operations.remove(path, stat.mark))).done
     assert names(tmp_path) == []

@@ -19,7 +19,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     state,
 )
 from tests.trainmon.actions.verification.records import AGAIN, REQUEUE, after, marks_of, saved
-from trainmon.actions.verification.observation import has_task
+from trainmon.actions.verification.effects import has_task
 from trainmon.model import Asked, Attempt, AttemptEnd, Run, SchedulerNode, Trainer
 
 

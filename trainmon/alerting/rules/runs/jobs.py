@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import ClassVar
 
-from trainmon.actions.verification.observation import CLOCK_TOLERANCE, COMMIT_AT_LEAST, COMMIT_SAVES
+from trainmon.actions.verification.effects import CLOCK_TOLERANCE, COMMIT_AT_LEAST, COMMIT_SAVES
 from trainmon.alerting.rules.base import Duration, ago, is_answering
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import (
