@@ -45,7 +45,7 @@ def facts() -> dict[str, Any]:
     from tests.trainmon.actions.cluster import NOW, RUNNING, done, planned, readback, state
     from tests.trainmon.actions.verification.records import after
     from trainmon.actions.planning import offered, reads_for_plan
-    from trainmon.cli.act.output import in_commands
+    from trainmon.cli.act.run import in_commands
     from trainmon.cli.act.targets import resolve
     from trainmon.cli.main import GROUPS, command
     from tui.keys import active_keys, markdown
