@@ -203,7 +203,7 @@ def test_its_switch_files_are_touched_for_real(demo: Played) -> None:
     path = demo.state.runs["llm-7b"].spec.save_switch or ""
     shell = demo.stage.demo.shell_of("gpu-001")
     answer = shell.run(operations.create(path, "by a test", "0123456789ab"), timeout=60)
-    assert operations.create_result(path, answer).done
+    assert operations.create_result(path, answer).status == "done"
     assert Path(path).read_text().startswith("by a test")
     demo.stage.demo.stop()
 

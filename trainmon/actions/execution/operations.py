@@ -10,8 +10,6 @@ import shlex
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from trainmon.actions.planning import FileStat
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds, clean, scrub
 from trainmon.model import DANGLING, Action, CreateFile, Execute, Job, Status, armed_by
@@ -80,11 +78,16 @@ REMOVE = _BEGIN + (
 )
 
 
-class Result(msgspec.Struct, frozen=True):
-    """Whether a file was created or removed, and the message that says so or why not."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of an action's command, or of the script that creates or removes its file."""
 
-    done: bool
+    status: Status
     message: str
+    made: str | None = None
+    """The number of the submitted job."""
+    detail: Job | None = None
+    """The job after the action, where the queue does not show what has changed."""
 
 
 def stat(path: str) -> tuple[str, ...]:
@@ -116,7 +119,7 @@ def parse_stat(path: str, answer: Completed) -> FileStat:
             mark=mark if is_read else "",
             armed_at=float(changed_at) if is_read else None,
             by=clean(armed_by(owner, other), 150) if is_read else None,
-            text=clean(rest.partition("\n")[0], SHOWN),
+            why=clean(rest.partition("\n")[0], SHOWN),
             content=tuple(clean(line, SHOWN) for line in lines),
         )
     if answer.status == DANGLING_LINK:
@@ -139,7 +142,7 @@ def _other_kind(kind: str, links: str, text: str) -> str:
 KINDS = {"fifo": "FIFO", "character special file": "device", "block special file": "device"}
 
 
-def create_result(path: str, answer: Completed) -> Result:
+def create_result(path: str, answer: Completed) -> Outcome:
     """The result of create()."""
     texts = {
         0: "is there",
@@ -149,7 +152,7 @@ def create_result(path: str, answer: Completed) -> Result:
     return _result(path, answer, texts, {0}, "created")
 
 
-def remove_result(path: str, answer: Completed) -> Result:
+def remove_result(path: str, answer: Completed) -> Outcome:
     """The result of remove(). A file that is gone already counts as removed."""
     texts = {
         0: "is removed",
@@ -159,16 +162,16 @@ def remove_result(path: str, answer: Completed) -> Result:
     return _result(path, answer, texts, {0, ABSENT}, "removed")
 
 
-def _result(path: str, answer: Completed, texts: Mapping[int, str], done: Container[int], verb: str) -> Result:
+def _result(path: str, answer: Completed, texts: Mapping[int, str], done: Container[int], verb: str) -> Outcome:
     text = texts.get(answer.status) or f"was not {verb}: {failure(path, answer)}"
-    return Result(answer.status in done, f"{clean(path)} {text}")
+    return Outcome("done" if answer.status in done else "failed", f"{clean(path)} {text}")
 
 
 def _signature(path: str, answer: Completed) -> str:
     """The owner of the file that is there, and its first line."""
     found = parse_stat(path, Completed(THERE, answer.stdout, b""))
     by = f", by {found.by}" if found.by else ""
-    return f"{by}: “{found.text}”" if found.text else by
+    return f"{by}: “{found.why}”" if found.why else by
 
 
 CAUSES: dict[str, str] = {
@@ -240,18 +243,6 @@ NOT_STARTED = re.compile(
 """Errors after which it is certain that nothing was done: the controller was not reached, or no command ran."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of an action's command."""
-
-    status: Status
-    message: str
-    made: str | None = None
-    """The number of the submitted job."""
-    detail: Job | None = None
-    """The job after the action, where the queue does not show what has changed."""
-
-
 def execute(action: Action, shell: Shell, slurm: Client) -> Outcome:
     """Run an action once. If it is not known whether it happened, the status is `unknown`."""
     operation = action.operation
@@ -263,15 +254,13 @@ def execute(action: Action, shell: Shell, slurm: Client) -> Outcome:
     else:
         argv, result_of = remove(path, operation.mark), remove_result
     try:
-        result = result_of(path, shell.run(argv, timeout=TIMEOUT))
+        return result_of(path, shell.run(argv, timeout=TIMEOUT))
     except CommandFailed as error:
         if NOT_STARTED.search(error.message):
             return Outcome("failed", f"nothing was done: {error.message}")
         why = f"{error.message}: the filesystem of {clean(path)} may hang"
     except HostUnreachable as error:
         why = error.message
-    else:
-        return Outcome("done" if result.done else "failed", result.message)
     return Outcome("unknown", f"it is not known whether it was done: {why}")
 
 

@@ -46,21 +46,14 @@ LEDGER = "the ledger"
 """Its key in Readback.errors."""
 
 
-class FileStat(msgspec.Struct, frozen=True, kw_only=True):
-    """A switch file as it was just read. `exists` is null if that is not known; `error` is the reason."""
+class FileStat(Switch, frozen=True, kw_only=True):
+    """A switch file as it was just read: `armed_at` is by the host's clock, and `why` is its first line. `exists` is
+    null if that is not known; `error` is the reason."""
 
-    path: str
-    exists: bool | None = None
     mark: str = ""
     """Its inode, size, modification time and owner, as the host printed them: its identity."""
-    armed_at: Instant | None = None
-    """Its modification time, by the host's clock."""
-    by: str | None = None
-    text: str = ""
-    """Its first line."""
     content: tuple[str, ...] = ()
     """The lines of its first 500 bytes."""
-    error: str | None = None
 
 
 class Readback(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,17 +225,10 @@ class PlanContext:
         stat = self.readback.switches.get(f"{self.host}:{path}")
         if path is None or stat is None:
             return known
-        armed_at, skew = stat.armed_at, 0.0
-        if armed_at is not None and known is not None and known.armed_at is not None and known.exists:
-            skew = round(armed_at - known.armed_at)  # the host's clock minus ours: both have dated the file
-        return Switch(
-            path=path,
-            exists=stat.exists,
-            armed_at=None if armed_at is None else armed_at - skew,
-            by=stat.by,
-            why=stat.text or None,
-            error=stat.error,
-        )
+        if stat.armed_at is None or known is None or known.armed_at is None or not known.exists:
+            return stat
+        skew = round(stat.armed_at - known.armed_at)  # the host's clock minus ours: both have dated the file
+        return replace(stat, armed_at=stat.armed_at - skew)
 
     def read_error(self, path: str) -> str | None:
         """Why a switch file could not be read just now."""

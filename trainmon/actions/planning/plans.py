@@ -21,7 +21,7 @@ from trainmon.actions.planning.context import (
 from trainmon.actions.planning.jobs import is_held
 from trainmon.actions.verbs import VERB, VERBS, function
 from trainmon.lib import Instant
-from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Switch, Verb
+from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Verb
 
 NOBODY = Actor("", "")
 
@@ -191,8 +191,7 @@ def _changes(action: Action, readback: Readback) -> Iterator[tuple[str, str]]:
             yield f"it is no longer known whether the kill switch is armed: {error}", TRY_AGAIN
         elif stat.exists:
             by = f" by {stat.by}" if stat.by else ""
-            hint = Switch(path=stat.path, by=stat.by).removal("remove it first: U")
-            yield f"the kill switch has been armed meanwhile{by}", hint
+            yield f"the kill switch has been armed meanwhile{by}", stat.removal("remove it first: U")
     if name := expected.undrained:
         node = readback.nodes.get(name)
         if node is None:

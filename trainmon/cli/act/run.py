@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import click
 
@@ -27,6 +26,7 @@ from trainmon.cli.terminal import plain, read_line
 from trainmon.lib import Seconds, cell_width, clean
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Milestone, Plan, Record, Refusal, State, Verb
 from trainmon.slurm.reasons import waiting_reason
+from tui.backend import Backend
 from tui.style import DEAD, WARN
 
 # ---- prints plans and the progress of actions as plain lines ---------------------------------------------------------
@@ -260,16 +260,6 @@ class Options:
     switch: str | None = None
     count: int = 1
     run: str | None = None
-
-
-class Backend(Protocol):
-    """The part of trainmon.runtime.monitor that is needed here."""
-
-    def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]: ...
-
-    def prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None: ...
-
-    def act(self, actions: Sequence[Action]) -> None: ...
 
 
 def run(verb: Verb, args: tuple[str, ...], options: Options) -> int:

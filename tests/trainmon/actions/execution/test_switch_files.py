@@ -20,7 +20,7 @@ from tests.lab.hung_mount import HungMount
 from tests.lab.probe import enterable
 from tests.lab.sshd import Sshd
 from trainmon.actions.execution import operations
-from trainmon.actions.execution.operations import Result
+from trainmon.actions.execution.operations import Outcome
 from trainmon.actions.planning import FileStat
 from trainmon.lib import CommandFailed
 from trainmon.transport.event_loop import EventLoop
@@ -84,23 +84,23 @@ def read(shell: Shell | Before, path: str) -> FileStat:
     return operations.parse_stat(path, shell.run(operations.stat(path), timeout=60))
 
 
-def create(shell: Shell | Before, path: str, text: str = TEXT) -> Result:
+def create(shell: Shell | Before, path: str, text: str = TEXT) -> Outcome:
     return operations.create_result(path, shell.run(operations.create(path, text, "0123456789ab"), timeout=60))
 
 
-def remove(shell: Shell | Before, path: str, mark: str = "") -> Result:
+def remove(shell: Shell | Before, path: str, mark: str = "") -> Outcome:
     return operations.remove_result(path, shell.run(operations.remove(path, mark), timeout=60))
 
 
 def come_and_go(shell: Shell, path: Path) -> None:
     name = str(path)
     assert read(shell, name).exists is False
-    assert create(shell, name).done
+    assert create(shell, name).status == "done"
     assert path.read_text() == TEXT + "\n"
     stat = read(shell, name)
-    assert (stat.exists, stat.text, stat.armed_at) == (True, TEXT, int(path.stat().st_mtime))
+    assert (stat.exists, stat.why, stat.armed_at) == (True, TEXT, int(path.stat().st_mtime))
     assert names(path.parent) == [path.name]
-    assert remove(shell, name, stat.mark).done
+    assert remove(shell, name, stat.mark).status == "done"
     assert names(path.parent) == []
 
 
@@ -125,7 +125,7 @@ def test_a_nasty_directory_is_a_directory(local: LocalShell, tmp_path: Path) -> 
 @given(text=st.text(st.characters(exclude_characters="\0\n", exclude_categories=["Cs"]), max_size=200))
 def test_any_text_arrives_as_it_is(local: LocalShell, tmp_path: Path, text: str) -> None:
     path = tmp_path / "kill"
-    assert create(local, str(path), text).done
+    assert create(local, str(path), text).status == "done"
     assert path.read_bytes() == text.encode() + b"\n"
     path.unlink()
 
@@ -138,7 +138,7 @@ def test_the_group_may_remove_it_whatever_the_umask_is(local: LocalShell, tmp_pa
     path = tmp_path / "kill"
     for mask in ("0077", "0000", "0777"):
         shell = Before(local, ["sh", "-c", f'umask {mask}; exec "$@"', "sh"])
-        assert create(shell, str(path)).done
+        assert create(shell, str(path)).status == "done"
         assert path.stat().st_mode & 0o777 == 0o664
         path.unlink()
 
@@ -147,7 +147,7 @@ def test_one_that_is_there_is_left_as_it_is(local: LocalShell, tmp_path: Path) -
     path = tmp_path / "kill"
     path.write_text("by ben\n")
     answer = create(local, str(path))
-    assert not answer.done
+    assert answer.status == "failed"
     assert answer.message.startswith(f"{path} exists already, by ")
     assert answer.message.endswith(": “by ben”: it was not changed")
     assert path.read_text() == "by ben\n"
@@ -157,7 +157,7 @@ def test_one_that_is_there_is_left_as_it_is(local: LocalShell, tmp_path: Path) -
 def test_the_beginning_of_a_file_is_read_line_by_line(local: LocalShell, tmp_path: Path) -> None:
     (tmp_path / "kill").write_text("one\n\x1b[31mtwo\n" + "x" * 600)
     found = read(local, str(tmp_path / "kill"))
-    assert (found.text, found.content[:2], len(found.content[2])) == ("one", ("one", "two"), 487)
+    assert (found.why, found.content[:2], len(found.content[2])) == ("one", ("one", "two"), 487)
 
 
 def test_a_link_to_nowhere_is_not_armed_but_nothing_is_created_over_it(local: LocalShell, tmp_path: Path) -> None:
@@ -206,12 +206,12 @@ def test_what_is_no_plain_file_is_armed_by_its_kind_and_owner_and_without_a_text
     NOT_PLAIN[kind](secret, path)
     answer = local.run([*prefix, *operations.stat(str(path))[1:]], timeout=60)
     found = operations.parse_stat(str(path), answer)
-    assert (found.exists, found.text, found.error) == (True, "", None)
+    assert (found.exists, found.why, found.error) == (True, "", None)
     assert (found.by, found.content) == (f"{getpass.getuser()} with {kind}", (f"{kind}: its text is not read",))
     asked = [operations.create(str(path), TEXT, "abc"), operations.remove(str(path), "another mark")]
     assert b"4711" not in b"".join(local.run([*prefix, *argv[1:]], timeout=60).stdout for argv in asked)
     if kind != "a directory":
-        assert remove(local, str(path), found.mark).done
+        assert remove(local, str(path), found.mark).status == "done"
         assert not path.is_symlink()
     assert secret.read_text() == "topic-4711\n"
 
@@ -219,7 +219,7 @@ def test_what_is_no_plain_file_is_armed_by_its_kind_and_owner_and_without_a_text
 def test_a_switch_that_is_a_link_to_a_directory_can_be_removed(local: LocalShell, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "kill").symlink_to("folder")
-    assert remove(local, str(tmp_path / "kill"), read(local, str(tmp_path / "kill")).mark).done
+    assert remove(local, str(tmp_path / "kill"), read(local, str(tmp_path / "kill")).mark).status == "done"
     assert names(tmp_path) == ["folder"]
 
 
@@ -230,12 +230,12 @@ def test_without_stat_no_text_is_read(local: LocalShell, tmp_path: Path) -> None
         (commands / name).symlink_to(shutil.which(name) or name)
     (tmp_path / "kill").write_text("by ben\n")
     found = read(Before(local, ["env", f"PATH={commands}"]), str(tmp_path / "kill"))
-    assert (found.exists, found.text, found.by, found.mark) == (True, "", None, "")
+    assert (found.exists, found.why, found.by, found.mark) == (True, "", None, "")
 
 
 def test_of_many_at_once_one_wins_and_its_text_is_whole(local: LocalShell, tmp_path: Path) -> None:
     path = tmp_path / "kill"
-    answers: list[Result] = []
+    answers: list[Outcome] = []
 
     def drop(number: int) -> None:
         argv = operations.create(str(path), f"line of {number}", f"{number:012x}")
@@ -246,7 +246,7 @@ def test_of_many_at_once_one_wins_and_its_text_is_whole(local: LocalShell, tmp_p
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert sorted(answer.done for answer in answers) == [False] * 7 + [True]
+    assert sorted(answer.status for answer in answers) == ["done"] + ["failed"] * 7
     assert path.read_text().startswith("line of ")
     assert names(tmp_path) == ["kill"]
 
@@ -258,20 +258,20 @@ def test_another_file_than_the_one_seen_is_left(local: LocalShell, tmp_path: Pat
     path.unlink()
     path.write_text("of somebody else\n")
     answer = remove(local, str(path), mark)
-    assert not answer.done
+    assert answer.status == "failed"
     assert "is no longer the file that was shown" in answer.message
     assert path.exists()
 
 
 def test_one_that_is_gone_is_as_wanted(local: LocalShell, tmp_path: Path) -> None:
-    assert remove(local, str(tmp_path / "kill"), "1 2 3 ana") == Result(True, f"{tmp_path}/kill was gone already")
+    assert remove(local, str(tmp_path / "kill"), "1 2 3 ana") == Outcome("done", f"{tmp_path}/kill was gone already")
 
 
 def test_a_missing_directory_is_a_sentence(local: LocalShell, tmp_path: Path) -> None:
     path = f"{tmp_path}/none/kill"
     assert read(local, path) == FileStat(path=path, error="its directory is missing")
-    assert create(local, path) == Result(False, f"{path} was not created: its directory is missing")
-    assert remove(local, path) == Result(False, f"{path} was not removed: its directory is missing")
+    assert create(local, path) == Outcome("failed", f"{path} was not created: its directory is missing")
+    assert remove(local, path) == Outcome("failed", f"{path} was not removed: its directory is missing")
 
 
 def test_a_directory_that_is_a_file_is_a_sentence(local: LocalShell, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_directory_that_is_not_ours_is_a_sentence(
     for parent in (folder, folder.parent, folder.parent.parent):
         parent.chmod(0o755 if parent != folder else 0o555)
     path = f"{folder}/kill"
-    assert create(nobody(local), path) == Result(False, f"{path} was not created: no permission in its directory")
+    assert create(nobody(local), path) == Outcome("failed", f"{path} was not created: no permission in its directory")
     folder.chmod(0o000)
     assert read(nobody(local), path).error == "no permission in its directory"
     folder.chmod(0o755)
@@ -340,14 +340,14 @@ def test_a_failing_filesystem_is_a_sentence_and_leaves_nothing(
 ) -> None:
     shell = Before(local, failing_files.prefix(library, tmp_path, call, number))
     path = tmp_path / "kill"
-    assert create(shell, str(path)) == Result(False, f"{path} was not created: {words}")
+    assert create(shell, str(path)) == Outcome("failed", f"{path} was not created: {words}")
     assert names(tmp_path) == []
 
 
 def test_it_is_created_where_there_are_no_hard_links(local: LocalShell, tmp_path: Path, library: Path) -> None:
     shell = Before(local, failing_files.prefix(library, tmp_path, "link", errno.EPERM))
     path = tmp_path / "kill"
-    assert create(shell, str(path)).done
+    assert create(shell, str(path)).status == "done"
     assert (path.read_text(), path.stat().st_mode & 0o777) == (TEXT + "\n", 0o664)
     assert names(tmp_path) == ["kill"]
 
@@ -359,7 +359,7 @@ def test_a_server_that_says_it_exists_of_what_it_has_just_linked_has_done_it(loc
     (commands / "ln").write_text('#!/bin/sh\n/bin/ln "$@"\necho "ln: File exists" >&2\nexit 1\n')
     (commands / "ln").chmod(0o755)
     shell = Before(local, ["env", f"PATH={commands}:{os.environ['PATH']}"])
-    assert create(shell, str(folder / "kill")) == Result(True, f"{folder}/kill is there")
+    assert create(shell, str(folder / "kill")) == Outcome("done", f"{folder}/kill is there")
     assert names(folder) == ["kill"]
 
 
@@ -367,7 +367,7 @@ def test_a_file_that_cannot_be_removed_is_a_sentence(local: LocalShell, tmp_path
     path = tmp_path / "kill"
     path.touch()
     shell = Before(local, failing_files.prefix(library, tmp_path, "unlink", errno.EROFS))
-    assert remove(shell, str(path)) == Result(False, f"{path} was not removed: its filesystem is read-only")
+    assert remove(shell, str(path)) == Outcome("failed", f"{path} was not removed: its filesystem is read-only")
 
 
 def test_a_hung_mount_times_out_and_no_switch_appears_when_it_comes_back(tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_a_hung_mount_times_out_and_no_switch_appears_when_it_comes_back(tmp_pat
     mount.recover()
     out, err = process.communicate(timeout=60)
     answer = operations.create_result(str(path), Completed(process.returncode, out, err))
-    assert answer == Result(False, f"{path} was not created: its filesystem took longer than 20s to answer")
+    assert answer == Outcome("failed", f"{path} was not created: its filesystem took longer than 20s to answer")
     assert names(mount.folder) == []
 
 
@@ -413,9 +413,9 @@ def test_other_shells_do_the_same(local: LocalShell, tmp_path: Path, shell: str)
     def run(argv: tuple[str, ...]) -> Completed:
         return local.run([*prefix, *argv[1:]], timeout=60)
 
-    assert operations.create_result(path, run(operations.create(path, TEXT, "abc"))).done
+    assert operations.create_result(path, run(operations.create(path, TEXT, "abc"))).status == "done"
     stat = operations.parse_stat(path, run(operations.stat(path)))
-    assert stat.text == TEXT
-    assert not operations.create_result(path, run(operations.create(path, TEXT, "abc"))).done
-    assert operations.remove_result(path, run(operations.remove(path, stat.mark))).done
+    assert stat.why == TEXT
+    assert operations.create_result(path, run(operations.create(path, TEXT, "abc"))).status == "failed"
+    assert operations.remove_result(path, run(operations.remove(path, stat.mark))).status == "done"
     assert names(tmp_path) == []

@@ -121,7 +121,7 @@ def test_one_that_is_armed_is_refused_with_who_and_since() -> None:
 
 
 def test_what_was_read_just_now_counts_more_than_the_last_look() -> None:
-    seen = readback(switches=stat(KILL, exists=True, armed_at=NOW - 30, by="ben", text="mine"))
+    seen = readback(switches=stat(KILL, exists=True, armed_at=NOW - 30, by="ben", why="mine"))
     assert refused(planned("kill", seen=seen)).why == f"{KILL} was already armed 30s ago by ben (“mine”)"
     gone = readback(switches=stat(KILL, exists=False))
     assert only(planned("kill", of=state(run=replace(RUN, kill=ARMED)), seen=gone)).operation == CreateFile(
@@ -179,7 +179,7 @@ def test_a_save_of_a_run_that_is_about_to_end_says_so() -> None:
 
 
 def test_u_removes_the_only_one_if_it_is_still_the_one_seen() -> None:
-    seen = readback(switches=stat(KILL, exists=True, armed_at=NOW - 240, by="ben", text="x", mark="7 2 1795262160 ben"))
+    seen = readback(switches=stat(KILL, exists=True, armed_at=NOW - 240, by="ben", why="x", mark="7 2 1795262160 ben"))
     action = only(planned("unkill", seen=seen))
     assert action.operation == RemoveFile(KILL, NOW - 240, "7 2 1795262160 ben")
     assert action.title == "Remove the kill switch of llm"
@@ -189,7 +189,7 @@ def test_u_removes_the_only_one_if_it_is_still_the_one_seen() -> None:
 def test_a_file_that_somebody_else_wrote_is_shown_and_removed_by_its_path() -> None:
     content = ("export RUN=7", *(f"line {number}" for number in range(20)))
     seen = readback(
-        switches=stat(KILL, exists=True, armed_at=NOW - 240, by="ben", text="export RUN=7", content=content, mark="7")
+        switches=stat(KILL, exists=True, armed_at=NOW - 240, by="ben", why="export RUN=7", content=content, mark="7")
     )
     plan = planned("unkill", seen=seen)
     assert (plan.typed, plan.because) == (KILL, f"{KILL} was not written by trainmon-tui")
@@ -198,14 +198,14 @@ def test_a_file_that_somebody_else_wrote_is_shown_and_removed_by_its_path() -> N
     assert facts[first + 1 : first + 9] == (*(("", f"line {number}") for number in range(7)), ("", "…"))
     empty = planned("unkill", seen=readback(switches=stat(KILL, exists=True, armed_at=NOW - 240, by="ben")))
     assert (empty.typed, ("content", "empty") in only(empty).facts) == (KILL, True)
-    save = planned("unsave", seen=readback(switches=stat(SAVE, exists=True, by="ben", text="x", content=("x",))))
+    save = planned("unsave", seen=readback(switches=stat(SAVE, exists=True, by="ben", why="x", content=("x",))))
     assert (save.typed, ("content", "x") in only(save).facts) == (SAVE, True)
 
 
 def test_a_file_that_trainmon_wrote_is_removed_without_typing() -> None:
     ours = "trainmon-tui {} by ben from laptop at 2026-11-21T12:00:00Z: (aaaaaaaaaaaa)"
-    kill = planned("unkill", seen=readback(switches=stat(KILL, exists=True, text=ours.format("kill"))))
-    save = planned("unsave", seen=readback(switches=stat(SAVE, exists=True, text=ours.format("save"))))
+    kill = planned("unkill", seen=readback(switches=stat(KILL, exists=True, why=ours.format("kill"))))
+    save = planned("unsave", seen=readback(switches=stat(SAVE, exists=True, why=ours.format("save"))))
     for plan in (kill, save):
         assert (plan.typed, plan.because) == (None, "")
         assert "content" not in dict(only(plan).facts)
