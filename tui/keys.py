@@ -34,10 +34,13 @@ class Key(NamedTuple):
 
 def _verb_keys() -> list[Key]:
     """The keys of the verbs: those that the footer shows first, and at last those of nodes."""
-    specs = sorted((spec for spec in VERBS if spec.help), key=lambda spec: (spec.target == "node", not spec.label))
+    specs = sorted(
+        (spec for spec in VERBS if spec.help), key=lambda spec: (spec.target == "node", not spec.is_in_footer)
+    )
     return [
         Key(spec.key, f"act.{spec.name}", f"screen.act('{spec.name}')", spec.help,
-            "act-node" if spec.target == "node" else "act", "act", spec.key, spec.label)
+            "act-node" if spec.target == "node" else "act", "act", spec.key,
+            spec.title if spec.is_in_footer else "")
         for spec in specs
     ]  # fmt: skip
 

@@ -40,13 +40,13 @@ class VerbSpec(NamedTuple):
     target: Literal["run", "job", "node"] = "run"
     """What it acts on. A verb of runs acts on the run of a selected job."""
     menu: str = ""
-    """Its line in the menu of a row; empty: not there."""
+    """Its line in the menu of a row; empty: not there. The plan of `unkill` finds the switches of both kinds."""
     key: str = ""
     """Its capital letter, which several verbs may share."""
     help: str = ""
     """What the key does. Empty for the other verbs of the same key."""
-    label: str = ""
-    """The label of the key in the footer; empty: not in the footer."""
+    is_in_footer: bool = False
+    """Whether the footer shows the key, with the title."""
     also: tuple[str, ...] = ()
     """Other names in the palette."""
     button: str = ""
@@ -96,34 +96,34 @@ VERBS: tuple[VerbSpec, ...] = (
     VerbSpec(
         "save", f"{PLANNING}.switches:save", "Save", f"{EFFECTS}:save", f"{EFFECTS}:is_armed",
         menu="Save a checkpoint now",
-        key="S", help="save: create the run's save switch", label="Save",
+        key="S", help="save: create the run's save switch", is_in_footer=True,
         usage="RUN...", summary="Ask runs to save a checkpoint: create their save switch.",
         saves=True,
     ),
     VerbSpec(
         "kill", f"{PLANNING}.switches:kill", "Kill", f"{EFFECTS}:kill", f"{EFFECTS}:is_armed",
         menu="Save and exit (kill switch)",
-        key="K", help="kill: create the kill switch; the run saves and exits", label="Kill",
+        key="K", help="kill: create the kill switch; the run saves and exits", is_in_footer=True,
         usage="RUN...",
         summary="Ask runs to save and exit: create their kill switch. It stays armed until removed.",
         ends=True, saves=True,
     ),
     VerbSpec(
         "unkill", f"{PLANNING}.switches:undo", "Remove a switch", f"{EFFECTS}:undo", f"{EFFECTS}:is_gone",
-        menu="Remove its kill switch", button="Remove it", buttons="Remove them ({} actions)",
+        menu="Remove an armed switch", button="Remove it", buttons="Remove them ({} actions)",
         key="U", help="remove one of the run's armed switches",
         usage="RUN...", summary="Remove the armed kill switches of runs.", options=("kill switch",),
     ),
     VerbSpec(
         "unsave", f"{PLANNING}.switches:undo", "Remove a switch", f"{EFFECTS}:undo", f"{EFFECTS}:is_gone",
-        menu="Remove its save switch", button="Remove it", buttons="Remove them ({} actions)",
+        button="Remove it", buttons="Remove them ({} actions)",
         key="U",
         usage="RUN...", summary="Remove the armed save switches of runs.", options=("save switch",),
     ),
     VerbSpec(
         "requeue", f"{PLANNING}.requeue:requeue", "Requeue", f"{EFFECTS}:requeue", f"{EFFECTS}:was_requeued",
         target="job", menu="Requeue its job", buttons="Requeue {} jobs",
-        key="R", help="requeue the job", label="Requeue",
+        key="R", help="requeue the job", is_in_footer=True,
         usage="RUN|JOB...",
         summary="Stop jobs and put them back into the queue, or start ended ones again (scontrol requeue).",
         # Slurm gives the job 30 s to end and keeps it back for two minutes more, then looks for nodes every 30 s, and
@@ -134,7 +134,7 @@ VERBS: tuple[VerbSpec, ...] = (
     VerbSpec(
         "cancel", f"{PLANNING}.jobs:cancel", "Cancel", f"{EFFECTS}:cancel", f"{EFFECTS}:is_cancelled",
         target="job", menu="Cancel its job", button="Cancel the job", buttons="Cancel {} jobs",
-        key="C", help="cancel the job (scancel)", label="Cancel", also=("scancel",),
+        key="C", help="cancel the job (scancel)", is_in_footer=True, also=("scancel",),
         usage="RUN|JOB...", summary="Cancel jobs (scancel).",
         ends=True, reads=("job",), is_of_one_job=True, is_in_queue=True,
     ),
@@ -172,7 +172,7 @@ VERBS: tuple[VerbSpec, ...] = (
     VerbSpec(
         "exclude", f"{PLANNING}.jobs:exclude", "Exclude", f"{EFFECTS}:exclude", f"{EFFECTS}:is_excluded",
         target="node", menu="Exclude it from pending jobs",
-        key="X", help="keep pending jobs off this node; drain it if permitted", label="Exclude", also=("drain",),
+        key="X", help="keep pending jobs off this node; drain it if permitted", is_in_footer=True, also=("drain",),
         usage="NODE...", summary="Exclude nodes from pending jobs, and drain the nodes if you have permission.",
         options=("run",),
         reads=("pending jobs",),

@@ -34,9 +34,6 @@ class Entry(NamedTuple):
     refusal: str
 
 
-SWITCH = "Remove an armed switch"
-
-
 class Menu(Dialog[Verb | None]):
     """Enter or a capital letter opens the plan of a verb. The menu itself changes nothing."""
 
@@ -89,9 +86,7 @@ def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[En
     for kind, key in subjects:
         for offer in offered(state, kind, key, now):
             offers.setdefault(offer.verb, []).append(offer)
-    found = {verb: _entry(verb, several) for verb, several in offers.items() if verb != "unsave"}
-    if "unkill" in found:  # its plan lists the armed switches of both kinds
-        found["unkill"] = found["unkill"]._replace(text=SWITCH)
+    found = {verb: _entry(verb, several) for verb, several in offers.items()}
     held = [found[verb] for verb in ("hold", "release") if verb in found]
     if len(held) == 2 and any(entry.refusal for entry in held):  # both have one key: omit the impossible one
         found.pop("hold" if held[0].refusal and not held[1].refusal else "release")
@@ -100,7 +95,11 @@ def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[En
 
 def _entry(verb: Verb, offers: Sequence[Offer]) -> Entry:
     possible = [offer for offer in offers if offer.refusal is None]
-    title = offers[0].title if len(offers) == 1 else f"{VERB[verb].title}: {len(possible)} of {len(offers)} rows"
+    title = (
+        offers[0].title
+        if len(offers) == 1 or verb == "unkill"
+        else f"{VERB[verb].title}: {len(possible)} of {len(offers)} rows"
+    )
     refusal = next((offer.refusal for offer in offers if offer.refusal is not None), None)
     if possible or refusal is None:
         return Entry(verb, clean(title, 200), "")

@@ -83,8 +83,7 @@ def offered(state: State, kind: Literal["run", "job", "node"], subject: str, now
         request = ActionRequest(verb=spec.name, subjects=(subject,), requested_at=now)
         made = plan(request, state, Readback(at=now), NOBODY, now)
         refusal = None if made.actions or made.choices else next(iter(made.refusals), None)
-        if spec.name != "unsave" or refusal is None:  # `unkill` has the same refusal
-            offers.append(Offer(spec.name, spec.menu, refusal))
+        offers.append(Offer(spec.name, spec.menu, refusal))
     return tuple(offers)
 
 
