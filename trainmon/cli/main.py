@@ -31,7 +31,7 @@ MODULES = {
     "snapshot": "snapshot.command",
     "classify": "logs.classify",
     "status": "alerts.status",
-    "actions": "act.history",
+    "actions": "act.command",
     "attempts": "attempts.history",
     "explain": "attempts.explain",
     "sql": "attempts.sql",
@@ -41,7 +41,7 @@ MODULES = {
     "unmute": "alerts.requests",
 }
 """The module of each command, in trainmon.cli. Without a command, the dashboard runs."""
-WITH_SEVERAL = frozenset({"attempts.in_job", "alerts.requests"})
+WITH_SEVERAL = frozenset({"act.command", "attempts.in_job", "alerts.requests"})
 """Modules in which each command has its own name."""
 COMMANDS = tuple(MODULES)
 SUBCOMMANDS = COMMANDS[1:]
