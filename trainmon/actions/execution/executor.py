@@ -28,6 +28,7 @@ from trainmon.actions.execution.preflight import (
 from trainmon.actions.planning import (
     Actor,
     Readback,
+    ReadRequest,
     plan,
     reads_before,
     reads_for_plan,
@@ -145,9 +146,13 @@ class Executor:
         """What a plan needs of all its hosts and of the ledger. A host that does not answer in time is an error."""
         ledger = self._ledger if "evaluations" in VERB[request.verb].reads else None
         evaluations = None if ledger is None else ledger.evaluations(request.subjects)
-        reads = reads_for_plan(request, state, Readback(at=self._clock.now()))
-        hosts = dict.fromkeys(read.host for read in reads)
-        futures = {host: self._worker(host).submit(partial(self._preflight, host, request, state)) for host in hosts}
+        reads: dict[str, list[ReadRequest]] = {}
+        for read in reads_for_plan(request, state, Readback(at=self._clock.now())):
+            reads.setdefault(read.host, []).append(read)
+        futures = {
+            host: self._worker(host).submit(partial(self._preflight, host, request, state, there))
+            for host, there in reads.items()
+        }
         wait([future for future in futures.values() if future is not None], self._plan_timeout)
         parts = []
         for host, future in futures.items():
@@ -156,16 +161,17 @@ class Executor:
                 answer = f"{host} is busy: its queue is full"
             elif future.done():
                 answer = future.result()
-            if isinstance(answer, str):
-                answer = unreadable((read for read in reads if read.host == host), answer)
-            parts.append(answer)
+            parts.append(unreadable(reads[host], answer) if isinstance(answer, str) else answer)
         return with_evaluations(reduce(merged, parts, Readback()), evaluations)
 
-    def _preflight(self, host: str, request: ActionRequest, state: State) -> Readback | str:
+    def _preflight(
+        self, host: str, request: ActionRequest, state: State, reads: Sequence[ReadRequest]
+    ) -> Readback | str:
         """What was read on a host, or why nothing could be read there."""
         try:
             shell = self._shell_of(host)
-            return PreflightView(host, shell, self._worker(host).slurm(shell), self._clock).for_plan(request, state)
+            view = PreflightView(host, shell, self._worker(host).slurm(shell), self._clock)
+            return view.for_plan(request, state, reads)
         except TrainmonError as error:
             return str(error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -42,12 +42,14 @@ class PreflightView:
         """Clusters that did not answer, and the error: they are not queried again."""
         self.readback = Readback(at=clock.now())
 
-    def for_plan(self, request: ActionRequest, state: State) -> Readback:
-        """Read what a plan needs of this host. The queue comes first: it shows which jobs to read."""
-        for step in (self._queue, self._read):
-            for read in reads_for_plan(request, state, self.readback):
-                if read.host == self._host:
-                    step(read)
+    def for_plan(self, request: ActionRequest, state: State, reads: Sequence[ReadRequest]) -> Readback:
+        """Read what a plan needs of this host: `reads`, and the jobs that only the queue shows."""
+        for read in reads:
+            self._queue(read)
+        if self.readback.jobs:
+            reads = [read for read in reads_for_plan(request, state, self.readback) if read.host == self._host]
+        for read in reads:
+            self._read(read)
         return self.readback
 
     def for_action(self, read: ReadRequest) -> Readback:

@@ -331,14 +331,12 @@ class PlanContext:
 
 def contexts_of(
     request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant
-) -> Iterator[PlanContext | Refusal]:
+) -> list[PlanContext | Refusal]:
     """The requested rows, and refusals of those that mean nothing or several jobs. The nodes of a cluster are one row,
     because a job has one list of excluded nodes."""
     if VERB[request.verb].target == "node":
-        yield from _contexts_of_nodes(request, state, readback, actor, now)
-        return
-    for subject in dict.fromkeys(request.subjects):
-        yield _context_of(request, state, readback, actor, now, subject)
+        return _contexts_of_nodes(request, state, readback, actor, now)
+    return [_context_of(request, state, readback, actor, now, subject) for subject in dict.fromkeys(request.subjects)]
 
 
 def _context_of(
@@ -388,22 +386,24 @@ LARGEST_EXCLUSION = 32
 
 def _contexts_of_nodes(
     request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant
-) -> Iterator[PlanContext | Refusal]:
+) -> list[PlanContext | Refusal]:
+    found: list[PlanContext | Refusal] = []
     nodes: dict[str, list[str]] = {}
     for name in dict.fromkeys(request.subjects):
         cluster = cluster_of(state, name)
         key, is_known = f"{cluster}/{name}", name in state.nodes or name in state.scheduler_nodes
         if cluster is None:
-            yield Refusal(subject=name, why=f"no node is called {clean(name, 100)}")
+            found.append(Refusal(subject=name, why=f"no node is called {clean(name, 100)}"))
         elif not is_known and key in readback.gone:
-            yield Refusal(subject=name, why=f"Slurm knows no node called {clean(name, 100)}")
+            found.append(Refusal(subject=name, why=f"Slurm knows no node called {clean(name, 100)}"))
         elif not is_known and key in readback.errors:
-            yield Refusal(subject=name, why=readback.errors[key])
+            found.append(Refusal(subject=name, why=readback.errors[key]))
         else:
             nodes.setdefault(cluster, []).append(name)
     for cluster, names in nodes.items():
         jobs = _waiting_jobs(request, state, readback, cluster, names)
-        yield PlanContext(request, state, readback, actor, now, ",".join(names), cluster, None, jobs)
+        found.append(PlanContext(request, state, readback, actor, now, ",".join(names), cluster, None, jobs))
+    return found
 
 
 def cluster_of(state: State, node: str) -> str | None:
