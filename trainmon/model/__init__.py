@@ -61,7 +61,7 @@ from trainmon.model.attempts.cause import (
     RetryLimit,
     RetryPolicy,
 )
-from trainmon.model.job import ME, Cluster, Job, JobPart, SchedulerNode, by_name, count_tasks
+from trainmon.model.job import ME, Cluster, Job, JobPart, SchedulerNode, by_name, count_tasks, has_task
 from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun
 from trainmon.model.log import LOG_LINES, LOG_MARK, WANDB, Bar, Log, LogShape, Progress, TrainingMetrics
 from trainmon.model.node import (
@@ -401,6 +401,7 @@ __all__ = [
     "armed_by",
     "by_name",
     "count_tasks",
+    "has_task",
     "is_worse",
     "receipts_key",
     "throttle_names",

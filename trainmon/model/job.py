@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -145,17 +145,24 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return count_tasks(self.tasks) if self.is_waiting_array and self.tasks else 1
 
 
-def count_tasks(tasks: str) -> int:
-    """The number of tasks in an expression such as `2-10:2,15%1`; at least 1, as Slurm cuts long ones with `...`."""
-    total = 0
+def task_numbers(tasks: str) -> Iterator[range]:
+    """The numbers of the tasks in an expression such as `1,4-10:2%1`. Slurm cuts long ones with `...`."""
     for part in tasks.partition("%")[0].split(","):
-        first, _, rest = part.partition("-")
+        first, dash, rest = part.partition("-")
         last, _, step = rest.partition(":")
-        if first.isdigit() and last.isdigit():
-            total += max(0, (int(last) - int(first)) // max(1, int(step or 1)) + 1)
-        else:
-            total += first.isdigit()
-    return max(1, total)
+        if first.isdigit():
+            end = int(last) if dash and last.isdigit() else int(first)
+            yield range(int(first), end + 1, max(1, int(step or 1)))
+
+
+def has_task(tasks: str, number: int) -> bool:
+    """Whether an expression names a task."""
+    return any(number in numbers for numbers in task_numbers(tasks))
+
+
+def count_tasks(tasks: str) -> int:
+    """The number of tasks in an expression; at least 1."""
+    return max(1, sum(map(len, task_numbers(tasks))))
 
 
 class SchedulerNode(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from trainmon.actions.planning import is_held
 from trainmon.actions.verbs import STARTS, VERB
 from trainmon.analysis.gpus import is_empty
 from trainmon.lib import Instant, Seconds, counted, duration
-from trainmon.model import Action, Checkpoint, Job, Milestone, Record, Run, State, Switch
+from trainmon.model import Action, Checkpoint, Job, Milestone, Record, Run, State, Switch, has_task
 from trainmon.slurm.reasons import end_reason
 
 # ---- an action with the State that is checked for its effect; shared by all verbs ------------------------------------
@@ -101,16 +101,6 @@ class Observation:
         if old.at is not None:
             return old
         return Milestone(name, at) if at is not None else Milestone(name, None, old.missed or missed)
-
-
-def has_task(tasks: str, number: int) -> bool:
-    """Whether an expression such as `1,4-10:2%1` names a task."""
-    for part in tasks.partition("%")[0].split(","):
-        first, dash, rest = part.partition("-")
-        last, _, step = rest.partition(":") if dash else (first, "", "")
-        if first.isdigit() and last.isdigit() and number in range(int(first), int(last) + 1, int(step or 1)):
-            return True
-    return False
 
 
 Progress = tuple[tuple[Milestone, ...], bool]

@@ -19,8 +19,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     state,
 )
 from tests.trainmon.actions.verification.records import AGAIN, REQUEUE, after, marks_of, saved
-from trainmon.actions.verification.effects import has_task
-from trainmon.model import Asked, Attempt, AttemptEnd, Run, SchedulerNode, Trainer
+from trainmon.model import Asked, Attempt, AttemptEnd, Run, SchedulerNode, Trainer, has_task
 
 
 def test_a_requeue_is_observed_by_its_state_and_its_restarts() -> None:
