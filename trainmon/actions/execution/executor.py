@@ -16,11 +16,12 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from trainmon.actions.execution.operations import execute, log_tail
-from trainmon.actions.execution.preflight import (
+from trainmon.actions.execution.operations import (
     PREFLIGHT_TIMEOUT,
     SWITCH_PREFLIGHT_TIMEOUT,
     PreflightView,
+    execute,
+    log_tail,
     merged,
     unreadable,
     with_evaluations,
