@@ -421,7 +421,8 @@ class PreflightView:
 
     def _config(self, location: str, path: str) -> None:
         try:
-            found = digest_of_config(path, self._host, self._shell.run(read_config(path), timeout=self._left()))
+            answer = self._shell.run(("sh", "-c", READ_CONFIG, "trainmon-tui", path), timeout=self._left())
+            found = digest_of_config(path, self._host, answer)
         except TrainmonError as error:
             self._add(errors={location: error.message})
         else:
@@ -464,11 +465,6 @@ MAX_TEXT = 32 << 10
 """As much as the probe reads when an attempt begins. Of a longer file only the SHA-256 is compared."""
 
 READ_CONFIG = f'[ -f "$1" ] || {{ echo "no such file" >&2; exit 1; }}; sha256sum <"$1" && head -c {MAX_TEXT + 1} <"$1"'
-
-
-def read_config(path: str) -> tuple[str, ...]:
-    """argv that reads it; `digest_of_config` reads the answer."""
-    return ("sh", "-c", READ_CONFIG, "trainmon-tui", path)
 
 
 def digest_of_config(path: str, host: str, answer: Completed) -> str:

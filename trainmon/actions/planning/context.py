@@ -543,8 +543,8 @@ def retry_facts(context: PlanContext) -> tuple[tuple[str, str], ...]:
 def retry_warnings(context: PlanContext) -> tuple[str, ...]:
     """Why another attempt may only repeat the last one."""
     retry = retry_of(context)
-    is_useful = retry is None or retry.decision.choice in ("now", "none") or not retry.decision.budget_text
-    if context.run is None or retry is None or is_useful:
+    needs_no_warning = retry is None or retry.decision.choice in ("now", "none") or not retry.decision.budget_text
+    if context.run is None or retry is None or needs_no_warning:
         return ()
     nodes = ",".join(retry.decision.exclude)
     off = f" X on {nodes} excludes it from the pending job." if nodes else ""
