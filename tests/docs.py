@@ -18,7 +18,7 @@ from trainmon.cli import main as cli
 from trainmon.cli.act.command import COMMON, EXITS
 from trainmon.cli.alerts.reference import cell, channels, default_of, grid, rules
 from trainmon.config import Settings, Table, table_of, value_type
-from trainmon.config.retry import RetrySettings
+from trainmon.config.alerts import RetrySettings
 from trainmon.lib import description, field_descriptions
 from trainmon.model import CAUSES
 

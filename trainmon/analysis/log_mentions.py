@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.checkpoints.contents import Folder
 from trainmon.analysis.checkpoints.layouts import GROWING, recognised
-from trainmon.analysis.log_formats.registry import plain
+from trainmon.analysis.log_formats.read import plain
 from trainmon.model import CheckpointListing, RunSpec, WandbSpec
 
 MENTIONS = ("aving", "aved", "View run", "Syncing ")

@@ -9,10 +9,16 @@ from typing import Annotated, Literal
 import msgspec
 
 from trainmon.analysis.checkpoints import PLACEHOLDERS
-from trainmon.config.alerts import AlertsSettings, DaemonSettings, HeartbeatSettings, MaintenanceSettings, RuleSettings
+from trainmon.config.alerts import (
+    AlertsSettings,
+    DaemonSettings,
+    HeartbeatSettings,
+    MaintenanceSettings,
+    RetrySettings,
+    RuleSettings,
+)
 from trainmon.config.metrics import MetricsSettings
 from trainmon.config.notify import NotifySettings
-from trainmon.config.retry import RetrySettings
 from trainmon.config.table import Table
 from trainmon.config.types import (
     Argv,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.explanation.brief import brief
 from trainmon.analysis.explanation.explain import (
     AttemptRecords,
     Change,
     ContextLine,
     Explanation,
     Resume,
+    brief,
     explain,
     neighbours,
     resume_of,

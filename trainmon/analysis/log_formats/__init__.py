@@ -6,8 +6,7 @@ from trainmon.analysis.log_formats.cells import cells, cells_by, cells_read, nam
 from trainmon.analysis.log_formats.custom import NAMES, custom_format, named_regex
 from trainmon.analysis.log_formats.line import Format, StepLine, stripped
 from trainmon.analysis.log_formats.progress import advance, since_head, written
-from trainmon.analysis.log_formats.read import LEARNED, read_line
-from trainmon.analysis.log_formats.registry import BARS, FORMATS, KEEP, keep, parse_line, plain
+from trainmon.analysis.log_formats.read import BARS, FORMATS, KEEP, LEARNED, keep, parse_line, plain, read_line
 from trainmon.analysis.log_formats.report import EXAMPLE, LogReport, ReadLine, config_block, report, summary
 from trainmon.analysis.log_formats.template import Cell
 

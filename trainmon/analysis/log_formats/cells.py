@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from trainmon.analysis.log_formats.custom import NAMES, from_template
 from trainmon.analysis.log_formats.learned.line import read
-from trainmon.analysis.log_formats.learned.numbers import MOST_NUMBERS, NO_NUMBER, NUMBER, numbers, whole
-from trainmon.analysis.log_formats.read import LEARNED
-from trainmon.analysis.log_formats.registry import plain
+from trainmon.analysis.log_formats.learned.names import MOST_NUMBERS, NO_NUMBER, NUMBER, numbers, whole
+from trainmon.analysis.log_formats.read import LEARNED, plain
 from trainmon.analysis.log_formats.report import ReadLine
 from trainmon.analysis.log_formats.template import FIELD, UNIT, VARYING, Cell, cells_of, expression, template_of, values
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.log_formats.line import Format, StepLine
 from trainmon.analysis.log_formats.progress import advance
-from trainmon.analysis.log_formats.read import LEARNED, read_line
-from trainmon.analysis.log_formats.registry import plain
+from trainmon.analysis.log_formats.read import LEARNED, plain, read_line
 from trainmon.analysis.log_formats.template import template
 from trainmon.model import LogShape, Progress
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from trainmon.analysis.log_formats.learned import names
 from trainmon.analysis.log_formats.learned.line import Line, read
-from trainmon.analysis.log_formats.learned.numbers import DIVIDER, Number, numbers
+from trainmon.analysis.log_formats.learned.names import DIVIDER, Number, numbers
 
 FIELD = re.compile(r"\{(\w{0,40})\}")
 GROUPED = r"\d{1,3}(?:,\d{3}){1,6}(?!\d)(?:\.\d{0,24})?|"

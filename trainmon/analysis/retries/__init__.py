@@ -18,21 +18,19 @@ from trainmon.analysis.retries.budget import (
     suspects,
 )
 from trainmon.analysis.retries.decision import (
-    RetryDecision,
-    config_to_read,
-    decide,
-    needs_config_change,
-    with_decisions,
-)
-from trainmon.analysis.retries.due import (
     ACTOR,
     TOO_LATE,
     Due,
+    RetryDecision,
     automatic,
     awaits_config,
+    config_to_read,
+    decide,
     due,
     is_automatic,
+    needs_config_change,
     obstacle,
+    with_decisions,
 )
 
 __all__ = [

@@ -1,14 +1,16 @@
-"""Which of the matching W&B runs is active, and what it means if none or several are. Pure."""
+"""Which of the matching W&B runs is active; what it means if none or several are, or share their checkpoints. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
 from trainmon.analysis.wandb import metric_names
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import RUNS_AT_MOST, Beat, GroupPhase, Wandb, WandbRun, WandbSpec
+from trainmon.model import RUNS_AT_MOST, Beat, Checkpoints, GroupPhase, Wandb, WandbRun, WandbSpec
 
 TRUSTED_FOR: Seconds = 600.0
 """W&B has shown runs as running for weeks after they were gone. wandb beats every 30 s, the server gives up after 5
@@ -195,3 +197,44 @@ def how_it_ended(run: WandbRun) -> str:
     if run.state in ALIVE:
         return f"is {run.state} according to W&B, but sends no heartbeat{where and ', last' + where}"
     return f"{ENDS.get(run.state, 'is ' + run.state)}{where}"
+
+
+# ---- shared checkpoints ----------------------------------------------------------------------------------------------
+
+DIRECTORY = re.compile(
+    r"(?:out|output|save|ckpts?|checkpoints?|dump|default_root)_?(?:dir|directory|folder|path|root)?|dirpath"
+)
+"""Settings that name where a trainer saves: `output_dir` (Hugging Face), `out_dir` (nanoGPT), `save` (Megatron),
+`checkpoints_path` (nanotron), `save_folder` (OLMo), `dump_folder` (torchtitan), `dirpath` (Lightning)."""
+
+
+def shared_checkpoints(active: Sequence[WandbRun], checkpoints: Checkpoints | None) -> str | None:
+    """What shows that two of these runs write the same checkpoints; None if nothing does."""
+    named: dict[tuple[str, str], str] = {}
+    for run in active:
+        for key, path in _directories(run):
+            if named.setdefault((key, path), run.id) != run.id:
+                return f"both save to {path} ({key} in their W&B configs)"
+    known = [{path for _, path in _directories(run)} for run in active]
+    if checkpoints is None or all(known):  # each names a directory of its own
+        return None
+    began = max((run.created_at or 0.0 for run in active), default=0.0)
+    saved = sorted(
+        (one.at, one.step) for one in checkpoints.list if one.at is not None and one.at > began and one.step is not None
+    )
+    for (_, before), (_, after) in pairwise(saved):
+        if after < before:
+            return f"{checkpoints.path}: step {after:,} was saved after step {before:,}, while both were active"
+    return None
+
+
+def _directories(run: WandbRun) -> Iterable[tuple[str, str]]:
+    for name, value in run.config.items():
+        key = re.split(r"[./]", name)[-1]
+        if DIRECTORY.fullmatch(key.lower().replace("-", "_")) and _is_path(key, value):
+            yield key, value.rstrip("/")
+
+
+def _is_path(key: str, value: str) -> bool:
+    """Whether a setting is a path: `save` may be a switch, and `out_dir` may be a bare name."""
+    return "/" in value or (bool(value) and key.lower().endswith(("dir", "folder", "directory")))

@@ -87,7 +87,7 @@ def retry_policy(config: Path | None) -> RetryPolicy:
         ConfigError: the given file cannot be used.
     """
     from trainmon.config import load_settings
-    from trainmon.config.retry import policy_of
+    from trainmon.config.alerts import policy_of
     from trainmon.lib import ConfigError
     from trainmon.model import RetryPolicy
 

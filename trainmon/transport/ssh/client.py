@@ -26,8 +26,8 @@ from trainmon.transport.ssh.connect import (
     handshake,
     open_tunnel,
 )
-from trainmon.transport.ssh.lease import Keepalive, Lease, SshStream
 from trainmon.transport.ssh.socket import ProxyCommandSocket, Socket
+from trainmon.transport.ssh.transport import Keepalive, Lease, SshStream
 
 MAX_HOPS = 8
 JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:]+)(?::(?P<port>\d+))?/?")

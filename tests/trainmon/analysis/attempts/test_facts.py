@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, DIED, FAILED, JOB, SPEC, Story, ended
 from trainmon.model import CauseName, Classification, NodeReading, SchedulerNode, SchedulerNodesListed
-from trainmon.model.probe_wire.files import SwitchSample, SwitchSamples
+from trainmon.model.probe_wire import SwitchSample, SwitchSamples
 
 
 def cause_of(story: Story) -> Classification:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
 from tests.trainmon.ledger.records import action
 from trainmon.model import ActionChanged, CauseName, NodeReading, Record, Xid
-from trainmon.model.probe_wire.files import SwitchSample, SwitchSamples
+from trainmon.model.probe_wire import SwitchSample, SwitchSamples
 
 DAY = 86_400.0
 KEY_ERROR = ("Traceback (most recent call last):", '  File "/x/train.py", line 9, in <module>', "KeyError: 'x'")

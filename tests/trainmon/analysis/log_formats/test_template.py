@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainmon.analysis.log_formats.test_learned import LOGS
 from trainmon.analysis.log_formats import StepLine, config_block, custom_format, report
-from trainmon.analysis.log_formats.registry import plain
+from trainmon.analysis.log_formats.read import plain
 from trainmon.analysis.log_formats.template import template
 from trainmon.lib import ConfigError
 

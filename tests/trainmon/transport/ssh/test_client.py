@@ -136,7 +136,7 @@ def test_a_command_that_has_run_for_long_loses_no_byte_and_no_end(shell: SshShel
 def test_how_long_bytes_have_waited_for_those_of_others_is_known(
     shell: SshShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainmon.transport.ssh.lease.GATHER", 1.0)
+    monkeypatch.setattr("trainmon.transport.ssh.transport.GATHER", 1.0)
     late, waited, early = [], [], []
 
     class Timed(Received):

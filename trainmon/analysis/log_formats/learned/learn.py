@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.log_formats.learned import names, tables
 from trainmon.analysis.log_formats.learned.line import SPEEDS, Line, read
-from trainmon.analysis.log_formats.learned.numbers import LONGEST, in_english, numbers, words
+from trainmon.analysis.log_formats.learned.names import LONGEST, in_english, numbers, words
 from trainmon.analysis.log_formats.learned.patterns import ASIDE, COUNT, OF_TESTING
 from trainmon.analysis.log_formats.line import StepLine
 from trainmon.lib.log_prefix import prefix_of, without_prefix

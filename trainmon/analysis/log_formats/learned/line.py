@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from trainmon.analysis.log_formats.learned import names
-from trainmon.analysis.log_formats.learned.numbers import DIVIDER, Number, in_english, numbers, whole, words
+from trainmon.analysis.log_formats.learned.names import DIVIDER, Number, in_english, numbers, whole, words
 from trainmon.analysis.log_formats.learned.patterns import (
     ASIDE,
     BAR,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from trainmon.analysis.log_formats.learned import names
-from trainmon.analysis.log_formats.learned.numbers import words
+from trainmon.analysis.log_formats.learned.names import words
 
 LONGEST_HEADING = 600
 BORDERS = ("|", "│", "┃")
