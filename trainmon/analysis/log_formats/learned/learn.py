@@ -310,7 +310,8 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     announced = shape.epoch[0] if found.epoch is None and shape.epoch is not None else found.epoch
     is_fewer = 0 < (found.batches or found.target or 0) < (batches or 0)
     is_other |= is_fewer and epoch_now is not None and announced == epoch_now
-    is_other |= found.is_bar and 0 < (found.target or 0) < (shape.step or 0) and shape.position is None
+    is_of_the_last = found.is_bar or (shape.last is not None and announced == shape.last[0])
+    is_other |= is_of_the_last and 0 < (found.target or 0) < (shape.step or 0) and shape.position is None
     if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
     shape, step, target = _over_the_epochs(shape, found)

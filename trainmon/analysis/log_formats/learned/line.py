@@ -171,7 +171,8 @@ def _has_quality(text: str, found: list[Number], epoch: Number | None) -> bool:
 def _counter_and_loss(text: str, found: list[Number]) -> tuple[Number | None, Number | None]:
     """The numbers that most likely are the step and the loss of training."""
     counts = [one for one in found if not one.unit and one.as_count is not None]
-    has_share = any(one.total_count and not one.name for one in counts)  # `44543/50000: episode: 592`
+    # `44543/50000: episode: 592`, `Epoch: 104/14999 | Episodes: 32`
+    has_share = any(one.total_count and (not one.name or names.is_epoch(one.name)) for one in counts)
     counters = [
         one
         for one in counts
@@ -252,7 +253,11 @@ def _losses(text: str, found: list[Number], *, is_counted: bool) -> list[Number]
     ]
     totals = [one for one in found if one.name == ("total",) and not one.text.isdecimal() and not one.unit]
     if not losses:
-        sums = [one for one in found if one.name == ("train",) and text.startswith("=", one.end)]
+        sums = [
+            one
+            for one in found
+            if one.name == ("train", "total") or (one.name == ("train",) and text.startswith("=", one.end))
+        ]
         is_sum = is_counted and (PAIR.search(text) or any(not names.PARTS.isdisjoint(one.name) for one in found))
         return _by_a_letter(found, is_counted=is_counted) or sums or (totals if is_sum else [])
     is_of_parts = min(names.loss(one.name) or 0 for one in losses) >= names.NAMED_LOSS
