@@ -84,7 +84,7 @@ def _advanced(progress: Progress, name: str, line: StepLine, at: Instant) -> Pro
         case "bar" if line.step is not None:
             return _bar(progress, name, line, at)
         case "epoch":
-            return _begun(progress, line.step, at)
+            return _begun(progress, line.epoch, at)
     if line.step is None:
         return _without_a_step(progress, name, line, at)
     if name != progress.format and _is_outranked(progress, line, at):
@@ -92,14 +92,14 @@ def _advanced(progress: Progress, name: str, line: StepLine, at: Instant) -> Pro
     return _counted(progress, name, line, at)
 
 
-def _begun(progress: Progress, epoch: int | None, at: Instant) -> Progress:
+def _begun(progress: Progress, epoch: float | None, at: Instant) -> Progress:
     """An epoch begins where nothing counts steps. It times nothing before it is known how long one takes."""
-    if progress.format is not None or epoch == progress.step:
+    if progress.format is not None or epoch in (None, progress.step):
         return progress
     begun = progress.begun_at
     intervals = progress.intervals if begun is None or at <= begun else (*progress.intervals, at - begun)[-INTERVALS:]
     timed = {"at": at, "cadence_s": median(intervals)} if intervals else {}
-    return replace(progress, step=epoch, begun_at=at, intervals=intervals, **timed)
+    return replace(progress, step=int(epoch or 0), begun_at=at, intervals=intervals, **timed)
 
 
 def _is_outranked(progress: Progress, line: StepLine, at: Instant) -> bool:

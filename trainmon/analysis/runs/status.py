@@ -121,7 +121,8 @@ def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Jud
     progress = run.progress
     if job is not None and job.state in STILL:
         return Judgement("stalled", f"job {job.id} {STILL[job.state]}")
-    tail = _armed(run, now)
+    begun = f"; epoch {progress.step} has begun" if progress.at is None and progress.begun_at is not None else ""
+    tail = begun + _armed(run, now)
     if job is not None and is_new_attempt(run, job):
         return _starting(run, context, job, now).also(tail)
     if (judged := after_its_log(run, context, now)) is not None:

@@ -127,6 +127,8 @@ def _as_text(name: str, read: LogReport, count: int) -> list[str]:
 def _values(found: StepLine | None) -> str:
     if found is None:
         return "-"
+    if found.kind == "epoch":
+        return f"epoch {found.epoch} begins"
     values = {field: getattr(found, field) for field in FIELDS}
     step = "" if found.step is None else f"step {found.step:,}"
     step += "" if found.target_step is None else f"/{found.target_step:,}"

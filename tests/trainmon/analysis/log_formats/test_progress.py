@@ -279,7 +279,7 @@ def begun(*at: Instant) -> Progress:
     """A log that says no more than which epoch begins."""
     progress = Progress()
     for epoch, when in enumerate(at, start=1):
-        progress = advance(progress, "learned", StepLine(kind="epoch", step=epoch), when)
+        progress = advance(progress, "learned", StepLine(kind="epoch", epoch=epoch), when)
     return progress
 
 
@@ -296,7 +296,7 @@ def test_an_epoch_that_begins_is_shown_and_times_nothing_before_one_has_passed()
 def test_a_step_counts_before_the_epoch_that_begins(name: str) -> None:
     progress = advance(begun(100.0, 7_300.0), name, StepLine(step=40, loss=2.0), 7_310.0)
     assert (progress.step, progress.at, progress.cadence_s) == (40, 7_310.0, None)
-    assert advance(progress, "learned", StepLine(kind="epoch", step=3), 7_400.0) == progress
+    assert advance(progress, "learned", StepLine(kind="epoch", epoch=3), 7_400.0) == progress
 
 
 def test_a_loss_without_a_step_leaves_none_of_an_epoch_that_begins() -> None:

@@ -128,3 +128,14 @@ def test_a_growing_log_without_a_step_is_starting_and_a_quiet_one_idle() -> None
 )
 def test_durations_are_rounded_for_reading(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_the_silence_of_an_epoch_counts_only_once_its_time_is_known() -> None:
+    """Its log says no more than which epoch begins: the first one may take hours, and its log still grows."""
+    begun = Progress(step=3, begun_at=NOW - 7_200)
+    assert judge(run(progress=begun, at=NOW - 60, began_at=NOW - 9_000), RunContext(), NOW) == (
+        "unknown", "its log grows, but shows no known step line; epoch 3 has begun",
+    )  # fmt: skip
+    timed = replace(begun, at=NOW - 7_200, intervals=(7_000.0,), cadence_s=7_000.0)
+    assert judge(run(progress=timed, at=NOW - 60), RunContext(), NOW).verdict == "healthy"
+    assert judge(run(progress=replace(timed, at=NOW - 90_000), at=NOW - 60), RunContext(), NOW).verdict == "stalled"

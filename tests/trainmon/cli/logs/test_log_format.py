@@ -99,3 +99,14 @@ def test_the_log_of_a_run_is_read_on_its_host(tmp_path: Path, config: Path, caps
     code, printed, error = log_format(capsys, "llm", "--config", config, "--wait", "30s")
     assert (code, error) == (0, "")
     assert "step 30" in printed
+
+
+def test_an_epoch_that_begins_is_shown_and_is_no_step(
+    tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("=== Beginning epoch 23 of 600 ===\nloading\n=== Beginning epoch 24 of 600 ===\n")
+    code, printed, _ = log_format(capsys, log, "--config", config)
+    assert code == 1
+    assert "epoch 24 begins  === Beginning epoch 24 of 600 ===" in printed
+    assert "format  not recognized: 3 lines, no step" in printed

@@ -269,7 +269,7 @@ def _announced(shape: LogShape, line: str) -> StepLine | None:
         return None
     epoch = int(found["epoch"])
     is_grown = shape.epoch is not None and shape.epoch[0] < epoch
-    return StepLine(kind="epoch", step=epoch) if found["epochs"] or found["rule"] or is_grown else None
+    return StepLine(kind="epoch", epoch=epoch) if found["epochs"] or found["rule"] or is_grown else None
 
 
 def _without_a_loss(found: Line, text: str) -> Line:
