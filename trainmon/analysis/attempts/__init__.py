@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmon.analysis.attempts.ending import ending_directories, with_tail
 from trainmon.analysis.attempts.files import config_digest, files_to_read, with_file
-from trainmon.analysis.attempts.merge import SAME_START, is_same_start, merged, named_as
+from trainmon.analysis.attempts.fold import SAME_START, is_same_start, merged, named_as
 from trainmon.analysis.attempts.observe.jobs import silence, unrecorded
 from trainmon.analysis.attempts.observe.outlived import OUTLIVES, with_outlived
 from trainmon.analysis.attempts.provenance import (

@@ -8,7 +8,7 @@ from math import inf
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
-from trainmon.analysis.attempts.merge import RANKS, merged, named_as, settled, with_codes
+from trainmon.analysis.attempts.fold import joined, merged, named_as, settled, with_codes
 from trainmon.analysis.attempts.steps import before_next_start, is_read, latest_of, with_steps_of
 from trainmon.analysis.causes.classify import classify
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
@@ -110,17 +110,6 @@ def _is_ending(attempt: Attempt, state: State) -> bool:
     return ended_at is not None and state.at - max(ended_at, state.started_at) < PATIENCE
 
 
-def confirmed(known: AttemptEnd | None, found: AttemptEnd) -> AttemptEnd | None:
-    """The found end with the cause that is known, if both say the same. None if they differ, or the log was read
-    since."""
-    if known is None or known.cause is None or (known.awaits_log and not found.awaits_log):
-        return None
-    reports = [(one.exit_code, one.signal, one.scheduler_state) for one in (known, found)]
-    if reports[0] != reports[1]:
-        return None
-    return replace(found, cause=known.cause, log_tail=known.log_tail, awaits_log=known.awaits_log)
-
-
 def tail_of(lines: Sequence[str]) -> str:
     """The last lines, as they are stored."""
     return "\n".join(map(clean, scrub("\n".join(lines[-TAIL_LINES:])).split("\n")))[-TAIL_CHARACTERS:]
@@ -128,35 +117,47 @@ def tail_of(lines: Sequence[str]) -> str:
 
 def closed(seen: Attempt, lines: Sequence[str], *, before: Attempt | None, state: State) -> Attempt:
     """The attempt with the end that is seen now, and its cause: by these lines of its log, else by those that are
-    known. What showed a known cause, such as a lost GPU, may be gone: it stays the cause."""
+    known. The cause is determined again if what is reported of the end has changed, or its log was read since. What
+    showed a known cause, such as a lost GPU, may be gone: it stays the cause."""
     run = state.runs.get(seen.run_id)
     seen = settled(seen, before, inf if run is None else latest_of(seen, run, state), state.at)
-    assert seen.end is not None
-    if before is None:
-        return with_cause(seen, lines, state)
-    seen = named_as(seen, before) if before.end is not None else seen
-    assert seen.end is not None
-    end = with_codes(seen.end, before.end or before.reported_end)
-    corrected = None if before.end is None else with_codes(before.end, end)
-    is_corrected = corrected is not None and corrected != before.end
-    if corrected is not None and is_corrected and RANKS[corrected.source] > RANKS[end.source]:
-        end = corrected
-    seen = replace(seen, end=end)
-    if (same := confirmed(before.end, end)) is not None:
-        return merged(before, replace(seen, end=same))
-    known = before.end or before.reported_end
-    tail = None if known is None else known.log_tail
+    known = None if before is None else before.end or before.reported_end
     if known is not None and known.has_own_tail:
         lines = ()
-    end = replace(end, awaits_log=end.awaits_log and (before.end is None or before.end.awaits_log))
+    end = seen.end
+    assert end is not None
+    end = replace(end, log_tail=tail_of(lines) or (known or end).log_tail)
+    if before is None:
+        return with_cause(replace(seen, end=end), lines, state)
+    if before.end is None:
+        end = with_codes(end, before.reported_end)
+    else:
+        seen = named_as(seen, before)
+        awaits = end.awaits_log and before.end.awaits_log
+        has_more_receipts = judged_with(end)[:1] > judged_with(before.end)[:1]
+        judged = judged_with(end) if has_more_receipts else before.end.judged
+        end = joined(before.end, replace(end, awaits_log=awaits, judged=judged))
     whole = merged(replace(before, end=None, reported_end=None), replace(seen, end=end))
-    found = with_cause(whole, lines or (tail or "").splitlines(), state)
-    if known is not None and known.cause is not None and _shows_node(known, seen) and found.end is not None:
-        is_shown = _shows_node(found.end, seen)
-        found = found if is_shown else replace(found, end=replace(found.end, cause=known.cause))
-    if corrected is not None and is_corrected and found.end is not None:
-        before = replace(before, end=replace(corrected, cause=found.end.cause))
-    return merged(before, found)
+    if before.end is not None and before.end.cause is not None and says_the_same(before.end, end):
+        kept = replace(end, cause=before.end.cause, judged=before.end.judged, log_tail=before.end.log_tail)
+        return replace(whole, end=kept)
+    found = with_cause(whole, lines, state)
+    assert found.end is not None
+    if known is not None and _shows_node(known, seen) and not _shows_node(found.end, seen):
+        found = replace(found, end=replace(found.end, cause=known.cause))
+    return found
+
+
+def says_the_same(known: AttemptEnd, end: AttemptEnd) -> bool:
+    """Whether the cause of the known end is that of this one, too."""
+    reports = [(one.exit_code, one.signal, one.scheduler_state, one.awaits_log) for one in (known, end)]
+    return reports[0] == reports[1]
+
+
+def judged_with(end: AttemptEnd) -> tuple[int, ...]:
+    """AttemptEnd.judged of an end whose cause is determined now."""
+    codes = (-1 if one is None else one for one in (end.exit_code, end.signal))
+    return (end.receipts + (end.cut_receipt is not None), int(end.has_own_tail), *codes)
 
 
 def _shows_node(end: AttemptEnd, attempt: Attempt) -> bool:
@@ -169,8 +170,7 @@ def with_cause(attempt: Attempt, lines: Sequence[str], state: State) -> Attempt:
     """The ended attempt with the end of its log and its cause."""
     end = attempt.end
     assert end is not None
-    tail = tail_of(lines) or end.log_tail
-    text = "\n".join(lines) or tail or ""
+    text = "\n".join(lines) or end.log_tail or ""
     by_receipt = receipts.evidence(end)
     facts = CauseFacts(
         log=(LogExcerpt(text=text, first_line=-(text.count("\n") + 1)),) if text else (),
@@ -188,7 +188,7 @@ def with_cause(attempt: Attempt, lines: Sequence[str], state: State) -> Attempt:
     cause = classify(facts)
     if by_receipt is not None:
         cause = replace(cause, evidence=(*cause.evidence, Evidence(text=by_receipt)))
-    return replace(attempt, end=replace(end, cause=cause, log_tail=tail))
+    return replace(attempt, end=replace(end, cause=cause, judged=judged_with(end)))
 
 
 def with_tail(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.ending import broken, lost_gpus, progressed_until
-from trainmon.analysis.attempts.merge import merged
+from trainmon.analysis.attempts.fold import merged
 from trainmon.analysis.attempts.provenance import DIGITS, config_hash, settings_of
 from trainmon.analysis.attempts.steps import lines_of
 from trainmon.analysis.causes.classify import classify, stated

@@ -232,9 +232,6 @@ def _of_process(attempt: Attempt, run: Run | None, state: State) -> tuple[Receip
 
 # ---- what the receipts of an attempt tell of it and of its end -------------------------------------------------------
 
-RECEIPT = "receipt "
-"""How the evidence of a receipt begins."""
-
 
 def newest_of(own: Sequence[Receipt]) -> Sequence[Receipt]:
     """The newest receipt and those that ran at the same time: a script may run one command after the other."""
@@ -307,18 +304,13 @@ def end_of(
     return ended(end, own)
 
 
-def is_as_good(known: AttemptEnd, found: AttemptEnd) -> bool:
-    """Whether the new end adds nothing."""
-    return found.receipts <= known.receipts and (found.cut_receipt is None or known.cut_receipt is not None)
-
-
 def evidence(end: AttemptEnd) -> str | None:
     """What the receipt says of the end."""
     if end.receipt is not None:
         how = f"signal {end.signal}" if end.signal else f"exit status {end.exit_code}"
-        return f"{RECEIPT}{end.receipt}: {how}"
+        return f"receipt {end.receipt}: {how}"
     if end.cut_receipt is not None:
-        return f"{RECEIPT}{end.cut_receipt}: no end; the command was killed together with trainmon-run"
+        return f"receipt {end.cut_receipt}: no end; the command was killed together with trainmon-run"
     return None
 
 

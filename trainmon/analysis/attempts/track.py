@@ -17,7 +17,7 @@ from trainmon.analysis.attempts.ending import (
     tail_of,
 )
 from trainmon.analysis.attempts.files import with_outlook
-from trainmon.analysis.attempts.merge import RANKS, SAME_START, adopted, merged
+from trainmon.analysis.attempts.fold import RANKS, SAME_START, adds_nothing, adopted, merged
 from trainmon.analysis.attempts.observe.jobs import (
     is_begun,
     is_restored,
@@ -48,7 +48,7 @@ AT_MOST = 10_000
 def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     """The attempts after this State; the same mapping if nothing has changed. An attempt is closed once: what comes
     later only adds to its end."""
-    found = dict(known)
+    found = {name: _with_late(one, known, state) for name, one in known.items()}
     for seen in (*observed(state, known), *_left(known, state)):
         seen = receipts.applied(seen, receipts.of_attempt(seen, state))
         found = adopted(found, seen, state)
@@ -61,8 +61,6 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
             before = replace(before, reported_end=None)
         seen = with_outlook(seen, before, run, state)
         found[seen.attempt_id] = seen if before is None else merged(before, seen)
-    for one in (*_read_late(known, state), *_received_late(known, state)):
-        found[one.attempt_id] = merged(found[one.attempt_id], one)
     return found if any(found[name] is not known.get(name) for name in found) else known
 
 
@@ -91,34 +89,28 @@ def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_
     return before if before is not None and before == whole else whole
 
 
-def _read_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
-    """The attempts that were closed without the end of their log, or their last checkpoint, which were read since."""
-    for one in known.values():
-        run = state.runs.get(one.run_id)
-        if one.end is None or not one.end.awaits_log or run is None or not is_read(one, one.end, run, state):
-            continue
+def _with_late(one: Attempt, known: Mapping[str, Attempt], state: State) -> Attempt:
+    """An attempt, with what was read since of the end of its log, its last checkpoint or its receipts, if it was closed
+    without them."""
+    run = state.runs.get(one.run_id)
+    if one.end is None:
+        return one
+    if one.end.awaits_log and run is not None and is_read(one, one.end, run, state):
         seen, is_newest = replace(one, end=replace(one.end, awaits_log=False)), not has_newer(one, known.values())
         if one.end.was_watched:
             found, lines = with_log(seen, run, state) if is_newest else (seen, ())
         else:
             found, lines = with_own_lines(seen, run, state, known, is_newest=is_newest)
         if is_newest or lines:
-            yield closed(found, lines, before=one, state=state)
+            one = closed(found, lines, before=one, state=state)
         elif not is_wanted(one, state):
-            yield seen  # the log may be that of the newer one
-
-
-def _received_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
-    """The attempts of jobs and processes that were closed before their receipts were read."""
-    if not state.receipts:
-        return
-    for one in known.values():
-        has_job = one.job_id is not None and f"{one.cluster}/{one.job_id}" in state.receipts
-        if one.end is None or not (has_job or one.pid is not None):
-            continue
+            one = merged(one, seen)  # the log may be that of the newer one
+    has_job = one.job_id is not None and f"{one.cluster}/{one.job_id}" in state.receipts
+    if has_job or (one.pid is not None and state.receipts):
         seen = receipts.applied(one, receipts.of_attempt(one, state))
-        if seen.end is not None and not receipts.is_as_good(one.end, seen.end):
-            yield closed(seen, (), before=one, state=state)
+        if seen.end is not None and one.end is not None and not adds_nothing(seen.end, one.end):
+            return closed(seen, (), before=one, state=state)
+    return one
 
 
 def with_stored(known: Mapping[str, Attempt], stored: Iterable[Attempt]) -> Mapping[str, Attempt]:

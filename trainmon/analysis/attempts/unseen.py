@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts.ending import closed
 from trainmon.analysis.attempts.files import files_to_read
-from trainmon.analysis.attempts.merge import merged
+from trainmon.analysis.attempts.fold import merged
 from trainmon.analysis.attempts.observe.observed import with_own_lines
 from trainmon.analysis.attempts.steps import NUMBERS
 from trainmon.analysis.runs import last_attempts, named_files

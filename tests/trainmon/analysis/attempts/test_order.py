@@ -20,14 +20,15 @@ from trainmon.model import (
     AttemptEnd,
     AttemptFile,
     AttemptsRestored,
+    CauseName,
     Classification,
     ClustersChanged,
     Event,
-    Evidence,
     JobChanged,
     JobsAccounted,
     RunsChanged,
 )
+from trainmon.model.attempts.attempt import EndSource
 
 AGAIN = replace(JOB, submitted_at=BEGIN + 50, started_at=BEGIN + 60, restarts=1)
 LAST = ended(AGAIN, 90, "OUT_OF_MEMORY", "0:9")
@@ -36,15 +37,13 @@ NEXT = replace(JOB, id="89", number=89, submitted_at=BEGIN + 70, started_at=BEGI
 optional_int = st.none() | st.integers(0, 50)
 times = st.none() | st.integers(0, 50).map(float)
 texts = st.none() | st.sampled_from(["a", "b", "c"])
-FACTS = {"cuda-oom": (), "unknown": ("receipt r: signal 9",), "host-oom": ("exit status 9",)}
-causes = st.none() | st.sampled_from([*FACTS]).map(
+causes = st.none() | st.sampled_from(["cuda-oom", "unknown", "host-oom"]).map(
     lambda cause: Classification(
         cause=cause,  # type: ignore[arg-type]
         family="resources",
         retry="never",
         confidence="low",
         fingerprint=cause,
-        evidence=tuple(Evidence(text=text) for text in FACTS[cause]),
     )
 )
 ends = st.none() | st.builds(
@@ -55,6 +54,7 @@ ends = st.none() | st.builds(
     exit_code=optional_int,
     scheduler_state=texts,
     cause=causes,
+    judged=st.sampled_from([(), (0, 0, 9, -1), (1, 0, 9, -1)]),
     signal=optional_int,
     receipt=texts,
     receipts=st.integers(0, 3),
@@ -135,6 +135,23 @@ def test_of_two_values_of_the_same_source_the_newer_one_counts_and_none_is_lost(
         one = functools.reduce(merged, some)
         assert (one.target_step, one.labels, one.wandb_id) == (4_000, {"team": "a"}, "t/p/z")
         assert (one.data_manifest, one.log_path, one.log_host, one.last_step) == ("b2", "/a", "n1", 7)
+
+
+def test_of_two_causes_of_one_end_the_one_that_was_determined_knowing_more_counts() -> None:
+    """Two programs have closed the attempt, or one of them before it knew the exit code. An older version did not write
+    down what it knew."""
+
+    def closed(cause: CauseName, *judged: int, source: EndSource = "queue") -> Attempt:
+        why = Classification(cause=cause, family="unknown", retry="now", confidence="low", fingerprint="")
+        end = AttemptEnd(at=50.0, source=source, noticed_at=60.0, cause=why, judged=judged)
+        return Attempt(attempt_id="prod/88", run_id="llm", cluster="prod", seen_at=50.0, end=end)
+
+    old, plain = closed("completed"), closed("unknown", 0, 0, -1, -1)
+    coded, received = closed("segfault", 0, 0, 139, -1), closed("no-restart", 1, 0, 93, -1)
+    accounted = closed("node-fail", 0, 0, -1, -1, source="accounting")
+    for count, better in enumerate((plain, coded, received, accounted), start=1):
+        for parts in itertools.permutations((old, plain, coded, received, accounted)[: count + 1]):
+            assert functools.reduce(merged, parts) == better
 
 
 def test_of_several_names_the_config_counts_then_the_environment_then_wandb() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance, receipts
 from trainmon.analysis.attempts.ending import end_of, is_over
-from trainmon.analysis.attempts.merge import RANKS
+from trainmon.analysis.attempts.fold import adds_nothing
 from trainmon.analysis.attempts.steps import (
     AFTER,
     BEFORE,
@@ -24,7 +24,7 @@ from trainmon.analysis.attempts.steps import (
 )
 from trainmon.analysis.runs import has_begun, target
 from trainmon.lib import Instant, Seconds, clean, elapsed, scrub
-from trainmon.model import Attempt, AttemptEnd, Job, Run, State
+from trainmon.model import Attempt, Job, Run, State
 
 # ---- which sources are still to answer before the attempts of a run are known ----------------------------------------
 
@@ -190,7 +190,7 @@ def stamp(at: Instant) -> str:
 def of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, is_newest: bool) -> Attempt | None:
     end = end_of(job, state.clusters.get(job.cluster), state)
     closed = known.get(job_attempt_id(job))
-    if closed is not None and closed.end is not None and (end is None or _is_as_good(closed.end, end)):
+    if closed is not None and closed.end is not None and (end is None or adds_nothing(end, closed.end)):
         return None
     if end is None and job.gone_at is not None:
         return None  # whether it still runs is not known
@@ -208,12 +208,3 @@ def of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, is
         gpu_uuids=provenance.gpu_uuids(nodes, attempt.gpus),
     )
     return with_run(attempt, run, state, began_at(job.started_at, run, state), is_newest=is_newest)
-
-
-def _is_as_good(known: AttemptEnd, found: AttemptEnd) -> bool:
-    """Whether the new end adds nothing. Only the queue shows the signal that cancelled a job, and exit codes above 128;
-    the exit code of one that has failed may come late."""
-    adds_signal = known.signal is None and found.signal is not None
-    is_greater = found.exit_code is not None and (known.exit_code is None or found.exit_code > known.exit_code)
-    adds_code = is_greater and known.source != "lost" and not known.receipts
-    return RANKS[known.source] >= RANKS[found.source] and not (adds_signal or adds_code)

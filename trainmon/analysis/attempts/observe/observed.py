@@ -8,6 +8,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
+from trainmon.analysis.attempts.fold import adds_nothing
 from trainmon.analysis.attempts.observe.jobs import (
     attempt_of,
     is_begun,
@@ -253,7 +254,7 @@ def of_earlier_starts(run: Run, own: Attempt, state: State, known: Mapping[str, 
         if end is None or state.at - end.at > OLD or any(_is_of(group, end, one, state) for one in mine):
             continue
         before = known.get(f"{run.name}/receipt/{group[0].name}")
-        if before is None or before.end is None or not receipts.is_as_good(before.end, end):
+        if before is None or before.end is None or not adds_nothing(end, before.end):
             yield _before_process(run, group, end, state)
 
 

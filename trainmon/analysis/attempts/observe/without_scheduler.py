@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance, receipts
 from trainmon.analysis.attempts.ending import ENDED, lost
+from trainmon.analysis.attempts.fold import adds_nothing
 from trainmon.analysis.attempts.observe.jobs import attempt_of, stamp, with_names, with_run
 from trainmon.analysis.attempts.steps import AFTER, BEFORE
 from trainmon.analysis.runs import our_time
@@ -80,13 +81,8 @@ def of_receipts(
             began, until = group[0].started_at - AFTER, (state.at if end is None else end.at) + AFTER
             others = (one for one in mine if one.receipt is None and began <= one.start <= until)
             before = next(others, None)
-        elif (
-            (recorded := before.end) is not None
-            and end is not None
-            and recorded.source == end.source
-            and receipts.is_as_good(recorded, end)
-        ):
-            continue  # it adds nothing
+        elif before.end is not None and end is not None and adds_nothing(end, before.end):
+            continue
         name = f"receipt/{group[0].name}" if before is None else before.attempt_id.removeprefix(f"{run.name}/")
         hosts = tuple(dict.fromkeys(one.host for one in group if one.host is not None))
         attempt = replace(
