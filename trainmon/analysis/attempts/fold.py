@@ -140,10 +140,11 @@ def _is_unknown(value: Any) -> bool:
 # ---- two observations of one attempt → what both together show ------------------------------------------------------
 
 
-def merged(one: Attempt, other: Attempt) -> Attempt:
-    """What two observations of the same attempt show together. An attempt that was closed once stays so."""
-    if one == other:
-        return one
+def merged(one: Attempt | None, other: Attempt) -> Attempt:
+    """What two observations of the same attempt show together. An attempt that was closed once stays so. None: there
+    is only one."""
+    if one is None or one == other:
+        return one or other
     found, latest = _fold(FIELDS, one, other), max(one.seen_at, other.seen_at)
     older: dict[str, Instant] = {}
     named: dict[str, dict[str, str]] = {field: {} for field in {**one.named, **other.named}}

@@ -265,15 +265,13 @@ def missing(attempt: Attempt) -> tuple[str, ...]:
         unknown += ["resumed_from", "resumed_words"]  # whether it resumed is not known
     if end is None:
         return tuple(unknown)
-    if end.exit_code is None and end.signal is None:
-        unknown.append("exit_code")
-    if end.scheduler_state is None and attempt.job_id is not None:
-        unknown.append("scheduler_state")
-    if end.cause is None:
-        unknown += OF_CAUSE
-    if not end.log_tail:
-        unknown.append("log_tail")
-    return tuple(unknown)
+    of_end = {
+        "exit_code": end.exit_code is None and end.signal is None,
+        "scheduler_state": end.scheduler_state is None and attempt.job_id is not None,
+        **dict.fromkeys(OF_CAUSE, end.cause is None),
+        "log_tail": not end.log_tail,
+    }
+    return (*unknown, *(name for name, is_unknown in of_end.items() if is_unknown))
 
 
 def why_missing(attempt: Attempt) -> Mapping[str, str]:

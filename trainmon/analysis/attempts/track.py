@@ -59,8 +59,7 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
             continue
         if before is not None and before.reported_end is not None:  # it runs on
             before = replace(before, reported_end=None)
-        seen = with_outlook(seen, before, run, state)
-        found[seen.attempt_id] = seen if before is None else merged(before, seen)
+        found[seen.attempt_id] = merged(before, with_outlook(seen, before, run, state))
     return found if any(found[name] is not known.get(name) for name in found) else known
 
 
@@ -76,16 +75,20 @@ def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_
     end = replace(seen.end, awaits_log=awaits)
     if reported is not None:
         at = min(end.at, reported.at) if end.source == reported.source != "lost" else end.at
-        end = replace(end, at=at, noticed_at=reported.noticed_at, log_tail=reported.log_tail)
-        end = replace(end, has_own_tail=reported.has_own_tail)
+        end = replace(
+            end,
+            at=at,
+            noticed_at=reported.noticed_at,
+            log_tail=reported.log_tail,
+            has_own_tail=reported.has_own_tail,
+        )
     seen = replace(seen, end=end)
     if (before is not None and not before.is_open) or is_settled(seen, end, run, state):
         return closed(seen, lines, before=before, state=state)
     is_known = end.has_own_tail or (end.log_tail or "").endswith(tail_of(lines[-1:]))  # it needs 8 ms for a long log
     if lines and not is_known:
         end = replace(end, log_tail=tail_of(lines))
-    whole = seen if before is None else merged(before, seen)
-    whole = replace(whole, end=None, reported_end=end)
+    whole = replace(merged(before, seen), end=None, reported_end=end)
     return before if before is not None and before == whole else whole
 
 
@@ -117,8 +120,7 @@ def with_stored(known: Mapping[str, Attempt], stored: Iterable[Attempt]) -> Mapp
     """The attempts with those that the ledger holds."""
     found = dict(known)
     for one in stored:
-        before = found.get(one.attempt_id)
-        found[one.attempt_id] = one if before is None else merged(before, one)
+        found[one.attempt_id] = merged(found.get(one.attempt_id), one)
     return found
 
 

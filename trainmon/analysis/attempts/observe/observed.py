@@ -270,9 +270,14 @@ def _is_of(group: Sequence[Receipt], end: AttemptEnd, attempt: Attempt, state: S
 def _before_process(run: Run, group: Sequence[Receipt], end: AttemptEnd, state: State) -> Attempt:
     began = group[0].started_at
     attempt = attempt_of(run, f"receipt/{group[0].name}", end.at)
-    attempt = replace(attempt, started_at=began, start_was_watched=began >= state.started_at, end=end)
-    attempt = with_run(with_names(attempt, run, group[-1].command), run, state, began, is_newest=False)
-    return receipts.applied(attempt, group)
+    attempt = replace(
+        attempt,
+        started_at=began,
+        start_was_watched=began >= state.started_at,
+        end=end,
+        receipt=group[-1].name,
+    )
+    return with_run(with_names(attempt, run, group[-1].command), run, state, began, is_newest=False)
 
 
 # ---- the State → what it shows of the attempts of its runs -----------------------------------------------------------

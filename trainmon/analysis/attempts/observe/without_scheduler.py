@@ -92,9 +92,9 @@ def of_receipts(
             start_was_watched=group[0].started_at >= state.started_at,
             seen_at=state.at if end is None else end.at,
             end=end,
+            receipt=group[-1].name,
         )
-        attempt = with_run(attempt, run, state, attempt.started_at, is_newest=following is None)
-        yield receipts.applied(attempt, group)
+        yield with_run(attempt, run, state, attempt.started_at, is_newest=following is None)
 
 
 def of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attempt]) -> Attempt | None:
