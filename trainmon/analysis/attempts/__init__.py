@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from trainmon.analysis.attempts.by_source import silence, unrecorded
 from trainmon.analysis.attempts.ending import ending_directories, with_tail
-from trainmon.analysis.attempts.files import config_digest, files_to_read, with_file
+from trainmon.analysis.attempts.files import (
+    attempt_of_log,
+    config_digest,
+    files_to_read,
+    logs_to_read,
+    read_once,
+    with_file,
+    with_unseen_log,
+)
 from trainmon.analysis.attempts.fold import SAME_START, is_same_start, merged, named_as
-from trainmon.analysis.attempts.observe.jobs import silence, unrecorded
-from trainmon.analysis.attempts.observe.outlived import OUTLIVES, with_outlived
+from trainmon.analysis.attempts.outlived import OUTLIVES, with_outlived
 from trainmon.analysis.attempts.provenance import (
     ORDER,
     by_same_origin,
@@ -20,7 +28,6 @@ from trainmon.analysis.attempts.provenance import (
 )
 from trainmon.analysis.attempts.steps import began_at
 from trainmon.analysis.attempts.track import pruned, track, unwatched_since, with_accounted, with_stored
-from trainmon.analysis.attempts.unseen import attempt_of_log, logs_to_read, read_once, with_unseen_log
 
 __all__ = [
     "ORDER",

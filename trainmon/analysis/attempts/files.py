@@ -1,9 +1,11 @@
-"""Files that identify what an attempt trains with, and what endangers it while it runs. Pure."""
+"""What is read once of an attempt: files that identify what it trains with, and its log if it ended unseen. Pure."""
 
 from __future__ import annotations
 
+import glob
 import posixpath
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -11,24 +13,20 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
-from trainmon.analysis.attempts.ending import broken, lost_gpus, progressed_until
+from trainmon.analysis.attempts.ending import closed
 from trainmon.analysis.attempts.fold import merged
+from trainmon.analysis.attempts.observed import with_own_lines
 from trainmon.analysis.attempts.provenance import DIGITS, config_hash, settings_of
-from trainmon.analysis.attempts.steps import lines_of
-from trainmon.analysis.causes.classify import classify, stated
-from trainmon.analysis.disks.capacity import is_on, lies_on, size_of
-from trainmon.analysis.runs.loss import describe, wandb_trouble
-from trainmon.lib import Instant, Seconds, clean, duration, scrub, size
+from trainmon.analysis.attempts.steps import NUMBERS
+from trainmon.analysis.runs import last_attempts, named_files
+from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
     Attempt,
+    AttemptEnd,
     AttemptFile,
-    CauseFacts,
-    Classification,
-    Disk,
     FileContent,
     FileSpec,
-    LogExcerpt,
-    Outlook,
+    LogSpec,
     Run,
     State,
 )
@@ -146,102 +144,106 @@ def _settings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, repr(value)
 
 
-# ---- what endangers an attempt that still runs, and what its cause would be if it ended now --------------------------
+# ---- the logs of attempts that ended unseen, before the newest one of their run --------------------------------------
 
-LOOK_EVERY: Seconds = 10.0
-"""Nodes and disks are searched this often: a run may have a thousand of each."""
+PREFIX = "log of "
+"""Of the name of such a log, as the probe sends it back."""
 
-SOON: Seconds = 3_600.0
-"""A disk that is full within this time endangers the next checkpoint."""
+LOGS_AT_ONCE = 20
+"""Logs that are requested at a time on one cluster. The probe reads the last 64 KiB of each."""
 
-LIVING = frozenset({
-    "healthy", "starting", "evaluating", "saving", "stalled", "hung", "data-stall", "diverged",
-})  # fmt: skip
-"""Verdicts of a run whose present state is known."""
+LOGS_AT_MOST = 100
+"""Logs of one cluster. A sweep that ended unseen may have thousands."""
 
-STUCK = frozenset({"stalled", "hung", "data-stall"})
-
-
-def with_outlook(seen: Attempt, before: Attempt | None, run: Run | None, state: State) -> Attempt:
-    """The running attempt as it is seen now, with its outlook."""
-    if run is None or run.verdict not in LIVING:
-        return seen if before is None or before.outlook is None else replace(seen, outlook_at=state.at)
-    is_recent = before is not None and state.at // LOOK_EVERY == before.outlook_at // LOOK_EVERY
-    if before is not None and is_recent:
-        return replace(seen, outlook=before.outlook, outlook_at=before.outlook_at)
-    return replace(seen, outlook=outlook(seen, run, state), outlook_at=state.at)
+GIVE_UP: Seconds = 600.0
+"""How long a log that cannot be read is tried."""
 
 
-def outlook(attempt: Attempt, run: Run, state: State) -> Outlook:
-    """The first danger: a broken node, then what the run itself shows, then its disks."""
-    return next(_dangers(attempt, run, state), Outlook())
+def is_wanted(attempt: Attempt, state: State) -> bool:
+    """Whether the log of an earlier attempt of a run is still to be read."""
+    end = attempt.end
+    if end is None or not end.awaits_log or end.log_tail is not None or "log_path" in attempt.files:
+        return False
+    if attempt.job_id is None and not (names_log(attempt, end) and _is_last_writer(attempt, state)):
+        return False
+    return state.at - max(end.noticed_at, state.started_at) < GIVE_UP
 
 
-def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
-    if run.kill is not None and run.kill.exists:
-        yield Outlook(what="its kill switch is armed", cause=stated("kill-switch", "its kill switch is armed"))
-    job = state.jobs.get(f"{attempt.cluster}/{attempt.job_id}")
-    if job is not None and job.preempted_at is not None:
-        yield Outlook(what="is being preempted", cause=stated("preempted", f"Slurm is preempting job {job.id}"))
-    for name in attempt.nodes:
-        if what := _broken(name, max(attempt.started_at or 0.0, progressed_until(attempt, run, state.at)), state):
-            yield Outlook(what=what, cause=stated("gpu-hardware", what))
-        node = state.scheduler_nodes.get(name)
-        if node is not None and node.state == "DOWN":
-            yield Outlook(what=f"{name} is down", cause=stated("node-fail", f"{name}: Slurm says it is DOWN"))
-    if run.verdict in STUCK:
-        yield Outlook(what="hangs", since=run.progress.at, cause=_of_silence(run))
-    elif run.verdict == "diverged":
-        yield Outlook(what="its loss has diverged", cause=stated("diverged", run.why))
-    elif (trouble := wandb_trouble(run)) is not None and trouble.state == "spike":
-        yield Outlook(what="its loss has jumped", cause=stated("diverged", describe(trouble)))
-    yield from _full_disks(run, state)
-    if run.queued_behind:
-        return  # the next job of its chain goes on
-    if job is not None and job.ends_at is not None and run.eta_at is not None and job.ends_at < run.eta_at:
-        early = f"job {job.id} ends {duration(run.eta_at - job.ends_at)} before the target step is reached at this pace"
-        yield Outlook(what="its job ends before its target step", cause=stated("time-limit", early))
+def names_log(attempt: Attempt, end: AttemptEnd) -> bool:
+    """Whether the log of an attempt without a job shows its end, and nothing else does."""
+    return end.source == "lost" and attempt.receipt is None and (attempt.log_path or "").startswith("/")
 
 
-def _broken(name: str, since: Instant, state: State) -> str:
-    """What is wrong with a GPU of a node, with its node."""
-    history, node = state.node_histories.get(name), state.nodes.get(name)
-    faults = () if history is None else history.faults
-    xids = {one.code for one in broken(faults) if one.last_at >= since}
-    if xids:
-        return f"{name} reports Xid {', '.join(map(str, sorted(xids)))}"
-    lost = lost_gpus(node, since)
-    return f"{name} has lost {lost} {'GPU' if lost == 1 else 'GPUs'}" if lost else ""
+def _is_last_writer(attempt: Attempt, state: State) -> bool:
+    """Whether no later attempt of its run writes the same log."""
+    file = (attempt.run_id, attempt.log_path)
+    others = (one for one in state.attempts.values() if (one.run_id, one.log_path) == file)
+    return max(others, key=lambda one: one.start, default=attempt).attempt_id == attempt.attempt_id
 
 
-def _of_silence(run: Run) -> Classification:
-    """The cause that the log of a silent run states, if it states one."""
-    text = "\n".join(lines_of(run.log, None if run.log is None else run.log.path, is_newest=True))
-    found = classify(CauseFacts(log=(LogExcerpt(text=text, first_line=-(text.count("\n") + 1)),)))
-    is_error = found.confidence == "high" and found.family not in ("none", "unknown")
-    return found if is_error else stated("hang", run.why)
+def logs_to_read(state: State) -> Mapping[str, tuple[LogSpec, ...]]:
+    """By cluster: the logs of attempts that ended, the newest first. The log that a run follows is not one of them."""
+    last = last_attempts(state.attempts.values())
+    earlier = [one for one in state.attempts.values() if one.run_id in state.runs and one is not last[one.run_id]]
+    found: dict[str, list[Attempt]] = {}
+    for one in earlier:
+        if "log_path" in one.files or is_wanted(one, state):
+            found.setdefault(one.cluster, []).append(one)
+    specs = ((cluster, tuple(_specs(attempts, state))[:LOGS_AT_ONCE]) for cluster, attempts in found.items())
+    return {cluster: wanted for cluster, wanted in specs if wanted}
 
 
-def _full_disks(run: Run, state: State) -> Iterator[Outlook]:
-    """The disk of its checkpoints, if the next one that is saved there may not fit."""
-    saved, soon = run.checkpoints, state.at + SOON
-    if saved is None:
-        return
-    places = [one.checkpoints for one in state.runs.values() if one.checkpoints is not None]
-    needed: dict[str, int] = {}
-    for disk in state.disks.values():
-        where = disk.mount or disk.path
-        if not lies_on(saved.path, where) and not lies_on(saved.path, disk.path):
-            continue
-        if where not in needed:
-            needed[where] = max((size_of(one) or 1 for one in places if lies_on(one.path, where)), default=1)
-        is_full = (disk.left_bytes is not None and disk.left_bytes < needed[where]) or (disk.full_at or soon) < soon
-        has_no_inodes = disk.left_inodes == 0 or (disk.inodes_full_at or soon) < soon
-        if (is_full or has_no_inodes) and is_on(disk, saved.path, saved.host, state.disks):
-            what = f"{where} is almost full" if is_full else f"{where} has hardly any inodes left"
-            yield Outlook(what=what, cause=stated("disk-full" if is_full else "inodes-full", _left(disk)))
+def read_once(state: State) -> Mapping[str, tuple[FileSpec | LogSpec, ...]]:
+    """By cluster: the files and logs of attempts that are still to be read, and status files that processes name."""
+    parts: tuple[Mapping[str, tuple[FileSpec | LogSpec, ...]], ...]
+    parts = files_to_read(state), logs_to_read(state), named_files(state)
+    clusters = dict.fromkeys(cluster for part in parts for cluster in part)
+    return {cluster: tuple(one for part in parts for one in part.get(cluster, ())) for cluster in clusters}
 
 
-def _left(disk: Disk) -> str:
-    inodes = "" if disk.left_inodes is None else f" and {disk.left_inodes:,} inodes"
-    return f"{disk.mount or disk.path}: {size(disk.left_bytes or 0)}{inodes} left"
+def _specs(attempts: Iterable[Attempt], state: State) -> Iterator[LogSpec]:
+    for one in sorted(attempts, key=lambda one: one.ended_at or 0.0, reverse=True)[:LOGS_AT_MOST]:
+        log, path = state.runs[one.run_id].log, _log_path(one, state)
+        if is_wanted(one, state) and path is not None and (log is None or path != log.path):
+            yield LogSpec(id=f"{PREFIX}{one.attempt_id}", pattern=glob.escape(path))
+
+
+def _log_path(attempt: Attempt, state: State) -> str | None:
+    """Where its log is. Accounting does not say that: of two jobs of a run, the names of the files differ only by their
+    numbers."""
+    if attempt.log_path is not None or attempt.job_id is None:
+        return attempt.log_path if (attempt.log_path or "").startswith("/") else None
+    for one in reversed([*state.attempts.values()]):
+        folder, name = posixpath.split(one.log_path or "")
+        if one.run_id == attempt.run_id and one.job_id is not None and one.job_id in NUMBERS.findall(name):
+            number = re.compile(rf"(?<!\d){re.escape(one.job_id)}(?!\d)")
+            return posixpath.join(folder, number.sub(attempt.job_id, name))
+    return None
+
+
+def attempt_of_log(name: str, attempts: Mapping[str, Attempt]) -> Attempt | None:
+    """The attempt that ended whose log has this name, if it is one."""
+    return attempts.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+
+
+def with_unseen_log(attempt: Attempt, run: Run, state: State) -> Attempt:
+    """The attempt after its log was read, as if that were the log of this run: its steps, its last lines and its cause.
+    The log of a job that was written after its end has the end of another attempt."""
+    log = run.log
+    if attempt.end is None or not is_wanted(attempt, state) or log is None or log.path is None or log.error is not None:
+        return attempt
+    end = replace(attempt.end, awaits_log=False)
+    if attempt.job_id is None:  # it wrote on after it was seen last
+        end = replace(end, at=max(end.at, log.at or 0.0))
+    seen = replace(attempt, log_path=log.path, end=end)
+    seen, lines = with_own_lines(seen, run, state, state.attempts, is_newest=True)
+    file = AttemptFile(path=log.path, read_at=state.at, size=log.size, modified_at=log.at)
+    if not lines:
+        file = replace(file, error="it was not written while this attempt ran")
+        return merged(attempt, replace(attempt, files={**attempt.files, "log_path": file}))
+    if seen.started_at is None and log.first_at is not None:
+        others = (one for one in state.attempts.values() if (one.run_id, one is attempt) == (seen.run_id, False))
+        before = (one.ended_at or one.seen_at for one in others if one.seen_at < seen.seen_at)
+        began = min(max(log.first_at, *before, 0.0), end.at)
+        seen = replace(seen, started_at=began, start_is_estimated=True)
+    return closed(replace(seen, files={**attempt.files, "log_path": file}), lines, before=attempt, state=state)

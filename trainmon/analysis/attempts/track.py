@@ -7,6 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
+from trainmon.analysis.attempts.by_source import (
+    is_begun,
+    is_restored,
+    job_attempt,
+    job_attempt_id,
+    with_log,
+    with_run,
+)
 from trainmon.analysis.attempts.ending import (
     ACCOUNTING_LAGS,
     closed,
@@ -15,20 +23,12 @@ from trainmon.analysis.attempts.ending import (
     is_settled,
     lost,
     tail_of,
+    with_outlook,
 )
-from trainmon.analysis.attempts.files import with_outlook
+from trainmon.analysis.attempts.files import is_wanted, names_log
 from trainmon.analysis.attempts.fold import RANKS, SAME_START, adds_nothing, adopted, merged
-from trainmon.analysis.attempts.observe.jobs import (
-    is_begun,
-    is_restored,
-    job_attempt,
-    job_attempt_id,
-    with_log,
-    with_run,
-)
-from trainmon.analysis.attempts.observe.observed import before_next, observed, with_own_lines
+from trainmon.analysis.attempts.observed import before_next, observed, with_own_lines
 from trainmon.analysis.attempts.steps import AFTER, began_at, has_newer, is_read
-from trainmon.analysis.attempts.unseen import is_wanted, names_log
 from trainmon.analysis.runs import jobs_of
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, Job, Run, RunSpec, State

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.files import with_outlook
+from trainmon.analysis.attempts.ending import with_outlook
 from trainmon.model import (
     Attempt,
     Checkpoints,

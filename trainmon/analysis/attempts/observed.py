@@ -8,8 +8,8 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
-from trainmon.analysis.attempts.fold import adds_nothing
-from trainmon.analysis.attempts.observe.jobs import (
+from trainmon.analysis.attempts.by_source import (
+    OLD,
     attempt_of,
     is_begun,
     is_requeued,
@@ -17,18 +17,16 @@ from trainmon.analysis.attempts.observe.jobs import (
     may_have_jobs,
     may_have_others,
     of_job,
-    with_log,
-    with_names,
-    with_run,
-)
-from trainmon.analysis.attempts.observe.without_scheduler import (
-    OLD,
     of_log,
     of_other_logs,
     of_process,
     of_receipts,
     of_wandb,
+    with_log,
+    with_names,
+    with_run,
 )
+from trainmon.analysis.attempts.fold import adds_nothing
 from trainmon.analysis.attempts.steps import (
     AFTER,
     BEFORE,

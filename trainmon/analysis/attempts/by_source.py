@@ -1,0 +1,381 @@
+"""The State → what each source shows of the attempts of its runs: Slurm, processes, receipts, W&B, logs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from trainmon.analysis.attempts import provenance, receipts
+from trainmon.analysis.attempts.ending import ENDED, end_of, is_over, lost
+from trainmon.analysis.attempts.fold import adds_nothing
+from trainmon.analysis.attempts.steps import (
+    AFTER,
+    BEFORE,
+    before_next_start,
+    began_at,
+    latest_of,
+    lines_of,
+    owns_log,
+    stepped,
+    with_checkpoints,
+)
+from trainmon.analysis.runs import has_begun, our_time, target
+from trainmon.analysis.wandb import client_file
+from trainmon.lib import Instant, Seconds, clean, elapsed, scrub
+from trainmon.model import Attempt, AttemptEnd, Job, Receipt, Run, State, WandbRun
+
+# ---- which sources are still to answer before the attempts of a run are known ----------------------------------------
+
+READ_WITHIN: Seconds = 10.0
+"""How long the ledger may need to read its attempts."""
+
+
+def unrecorded(state: State) -> Mapping[str, tuple[str, ...]]:
+    """By source: the runs of which no attempt is recorded while it does not answer. Slurm would say whether they are
+    its jobs; W&B, for a minute after the start, which of its runs they are."""
+    found: dict[str, tuple[str, ...]] = {}
+    for run in state.runs.values():
+        if run.jobs or run.spec.process is not None or receipts.of_run(run, state):
+            continue
+        has_log = run.log is not None and run.log.path is not None
+        asks_slurm = may_have_jobs(run, state) and (has_log or run.wandb is not None)
+        awaits_wandb = has_log and run.wandb is None and run.spec.wandb is not None and may_have_others(run, state)
+        name = f"slurm:{run.spec.cluster}" if asks_slurm else f"wandb:{run.name}" if awaits_wandb else ""
+        source = state.sources.get(name)
+        if source is not None and source.health in ("late", "down"):
+            found[name] = (*found.get(name, ()), run.name)
+    return found
+
+
+def may_have_jobs(run: Run, state: State) -> bool:
+    """Whether its scheduler has not answered since its log began. A source that needs long to appear does not exist.
+    Where there is no squeue, there are no jobs."""
+    cluster, source = state.clusters.get(run.spec.cluster), state.sources.get(f"slurm:{run.spec.cluster}")
+    if cluster is not None and cluster.has_slurm is False:
+        return False
+    if source is None:
+        return state.at - state.started_at < AFTER
+    if source.health == "off":
+        return False
+    began = None if run.log is None else run.log.began_at
+    return source.answered_at is None or (began is not None and source.answered_at < began + AFTER)
+
+
+def may_have_others(run: Run, state: State) -> bool:
+    """Whether the log may belong to an attempt that the ledger holds, or to a W&B run that has not been read yet."""
+    wants_wandb = run.spec.wandb is not None and state.at - state.started_at < AFTER
+    return wants_wandb or not is_restored(state)
+
+
+def is_restored(state: State) -> bool:
+    """Whether the ledger's attempts are in the State. A ledger that does not answer is not waited for."""
+    return state.has_restored_attempts or state.at - state.started_at >= READ_WITHIN
+
+
+def silence(name: str, answered_at: Instant | None, error: str | None, now: Instant) -> str:
+    """`no data from Slurm of prod for 3m (no controller)`."""
+    kind, _, of = name.partition(":")
+    who = f"Slurm of {of}" if kind == "slurm" else f"W&B of {of}"
+    return f"no data from {who} {elapsed(answered_at, now)}" + ("" if error is None else f" ({error})")
+
+
+# ---- an attempt with what its run shows of it ------------------------------------------------------------------------
+
+
+def attempt_of(run: Run, name: str, seen_at: Instant) -> Attempt:
+    """An attempt that no scheduler knows, with what the config says of its run."""
+    return Attempt(
+        attempt_id=f"{run.name}/{name}",
+        run_id=run.name,
+        cluster=run.spec.cluster,
+        model_family=run.spec.model_family,
+        labels=run.spec.labels,
+        nodes=run.spec.nodes,
+        target_step=target(run),
+        seen_at=seen_at,
+    )
+
+
+def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *, is_newest: bool) -> Attempt:
+    """The attempt with what its run shows of it: steps, checkpoints, W&B, log. `began` is by our clock."""
+    until = attempt.ended_at or state.at
+    latest = latest_of(attempt, run, state)
+    is_own = is_newest and owns_log(attempt, run, state)
+    if is_own and run.log is not None:
+        attempt = replace(attempt, log_path=run.log.path or attempt.log_path, log_host=run.log.host)
+    if is_own or not is_newest:
+        spans = run.memory.spans if attempt.end is None else before_next_start(run.memory.spans, until)
+        attempt = stepped(attempt, spans, began, latest, state.started_at)
+    progress = run.progress
+    is_own = is_newest and (began or 0.0) <= (progress.at or 0.0) <= latest
+    if is_own and all(one.first is None for one in run.memory.spans):  # a progress bar, or W&B's steps
+        attempt = replace(attempt, last_step=progress.step)
+    wandb = provenance.wandb_during(run, began, until) if is_newest else None
+    if wandb is not None:
+        attempt = provenance.with_wandb(attempt, wandb)
+    return with_checkpoints(attempt, run, latest)
+
+
+def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str, ...]]:
+    """The newest attempt of a run, which was not watched to its end, with what its run shows of it, and the lines of
+    its log: if the log was last written while it ran."""
+    log, at = run.log, None if run.log is None else run.log.at
+    began = seen.started_at or 0.0 if seen.job_id is None else began_at(seen.started_at, run, state)
+    if at is None or began is None or not began - BEFORE <= at <= (seen.ended_at or state.at) + AFTER:
+        return seen, ()
+    seen = with_run(seen, run, state, began, is_newest=True)
+    return seen, lines_of(log, seen.log_path, is_newest=True)
+
+
+# ---- the attempts of the jobs of a run -------------------------------------------------------------------------------
+
+CLOCKS: Seconds = 30.0
+"""By how much the clock of Slurm may be ahead. Its shortest time limit is a minute."""
+
+
+def is_begun(job: Job) -> bool:
+    """Whether the job runs or ran."""
+    return job.started_at is not None and (job.stage == "running" or is_over(job)) and has_begun(job)
+
+
+def is_requeued(job: Job, now: Instant) -> bool:
+    """Whether Slurm has requeued a job whose processes are still ending. It then counts the next restart, which starts
+    always just now and ends after its time limit."""
+    return job.state == "COMPLETING" and bool(job.restarts) and (job.ends_at is None or job.ends_at > now + CLOCKS)
+
+
+def job_attempt(job: Job, run: Run) -> Attempt:
+    """What a job itself shows of its attempt."""
+    attempt = Attempt(
+        attempt_id=job_attempt_id(job),
+        run_id=run.name,
+        cluster=job.cluster,
+        model_family=run.spec.model_family,
+        labels=run.spec.labels,
+        job_id=job.id,
+        array_id=job.array,
+        restart=job.restarts,
+        submitted_at=job.submitted_at,
+        nodes=job.nodes,
+        gpus=job.gpus or job.gpus_requested,
+        started_at=job.started_at,
+        target_step=target(run),
+        preempted_at=job.preempted_at,
+        log_path=job.stdout,
+    )
+    command = None if job.command is None else clean(scrub(job.command))
+    return with_names(provenance.with_named(attempt, "scheduler", {"command": command}), run, job.command)
+
+
+def with_names(attempt: Attempt, run: Run, command: str | None) -> Attempt:
+    """The attempt with what the config and its command line name."""
+    attempt = provenance.with_named(attempt, "command", {"config_path": provenance.config_of(command)})
+    return provenance.with_named(
+        attempt, "config", {"config_path": run.spec.config, "data_manifest": run.spec.data_manifest}
+    )
+
+
+def job_attempt_id(job: Job) -> str:
+    submitted = "" if job.submitted_at is None else f"@{stamp(job.submitted_at)}"
+    return f"{job.cluster}/{job.id}.{job.restarts or 0}{submitted}"
+
+
+@lru_cache(4096)
+def stamp(at: Instant) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y%m%dT%H%M%S")
+
+
+def of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, is_newest: bool) -> Attempt | None:
+    end = end_of(job, state.clusters.get(job.cluster), state)
+    closed = known.get(job_attempt_id(job))
+    if closed is not None and closed.end is not None and (end is None or adds_nothing(end, closed.end)):
+        return None
+    if end is None and job.gone_at is not None:
+        return None  # whether it still runs is not known
+    if job.restarts is None and state.at - (job.gone_at or job.listed_at or job.started_at or 0.0) < AFTER:
+        return None  # its details have not been read yet
+    source = state.sources.get(f"slurm:{job.cluster}")
+    seen_at = min(state.at, (source.answered_at if source is not None else None) or state.at)
+    attempt = job_attempt(job, run)
+    nodes = [state.nodes.get(name) for name in job.nodes]
+    attempt = replace(
+        provenance.with_environment(attempt, nodes, job=job.number),
+        end=end,
+        seen_at=seen_at if end is None else end.at,
+        start_was_watched=(job.started_at or 0.0) >= state.started_at,
+        gpu_uuids=provenance.gpu_uuids(nodes, attempt.gpus),
+    )
+    return with_run(attempt, run, state, began_at(job.started_at, run, state), is_newest=is_newest)
+
+
+# ---- the attempts of a run without a scheduler: by its process, its receipts, its W&B runs or its log ----------------
+
+OLD: Seconds = 7 * 86_400.0
+"""Receipts of attempts that ended so long ago are not looked at."""
+
+DAY: Seconds = 86_400.0
+"""How far back logs are looked for that no known attempt precedes."""
+
+OVER = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
+"""States of a W&B run that has ended."""
+
+
+def _plain(run: Run, state: State, name: str) -> Attempt:
+    """An attempt that no scheduler knows, on the nodes that the config names."""
+    nodes = [state.nodes.get(node) for node in run.spec.nodes]
+    gpus = sum(len(node.gpus) for node in nodes if node is not None)
+    attempt = attempt_of(run, name, state.at)
+    attempt = replace(attempt, gpus=gpus or None, gpu_uuids=provenance.gpu_uuids(nodes, gpus))
+    process = run.spec.process
+    return with_names(attempt, run, None if process is None else process.command)
+
+
+def of_process(run: Run, state: State) -> Iterator[Attempt]:
+    process, host = run.spec.process, run.spec.nodes[0] if run.spec.nodes else ""
+    assert process is not None
+    node = state.nodes.get(host)
+    boot_time = None if node is None else node.boot_time
+    if boot_time is None and state.at - state.started_at < AFTER:
+        return  # it is a part of the name
+    booted = "" if boot_time is None else f"@{stamp(boot_time)[:8]}"  # pids begin again
+    attempt = _plain(run, state, f"pid/{host}/{process.pid}{booted}")
+    own = [] if node is None else [gpu for gpu in node.gpus if process.pid in [one.pid for one in gpu.processes]]
+    wandb = None if run.wandb is None else run.wandb.current
+    started_at, ended_at = None if wandb is None else wandb.created_at, run.spec.ended_at
+    if node is not None and boot_time is not None and process.started_s is not None:
+        started_at = our_time(min(boot_time + process.started_s, state.at), node.clock_skew_s or 0.0)
+    attempt = replace(
+        attempt,
+        pid=process.pid,
+        command=process.command,
+        started_at=started_at,
+        start_was_watched=(started_at or 0.0) >= state.started_at,
+        gpus=len(own) or None,
+        gpu_uuids=tuple(gpu.uuid for gpu in own if gpu.uuid),
+        end=None if ended_at is None else AttemptEnd(at=ended_at, source="process", noticed_at=ended_at),
+        seen_at=state.at if ended_at is None else ended_at,
+    )
+    attempt = provenance.with_environment(attempt, [node], pid=process.pid)
+    yield with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
+
+
+def of_receipts(
+    run: Run, groups: Sequence[Sequence[Receipt]], state: State, known: Mapping[str, Attempt]
+) -> Iterator[Attempt]:
+    """The attempts that trainmon-run has started. One that was opened before its receipt was read keeps its name."""
+    mine = [one for one in known.values() if one.run_id == run.name and one.job_id is None]
+    by_receipt = {one.receipt: one for one in mine if one.receipt is not None}
+    for index, group in enumerate(groups):
+        following = groups[index + 1][0].started_at if index + 1 < len(groups) else None
+        end = receipts.end_of(group, run, state, following)
+        if end is not None and state.at - end.at > OLD:
+            continue
+        before = next((by_receipt[one.name] for one in group if one.name in by_receipt), None)
+        if before is None:
+            began, until = group[0].started_at - AFTER, (state.at if end is None else end.at) + AFTER
+            others = (one for one in mine if one.receipt is None and began <= one.start <= until)
+            before = next(others, None)
+        elif before.end is not None and end is not None and adds_nothing(end, before.end):
+            continue
+        name = f"receipt/{group[0].name}" if before is None else before.attempt_id.removeprefix(f"{run.name}/")
+        hosts = tuple(dict.fromkeys(one.host for one in group if one.host is not None))
+        attempt = replace(
+            _plain(run, state, name),
+            nodes=run.spec.nodes or hosts,
+            started_at=group[0].started_at,
+            start_was_watched=group[0].started_at >= state.started_at,
+            seen_at=state.at if end is None else end.at,
+            end=end,
+            receipt=group[-1].name,
+        )
+        yield with_run(attempt, run, state, attempt.started_at, is_newest=following is None)
+
+
+def of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attempt]) -> Attempt | None:
+    began, seen_at = wandb.created_at, wandb.heartbeat_at
+    if began is None or seen_at is None:
+        return None
+    name = _wandb_name(run, wandb, seen_at, known)
+    if "#" in name:  # W&B does not say when it was resumed
+        before = known.get(f"{run.name}/{name}")
+        began = (None if before is None else before.started_at) or seen_at
+    is_newest = run.wandb is not None and run.wandb.current == wandb
+    end = None
+    if wandb.state in OVER:
+        watched = seen_at >= state.started_at
+        end = AttemptEnd(at=seen_at, source="wandb", noticed_at=state.at, was_watched=watched)
+    attempt = replace(
+        provenance.with_wandb(_plain(run, state, name), wandb),
+        started_at=began,
+        seen_at=min(state.at, seen_at),
+        end=end,
+        start_was_watched=began >= state.started_at,
+    )
+    if not is_newest:  # its own counter is all that is left of an earlier one
+        return replace(attempt, last_step=wandb.step)
+    return with_run(attempt, run, state, began, is_newest=True)
+
+
+def _wandb_name(run: Run, wandb: WandbRun, seen_at: Instant, known: Mapping[str, Attempt]) -> str:
+    """The name of its attempt. A W&B run that is resumed under its own id is another attempt: `wandb/…#2`."""
+    name = f"wandb-file/{wandb.id}" if wandb.entity == client_file.ENTITY else f"wandb/{wandb.path}"
+    own = [one for one in known.values() if f"{one.attempt_id}#".startswith(f"{run.name}/{name}#")]
+    if not own:
+        return name
+    last = max(own, key=lambda one: (len(one.attempt_id), one.attempt_id))
+    is_resumed = wandb.state not in OVER and last.end is not None and seen_at > last.end.at + AFTER
+    return f"{name}#{len(own) + 1}" if is_resumed else last.attempt_id.removeprefix(f"{run.name}/")
+
+
+def of_log(run: Run, path: str, state: State, known: Mapping[str, Attempt]) -> Attempt:
+    """The attempt that writes this log now. A log that was there when this program started belongs to the attempt that
+    an earlier start of this program has left open."""
+    log = run.log
+    assert log is not None
+    began = log.began_at or state.at
+    watched = log.is_new or began > state.started_at + AFTER
+    name = f"log/{log.host}:{path}"
+    mine = [one for one in known.values() if one.attempt_id.startswith(f"{run.name}/{name}@")]
+    last = max(mine, key=lambda one: one.attempt_id, default=None)
+    if last is not None and (not watched or (last.started_at or 0.0) >= began):
+        name = last.attempt_id.removeprefix(f"{run.name}/")
+    else:
+        name = f"{name}@{stamp(began)}"
+    has_ended = run.verdict in ENDED and log.at is not None
+    seen_at = max(log.at or 0.0, began if watched else 0.0)  # a new log without a line: `at` is that of the one before
+    attempt = replace(
+        _plain(run, state, name),
+        started_at=began if watched else None,
+        start_was_watched=watched,
+        seen_at=seen_at,
+        end=AttemptEnd(at=seen_at, source="log", noticed_at=state.at) if has_ended else None,
+    )
+    attempt = with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
+    estimated = None if watched else log.first_at or attempt.first_step_at
+    return attempt if estimated is None else replace(attempt, started_at=estimated, start_is_estimated=True)
+
+
+def of_other_logs(run: Run, state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
+    """The attempts whose logs appeared while nobody watched, beside the newest log; the newest first. A file that was
+    still written after the next attempt had begun, or right before that one's last line, is another log of it."""
+    log = run.log
+    if log is None or log.at is None or not log.others:
+        return
+    mine = [one for one in known.values() if one.run_id == run.name]
+    paths = {log.path, *(one.log_path for one in mine)}
+    since = max((one.ended_at or one.seen_at for one in mine), default=state.started_at - DAY)
+    next_at, next_began = log.at, log.first_at if not log.is_new else log.began_at
+    for other in log.others:
+        at = other.written_at
+        if at <= since:
+            return
+        is_beside = next_at - at <= AFTER or (next_began is not None and at > next_began + BEFORE)
+        if is_beside or other.path in paths or not other.path.startswith("/"):
+            continue
+        plain = _plain(run, state, f"log/{log.host}:{other.path}@{stamp(at)}")
+        end = replace(lost(at, state), awaits_log=True)
+        yield replace(plain, seen_at=at, log_host=log.host, log_path=other.path, end=end)
+        next_at, next_began = at, None

@@ -1,1 +1,0 @@
-"""What the State shows of the attempts of its runs. Pure."""
