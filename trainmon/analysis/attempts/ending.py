@@ -21,6 +21,7 @@ from trainmon.lib import Instant, Seconds, clean, duration, scrub, size
 from trainmon.model import (
     Attempt,
     AttemptEnd,
+    AttemptFile,
     CauseFacts,
     Classification,
     Cluster,
@@ -205,7 +206,14 @@ def with_tail(
     attempt = known.get(name)
     if attempt is None:
         return known
-    attempt = replace(attempt, files={**attempt.files, receipts.TAIL: receipts.tail_file(content, state.at, skew)})
+    file = AttemptFile(
+        path=clean(content.path or ""),
+        read_at=state.at,
+        error=None if content.error is None else scrub(clean(content.error)),
+        size=content.size,
+        modified_at=None if content.mtime is None else content.mtime - skew,
+    )
+    attempt = replace(attempt, files={**attempt.files, receipts.TAIL: file})
     lines = (content.text or "").splitlines()
     end = attempt.end or attempt.reported_end
     if end is not None and lines:

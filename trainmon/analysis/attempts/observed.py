@@ -252,8 +252,17 @@ def of_earlier_starts(run: Run, own: Attempt, state: State, known: Mapping[str, 
         if end is None or state.at - end.at > OLD or any(_is_of(group, end, one, state) for one in mine):
             continue
         before = known.get(f"{run.name}/receipt/{group[0].name}")
-        if before is None or before.end is None or not adds_nothing(end, before.end):
-            yield _before_process(run, group, end, state)
+        if before is not None and before.end is not None and adds_nothing(end, before.end):
+            continue
+        began = group[0].started_at
+        attempt = replace(
+            attempt_of(run, f"receipt/{group[0].name}", end.at),
+            started_at=began,
+            start_was_watched=began >= state.started_at,
+            end=end,
+            receipt=group[-1].name,
+        )
+        yield with_run(with_names(attempt, run, group[-1].command), run, state, began, is_newest=False)
 
 
 def _is_of(group: Sequence[Receipt], end: AttemptEnd, attempt: Attempt, state: State) -> bool:
@@ -263,19 +272,6 @@ def _is_of(group: Sequence[Receipt], end: AttemptEnd, attempt: Attempt, state: S
         return True
     is_over = attempt.end is not None or attempt.reported_end is not None
     return is_over and attempt.receipt is None and group[0].started_at - receipts.SURELY_NEAR <= attempt.start <= end.at
-
-
-def _before_process(run: Run, group: Sequence[Receipt], end: AttemptEnd, state: State) -> Attempt:
-    began = group[0].started_at
-    attempt = attempt_of(run, f"receipt/{group[0].name}", end.at)
-    attempt = replace(
-        attempt,
-        started_at=began,
-        start_was_watched=began >= state.started_at,
-        end=end,
-        receipt=group[-1].name,
-    )
-    return with_run(with_names(attempt, run, group[-1].command), run, state, began, is_newest=False)
 
 
 # ---- the State → what it shows of the attempts of its runs -----------------------------------------------------------

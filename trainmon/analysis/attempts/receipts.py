@@ -14,8 +14,6 @@ from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
     Attempt,
     AttemptEnd,
-    AttemptFile,
-    FileContent,
     FileSpec,
     OwnProcess,
     Receipt,
@@ -353,14 +351,3 @@ def is_awaited(attempt: Attempt, state: State) -> bool:
     if any(not one.is_over for one in own):
         return True
     return bool(own) and TAIL not in known.files and tail_to_read(attempt, state) is not None
-
-
-def tail_file(content: FileContent, at: Instant, skew: Seconds) -> AttemptFile:
-    """That the last lines were read, or why not."""
-    return AttemptFile(
-        path=clean(content.path or ""),
-        read_at=at,
-        error=None if content.error is None else scrub(clean(content.error)),
-        size=content.size,
-        modified_at=None if content.mtime is None else content.mtime - skew,
-    )

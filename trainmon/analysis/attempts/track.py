@@ -48,7 +48,8 @@ AT_MOST = 10_000
 def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     """The attempts after this State; the same mapping if nothing has changed. An attempt is closed once: what comes
     later only adds to its end."""
-    found = {name: _with_late(one, known, state) for name, one in known.items()}
+    late = (one for one in known.values() if one.end is not None and (one.end.awaits_log or state.receipts))
+    found = {**known, **{one.attempt_id: _with_late(one, known, state) for one in late}}
     for seen in (*observed(state, known), *_left(known, state)):
         seen = receipts.applied(seen, receipts.of_attempt(seen, state))
         found = adopted(found, seen, state)
@@ -93,11 +94,9 @@ def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_
 
 
 def _with_late(one: Attempt, known: Mapping[str, Attempt], state: State) -> Attempt:
-    """An attempt, with what was read since of the end of its log, its last checkpoint or its receipts, if it was closed
-    without them."""
+    """A closed attempt, with what was read since of the end of its log, its last checkpoint or its receipts."""
     run = state.runs.get(one.run_id)
-    if one.end is None:
-        return one
+    assert one.end is not None
     if one.end.awaits_log and run is not None and is_read(one, one.end, run, state):
         seen, is_newest = replace(one, end=replace(one.end, awaits_log=False)), not has_newer(one, known.values())
         if one.end.was_watched:
@@ -109,7 +108,7 @@ def _with_late(one: Attempt, known: Mapping[str, Attempt], state: State) -> Atte
         elif not is_wanted(one, state):
             one = merged(one, seen)  # the log may be that of the newer one
     has_job = one.job_id is not None and f"{one.cluster}/{one.job_id}" in state.receipts
-    if has_job or (one.pid is not None and state.receipts):
+    if has_job or one.pid is not None:
         seen = receipts.applied(one, receipts.of_attempt(one, state))
         if seen.end is not None and one.end is not None and not adds_nothing(seen.end, one.end):
             return closed(seen, (), before=one, state=state)
