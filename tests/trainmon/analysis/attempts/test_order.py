@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
 from trainmon.analysis.attempts import ORDER, merged, with_stored
+from trainmon.analysis.attempts.fold import joined
 from trainmon.analysis.attempts.provenance import with_named
 from trainmon.model import (
     Attempt,
@@ -26,7 +27,9 @@ from trainmon.model import (
     Event,
     JobChanged,
     JobsAccounted,
+    Outlook,
     RunsChanged,
+    Settings,
 )
 from trainmon.model.attempts.attempt import EndSource
 
@@ -135,6 +138,69 @@ def test_of_two_values_of_the_same_source_the_newer_one_counts_and_none_is_lost(
         one = functools.reduce(merged, some)
         assert (one.target_step, one.labels, one.wandb_id) == (4_000, {"team": "a"}, "t/p/z")
         assert (one.data_manifest, one.log_path, one.log_host, one.last_step) == ("b2", "/a", "n1", 7)
+
+
+KEPT: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"submitted_at": 5.0}, {"submitted_at": 8.0}),
+    ({"started_at": 8.0}, {"started_at": 5.0, "start_is_estimated": True}),
+    ({"first_step_at": 5.0, "first_step": 3}, {"first_step_at": 8.0, "first_step": 2}),
+    ({"resumed_from": 2, "resumed_words": "b"}, {"resumed_from": 17, "resumed_words": "a"}),
+    ({"last_step": 30}, {"last_step": 20}),
+    ({"unrecognised_at": 8.0}, {"unrecognised_at": 5.0}),
+    ({"nodes": ("n1", "n2")}, {"nodes": ("n3",)}),
+    ({"start_was_watched": True}, {"start_was_watched": False}),
+    ({"named": {"git_commit": {"receipt": "a1"}}, "git_commit": "a1"}, {"git_commit": None}),
+    ({"log_path": "/z", "log_host": "n1", "log_offset": 7}, {"log_path": "/job.out"}),
+]
+CORRECTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"run_id": "z"}, {"run_id": "a"}),
+    ({"model_family": "z"}, {"model_family": "a"}),
+    ({"labels": {"x": "2", "y": "2"}}, {"labels": {"x": "1"}}),
+    ({"target_step": 9}, {"target_step": 3}),
+    ({"wandb_id": "z"}, {"wandb_id": "a"}),
+    ({"evaluators": {"x": "2", "y": "2"}}, {"evaluators": {"x": "1"}}),
+    ({"settings": Settings(values={"x": "2", "y": "2"})}, {"settings": Settings(values={"x": "1"})}),
+    ({"counts_steps": True}, {"counts_steps": False}),
+    ({"receipt": "z"}, {"receipt": "a"}),
+    ({"log_path": "/z", "log_host": "n1", "log_offset": 7}, {"log_path": "/a", "log_host": "n1"}),
+    ({"last_committed_step": 20, "last_committed_at": 5.0}, {"last_committed_step": 10, "last_committed_at": 8.0}),
+    ({"outlook": Outlook(what="hangs"), "outlook_at": 5.0}, {"outlook": Outlook(), "outlook_at": 8.0}),
+]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "counts"),
+    [*((*pair, 0) for pair in KEPT), *((*pair, 1) for pair in CORRECTED)],
+    ids=[next(iter(pair[0])) for pair in (*KEPT, *CORRECTED)],
+)
+def test_which_of_two_values_counts(earlier: dict[str, Any], later: dict[str, Any], counts: int) -> None:
+    """Some values are facts that a later observation only knows worse, others are corrected by it."""
+    plain = {"attempt_id": "prod/88", "run_id": "llm", "cluster": "prod"}
+    first, second = (Attempt(**plain | found, seen_at=at) for found, at in ((earlier, 10.0), (later, 20.0)))
+    for both in (merged(first, second), merged(second, first)):
+        assert {name: getattr(both, name) for name in earlier | later} == {
+            name: getattr((first, second)[counts], name) for name in earlier | later
+        }
+
+
+@pytest.mark.parametrize(("one", "other", "both"), [
+    ({"exit_code": 9, "source": "accounting"}, {"exit_code": 137}, {"exit_code": 137, "source": "accounting"}),
+    ({"source": "accounting"}, {"signal": 15}, {"signal": 15, "source": "accounting"}),
+    ({"source": "accounting", "was_watched": False}, {}, {"was_watched": True}),
+    ({"source": "accounting"}, {"cut_receipt": "r"}, {"cut_receipt": "r"}),
+    ({"exit_code": 9, "signal": 9}, {"exit_code": 1, "receipt": "r", "receipts": 1}, {"exit_code": 1, "signal": None}),
+    ({"receipt": "z", "receipts": 1}, {"receipt": "a", "receipts": 2}, {"receipt": "a", "receipts": 2}),
+    ({"source": "accounting", "awaits_log": True}, {"log_tail": "x"}, {"source": "queue", "log_tail": "x"}),
+    ({"log_tail": "long"}, {"log_tail": "x", "has_own_tail": True}, {"log_tail": "x", "has_own_tail": True}),
+    ({"at": 40.0, "noticed_at": 80.0}, {"at": 50.0}, {"at": 50.0, "noticed_at": 60.0}),
+])  # fmt: skip
+def test_what_two_reports_of_one_end_show_together(
+    one: dict[str, Any], other: dict[str, Any], both: dict[str, Any]
+) -> None:
+    plain = {"at": 50.0, "source": "queue", "noticed_at": 60.0}
+    first, second = (AttemptEnd(**plain | found) for found in (one, other))
+    for end in (joined(first, second), joined(second, first)):
+        assert {name: getattr(end, name) for name in both} == both
 
 
 def test_of_two_causes_of_one_end_the_one_that_was_determined_knowing_more_counts() -> None:
