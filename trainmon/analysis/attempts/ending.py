@@ -8,7 +8,15 @@ from math import inf
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
-from trainmon.analysis.attempts.fold import joined, merged, named_as, settled, with_codes
+from trainmon.analysis.attempts.fold import (
+    has_more_receipts,
+    joined,
+    judged_with,
+    merged,
+    named_as,
+    settled,
+    with_codes,
+)
 from trainmon.analysis.attempts.steps import before_next_start, is_read, latest_of, lines_of, with_steps_of
 from trainmon.analysis.causes.classify import classify, stated
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
@@ -140,8 +148,7 @@ def closed(seen: Attempt, lines: Sequence[str], *, before: Attempt | None, state
     else:
         seen = named_as(seen, before)
         awaits = end.awaits_log and before.end.awaits_log
-        has_more_receipts = judged_with(end)[:1] > judged_with(before.end)[:1]
-        judged = judged_with(end) if has_more_receipts else before.end.judged
+        judged = judged_with(end) if has_more_receipts(end, before.end) else before.end.judged
         end = joined(before.end, replace(end, awaits_log=awaits, judged=judged))
     whole = merged(replace(before, end=None, reported_end=None), replace(seen, end=end))
     if before.end is not None and before.end.cause is not None and says_the_same(before.end, end):
@@ -158,12 +165,6 @@ def says_the_same(known: AttemptEnd, end: AttemptEnd) -> bool:
     """Whether the cause of the known end is that of this one, too."""
     reports = [(one.exit_code, one.signal, one.scheduler_state, one.awaits_log) for one in (known, end)]
     return reports[0] == reports[1]
-
-
-def judged_with(end: AttemptEnd) -> tuple[int, ...]:
-    """AttemptEnd.judged of an end whose cause is determined now."""
-    codes = (-1 if one is None else one for one in (end.exit_code, end.signal))
-    return (end.receipts + (end.cut_receipt is not None), int(end.has_own_tail), *codes)
 
 
 def _shows_node(end: AttemptEnd, attempt: Attempt) -> bool:

@@ -183,10 +183,21 @@ def with_codes(end: AttemptEnd, known: AttemptEnd | None) -> AttemptEnd:
 
 
 def adds_nothing(found: AttemptEnd, known: AttemptEnd) -> bool:
-    """Whether all that this report of an end says is known."""
-    both = joined(known, replace(found, awaits_log=known.awaits_log))
-    reports = [(one.source, one.exit_code, one.signal, one.receipts, one.cut_receipt) for one in (both, known)]
-    return reports[0] == reports[1]
+    """Whether all that this report of an end says is known: END would choose the known source, receipts and codes."""
+    if RANKS[found.source] > RANKS[known.source] or has_more_receipts(found, known):
+        return False
+    codes = ((found.exit_code, known.exit_code), (found.signal, known.signal))
+    return known.receipts > 0 or all(new is None or (old is not None and new <= old) for new, old in codes)
+
+
+def has_more_receipts(found: AttemptEnd, known: AttemptEnd) -> bool:
+    return found.receipts > known.receipts or (found.cut_receipt is not None and known.cut_receipt is None)
+
+
+def judged_with(end: AttemptEnd) -> tuple[int, ...]:
+    """AttemptEnd.judged of an end whose cause is determined now."""
+    codes = (-1 if one is None else one for one in (end.exit_code, end.signal))
+    return (end.receipts, int(end.cut_receipt is not None), int(end.has_own_tail), *codes)
 
 
 def _fold(table: tuple[Fields, ...], one: Any, other: Any) -> dict[str, Any]:

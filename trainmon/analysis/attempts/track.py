@@ -251,9 +251,8 @@ def with_accounted(
         for job in jobs_of(run.spec, jobs):
             found = adopted(found, job_attempt(job, run), state)
             before = _attempt_of(job, found)
-            if not is_begun(job) or not is_over(job) or job.ends_at is None:
-                continue
-            if before is not None and before.end is not None and before.end.source == "accounting":
+            is_known = before is not None and before.end is not None and before.end.source == "accounting"
+            if is_known or not is_begun(job) or not is_over(job) or job.ends_at is None:
                 continue
             seen = replace(peers[job_attempt_id(job)], seen_at=job.ends_at)
             seen = receipts.applied(seen, receipts.of_attempt(seen, state))

@@ -87,8 +87,9 @@ class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
     cause: Classification | None = None
     """Why it ended; null while that is not known."""
     judged: tuple[int, ...] = ()
-    """How much was known when its cause was determined: how many receipts, whether the last lines were its own (0 or
-    1), the exit code and the signal (-1: unknown). Empty: nothing, or an older version has determined the cause."""
+    """How much was known when its cause was determined: how many receipts with an end, whether there was one without,
+    whether the last lines were its own (0 or 1), the exit code and the signal (-1: unknown). Empty: nothing, or an
+    older version has determined the cause."""
     log_tail: str | None = None
     """The last lines of its log, without secrets."""
     receipt: str | None = None

@@ -57,7 +57,7 @@ ends = st.none() | st.builds(
     exit_code=optional_int,
     scheduler_state=texts,
     cause=causes,
-    judged=st.sampled_from([(), (0, 0, 9, -1), (1, 0, 9, -1)]),
+    judged=st.sampled_from([(), (0, 0, 0, 9, -1), (1, 0, 0, 9, -1)]),
     signal=optional_int,
     receipt=texts,
     receipts=st.integers(0, 3),
@@ -212,9 +212,9 @@ def test_of_two_causes_of_one_end_the_one_that_was_determined_knowing_more_count
         end = AttemptEnd(at=50.0, source=source, noticed_at=60.0, cause=why, judged=judged)
         return Attempt(attempt_id="prod/88", run_id="llm", cluster="prod", seen_at=50.0, end=end)
 
-    old, plain = closed("completed"), closed("unknown", 0, 0, -1, -1)
-    coded, received = closed("segfault", 0, 0, 139, -1), closed("no-restart", 1, 0, 93, -1)
-    accounted = closed("node-fail", 0, 0, -1, -1, source="accounting")
+    old, plain = closed("completed"), closed("unknown", 0, 0, 0, -1, -1)
+    coded, received = closed("segfault", 0, 0, 0, 139, -1), closed("no-restart", 1, 0, 0, 93, -1)
+    accounted = closed("node-fail", 0, 0, 0, -1, -1, source="accounting")
     for count, better in enumerate((plain, coded, received, accounted), start=1):
         for parts in itertools.permutations((old, plain, coded, received, accounted)[: count + 1]):
             assert functools.reduce(merged, parts) == better
