@@ -8,13 +8,13 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
 from trainmon.analysis.attempts import ORDER, merged, with_stored
-from trainmon.analysis.attempts.fold import joined
+from trainmon.analysis.attempts.fold import adds_nothing, joined
 from trainmon.analysis.attempts.provenance import with_named
 from trainmon.model import (
     Attempt,
@@ -49,7 +49,7 @@ causes = st.none() | st.sampled_from(["cuda-oom", "unknown", "host-oom"]).map(
         fingerprint=cause,
     )
 )
-ends = st.none() | st.builds(
+reports = st.builds(
     AttemptEnd,
     at=st.integers(0, 50).map(float),
     source=st.sampled_from(["lost", "queue", "accounting"]),
@@ -66,6 +66,7 @@ ends = st.none() | st.builds(
     log_tail=texts,
     awaits_log=st.booleans(),
 )
+ends = st.none() | reports
 files = st.builds(
     AttemptFile,
     path=st.sampled_from(["/a", "/b"]),
@@ -201,6 +202,14 @@ def test_what_two_reports_of_one_end_show_together(
     first, second = (AttemptEnd(**plain | found) for found in (one, other))
     for end in (joined(first, second), joined(second, first)):
         assert {name: getattr(end, name) for name in both} == both
+
+
+@given(reports, reports)
+def test_a_report_adds_nothing_if_both_together_say_what_is_known(known: AttemptEnd, found: AttemptEnd) -> None:
+    assume(found.receipts != known.receipts or not known.receipts)  # as many receipts say the same
+    both = joined(known, replace(found, awaits_log=known.awaits_log))
+    said = [(one.source, one.exit_code, one.signal, one.receipts, one.cut_receipt is None) for one in (both, known)]
+    assert adds_nothing(found, known) is (said[0] == said[1])
 
 
 def test_of_two_causes_of_one_end_the_one_that_was_determined_knowing_more_counts() -> None:
