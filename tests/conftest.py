@@ -6,7 +6,9 @@ import contextlib
 import gc
 import importlib
 import os
+import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,12 @@ def pytest_collection_finish() -> None:
     """What is there by now stays until the end: the garbage collector never looks at it."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A folder that every user may pass to. pytest closes its own ones again whenever a session starts."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        yield folder

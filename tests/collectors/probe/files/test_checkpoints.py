@@ -18,7 +18,7 @@ from tests.collectors.probe.wire import ManualClock, readings_of
 from tests.lab.checkpoints import SAVES, made
 from tests.lab.hung_mount import HungMount
 from tests.lab.nvml import Nvml
-from tests.lab.probe import RunningProbe, enterable
+from tests.lab.probe import RunningProbe
 from trainmon.model import CheckpointListing, GpuSamples, HostSample
 
 ROOT = Path(__file__).parents[4]
@@ -125,9 +125,8 @@ print(json.dumps([line for _, op in Checkpoints({"checkpoints": sys.argv[1:]}).o
 """
 
 
-def test_what_may_not_be_read_is_reported(tmp_path: Path):
-    enterable(tmp_path)
-    closed, part = tmp_path / "closed", tmp_path / "part"
+def test_what_may_not_be_read_is_reported(open_path: Path):
+    closed, part = open_path / "closed", open_path / "part"
     closed.mkdir(mode=0)
     (part / "step-1").mkdir(parents=True)
     (part / "step-1").chmod(0)

@@ -18,7 +18,6 @@ from collectors.probe.files.switches import Switches
 from collectors.probe.host import user_name
 from tests.collectors.probe.files.conftest import ForeignLink
 from tests.collectors.probe.wire import readings_of
-from tests.lab.probe import enterable
 
 
 def bind(path: Path) -> None:
@@ -182,11 +181,10 @@ print(json.dumps([line for _, op in Switches({"switches": sys.argv[1:]}).operati
 """
 
 
-def test_without_permission_its_state_is_unknown(tmp_path: Path):
-    enterable(tmp_path)
-    closed = tmp_path / "closed"
+def test_without_permission_its_state_is_unknown(open_path: Path):
+    closed = open_path / "closed"
     closed.mkdir(mode=0)
-    secret = tmp_path / "secret"
+    secret = open_path / "secret"
     secret.touch(mode=0)
     argv = [sys.executable, "-c", AS_NOBODY, str(closed / "kill"), str(secret)]
     done = subprocess.run(argv, capture_output=True, check=True, timeout=60, cwd=Path(__file__).parents[4])

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from tests.lab import failing_files
 from tests.lab.hung_mount import HungMount
-from tests.lab.probe import enterable
 from tests.lab.sshd import Sshd
 from trainmon.actions.execution import operations
 from trainmon.actions.execution.operations import Outcome
@@ -293,12 +292,9 @@ def nobody(shell: Shell) -> Shell | Before:
     return Before(shell, ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"])
 
 
-def test_a_directory_that_is_not_ours_is_a_sentence(
-    local: LocalShell, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("closed")
-    for parent in (folder, folder.parent, folder.parent.parent):
-        parent.chmod(0o755 if parent != folder else 0o555)
+def test_a_directory_that_is_not_ours_is_a_sentence(local: LocalShell, open_path: Path) -> None:
+    folder = open_path / "closed"
+    folder.mkdir(mode=0o555)
     path = f"{folder}/kill"
     assert create(nobody(local), path) == Outcome("failed", f"{path} was not created: no permission in its directory")
     folder.chmod(0o000)
@@ -306,16 +302,15 @@ def test_a_directory_that_is_not_ours_is_a_sentence(
     folder.chmod(0o755)
 
 
-def test_what_may_not_be_read_is_not_called_empty_or_armed(local: LocalShell, tmp_path: Path) -> None:
-    enterable(tmp_path)
-    (tmp_path / "closed").mkdir()
-    (tmp_path / "closed" / "target").touch()
-    (tmp_path / "hidden").write_text("by ben\n")
-    (tmp_path / "link").symlink_to("closed/target")
-    for path in (tmp_path / "closed", tmp_path / "hidden"):
+def test_what_may_not_be_read_is_not_called_empty_or_armed(local: LocalShell, open_path: Path) -> None:
+    (open_path / "closed").mkdir()
+    (open_path / "closed" / "target").touch()
+    (open_path / "hidden").write_text("by ben\n")
+    (open_path / "link").symlink_to("closed/target")
+    for path in (open_path / "closed", open_path / "hidden"):
         path.chmod(0o000)
-    hidden, link = (read(nobody(local), str(tmp_path / name)) for name in ("hidden", "link"))
-    (tmp_path / "closed").chmod(0o755)
+    hidden, link = (read(nobody(local), str(open_path / name)) for name in ("hidden", "link"))
+    (open_path / "closed").chmod(0o755)
     assert (hidden.exists, hidden.by) == (True, f"{getpass.getuser()} with an unreadable file")
     assert hidden.content == ("an unreadable file: its text is not read",)
     assert (link.exists, link.error) == (None, "no permission in its directory")
