@@ -148,10 +148,8 @@ class Day:
             Sources(lambda source: None, lambda path, key: Curve()),
         )  # fmt: skip
         notifications = self._service.notifications
-        self._waits = [SimulatedWait(self._clock) for _ in range(3)]
-        notifications._changed, *rest = self._waits
-        for worker, waiting in zip(notifications._dispatcher._workers.values(), rest, strict=True):
-            worker._changed = waiting
+        self._wait = SimulatedWait(self._clock)
+        notifications._changed = self._wait
         self._service.start()
         self.engine = Engine(self._clock, ledger=self._ledger, alerting=self._service.alerting)
         self._known: frozenset[str] = frozenset()
@@ -217,10 +215,9 @@ class Day:
             self._chat.requests.clear()
 
     def _settle(self) -> None:
-        """Wake the threads whose wait is over by the simulated clock, and let them finish what they do."""
-        for waiting in self._waits:
-            waiting.wake()
-        while not all(waiting.is_idle for waiting in self._waits) or self._is_ledger_busy():
+        """Wake the service if its wait is over by the simulated clock, and let it finish what it does."""
+        self._wait.wake()
+        while not self._wait.is_idle or self._is_ledger_busy():
             time.sleep(0.0002)
 
     def _is_ledger_busy(self) -> bool:
@@ -229,7 +226,8 @@ class Day:
         self._ledger.read(lambda connection: None, done.set)
         done.wait()
         service = self._service.notifications
-        return not (service._journal.is_settled and all(waiting.is_idle for waiting in self._waits))
+        is_sending = any(thread.name.startswith("channel ") for thread in threading.enumerate())
+        return is_sending or not (service._journal.is_settled and self._wait.is_idle)
 
     def _readings(self, clock: FakeClock) -> Iterator[NodeReading]:
         at, second = clock.wall, clock.steady

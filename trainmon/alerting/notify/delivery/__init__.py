@@ -1,1 +1,1 @@
-"""From the ledger's outbox to the channels: journal, dispatcher, workers, leader election."""
+"""From the ledger's outbox to the channels: journal, deliverer, leader election."""

@@ -202,7 +202,7 @@ class Election:
                 self._requests_until = max(number for number, _ in answer.found)
                 self._leader.request(answer.found)
             case "search" if answer.found:
-                self._leader.deliver_unassigned(answer.found)
+                self._leader.deliver(answer.found)
             case "watch" if answer.found is not None and self.role == "standby":
                 self._leader.watch(answer.found)
                 self._replace(answer.found.leader)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from trainmon.alerting.notify.delivery.dispatcher import Dispatcher
+from trainmon.alerting.notify.delivery.deliverer import Deliverer
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.rules import ago
 from trainmon.analysis.attempts import unrecorded
 from trainmon.ledger.lease import Holder, LeaderNote, SourceNote
-from trainmon.ledger.outbox import Address
 from trainmon.ledger.reader import AlertsNow
-from trainmon.lib import Clock, Instant, Seconds, drop_oldest
+from trainmon.lib import Clock, Instant, Seconds
 from trainmon.model import (
     AlertChanges,
     AlertRequest,
@@ -34,7 +33,6 @@ log = logging.getLogger(__name__)
 
 QUIET: Seconds = 60.0
 """A leader that has not evaluated its rules for so long is reported as quiet: its disk is full, or it is stopped."""
-DELIVERED_AT_MOST = 1_000
 
 NETWORK_LEDGER = "its ledger is on a network file system: another program takes over slowly, and by the clocks"
 
@@ -47,7 +45,7 @@ class LeaderState:
         holder: Holder,
         clock: Clock,
         submit: Callable[[Event], None],
-        dispatcher: Dispatcher,
+        deliverer: Deliverer,
         journal: Journal,
         *,
         program: str,
@@ -55,7 +53,7 @@ class LeaderState:
     ) -> None:
         self._clock = clock
         self._submit = submit
-        self._dispatcher = dispatcher
+        self._deliverer = deliverer
         self._journal = journal
         self._program = program
         self._warning = NETWORK_LEDGER if is_network else None
@@ -65,8 +63,6 @@ class LeaderState:
         self._leadership = Leadership()
         self._leader_note: LeaderNote | None = None
         """The last note of the leader that we stand by for."""
-        self._delivered: dict[Address, None] = {}
-        """The notifications that the workers have or had: what the ledger remembers late is not sent twice."""
         self._noted: list[tuple[str, str, str | None]] = []
         """The health and the error of each source, as last written."""
         self.state: State | None = None
@@ -98,7 +94,7 @@ class LeaderState:
                 for one in (state.sources.values() if state is not None else ())
             ),
             unrecorded={} if state is None else unrecorded(state),
-            channels=self._dispatcher.health,
+            channels=self._deliverer.health,
         )
 
     @property
@@ -127,13 +123,6 @@ class LeaderState:
             )
         )
 
-    def deliver(self, notifications: Iterable[Notification]) -> None:
-        """Give notifications to their workers."""
-        notifications = list(notifications)
-        self._delivered |= {(notification.notice.key, notification.channel): None for notification in notifications}
-        drop_oldest(self._delivered, DELIVERED_AT_MOST)
-        self._dispatcher.deliver(notifications)
-
     # ---- for the election
 
     def lead(self, remembered: AlertsNow | None, reason: str | None) -> None:
@@ -144,16 +133,15 @@ class LeaderState:
         self._submit(AlertsRestored(remembered.stored if remembered is not None else StoredAlerts()))
         self._report(Leadership(holder="us", where="here", at=None, problem=self.problem, since=self._clock.now()))
         if remembered is not None:
-            self._dispatcher.restore_health(remembered.channels)
-            self._dispatcher.restore_budgets(remembered.sent, remembered.channels)
-            self.deliver(remembered.notifications)
+            self._deliverer.restore(remembered.channels, remembered.sent)
+            self._deliverer.add(remembered.notifications)
         self.write_note()
 
     def notify_takeover(self, silent: Seconds) -> None:
         """The previous leader has made no progress for so long."""
         now = self._clock.now()
         self._journal.add_changes(
-            AlertChanges(at=now, notices=(took_over(self._leader_note, silent, now, self._dispatcher.everyday),))
+            AlertChanges(at=now, notices=(took_over(self._leader_note, silent, now, self._deliverer.everyday),))
         )
 
     def pause(self) -> None:
@@ -167,9 +155,7 @@ class LeaderState:
         self._is_paused = False
         self._submit(AlertsRestored(remembered.stored if remembered is not None else StoredAlerts()))
         if remembered is not None:
-            self.deliver(
-                one for one in remembered.notifications if (one.notice.key, one.channel) not in self._delivered
-            )
+            self._deliverer.add_unknown(remembered.notifications)
         self.write_note()
 
     def remember(self, remembered: AlertsNow) -> None:
@@ -178,14 +164,14 @@ class LeaderState:
         known = {alert.key for alert in self.state.alerts.values()} if self.state is not None else set()
         old = tuple(alert for alert in remembered.stored.alerts if alert.key not in known)
         self._submit(AlertsRestored(replace(remembered.stored, alerts=old)))
-        self.deliver(one for one in remembered.notifications if (one.notice.key, one.channel) not in self._delivered)
+        self._deliverer.add_unknown(remembered.notifications)
 
     def lose(self) -> None:
         """Another program leads now, or did meanwhile."""
         self._journal.discard()
         if self.is_leading:
             self.is_leading = self._is_paused = False
-            self._dispatcher.clear()
+            self._deliverer.clear()
             self._report(Leadership(problem="another program leads now"))
 
     def stand_by(self, holder: Holder) -> None:
@@ -203,12 +189,9 @@ class LeaderState:
             evaluated_at = note.last_tick_at or at
         self._submit(AlertsReported(now.stored.alerts, now.stored.silences, now.channels, evaluated_at))
 
-    def deliver_unassigned(self, notifications: list[Notification]) -> None:
-        """Deliver those that have waited in the ledger for a while and have no worker."""
-        unassigned = [notification for notification in notifications if not self._dispatcher.knows(notification)]
-        if unassigned:
-            log.info("%d notifications wait in the ledger and have no worker: they are sent now", len(unassigned))
-        self.deliver(unassigned)
+    def deliver(self, notifications: list[Notification]) -> None:
+        """Deliver what has waited in the ledger for a while, if nobody has it."""
+        self._deliverer.add_unknown(notifications)
 
     def request(self, requests: list[tuple[int, AlertRequest]]) -> None:
         """Submit what people requested through the ledger."""

@@ -1,30 +1,31 @@
-"""Delivers notices: one transaction in the ledger, then the worker of each channel.
+"""Delivers notices while this program leads: the journal writes them, and the deliverer sends them.
 
-The stages, in order: journal (write), dispatcher (route, stand in), worker (queue, batch, retry), transmitter (render,
-send). The election decides whether this program does it.
+One thread does both; the election decides whether this program does.
 """
 
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from trainmon.alerting.notify.base import Sender
-from trainmon.alerting.notify.delivery.dispatcher import Dispatcher
+from trainmon.alerting.notify.delivery.deliverer import SEND_TIMEOUT, Attach, Deliverer, Render
 from trainmon.alerting.notify.delivery.election import LEASE, Election
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.delivery.leader import LeaderState
-from trainmon.alerting.notify.delivery.transmitter import SEND_TIMEOUT, Attach, Render, WorkerContext
 from trainmon.alerting.notify.message import render as render_message
 from trainmon.ledger.alerts import add_request
 from trainmon.ledger.lease import is_row, release_row, this_program
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Clock, Seconds, SystemClock
 from trainmon.model import (
+    Alert,
     AlertChanges,
     AlertRequest,
     AlertRequested,
@@ -81,7 +82,8 @@ class NotificationService:
         self._clock = clock = clock or SystemClock()
         self._changed = threading.Condition()
         self._is_woken = self._is_over = False
-        self._reload: tuple[Sequence[Sender], tuple[Route, ...]] | None = None
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        """What other threads ask of its own."""
         self._next_note: Seconds = 0.0
         self._next_source_note: Seconds = 0.0
         self._next_channels: Seconds = 0.0
@@ -93,17 +95,14 @@ class NotificationService:
         us, wake, is_network = this_program(), self._wake, ledger.is_network
         self._by_row = is_row(is_network=is_network)
         self._journal = Journal(
-            ledger, clock, lambda notifications: self._leader.deliver(notifications), wake,
-            patience=patience, holder=us.name if self._by_row else None, is_leader=self.is_leader,
+            ledger, clock, wake, patience=patience, holder=us.name if self._by_row else None, is_leader=self.is_leader
+        )
+        self._deliverer = Deliverer(
+            senders, routes, self._journal, clock, submit, wake, is_leader=self.is_leader, alerts=self._alerts,
+            timeout=timeout, render=render, attach=attach, rng=rng,
         )  # fmt: skip
-        context = WorkerContext(
-            clock, self._journal, submit, self.is_leader,
-            lambda: None if self._leader.state is None else self._leader.state.alerts,
-            wake, patience, timeout, render, attach, rng or Random(),
-        )  # fmt: skip
-        self._dispatcher = Dispatcher(senders, routes, context)
         self._leader = LeaderState(
-            us, clock, submit, self._dispatcher, self._journal, program=program, is_network=is_network
+            us, clock, submit, self._deliverer, self._journal, program=program, is_network=is_network
         )
         self._election = Election(ledger, clock, self._leader, wake, patience=patience, lease=lease)
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
@@ -112,7 +111,6 @@ class NotificationService:
 
     def start(self) -> None:
         """Take part in the election. LeadershipChanged reports its result; AlertsRestored, what the ledger holds."""
-        self._dispatcher.start()
         self._thread.start()
 
     def stop(self, flush: Seconds = FLUSH) -> None:
@@ -122,16 +120,13 @@ class NotificationService:
         deadline = began + flush
         was_leading = self._leader.is_leading
         if was_leading:
-            everyday, all_names = self._dispatcher.everyday, self._dispatcher.names
+            everyday, all_names = self._deliverer.everyday, self._deliverer.names
+            self._ask(partial(self._deliverer.finish, everyday))
+            _wait(lambda: self._deliverer.are_done(everyday), began + FALLBACK_AFTER * flush)
+            self._ask(partial(self._deliverer.pass_on, is_last=True))
+            self._ask(partial(self._deliverer.finish, all_names))
+            _wait(lambda: self._deliverer.are_done(all_names), deadline)
             _wait(lambda: self._journal.is_settled, deadline)
-            self._dispatcher.finish(everyday)
-            _wait(lambda: self._dispatcher.are_done(everyday), began + FALLBACK_AFTER * flush)
-            self._dispatcher.pass_on(is_last=True)
-            _wait(lambda: self._journal.is_settled, deadline)
-            self._dispatcher.finish(all_names)
-            _wait(lambda: self._dispatcher.are_done(all_names), deadline)
-            _wait(lambda: self._journal.is_settled, deadline)
-        self._dispatcher.stop()
         with self._changed:
             self._is_over = True
             self._changed.notify()
@@ -144,7 +139,7 @@ class NotificationService:
     def enqueue(self, changes: AlertChanges) -> None:
         """Write changes and send their notices; never blocks. A standby leaves that to the leader."""
         if self._leader.is_leading:
-            self._journal.add_changes(changes)
+            self._ask(partial(self._add_changes, changes))
 
     def tick(self, state: State) -> None:
         """The rules were evaluated, so the lease is renewed. Never blocks."""
@@ -164,8 +159,7 @@ class NotificationService:
 
     def reload(self, senders: Sequence[Sender], routes: tuple[Route, ...]) -> None:
         """Replace the channels; what waits for a removed one goes to the others. From any thread."""
-        self._reload = (senders, routes)
-        self._wake()
+        self._ask(partial(self._deliverer.reload, senders, routes))
 
     def report_trouble(self, trouble: str | None) -> None:
         """Publish what is wrong with this program itself; None when nothing is. From any thread."""
@@ -173,10 +167,19 @@ class NotificationService:
         self._next_note = 0.0
         self._wake()
 
+    def _ask(self, work: Callable[[], None]) -> None:
+        """Do this on the thread of this service."""
+        self._work.put(work)
+        self._wake()
+
     def _wake(self) -> None:
         with self._changed:
             self._is_woken = True
             self._changed.notify()
+
+    def _alerts(self) -> Mapping[str, Alert] | None:
+        state = self._leader.state
+        return None if state is None else state.alerts
 
     # ---- its own thread ---------------------------------------------------------------------------------------------
 
@@ -195,26 +198,25 @@ class NotificationService:
 
     def _pause(self) -> Seconds:
         mono = self._clock.monotonic()
-        times = [due for due in (self._election.due_in, self._journal.due_in) if due is not None]
+        dues = (self._election.due_in, self._journal.due_in, self._deliverer.due_in)
+        times = [due for due in dues if due is not None]
         if self._leader.is_leading:
             times += [self._next_note - mono, self._next_channels - mono]
         return max(0.0, min(times))
 
     def _turn(self) -> None:
+        while not self._work.empty():
+            self._work.get()()
         try:
             self._election.turn()
         finally:
-            self._journal.turn()  # whatever the election does: what is to be sent waits for nothing
-            self._dispatcher.pass_on()
+            self._deliverer.turn()  # whatever the election does: what is to be sent waits for nothing
         if self._journal.is_lost:
             self._leader.lose()
             self._election.start_over()
-        if self._reload is not None:
-            (senders, routes), self._reload = self._reload, None
-            self._dispatcher.reload(senders, routes)
         offset = self._clock.now() - self._clock.monotonic()
         if abs(offset - self._offset) > JUMP:
-            self._dispatcher.retry_now()
+            self._deliverer.retry_now()
         self._offset = offset
         if self._ledger.set_aside is not None and self._election.role != "candidate":
             self._report_damaged_ledger(self._ledger.set_aside)
@@ -223,17 +225,21 @@ class NotificationService:
             self._report_stuck_ledger(mono)
             if self._ledger.is_replaced:
                 self._ledger.is_replaced = False
-                self._dispatcher.write_all()
+                self._deliverer.write_all()
                 self._submit(LedgerReplaced())
             if mono >= self._next_channels:
                 self._next_channels = mono + CHANNELS_EVERY
-                if changed := tuple(one for one in self._dispatcher.health if self._channels.get(one.name) != one):
+                if changed := tuple(one for one in self._deliverer.health if self._channels.get(one.name) != one):
                     self._channels |= {health.name: health for health in changed}
                     self._submit(ChannelsChanged(changed))
             has_changes = mono >= self._next_source_note and self._leader.has_source_changes
             if mono >= self._next_note or self._leader.has_begun or has_changes:
                 self._next_note, self._next_source_note = mono + NOTE_EVERY, mono + SOURCE_NOTE_EVERY
                 self._leader.write_note()
+
+    def _add_changes(self, changes: AlertChanges) -> None:
+        if self._leader.is_leading:  # it may have been lost meanwhile
+            self._journal.add_changes(changes)
 
     def _report_stuck_ledger(self, mono: Seconds) -> None:
         """Send the notice with the first notification that goes out without the ledger."""
@@ -269,7 +275,7 @@ class NotificationService:
         now = self._clock.now()
         notice = Notice(
             key=f"{reason.replace(' ', '-')}/{self._leader.holder.name}/{now:.0f}", kind="direct", reason=reason,
-            severity=severity, at=now, channels=self._dispatcher.everyday, title=title, lines=lines,
+            severity=severity, at=now, channels=self._deliverer.everyday, title=title, lines=lines,
         )  # fmt: skip
         self.enqueue(AlertChanges(at=now, notices=(notice,)))
 

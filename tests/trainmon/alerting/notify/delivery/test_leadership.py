@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import PATIENT, Phone, Scene, Shifted, fire, opened, plain, until
-from trainmon.alerting.notify.delivery.journal import Receipt
 from trainmon.alerting.notify.delivery.leader import QUIET
 from trainmon.ledger.lease import LOCK, Holder, LeaderNote, LeaseLock, is_locked, this_program, write_note
 from trainmon.ledger.ledger import alerts_now, submit_request
@@ -128,14 +127,6 @@ def test_leadership_comes_back_to_one_that_did_not_notice_its_loss(tmp_path: Pat
         first.enqueue(fire("b"))
         until(lambda: phone.keys == ["first-fire", "b-fire"])
         first.until_marked()
-
-
-def test_a_void_receipt_sends_nothing_and_one_that_is_not_answered_does() -> None:
-    receipt = Receipt()
-    assert receipt.may_send(0.0), "nothing is heard of the ledger"
-    receipt.is_ours = False
-    receipt.set()
-    assert not receipt.may_send(PATIENT)
 
 
 @pytest.mark.parametrize("is_network", [False, True])

@@ -1,0 +1,276 @@
+"""What is owed is never forgotten: a program that is killed at any point loses nothing, and copies one message at most.
+
+The ledger answers at once here, and a turn is one call, so each point at which a program may be killed is known.
+tests/chaos kills real programs.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.trainmon.alerting.notify.delivery.scene import Phone, fire
+from tests.trainmon.alerting.notify.samples import over
+from trainmon.alerting.notify.base import Retry
+from trainmon.alerting.notify.delivery.deliverer import Deliverer
+from trainmon.alerting.notify.delivery.journal import Journal
+from trainmon.alerting.notify.message import render
+from trainmon.ledger.database import open_to_write
+from trainmon.ledger.queue import Answer
+from trainmon.ledger.reader import remember
+from trainmon.lib import Clock
+from trainmon.model import AlertChanges, Notice, Route
+
+NOW = 1_800_000_000.0
+PATIENCE = 5.0
+ROUTES = (Route(channel="phone", severity="info"), Route(channel="spare", fallback=True))
+DOWN = Retry("503 service unavailable")
+
+
+class Killed(BaseException):
+    """As by kill -9: what is not committed is gone."""
+
+
+class Fake(Clock):
+    """Both clocks, as a test sets them."""
+
+    passed = 0.0
+
+    def now(self) -> float:
+        return NOW + self.passed
+
+    def monotonic(self) -> float:
+        return 1_000.0 + self.passed
+
+
+class Points:
+    """Counts the points at which a program may be killed, and kills it at one."""
+
+    def __init__(self, kill_at: int = 0) -> None:
+        self.kill_at = kill_at
+        self.passed = 0
+
+    def pass_by(self) -> None:
+        self.passed += 1
+        if self.passed == self.kill_at:
+            raise Killed
+
+
+class Answering:
+    """A ledger that answers at once, or not at all."""
+
+    is_network = False
+
+    def __init__(self, file: Path, points: Points) -> None:
+        self.file = file
+        self.connection = open_to_write(file, is_network=False)
+        self._points = points
+        self.hangs = False
+
+    def transact(self, work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:
+        answer = Answer(work, then)
+        if self.hangs:
+            return answer
+        self._points.pass_by()
+        self.connection.execute("BEGIN IMMEDIATE")
+        found = work(self.connection)
+        self.connection.execute("COMMIT")
+        self._points.pass_by()
+        answer.give(found)
+        return answer
+
+
+class Life:
+    """One program after the other on one ledger, with the same receivers."""
+
+    def __init__(self, directory: Path, points: Points | None = None) -> None:
+        self.file = directory / "ledger.sqlite"
+        self.clock = Fake()
+        self.phone, self.spare = Phone(), Phone("spare")
+        self.leads = True
+        self.found: list[Notice] = []
+        self.begin(points or Points())
+
+    def begin(self, points: Points) -> None:
+        """A program starts; it finds again what there is to report, under the same keys."""
+        self.ledger: Any = Answering(self.file, points)
+        self.journal = Journal(
+            self.ledger, self.clock, lambda: None, patience=PATIENCE, holder=None, is_leader=lambda: self.leads
+        )
+        self.deliverer = Deliverer(
+            (self.phone, self.spare), ROUTES, self.journal, self.clock, lambda event: None, lambda: None,
+            is_leader=lambda: True, alerts=lambda: None, render=render, rng=Random(7),
+        )  # fmt: skip
+        answer = self.ledger.transact(lambda connection: remember(connection, self.clock.now()), lambda: None)
+        self.deliverer.add(answer.found.notifications)
+        for notice in self.found:
+            self.journal.add_changes(AlertChanges(at=self.clock.now(), notices=(notice,)))
+
+    def die(self) -> None:
+        answered()
+        if self.ledger.connection.in_transaction:
+            self.ledger.connection.execute("ROLLBACK")
+        self.ledger.connection.close()
+
+    def find(self, *notices: Notice) -> None:
+        self.found += notices
+        self.journal.add_changes(AlertChanges(at=self.clock.now(), notices=notices))
+
+    def go(self, seconds: float) -> None:
+        """Turn after turn, until so much time has passed."""
+        end = self.clock.passed + seconds
+        while self.clock.passed < end:
+            for _ in range(4):  # each write, and each answer, needs one
+                self.deliverer.turn()
+                answered()
+            self.clock.passed += 1.0
+
+    def rows(self, state: str) -> list[str]:
+        query = f"SELECT channel || ' ' || key FROM outbox WHERE state = '{state}' ORDER BY 1"
+        return [row[0] for row in self.ledger.connection.execute(query)]
+
+
+def answered() -> None:
+    """Every message that left has its answer."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("channel "):
+            thread.join()
+
+
+def news() -> Iterator[Notice]:
+    """An alert that fires, a warning, and the end of the first."""
+    first = fire("a", at=NOW)
+    yield first
+    yield fire("b", at=NOW, severity="warning")
+    yield over(first.alerts[0], NOW + 30.0)
+
+
+def story(life: Life, *, is_down: bool) -> Iterator[None]:
+    """What happens, in parts. The phone fails for longer than its fallback waits, or it works."""
+    first, second, end = news()
+    life.phone.always = DOWN if is_down else None
+    life.find(first)
+    yield life.go(20.0)
+    life.find(second)
+    yield life.go(300.0)
+    life.find(end)
+    yield life.go(60.0)
+    life.phone.always = None
+    yield life.go(700.0)
+
+
+def told(phone: Phone) -> Counter[str]:
+    """How often each message came."""
+    return Counter(message.key for message in phone.taken)
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_program_that_is_killed_at_any_point_forgets_nothing(tmp_path: Path, is_down: bool) -> None:
+    for kill_at in count(1):
+        folder = tmp_path / str(kill_at)
+        folder.mkdir()
+        points = Points()
+        life = Life(folder, points)
+        points.kill_at = points.passed + kill_at
+        parts = story(life, is_down=is_down)
+        while True:
+            try:
+                if next(parts, self_ended) is self_ended:
+                    break
+            except Killed:
+                life.die()
+                life.begin(Points())
+                parts = rest(life)
+        wanted = {"a-fire", "b-fire", over(life.found[0].alerts[0]).key}
+        assert {*life.phone.keys} == wanted, (kill_at, life.phone.keys)
+        if is_down:
+            assert {*life.spare.keys} >= {"a-fire", "b-fire"}, (kill_at, life.spare.keys)
+        else:
+            assert life.spare.keys == [], kill_at
+        for phone in (life.phone, life.spare):
+            assert sum(told(phone).values()) - len(told(phone)) <= 1, (kill_at, told(phone))
+        assert life.rows("waiting") + life.rows("leased") == [], kill_at
+        was_killed = points.passed >= points.kill_at
+        life.die()
+        if not was_killed:
+            assert kill_at > 12, "hardly any points"
+            return
+
+
+self_ended = object()
+
+
+def rest(life: Life) -> Iterator[None]:
+    """The next program: what else happens, and then enough time."""
+    yield life.go(300.0)
+    for notice in list(news())[len(life.found) :]:
+        life.find(notice)
+        yield life.go(60.0)
+    life.phone.always = None
+    yield life.go(700.0)
+
+
+def test_what_waits_is_kept_however_often_the_program_restarts(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.phone.always = life.spare.always = DOWN
+    life.find(*news())
+    for _ in range(30):
+        life.go(4.0)
+        life.die()
+        life.clock.passed += 8 * 3_600.0
+        life.begin(Points())
+        life.found = []  # all is over, and no rule finds it again
+    life.phone.always = life.spare.always = None
+    life.go(700.0)
+    assert {*life.phone.keys} == {notice.key for notice in news()}
+    life.die()
+
+
+def test_a_try_is_not_sent_if_another_program_took_the_lease_before_it_was_written(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.find(fire("a", at=NOW))
+    life.deliverer.turn()
+    life.leads = False
+    for _ in range(10):
+        life.deliverer.turn()
+        life.clock.passed += 1.0
+    answered()
+    assert life.journal.is_lost
+    assert life.phone.tried == []
+    life.die()
+
+
+def test_a_try_does_not_wait_for_a_ledger_that_does_not_answer(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.find(fire("a", at=NOW))
+    life.deliverer.turn()
+    life.ledger.hangs = True
+    life.go(PATIENCE - 1.0)
+    assert life.phone.tried == []
+    life.go(3.0)
+    assert life.phone.keys == ["a-fire"]
+    life.die()
+
+
+def test_the_next_message_of_a_channel_waits_until_it_is_written_that_the_last_one_was_sent(tmp_path: Path) -> None:
+    """So a crash leaves one message at most that comes again."""
+    life = Life(tmp_path)
+    life.find(fire("a", at=NOW), fire("b", at=NOW))
+    for _ in range(3):
+        life.deliverer.turn()
+    answered()
+    assert life.phone.keys == ["a-fire"]
+    life.ledger.hangs = True
+    life.go(PATIENCE - 1.0)
+    assert life.phone.keys == ["a-fire"]
+    life.go(3.0)
+    assert life.phone.keys == ["a-fire", "b-fire"], "it waits no longer than a new message does"
+    life.die()

@@ -1,0 +1,539 @@
+"""Delivers notifications: one thread decides, and each message is sent on a thread of its own.
+
+Each turn: note the answers of the receivers; take what the journal has written; give to other channels what one cannot
+deliver; choose what is sent next. A message leaves when its try is written, and this program still leads.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Sender, Sent
+from trainmon.alerting.notify.delivery.batch import NEAR, NOT_PASSED_ON, Budget, MessageBatch
+from trainmon.alerting.notify.delivery.journal import Journal
+from trainmon.alerting.notify.delivery.queue import SendQueue
+from trainmon.alerting.notify.message import printable, summary
+from trainmon.alerting.rules import ago
+from trainmon.ledger.outbox import Address, Mark, OutboxState, StandIn
+from trainmon.lib import Clock, Instant, Seconds, drop_oldest
+from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Delivery, Notice, Notification, Route
+
+log = logging.getLogger(__name__)
+
+SEND_TIMEOUT: Seconds = 30.0
+LONGEST_TIMEOUT: Seconds = 110.0
+"""A receiver that answers late may have accepted the message. Each retry sends a copy, so the next try waits longer."""
+STRANGE_AFTER: Seconds = 120.0
+"""A sender that takes longer hangs, though it should not: the health of its channel shows it."""
+DONE_AT_MOST = 2_000
+
+Render = Callable[[Sequence[Notice], Instant], Message]
+Attach = Callable[[tuple[Notice, ...]], tuple[Attachment, ...]]
+
+
+class NotLeader(Exception):
+    """Another program leads now and sends what waits."""
+
+
+class Attempt(NamedTuple):
+    """A message that is chosen, and then sent."""
+
+    batch: MessageBatch
+    notifications: tuple[Notification, ...]
+    number: int
+    """Of the transaction that writes it. The message leaves after that, and so after the last one is marked as sent: a
+    crash sends one copy at most."""
+    since: Seconds
+
+
+@dataclass(slots=True, eq=False)
+class ChannelState:
+    """What waits for one channel, and how the channel does. Belongs to the thread of the notification service."""
+
+    sender: Sender
+    queue: SendQueue
+    known: Channel
+    """Its health by its messages."""
+    timeout: Seconds
+    """Of the next message. Only the thread that sends changes it."""
+    attempt: Attempt | None = None
+    is_sending: bool = False
+    next_at: Seconds | None = None
+    """When something may be sent, if nothing else happens before."""
+    is_last: bool = False
+    """Whether it sends what it can at once, because the program ends."""
+    is_done: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.known.name
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether its next message is chosen and not sent yet."""
+        return self.attempt is not None and not self.is_sending
+
+    def health(self, now: Instant, mono: Seconds) -> Channel:
+        waiting, own = self.queue, self.sender.health
+        health = replace(
+            self.known,
+            waiting=len(waiting),
+            oldest_at=waiting.oldest_at(now, mono),
+            overdue=waiting.overdue_count,
+            sent_in_day=waiting.budget.used(mono),
+        )
+        hung = mono - self.attempt.since if self.attempt is not None else 0.0
+        if hung > STRANGE_AFTER:
+            problem = f"sending a message has taken {ago(hung)} so far"
+            return replace(health, state="retrying", problem=problem, since=health.since or now - hung)
+        # The sender itself may find a failure between two messages, and that it works again.
+        is_worse = own.state in ("retrying", "broken") and health.state in ("ok", "unknown")
+        is_better = own.state == "ok" and health.state in ("retrying", "unknown") and not health.waiting
+        if is_worse or is_better:
+            return replace(health, state=own.state, problem=own.problem, since=own.since)
+        return health
+
+
+class Outcome(NamedTuple):
+    """What the receiver of a message answered."""
+
+    state: ChannelState
+    batch: MessageBatch
+    answer: Sent | NotLeader | Retry | Broken
+    refused: str | None = None
+    """Why it refused all of the batch together, if it accepted the first of it alone."""
+
+
+class Deliverer:
+    """Belongs to the thread of the notification service."""
+
+    def __init__(
+        self,
+        senders: Iterable[Sender],
+        routes: tuple[Route, ...],
+        journal: Journal,
+        clock: Clock,
+        submit: Callable[[Delivered], None],
+        wake: Callable[[], None],
+        *,
+        is_leader: Callable[[], bool],
+        alerts: Callable[[], Mapping[str, Alert] | None],
+        timeout: Seconds = SEND_TIMEOUT,
+        render: Render,
+        attach: Attach | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        """`is_leader`: whether this program may send now. `alerts`: all alerts as they are now; None while that is not
+        known. The threads that send call both."""
+        self._routes = routes
+        self._journal = journal
+        self._clock = clock
+        self._submit = submit
+        self._wake = wake
+        self._is_leader = is_leader
+        self._alerts = alerts
+        self._timeout = timeout
+        self._render = render
+        self._attach = attach
+        self._rng = rng or Random()
+        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._done: dict[Address, bool] = {}
+        """The newest notifications that wait no more, and whether they were sent. The ledger may know it later."""
+        self._channels = self._states(senders)
+        self._leaving: list[ChannelState] = []
+        """The channels before a reload whose message is chosen and not sent yet."""
+
+    def _states(self, senders: Iterable[Sender]) -> dict[str, ChannelState]:
+        return {
+            one.health.name: ChannelState(
+                one, SendQueue(Random(self._rng.random()), Budget(one.health.per_day)), one.health, self._timeout
+            )
+            for one in senders
+        }
+
+    # ---- each turn ---------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Do what can be done now."""
+        while not self._outcomes.empty():
+            self._note(self._outcomes.get())
+        self.add(self._journal.turn())
+        if self._journal.is_lost:
+            return
+        mono = self._clock.monotonic()
+        for state in self._channels.values():
+            self._choose(state, mono)
+        self.pass_on()
+        self._journal.begin()
+        for state in (*self._channels.values(), *self._leaving):
+            attempt = state.attempt
+            if attempt is not None and not state.is_sending and self._journal.is_past(attempt.number):
+                state.is_sending = True
+                name = f"channel {state.name}"
+                threading.Thread(target=self._send, args=(state, attempt), name=name, daemon=True).start()
+        self._leaving = [state for state in self._leaving if state.is_chosen]
+
+    @property
+    def due_in(self) -> Seconds | None:
+        """Seconds until the next turn if nobody wakes the service before."""
+        times = [state.next_at for state in self._channels.values() if state.next_at is not None]
+        return max(0.0, min(times) - self._clock.monotonic()) if times else None
+
+    def _choose(self, state: ChannelState, mono: Seconds) -> None:
+        """Choose the next message of a channel, and write that it is being sent."""
+        state.next_at, state.is_done = None, False
+        if state.attempt is not None:
+            return
+        self._stop(state, state.queue.expired(self._clock.now()), "it expired before it could be sent")
+        found = state.queue.pick(mono, is_last=state.is_last)
+        if isinstance(found, MessageBatch):
+            state.queue.lease(found)
+            number = self._write(state.name, found.notifications, "leased", None)
+            state.attempt = Attempt(found, found.notifications, number, mono)
+        elif state.is_last:
+            state.is_done = self._journal.is_settled
+        elif found is not None:
+            state.next_at = mono + found
+
+    # ---- on the thread of one message --------------------------------------------------------------------------------
+
+    def _send(self, state: ChannelState, attempt: Attempt) -> None:
+        try:
+            outcome = self._sent_or_refused(state, attempt)
+        except (NotLeader, Retry, Broken) as error:
+            outcome = Outcome(state, attempt.batch, error)
+        except Exception as error:
+            log.exception("the channel %s crashed", state.name)
+            outcome = Outcome(state, attempt.batch, Retry(f"it crashed here: {type(error).__name__}"))
+        self._outcomes.put(outcome)
+        self._wake()
+
+    def _sent_or_refused(self, state: ChannelState, attempt: Attempt) -> Outcome:
+        batch, notifications = attempt.batch, attempt.notifications
+        try:
+            return Outcome(state, batch, self._transmit(state, batch, notifications))
+        except Broken as error:
+            if len(notifications) == 1:
+                raise
+            # Only the batch as a whole may be refused: one of it is tried alone.
+            alone = batch._replace(queued=batch.queued[:1])
+            return Outcome(state, batch, self._transmit(state, alone, notifications[:1]), error.message)
+
+    def _transmit(self, state: ChannelState, batch: MessageBatch, notifications: tuple[Notification, ...]) -> Sent:
+        """Send one message and return the answer of the receiver.
+
+        Raises:
+            Retry, Broken: as the sender does.
+            NotLeader: another program leads now.
+        """
+        message = self._message(state.name, batch, notifications)
+        if not self._is_leader():  # last: this program may have been stopped at any point before
+            raise NotLeader
+        began, timeout = self._clock.monotonic(), state.timeout
+        try:
+            sent = state.sender.send(message, timeout)
+        except (Retry, Broken):
+            is_slow = self._clock.monotonic() - began >= 0.9 * timeout
+            longer = min(2 * timeout, max(self._timeout, LONGEST_TIMEOUT))
+            state.timeout = longer if is_slow else self._timeout
+            raise
+        state.timeout = self._timeout
+        return sent
+
+    def _message(self, name: str, batch: MessageBatch, notifications: tuple[Notification, ...]) -> Message:
+        now, notices = self._clock.now(), tuple(one.notice for one in notifications)
+        is_summary = any(one.delivered_by for one in notifications)
+        try:
+            message = summary(name, notifications, self._alerts(), now) if is_summary else self._render(notices, now)
+        except Exception:
+            log.exception("a message could not be rendered: only the summaries are sent")
+            message = in_short(notices, now)
+        message = replace(message, is_brief=batch.is_brief)
+        if self._attach is None or is_summary or batch.is_brief:
+            return message
+        try:
+            return replace(message, attachments=(*message.attachments, *self._attach(message.notices)))
+        except Exception:  # a message without a picture is better than none
+            log.exception("nothing could be attached")
+            return message
+
+    # ---- the answer of a receiver ------------------------------------------------------------------------------------
+
+    def _note(self, outcome: Outcome) -> None:
+        state, batch, answer = outcome.state, outcome.batch, outcome.answer
+        state.attempt, state.is_sending = None, False
+        mono = self._clock.monotonic()
+        match answer:
+            case NotLeader():
+                log.info("channel %s: another program leads and sends %d notifications", state.name, len(batch.queued))
+                state.queue.drop(batch)
+            case Retry():
+                given_up = state.queue.failed(batch, mono, answer.after)
+                pause = min(queued.due for queued in batch.queued) - mono
+                gone = {one.notice.key for one in given_up}
+                waiting = [one for one in batch.notifications if one.notice.key not in gone]
+                self._fails(state, "retrying", answer.message)
+                self._write(state.name, waiting, "waiting", answer.message, pause)
+                self._give_up(state.name, given_up, f"not delivered in a day: {answer.message}")
+            case Broken():
+                given_up = state.queue.refused(batch, mono)
+                self._fails(state, "broken", answer.message)
+                self._give_up(state.name, given_up, answer.message)
+            case Sent():
+                if outcome.refused is not None:
+                    state.queue.split(batch, mono)
+                    self._write(state.name, batch.notifications[1:], "waiting", outcome.refused)
+                    batch = batch._replace(queued=batch.queued[:1])
+                self._sent(state, batch, answer, mono)
+        if self._channels.get(state.name) is not state:  # the config has changed meanwhile
+            self.add(state.queue.clear())
+
+    def _sent(self, state: ChannelState, batch: MessageBatch, sent: Sent, mono: Seconds) -> None:
+        name, notifications = state.name, batch.notifications
+        state.queue.sent(batch)
+        state.queue.budget.spend(batch.queued, sent.messages, mono)
+        self._finished(name, notifications, is_sent=True)
+        state.known = replace(
+            state.known, state="ok", problem=None, since=None, sent_at=self._clock.now(), sent=state.known.sent + 1
+        )
+        first, *others = notifications
+        self._write(name, [first], "sent", sent.answer or None)
+        self._write(name, others, "merged", f"in one message of {len(notifications)}")
+        for other in self._channels.values():
+            for notification in notifications if other is not state else ():
+                if notification.is_stand_in:
+                    other.queue.delivered_by(notification.notice.key, name)
+                other.queue.forget(notification.notice.key)
+
+    def _fails(self, state: ChannelState, how: str, reason: str) -> None:
+        known = state.known
+        state.known = replace(
+            known, state=how, problem=reason, since=known.since or self._clock.now(), failed=known.failed + 1
+        )
+
+    def _stop(self, state: ChannelState, notifications: Sequence[Notification], reason: str) -> None:
+        self._finished(state.name, notifications, is_sent=False)
+        self._write(state.name, notifications, "stopped", reason)
+
+    def _finished(self, name: str, notifications: Iterable[Notification], *, is_sent: bool) -> None:
+        self._done |= {(one.notice.key, name): is_sent for one in notifications}
+        drop_oldest(self._done, DONE_AT_MOST)
+
+    def _write(
+        self, name: str, notifications: Sequence[Notification], state: OutboxState, answer: str | None,
+        pause: Seconds = 0.0,
+    ) -> int:  # fmt: skip
+        """Record the state of notifications in the ledger, and report it to the engine. Return the number of the
+        transaction."""
+        now = self._clock.now()
+        alerts: dict[str, set[str]] = {}
+        for notification in notifications:
+            alerts.setdefault(notification.notice.kind, set()).update(one.id for one in notification.notice.alerts)
+        shown = "retrying" if state == "waiting" else "sending" if state == "leased" else state
+        for kind, ids in alerts.items():
+            if ids:
+                delivery = Delivery(channel=name, kind=kind, state=shown, at=now, answer=answer)
+                self._submit(Delivered(tuple(sorted(ids)), delivery))
+        return self._journal.mark(
+            Mark(
+                notification.notice.key,
+                name,
+                state,
+                now,
+                notification.attempts,
+                now + pause,
+                now if state in ("sent", "merged") else None,
+                answer,
+                notification.notice if notification.notice.kind != "direct" else None,
+            )
+            for notification in notifications
+        )
+
+    # ---- what one channel cannot deliver -----------------------------------------------------------------------------
+
+    def pass_on(self, *, is_last: bool = False) -> None:
+        """Give overdue notifications to other channels. `is_last`: the end of this program counts as overdue, and
+        channels that end with it get nothing more."""
+        mono = self._clock.monotonic()
+        for name, state in self._channels.items():
+            self._stop(state, state.queue.withdraw(self._is_needless), "another channel has delivered it")
+            for notification in state.queue.overdue(mono, is_last=is_last and state.is_last):
+                others = [one for one in self._stand_ins(name, notification) if not self._channels[one].is_last]
+                if others:
+                    state.queue.passed_on(notification.notice.key)
+                    health = state.health(self._clock.now(), mono)
+                    is_spent = health.state == "ok" and 0 < health.per_day <= health.sent_in_day / NEAR
+                    problem = "its daily budget is nearly used up" if is_spent else health.problem
+                    because = f"{name} could not deliver it: {problem or 'it does not answer'}"
+                    self._journal.add_stand_ins(StandIn(notification.notice, other, because) for other in others)
+
+    def _is_needless(self, notification: Notification) -> bool:
+        """Whether all channels that it was meant for have delivered it; or, where its stand-in fails too, another."""
+        notice = notification.notice
+        return bool(notification.delivered_by) or all(
+            name in self._channels and (notice.key, name) in self._done for name in notice.channels
+        )
+
+    def _give_up(self, name: str, notifications: Sequence[Notification], reason: str) -> None:
+        if notifications:
+            self._give_to_others(name, notifications, f"{name} could not deliver it")
+            self._write(name, notifications, "dead", reason)
+
+    def _give_to_others(self, name: str, notifications: Sequence[Notification], because: str) -> None:
+        """Have others deliver what this channel cannot, unless some channel has delivered it."""
+        self._journal.add_stand_ins(
+            StandIn(notification.notice, other, because)
+            for notification in notifications
+            if notification.notice.kind not in NOT_PASSED_ON and not notification.delivered_by
+            for other in self._stand_ins(name, notification)
+        )
+        for notification in notifications if name in self._channels else ():
+            key = notification.notice.key
+            if any(self._done.get((key, other), False) for other in self._channels):
+                self._channels[name].queue.forget(key)
+
+    def _stand_ins(self, name: str, notification: Notification) -> list[str]:
+        """The channels that deliver what this one could not: the working fallbacks, else all fallbacks. If no fallback
+        and no other channel that it was meant for works, also all channels of that severity."""
+        mono = self._clock.monotonic()
+        routes = {one: Route(channel=one, severity="info") for one in self._channels if one != name}
+        routes |= {route.channel: route for route in self._routes if route.channel in routes}
+        if notification.notice.kind == "resolve":
+            routes = {one: route for one, route in routes.items() if route.resolved}
+        meant = notification.notice.channels
+        working = {one for one in routes if not self._channels[one].queue.is_failing(mono)}
+        fallbacks = {one for one, route in routes.items() if route.fallback}
+        stand_ins = working & fallbacks or fallbacks
+        if not working & (fallbacks | set(meant)):
+            rank = SEVERITIES.index(notification.notice.severity)
+            stand_ins |= {one for one, route in routes.items() if rank <= SEVERITIES.index(route.severity)}
+        return sorted(stand_ins.difference(meant))
+
+    # ---- what waits, over restarts, reloads and changes of the leader ------------------------------------------------
+
+    def add(self, notifications: Iterable[Notification]) -> None:
+        """Queue notifications; those of a channel that was removed go to others."""
+        now, mono = self._clock.now(), self._clock.monotonic()
+        for notification in notifications:
+            name, key = notification.channel, notification.notice.key
+            state = self._channels.get(name)
+            if state is not None:
+                state.queue.add(notification, mono, now - notification.made_at)
+                superseded = state.queue.supersede(key, mono)
+                self._stop(state, superseded, "a later notification reports the same alerts")
+                continue
+            reason = f"the channel {name} is no longer in the config"
+            self._give_to_others(name, [notification], reason)
+            self._journal.mark([Mark(key, name, "dead", now, notification.attempts, now, None, reason)])
+
+    def add_unknown(self, notifications: Iterable[Notification]) -> None:
+        """Queue those that are not queued, and were not."""
+        unknown = [one for one in notifications if not self._knows(one)]
+        if unknown:
+            log.info("%d notifications wait in the ledger and in no queue: they are sent now", len(unknown))
+        self.add(unknown)
+
+    def _knows(self, notification: Notification) -> bool:
+        name, key = notification.channel, notification.notice.key
+        return (key, name) in self._done or (name in self._channels and key in self._channels[name].queue)
+
+    def clear(self) -> None:
+        """Drop what waits: another program leads."""
+        for state in (*self._channels.values(), *self._leaving):
+            if state.attempt is not None and not state.is_sending:
+                state.queue.drop(state.attempt.batch)
+                state.attempt = None
+            state.queue.clear()
+        self._leaving = []
+
+    def retry_now(self) -> None:
+        """Retry everything now."""
+        for state in self._channels.values():
+            state.queue.retry_now(self._clock.monotonic())
+
+    def write_all(self) -> None:
+        """Write what waits once more: the ledger is a new one."""
+        now = self._clock.now()
+        for name, state in self._channels.items():
+            self._journal.mark(
+                Mark(one.notice.key, name, one.state, now, one.attempts, now, notice=one.notice)
+                for one in state.queue.notifications
+            )
+
+    def restore(self, channels: Iterable[Channel], sent: Mapping[str, Sequence[Instant]]) -> None:
+        """Take over the health of channels that the previous program wrote, and count what it sent in the last day, by
+        its marks and by its own count: files may count, too."""
+        counted = {channel.name: channel.sent_in_day for channel in channels}
+        self._restore_health(channels)
+        offset = self._clock.monotonic() - self._clock.now()
+        for name, times in sent.items():
+            if name in self._channels and times:
+                files = [times[-1]] * max(0, counted.get(name, 0) - len(times))
+                self._channels[name].queue.budget.restore(at + offset for at in (*times, *files))
+
+    def _restore_health(self, channels: Iterable[Channel]) -> None:
+        names = ("state", "problem", "sent_at", "since", "sent", "failed")
+        for channel in channels:
+            state = self._channels.get(channel.name)
+            if state is not None and state.known.type == channel.type:
+                state.known = replace(state.known, **{name: getattr(channel, name) for name in names})
+
+    def reload(self, senders: Iterable[Sender], routes: tuple[Route, ...]) -> None:
+        """Replace the channels. A message that is being sent is sent to its end; what waits goes on where it can."""
+        old, known = self._channels, self.health
+        self._routes, self._channels = routes, self._states(senders)
+        self._restore_health(known)
+        for name, state in old.items():
+            if name in self._channels:
+                self._channels[name].queue.budget.take_over(state.queue.budget)
+            self.add(state.queue.clear())
+        self._leaving += [state for state in old.values() if state.is_chosen]
+
+    # ---- what others ask ---------------------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._channels)
+
+    @property
+    def everyday(self) -> tuple[str, ...]:
+        """All channels but the fallbacks; all channels if every one is a fallback."""
+        fallbacks = {route.channel for route in self._routes if route.fallback}
+        return tuple(name for name in self._channels if name not in fallbacks) or self.names
+
+    @property
+    def health(self) -> tuple[Channel, ...]:
+        now, mono = self._clock.now(), self._clock.monotonic()
+        return tuple(state.health(now, mono) for state in self._channels.values())
+
+    def finish(self, names: Collection[str]) -> None:
+        """Have these channels send what they can, and nothing later."""
+        for name, state in self._channels.items():
+            state.is_last = state.is_last or name in names
+
+    def are_done(self, names: Collection[str]) -> bool:
+        """Whether they have sent what they can. From any thread."""
+        return all(state.is_done for name, state in self._channels.items() if name in names)
+
+
+def in_short(notices: Sequence[Notice], now: Instant) -> Message:
+    """A message of the summaries alone, which cannot fail."""
+    lines = [printable(alert.summary) for notice in notices for alert in notice.alerts]
+    lines += [printable(notice.title) for notice in notices if notice.title]
+    severity = min((notice.severity for notice in notices), key=SEVERITIES.index)
+    return Message(
+        key=notices[0].key,
+        severity=severity,
+        title=f"{severity}: {lines[0] if len(lines) == 1 else f'{len(lines)} alerts'}",
+        body="\n".join(lines)[:4_000],
+        notices=tuple(notices),
+        at=now,
+    )
