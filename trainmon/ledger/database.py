@@ -16,60 +16,50 @@ from typing import Any
 
 from trainmon.ledger.alerts import HistoryLine, add_history, write_changes
 from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
-from trainmon.ledger.outbox import Address, Mark, StandIn, write_marks, write_notices
+from trainmon.ledger.outbox import Address, Mark, Owed, write_marks, write_owed
 from trainmon.ledger.schema import ONE_PER_START, NewerLedger, migrate, version_of
 from trainmon.lib import Instant, Seconds, TrainmonError, drop_oldest
-from trainmon.model import Alert, AlertChanges, Notice, Silence
+from trainmon.model import Alert, AlertChanges, Silence
 
 # ---- one transaction of alerting -------------------------------------------------------------------------------------
 
 HISTORY_AT_MOST = 20_000
-NOTICES_AT_MOST = 20_000
+OWED_AT_MOST = 50_000
 MARKS_AT_MOST = 100_000
 """The limits while the ledger is unavailable: what is dropped was sent without it long ago."""
 
 
 @dataclass(slots=True)
 class Transaction:
-    """Collects the newest of each thing until it is written. The lock of its journal guards it."""
+    """Collects the newest of each thing until it is written."""
 
     at: Instant | None = None
     alerts: dict[str, Alert] = field(default_factory=dict)
     silences: dict[str, Silence] = field(default_factory=dict)
-    notices: dict[str, Notice] = field(default_factory=dict)
     history: deque[HistoryLine] = field(default_factory=lambda: deque(maxlen=HISTORY_AT_MOST))
     memory: dict[str, str] = field(default_factory=dict)
     requests_until: int | None = None
-    stand_ins: dict[Address, StandIn] = field(default_factory=dict)
+    owed: dict[Address, Owed] = field(default_factory=dict)
     marks: dict[Address, Mark] = field(default_factory=dict)
     note: LeaderNote | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.at is not None or self.stand_ins or self.marks or self.note)
+        return bool(self.at is not None or self.owed or self.marks or self.note)
 
-    def add_changes(self, changes: AlertChanges) -> tuple[Notice, ...]:
-        """Add what one evaluation changed; return its notices that are new here."""
-        new = tuple(notice for notice in changes.notices if notice.key not in self.notices)
-        added = Transaction(
-            at=changes.at,
-            alerts={alert.id: alert for alert in changes.alerts},
-            silences={silence.id: silence for silence in changes.silences},
-            notices={notice.key: notice for notice in new},
-            history=deque(HistoryLine(changes.at, *line) for line in changes.history),
-            memory=dict(changes.memory),
-            requests_until=changes.requests_until,
-        )
-        self.absorb(added)
-        return new
+    def add_changes(self, changes: AlertChanges) -> None:
+        """Add what one evaluation changed, but for its notices: each of their channels is owed one."""
+        self.at = changes.at
+        self.alerts |= {alert.id: alert for alert in changes.alerts}
+        self.silences |= {silence.id: silence for silence in changes.silences}
+        self.history.extend(HistoryLine(changes.at, *line) for line in changes.history)
+        self.memory |= changes.memory
+        self.requests_until = changes.requests_until if changes.requests_until is not None else self.requests_until
 
-    def add_stand_in(self, stand_in: StandIn) -> bool:
-        """Add a notification for a stand-in; return whether it is new here."""
-        address = (stand_in.notice.key, stand_in.channel)
-        notice = self.notices.get(stand_in.notice.key)
-        if address in self.stand_ins or (notice is not None and stand_in.channel in notice.channels):
-            return False
-        self.stand_ins[address] = stand_in
-        return True
+    def owe(self, owed: Owed) -> bool:
+        """Add a notification; return whether it is new here."""
+        is_new = owed.address not in self.owed
+        self.owed.setdefault(owed.address, owed)
+        return is_new
 
     def add_mark(self, mark: Mark) -> None:
         self.marks[mark.key, mark.channel] = mark
@@ -80,22 +70,14 @@ class Transaction:
         self.at = newer.at if newer.at is not None else self.at
         self.alerts |= newer.alerts
         self.silences |= newer.silences
-        self.notices |= newer.notices
         self.history.extend(newer.history)
         self.memory |= newer.memory
         self.requests_until = newer.requests_until if newer.requests_until is not None else self.requests_until
-        self.stand_ins |= newer.stand_ins
+        self.owed |= newer.owed
         self.marks |= newer.marks
         self.note = newer.note or self.note
-        drop_oldest(self.notices, NOTICES_AT_MOST)
+        drop_oldest(self.owed, OWED_AT_MOST)
         drop_oldest(self.marks, MARKS_AT_MOST)
-
-    def addresses(self) -> list[Address]:
-        """The addresses of all notifications that it creates."""
-        return [
-            *((key, channel) for key, notice in self.notices.items() for channel in notice.channels),
-            *self.stand_ins,
-        ]
 
     def write(
         self, connection: sqlite3.Connection, now: Instant, holder: str | None = None
@@ -116,7 +98,7 @@ class Transaction:
         add_history(connection, self.history)
         if self.note is not None:
             write_note(connection, self.note)
-        created = write_notices(connection, self.notices.values(), self.stand_ins.values(), now)
+        created = write_owed(connection, self.owed.values(), now)
         write_marks(connection, self.marks.values())
         return created
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -28,12 +28,17 @@ FINISHED_AT_MOST = 50_000
 """How many are kept that were sent or given up."""
 
 
-class StandIn(NamedTuple):
-    """A notification for a channel that the notice does not name: it stands in for one that could not deliver."""
+class Owed(NamedTuple):
+    """A new notification: one notice for one channel."""
 
     notice: Notice
     channel: str
-    because: str
+    because: str | None = None
+    """Why this channel stands in for one that could not deliver it."""
+
+    @property
+    def address(self) -> Address:
+        return self.notice.key, self.channel
 
 
 class Mark(NamedTuple):
@@ -51,19 +56,12 @@ class Mark(NamedTuple):
     """Written if the ledger has no such notification: it was removed or replaced by a copy."""
 
 
-def write_notices(
-    connection: sqlite3.Connection, notices: Iterable[Notice], stand_ins: Iterable[StandIn], at: Instant
-) -> frozenset[Address]:
-    """Insert their rows and return which are new. A notice is at most once in the outbox of one channel."""
-    created = set()
-    for notice in notices:
+def write_owed(connection: sqlite3.Connection, owed: Collection[Owed], at: Instant) -> frozenset[Address]:
+    """Insert new notifications and return which the ledger did not have: a notice is at most once in the outbox of one
+    channel."""
+    for notice in {one.notice.key: one.notice for one in owed}.values():
         _write_notice(connection, notice)
-        created |= {(notice.key, name) for name in notice.channels if _insert(connection, notice, name, at, None)}
-    for notice, channel, because in stand_ins:
-        _write_notice(connection, notice)
-        if _insert(connection, notice, channel, at, because):
-            created.add((notice.key, channel))
-    return frozenset(created)
+    return frozenset(one.address for one in owed if _insert(connection, one, at))
 
 
 def _write_notice(connection: sqlite3.Connection, notice: Notice) -> None:
@@ -76,11 +74,11 @@ def _write_notice(connection: sqlite3.Connection, notice: Notice) -> None:
     )
 
 
-def _insert(connection: sqlite3.Connection, notice: Notice, channel: str, at: Instant, because: str | None) -> bool:
+def _insert(connection: sqlite3.Connection, owed: Owed, at: Instant) -> bool:
     cursor = connection.execute(
         "INSERT INTO outbox (key, channel, state, attempts, made_at, next_at, changed_at, because) "
         "VALUES (?, ?, 'waiting', 0, ?, ?, ?, ?) ON CONFLICT (key, channel) DO NOTHING",
-        (notice.key, channel, at, at, at, because and storable(because)),
+        (*owed.address, at, at, at, owed.because and storable(owed.because)),
     )
     return cursor.rowcount > 0
 
@@ -97,7 +95,7 @@ def write_marks(connection: sqlite3.Connection, marks: Iterable[Mark]) -> None:
         )  # fmt: skip
         if connection.execute(query, values).rowcount == 0 and mark.notice is not None:
             _write_notice(connection, mark.notice)
-            _insert(connection, mark.notice, mark.channel, mark.at, None)
+            _insert(connection, Owed(mark.notice, mark.channel), mark.at)
             connection.execute(query, values)
 
 

@@ -13,7 +13,7 @@ from trainmon.ledger.alerts import HistoryLine
 from trainmon.ledger.database import Transaction
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import Mark, StandIn
+from trainmon.ledger.outbox import Mark, Owed
 from trainmon.lib import Instant
 from trainmon.model import Action, AlertChanges, Execute, Milestone, Record
 
@@ -53,7 +53,7 @@ DONE: dict[str, Any] = {
 
 def transaction(
     changes: AlertChanges | None = None,
-    stand_ins: Iterable[StandIn] = (),
+    stand_ins: Iterable[Owed] = (),
     marks: Iterable[Mark] = (),
     history: Iterable[HistoryLine] = (),
     note: LeaderNote | None = None,
@@ -62,10 +62,12 @@ def transaction(
     made = Transaction()
     if changes is not None:
         made.add_changes(changes)
+        for owed in (Owed(notice, channel) for notice in changes.notices for channel in notice.channels):
+            made.owe(owed)
     for at, *line in history:
         made.add_changes(AlertChanges(at=at, history=(tuple(line),)))
     for stand_in in stand_ins:
-        made.add_stand_in(stand_in)
+        made.owe(stand_in)
     for mark in marks:
         made.add_mark(mark)
     made.note = note

@@ -17,12 +17,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Sender, Sent
-from trainmon.alerting.notify.delivery.batch import NEAR, NOT_PASSED_ON, Budget, MessageBatch
+from trainmon.alerting.notify.delivery.due import NEAR, NOT_PASSED_ON, Budget, MessageBatch, SendQueue
 from trainmon.alerting.notify.delivery.journal import Journal
-from trainmon.alerting.notify.delivery.queue import SendQueue
 from trainmon.alerting.notify.message import printable, summary
 from trainmon.alerting.rules import ago
-from trainmon.ledger.outbox import Address, Mark, OutboxState, StandIn
+from trainmon.ledger.outbox import Address, Mark, OutboxState, Owed
 from trainmon.lib import Clock, Instant, Seconds, drop_oldest
 from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Delivery, Notice, Notification, Route
 
@@ -373,7 +372,7 @@ class Deliverer:
                     is_spent = health.state == "ok" and 0 < health.per_day <= health.sent_in_day / NEAR
                     problem = "its daily budget is nearly used up" if is_spent else health.problem
                     because = f"{name} could not deliver it: {problem or 'it does not answer'}"
-                    self._journal.add_stand_ins(StandIn(notification.notice, other, because) for other in others)
+                    self._journal.owe(Owed(notification.notice, other, because) for other in others)
 
     def _is_needless(self, notification: Notification) -> bool:
         """Whether all channels that it was meant for have delivered it; or, where its stand-in fails too, another."""
@@ -389,8 +388,8 @@ class Deliverer:
 
     def _give_to_others(self, name: str, notifications: Sequence[Notification], because: str) -> None:
         """Have others deliver what this channel cannot, unless some channel has delivered it."""
-        self._journal.add_stand_ins(
-            StandIn(notification.notice, other, because)
+        self._journal.owe(
+            Owed(notification.notice, other, because)
             for notification in notifications
             if notification.notice.kind not in NOT_PASSED_ON and not notification.delivered_by
             for other in self._stand_ins(name, notification)

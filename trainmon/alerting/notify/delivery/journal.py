@@ -14,10 +14,10 @@ from typing import NamedTuple
 from trainmon.ledger.database import Transaction
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import Address, Mark, StandIn, with_reason
+from trainmon.ledger.outbox import Address, Mark, Owed, with_reason
 from trainmon.ledger.queue import Answer
 from trainmon.lib import Clock, Seconds
-from trainmon.model import AlertChanges, Notice, Notification
+from trainmon.model import AlertChanges, Notification
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Journal:
         self._holder = holder
         self._is_leader = is_leader
         self._next = Transaction()
-        self._unwritten: dict[Address, tuple[Notice, Seconds]] = {}
+        self._unwritten: dict[Address, tuple[Owed, Seconds]] = {}
         """Notifications that no channel has yet, and since when they wait to be written."""
         self._writing: Writing | None = None
         self._begun = 0
@@ -70,18 +70,16 @@ class Journal:
         """Notifications since the trouble began."""
 
     def add_changes(self, changes: AlertChanges) -> None:
-        mono = self._clock.monotonic()
-        for notice in self._next.add_changes(changes):
-            for channel in notice.channels:
-                self._unwritten.setdefault((notice.key, channel), (notice, mono))
+        self._next.add_changes(changes)
+        for notice in changes.notices:
+            self.owe(Owed(notice, channel) for channel in notice.channels)
 
-    def add_stand_ins(self, stand_ins: Iterable[StandIn]) -> None:
-        """Notifications for stand-ins."""
+    def owe(self, owed: Iterable[Owed]) -> None:
+        """New notifications."""
         mono = self._clock.monotonic()
-        for stand_in in stand_ins:
-            if self._next.add_stand_in(stand_in):
-                notice = with_reason(stand_in.notice, stand_in.because)
-                self._unwritten.setdefault((stand_in.notice.key, stand_in.channel), (notice, mono))
+        for one in owed:
+            if self._next.owe(one):
+                self._unwritten.setdefault(one.address, (one, mono))
 
     def mark(self, marks: Iterable[Mark]) -> int:
         """Write the new states of notifications; return the number of the transaction."""
@@ -112,7 +110,7 @@ class Journal:
         mono = self._clock.monotonic()
         gap, self._turned_at = mono - self._turned_at, mono
         if gap > self._patience + 2.0:  # this program was stopped, so the ledger's thread could not answer either
-            self._unwritten = {address: (notice, mono) for address, (notice, _) in self._unwritten.items()}
+            self._unwritten = {address: (owed, mono) for address, (owed, _) in self._unwritten.items()}
             if self._writing is not None:
                 self._writing = self._writing._replace(since=mono)
         return written + self._late(mono)
@@ -141,12 +139,8 @@ class Journal:
         self._retry_at, self.trouble, self.sent_unwritten = None, None, 0
         self._written, self.is_lost = self._begun, writing.answer.found is None
         created: frozenset[Address] = writing.answer.found or frozenset()
-        waited = {one: self._unwritten.pop(one, None) for one in writing.transaction.addresses()}
-        return [
-            self._notification(waiting[0], address[1])
-            for address, waiting in waited.items()
-            if waiting is not None and address in created
-        ]
+        waited = [self._unwritten.pop(address, None) for address in writing.transaction.owed]
+        return [self._notification(one[0]) for one in waited if one is not None and one[0].address in created]
 
     def _late(self, mono: Seconds) -> list[Notification]:
         """What has waited for the ledger long enough; it is marked when the ledger works again."""
@@ -156,11 +150,7 @@ class Journal:
             self._is_stuck(f"the ledger {self._ledger.file} did not answer in {self._patience:g}s")
         if self.trouble is None:
             return []
-        why = "sent directly: ledger stuck"
-        late = [
-            self._notification(notice if notice.kind == "direct" else with_reason(notice, why), channel)
-            for (_, channel), (notice, _) in self._unwritten.items()
-        ]
+        late = [self._notification(owed, "sent directly: ledger stuck") for owed, _ in self._unwritten.values()]
         self._unwritten.clear()
         self.sent_unwritten += len(late)
         return late
@@ -184,5 +174,8 @@ class Journal:
             log.warning("ledger stuck: %s", trouble)
         self.trouble = trouble
 
-    def _notification(self, notice: Notice, channel: str) -> Notification:
-        return Notification(id=0, channel=channel, notice=notice, made_at=self._clock.now())
+    def _notification(self, owed: Owed, why: str | None = None) -> Notification:
+        notice = owed.notice if owed.because is None else with_reason(owed.notice, owed.because)
+        if why is not None and notice.kind != "direct":
+            notice = with_reason(notice, why)
+        return Notification(id=0, channel=owed.channel, notice=notice, made_at=self._clock.now())

@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from tests.trainmon.alerting.notify.samples import alert, notice
-from trainmon.alerting.notify.delivery.batch import MessageBatch
-from trainmon.alerting.notify.delivery.queue import (
+from trainmon.alerting.notify.delivery.due import (
+    MessageBatch,
     SendQueue,
 )
 from trainmon.model import Notice, Notification

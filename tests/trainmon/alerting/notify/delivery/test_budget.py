@@ -8,15 +8,15 @@ import pytest
 
 from tests.trainmon.alerting.notify.delivery.send_queues import DAY, batch, notification
 from tests.trainmon.alerting.notify.samples import alert, notice
-from trainmon.alerting.notify.delivery.batch import (
+from trainmon.alerting.notify.delivery.due import (
     CRITICAL_OVERDUE,
     NEWS_PAUSE,
     RESERVED_NEWS_PAUSE,
     SPENT_PAUSE,
     Budget,
     MessageBatch,
+    SendQueue,
 )
-from trainmon.alerting.notify.delivery.queue import SendQueue
 from trainmon.model import Notification, Severity
 
 START = 1_000.0

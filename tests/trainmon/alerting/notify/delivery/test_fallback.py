@@ -14,7 +14,7 @@ from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted,
 from tests.trainmon.alerting.notify.delivery.test_service_ledger import Stuck
 from tests.trainmon.alerting.notify.samples import alert, beat, over
 from trainmon.alerting.notify.base import Attachment, Broken, Retry
-from trainmon.alerting.notify.delivery.batch import CRITICAL_OVERDUE, OVERDUE
+from trainmon.alerting.notify.delivery.due import CRITICAL_OVERDUE, OVERDUE
 from trainmon.model import Channel, ChannelsChanged, Route, State
 
 DOWN = Retry("503 service unavailable")

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.delivery.send_queues import DAY, about, batch, notification, picked, queue, tried
 from tests.trainmon.alerting.notify.samples import alert, beat, over
-from trainmon.alerting.notify.delivery.batch import Budget, MessageBatch
-from trainmon.alerting.notify.delivery.queue import (
+from trainmon.alerting.notify.delivery.due import (
     LONGEST_PAUSE,
+    Budget,
+    MessageBatch,
     SendQueue,
 )
 from trainmon.model import Notification

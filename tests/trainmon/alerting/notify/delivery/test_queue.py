@@ -8,8 +8,7 @@ import pytest
 
 from tests.trainmon.alerting.notify.delivery.send_queues import DAY, about, batch, notification, picked, queue
 from tests.trainmon.alerting.notify.samples import alert, beat, over
-from trainmon.alerting.notify.delivery.batch import MessageBatch
-from trainmon.alerting.notify.delivery.queue import (
+from trainmon.alerting.notify.delivery.due import (
     BURST,
     CRITICAL_TOKENS,
     GIVEN_UP_AFTER,
@@ -19,6 +18,7 @@ from trainmon.alerting.notify.delivery.queue import (
     REFUSED_PAUSE,
     RETRY_AFTER_AT_MOST,
     TOGETHER,
+    MessageBatch,
     SendQueue,
 )
 from trainmon.model import Severity
