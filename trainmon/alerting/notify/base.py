@@ -70,7 +70,7 @@ class Broken(TrainmonError):
 
 
 class Sender(Protocol):
-    """One configured channel. One thread uses it."""
+    """One configured channel. One thread at a time uses it."""
 
     @property
     def health(self) -> Health:

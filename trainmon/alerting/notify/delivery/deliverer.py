@@ -167,10 +167,12 @@ class Deliverer:
         self.add(self._journal.turn())
         if self._journal.is_lost:
             return
-        mono = self._clock.monotonic()
         for state in self._channels.values():
-            self._choose(state, mono)
-        self.pass_on()
+            try:
+                self._choose(state)
+                self._pass_on(state, is_last=False)
+            except Exception:  # one channel must not keep the others from sending
+                log.exception("the channel %s crashed", state.name)
         self._journal.begin()
         for state in (*self._channels.values(), *self._leaving):
             attempt = state.attempt
@@ -186,8 +188,9 @@ class Deliverer:
         times = [state.next_at for state in self._channels.values() if state.next_at is not None]
         return max(0.0, min(times) - self._clock.monotonic()) if times else None
 
-    def _choose(self, state: ChannelState, mono: Seconds) -> None:
+    def _choose(self, state: ChannelState) -> None:
         """Choose the next message of a channel, and write that it is being sent."""
+        mono = self._clock.monotonic()
         state.next_at, state.is_done = None, False
         if state.attempt is not None:
             return
@@ -358,21 +361,25 @@ class Deliverer:
 
     # ---- what one channel cannot deliver -----------------------------------------------------------------------------
 
-    def pass_on(self, *, is_last: bool = False) -> None:
-        """Give overdue notifications to other channels. `is_last`: the end of this program counts as overdue, and
-        channels that end with it get nothing more."""
+    def pass_on_last(self) -> None:
+        """This program ends: give to other channels what one could not send by now. Channels that end with it get
+        nothing more."""
+        for state in self._channels.values():
+            self._pass_on(state, is_last=state.is_last)
+
+    def _pass_on(self, state: ChannelState, *, is_last: bool) -> None:
+        """Give what a channel should have delivered by now to others."""
         mono = self._clock.monotonic()
-        for name, state in self._channels.items():
-            self._stop(state, state.queue.withdraw(self._is_needless), "another channel has delivered it")
-            for notification in state.queue.overdue(mono, is_last=is_last and state.is_last):
-                others = [one for one in self._stand_ins(name, notification) if not self._channels[one].is_last]
-                if others:
-                    state.queue.passed_on(notification.notice.key)
-                    health = state.health(self._clock.now(), mono)
-                    is_spent = health.state == "ok" and 0 < health.per_day <= health.sent_in_day / NEAR
-                    problem = "its daily budget is nearly used up" if is_spent else health.problem
-                    because = f"{name} could not deliver it: {problem or 'it does not answer'}"
-                    self._journal.owe(Owed(notification.notice, other, because) for other in others)
+        self._stop(state, state.queue.withdraw(self._is_needless), "another channel has delivered it")
+        for notification in state.queue.overdue(mono, is_last=is_last):
+            others = [one for one in self._stand_ins(state.name, notification) if not self._channels[one].is_last]
+            if others:
+                health = state.health(self._clock.now(), mono)
+                is_spent = health.state == "ok" and 0 < health.per_day <= health.sent_in_day / NEAR
+                problem = "its daily budget is nearly used up" if is_spent else health.problem
+                because = f"{state.name} could not deliver it: {problem or 'it does not answer'}"
+                self._journal.owe(Owed(notification.notice, other, because) for other in others)
+                state.queue.passed_on(notification.notice.key)
 
     def _is_needless(self, notification: Notification) -> bool:
         """Whether all channels that it was meant for have delivered it; or, where its stand-in fails too, another."""

@@ -118,12 +118,13 @@ class Journal:
     @property
     def due_in(self) -> Seconds | None:
         """Seconds until the next turn if nobody wakes the service before."""
+        mono = self._clock.monotonic()
         times = [since + self._patience for _, since in self._unwritten.values()][:1]
         if self._writing and self.trouble is None:
             times.append(self._writing.since + self._patience)
-        if self._retry_at is not None and self._next and not self._writing:
-            times.append(self._retry_at)
-        return max(0.0, min(times) - self._clock.monotonic()) if times else None
+        if self._next and not self._writing:
+            times.append(mono if self._retry_at is None else self._retry_at)
+        return max(0.0, min(times) - mono) if times else None
 
     def _finish(self) -> list[Notification]:
         writing = self._writing

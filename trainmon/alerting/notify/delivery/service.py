@@ -123,7 +123,7 @@ class NotificationService:
             everyday, all_names = self._deliverer.everyday, self._deliverer.names
             self._ask(partial(self._deliverer.finish, everyday))
             _wait(lambda: self._deliverer.are_done(everyday), began + FALLBACK_AFTER * flush)
-            self._ask(partial(self._deliverer.pass_on, is_last=True))
+            self._ask(self._deliverer.pass_on_last)
             self._ask(partial(self._deliverer.finish, all_names))
             _wait(lambda: self._deliverer.are_done(all_names), deadline)
             _wait(lambda: self._journal.is_settled, deadline)
@@ -207,6 +207,10 @@ class NotificationService:
     def _turn(self) -> None:
         while not self._work.empty():
             self._work.get()()
+        offset = self._clock.now() - self._clock.monotonic()
+        if abs(offset - self._offset) > JUMP:
+            self._deliverer.retry_now()
+        self._offset = offset
         try:
             self._election.turn()
         finally:
@@ -214,10 +218,6 @@ class NotificationService:
         if self._journal.is_lost:
             self._leader.lose()
             self._election.start_over()
-        offset = self._clock.now() - self._clock.monotonic()
-        if abs(offset - self._offset) > JUMP:
-            self._deliverer.retry_now()
-        self._offset = offset
         if self._ledger.set_aside is not None and self._election.role != "candidate":
             self._report_damaged_ledger(self._ledger.set_aside)
         mono = self._clock.monotonic()

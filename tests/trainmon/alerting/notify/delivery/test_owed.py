@@ -88,13 +88,22 @@ class Answering:
         return answer
 
 
+class Odd(Phone):
+    """A channel with a mistake of ours: when it fails, how it does cannot be said."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "health" and super().__getattribute__("tried"):
+            raise ZeroDivisionError
+        return super().__getattribute__(name)
+
+
 class Life:
     """One program after the other on one ledger, with the same receivers."""
 
-    def __init__(self, directory: Path, points: Points | None = None) -> None:
+    def __init__(self, directory: Path, points: Points | None = None, phone: Phone | None = None) -> None:
         self.file = directory / "ledger.sqlite"
         self.clock = Fake()
-        self.phone, self.spare = Phone(), Phone("spare")
+        self.phone, self.spare = phone or Phone(), Phone("spare")
         self.leads = True
         self.found: list[Notice] = []
         self.begin(points or Points())
@@ -273,4 +282,19 @@ def test_the_next_message_of_a_channel_waits_until_it_is_written_that_the_last_o
     assert life.phone.keys == ["a-fire"]
     life.go(3.0)
     assert life.phone.keys == ["a-fire", "b-fire"], "it waits no longer than a new message does"
+    life.die()
+
+
+def test_a_mistake_about_one_channel_keeps_no_other_from_sending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    life = Life(tmp_path, phone=Odd())
+    life.phone.always = DOWN
+    life.find(fire("a", at=NOW))
+    life.go(60.0)
+    assert "the channel phone crashed" in caplog.text
+    life.find(fire("b", "spare", at=NOW))
+    life.go(5.0)
+    assert life.spare.keys == ["b-fire"]
+    assert {message.notices[0].key for message in life.phone.tried} == {"a-fire"}
     life.die()
