@@ -430,6 +430,9 @@ class Deliverer:
         now, mono = self._clock.now(), self._clock.monotonic()
         for notification in notifications:
             name, key = notification.channel, notification.notice.key
+            if self._done.get((key, name), False):  # it was sent, and its mark was lost with the lease
+                self._write(name, [notification], "sent", None)
+                continue
             state = self._channels.get(name)
             if state is not None:
                 state.queue.add(notification, mono, now - notification.made_at)

@@ -19,6 +19,7 @@ import pytest
 
 from tests.trainmon.alerting.notify.delivery.scene import Phone, fire
 from tests.trainmon.alerting.notify.samples import over
+from tests.trainmon.ledger.records import transaction
 from trainmon.alerting.notify.base import Retry
 from trainmon.alerting.notify.delivery.deliverer import Deliverer
 from trainmon.alerting.notify.delivery.journal import Journal
@@ -297,4 +298,24 @@ def test_a_mistake_about_one_channel_keeps_no_other_from_sending(
     life.go(5.0)
     assert life.spare.keys == ["b-fire"]
     assert {message.notices[0].key for message in life.phone.tried} == {"a-fire"}
+    life.die()
+
+
+def test_what_was_sent_without_the_ledger_is_not_sent_again_when_its_row_is_found_later(tmp_path: Path) -> None:
+    """The commit hung until this program had lost the lease, and with it the mark of what it sent, and got it back."""
+    life = Life(tmp_path)
+    life.ledger.hangs = True
+    life.find(fire("a", at=NOW))
+    life.go(PATIENCE + 3.0)
+    assert life.phone.keys == ["a-fire"]
+    life.journal.discard()
+    life.deliverer.clear()
+    connection = life.ledger.connection
+    transaction(AlertChanges(at=NOW, notices=(fire("a", at=NOW),))).write(connection, NOW)
+    life.journal._writing = None  # what hung is over
+    life.ledger.hangs = False
+    life.deliverer.add(remember(connection, life.clock.now()).notifications)
+    life.go(60.0)
+    assert life.phone.keys == ["a-fire"]
+    assert life.rows("sent") == ["phone a-fire"]
     life.die()
