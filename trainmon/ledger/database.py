@@ -16,10 +16,10 @@ from typing import Any
 
 from trainmon.ledger.alerts import HistoryLine, add_history, write_changes
 from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
-from trainmon.ledger.outbox import Address, Mark, Owed, write_marks, write_owed
+from trainmon.ledger.outbox import Address, Owed, write_marks, write_owed
 from trainmon.ledger.schema import ONE_PER_START, NewerLedger, migrate, version_of
 from trainmon.lib import Instant, Seconds, TrainmonError, drop_oldest
-from trainmon.model import Alert, AlertChanges, Silence
+from trainmon.model import Alert, AlertChanges, Notification, Silence
 
 # ---- one transaction of alerting -------------------------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ class Transaction:
     memory: dict[str, str] = field(default_factory=dict)
     requests_until: int | None = None
     owed: dict[Address, Owed] = field(default_factory=dict)
-    marks: dict[Address, Mark] = field(default_factory=dict)
+    marks: dict[Address, Notification] = field(default_factory=dict)
     note: LeaderNote | None = None
 
     def __bool__(self) -> bool:
@@ -61,8 +61,9 @@ class Transaction:
         self.owed.setdefault(owed.address, owed)
         return is_new
 
-    def add_mark(self, mark: Mark) -> None:
-        self.marks[mark.key, mark.channel] = mark
+    def mark(self, notification: Notification) -> None:
+        """Add the new state of a notification."""
+        self.marks[notification.notice.key, notification.channel] = notification
         drop_oldest(self.marks, MARKS_AT_MOST)
 
     def absorb(self, newer: Transaction) -> None:
@@ -99,7 +100,7 @@ class Transaction:
         if self.note is not None:
             write_note(connection, self.note)
         created = write_owed(connection, self.owed.values(), now)
-        write_marks(connection, self.marks.values())
+        write_marks(connection, self.marks.values(), now)
         return created
 
 

@@ -41,21 +41,6 @@ class Owed(NamedTuple):
         return self.notice.key, self.channel
 
 
-class Mark(NamedTuple):
-    """The new state of a notification."""
-
-    key: str
-    channel: str
-    state: OutboxState
-    at: Instant
-    attempts: int
-    next_at: Instant
-    sent_at: Instant | None = None
-    answer: str | None = None
-    notice: Notice | None = None
-    """Written if the ledger has no such notification: it was removed or replaced by a copy."""
-
-
 def write_owed(connection: sqlite3.Connection, owed: Collection[Owed], at: Instant) -> frozenset[Address]:
     """Insert new notifications and return which the ledger did not have: a notice is at most once in the outbox of one
     channel."""
@@ -83,20 +68,20 @@ def _insert(connection: sqlite3.Connection, owed: Owed, at: Instant) -> bool:
     return cursor.rowcount > 0
 
 
-def write_marks(connection: sqlite3.Connection, marks: Iterable[Mark]) -> None:
+def write_marks(connection: sqlite3.Connection, notifications: Iterable[Notification], at: Instant) -> None:
+    """Write the states of notifications. The ledger may lack one, if its file was removed or replaced by a copy: it is
+    inserted."""
     query = (
         "UPDATE outbox SET state = ?, attempts = ?, next_at = ?, sent_at = ?, words = ?, changed_at = ? "
         "WHERE key = ? AND channel = ?"
     )
-    for mark in marks:
-        values = (
-            mark.state, mark.attempts, mark.next_at, mark.sent_at, mark.answer and storable(mark.answer), mark.at,
-            mark.key, mark.channel,
-        )  # fmt: skip
-        if connection.execute(query, values).rowcount == 0 and mark.notice is not None:
-            _write_notice(connection, mark.notice)
-            _insert(connection, Owed(mark.notice, mark.channel), mark.at)
-            connection.execute(query, values)
+    for one in notifications:
+        values = (one.state, one.attempts, one.next_at, one.sent_at, one.answer and storable(one.answer), at)
+        address = (one.notice.key, one.channel)
+        if connection.execute(query, (*values, *address)).rowcount == 0:
+            _write_notice(connection, one.notice)
+            _insert(connection, Owed(one.notice, one.channel), at)
+            connection.execute(query, (*values, *address))
 
 
 STAND_INS = (

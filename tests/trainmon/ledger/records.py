@@ -13,9 +13,9 @@ from trainmon.ledger.alerts import HistoryLine
 from trainmon.ledger.database import Transaction
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import Mark, Owed
+from trainmon.ledger.outbox import Owed
 from trainmon.lib import Instant
-from trainmon.model import Action, AlertChanges, Execute, Milestone, Record
+from trainmon.model import Action, AlertChanges, Execute, Milestone, Notification, Record
 
 
 def action(name: str = "a1", **changes: Any) -> Action:
@@ -54,7 +54,7 @@ DONE: dict[str, Any] = {
 def transaction(
     changes: AlertChanges | None = None,
     stand_ins: Iterable[Owed] = (),
-    marks: Iterable[Mark] = (),
+    marks: Iterable[Notification] = (),
     history: Iterable[HistoryLine] = (),
     note: LeaderNote | None = None,
 ) -> Transaction:
@@ -69,7 +69,7 @@ def transaction(
     for stand_in in stand_ins:
         made.owe(stand_in)
     for mark in marks:
-        made.add_mark(mark)
+        made.mark(mark)
     made.note = note
     return made
 

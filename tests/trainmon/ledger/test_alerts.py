@@ -28,10 +28,10 @@ from trainmon.ledger.lease import (
     sign_of,
 )
 from trainmon.ledger.ledger import alert_history, alerts_now, recent_actions, submit_request
-from trainmon.ledger.outbox import Mark, Owed, count, prune_outbox, read_overdue, read_waiting, take_over
+from trainmon.ledger.outbox import Owed, count, prune_outbox, read_overdue, read_waiting, take_over
 from trainmon.ledger.reader import AlertsNow
 from trainmon.ledger.schema import MIGRATIONS
-from trainmon.model import Alert, AlertChanges, AlertRequest, Notice, Silence
+from trainmon.model import Alert, AlertChanges, AlertRequest, Notice, Notification, Silence
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -52,8 +52,8 @@ def write(connection: sqlite3.Connection, at: float = NOW, **facts: Any) -> Any:
     return transaction(AlertChanges(at=at, **facts)).write(connection, at)
 
 
-def mark(name: str, state: Any, channel: str = "phone", at: float = NOW, **facts: Any) -> Mark:
-    return Mark(f"{name}-fire", channel, state, at, 1, at, **facts)
+def mark(name: str, state: Any, channel: str = "phone", at: float = NOW, **facts: Any) -> Notification:
+    return Notification(id=0, channel=channel, notice=fire(name), state=state, attempts=1, made_at=at, **facts)
 
 
 def silence(name: str = "s1", **facts: Any) -> Silence:
@@ -257,9 +257,9 @@ def test_a_month_of_flapping_is_bounded_and_takes_nothing_that_is_open_or_waits(
 def test_what_a_worker_has_is_in_a_ledger_that_was_begun_anew_as_soon_as_it_is_marked(
     ledger: sqlite3.Connection,
 ) -> None:
-    transaction(marks=(mark("a", "waiting", notice=fire()), mark("b", "sent"))).write(ledger, NOW)
+    transaction(marks=(mark("a", "waiting"), mark("b", "sent"))).write(ledger, NOW)
     assert [(one.notice, one.channel, one.attempts) for one in read_waiting(ledger)] == [(fire(), "phone", 1)]
-    assert ledger.execute("SELECT count(*) FROM outbox").fetchone() == (1,)
+    assert ledger.execute("SELECT key, state FROM outbox WHERE state = 'sent'").fetchall() == [("b-fire", "sent")]
 
 
 def test_a_request_to_a_ledger_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Sender, Sent
-from trainmon.alerting.notify.delivery.due import NEAR, NOT_PASSED_ON, Budget, MessageBatch, SendQueue
+from trainmon.alerting.notify.delivery.due import NEAR, NOT_PASSED_ON, Budget, MessageBatch, SendQueue, stand_ins
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import printable, summary
 from trainmon.alerting.rules import ago
-from trainmon.ledger.outbox import Address, Mark, OutboxState, Owed
+from trainmon.ledger.outbox import Address, OutboxState, Owed
 from trainmon.lib import Clock, Instant, Seconds, drop_oldest
 from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Delivery, Notice, Notification, Route
 
@@ -344,19 +344,9 @@ class Deliverer:
             if ids:
                 delivery = Delivery(channel=name, kind=kind, state=shown, at=now, answer=answer)
                 self._submit(Delivered(tuple(sorted(ids)), delivery))
+        sent_at = now if state in ("sent", "merged") else None
         return self._journal.mark(
-            Mark(
-                notification.notice.key,
-                name,
-                state,
-                now,
-                notification.attempts,
-                now + pause,
-                now if state in ("sent", "merged") else None,
-                answer,
-                notification.notice if notification.notice.kind != "direct" else None,
-            )
-            for notification in notifications
+            replace(one, state=state, next_at=now + pause, sent_at=sent_at, answer=answer) for one in notifications
         )
 
     # ---- what one channel cannot deliver -----------------------------------------------------------------------------
@@ -407,21 +397,8 @@ class Deliverer:
                 self._channels[name].queue.forget(key)
 
     def _stand_ins(self, name: str, notification: Notification) -> list[str]:
-        """The channels that deliver what this one could not: the working fallbacks, else all fallbacks. If no fallback
-        and no other channel that it was meant for works, also all channels of that severity."""
-        mono = self._clock.monotonic()
-        routes = {one: Route(channel=one, severity="info") for one in self._channels if one != name}
-        routes |= {route.channel: route for route in self._routes if route.channel in routes}
-        if notification.notice.kind == "resolve":
-            routes = {one: route for one, route in routes.items() if route.resolved}
-        meant = notification.notice.channels
-        working = {one for one in routes if not self._channels[one].queue.is_failing(mono)}
-        fallbacks = {one for one, route in routes.items() if route.fallback}
-        stand_ins = working & fallbacks or fallbacks
-        if not working & (fallbacks | set(meant)):
-            rank = SEVERITIES.index(notification.notice.severity)
-            stand_ins |= {one for one, route in routes.items() if rank <= SEVERITIES.index(route.severity)}
-        return sorted(stand_ins.difference(meant))
+        queues = {one: state.queue for one, state in self._channels.items() if one != name}
+        return stand_ins(notification.notice, queues, self._routes, self._clock.monotonic())
 
     # ---- what waits, over restarts, reloads and changes of the leader ------------------------------------------------
 
@@ -441,7 +418,7 @@ class Deliverer:
                 continue
             reason = f"the channel {name} is no longer in the config"
             self._give_to_others(name, [notification], reason)
-            self._journal.mark([Mark(key, name, "dead", now, notification.attempts, now, None, reason)])
+            self._journal.mark([replace(notification, state="dead", next_at=now, answer=reason)])
 
     def add_unknown(self, notifications: Iterable[Notification]) -> None:
         """Queue those that are not queued, and were not."""
@@ -471,11 +448,8 @@ class Deliverer:
     def write_all(self) -> None:
         """Write what waits once more: the ledger is a new one."""
         now = self._clock.now()
-        for name, state in self._channels.items():
-            self._journal.mark(
-                Mark(one.notice.key, name, one.state, now, one.attempts, now, notice=one.notice)
-                for one in state.queue.notifications
-            )
+        for state in self._channels.values():
+            self._journal.mark(replace(one, next_at=now) for one in state.queue.notifications)
 
     def restore(self, channels: Iterable[Channel], sent: Mapping[str, Sequence[Instant]]) -> None:
         """Take over the health of channels that the previous program wrote, and count what it sent in the last day, by

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds, drop_oldest
-from trainmon.model import SEVERITIES, Alert, NoticeKind, Notification, Severity
+from trainmon.model import SEVERITIES, Alert, Notice, NoticeKind, Notification, Route, Severity
 
 # ---- A notification in a send queue, and when it is overdue because its channel fails or hangs -----------------------
 
@@ -128,40 +128,6 @@ class MessageBatch(NamedTuple):
         return any(queued.notification.delivered_by for queued in self.queued)
 
 
-@dataclass(slots=True)
-class Outage:
-    """Since when a channel fails or hangs."""
-
-    trying_since: Seconds | None = None
-    failing_since: Seconds | None = None
-    """When the first failed try after the last success began."""
-
-    def is_on(self, mono: Seconds) -> bool:
-        """Whether the channel fails, or hangs."""
-        hung = mono - self.trying_since if self.trying_since is not None else 0.0
-        return self.failing_since is not None or hung >= CRITICAL_OVERDUE
-
-    def note_failure(self, batch: MessageBatch, mono: Seconds) -> None:
-        began = mono if self.trying_since is None else self.trying_since
-        self.trying_since = None
-        self.failing_since = began if self.failing_since is None else self.failing_since
-        for queued in batch.queued:
-            queued.has_failed = True
-            queued.failing_since = began if queued.failing_since is None else queued.failing_since
-
-    def is_late(
-        self, queued: QueuedNotification, mono: Seconds, retry_after_until: Seconds, failed_before: Seconds | None
-    ) -> bool:
-        """Whether other channels should deliver it. A receiver's Retry-After counts as failing until it ends.
-        `failed_before`: since when an earlier program has failed on this channel."""
-        known = [at for at in (queued.failing_since, self.failing_since, failed_before) if at is not None]
-        hangs = self.trying_since is not None and mono - self.trying_since >= FIRST_TRY
-        was_tried = queued.has_failed or mono - queued.since >= FIRST_TRY
-        began = min(max(queued.since, queued.held_until), *known, math.inf)
-        limit = CRITICAL_OVERDUE if queued.is_critical else OVERDUE
-        return was_tried and (hangs or bool(known)) and max(mono, retry_after_until) - began >= limit
-
-
 # ---- the daily budget of one channel ---------------------------------------------------------------------------------
 
 DAY: Seconds = 86_400.0
@@ -197,7 +163,7 @@ class Budget:
         self._sent = deque(sorted([*self._sent, *times]), maxlen=self._sent.maxlen)
 
     def take_over(self, other: Budget) -> None:
-        """Count what another worker of the same channel sent."""
+        """Count what the same channel sent before its settings changed."""
         self._news, self._subjects = other._news, other._subjects
         self.restore(other._sent)
 
@@ -279,7 +245,7 @@ CRITICAL_TOKENS = 3
 
 @dataclass(slots=True)
 class SendQueue:
-    """The waiting notifications of one channel. The lock of its worker guards it."""
+    """The waiting notifications of one channel."""
 
     rng: Random = field(default_factory=Random)
     budget: Budget = field(default_factory=Budget)
@@ -289,7 +255,9 @@ class SendQueue:
     _retry_after_at: Seconds = 0.0
     _retry_after: Seconds = 0.0
     """The last Retry-After of the receiver, and when it came."""
-    _outage: Outage = field(default_factory=Outage)
+    _trying_since: Seconds | None = None
+    _failing_since: Seconds | None = None
+    """When the first failed try after the last success began."""
     _failed_together: bool = False
     """The last batch failed: the next try sends one alone, because one may spoil the others."""
     _tokens: float = BURST
@@ -376,7 +344,7 @@ class SendQueue:
         if wait > 0 and not (is_last and mono >= self._retry_after_until(due[0])):
             return wait
         self._tokens -= 1
-        self._outage.trying_since = mono
+        self._trying_since = mono
         return MessageBatch(tuple(self._choose_batch(due, mono, is_last or is_near)), is_brief=is_near)
 
     def _wait_time(self, first: QueuedNotification, mono: Seconds) -> Seconds:
@@ -427,7 +395,7 @@ class SendQueue:
 
     def drop(self, batch: MessageBatch) -> None:
         """Remove a batch that another program sends."""
-        self._outage.trying_since = None
+        self._trying_since = None
         for queued in batch.queued:
             self._queued.pop(queued.key, None)
 
@@ -441,7 +409,7 @@ class SendQueue:
     def sent(self, batch: MessageBatch) -> None:
         """The channel accepted the batch, so it works."""
         self._failures, self._paused_until, self._retry_after = 0, 0.0, 0.0
-        self._outage = Outage()
+        self._trying_since = self._failing_since = None
         self._failed_together = False
         for queued in batch.queued:
             self._queued.pop(queued.key, None)
@@ -455,31 +423,35 @@ class SendQueue:
         self._paused_until = mono + self._pause(self._failures)
         if after is not None:
             self._retry_after_at, self._retry_after = mono, after
-        self._outage.note_failure(batch, mono)
-        given_up = []
+        self._note_failure(batch, mono, "waiting")
+        old = []
         for queued in batch.queued:
-            queued.notification = replace(queued.notification, state="waiting")
             queued.due = max(mono + self._pause(queued.notification.attempts), self._retry_after_until(queued))
             limit = SUMMARY_WITHIN if queued.notification.delivered_by else GIVEN_UP_AFTER
-            is_old = mono - queued.since > limit and queued.notification.attempts >= TRIES_AT_LEAST
-            if is_old and not queued.is_given_up:
-                queued.is_given_up = True
-                given_up.append(queued.notification)
-        return given_up
+            if mono - queued.since > limit and queued.notification.attempts >= TRIES_AT_LEAST:
+                old.append(queued)
+        return _given_up(old)
 
     def refused(self, batch: MessageBatch, mono: Seconds) -> list[Notification]:
         """The receiver refuses the batch for good; return those that are given up."""
         self._failures = 0
-        self._outage.note_failure(batch, mono)
-        given_up = [queued.notification for queued in batch.queued if not queued.is_given_up]
+        self._note_failure(batch, mono, "dead")
         for queued in batch.queued:
-            queued.notification = replace(queued.notification, state="dead")
-            queued.is_given_up, queued.due = True, mono + REFUSED_PAUSE
-        return given_up
+            queued.due = mono + REFUSED_PAUSE
+        return _given_up(batch.queued)
+
+    def _note_failure(self, batch: MessageBatch, mono: Seconds, state: Literal["waiting", "dead"]) -> None:
+        began = mono if self._trying_since is None else self._trying_since
+        self._trying_since = None
+        self._failing_since = began if self._failing_since is None else self._failing_since
+        for queued in batch.queued:
+            queued.notification = replace(queued.notification, state=state)
+            queued.has_failed = True
+            queued.failing_since = began if queued.failing_since is None else queued.failing_since
 
     def split(self, batch: MessageBatch, mono: Seconds) -> None:
         """The receiver refused the batch but accepted one of it alone: send each alone."""
-        self._outage.trying_since = None
+        self._trying_since = None
         for queued in batch.queued:
             queued.notification = replace(queued.notification, state="waiting")
             queued.is_alone, queued.due = True, mono
@@ -487,30 +459,40 @@ class SendQueue:
     # ---- for other channels to deliver ------------------------------------------------------------------------------
 
     def is_failing(self, mono: Seconds) -> bool:
-        return self._outage.is_on(mono)
+        """Whether the channel fails, or hangs."""
+        hung = 0.0 if self._trying_since is None else mono - self._trying_since
+        return self._failing_since is not None or hung >= CRITICAL_OVERDUE
 
     def overdue(self, mono: Seconds, *, is_last: bool = False) -> list[Notification]:
         """What the channel should have delivered by now and no other has; also all else about the same alerts."""
-        passed_on = (
-            queued.alerts for queued in self._queued.values() if queued.is_passed_on or queued.notification.delivered_by
-        )
-        about = frozenset[str]().union(*passed_on)
-        by_earlier = (queued.failing_since for queued in self._queued.values() if not queued.has_failed)
+        queued_here = self._queued.values()
+        passed_on = (queued.alerts for queued in queued_here if queued.is_passed_on or queued.notification.delivered_by)
+        about = frozenset[str]().union(*passed_on) if self.is_failing(mono) else frozenset[str]()
+        by_earlier = (queued.failing_since for queued in queued_here if not queued.has_failed)
         failed_before = min((at for at in by_earlier if at is not None), default=None)
         found = []
-        for queued in self._queued.values():
+        for queued in queued_here:
             if queued.is_passed_on or not queued.is_waiting or queued.notification.notice.kind in NOT_PASSED_ON:
                 continue
             if self.budget.free_at(queued, mono) > mono:
                 queued.held_until = mono
-            follows = self.is_failing(mono) and not about.isdisjoint(queued.alerts)
-            until = self._retry_after_until(queued)
-            if is_last or follows or self._outage.is_late(queued, mono, until, failed_before):
-                queued.is_overdue = True
-                found.append(queued.notification)
-            elif self._is_held(queued, mono):
+            follows = not about.isdisjoint(queued.alerts)
+            is_late = is_last or follows or self._is_late(queued, mono, failed_before)
+            queued.is_overdue = queued.is_overdue or is_late
+            if is_late or self._is_held(queued, mono):
                 found.append(queued.notification)
         return found
+
+    def _is_late(self, queued: QueuedNotification, mono: Seconds, failed_before: Seconds | None) -> bool:
+        """Whether other channels should deliver it. A receiver's Retry-After counts as failing until it ends.
+        `failed_before`: since when an earlier program has failed on this channel."""
+        known = [at for at in (queued.failing_since, self._failing_since, failed_before) if at is not None]
+        hangs = self._trying_since is not None and mono - self._trying_since >= FIRST_TRY
+        was_tried = queued.has_failed or mono - queued.since >= FIRST_TRY
+        began = min(max(queued.since, queued.held_until), *known, math.inf)
+        limit = CRITICAL_OVERDUE if queued.is_critical else OVERDUE
+        has_waited = max(mono, self._retry_after_until(queued)) - began >= limit
+        return was_tried and (hangs or bool(known)) and has_waited
 
     def _is_held(self, queued: QueuedNotification, mono: Seconds) -> bool:
         """Whether the budget has held back a critical alert of a new subject for too long."""
@@ -546,3 +528,28 @@ class SendQueue:
 
     def _pause(self, tries: int) -> Seconds:
         return self.rng.uniform(0.0, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries - 1, 16)))
+
+
+def _given_up(batch: Iterable[QueuedNotification]) -> list[Notification]:
+    """Give these up; return those that were not before."""
+    new = [queued for queued in batch if not queued.is_given_up]
+    for queued in new:
+        queued.is_given_up = True
+    return [queued.notification for queued in new]
+
+
+def stand_ins(notice: Notice, queues: Mapping[str, SendQueue], routes: Iterable[Route], mono: Seconds) -> list[str]:
+    """The channels, of those with these queues, that deliver what another one could not: the working fallbacks, else
+    all fallbacks. If no fallback and no other channel that it was meant for works, also all channels of that
+    severity."""
+    by_channel = {name: Route(channel=name, severity="info") for name in queues}
+    by_channel |= {route.channel: route for route in routes if route.channel in queues}
+    if notice.kind == "resolve":
+        by_channel = {name: route for name, route in by_channel.items() if route.resolved}
+    working = {name for name in by_channel if not queues[name].is_failing(mono)}
+    fallbacks = {name for name, route in by_channel.items() if route.fallback}
+    found = working & fallbacks or fallbacks
+    if not working & (fallbacks | set(notice.channels)):
+        rank = SEVERITIES.index(notice.severity)
+        found |= {name for name, route in by_channel.items() if rank <= SEVERITIES.index(route.severity)}
+    return sorted(found.difference(notice.channels))

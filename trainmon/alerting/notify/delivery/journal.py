@@ -14,7 +14,7 @@ from typing import NamedTuple
 from trainmon.ledger.database import Transaction
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import Address, Mark, Owed, with_reason
+from trainmon.ledger.outbox import Address, Owed, with_reason
 from trainmon.ledger.queue import Answer
 from trainmon.lib import Clock, Seconds
 from trainmon.model import AlertChanges, Notification
@@ -81,10 +81,10 @@ class Journal:
             if self._next.owe(one):
                 self._unwritten.setdefault(one.address, (one, mono))
 
-    def mark(self, marks: Iterable[Mark]) -> int:
+    def mark(self, notifications: Iterable[Notification]) -> int:
         """Write the new states of notifications; return the number of the transaction."""
-        for mark in marks:
-            self._next.add_mark(mark)
+        for notification in notifications:
+            self._next.mark(notification)
         return self._begun + 1
 
     def write_note(self, note: LeaderNote) -> None:
