@@ -20,7 +20,7 @@ import pytest
 from tests.trainmon.alerting.notify.delivery.scene import Phone, fire
 from tests.trainmon.alerting.notify.samples import over
 from tests.trainmon.ledger.records import transaction
-from trainmon.alerting.notify.base import Retry
+from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.delivery.deliverer import Deliverer
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import render
@@ -318,4 +318,40 @@ def test_what_was_sent_without_the_ledger_is_not_sent_again_when_its_row_is_foun
     life.go(60.0)
     assert life.phone.keys == ["a-fire"]
     assert life.rows("sent") == ["phone a-fire"]
+    life.die()
+
+
+def answer(rng: Random) -> Exception | None:
+    """What a receiver answers for a while."""
+    return rng.choice((None, None, DOWN, Retry("429 too many requests", 600.0), Broken("401 unauthorized")))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_receivers_answer_and_whenever_it_is_killed_each_message_comes(tmp_path: Path, seed: int) -> None:
+    """Hours of receivers that work, fail, ask for a pause and refuse, and a program that is killed now and then."""
+    rng, kills = Random(seed), 0
+    life = Life(tmp_path)
+    for number in range(14):
+        life.phone.always, life.spare.always = answer(rng), answer(rng)
+        life.find(fire(f"a{number}", at=life.clock.now(), severity=rng.choice(("critical", "warning"))))
+        if rng.random() < 0.6:
+            points: Points = life.ledger._points
+            points.kill_at = points.passed + rng.randint(1, 12)
+        try:
+            life.go(rng.choice((10.0, 70.0, 400.0)))
+        except Killed:
+            kills += 1
+            life.die()
+            life.clock.passed += rng.choice((1.0, 60.0, 5_000.0))
+            life.begin(Points())
+        life.ledger._points.kill_at = 0
+    life.phone.always = life.spare.always = None
+    life.clock.passed += 3_600.0
+    life.go(1_000.0)
+    came = {*life.phone.keys, *life.spare.keys}
+    assert came == {notice.key for notice in life.found}
+    assert kills >= 2
+    for phone in (life.phone, life.spare):
+        assert sum(told(phone).values()) - len(told(phone)) <= kills, told(phone)
+    assert life.rows("waiting") + life.rows("leased") == []
     life.die()
