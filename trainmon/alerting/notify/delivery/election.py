@@ -167,9 +167,10 @@ class Election:
         every = {"requests": REQUESTS_EVERY, "remember": self._patience, "search": SEARCH_EVERY}
         if self.role == "leader" and self._stale is None:
             every["claim"] = CHECK_EVERY
-        now, note, until, stale = self._clock.now(), self._leader.note(), self._requests_until, self._stale
+        now, until, stale = self._clock.now(), self._requests_until, self._stale
         match name:
             case "claim" if self._by_row:
+                note = self._leader.note()
                 answer = self._ledger.transact(lambda work: claim_row(work, note, stale), self._wake)
             case "claim":
                 answer = self._ledger.run(self._lock.take, self._wake)

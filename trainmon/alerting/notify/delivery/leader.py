@@ -26,7 +26,6 @@ from trainmon.model import (
     Notice,
     Notification,
     State,
-    StoredAlerts,
 )
 
 log = logging.getLogger(__name__)
@@ -127,14 +126,14 @@ class LeaderState:
 
     def lead(self, remembered: AlertsNow | None, reason: str | None) -> None:
         """This program leads. `remembered` is None if the ledger did not answer in time, for this reason."""
+        known = remembered or AlertsNow()
         self._reason = reason or self._warning
         self._journal.discard()
         self.is_leading = True
-        self._submit(AlertsRestored(remembered.stored if remembered is not None else StoredAlerts()))
+        self._submit(AlertsRestored(known.stored))
         self._report(Leadership(holder="us", where="here", at=None, problem=self.problem, since=self._clock.now()))
-        if remembered is not None:
-            self._deliverer.restore(remembered.channels, remembered.sent)
-            self._deliverer.add(remembered.notifications)
+        self._deliverer.restore(known.channels, known.sent)
+        self._deliverer.add(known.notifications)
         self.write_note()
 
     def notify_takeover(self, silent: Seconds) -> None:
@@ -152,10 +151,10 @@ class LeaderState:
 
     def resume(self, remembered: AlertsNow | None) -> None:
         """This program still leads. `remembered` is None if the ledger did not answer."""
+        known = remembered or AlertsNow()
         self._is_paused = False
-        self._submit(AlertsRestored(remembered.stored if remembered is not None else StoredAlerts()))
-        if remembered is not None:
-            self._deliverer.add_unknown(remembered.notifications)
+        self._submit(AlertsRestored(known.stored))
+        self._deliverer.add_unknown(known.notifications)
         self.write_note()
 
     def remember(self, remembered: AlertsNow) -> None:

@@ -184,17 +184,20 @@ class NotificationService:
     # ---- its own thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        pause: Seconds | None = None
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._is_woken or self._is_over, self._pause())
+                pause = self._pause() if pause is None else pause
+                self._changed.wait_for(lambda: self._is_woken or self._is_over, pause)
                 self._is_woken = False
                 if self._is_over:
                     return
+            pause = None
             try:
                 self._turn()
             except Exception:
                 log.exception("the notification service crashed; it goes on")
-                time.sleep(1.0)
+                pause = 1.0
 
     def _pause(self) -> Seconds:
         mono = self._clock.monotonic()

@@ -229,3 +229,19 @@ def test_a_message_that_cannot_be_rendered_is_sent_in_short(tmp_path: Path) -> N
         scene.enqueue(fire())
         until(lambda: phone.keys == ["a-fire"])
         assert phone.taken[0].title.startswith("critical: no process of video-2b is left on 4 nodes")
+
+
+def test_an_election_that_fails_keeps_no_message_from_being_sent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    phone = Phone()
+
+    def turn() -> None:
+        raise ZeroDivisionError("a mistake of ours")
+
+    with opened(tmp_path, phone) as scene:
+        scene.service._election.turn = turn  # type: ignore[method-assign]
+        scene.enqueue(fire())
+        until(lambda: phone.keys == ["a-fire"])
+        until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
+        assert "the notification service crashed; it goes on" in caplog.text
