@@ -236,12 +236,7 @@ class AlertManager:
 
     def _flapped(self, alerts: Mapping[str, Alert], rules: Mapping[str, Rule], now: Instant) -> Mapping[str, Alert]:
         """The alerts that flapping changed."""
-
-        def notifies_each(alert: Alert) -> bool:
-            rule = rules.get(alert.rule)
-            return alert.severity == "critical" and rule is not None and not rule.may_flap
-
-        flapped = flapping.flapped(alerts, now, notifies_each)
+        flapped = flapping.flapped(alerts, now, {name for name, rule in rules.items() if not rule.may_flap})
         self._changes.note((name, "flapping", "it fires and resolves repeatedly") for name in flapped.started)
         return flapped.changed
 

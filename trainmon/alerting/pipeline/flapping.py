@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -28,23 +28,23 @@ class Flapping(NamedTuple):
     started: tuple[str, ...]
 
 
-def flapped(
-    alerts: Mapping[str, Alert], now: Instant, notifies_each: Callable[[Alert], bool] = lambda alert: False
-) -> Flapping:
+def flapped(alerts: Mapping[str, Alert], now: Instant, never_flap: Collection[str] = ()) -> Flapping:
     """Mark the newest episode of each flapping alert. An alert that is stable again is notified again.
 
-    `notifies_each`: whether every episode of an alert is notified, however often it comes. A dead run does not flap.
+    `never_flap`: the rules of which every critical episode is notified, however often it comes. A dead run does not
+    flap.
     """
     changed: dict[str, Alert] = {}
     started: list[str] = []
-    is_flapping = flapping((alert for alert in alerts.values() if alert.flapping or not notifies_each(alert)), now)
+    may_flap = (one for one in alerts.values() if one.flapping or not _is_separate(one, never_flap))
+    is_flapping = flapping(may_flap, now)
     by_key: dict[tuple[str, str], list[Alert]] = {}
     for alert in alerts.values() if is_flapping else ():
         if alert.fired_at is not None and alert.key in is_flapping:
             by_key.setdefault(alert.key, []).append(alert)
     for key, episodes in by_key.items():
         newest = max(episodes, key=lambda alert: (alert.fired_at or 0.0, alert.is_open))
-        is_separate = notifies_each(newest)
+        is_separate = _is_separate(newest, never_flap)
         flaps = is_flapping[key] and not is_separate
         before = next((alert for alert in episodes if alert.flapping and alert is not newest), None)
         if before is not None:
@@ -59,6 +59,10 @@ def flapped(
             notified_as = newest.notified_as if stays_notified else None
             changed[newest.id] = replace(newest, flapping=False, flapping_notified=False, notified_as=notified_as)
     return Flapping(changed, tuple(started))
+
+
+def _is_separate(alert: Alert, never_flap: Collection[str]) -> bool:
+    return alert.severity == "critical" and alert.rule in never_flap
 
 
 def _continued(newest: Alert, before: Alert) -> Alert:
