@@ -21,7 +21,7 @@ from trainmon.alerting.notify.delivery.due import NEAR, NOT_PASSED_ON, Budget, M
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import printable, summary
 from trainmon.alerting.rules import ago
-from trainmon.ledger.outbox import Address, OutboxState, Owed
+from trainmon.ledger.outbox import OutboxState, Owed
 from trainmon.lib import Clock, Instant, Seconds, drop_oldest
 from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Delivery, Notice, Notification, Route
 
@@ -32,7 +32,7 @@ LONGEST_TIMEOUT: Seconds = 110.0
 """A receiver that answers late may have accepted the message. Each retry sends a copy, so the next try waits longer."""
 STRANGE_AFTER: Seconds = 120.0
 """A sender that takes longer hangs, though it should not: the health of its channel shows it."""
-DONE_AT_MOST = 2_000
+DONE_AT_MOST = 1_000
 
 Render = Callable[[Sequence[Notice], Instant], Message]
 Attach = Callable[[tuple[Notice, ...]], tuple[Attachment, ...]]
@@ -144,8 +144,9 @@ class Deliverer:
         self._attach = attach
         self._rng = rng or Random()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        self._done: dict[Address, bool] = {}
-        """The newest notifications that wait no more, and whether they were sent. The ledger may know it later."""
+        self._done: dict[str, dict[str, bool]] = {}
+        """Of the newest notices: the channels that are done with it, and whether they sent it. The ledger may know that
+        later."""
         self._channels = self._states(senders)
         self._leaving: list[ChannelState] = []
         """The channels before a reload whose message is chosen and not sent yet."""
@@ -192,6 +193,7 @@ class Deliverer:
         """Choose the next message of a channel, and write that it is being sent."""
         mono = self._clock.monotonic()
         state.next_at, state.is_done = None, False
+        self._stop(state, state.queue.compare(self._done), "another channel has delivered it")
         if state.attempt is not None:
             return
         self._stop(state, state.queue.expired(self._clock.now()), "it expired before it could be sent")
@@ -309,11 +311,6 @@ class Deliverer:
         first, *others = notifications
         self._write(name, [first], "sent", sent.answer or None)
         self._write(name, others, "merged", f"in one message of {len(notifications)}")
-        for other in self._channels.values():
-            for notification in notifications if other is not state else ():
-                if notification.is_stand_in:
-                    other.queue.delivered_by(notification.notice.key, name)
-                other.queue.forget(notification.notice.key)
 
     def _fails(self, state: ChannelState, how: str, reason: str) -> None:
         known = state.known
@@ -326,7 +323,8 @@ class Deliverer:
         self._write(state.name, notifications, "stopped", reason)
 
     def _finished(self, name: str, notifications: Iterable[Notification], *, is_sent: bool) -> None:
-        self._done |= {(one.notice.key, name): is_sent for one in notifications}
+        for one in notifications:
+            self._done.setdefault(one.notice.key, {})[name] = is_sent
         drop_oldest(self._done, DONE_AT_MOST)
 
     def _write(
@@ -360,7 +358,6 @@ class Deliverer:
     def _pass_on(self, state: ChannelState, *, is_last: bool) -> None:
         """Give what a channel should have delivered by now to others."""
         mono = self._clock.monotonic()
-        self._stop(state, state.queue.withdraw(self._is_needless), "another channel has delivered it")
         for notification in state.queue.overdue(mono, is_last=is_last):
             others = [one for one in self._stand_ins(state.name, notification) if not self._channels[one].is_last]
             if others:
@@ -371,30 +368,19 @@ class Deliverer:
                 self._journal.owe(Owed(notification.notice, other, because) for other in others)
                 state.queue.passed_on(notification.notice.key)
 
-    def _is_needless(self, notification: Notification) -> bool:
-        """Whether all channels that it was meant for have delivered it; or, where its stand-in fails too, another."""
-        notice = notification.notice
-        return bool(notification.delivered_by) or all(
-            name in self._channels and (notice.key, name) in self._done for name in notice.channels
-        )
-
     def _give_up(self, name: str, notifications: Sequence[Notification], reason: str) -> None:
         if notifications:
             self._give_to_others(name, notifications, f"{name} could not deliver it")
             self._write(name, notifications, "dead", reason)
 
     def _give_to_others(self, name: str, notifications: Sequence[Notification], because: str) -> None:
-        """Have others deliver what this channel cannot, unless some channel has delivered it."""
+        """Have others deliver what this channel cannot."""
         self._journal.owe(
             Owed(notification.notice, other, because)
             for notification in notifications
             if notification.notice.kind not in NOT_PASSED_ON and not notification.delivered_by
             for other in self._stand_ins(name, notification)
         )
-        for notification in notifications if name in self._channels else ():
-            key = notification.notice.key
-            if any(self._done.get((key, other), False) for other in self._channels):
-                self._channels[name].queue.forget(key)
 
     def _stand_ins(self, name: str, notification: Notification) -> list[str]:
         queues = {one: state.queue for one, state in self._channels.items() if one != name}
@@ -407,7 +393,7 @@ class Deliverer:
         now, mono = self._clock.now(), self._clock.monotonic()
         for notification in notifications:
             name, key = notification.channel, notification.notice.key
-            if self._done.get((key, name), False):  # it was sent, and its mark was lost with the lease
+            if self._done.get(key, {}).get(name):  # it was sent, and its mark was lost with the lease
                 self._write(name, [notification], "sent", None)
                 continue
             state = self._channels.get(name)
@@ -429,7 +415,7 @@ class Deliverer:
 
     def _knows(self, notification: Notification) -> bool:
         name, key = notification.channel, notification.notice.key
-        return (key, name) in self._done or (name in self._channels and key in self._channels[name].queue)
+        return name in self._done.get(key, {}) or (name in self._channels and key in self._channels[name].queue)
 
     def clear(self) -> None:
         """Drop what waits: another program leads."""

@@ -302,11 +302,6 @@ class SendQueue:
                 newest.since = min(newest.since, queued.since)
         return self._remove(lambda queued: queued.is_untouched and queued.is_report and not queued.alerts)
 
-    def forget(self, key: str) -> None:
-        """Drop it if it was given up here: another channel has delivered it."""
-        if key in self._queued and self._queued[key].is_given_up:
-            del self._queued[key]
-
     def clear(self) -> list[Notification]:
         """Remove and return all that are not being sent."""
         return self._remove(lambda queued: queued.notification.state != "leased")
@@ -508,23 +503,23 @@ class SendQueue:
         """How many the channel should have delivered by now, whether or not others have."""
         return sum(queued.is_overdue for queued in self._queued.values())
 
-    def delivered_by(self, key: str, channel: str) -> None:
-        """Another channel has delivered it, because this one was down. Each working stand-in delivers it."""
-        queued = self._queued.get(key)
-        if queued is None or queued.is_given_up:
-            return
-        one = queued.notification
-        if queued.is_passed_on or (queued.failing_since is not None and not one.is_stand_in):
-            queued.notification = replace(one, delivered_by=tuple(dict.fromkeys((*one.delivered_by, channel))))
-
-    def withdraw(self, is_needless: Callable[[Notification], bool]) -> list[Notification]:
-        """Remove and return those that stand in for another channel and are no longer needed."""
-
-        def is_gone(queued: QueuedNotification) -> bool:
-            one = queued.notification
-            return one.is_stand_in and one.state != "leased" and is_needless(one)
-
-        return self._remove(is_gone)
+    def compare(self, done: Mapping[str, Mapping[str, bool]]) -> list[Notification]:
+        """Compare what waits with what the channels have done: by the key of a notice, those that are done with it, and
+        whether they sent it. Note which other channels delivered what this one could not; drop what was given up here
+        and came by another one. Remove and return those that stood in for a channel and are no longer needed."""
+        needless = []
+        for queued in [queued for key, queued in self._queued.items() if key in done]:
+            one, meant = queued.notification, queued.notification.notice.channels
+            sent = [name for name, is_sent in done[queued.key].items() if is_sent]
+            has_failed = queued.is_passed_on or (queued.failing_since is not None and not one.is_stand_in)
+            if has_failed and not queued.is_given_up:
+                others = [name for name in sent if name not in (*meant, one.channel, *one.delivered_by)]
+                queued.notification = one = replace(one, delivered_by=(*one.delivered_by, *others))
+            is_needless = one.is_stand_in and (one.delivered_by or all(name in done[queued.key] for name in meant))
+            if one.state != "leased" and (is_needless or (queued.is_given_up and sent)):
+                del self._queued[queued.key]
+                needless += [one] if is_needless else []
+        return needless
 
     def _pause(self, tries: int) -> Seconds:
         return self.rng.uniform(0.0, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries - 1, 16)))

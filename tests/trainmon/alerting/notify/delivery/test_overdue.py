@@ -98,7 +98,7 @@ def down(*names: str) -> SendQueue:
         made.failed(batch(made, 1_000.0), 1_000.0, None)
     for one in made.overdue(1_050.0):
         made.passed_on(one.notice.key)
-        made.delivered_by(one.notice.key, "spare")
+        made.compare({one.notice.key: {"spare": True}})
     return made
 
 
@@ -145,19 +145,28 @@ def test_a_fallback_that_fails_as_well_sends_nothing_late() -> None:
     made.failed(batch(made, 1_000.0), 1_000.0, None)
     assert overdue(made, 1_050.0) == ["a-fire"]
     made.passed_on("a-fire")
-    made.delivered_by("a-fire", "mail")
     found = batch(made, 2_000.0)
-    assert made.withdraw(lambda one: bool(one.delivered_by)) == [], "it is being sent"
+    done = {"a-fire": {"mail": True}}
+    assert made.compare(done) == [], "it is being sent"
     made.failed(found, 2_000.0, None)
-    assert [one.notice.key for one in made.withdraw(lambda one: bool(one.delivered_by))] == ["a-fire"]
+    assert [one.notice.key for one in made.compare(done)] == ["a-fire"]
     assert made.pick(9e9) is None
 
 
 def test_another_channel_of_the_same_message_that_works_needs_no_summary() -> None:
     made = queue(about("a"))
-    made.delivered_by("a-fire", "spare")
+    made.compare({"a-fire": {"spare": True}})
     found = batch(made, 1_000.0)
     assert not found.is_summary
+
+
+def test_a_channel_that_fails_after_another_one_was_stood_in_for_gets_a_summary_too() -> None:
+    """As after a restart: what waits is compared with what was delivered, whenever that was."""
+    made, done = queue(about("a")), {"a-fire": {"spare": True}}
+    made.compare(done)
+    made.failed(batch(made, 1_000.0), 1_000.0, None)
+    made.compare(done)
+    assert batch(made, 2_000.0).is_summary
 
 
 # ---- over restarts ---------------------------------------------------------------------------------------------------
