@@ -357,14 +357,17 @@ class Deliverer:
 
     def _pass_on(self, state: ChannelState, *, is_last: bool) -> None:
         """Give what a channel should have delivered by now to others."""
-        mono = self._clock.monotonic()
-        for notification in state.queue.overdue(mono, is_last=is_last):
+        now, mono = self._clock.now(), self._clock.monotonic()
+        overdue = state.queue.overdue(mono, is_last=is_last)
+        if not overdue:
+            return
+        health = state.health(now, mono)
+        is_spent = health.state == "ok" and 0 < health.per_day <= health.sent_in_day / NEAR
+        problem = "its daily budget is nearly used up" if is_spent else health.problem
+        because = f"{state.name} could not deliver it: {problem or 'it does not answer'}"
+        for notification in overdue:
             others = [one for one in self._stand_ins(state.name, notification) if not self._channels[one].is_last]
             if others:
-                health = state.health(self._clock.now(), mono)
-                is_spent = health.state == "ok" and 0 < health.per_day <= health.sent_in_day / NEAR
-                problem = "its daily budget is nearly used up" if is_spent else health.problem
-                because = f"{state.name} could not deliver it: {problem or 'it does not answer'}"
                 self._journal.owe(Owed(notification.notice, other, because) for other in others)
                 state.queue.passed_on(notification.notice.key)
 

@@ -98,6 +98,17 @@ class Odd(Phone):
         return super().__getattribute__(name)
 
 
+class Asked(Phone):
+    """A channel that counts how often it is asked how it does, which takes longer the more waits."""
+
+    times = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "health":
+            self.times += 1
+        return super().__getattribute__(name)
+
+
 class Life:
     """One program after the other on one ledger, with the same receivers."""
 
@@ -354,4 +365,18 @@ def test_whatever_receivers_answer_and_whenever_it_is_killed_each_message_comes(
     for phone in (life.phone, life.spare):
         assert sum(told(phone).values()) - len(told(phone)) <= kills, told(phone)
     assert life.rows("waiting") + life.rows("leased") == []
+    life.die()
+
+
+def test_many_that_are_overdue_at_once_do_not_keep_the_leader_from_renewing_its_lease(tmp_path: Path) -> None:
+    """One thread does both. With 10,000 it took a minute, as each of them asked how the channel does."""
+    phone = Asked()
+    phone.always = DOWN
+    life = Life(tmp_path, phone=phone)
+    life.find(*(fire(f"a{number}", at=NOW) for number in range(200)))
+    life.go(40.0)
+    phone.times = 0
+    life.go(10.0)
+    assert len(life.spare.keys) == 200
+    assert phone.times < 200
     life.die()
