@@ -105,7 +105,7 @@ class Outcome(NamedTuple):
     """What the receiver of a message answered."""
 
     state: ChannelState
-    batch: MessageBatch
+    attempt: Attempt
     answer: Sent | NotLeader | Retry | Broken
     refused: str | None = None
     """Why it refused all of the batch together, if it accepted the first of it alone."""
@@ -213,32 +213,32 @@ class Deliverer:
         try:
             outcome = self._sent_or_refused(state, attempt)
         except (NotLeader, Retry, Broken) as error:
-            outcome = Outcome(state, attempt.batch, error)
+            outcome = Outcome(state, attempt, error)
         except Exception as error:
             log.exception("the channel %s crashed", state.name)
-            outcome = Outcome(state, attempt.batch, Retry(f"it crashed here: {type(error).__name__}"))
+            outcome = Outcome(state, attempt, Retry(f"it crashed here: {type(error).__name__}"))
         self._outcomes.put(outcome)
         self._wake()
 
     def _sent_or_refused(self, state: ChannelState, attempt: Attempt) -> Outcome:
-        batch, notifications = attempt.batch, attempt.notifications
+        notifications = attempt.notifications
         try:
-            return Outcome(state, batch, self._transmit(state, batch, notifications))
+            return Outcome(state, attempt, self._transmit(state, notifications, is_brief=attempt.batch.is_brief))
         except Broken as error:
             if len(notifications) == 1:
                 raise
             # Only the batch as a whole may be refused: one of it is tried alone.
-            alone = batch._replace(queued=batch.queued[:1])
-            return Outcome(state, batch, self._transmit(state, alone, notifications[:1]), error.message)
+            alone = self._transmit(state, notifications[:1], is_brief=attempt.batch.is_brief)
+            return Outcome(state, attempt, alone, error.message)
 
-    def _transmit(self, state: ChannelState, batch: MessageBatch, notifications: tuple[Notification, ...]) -> Sent:
+    def _transmit(self, state: ChannelState, notifications: tuple[Notification, ...], *, is_brief: bool) -> Sent:
         """Send one message and return the answer of the receiver.
 
         Raises:
             Retry, Broken: as the sender does.
             NotLeader: another program leads now.
         """
-        message = self._message(state.name, batch, notifications)
+        message = self._message(state.name, notifications, is_brief=is_brief)
         if not self._is_leader():  # last: this program may have been stopped at any point before
             raise NotLeader
         began, timeout = self._clock.monotonic(), state.timeout
@@ -252,7 +252,7 @@ class Deliverer:
         state.timeout = self._timeout
         return sent
 
-    def _message(self, name: str, batch: MessageBatch, notifications: tuple[Notification, ...]) -> Message:
+    def _message(self, name: str, notifications: tuple[Notification, ...], *, is_brief: bool) -> Message:
         now, notices = self._clock.now(), tuple(one.notice for one in notifications)
         is_summary = any(one.delivered_by for one in notifications)
         try:
@@ -260,8 +260,8 @@ class Deliverer:
         except Exception:
             log.exception("a message could not be rendered: only the summaries are sent")
             message = in_short(notices, now)
-        message = replace(message, is_brief=batch.is_brief)
-        if self._attach is None or is_summary or batch.is_brief:
+        message = replace(message, is_brief=is_brief)
+        if self._attach is None or is_summary or is_brief:
             return message
         try:
             return replace(message, attachments=(*message.attachments, *self._attach(message.notices)))
@@ -272,7 +272,7 @@ class Deliverer:
     # ---- the answer of a receiver ------------------------------------------------------------------------------------
 
     def _note(self, outcome: Outcome) -> None:
-        state, batch, answer = outcome.state, outcome.batch, outcome.answer
+        state, batch, answer = outcome.state, outcome.attempt.batch, outcome.answer
         state.attempt, state.is_sending = None, False
         mono = self._clock.monotonic()
         match answer:
