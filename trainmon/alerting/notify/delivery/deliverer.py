@@ -199,7 +199,7 @@ class Deliverer:
         self._stop(state, state.queue.expired(self._clock.now()), "it expired before it could be sent")
         found = state.queue.pick(mono, is_last=state.is_last)
         if isinstance(found, MessageBatch):
-            state.queue.lease(found)
+            state.queue.lease(found, mono)
             number = self._write(state.name, found.notifications, "leased", None)
             state.attempt = Attempt(found, found.notifications, number, mono)
         elif state.is_last:

@@ -261,7 +261,8 @@ class SendQueue:
     _failed_together: bool = False
     """The last batch failed: the next try sends one alone, because one may spoil the others."""
     _tokens: float = BURST
-    _refilled: Seconds | None = None
+    """How many there were after the last message was chosen, and when that was."""
+    _counted_at: Seconds = 0.0
 
     def __len__(self) -> int:
         return sum(queued.is_waiting for queued in self._queued.values())
@@ -324,7 +325,7 @@ class SendQueue:
 
     def pick(self, mono: Seconds, *, is_last: bool = False) -> MessageBatch | Seconds | None:
         """The batch to send now, or the seconds until there may be one. None: nothing waits. `is_last`: the program
-        ends, so all that can be sent is sent at once."""
+        ends, so all that can be sent is sent at once. Nothing changes before `lease`."""
         if not self._queued:
             return None
         times = {key: max(one.due, self.budget.free_at(one, mono)) for key, one in self._queued.items()}
@@ -338,8 +339,6 @@ class SendQueue:
         wait = self._wait_time(due[0], mono)
         if wait > 0 and not (is_last and mono >= self._retry_after_until(due[0])):
             return wait
-        self._tokens -= 1
-        self._trying_since = mono
         return MessageBatch(tuple(self._choose_batch(due, mono, is_last or is_near)), is_brief=is_near)
 
     def _wait_time(self, first: QueuedNotification, mono: Seconds) -> Seconds:
@@ -347,11 +346,11 @@ class SendQueue:
         until = 0.0 if is_new_and_critical else max(self._retry_after_until(first), self._paused_until)
         if until > mono:
             return until - mono
-        if self._refilled is not None:
-            self._tokens = min(BURST, self._tokens + (mono - self._refilled) / REFILL)
-        self._refilled = mono
         least = 1 if is_new_and_critical else 1 + CRITICAL_TOKENS
-        return 0.0 if self._tokens >= least else (least - self._tokens) * REFILL
+        return max(0.0, (least - self._tokens_at(mono)) * REFILL)
+
+    def _tokens_at(self, mono: Seconds) -> float:
+        return min(BURST, self._tokens + (mono - self._counted_at) / REFILL)
 
     def _retry_after_until(self, queued: QueuedNotification) -> Seconds:
         longest = CRITICAL_RETRY_AFTER_AT_MOST if queued.is_critical else RETRY_AFTER_AT_MOST
@@ -394,8 +393,10 @@ class SendQueue:
         for queued in batch.queued:
             self._queued.pop(queued.key, None)
 
-    def lease(self, batch: MessageBatch) -> None:
+    def lease(self, batch: MessageBatch, mono: Seconds) -> None:
         """Mark a batch as being sent: one more try of each."""
+        self._tokens, self._counted_at = self._tokens_at(mono) - 1, mono
+        self._trying_since = mono
         for queued in batch.queued:
             queued.notification = replace(
                 queued.notification, state="leased", attempts=queued.notification.attempts + 1

@@ -39,7 +39,7 @@ def batch(made: SendQueue, at: float, **how: Any) -> MessageBatch:
     found = made.pick(at, **how)
     if not isinstance(found, MessageBatch):
         return MessageBatch(())
-    made.lease(found)
+    made.lease(found, at)
     return found
 
 
