@@ -49,6 +49,8 @@ class ProbeStream:
         """Whether its code and its first spec were sent."""
         self.bad_lines = 0
         self.stderr: str | None = None
+        self.status: int | None = None
+        """The exit status, once it has ended by itself."""
         self.reported: tuple[int, str | None] = (0, None)
         self._host, self._clock = host, clock
         self.waiting_hint = self._start_hint = start_hint
@@ -60,6 +62,12 @@ class ProbeStream:
         self._has_output = False
         self._unread = 0
         """Bytes since the last reading, or before the first one."""
+
+    @property
+    def output(self) -> str:
+        """What it has printed that is no reading: why it ends, or the reason of a start that failed. Empty: nothing."""
+        printed = "" if self.greeting else self.preamble or last_line(self._rest)
+        return self._exit_reason or self.stderr or printed
 
     @property
     def transit(self) -> Transit:
@@ -137,10 +145,9 @@ class ProbeStream:
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
         # Above 127 a signal ended it: the interpreter may be fine.
         was_silent = error is None and status is not None and 0 < status < 128 and not self._has_output
+        self.status = status
         if error is None:
-            printed = "" if self.greeting else self.preamble or last_line(self._rest)
-            reason = self._exit_reason or self.stderr or printed
-            detail = f": {reason}" if reason else ""
+            detail = f": {self.output}" if self.output else ""
             hint = "" if self.greeting else self._start_hint
             error = HostUnreachable(self._host, f"its probe ended with status {status}{detail}", hint=hint)
         self._on_end(self, error, was_silent)

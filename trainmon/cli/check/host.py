@@ -178,7 +178,7 @@ def _probed(check: HostCheck, spec: Spec, shell: Shell) -> Iterator[Row]:
     if hello is None:
         why = output.end or f"no output within {PROBE_TIMEOUT:g}s"
         fix = bundle.START_HINT.format(host=host, python=check.python)
-        yield Row("bad", host, "probe", f"{why}: {output.stderr}" if output.stderr else why, fix)
+        yield Row("bad", host, "probe", f"{why}: {output.printed}" if output.printed else why, fix)
         return
     found = "no GPU driver" if hello.probe == "none" else hello.probe
     versions = (found, hello.python and f"Python {hello.python}", hello.driver and f"driver {hello.driver}")

@@ -13,14 +13,15 @@ from typing import NamedTuple
 import msgspec
 
 from collectors.nodes.steps.step import SHARES_GPUS
+from collectors.nodes.stream import ProbeStream
 from collectors.probe import bundle
 from trainmon.analysis.log_formats import EXAMPLE, Format, LogReport, config_block, report, suggested, summary
 from trainmon.cli.check.output import Row
 from trainmon.config import AlertmanagerSettings, MetricsSettings, Settings
-from trainmon.lib import Seconds, TrainmonError, clean, counted, last_line, scrub
+from trainmon.lib import Seconds, SystemClock, TrainmonError, clean, counted
 from trainmon.model import (
-    DECODER,
     PROBES_WITHOUT_GPUS,
+    AnyReading,
     DiskSample,
     DiskSamples,
     FileContent,
@@ -40,13 +41,11 @@ from trainmon.transport.shell import Shell
 
 # ---- runs the probe once on one host ---------------------------------------------------------------------------------
 
-LONGEST_LINE = 1 << 20
-
 
 class ProbeOutput:
-    """Collects the output of one probe."""
+    """What one probe has reported."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self) -> None:
         self.hello: Hello | None = None
         self.host: HostSample | None = None
         self.facts: GpuFactsAll | None = None
@@ -58,59 +57,13 @@ class ProbeOutput:
         self.files: dict[str, FileContent] = {}
         self.wandb: dict[str, WandbRows] = {}
         self.troubles: dict[str, str] = {}
-        self.stderr = ""
         self.end: str | None = None
-        self.greeting = b""
-        self.has_started = threading.Event()
-        self.has_ended = threading.Event()
-        self._spec = spec
-        self._rest = b""
+        """Why it has ended too soon."""
+        self.printed = ""
+        """What it printed that is no reading, such as the reason of its end."""
 
-    def received(self, data: bytes) -> None:
-        *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = rest[:LONGEST_LINE]
-        for line in lines:
-            self._read(line)
-        hello, spec = self.hello, self._spec
-        if (
-            hello is not None
-            and self.host is not None
-            and self._has_gpus(hello)
-            and self.disks.keys() >= set(spec.disks)
-            and (hello.python is None or self.logs.keys() >= {log.id for log in spec.logs})
-            and (hello.python is None or self.switches.keys() >= set(spec.switches))
-            and (hello.python is None or self.receipts.keys() >= set(spec.receipts))
-            and (hello.python is None or self.files.keys() >= {file.id for file in spec.files})
-            and (hello.python is None or self.wandb.keys() >= {one.id for one in spec.wandb})
-        ):
-            self.has_ended.set()
-
-    def _has_gpus(self, hello: Hello) -> bool:
-        """Whether the GPUs have reported, or there are none. NVML's list is complete."""
-        facts = self.facts
-        is_empty = hello.probe == "nvml" and facts is not None and not facts.g
-        return hello.probe in PROBES_WITHOUT_GPUS or is_empty or (facts is not None and self.gpus is not None)
-
-    def stderr_received(self, data: bytes) -> None:
-        self.stderr = last_line(data) or self.stderr
-
-    def ended(self, status: int | None, error: TrainmonError | None) -> None:
-        self.end = str(error) if error else f"it ended with status {status}"
-        self.has_ended.set()
-        self.has_started.set()
-
-    def _read(self, line: bytes) -> None:
-        before, greeting, interpreter = line.partition(bundle.GREETING)
-        if not self.greeting and greeting:  # a login script may print before it
-            self.greeting, line = greeting + interpreter, before
-            self.has_started.set()
-        if not line:
-            return
-        try:
-            reading = DECODER.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self.stderr = self.stderr or scrub(clean(line.decode("utf-8", "replace"), 300))
-            return
+    def read(self, reading: AnyReading) -> None:
+        """Keep the newest reading of each part, and the first of receipts: the next ones have only what is new."""
         match reading:
             case Hello():
                 self.hello = reading
@@ -135,6 +88,25 @@ class ProbeOutput:
             case Trouble(text=str(text)):
                 self.troubles[reading.part] = clean(text)
 
+    def is_complete(self, spec: Spec) -> bool:
+        """Whether everything in the spec was reported. The shell probe reads disks only."""
+        hello = self.hello
+        if hello is None or self.host is None or not self._has_gpus(hello) or not self.disks.keys() >= set(spec.disks):
+            return False
+        return hello.python is None or (
+            self.logs.keys() >= {log.id for log in spec.logs}
+            and self.switches.keys() >= set(spec.switches)
+            and self.receipts.keys() >= set(spec.receipts)
+            and self.files.keys() >= {file.id for file in spec.files}
+            and self.wandb.keys() >= {one.id for one in spec.wandb}
+        )
+
+    def _has_gpus(self, hello: Hello) -> bool:
+        """Whether the GPUs have reported, or there are none. NVML's list is complete."""
+        facts = self.facts
+        is_empty = hello.probe == "nvml" and facts is not None and not facts.g
+        return hello.probe in PROBES_WITHOUT_GPUS or is_empty or (facts is not None and self.gpus is not None)
+
 
 def run_probe(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeOutput:
     """Run the probe until it has reported everything in the spec, has ended, or the timeout is over.
@@ -151,13 +123,28 @@ def run_probe(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeO
 
 
 def _run_once(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeOutput:
-    output = ProbeOutput(spec)
-    stream = shell.stream(bundle.command(python), output)
-    until = time.monotonic() + timeout
-    if output.has_started.wait(timeout) and not output.has_ended.is_set():
-        stream.write(bundle.payload(output.greeting) + bundle.spec_line(spec))
-        output.has_ended.wait(max(0.0, until - time.monotonic()))
-    stream.close()
+    output, until = ProbeOutput(), time.monotonic() + timeout
+    has_started, has_ended = threading.Event(), threading.Event()
+
+    def received(_: ProbeStream, reading: AnyReading) -> None:
+        output.read(reading)
+        if output.is_complete(spec):
+            has_ended.set()
+
+    def ended(stream: ProbeStream, error: TrainmonError, _: bool) -> None:
+        if not has_ended.is_set():  # else we have closed it
+            output.end = str(error) if stream.status is None else f"it ended with status {stream.status}"
+        has_ended.set()
+        has_started.set()
+
+    probe = ProbeStream(shell.host, SystemClock(), lambda _: has_started.set(), received, ended)
+    command = shell.stream(bundle.command(python), probe)
+    if has_started.wait(timeout) and not has_ended.is_set():
+        command.write(bundle.payload(probe.greeting or b"") + bundle.spec_line(spec))
+        has_ended.wait(max(0.0, until - time.monotonic()))
+    has_ended.set()
+    output.printed = probe.output
+    command.close()
     return output
 
 

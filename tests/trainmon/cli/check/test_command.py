@@ -144,7 +144,7 @@ def test_a_log_that_only_a_node_of_the_run_has_is_missing_on_no_host(hosts: tupl
     }
     for host in hosts:
         spec = Spec(logs=(shared if host == "n0" else own,))
-        output = ProbeOutput(spec)
+        output = ProbeOutput()
         output.logs = {chunks[host].id: chunks[host]}
         rows += _files(HostCheck(host, "lab", "python3", spec, checks), spec, output)
     missing = [(row.subject, row.text) for row in (*rows, *checks.missing.values()) if row and row.mark == "bad"]
