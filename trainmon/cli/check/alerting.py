@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from collectors.connections import local_hostname
@@ -14,8 +14,7 @@ from collectors.daemon.collector import DaemonCollector, DaemonConnection
 from trainmon.alerting.notify.base import Broken, Sender
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.message import render
-from trainmon.cli.check.output import Row
-from trainmon.cli.terminal import ask_on_terminal
+from trainmon.cli.check.output import Row, in_parallel
 from trainmon.config import InvalidValue, Settings, resolve_secret
 from trainmon.lib import (
     Clock,
@@ -31,7 +30,7 @@ from trainmon.lib import (
 from trainmon.model import Notice
 from trainmon.runtime.alert_service import caveats
 from trainmon.runtime.channels import senders, unfit
-from trainmon.transport.shell import Shell
+from trainmon.transport.shell import AskUser, Shell
 
 TIMEOUT: Seconds = 20.0
 """For one channel; channels are checked in parallel."""
@@ -52,7 +51,12 @@ def check_channels(settings: Settings, *, test: bool) -> Iterator[Row]:
     except ConfigError as error:
         yield from (Row("bad", "channel", "", problem, FIX_SECRET) for problem in error.problems)
         made = tuple(_usable(settings))
-    yield from _in_parallel(made, test=test)
+    late = f"no answer within {2 * TIMEOUT + MORE:g}s"
+    checks = [
+        (Row("bad", "channel", sender.health.name, late), partial(_channel, sender, test=test)) for sender in made
+    ]
+    for rows in in_parallel(checks, len(made), 2 * TIMEOUT + MORE):
+        yield from rows
     yield from _dead_man_switch(settings, test=test)
     yield from (Row("note", "alerts", "", caveat) for caveat in caveats(settings))
     if test and made:
@@ -64,24 +68,6 @@ def _usable(settings: Settings) -> Iterator[Sender]:
     for entry in settings.notify:
         with contextlib.suppress(ConfigError):  # already reported
             yield from senders((entry,), state_directory=find_state_directory(os.environ).path)
-
-
-def _in_parallel(made: Sequence[Sender], *, test: bool) -> Iterator[Row]:
-    found: list[list[Row]] = [[] for _ in made]
-
-    def check(sender: Sender, rows: list[Row]) -> None:
-        rows += list(_channel(sender, test=test))
-
-    threads = [
-        threading.Thread(target=check, args=(sender, rows), name=f"check {sender.health.name}", daemon=True)
-        for sender, rows in zip(made, found, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + 2 * TIMEOUT + MORE
-    for thread, sender, rows in zip(threads, made, found, strict=True):
-        thread.join(max(0.0, until - time.monotonic()))
-        yield from rows or [Row("bad", "channel", sender.health.name, f"no answer within {2 * TIMEOUT + MORE:g}s")]
 
 
 def _channel(sender: Sender, *, test: bool) -> Iterator[Row]:
@@ -138,7 +124,7 @@ START = "start the daemon there; trainmon-tui service systemd|cron|slurm|tmux pr
 NO_DAEMON = "no daemon runs there; a dashboard sends the notifications while it runs"
 
 
-def check_daemon(settings: Settings, ssh_config: Path | None, *, is_person_there: bool) -> Iterator[Row]:
+def check_daemon(settings: Settings, ssh_config: Path | None, ask: AskUser | None) -> Iterator[Row]:
     """The rows of the daemon's host; none when the config names no host."""
     host = settings.daemon.host
     if host is None:
@@ -151,7 +137,7 @@ def check_daemon(settings: Settings, ssh_config: Path | None, *, is_person_there
             "is this machine: remove [daemon]; a dashboard finds the daemon of its own machine in the ledger",
         )
         return
-    connection = DaemonConnection(host, lambda _: None, ask_on_terminal if is_person_there else None, ssh_config)
+    connection = DaemonConnection(host, lambda _: None, ask, ssh_config)
     with contextlib.closing(connection):
         yield from query(settings, host, connection.shell, SystemClock())
 

@@ -1,201 +1,339 @@
-"""Checks all hosts in parallel and yields their rows in the order of the config."""
+"""Checks the hosts: names, connections, host keys, logins, probes, queues, quotas, and the paths of the config."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import queue
+import os
+import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from collectors.assignment import WatchPlan, assign
-from collectors.connections import ClusterConnections, is_local, local_hostname
+from collectors.connections import ClusterConnections, is_local
 from collectors.discovery import watch_plan
+from collectors.nodes.backoff import NEEDS_A_JOB, NEEDS_A_STEP, requires_job
+from collectors.nodes.steps.shell import StepShell
+from collectors.nodes.steps.step import SHARES_GPUS
+from collectors.nodes.stream import ProbeStream
+from collectors.probe import bundle
 from collectors.prometheus.nodes import Coverage
-from collectors.quota.collector import quota_query
+from collectors.quota.collector import QuotaQuery, quota_query, run_query
 from collectors.slurm.collector import polled_clusters
-from trainmon.cli.check.host import HostCheck, check_host
-from trainmon.cli.check.output import FileTest, Row, files_of
-from trainmon.cli.check.probe import LogChecks
-from trainmon.cli.check.slurm import SlurmCheck
-from trainmon.cli.terminal import ask_on_terminal
+from trainmon.cli.check.output import Check, Row, check_files, files_of, in_parallel, reported
+from trainmon.cli.check.readings import LogChecks, ProbeOutput, probe_rows
+from trainmon.cli.check.services import QueueAnswer, check_slurm
 from trainmon.config import ClusterSettings, Settings, log_formats, run_specs
-from trainmon.lib import Seconds
-from trainmon.model import Spec
+from trainmon.lib import (
+    HostKeyRefused,
+    HostUnreachable,
+    LoginNeeded,
+    LoginRefused,
+    Seconds,
+    SystemClock,
+    TrainmonError,
+    clock_difference,
+    size,
+)
+from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
+from trainmon.model import AnyReading, JobPart, Spec
 from trainmon.slurm.client import Client
+from trainmon.slurm.commands import OWN_STEP
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import LocalShell, Shell
-
-log = logging.getLogger(__name__)
+from trainmon.transport.shell import AskUser, Shell
+from trainmon.transport.ssh.config import HostSettings, openssh_settings
+from trainmon.transport.ssh.connect import addresses
 
 HOST_TIMEOUT: Seconds = 600.0
 """Each step has its own timeout. This one is for a step that hangs nevertheless."""
 
-Progress = Callable[[int, Sequence[str]], None]
-Task = tuple[HostCheck, Callable[[], Shell], bool]
-"""The checks of a host, how to connect to it, and whether it is this machine."""
+PROBE_TIMEOUT: Seconds = 20.0
+"""A cold Python on a loaded node has taken 8 s to start; nvmlInit on eight GPUs without persistence as long."""
+
+RESOLVE_TIMEOUT: Seconds = 10.0
+QUOTA_TIMEOUT: Seconds = 30.0
+
+# ---- all hosts, in parallel ------------------------------------------------------------------------------------------
 
 
 def check_hosts(
     settings: Settings,
     *,
-    is_person_there: bool,
-    progress: Progress,
+    ask: AskUser | None,
+    progress: Callable[[int, int], None],
     ssh_config: Path | None = None,
     nodes_of_jobs: dict[str, tuple[str, ...]] | None = None,
 ) -> Iterator[list[Row]]:
     """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on, and
-    those of the logs that no host has and of the log formats of the config. `nodes_of_jobs` is filled with these nodes,
-    by cluster."""
+    those of the logs that no host has and of the log formats of the config. `ask` shows login prompts to a person;
+    None: no person is there. `nodes_of_jobs` is filled with these nodes, by cluster."""
     loop = EventLoop()
     logs = LogChecks(log_formats(settings), sum(run.log is not None for run in settings.runs), {}, {})
     loop.start()
     with contextlib.ExitStack() as stack:
         stack.callback(loop.stop)
         for cluster in settings.clusters:
-            slurm = _slurm_check(settings, cluster)
-            own = {} if slurm is None else slurm.own
-            client = SlurmClient(loop, cluster)
-            connections = ClusterConnections(
-                cluster,
-                loop,
-                ask_on_terminal if is_person_there else None,
-                ssh_config,
-                client_of=client,
-                part_of=lambda _, host, own=own: own.get(host),  # type: ignore[misc]
-            )
-            client.dial = connections.ssh.dial
-            stack.callback(connections.close)
-            check = ClusterCheck(settings, cluster, connections, loop, ssh_config, logs)
-            rows = _in_parallel(list(check.tasks(slurm)), cluster.connect.at_once, progress)
+            check = ClusterCheck(settings, cluster, loop, ask, ssh_config, logs)
+            stack.callback(check.connections.close)
+            at_once = cluster.connect.at_once
+            rows = in_parallel(list(check.of_config()), at_once, HOST_TIMEOUT, progress)
             yield from filter(None, rows)  # a machine that is only queried for Slurm, and has none, has no rows
-            nodes = tuple(dict.fromkeys(slurm.nodes)) if cluster.nodes is None and slurm is not None else ()
+            nodes = check.queue.nodes if check.queue is not None and cluster.nodes is None else ()
             if nodes_of_jobs is not None:
                 nodes_of_jobs[cluster.name] = nodes
-            yield from _in_parallel(list(check.tasks_of_jobs(nodes)), cluster.connect.at_once, progress)
+            yield from in_parallel(list(check.of_jobs(nodes)), at_once, HOST_TIMEOUT, progress)
     yield from filter(None, [[*filter(None, logs.missing.values()), *logs.check_formats()]])
 
 
-class ClusterCheck(NamedTuple):
-    """One cluster to check."""
+class ClusterCheck:
+    """The checks of the hosts of one cluster."""
 
-    settings: Settings
-    cluster: ClusterSettings
-    connections: ClusterConnections
-    loop: EventLoop
-    ssh_config: Path | None
-    logs: LogChecks
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: ClusterSettings,
+        loop: EventLoop,
+        ask: AskUser | None,
+        ssh_config: Path | None,
+        logs: LogChecks,
+    ) -> None:
+        self.queue: QueueAnswer | None = None
+        """Set by the host that reads the queue."""
+        self.connections = ClusterConnections(
+            cluster, loop, ask, ssh_config, client_of=self._client, part_of=self._own_part
+        )
+        self._settings, self._cluster, self._ssh_config, self._logs = settings, cluster, ssh_config, logs
+        self._runs = tuple(run for run in run_specs(settings) if run.cluster == cluster.name)
+        self._polled = next((polled for polled, one in polled_clusters(settings) if one is cluster), None)
 
-    def tasks(self, slurm: SlurmCheck | None) -> Iterator[Task]:
+    def _client(self) -> Client:
+        """What starts the steps of our jobs, which are known once the queue was read."""
+        assert self.queue is not None
+        return self.queue.client
+
+    def _own_part(self, _: str, host: str) -> JobPart | None:
+        return None if self.queue is None else self.queue.own.get(host)
+
+    def of_config(self) -> Iterator[Check]:
         """Its hosts; the first reads the shared files, and its login host or this machine queries its Slurm."""
-        watched = self._plan(())
-        specs = assign(watched, watched.hosts)
-        files = tuple(files_of(watched.runs, watched.shared_disks))
-        login = self.cluster.login or local_hostname()
-        for number, host in enumerate(watched.hosts):
-            if self.connections.may_use_step(host, is_node=host in watched.nodes):
-                continue  # the queue tells which jobs are there
-            yield self.task(host, specs[host], files if number == 0 else (), slurm if host == login else None)
-        if slurm is not None and login not in watched.hosts:
-            yield self.task(login, None, (), slurm)
+        plan = self._plan(())
+        specs = assign(plan, plan.hosts)
+        for host in plan.hosts:
+            if not self._may_use_step(plan, host):  # else the queue tells which jobs are there
+                yield self._check(plan, host, specs[host], is_first=host == plan.hosts[0])
+        if self._polled is not None and self._polled.login not in plan.hosts:
+            yield self._check(plan, self._polled.login, None)
 
-    def tasks_of_jobs(self, nodes: tuple[str, ...]) -> Iterator[Task]:
+    def of_jobs(self, nodes: tuple[str, ...]) -> Iterator[Check]:
         """The nodes that a step may reach, and those of the runs' jobs that the config does not name."""
-        watched, named = self._plan(nodes), self._plan(()).hosts
-        specs = assign(watched, watched.hosts)
-        for host in watched.hosts:
-            if host not in named or self.connections.may_use_step(host, is_node=host in watched.nodes):
-                yield self.task(host, specs[host], (), None)
+        plan, named = self._plan(nodes), self._plan(()).hosts
+        specs = assign(plan, plan.hosts)
+        for host in plan.hosts:
+            if host not in named or self._may_use_step(plan, host):
+                yield self._check(plan, host, specs[host])
 
     def _plan(self, nodes: tuple[str, ...]) -> WatchPlan:
         """What is read over SSH. `nodes`: those of the runs' jobs."""
-        plan = watch_plan(self.settings, self.cluster, run_specs(self.settings), nodes)
-        return Coverage([self.cluster]).limited(plan, nodes)
+        plan = watch_plan(self._settings, self._cluster, self._runs, nodes)
+        return Coverage([self._cluster]).limited(plan, nodes)
 
-    def task(self, host: str, spec: Spec | None, files: tuple[FileTest, ...], slurm: SlurmCheck | None) -> Task:
-        is_here = is_local(self.cluster, host)
-        python = sys.executable if is_here else self.cluster.python
-        disks = [disk for disk in self.settings.disks if spec and disk.path in spec.disks]
-        quotas = tuple(query for disk in disks if (query := quota_query(disk, self.cluster)) is not None)
-        runs = run_specs(self.settings)
-        is_node = spec is not None and host in watch_plan(self.settings, self.cluster, runs, (host,)).nodes
-        by = self.cluster.connect.by if self.connections.may_use_step(host, is_node=is_node) else "ssh"
-        check = HostCheck(
-            host, self.cluster.name, python, spec, self.logs, files, slurm, self.ssh_config, quotas, runs, by
-        )
-        return check, self.connections.dialler(host, is_node=is_node), is_here
+    def _may_use_step(self, plan: WatchPlan, host: str) -> bool:
+        return self.connections.may_use_step(host, is_node=host in plan.nodes)
 
+    def _check(self, plan: WatchPlan, host: str, spec: Spec | None, *, is_first: bool = False) -> Check:
+        late = Row("bad", host, "check", f"not finished after {HOST_TIMEOUT:g}s", f"try: ssh {host}")
+        return late, partial(self._host, plan, host, spec, is_first=is_first)
 
-def _slurm_check(settings: Settings, cluster: ClusterSettings) -> SlurmCheck | None:
-    """The checks of its Slurm; None when the config does not use it."""
-    for watched, with_queue in polled_clusters(settings):
-        if with_queue is cluster:
-            runs = tuple(run for run in run_specs(settings) if run.cluster == cluster.name)
-            return SlurmCheck(cluster.name, watched.users, watched.spares, runs, watched.required, [], {})
-    return None
-
-
-class SlurmClient:
-    """The client of the host where a cluster's Slurm commands run, which starts the steps. It connects once."""
-
-    def __init__(self, loop: EventLoop, cluster: ClusterSettings) -> None:
-        self.dial: Callable[[str], Shell]
-        self._loop, self._login = loop, cluster.login
-        self._lock = threading.Lock()
-        self._client: Client | None = None
-
-    def __call__(self) -> Client:
-        with self._lock:
-            if self._client is None:
-                here = LocalShell(self._loop, host=local_hostname())
-                self._client = Client(here if self._login is None else self.dial(self._login))
-            return self._client
-
-
-def _in_parallel(tasks: Sequence[Task], at_once: int, progress: Progress) -> Iterator[list[Row]]:
-    """Run the checks on a few daemon threads, so that one that hangs does not delay the end."""
-    hosts = [check.host for check, _, _ in tasks]
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[int, list[Row]]] = queue.SimpleQueue()
-    for number in range(len(tasks)):
-        waiting.put(number)
-    for number in range(min(at_once, len(tasks))):
-        threading.Thread(target=_work, args=(tasks, waiting, done), name=f"check {number}", daemon=True).start()
-    ready = {
-        number: [Row("bad", host, "check", f"not finished after {HOST_TIMEOUT:g}s", f"try: ssh {host}")]
-        for number, host in enumerate(hosts)
-    }
-    arrived: set[int] = set()
-    printed = 0
-    with contextlib.suppress(queue.Empty):
-        while len(arrived) < len(tasks):
-            number, rows = done.get(timeout=HOST_TIMEOUT)
-            arrived.add(number)
-            ready[number] = rows
-            progress(len(arrived), hosts)
-            while printed in arrived:
-                yield ready[printed]
-                printed += 1
-    yield from (ready[number] for number in range(printed, len(tasks)))
-
-
-def _work(
-    tasks: Sequence[Task], waiting: queue.SimpleQueue[int], done: queue.SimpleQueue[tuple[int, list[Row]]]
-) -> None:
-    while True:
+    def _host(self, plan: WatchPlan, host: str, spec: Spec | None, *, is_first: bool) -> Iterator[Row]:
+        """The steps to one host. They end at the first failure, because the next steps need it. Without a spec, only
+        Slurm is checked there."""
+        is_here = is_local(self._cluster, host)
+        by = self._cluster.connect.by if self._may_use_step(plan, host) else "ssh"
+        if not is_here and by != "srun":
+            found = list(reported(host, "settings", resolved(host, self._ssh_config)))
+            yield from found if by == "ssh" else map(_as_note, found)
+            if found[-1].mark == "bad" and by == "ssh":
+                return
         try:
-            number = waiting.get_nowait()
-        except queue.Empty:
+            shell = self.connections.dialler(host, is_node=host in plan.nodes)()
+            if isinstance(shell, StepShell):
+                shell.test()
+        except TrainmonError as error:
+            yield from _not_connected(host, error) if by != "srun" else _without_step(host, error)
             return
-        check, connect, is_here = tasks[number]
-        rows: list[Row] = []
+        reads_queue = self._polled is not None and host == self._polled.login
         try:
-            rows += check_host(check, connect, is_here=is_here)
-        except Exception as error:  # a bug is one row: the other hosts are still checked
-            log.exception("checking %s failed", check.host)
-            why = f"{type(error).__name__}: {error}"
-            rows.append(Row("bad", check.host, "check", why, "this is a bug in trainmon-tui; see its log"))
-        done.put((number, rows))
+            yield from _connected(host, shell, is_here=is_here, refuses_ssh=by == "auto")
+            if spec is not None:
+                python = sys.executable if is_here else self._cluster.python
+                yield from reported(host, "probe", self._probed(host, spec, python, shell))
+                yield from check_files(host, shell, files_of(self._runs, plan.shared_disks) if is_first else ())
+                yield from check_quotas(host, shell, self._quotas(spec))
+            if self._polled is not None and reads_queue:
+                self.queue = yield from check_slurm(host, self._polled, self._runs, shell)
+        finally:
+            if not reads_queue:  # on that connection, steps are started later
+                shell.close()
+
+    def _quotas(self, spec: Spec) -> Iterator[QuotaQuery]:
+        for disk in self._settings.disks:
+            query = quota_query(disk, self._cluster)
+            if query is not None and disk.path in spec.disks:
+                yield query
+
+    def _probed(self, host: str, spec: Spec, python: str, shell: Shell) -> Iterator[Row]:
+        started = time.time()
+        output = run_probe(shell, spec, python, PROBE_TIMEOUT)
+        for part, text in output.troubles.items():
+            yield Row("bad", host, part, text)
+        if output.hello is None:
+            why = output.end or f"no output within {PROBE_TIMEOUT:g}s"
+            fix = bundle.START_HINT.format(host=host, python=python)
+            yield Row("bad", host, "probe", f"{why}: {output.printed}" if output.printed else why, fix)
+            return
+        skew = clock_difference(output.hello.t, started, time.time())
+        yield from probe_rows(host, spec, output, output.hello, skew, self._runs, self._logs)
+
+
+# ---- the steps to one host -------------------------------------------------------------------------------------------
+
+
+def resolved(host: str, ssh_config: Path | None) -> Iterator[Row]:
+    """The settings of ssh's config for the name, and its address."""
+    user, _, name = host.rpartition("@")
+    settings = openssh_settings(name, ssh_config, user=user or None)
+    if settings.identity_agent not in (None, os.environ.get("SSH_AUTH_SOCK")):
+        text = f"uses the SSH agent at {settings.identity_agent}: the daemon needs it even when nobody is logged in"
+        fix = "or give the daemon a key file without a passphrase: IdentityFile in ~/.ssh/config"
+        yield Row("note", host, "agent", text, fix)
+    if settings.proxy_jump:
+        yield Row("ok", host, "name", f"{settings.hostname}, through {' and '.join(settings.proxy_jump)}")
+    elif settings.proxy_command:
+        yield Row("ok", host, "name", f"{settings.hostname}, through a ProxyCommand")
+    else:
+        yield _looked_up(host, settings)
+
+
+def _looked_up(host: str, settings: HostSettings) -> Row:
+    """The address of the name, resolved on a thread, because a resolver may hang for minutes."""
+    resolver: DeadlineRunner[Any] = DeadlineRunner(f"resolve {host}")
+    why: str | None
+    try:
+        found = resolver.call(partial(addresses, settings), RESOLVE_TIMEOUT)
+        return Row("ok", host, "name", f"{settings.hostname} resolves to {found[0][4][0]}")
+    except OSError as error:
+        why, is_dns = error.strerror, error.errno == socket.EAI_AGAIN
+    except DeadlineExceeded:
+        why, is_dns = f"no answer within {RESOLVE_TIMEOUT:g}s", True
+    fix = "check the DNS of this machine" if is_dns else "correct the name in the config, or HostName in ~/.ssh/config"
+    fix += f"; try: getent hosts {settings.hostname}"
+    return Row("bad", host, "name", f"{settings.hostname} cannot be resolved: {why}", fix)
+
+
+def _as_note(row: Row) -> Row:
+    """SSH need not lead to a host: a step may."""
+    return row._replace(mark="note") if row.mark == "bad" else row
+
+
+def _connected(host: str, shell: Shell, *, is_here: bool, refuses_ssh: bool) -> Iterator[Row]:
+    if isinstance(shell, StepShell):
+        text = f"a step of job {shell.part.job}, named {OWN_STEP}"
+        yield Row("ok", host, "srun", f"{text}; the node refuses SSH" if refuses_ssh else text)
+    elif not is_here:
+        yield Row("ok", host, "connection", "answers")
+        yield Row("ok", host, "host key", "known")
+        text = "needs an interactive login: the dashboard prompts you; the daemon cannot log in"
+        yield Row("note", host, "login", text) if shell.prompted else Row("ok", host, "login", "no prompt")
+
+
+def _not_connected(host: str, error: TrainmonError) -> Iterator[Row]:
+    is_login, is_host_key = isinstance(error, LoginRefused | LoginNeeded), isinstance(error, HostKeyRefused)
+    if is_login or is_host_key or requires_job(error):
+        yield Row("ok", host, "connection", "answers")
+    if requires_job(error):
+        yield Row("note", host, "login", f"{NEEDS_A_JOB}: the node is watched only while one of your jobs runs there")
+        return
+    if is_login:
+        yield Row("ok", host, "host key", "known")
+    step = "login" if is_login else "host key" if is_host_key else "connection"
+    fix = error.hint or (f"try: ssh {host}" if isinstance(error, HostUnreachable) else "")
+    yield Row("bad", host, step, error.message, fix)
+
+
+def _without_step(host: str, error: TrainmonError) -> Iterator[Row]:
+    if requires_job(error):
+        text = f"{NEEDS_A_STEP}: the node is watched only while one of your jobs runs there"
+        yield Row("note", host, "srun", text)
+    else:
+        yield Row("bad", host, "srun", error.message, error.hint or f"try: srun --overlap -w {host} hostname")
+
+
+def run_probe(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeOutput:
+    """Run the probe until it has reported everything in the spec, has ended, or the timeout is over.
+
+    When Python ends without output, the shell probe replaces it, as in the dashboard.
+    """
+    output = _run_once(shell, spec, python, timeout)
+    if output.end is not None and SHARES_GPUS in output.end:
+        output = _run_once(shell, spec, python, timeout)
+    if output.hello is None and output.end is not None and python != bundle.NO_PYTHON:
+        instead = _run_once(shell, spec, bundle.NO_PYTHON, timeout)
+        return instead if instead.hello is not None else output
+    return output
+
+
+def _run_once(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeOutput:
+    output, until = ProbeOutput(), time.monotonic() + timeout
+    has_started, has_ended = threading.Event(), threading.Event()
+
+    def received(_: ProbeStream, reading: AnyReading) -> None:
+        output.read(reading)
+        if output.is_complete(spec):
+            has_ended.set()
+
+    def ended(stream: ProbeStream, error: TrainmonError, _: bool) -> None:
+        if not has_ended.is_set():  # else we have closed it
+            output.end = str(error) if stream.status is None else f"it ended with status {stream.status}"
+        has_ended.set()
+        has_started.set()
+
+    probe = ProbeStream(shell.host, SystemClock(), lambda _: has_started.set(), received, ended)
+    command = shell.stream(bundle.command(python), probe)
+    if has_started.wait(timeout) and not has_ended.is_set():
+        command.write(bundle.payload(probe.greeting or b"") + bundle.spec_line(spec))
+        has_ended.wait(max(0.0, until - time.monotonic()))
+    has_ended.set()
+    output.printed = probe.output
+    command.close()
+    return output
+
+
+def check_quotas(host: str, shell: Shell, queries: Iterator[QuotaQuery]) -> Iterator[Row]:
+    """The rows of every quota that is read on a host."""
+    for query in queries:
+        what = f"quota {query.path}"
+        if query.parser == "du":
+            text = "not tested: du reads the whole tree; the monitor runs it every 6h at most"
+            yield Row("note", host, what, text)
+            continue
+        try:
+            quota = run_query(query, shell, SystemClock(), "", QUOTA_TIMEOUT)
+        except TrainmonError as error:
+            fix = error.hint or "run its command on that host, and fix `quota` in the config"
+            yield Row("bad", host, what, error.message, fix)
+            continue
+        if quota.trouble is not None:
+            yield Row("note", host, what, quota.trouble)
+        if not quota.allowances:
+            yield Row("note", host, what, "no quota is set")
+        for one in quota.allowances:
+            limit = "no limit" if one.hard_bytes is None else f"limit {size(one.hard_bytes)}"
+            text = f"{one.owner}: {size(one.used_bytes)} used, {limit}"
+            if one.used_inodes is not None:
+                files = "no limit" if one.hard_inodes is None else f"limit {one.hard_inodes:,}"
+                text += f"; {one.used_inodes:,} files, {files}"
+            yield Row("ok", host, what, text)

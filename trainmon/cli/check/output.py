@@ -1,19 +1,26 @@
-"""`trainmon-tui check`: the rows of its answer, and how they are shown."""
+"""`trainmon-tui check`: its rows, how they are collected and printed, and those about the config and its files."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import queue
+import shlex
 import shutil
+import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from posixpath import dirname
 from typing import Literal, NamedTuple
 
 import click
+import msgspec
 
 from trainmon.cli.terminal import plain
-from trainmon.config import Settings
+from trainmon.config import AlertmanagerSettings, MetricsSettings, Settings
 from trainmon.lib import (
     ConfigError,
     Seconds,
@@ -30,7 +37,9 @@ from trainmon.transport.shell import Shell
 from trainmon.transport.ssh.config import FALLBACK_NOTE
 from tui.style import DEAD, DONE, WARN
 
-# ---- A row of the output of `check`, and the rows of the files of the config -----------------------------------------
+log = logging.getLogger(__name__)
+
+# ---- rows, from checks that run in parallel --------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
@@ -42,6 +51,66 @@ class Row(NamedTuple):
     text: str
     fix: str = ""
 
+
+Check = tuple[Row, Callable[[], Iterable[Row]]]
+"""A check, and before it the row that stands for it when it does not end."""
+
+
+def in_parallel(
+    checks: Sequence[Check],
+    at_once: int,
+    timeout: Seconds,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Iterator[list[Row]]:
+    """The rows of each check, in this order. The checks run on a few daemon threads, so that one that hangs does not
+    delay the end: nothing waits longer than `timeout` for the next result. `progress` gets how many have ended."""
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[int, list[Row]]] = queue.SimpleQueue()
+
+    def work() -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                number = waiting.get_nowait()
+                done.put((number, _ended(*checks[number])))
+
+    for number in range(len(checks)):
+        waiting.put(number)
+    for number in range(min(at_once, len(checks))):
+        threading.Thread(target=work, name=f"check {number}", daemon=True).start()
+    ready: dict[int, list[Row]] = {}
+    printed = 0
+    with contextlib.suppress(queue.Empty):
+        while len(ready) < len(checks):
+            number, rows = done.get(timeout=timeout)
+            ready[number] = rows
+            progress(len(ready), len(checks))
+            while printed in ready:
+                yield ready[printed]
+                printed += 1
+    for number in range(printed, len(checks)):
+        yield ready.get(number, [checks[number][0]])
+
+
+def _ended(late: Row, check: Callable[[], Iterable[Row]]) -> list[Row]:
+    rows: list[Row] = []
+    try:
+        rows += check()
+    except Exception as error:  # a bug is one row: the other checks go on
+        log.exception("checking %s failed", late.subject)
+        why = f"{type(error).__name__}: {error}"
+        rows.append(late._replace(text=why, fix="this is a bug in trainmon-tui; see its log"))
+    return rows
+
+
+def reported(host: str, what: str, rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows. A failure ends them with a row of its own."""
+    try:
+        yield from rows
+    except TrainmonError as error:
+        yield Row("bad", host, what, error.message, error.hint)
+
+
+# ---- the paths of the config -----------------------------------------------------------------------------------------
 
 PATH_TIMEOUT: Seconds = 5.0
 
@@ -62,13 +131,8 @@ def files_of(runs: Sequence[RunSpec], shared: Sequence[str]) -> Iterator[FileTes
         yield FileTest(path, "-r", "readable", "missing or not readable", "create it, or ask for read permission")
     for run in runs:
         if run.script is not None:
-            yield FileTest(
-                run.script,
-                "-r",
-                "readable",
-                "missing or not readable",
-                f"fix the `script` of run {run.name} in the config",
-            )
+            fix = f"fix the `script` of run {run.name} in the config"
+            yield FileTest(run.script, "-r", "readable", "missing or not readable", fix)
         if run.checkpoints is not None:
             fix = "create it, or ask for r and x permission"
             yield FileTest(run.checkpoints, "-d", "a directory", "missing or not a directory", fix)
@@ -78,14 +142,6 @@ def files_of(runs: Sequence[RunSpec], shared: Sequence[str]) -> Iterator[FileTes
     for folder in dict.fromkeys(folders):
         fix = "create it, or ask for write permission: the actions save and kill need it"
         yield FileTest(folder, "-w", "switches can be created", "missing or not writable", fix)
-
-
-def reported(host: str, what: str, rows: Iterator[Row]) -> Iterator[Row]:
-    """The rows. A failure ends them with a row of its own."""
-    try:
-        yield from rows
-    except TrainmonError as error:
-        yield Row("bad", host, what, error.message, error.hint)
 
 
 def run_test(host: str, shell: Shell, test: FileTest) -> Row:
@@ -98,17 +154,56 @@ def run_test(host: str, shell: Shell, test: FileTest) -> Row:
     return failed if done.status else Row("ok", host, test.path, test.good)
 
 
-def check_files(host: str, shell: Shell, tests: Sequence[FileTest]) -> Iterator[Row]:
-    """One row per path: the first check that fails, or the last one."""
-    paths: dict[str, list[FileTest]] = {}
+def check_files(host: str, shell: Shell, tests: Iterable[FileTest]) -> Iterator[Row]:
+    """One row per path: the first test that fails, or the last one."""
+    rows: dict[str, Row] = {}
     for test in tests:
-        paths.setdefault(test.path, []).append(test)
-    for tests in paths.values():
-        for test in tests:
-            row = run_test(host, shell, test)
-            if row.mark == "bad":
-                break
-        yield row
+        if test.path not in rows or rows[test.path].mark != "bad":
+            rows[test.path] = run_test(host, shell, test)
+    yield from rows.values()
+
+
+# ---- who else can read the secrets of the config ---------------------------------------------------------------------
+
+SECRETS = frozenset({"topic", "reply_topic", "token", "reply_token", "password", "url", "headers", "ping", "copy_to"})
+"""The settings of [[notify]], [heartbeat], [ledger] and `metrics` that are secrets."""
+
+
+def permission_rows(settings: Settings, file: Path | None) -> Iterator[Row]:
+    """A note for each file with secrets that other users can read."""
+    secrets = [*_secrets(settings)]
+    if file is not None and any(not text.startswith(("env:", "file:")) for text in secrets):
+        yield from _row("config", file, stat.S_IRGRP | stat.S_IROTH, "it contains secrets")
+    named = (text.removeprefix("file:") for text in secrets if text.startswith("file:"))
+    for name in dict.fromkeys(named):
+        yield from _row("secret", Path(name).expanduser(), stat.S_IRWXG | stat.S_IRWXO, "it is a secret")
+
+
+def _secrets(value: object, name: str = "") -> Iterator[str]:
+    """The secrets of a setting and of all below it, as they are written."""
+    match value:
+        case AlertmanagerSettings(url=url) | MetricsSettings(url=url) if "@" not in url:  # the address is no secret
+            yield from _secrets(msgspec.structs.asdict(value) | {"url": None})
+        case msgspec.Struct():
+            yield from _secrets(msgspec.structs.asdict(value))
+        case dict():
+            for key, inner in value.items():
+                yield from _secrets(inner, name or key)
+        case tuple():
+            for inner in value:
+                yield from _secrets(inner)
+        case str() if name in SECRETS:
+            yield value
+
+
+def _row(what: str, file: Path, refused: int, why: str) -> Iterator[Row]:
+    try:
+        mode = stat.S_IMODE(file.stat().st_mode)
+    except OSError:
+        return  # another row says that it cannot be read
+    if mode & refused:
+        text = f"other users can read {file} (mode {mode:o}), and {why}"
+        yield Row("note", what, "", text, f"chmod go-rwx {shlex.quote(str(file))}")
 
 
 # ---- prints the rows of `check`, and says what the config holds ------------------------------------------------------
@@ -168,10 +263,10 @@ def print_fix(fix: str) -> None:
         click.echo(plain(f"    {' ' if number else '→'} {clean(line)}"), color=colour())
 
 
-def progress(done: int, hosts: Sequence[str]) -> None:
+def progress(done: int, hosts: int) -> None:
     """One line on a terminal's standard error, rewritten as hosts are done."""
     if sys.stderr.isatty():
-        text = f"\r{done} of {len(hosts)} hosts" if done < len(hosts) else "\r" + " " * 40 + "\r"
+        text = f"\r{done} of {hosts} hosts" if done < hosts else "\r" + " " * 40 + "\r"
         click.echo(text, err=True, nl=False)
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from tests.lab.sshd import Sshd, keygen
 from tests.trainmon.cli.test_main import trainmon
-from trainmon.cli.check.host import HostCheck, _files
 from trainmon.cli.check.hosts import check_hosts
 from trainmon.cli.check.output import Row
-from trainmon.cli.check.probe import LogChecks, ProbeOutput
+from trainmon.cli.check.readings import LogChecks, ProbeOutput, file_rows
 from trainmon.config import (
     ClusterSettings,
     ConnectSettings,
@@ -31,11 +30,7 @@ HERE = Settings(disks=(DiskSettings(path="/"),))
 
 def look(settings: Settings, ssh_config: Path | None = None) -> list[list[Row]]:
     result: list[int] = []
-    rows = list(
-        check_hosts(
-            settings, is_person_there=False, progress=lambda done, _: result.append(done), ssh_config=ssh_config
-        )
-    )
+    rows = list(check_hosts(settings, ask=None, progress=lambda done, _: result.append(done), ssh_config=ssh_config))
     assert result == list(range(1, len(result) + 1))
     return rows
 
@@ -136,7 +131,8 @@ def test_every_path_of_a_run_is_checked_where_it_is_read(sshd: Sshd, tmp_path: P
 
 @pytest.mark.parametrize("hosts", [("n0", "n1"), ("n1", "n0"), ("n0",)])
 def test_a_log_that_only_a_node_of_the_run_has_is_missing_on_no_host(hosts: tuple[str, ...]) -> None:
-    checks, rows = LogChecks((), 1, {}, {}), []
+    checks = LogChecks((), 1, {}, {})
+    rows: list[Row] = []
     shared, own = LogSpec("a", "/l/a.out"), LogSpec(f"{ON_NODE}a", "/l/a.out", optional=True, local=True)
     chunks = {
         "n0": LogChunk(1, 0.0, shared.id, error="/l/a.out does not exist"),
@@ -146,7 +142,7 @@ def test_a_log_that_only_a_node_of_the_run_has_is_missing_on_no_host(hosts: tupl
         spec = Spec(logs=(shared if host == "n0" else own,))
         output = ProbeOutput()
         output.logs = {chunks[host].id: chunks[host]}
-        rows += _files(HostCheck(host, "lab", "python3", spec, checks), spec, output)
+        rows += file_rows(host, spec, output, (), checks)
     missing = [(row.subject, row.text) for row in (*rows, *checks.missing.values()) if row and row.mark == "bad"]
     assert missing == ([("n0", "/l/a.out does not exist")] if hosts == ("n0",) else [])
 

@@ -32,7 +32,7 @@ def checked(answer: Completed) -> list[Row]:
 
 
 def test_without_a_daemon_nothing_is_reported() -> None:
-    assert list(check_daemon(Settings(), None, is_person_there=False)) == []
+    assert list(check_daemon(Settings(), None, None)) == []
 
 
 def test_one_that_watches_says_who_and_by_how_many_channels() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.collectors.prometheus.captured import FOLDER, NEWEST
 from tests.lab.receiver import Answer, Receiver, status
-from trainmon.cli.check.metrics import check_metrics
 from trainmon.cli.check.output import Row
+from trainmon.cli.check.services import check_metrics
 from trainmon.config import ClusterSettings, MetricsSettings, Settings
 
 TOKEN = "glsa_9f8e7d6c5b4a3210"

@@ -14,7 +14,8 @@ from collectors.wandb.login import find_credentials
 from tests.lab.wandb_child import environ_of
 from tests.lab.wandb_server import WandbServer
 from trainmon.cli.check.output import Row
-from trainmon.cli.check.wandb import check_wandb, client_file_row
+from trainmon.cli.check.readings import client_file_row
+from trainmon.cli.check.services import check_wandb
 from trainmon.model import RunSpec, WandbDirectory, WandbRows, WandbSpec
 
 

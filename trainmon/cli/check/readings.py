@@ -1,0 +1,344 @@
+"""What the probe of a host has reported, and the rows about it: GPUs, disks, logs, switches and other files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from collectors.assignment import rivals
+from trainmon.analysis.checkpoints import is_eval_log, read_results
+from trainmon.analysis.log_formats import EXAMPLE, Format, LogReport, config_block, report, suggested, summary
+from trainmon.analysis.runs import other_switches, read_status, status_file
+from trainmon.analysis.wandb import client_file
+from trainmon.cli.check.output import Row
+from trainmon.lib import Seconds, clean, counted, size
+from trainmon.model import (
+    DANGLING,
+    ON_NODE,
+    PROBES_WITHOUT_GPUS,
+    AnyReading,
+    DiskSample,
+    DiskSamples,
+    FileContent,
+    GpuFactsAll,
+    GpuSamples,
+    Hello,
+    HostSample,
+    LogChunk,
+    Receipts,
+    RunSpec,
+    Spec,
+    SwitchSample,
+    SwitchSamples,
+    Trouble,
+    WandbDirectory,
+    WandbRows,
+)
+
+SKEW: Seconds = 5.0
+
+
+class ProbeOutput:
+    """What one probe has reported."""
+
+    def __init__(self) -> None:
+        self.hello: Hello | None = None
+        self.host: HostSample | None = None
+        self.facts: GpuFactsAll | None = None
+        self.gpus: GpuSamples | None = None
+        self.disks: dict[str, DiskSample] = {}
+        self.logs: dict[str, LogChunk] = {}
+        self.switches: dict[str, SwitchSample] = {}
+        self.receipts: dict[str, Receipts] = {}
+        self.files: dict[str, FileContent] = {}
+        self.wandb: dict[str, WandbRows] = {}
+        self.troubles: dict[str, str] = {}
+        self.end: str | None = None
+        """Why it has ended too soon."""
+        self.printed = ""
+        """What it printed that is no reading, such as the reason of its end."""
+
+    def read(self, reading: AnyReading) -> None:
+        """Keep the newest reading of each part, and the first of receipts: the next ones have only what is new."""
+        match reading:
+            case Hello():
+                self.hello = reading
+            case HostSample():
+                self.host = reading
+            case GpuFactsAll():
+                self.facts = reading
+            case GpuSamples():
+                self.gpus = reading
+            case DiskSamples():
+                self.disks |= {sample.path: sample for sample in reading.d}
+            case LogChunk():
+                self.logs[reading.id] = reading
+            case SwitchSamples():
+                self.switches |= {sample.path: sample for sample in reading.s}
+            case FileContent():
+                self.files[reading.id] = reading
+            case WandbRows():
+                self.wandb[reading.id] = reading
+            case Receipts():
+                self.receipts.setdefault(reading.directory, reading)
+            case Trouble(text=str(text)):
+                self.troubles[reading.part] = clean(text)
+
+    def is_complete(self, spec: Spec) -> bool:
+        """Whether everything in the spec was reported. The shell probe reads disks only."""
+        hello = self.hello
+        if hello is None or self.host is None or not self._has_gpus(hello) or not self.disks.keys() >= set(spec.disks):
+            return False
+        return hello.python is None or (
+            self.logs.keys() >= {log.id for log in spec.logs}
+            and self.switches.keys() >= set(spec.switches)
+            and self.receipts.keys() >= set(spec.receipts)
+            and self.files.keys() >= {file.id for file in spec.files}
+            and self.wandb.keys() >= {one.id for one in spec.wandb}
+        )
+
+    def _has_gpus(self, hello: Hello) -> bool:
+        """Whether the GPUs have reported, or there are none. NVML's list is complete."""
+        facts = self.facts
+        is_empty = hello.probe == "nvml" and facts is not None and not facts.g
+        return hello.probe in PROBES_WITHOUT_GPUS or is_empty or (facts is not None and self.gpus is not None)
+
+
+# ---- its rows --------------------------------------------------------------------------------------------------------
+
+
+def probe_rows(
+    host: str,
+    spec: Spec,
+    output: ProbeOutput,
+    hello: Hello,
+    skew: Seconds,
+    runs: Sequence[RunSpec],
+    logs: LogChecks,
+) -> Iterator[Row]:
+    """The rows of a host whose probe works. `skew`: how far its clock is ahead of ours; `runs`: those of its
+    cluster."""
+    found = "no GPU driver" if hello.probe == "none" else hello.probe
+    versions = (found, hello.python and f"Python {hello.python}", hello.driver and f"driver {hello.driver}")
+    yield Row("ok", host, "probe", ", ".join(part for part in versions if part))
+    if hello.note:
+        yield Row("note", host, "probe", hello.note)
+    if abs(skew) > SKEW:
+        text = f"{abs(skew):.0f}s {'ahead of' if skew > 0 else 'behind'} the local clock; all ages use the local clock"
+        yield Row("note", host, "clock", text)
+    yield from _gpus(host, output)
+    yield from _disks(host, spec, output)
+    if hello.python is not None:
+        yield from file_rows(host, spec, output, runs, logs)
+        return
+    paths = (log.pattern for log in spec.logs if not log.local)
+    for path in (*paths, *spec.switches, *(one.directory for one in spec.wandb)):
+        yield Row("bad", host, path, "needs python3", "install it there, or set `python` of the [[cluster]]")
+
+
+def _gpus(host: str, output: ProbeOutput) -> Iterator[Row]:
+    facts, expected = (output.facts.g, output.facts.expected) if output.facts else ((), None)
+    samples = output.gpus.g if output.gpus else ()
+    if not facts and not samples and not expected:
+        yield Row("note", host, "GPUs", "none")
+        return
+    for gpu in samples:
+        if gpu.error or gpu.lost:
+            yield Row("bad", host, f"GPU {gpu.index}", gpu.error or "lost", "run nvidia-smi -q there for details")
+    count = len(samples) or len(facts)
+    name = next((gpu.name for gpu in facts if gpu.name), "unknown model")
+    if expected is not None and expected > count:
+        fix = "dmesg there may show an Xid; reset the GPU or reboot the node"
+        yield Row("bad", host, "GPUs", f"{count} of {expected} × {name}", fix)
+    else:
+        yield Row("ok", host, "GPUs", f"{count} × {name}")
+
+
+def file_rows(host: str, spec: Spec, output: ProbeOutput, runs: Sequence[RunSpec], logs: LogChecks) -> Iterator[Row]:
+    """Logs, switches and other files of the runs."""
+    yield from _logs(host, spec, output, runs, logs)
+    for path in spec.switches:
+        switch = output.switches.get(path)
+        if switch is None or switch.error or switch.exists is None:
+            why = (switch.error if switch else None) or "cannot be read"
+            fix = "its directory must exist, and you need x permission on it"
+            yield Row("bad", host, path, why, "remove the link" if why.startswith(DANGLING) else fix)
+        else:
+            yield Row("ok", host, path, "armed" if switch.exists else "not armed")
+    yield from _trainers(host, spec, output, runs)
+    yield from _receipts(host, spec, output)
+    for one in spec.wandb:
+        yield client_file_row(host, one, output.wandb.get(one.id))
+
+
+def _logs(host: str, spec: Spec, output: ProbeOutput, runs: Sequence[RunSpec], checks: LogChecks) -> Iterator[Row]:
+    """The logs of the runs and of their evaluations."""
+    shared = rivals(runs)
+    for log in spec.logs:
+        if (owners := shared.get(log.id)) and not log.local:
+            yield Row(
+                "note",
+                host,
+                log.pattern,
+                f"may also match logs of {', '.join(one.name for one in owners)}, which are not read for {log.id}",
+                f"correct the `log` of {log.id}, so that it matches its own only",
+            )
+        chunk = output.logs.get(log.id)
+        if log.optional and chunk is not None and chunk.path is None and chunk.error is None:
+            continue
+        if chunk is None or chunk.path is None or chunk.error:
+            why = (chunk.error if chunk else None) or "no such file"
+            if is_eval_log(log.id):
+                fix = "the first evaluation creates it; else fix `results` of [[eval]]"
+                yield Row("note", host, log.pattern, why, fix)
+            else:
+                checks.missing.setdefault(
+                    log.id,
+                    Row("bad", host, log.pattern, why, f"start the run {log.id}, or fix its `log` in the config"),
+                )
+        elif is_eval_log(log.id):
+            results, invalid = read_results(chunk.lines)
+            text = f"{counted(len(results), 'result')} in its last {counted(len(chunk.lines), 'line')}"
+            fix = "docs/evals.md has the format of its lines" if invalid else ""
+            yield Row("bad" if invalid else "ok", host, log.pattern, text, fix)
+        else:
+            same = [one for one, other in output.logs.items() if one != log.id and other.path == chunk.path]
+            yield Row(
+                "note" if same else "ok",
+                host,
+                log.pattern,
+                f"followed: {chunk.path}"
+                + f", also for {', '.join(one.removeprefix(ON_NODE) for one in same)}" * bool(same),
+                "give each run a `log` of its own" * bool(same),
+            )
+            yield checks.check(host, log.id.removeprefix(ON_NODE), chunk)
+
+
+def _disks(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
+    for path in spec.disks:
+        disk = output.disks.get(path)
+        if disk is None or disk.state == "hung":
+            yield Row(
+                "bad",
+                host,
+                path,
+                "does not answer",
+                f"its file server may be down; if so, `df {path}` on {host} hangs as well",
+            )
+        elif disk.state == "error":
+            yield Row("bad", host, path, disk.error or "cannot be read", "fix the path in the config")
+        else:
+            yield Row("ok", host, path, f"{disk.filesystem or 'a disk'} at {disk.mount or path}")
+
+
+def _trainers(host: str, spec: Spec, output: ProbeOutput, runs: Sequence[RunSpec]) -> Iterator[Row]:
+    """Whether the trainers look at the switches of the config, as their status files say. A missing file is no fault:
+    few trainers have trainmon_hooks."""
+    requested = {file.id for file in spec.files}
+    for run in runs:
+        file = status_file(run)
+        content = None if file is None or file.id not in requested else output.files.get(file.id)
+        if file is None or content is None:
+            continue
+        trainer = read_status(content, host, 0.0)
+        if trainer is None:
+            if content.error is None:
+                yield Row(
+                    "bad", host, file.pattern, "is no status file of trainmon_hooks", "fix `status` in the config"
+                )
+            continue
+        others = other_switches(run, trainer)
+        for kind, ours, theirs in others:
+            text = f"the trainer of {run.name} does not look at it, but at {theirs or 'no ' + kind + ' switch'}"
+            fix = (
+                f"set {kind}_switch in the config, or TRAINMON_{kind.upper()} of the trainer, so that both are the same"
+            )
+            yield Row("bad", host, ours, clean(text), fix)
+        if not others:
+            yield Row("ok", host, file.pattern, f"the trainer of {run.name} looks at the same switches")
+
+
+def _receipts(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
+    """The directories of receipts. Without a setting, there may be none."""
+    for path in spec.receipts:
+        found = output.receipts.get(path)
+        why = "does not answer" if found is None else found.error
+        is_missing = why is not None and why.startswith("does not exist")
+        if is_missing and path:
+            yield Row("note", host, path, why or "", "trainmon-run creates it when it first runs with --receipts")
+        elif why is not None and not is_missing:
+            subject = path or "receipts of trainmon-run"
+            yield Row("bad", host, subject, f"cannot be read: {why}", "ask for r and x permission")
+        elif path:
+            yield Row("ok", host, path, "receipts can be read")
+
+
+def client_file_row(host: str, wanted: WandbDirectory, found: WandbRows | None) -> Row:
+    """What was found in the directory of a W&B client. Before the first run it may not exist."""
+    where, what = wanted.directory, f"W&B files of {wanted.id}"
+    if found is None:
+        return Row("bad", host, what, f"{where} does not answer", "its file server may be down")
+    if found.error is not None or found.path is None:
+        why = clean(found.error or f"{where}: no file")
+        fix = f"start the run {wanted.id}, or fix its `wandb_dir` in the config: the directory `wandb` of its client"
+        return Row("bad" if found.path else "note", host, what, why, fix)
+    rows = f"{counted(found.rows, 'row')} in the first {size(found.offset)} of {size(found.size)}"
+    damaged = f", {counted(found.damaged, 'damaged part')} skipped" if found.damaged else ""
+    is_old = found.mtime is not None and found.t - found.mtime >= client_file.QUIET
+    cut = ", ends in an incomplete record" if found.tail and is_old else ""
+    curves = f", {counted(len(client_file.points_of(found)), 'curve')}"
+    return Row("ok", host, what, clean(f"{found.path}: {rows}{curves}{damaged}{cut}"))
+
+
+# ---- what is read in the logs of all hosts ---------------------------------------------------------------------------
+
+
+class LogChecks(NamedTuple):
+    """The log formats of the config, and what was read in the log of each run. The checks of all hosts share it."""
+
+    formats: Sequence[Format]
+    runs: int
+    """How many runs of the config have a log."""
+    logs: dict[str, LogReport]
+    missing: dict[str, Row | None]
+    """The row of each log that the first host misses; None where a host follows it, such as a node of the run."""
+
+    def check(self, host: str, run: str, chunk: LogChunk) -> Row:
+        """The format of a log with its last step, or a format to start from."""
+        what, read = f"log of {run}", report((*chunk.kept, *chunk.lines), self.formats, partial=chunk.partial)
+        count, progress = len(read.lines), read.progress
+        self.missing[run] = None
+        if not count:
+            return Row("note", host, what, "empty so far: its format is not known yet")
+        self.logs[run] = read
+        if progress.step is None and progress.epoch is None:
+            template = _template(read)
+            how = "" if template else ", with a step line of the log as its template"
+            fix = f"if training has begun, add this to the config{how}; `trainmon-tui log-format {run}` shows the lines"
+            text = f"no step in its last {counted(count, 'line')}"
+            return Row("bad", host, what, text, f"{fix}\n{config_block(run, template or EXAMPLE)}")
+        step = f"epoch {progress.epoch:g}" if progress.step is None else f"step {progress.step:,}"
+        target = "" if progress.step is None or progress.target_step is None else f" of {progress.target_step:,}"
+        return Row("ok", host, what, f"{step}{target}, format {summary(progress, read.shape, count)}")
+
+    def check_formats(self) -> Iterator[Row]:
+        """Whether each format of the config matches a line of some log."""
+        for one in self.formats:
+            matched = [run for run, log in self.logs.items() if any(one.parse(line.text) for line in log.lines)]
+            if matched:
+                yield Row("ok", "log_format", one.name, f"matches lines of {', '.join(matched)}")
+            elif not self.logs:
+                yield Row("note", "log_format", one.name, "not tested: no log has lines to read")
+            else:
+                run, log = min(self.logs.items(), key=lambda pair: pair[1].steps > 0)
+                block = config_block(one.name, _template(log) or EXAMPLE)
+                unread = self.runs - len(self.logs)
+                others = f"; not read or empty: {counted(unread, 'log')}" if unread > 0 else ""
+                text = f"matches no line of {counted(len(self.logs), 'log')}{others}"
+                fix = f"remove it or correct it; for the log of {run}:\n{block}"
+                yield Row("note" if others else "bad", "log_format", one.name, text, fix)
+
+
+def _template(read: LogReport) -> str | None:
+    """The format of a log, or what it may be."""
+    return read.template or suggested(one.text for one in read.lines)
