@@ -14,7 +14,7 @@ from collectors.prometheus.client import QueryFailed
 from collectors.prometheus.query import EXPORTERS, Series, lacking
 from collectors.prometheus.readings import NodeNumbers, XidChanges
 from trainmon.config import MetricsSettings
-from trainmon.lib import Instant, Seconds, clean, counted, duration
+from trainmon.lib import Instant, Seconds, clean, counted, duration, listed
 from trainmon.model import GPU_METRICS, LATE_AFTER, DiskHistoryRead, DiskSample, GpuFacts, GpuHistoryRead
 
 LOOKBACK: Seconds = 300.0
@@ -31,9 +31,6 @@ CPUS_EVERY: Seconds = 3_600.0
 
 SLOW: Seconds = 3.0
 """Seven metrics of 2,048 GPUs take a busy Prometheus 0.2 s."""
-
-SHOWN = 5
-"""The values of a label that an error lists."""
 
 HISTORIES: tuple[tuple[Seconds, Seconds], ...] = ((3_600.0, 15.0), (86_400.0, 60.0))
 """The last hour and the last day of a plot, and their steps."""
@@ -243,9 +240,8 @@ class MetricsReader:
             if not seen:
                 text = f"the series have no label {' or '.join(self.labels)}; they have: {labels}"
                 return QueryFailed(text, hint='set "node_label"')
-            more = f" and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
             wanted = f"{nodes[0]} or {counted(len(nodes) - 1, 'other node')}" if len(nodes) > 1 else nodes[0]
-            text = f"no series of {wanted}; {label} is: {', '.join(seen[:SHOWN])}{more}; the series have: {labels}"
+            text = f"no series of {wanted}; {label} is: {listed(seen)}; the series have: {labels}"
             return QueryFailed(text, hint='set "node_label" to the label that has the names of the nodes')
         return QueryFailed(f"the server has no series {self.exporter.presence}", hint=self.scrape_hint)
 

@@ -10,7 +10,7 @@ from trainmon.config.metrics import metrics_conflicts
 from trainmon.config.notify import notify_conflicts
 from trainmon.config.schema import ClusterSettings, RunSettings, Settings
 from trainmon.config.types import did_you_mean, quoted
-from trainmon.lib import ConfigError
+from trainmon.lib import ConfigError, listed
 
 HERE = "this machine"
 
@@ -95,8 +95,7 @@ def _nodes(settings: Settings) -> Iterator[str]:
             elif len(found) == 1:
                 what = f"node {quoted(found[0])} is"
             else:
-                more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-                what = f"nodes {', '.join(quoted(node) for node in found[:3])}{more} are"
+                what = f"nodes {listed([quoted(node) for node in found], most=3)} are"
             yield f"[[cluster]] #{number} ({cluster.name}): {what} already listed{where}"
 
 

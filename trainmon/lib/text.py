@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
@@ -118,6 +118,12 @@ def ordinal(number: int) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 node`, `3 nodes`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """`a, b, c and 4 more`: at most this many names."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def duration(seconds: float) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from trainmon.analysis.log_formats import parse_line
 from trainmon.analysis.runs import trouble_of
-from trainmon.lib import Instant, Seconds, clean, counted, ordinal, shorten
+from trainmon.lib import Instant, Seconds, clean, counted, listed, ordinal, shorten
 from trainmon.model import Alert, Points, Run, Silence, State
 from tui.style import Span, calm_age, count, duration, ended_how
 from tui.views.alerts import (
@@ -328,15 +328,11 @@ def choices(alerts: Sequence[Alert]) -> tuple[Choice, ...]:
     return (
         Choice("these", clean(first, 200), these),
         *(
-            Choice(key, clean(text.format(_listed(names)), 200), tuple({key: name} for name in names))
+            Choice(key, clean(text.format(listed(names, most=3)), 200), tuple({key: name} for name in names))
             for key, text, names in offered
             if names
         ),
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def silences_of(choice: Choice, until: Instant, why: str) -> tuple[Silence, ...]:

@@ -12,6 +12,7 @@ from trainmon.lib.text import (
     clean,
     counted,
     dated,
+    listed,
     mib_size,
     short_size,
     shorten,
@@ -165,3 +166,9 @@ def test_memory_is_a_size() -> None:
 def test_the_ages_in_a_sentence_that_is_shown_later_have_their_time(text: str, later: str) -> None:
     assert dated(text, 1_700_000_000) == later
     assert dated(later, 1_800_000_000) == later
+
+
+def test_a_list_names_some_and_counts_the_rest() -> None:
+    assert (listed([]), listed(["a"]), listed(["a", "b"])) == ("", "a", "a, b")
+    assert listed(["a", "b", "c"], most=3) == "a, b, c"
+    assert listed([*"abcdefg"]) == "a, b, c, d, e and 2 more"

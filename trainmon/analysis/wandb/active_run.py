@@ -9,7 +9,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from trainmon.analysis.wandb import metric_names
-from trainmon.lib import Instant, Seconds, duration
+from trainmon.lib import Instant, Seconds, duration, listed
 from trainmon.model import RUNS_AT_MOST, Beat, Checkpoints, GroupPhase, Wandb, WandbRun, WandbSpec
 
 TRUSTED_FOR: Seconds = 600.0
@@ -45,8 +45,6 @@ ENDS: Mapping[str, str] = {
     "preempted": "was preempted",
     "pending": "has not begun",
 }
-
-NAMED_AT_MOST = 5
 
 
 def read(spec: WandbSpec, runs: Sequence[WandbRun], before: Wandb | None, at: Instant, stopped: bool) -> Wandb:
@@ -175,9 +173,8 @@ def _why(spec: WandbSpec, phase: GroupPhase, active: Sequence[WandbRun], last: W
         case "active":
             return f"{label(active[0])} is running"
         case "several":
-            named = ", ".join(label(run) for run in active[:NAMED_AT_MOST])
-            more = f" and {len(active) - NAMED_AT_MOST} more" if len(active) > NAMED_AT_MOST else ""
-            return f"{len(active)} runs are active where one is expected: {named}{more} ({spec.description})"
+            named = listed([label(run) for run in active])
+            return f"{len(active)} runs are active where one is expected: {named} ({spec.description})"
         case "ended":
             return ended + ("" if last.state == "finished" else "; the run was stopped")
         case "overdue":

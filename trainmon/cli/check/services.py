@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from collectors.slurm.collector import Watched
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
+from collectors.wandb.collector import COMMON_ERRORS
 from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.wire import ListRuns, ReadViewer, RunList, Viewer
 from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, parts_by_node, present
 from trainmon.analysis.wandb import active_run
 from trainmon.cli.check.output import PATH_TIMEOUT, FileTest, Row, reported, run_test
 from trainmon.config import ClusterSettings, MetricsSettings, Settings
-from trainmon.lib import Clock, SystemClock, counted, duration
+from trainmon.lib import Clock, SystemClock, counted, duration, listed
 from trainmon.model import Job, JobPart, RunSpec, WandbRun, WandbSpec, by_name
 from trainmon.slurm import batch_script, commands, errors, parse_jobs
 from trainmon.slurm.client import Client, SlurmFailed
@@ -27,9 +28,6 @@ from trainmon.transport.shell import Shell
 
 if TYPE_CHECKING:
     from collectors.prometheus.reader import MetricsReader
-
-SHOWN = 5
-"""Nodes, runs and teams that are listed by name."""
 
 # ---- Slurm -----------------------------------------------------------------------------------------------------------
 
@@ -230,8 +228,7 @@ def _table(
     silent = [node for node, numbers in found.items() if reader.is_silent(reader.ours(numbers.at))]
     for without, some in (("series", absent), ("new samples", silent)):
         if some:
-            more = f" and {len(some) - SHOWN} more" if len(some) > SHOWN else ""
-            text = f"{len(some)} of {counted(len(nodes), 'node')} without {without}: {', '.join(some[:SHOWN])}{more}"
+            text = f"{len(some)} of {counted(len(nodes), 'node')} without {without}: {listed(some)}"
             yield Row("note", "Prometheus", what, text, reader.scrape_hint)
 
 
@@ -239,14 +236,12 @@ def _labels(reader: MetricsReader, what: str) -> Row:
     label, seen = reader.label_values()
     if not seen:
         raise reader.why_empty(())
-    more = f" and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
-    text = f"{label} has {counted(len(seen), 'value')}: {', '.join(seen[:SHOWN])}{more}"
-    return Row("ok", "Prometheus", what, text)
+    return Row("ok", "Prometheus", what, f"{label} has {counted(len(seen), 'value')}: {listed(seen)}")
 
 
 # ---- W&B: the key and its user, and whether the projects and W&B runs of the config exist ----------------------------
 
-COMMON = ("key", "unauthorized", "busy", "server", "unreachable", "slow", "gone")
+COMMON = COMMON_ERRORS | {"slow"}
 """Failures that the next request would meet, too."""
 
 
@@ -274,8 +269,7 @@ def _wandb_rows(
     try:
         viewer = connection.query(ReadViewer(id=0), Viewer)
         teams = [team for team in viewer.teams if team != viewer.user]
-        more = f" and {len(teams) - SHOWN} more" if len(teams) > SHOWN else ""
-        of = f", of {', '.join(teams[:SHOWN])}{more}" if teams else ""
+        of = f", of {listed(teams)}" if teams else ""
         yield Row("ok", "W&B", "server", f"{login.server} answers {viewer.user or 'a service account'}{of}")
         for run, spec in watched:
             try:

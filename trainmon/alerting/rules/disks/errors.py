@@ -17,16 +17,13 @@ from trainmon.alerting.rules.disks.base import (
     why_disks_unknown,
 )
 from trainmon.analysis.disks import EXPIRED, directories_of, largest, lies_on
-from trainmon.lib import Instant, clean, counted, size
+from trainmon.lib import Instant, clean, counted, listed, size
 from trainmon.model import Alert, Allowance, Disk, Finding, Quota, Run, Severity, State
 
 # ---- rules about disks that do not answer, return errors, or are read-only -------------------------------------------
 
 MISSING = "does not exist"
 """Part of the error of a path that does not exist."""
-
-NAMED = 5
-"""Hosts that the evidence names."""
 
 
 class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,13 +57,12 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
             does = error
             advice = f"a mount is missing, or the config is wrong: see findmnt -T {path} on {first.host}"
         hosts = sorted(disk.host for disk in bad)
-        more = f" and {len(hosts) - NAMED} more" if hosts[NAMED:] else ""
         where = f" on {len(bad)} of {counted(len(volume.disks), 'host')}" if len(volume.disks) > 1 else ""
         run = next((run.name for run in state.runs.values() if _is_used(first, run)), None)
         return self.finding(
             volume, state, "warning" if run is None else "critical",
             f"{volume.name} {does}{where}; last tried {ago(now - first.at)} ago",
-            evidence=(f"{', '.join(hosts[:NAMED])}{more}: {clean(first.error or first.state)}",),
+            evidence=(f"{listed(hosts)}: {clean(first.error or first.state)}",),
             advice=advice,
             cluster=first.cluster,
             run=run,
