@@ -78,17 +78,15 @@ def in_parallel(
     for number in range(min(at_once, len(checks))):
         threading.Thread(target=work, name=f"check {number}", daemon=True).start()
     ready: dict[int, list[Row]] = {}
-    printed = 0
-    with contextlib.suppress(queue.Empty):
-        while len(ready) < len(checks):
-            number, rows = done.get(timeout=timeout)
-            ready[number] = rows
-            progress(len(ready), len(checks))
-            while printed in ready:
-                yield ready[printed]
-                printed += 1
-    for number in range(printed, len(checks)):
-        yield ready.get(number, [checks[number][0]])
+    for number, (late, _) in enumerate(checks):
+        try:
+            while number not in ready:
+                ended, rows = done.get(timeout=timeout)
+                ready[ended] = rows
+                progress(len(ready), len(checks))
+        except queue.Empty:
+            timeout = 0.0  # what hangs is waited for once
+        yield ready.get(number, [late])
 
 
 def _ended(late: Row, check: Callable[[], Iterable[Row]]) -> list[Row]:
