@@ -1,4 +1,4 @@
-"""Nodes: memory leaks, spare nodes, and why one is late. Pure."""
+"""Nodes: what was read of them, memory leaks, spare nodes, and why one is late. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from statistics import median
 from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Node, SchedulerNode, Source, State
+from trainmon.model import PROBES_WITHOUT_GPUS, Node, SchedulerNode, Source, State
+
+
+def has_read_gpus(node: Node) -> bool:
+    """Whether its GPUs were read, or it has none. NVML's list is complete."""
+    lists_none = node.probe == "nvml" and node.gpus_expected is not None and not node.gpus
+    return node.gpus_at is not None or node.probe in PROBES_WITHOUT_GPUS or lists_none
 
 
 def failing_server(source: Source | None, sources: Mapping[str, Source]) -> Source | None:

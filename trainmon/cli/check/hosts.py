@@ -36,11 +36,10 @@ from trainmon.lib import (
     Seconds,
     SystemClock,
     TrainmonError,
-    clock_difference,
     size,
 )
 from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
-from trainmon.model import AnyReading, JobPart, Spec
+from trainmon.model import AnyReading, JobPart, Node, NodeReading, Spec
 from trainmon.slurm.client import Client
 from trainmon.slurm.commands import OWN_STEP
 from trainmon.transport.event_loop import EventLoop
@@ -186,17 +185,15 @@ class ClusterCheck:
                 yield query
 
     def _probed(self, host: str, spec: Spec, python: str, shell: Shell) -> Iterator[Row]:
-        started = time.time()
-        output = run_probe(shell, spec, python, PROBE_TIMEOUT)
-        for part, text in output.troubles.items():
+        output = run_probe(shell, Node(name=host, cluster=self._cluster.name), spec, python, PROBE_TIMEOUT)
+        for part, text in output.node.troubles.items():
             yield Row("bad", host, part, text)
-        if output.hello is None:
+        if output.node.greeted_at is None:
             why = output.end or f"no output within {PROBE_TIMEOUT:g}s"
             fix = bundle.START_HINT.format(host=host, python=python)
             yield Row("bad", host, "probe", f"{why}: {output.printed}" if output.printed else why, fix)
             return
-        skew = clock_difference(output.hello.t, started, time.time())
-        yield from probe_rows(host, spec, output, output.hello, skew, self._runs, self._logs)
+        yield from probe_rows(host, spec, output, self._runs, self._logs)
 
 
 # ---- the steps to one host -------------------------------------------------------------------------------------------
@@ -272,26 +269,28 @@ def _without_step(host: str, error: TrainmonError) -> Iterator[Row]:
         yield Row("bad", host, "srun", error.message, error.hint or f"try: srun --overlap -w {host} hostname")
 
 
-def run_probe(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeOutput:
-    """Run the probe until it has reported everything in the spec, has ended, or the timeout is over.
+def run_probe(shell: Shell, node: Node, spec: Spec, python: str, timeout: Seconds) -> ProbeOutput:
+    """Run the probe of a node until it has reported everything in the spec, has ended, or the timeout is over.
 
     When Python ends without output, the shell probe replaces it, as in the dashboard.
     """
-    output = _run_once(shell, spec, python, timeout)
+    output = _run_once(shell, node, spec, python, timeout)
     if output.end is not None and SHARES_GPUS in output.end:
-        output = _run_once(shell, spec, python, timeout)
-    if output.hello is None and output.end is not None and python != bundle.NO_PYTHON:
-        instead = _run_once(shell, spec, bundle.NO_PYTHON, timeout)
-        return instead if instead.hello is not None else output
+        output = _run_once(shell, node, spec, python, timeout)
+    if output.node.greeted_at is None and output.end is not None and python != bundle.NO_PYTHON:
+        instead = _run_once(shell, node, spec, bundle.NO_PYTHON, timeout)
+        return instead if instead.node.greeted_at is not None else output
     return output
 
 
-def _run_once(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeOutput:
-    output, until = ProbeOutput(), time.monotonic() + timeout
+def _run_once(shell: Shell, node: Node, spec: Spec, python: str, timeout: Seconds) -> ProbeOutput:
+    output, until = ProbeOutput(node), time.monotonic() + timeout
     has_started, has_ended = threading.Event(), threading.Event()
 
-    def received(_: ProbeStream, reading: AnyReading) -> None:
-        output.read(reading)
+    def received(stream: ProbeStream, reading: AnyReading) -> None:
+        _, arrived, left = stream.transit
+        at = time.time() - arrived  # the wait is no difference of the clocks
+        output.read(NodeReading(node.name, node.cluster, at, reading, under_way=left - arrived))
         if output.is_complete(spec):
             has_ended.set()
 
@@ -302,13 +301,13 @@ def _run_once(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeO
         has_started.set()
 
     probe = ProbeStream(shell.host, SystemClock(), lambda _: has_started.set(), received, ended)
-    command = shell.stream(bundle.command(python), probe)
+    probe.command = shell.stream(bundle.command(python), probe)
     if has_started.wait(timeout) and not has_ended.is_set():
-        command.write(bundle.payload(probe.greeting or b"") + bundle.spec_line(spec))
+        probe.write(bundle.payload(probe.greeting or b"") + bundle.spec_line(spec))
         has_ended.wait(max(0.0, until - time.monotonic()))
     has_ended.set()
     output.printed = probe.output
-    command.close()
+    probe.command.close()
     return output
 
 

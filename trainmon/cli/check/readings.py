@@ -8,67 +8,62 @@ from typing import NamedTuple
 from collectors.assignment import rivals
 from trainmon.analysis.checkpoints import is_eval_log, read_results
 from trainmon.analysis.log_formats import EXAMPLE, Format, LogReport, config_block, report, suggested, summary
+from trainmon.analysis.nodes import has_read_gpus
 from trainmon.analysis.runs import other_switches, read_status, status_file
 from trainmon.analysis.wandb import client_file
 from trainmon.cli.check.output import Row
+from trainmon.engine.reducers.nodes import read
 from trainmon.lib import Seconds, clean, counted, size
 from trainmon.model import (
     DANGLING,
     ON_NODE,
-    PROBES_WITHOUT_GPUS,
-    AnyReading,
     DiskSample,
     DiskSamples,
     FileContent,
-    GpuFactsAll,
-    GpuSamples,
     Hello,
-    HostSample,
     LogChunk,
+    Node,
+    NodeReading,
     Receipts,
     RunSpec,
     Spec,
     SwitchSample,
     SwitchSamples,
-    Trouble,
     WandbDirectory,
     WandbRows,
+    Xid,
 )
 
 SKEW: Seconds = 5.0
 
 
 class ProbeOutput:
-    """What one probe has reported."""
+    """What one probe has reported. `node`: its host, of which nothing was read yet."""
 
-    def __init__(self) -> None:
-        self.hello: Hello | None = None
-        self.host: HostSample | None = None
-        self.facts: GpuFactsAll | None = None
-        self.gpus: GpuSamples | None = None
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.python: str | None = None
+        """The version of its interpreter; None for the shell probe, which reads disks only."""
         self.disks: dict[str, DiskSample] = {}
         self.logs: dict[str, LogChunk] = {}
         self.switches: dict[str, SwitchSample] = {}
         self.receipts: dict[str, Receipts] = {}
         self.files: dict[str, FileContent] = {}
         self.wandb: dict[str, WandbRows] = {}
-        self.troubles: dict[str, str] = {}
         self.end: str | None = None
         """Why it has ended too soon."""
         self.printed = ""
         """What it printed that is no reading, such as the reason of its end."""
 
-    def read(self, reading: AnyReading) -> None:
-        """Keep the newest reading of each part, and the first of receipts: the next ones have only what is new."""
+    def read(self, event: NodeReading) -> None:
+        """Keep the newest reading of each part, and the first of receipts: the next ones have only what is new. A
+        fault that the driver repeats from the last minutes is no problem of now."""
+        reading = event.reading
+        if not isinstance(reading, Xid):
+            self.node = read(self.node, event)
         match reading:
             case Hello():
-                self.hello = reading
-            case HostSample():
-                self.host = reading
-            case GpuFactsAll():
-                self.facts = reading
-            case GpuSamples():
-                self.gpus = reading
+                self.python = reading.python
             case DiskSamples():
                 self.disks |= {sample.path: sample for sample in reading.d}
             case LogChunk():
@@ -81,54 +76,41 @@ class ProbeOutput:
                 self.wandb[reading.id] = reading
             case Receipts():
                 self.receipts.setdefault(reading.directory, reading)
-            case Trouble(text=str(text)):
-                self.troubles[reading.part] = clean(text)
 
     def is_complete(self, spec: Spec) -> bool:
-        """Whether everything in the spec was reported. The shell probe reads disks only."""
-        hello = self.hello
-        if hello is None or self.host is None or not self._has_gpus(hello) or not self.disks.keys() >= set(spec.disks):
+        """Whether everything in the spec was reported."""
+        node = self.node
+        if node.greeted_at is None or node.host_at is None or not has_read_gpus(node):
             return False
-        return hello.python is None or (
-            self.logs.keys() >= {log.id for log in spec.logs}
-            and self.switches.keys() >= set(spec.switches)
-            and self.receipts.keys() >= set(spec.receipts)
-            and self.files.keys() >= {file.id for file in spec.files}
-            and self.wandb.keys() >= {one.id for one in spec.wandb}
+        return self.disks.keys() >= set(spec.disks) and (
+            self.python is None
+            or (
+                self.logs.keys() >= {log.id for log in spec.logs}
+                and self.switches.keys() >= set(spec.switches)
+                and self.receipts.keys() >= set(spec.receipts)
+                and self.files.keys() >= {file.id for file in spec.files}
+                and self.wandb.keys() >= {one.id for one in spec.wandb}
+            )
         )
-
-    def _has_gpus(self, hello: Hello) -> bool:
-        """Whether the GPUs have reported, or there are none. NVML's list is complete."""
-        facts = self.facts
-        is_empty = hello.probe == "nvml" and facts is not None and not facts.g
-        return hello.probe in PROBES_WITHOUT_GPUS or is_empty or (facts is not None and self.gpus is not None)
 
 
 # ---- its rows --------------------------------------------------------------------------------------------------------
 
 
-def probe_rows(
-    host: str,
-    spec: Spec,
-    output: ProbeOutput,
-    hello: Hello,
-    skew: Seconds,
-    runs: Sequence[RunSpec],
-    logs: LogChecks,
-) -> Iterator[Row]:
-    """The rows of a host whose probe works. `skew`: how far its clock is ahead of ours; `runs`: those of its
-    cluster."""
-    found = "no GPU driver" if hello.probe == "none" else hello.probe
-    versions = (found, hello.python and f"Python {hello.python}", hello.driver and f"driver {hello.driver}")
+def probe_rows(host: str, spec: Spec, output: ProbeOutput, runs: Sequence[RunSpec], logs: LogChecks) -> Iterator[Row]:
+    """The rows of a host whose probe works. `runs`: those of its cluster."""
+    node, skew = output.node, output.node.clock_skew_s or 0.0
+    found = "no GPU driver" if node.probe == "none" else node.probe
+    versions = (found, output.python and f"Python {output.python}", node.driver and f"driver {node.driver}")
     yield Row("ok", host, "probe", ", ".join(part for part in versions if part))
-    if hello.note:
-        yield Row("note", host, "probe", hello.note)
+    if node.note:
+        yield Row("note", host, "probe", node.note)
     if abs(skew) > SKEW:
         text = f"{abs(skew):.0f}s {'ahead of' if skew > 0 else 'behind'} the local clock; all ages use the local clock"
         yield Row("note", host, "clock", text)
-    yield from _gpus(host, output)
+    yield from _gpus(node)
     yield from _disks(host, spec, output)
-    if hello.python is not None:
+    if output.python is not None:
         yield from file_rows(host, spec, output, runs, logs)
         return
     paths = (log.pattern for log in spec.logs if not log.local)
@@ -136,17 +118,15 @@ def probe_rows(
         yield Row("bad", host, path, "needs python3", "install it there, or set `python` of the [[cluster]]")
 
 
-def _gpus(host: str, output: ProbeOutput) -> Iterator[Row]:
-    facts, expected = (output.facts.g, output.facts.expected) if output.facts else ((), None)
-    samples = output.gpus.g if output.gpus else ()
-    if not facts and not samples and not expected:
+def _gpus(node: Node) -> Iterator[Row]:
+    host, count, expected = node.name, len(node.gpus), node.gpus_expected
+    if not count and not expected:
         yield Row("note", host, "GPUs", "none")
         return
-    for gpu in samples:
-        if gpu.error or gpu.lost:
-            yield Row("bad", host, f"GPU {gpu.index}", gpu.error or "lost", "run nvidia-smi -q there for details")
-    count = len(samples) or len(facts)
-    name = next((gpu.name for gpu in facts if gpu.name), "unknown model")
+    for gpu in node.gpus:
+        if gpu.error:
+            yield Row("bad", host, f"GPU {gpu.index}", gpu.error, "run nvidia-smi -q there for details")
+    name = next((gpu.name for gpu in node.gpus if gpu.name), "unknown model")
     if expected is not None and expected > count:
         fix = "dmesg there may show an Xid; reset the GPU or reboot the node"
         yield Row("bad", host, "GPUs", f"{count} of {expected} × {name}", fix)

@@ -138,7 +138,7 @@ def may_find_more(state: State) -> bool:
 
 def has_answered(state: State, source: Source) -> bool:
     """Whether a source has reported its first data, or will not."""
-    from trainmon.model import PROBES_WITHOUT_GPUS
+    from trainmon.analysis.nodes import has_read_gpus
 
     if source.health in ("down", "off") or source.phase in ("retrying", "held", "off"):
         return True
@@ -152,10 +152,7 @@ def has_answered(state: State, source: Source) -> bool:
         server = state.sources.get(source.via)
         is_read = node is not None and (node.gpus_at is not None or node.host_at is not None)
         return is_read or (server is not None and server.health == "down")
-    if node is None or node.host_at is None:
-        return False
-    lists_none = node.probe == "nvml" and node.gpus_expected is not None and not node.gpus
-    return node.gpus_at is not None or node.probe in PROBES_WITHOUT_GPUS or lists_none
+    return node is not None and node.host_at is not None and has_read_gpus(node)
 
 
 def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:

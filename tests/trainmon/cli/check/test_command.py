@@ -23,7 +23,7 @@ from trainmon.config import (
     Settings,
 )
 from trainmon.job.trainmon_hooks import Hooks
-from trainmon.model import ON_NODE, LogChunk, LogSpec, Spec
+from trainmon.model import ON_NODE, LogChunk, LogSpec, Node, Spec
 
 HERE = Settings(disks=(DiskSettings(path="/"),))
 
@@ -140,7 +140,7 @@ def test_a_log_that_only_a_node_of_the_run_has_is_missing_on_no_host(hosts: tupl
     }
     for host in hosts:
         spec = Spec(logs=(shared if host == "n0" else own,))
-        output = ProbeOutput()
+        output = ProbeOutput(Node(name=host, cluster="lab"))
         output.logs = {chunks[host].id: chunks[host]}
         rows += file_rows(host, spec, output, (), checks)
     missing = [(row.subject, row.text) for row in (*rows, *checks.missing.values()) if row and row.mark == "bad"]
