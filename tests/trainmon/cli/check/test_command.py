@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.lab.sshd import Sshd, keygen
 from tests.trainmon.cli.test_main import trainmon
-from trainmon.cli.check.hosts import check_hosts
+from trainmon.cli.check.hosts import check_hosts, run_probe
 from trainmon.cli.check.output import Row
 from trainmon.cli.check.readings import LogChecks, ProbeOutput, file_rows
 from trainmon.config import (
@@ -24,6 +24,7 @@ from trainmon.config import (
 )
 from trainmon.job.trainmon_hooks import Hooks
 from trainmon.model import ON_NODE, LogChunk, LogSpec, Node, Spec
+from trainmon.transport.shell import Sink
 
 HERE = Settings(disks=(DiskSettings(path="/"),))
 
@@ -127,6 +128,33 @@ def test_every_path_of_a_run_is_checked_where_it_is_read(sshd: Sshd, tmp_path: P
     assert lost[:3] == ("bad", "n0", f"{tmp_path}/none/*.out")
     assert lost.fix == "start the run bad, or fix its `log` in the config"
     assert not [row for row in other if row.what.startswith(str(tmp_path))]
+
+
+class SlowShell:
+    """Starts probes that print nothing. Each ends without a status when it is closed."""
+
+    host, prompted = "n0", False
+
+    def __init__(self) -> None:
+        self.started: list[Sequence[str]] = []
+
+    def stream(self, argv: Sequence[str], sink: Sink) -> SlowStream:
+        self.started.append(argv)
+        return SlowStream(sink)
+
+
+class SlowStream:
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+    def close(self) -> None:
+        self.sink.ended(None, None)
+
+
+def test_a_probe_that_is_too_slow_is_not_one_that_has_ended() -> None:
+    shell = SlowShell()
+    output = run_probe(shell, Node(name="n0", cluster="lab"), Spec(), "python3", 0.01)  # type: ignore[arg-type]
+    assert (output.end, len(shell.started)) == (None, 1)
 
 
 @pytest.mark.parametrize("hosts", [("n0", "n1"), ("n1", "n0"), ("n0",)])
