@@ -78,11 +78,19 @@ def ping_address(settings: Settings) -> str | None:
     if settings.heartbeat.ping is None:
         return None
     try:
-        found = resolve_secret(settings.heartbeat.ping, os.environ)
+        return resolve_address(settings.heartbeat.ping)
     except InvalidValue as wrong:
         raise ConfigError([f'[heartbeat]: "ping" {wrong}']) from wrong
+
+
+def resolve_address(written: str) -> str:
+    """The address that a setting names or holds.
+
+    Raises: InvalidValue: when it cannot be read, or is no address.
+    """
+    found = resolve_secret(written, os.environ)
     if why := address_error(found):
-        raise ConfigError([f'[heartbeat]: "ping" {why}'])
+        raise InvalidValue(why)
     return found
 
 

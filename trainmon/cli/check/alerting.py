@@ -15,7 +15,7 @@ from trainmon.alerting.notify.base import Broken, Sender
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.message import render
 from trainmon.cli.check.output import Row, in_parallel
-from trainmon.config import InvalidValue, Settings, resolve_secret
+from trainmon.config import InvalidValue, Settings
 from trainmon.lib import (
     Clock,
     ConfigError,
@@ -28,7 +28,7 @@ from trainmon.lib import (
     find_state_directory,
 )
 from trainmon.model import Notice
-from trainmon.runtime.alert_service import caveats
+from trainmon.runtime.alert_service import caveats, resolve_address
 from trainmon.runtime.channels import senders, unfit
 from trainmon.transport.shell import AskUser, Shell
 
@@ -109,7 +109,7 @@ def _dead_man_switch(settings: Settings, *, test: bool) -> Iterator[Row]:
         return
     text = "an address is set; check --notify tests it"
     try:
-        ping = Ping("ping", resolve_secret(settings.heartbeat.ping, os.environ))
+        ping = Ping("ping", resolve_address(settings.heartbeat.ping))
         if test:
             ping("log", "a test by trainmon-tui check --notify", TIMEOUT)
             text = "accepted the test"

@@ -13,6 +13,8 @@ from trainmon.cli.check.alerting import check_channels
 from trainmon.cli.check.output import Row
 from trainmon.config import Settings
 from trainmon.config.load import load
+from trainmon.lib import ConfigError
+from trainmon.runtime.alert_service import ping_address
 
 ONE = "only one channel (phone): when it fails, nobody is notified; add one that does not depend on it"
 SWITCH = "no dead-man's switch: when this machine or this program dies, nobody is notified; set [heartbeat] ping"
@@ -119,3 +121,17 @@ def test_a_secret_that_is_not_there_is_reported_by_its_name_and_the_other_channe
     )  # fmt: skip
     assert [row[:2] for row in rows[:2]] == [("bad", ""), ("ok", "other")]
     assert len(ntfy.messages) == 1
+
+
+def test_a_ping_that_is_no_address_is_a_problem_before_the_daemon_refuses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = settings(tmp_path, '[heartbeat]\nping = "env:PING"\n')
+    monkeypatch.setenv("PING", "hc-ping.com/1234")
+    must = 'must be a URL such as "https://host/path"'
+    assert cells(list(check_channels(found, test=False)))[0] == ("bad", "ping", f'"ping" {must}')
+    with pytest.raises(ConfigError) as refused:
+        ping_address(found)
+    assert refused.value.problems == [f'[heartbeat]: "ping" {must}']
+    monkeypatch.setenv("PING", "https://hc-ping.com/1234")
+    assert cells(list(check_channels(found, test=False)))[0][:2] == ("ok", "ping")
