@@ -77,7 +77,7 @@ def check_hosts(
         stack.callback(loop.stop)
         for cluster in settings.clusters:
             check = ClusterCheck(settings, cluster, loop, ask, ssh_config, logs)
-            stack.callback(check.connections.close)
+            stack.callback(check.close)
             at_once = cluster.connect.at_once
             rows = in_parallel(list(check.of_config()), at_once, HOST_TIMEOUT, progress)
             yield from filter(None, rows)  # a machine that is only queried for Slurm, and has none, has no rows
@@ -102,7 +102,7 @@ class ClusterCheck:
     ) -> None:
         self.queue: QueueAnswer | None = None
         """Set by the host that reads the queue."""
-        self.connections = ClusterConnections(
+        self._connections = ClusterConnections(
             cluster, loop, ask, ssh_config, client_of=self._client, part_of=self._own_part
         )
         self._settings, self._cluster, self._ssh_config, self._logs = settings, cluster, ssh_config, logs
@@ -116,6 +116,12 @@ class ClusterCheck:
 
     def _own_part(self, _: str, host: str) -> JobPart | None:
         return None if self.queue is None else self.queue.own.get(host)
+
+    def close(self) -> None:
+        """Close all connections; waits a moment for the end of the steps."""
+        self._connections.close()
+        if self.queue is not None:
+            self.queue.client.shell.close()
 
     def of_config(self) -> Iterator[Check]:
         """Its hosts; the first reads the shared files, and its login host or this machine queries its Slurm."""
@@ -141,7 +147,7 @@ class ClusterCheck:
         return Coverage([self._cluster]).limited(plan, nodes)
 
     def _may_use_step(self, plan: WatchPlan, host: str) -> bool:
-        return self.connections.may_use_step(host, is_node=host in plan.nodes)
+        return self._connections.may_use_step(host, is_node=host in plan.nodes)
 
     def _check(self, plan: WatchPlan, host: str, spec: Spec | None, *, is_first: bool = False) -> Check:
         late = Row("bad", host, "check", f"not finished after {HOST_TIMEOUT:g}s", f"try: ssh {host}")
@@ -158,13 +164,12 @@ class ClusterCheck:
             if found[-1].mark == "bad" and by == "ssh":
                 return
         try:
-            shell = self.connections.dialler(host, is_node=host in plan.nodes)()
+            shell = self._connections.dialler(host, is_node=host in plan.nodes)()
             if isinstance(shell, StepShell):
                 shell.test()
         except TrainmonError as error:
             yield from _not_connected(host, error) if by != "srun" else _without_step(host, error)
             return
-        reads_queue = self._polled is not None and host == self._polled.login
         try:
             yield from _connected(host, shell, is_here=is_here, refuses_ssh=by == "auto")
             if spec is not None:
@@ -172,10 +177,10 @@ class ClusterCheck:
                 yield from reported(host, "probe", self._probed(host, spec, python, shell))
                 yield from check_files(host, shell, files_of(self._runs, plan.shared_disks) if is_first else ())
                 yield from check_quotas(host, shell, self._quotas(spec))
-            if self._polled is not None and reads_queue:
+            if self._polled is not None and host == self._polled.login:
                 self.queue = yield from check_slurm(host, self._polled, self._runs, shell)
         finally:
-            if not reads_queue:  # on that connection, steps are started later
+            if self.queue is None or shell is not self.queue.client.shell:  # that one starts the steps later
                 shell.close()
 
     def _quotas(self, spec: Spec) -> Iterator[QuotaQuery]:
