@@ -44,7 +44,10 @@ class Owed(NamedTuple):
 def write_owed(connection: sqlite3.Connection, owed: Collection[Owed], at: Instant) -> frozenset[Address]:
     """Insert new notifications and return which the ledger did not have: a notice is at most once in the outbox of one
     channel."""
-    for notice in {one.notice.key: one.notice for one in owed}.values():
+    notices: dict[str, Notice] = {}
+    for one in owed:  # a copy for a stand-in, with another reason, comes after it
+        notices.setdefault(one.notice.key, one.notice)
+    for notice in notices.values():
         _write_notice(connection, notice)
     return frozenset(one.address for one in owed if _insert(connection, one, at))
 

@@ -32,7 +32,8 @@ LONGEST_TIMEOUT: Seconds = 110.0
 """A receiver that answers late may have accepted the message. Each retry sends a copy, so the next try waits longer."""
 STRANGE_AFTER: Seconds = 120.0
 """A sender that takes longer hangs, though it should not: the health of its channel shows it."""
-DONE_AT_MOST = 1_000
+DONE_AT_MOST = 100_000
+"""Of more notifications than that, those that wait elsewhere might count as new again: more than any message has."""
 
 Render = Callable[[Sequence[Notice], Instant], Message]
 Attach = Callable[[tuple[Notice, ...]], tuple[Attachment, ...]]
@@ -164,7 +165,7 @@ class Deliverer:
     def turn(self) -> None:
         """Do what can be done now."""
         while not self._outcomes.empty():
-            self._note(self._outcomes.get())
+            self._note_or_retry(self._outcomes.get())
         self.add(self._journal.turn())
         if self._journal.is_lost:
             return
@@ -179,8 +180,14 @@ class Deliverer:
             attempt = state.attempt
             if attempt is not None and not state.is_sending and self._journal.is_past(attempt.number):
                 state.is_sending = True
-                name = f"channel {state.name}"
-                threading.Thread(target=self._send, args=(state, attempt), name=name, daemon=True).start()
+                thread = threading.Thread(
+                    target=self._send, args=(state, attempt), name=f"channel {state.name}", daemon=True
+                )
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the machine has no process or no memory left: it may have some later
+                    self._outcomes.put(Outcome(state, attempt, Retry(f"it cannot be sent here: {error}")))
+                    self._wake()
         self._leaving = [state for state in self._leaving if state.is_chosen]
 
     @property
@@ -270,6 +277,16 @@ class Deliverer:
             return message
 
     # ---- the answer of a receiver ------------------------------------------------------------------------------------
+
+    def _note_or_retry(self, outcome: Outcome) -> None:
+        """Take in an answer. If that is not possible, the message is tried again, ever more rarely."""
+        try:
+            self._note(outcome)
+        except Exception:
+            log.exception("the answer for the channel %s", outcome.state.name)
+            if not isinstance(outcome.answer, Retry):
+                failed = Retry("an error in trainmon-tui: see its log")
+                self._note_or_retry(outcome._replace(answer=failed, refused=None))
 
     def _note(self, outcome: Outcome) -> None:
         state, batch, answer = outcome.state, outcome.attempt.batch, outcome.answer

@@ -16,15 +16,18 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.delivery.scene import Phone, fire
 from tests.trainmon.alerting.notify.samples import over
 from tests.trainmon.ledger.records import transaction
 from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.delivery.deliverer import Deliverer
+from trainmon.alerting.notify.delivery.due import SendQueue
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import render
 from trainmon.ledger.database import open_to_write
+from trainmon.ledger.outbox import Owed, write_owed
 from trainmon.ledger.queue import Answer
 from trainmon.ledger.reader import remember
 from trainmon.lib import Clock
@@ -379,4 +382,62 @@ def test_many_that_are_overdue_at_once_do_not_keep_the_leader_from_renewing_its_
     life.go(10.0)
     assert len(life.spare.keys) == 200
     assert phone.times < 200
+    life.die()
+
+
+def test_a_thread_that_cannot_be_started_is_a_try_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may have no process or no memory left for a while: not one channel may stay behind."""
+    life = Life(tmp_path)
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name.startswith("channel "):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    life.find(fire("a", at=NOW), fire("b", "spare", at=NOW))
+    life.go(10.0)
+    assert life.deliverer.health[0].problem == "it cannot be sent here: can't start new thread"
+    monkeypatch.undo()
+    life.go(30.0)
+    assert (life.phone.keys, life.spare.keys) == (["a-fire"], ["b-fire"])
+    life.die()
+
+
+def test_a_mistake_about_an_answer_is_a_try_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    life = Life(tmp_path)
+    life.phone.always = Broken("400 bad request")
+    monkeypatch.setattr(SendQueue, "refused", lambda *_: 1 // 0)
+    life.find(fire("a", at=NOW), fire("b", "spare", at=NOW))
+    life.go(120.0)
+    assert "the answer for the channel phone" in caplog.text
+    assert 2 <= len(life.phone.tried) <= 8, "its tries become rarer"
+    assert sorted(life.spare.keys) == ["a-fire", "b-fire"], "its fallback has it"
+    life.die()
+
+
+def test_however_many_another_channel_has_delivered_none_of_them_is_new_when_it_works_again(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.phone.always = DOWN
+    life.find(*(fire(f"n{number}", at=NOW) for number in range(1_500)))
+    life.go(90.0)
+    assert len(set(life.spare.keys)) == 1_500
+    life.phone.always = None
+    life.go(700.0)
+    assert not any("run-dead" in message.title for message in life.phone.taken), "a summary, and no new alerts"
+    life.die()
+
+
+def test_the_first_of_two_copies_of_a_notice_is_stored(tmp_path: Path) -> None:
+    """A stand-in's copy names who failed: it is not what the next program or the history should tell."""
+    life = Life(tmp_path)
+    notice = fire("a", at=NOW)
+    owed = [Owed(notice, "phone"), Owed(replace(notice, reason="as phone fails"), "spare")]
+    with life.ledger.connection as connection:
+        write_owed(connection, owed, NOW)
+    stored = life.ledger.connection.execute("SELECT reason FROM notices").fetchall()
+    assert stored == [(notice.reason,)]
     life.die()
