@@ -96,10 +96,11 @@ def _begun(progress: Progress, epoch: float | None, at: Instant) -> Progress:
     """An epoch begins where nothing counts steps. It times nothing before it is known how long one takes."""
     if progress.format is not None or epoch in (None, progress.step):
         return progress
-    begun = progress.begun_at
-    intervals = progress.intervals if begun is None or at <= begun else (*progress.intervals, at - begun)[-INTERVALS:]
+    begun, number, intervals = progress.begun_at, int(epoch or 0), progress.intervals
+    if begun is not None and at > begun and number > (progress.step or 0):
+        intervals = (*intervals, at - begun)[-INTERVALS:]
     timed = {"at": at, "cadence_s": median(intervals)} if intervals else {}
-    return replace(progress, step=int(epoch or 0), begun_at=at, intervals=intervals, **timed)
+    return replace(progress, step=number, begun_at=at, intervals=intervals, **timed)
 
 
 def _is_outranked(progress: Progress, line: StepLine, at: Instant) -> bool:

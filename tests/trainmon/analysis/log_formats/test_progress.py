@@ -292,6 +292,13 @@ def test_an_epoch_that_begins_is_shown_and_times_nothing_before_one_has_passed()
     assert (progress.step, progress.at, progress.cadence_s) == (2, 7_300.0, 7_200.0)
 
 
+def test_a_pause_before_the_epochs_begin_again_is_no_time_of_an_epoch() -> None:
+    """A new attempt, hours after the last one, goes on from its checkpoint."""
+    progress = advance(begun(0.0, 600.0, 1_200.0), "learned", StepLine(kind="epoch", epoch=1), 90_000.0)
+    assert (progress.step, progress.at, progress.cadence_s) == (1, 90_000.0, 600.0)
+    assert advance(begun(0.0), "learned", StepLine(kind="epoch", epoch=0), 90_000.0).at is None
+
+
 @pytest.mark.parametrize("name", ["megatron", "own", "learned"])
 def test_a_step_counts_before_the_epoch_that_begins(name: str) -> None:
     progress = advance(begun(100.0, 7_300.0), name, StepLine(step=40, loss=2.0), 7_310.0)
