@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.log_formats import Format
 from trainmon.analysis.runs import RunContext, judge, last_attempts, target
-from trainmon.engine.reducers import actions, attempts, disks, files, jobs, node_history, nodes, throughput, wandb
+from trainmon.engine.reducers import actions, attempts, files, jobs, nodes, throughput, wandb
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
@@ -60,7 +60,7 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
             case NodeReading():
                 _reading(batch, event)
             case DisksReleased():
-                disks.released(batch, event, now)
+                files.released(batch, event, now)
             case SourceChanged(source):
                 _source(batch, source)
             case SourceRemoved(name):
@@ -74,7 +74,7 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
             case DisksForgotten(node, kept):
                 _forget_disks(batch, node, kept)
             case QuotaRead():
-                disks.quota_read(batch, event)
+                files.quota_read(batch, event)
             case ClustersChanged(clusters):
                 batch.writable("clusters").update({cluster.name: cluster for cluster in clusters})
             case JobsListed():
@@ -118,7 +118,7 @@ def _reading(batch: EventBatch, event: NodeReading) -> None:
     if old is None:
         node = jobs.with_scheduler(node, batch.current("scheduler_nodes").get(event.node))
     known[event.node] = node
-    node_history.read(batch, event, old, node)
+    nodes.remember(batch, event, old, node)
     if isinstance(event.reading, WandbRows):
         wandb.file_read(batch, event, event.reading)
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trainmon.engine.reducers.logs import new_lines
+from trainmon.engine.reducers.files import new_lines
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     AnyReading,
