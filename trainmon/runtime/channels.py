@@ -19,20 +19,22 @@ from trainmon.alerting.notify.channels.ntfy import PUBLIC, Ntfy, is_guessable, l
 from trainmon.alerting.notify.channels.ntfy_replies import Memory, Replies
 from trainmon.alerting.notify.channels.webhook import Webhook
 from trainmon.config import (
-    AlertmanagerSettings,
-    AppriseSettings,
-    CommandSettings,
-    DesktopSettings,
-    HealthchecksSettings,
     InvalidValue,
     NotifySettings,
-    NtfySettings,
-    WebhookSettings,
     address_error,
     apprise_url_error,
     quoted,
     resolve_secret,
     topic_error,
+)
+from trainmon.config.notify import (
+    AlertmanagerSettings,
+    AppriseSettings,
+    CommandSettings,
+    DesktopSettings,
+    HealthchecksSettings,
+    NtfySettings,
+    WebhookSettings,
 )
 from trainmon.ledger.ledger import LedgerStuck, alerts_now
 from trainmon.lib import Clock, ConfigError, Seconds, SystemClock

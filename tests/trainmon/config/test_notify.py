@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from trainmon.config.decode import decode
-from trainmon.config.notify import CHANNEL_TYPES
+from trainmon.config.notify import CHANNEL_TYPES, ChannelSettings
 from trainmon.config.types import InvalidValue, resolve_secret
+from trainmon.lib.field_docs import field_descriptions
 
 NTFY = '[[notify]]\ntype = "ntfy"\ntopic = "env:TOPIC"\n'
 HOOK = '[[notify]]\ntype = "webhook"\nurl = "env:HOOK"\n'
@@ -173,3 +175,8 @@ def test_a_file_that_holds_no_secret_is_refused_with_a_message(
 def test_a_directory_is_no_secret(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="names a file that cannot be read: is a directory"):
         resolve_secret(f"file:{tmp_path}", {})
+
+
+def test_the_documents_name_every_channel_type() -> None:
+    named = re.findall(r"`(\w+)`", field_descriptions(ChannelSettings)["type"])
+    assert sorted(named) == sorted(CHANNEL_TYPES)

@@ -49,7 +49,7 @@ from trainmon.model import (
     armed_by,
 )
 
-# ---- disks and quotas -------------------------------------------------------------------------------------------------
+# ---- disks and quotas ------------------------------------------------------------------------------------------------
 
 UNWATCHED_AFTER = 90.0
 """Seconds without a sample after which a disk is dropped, if its host still reports other disks: the host read it as a

@@ -37,7 +37,7 @@ from trainmon.model import (
 )
 from trainmon.model.node import FLOOR_EVERY, SAME_GROWTH, WARM
 
-# ---- the numbers of a Node --------------------------------------------------------------------------------------------
+# ---- the numbers of a Node -------------------------------------------------------------------------------------------
 
 HOST_NUMBERS = tuple(name for name in HostSample.__struct_fields__ if name in Node.__struct_fields__)
 
