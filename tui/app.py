@@ -12,7 +12,6 @@ from math import inf
 from typing import Any, ClassVar
 
 import rich
-from rich.traceback import Traceback
 from textual import events
 from textual.app import App
 from textual.binding import BindingType
@@ -367,6 +366,8 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def _fatal_error(self) -> None:
         """Show the traceback without local variables: one of them may be the answer to a password prompt."""
+        from rich.traceback import Traceback  # pygments with it, which no frame needs
+
         self._exit_renderables.append(Traceback(show_locals=False, width=100, suppress=[rich]))
         self._close_messages_no_wait()
 
