@@ -10,9 +10,8 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from trainmon.alerting import heartbeat
-from trainmon.alerting.leadership import LeadershipTracker, as_reported, delivered
-from trainmon.alerting.pending_changes import PendingChanges
-from trainmon.alerting.pipeline import causes, clock_jumps, flapping, grouping, inhibit, lifecycle, routing, silences
+from trainmon.alerting.handover import LeadershipTracker, PendingChanges, as_reported, delivered
+from trainmon.alerting.pipeline import causes, episode, grouping, lifecycle, quiet, routing
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import TEST, Rule
 from trainmon.alerting.rules.evaluate import evaluate
@@ -75,7 +74,7 @@ class AlertManager:
         self._poll_soon = poll_soon
         self._token = token
         self._new_settings = self._settings = rules, routing
-        self._last: clock_jumps.Moment | None = None
+        self._last: lifecycle.Moment | None = None
         self._evaluated_at: Seconds | None = None
         """The last evaluation of the rules, by the steady clock."""
         self._gone: frozenset[str] = frozenset()
@@ -115,17 +114,17 @@ class AlertManager:
     def evaluate(self, state: State, events: Sequence[Event], now: Instant) -> State:
         """The State with its alerts as they are now. Changes and notifications are handed over."""
         self._next_at = None
-        before, present = state.alerts, clock_jumps.Moment(now, self._clock.monotonic())
+        before, present = state.alerts, lifecycle.Moment(now, self._clock.monotonic())
         if self._new_settings is not self._settings:
             self._settings = self._new_settings
             routed = {route.channel for route in self._settings[1].routes}
             state = replace(state, channels={name: one for name, one in state.channels.items() if name in routed})
-        jump = clock_jumps.find_jump(self._last, present)
+        jump = lifecycle.find_jump(self._last, present)
         self._last = present
         if jump is not None:
             log.warning("%s", jump.why)
             self._timers, self._evaluated_at = grouping.GroupTimers(), None
-            state = clock_jumps.apply_jump(state, jump, now)
+            state = lifecycle.apply_jump(state, jump, now)
         for event in events:
             state = self._apply(state, event, now)
         try:
@@ -140,7 +139,7 @@ class AlertManager:
         self._state = state
         return state
 
-    def _run_pipeline(self, state: State, present: clock_jumps.Moment) -> State:
+    def _run_pipeline(self, state: State, present: lifecycle.Moment) -> State:
         """Evaluate → lifecycle → inhibit → flapping → silences → heartbeat → routing → grouping → outbox."""
         if state.leadership.holder not in ("us", "nobody"):
             return state
@@ -156,7 +155,7 @@ class AlertManager:
             changes.note(advanced.history)
             changes.drop(advanced.dropped)
             alerts = advanced.alerts | heartbeat.acknowledged_tests(advanced.alerts, now)
-            alerts |= inhibit.inhibited(alerts)
+            alerts |= quiet.inhibited(alerts)
             if any(alert.flapping for alert in alerts.values()) or any(
                 what != "found" for _, what, _ in advanced.history
             ):
@@ -216,7 +215,7 @@ class AlertManager:
         return state
 
     def _apply_request(self, state: State, request: AlertRequest, now: Instant) -> State:
-        result = silences.apply(request, state.alerts, state.silences, now)
+        result = quiet.apply(request, state.alerts, state.silences, now)
         if result.refused is not None:
             log.warning("refused: %s %s (%s): %s", request.verb, request.alert or "", request.via, result.refused)
         self._changes.note(result.history)
@@ -236,7 +235,7 @@ class AlertManager:
 
     def _flapped(self, alerts: Mapping[str, Alert], rules: Mapping[str, Rule], now: Instant) -> Mapping[str, Alert]:
         """The alerts that flapping changed."""
-        flapped = flapping.flapped(alerts, now, {name for name, rule in rules.items() if not rule.may_flap})
+        flapped = episode.flapped(alerts, now, {name for name, rule in rules.items() if not rule.may_flap})
         self._changes.note((name, "flapping", "it fires and resolves repeatedly") for name in flapped.started)
         return flapped.changed
 
@@ -251,12 +250,12 @@ class AlertManager:
             self._polled = {name: at for name, at in self._polled.items() if steady - at < POLL_EVERY}
 
     def _silenced(self, state: State, now: Instant) -> State:
-        windows = {window.id: window for window in silences.in_force(self._settings[1].windows, now)}
+        windows = {window.id: window for window in quiet.in_force(self._settings[1].windows, now)}
         people = {name: silence for name, silence in state.silences.items() if not silence.window}
-        in_force = silences.in_force((*people.values(), *windows.values()), now)
+        in_force = quiet.in_force((*people.values(), *windows.values()), now)
         changed = {
             name: alert if alert.muted_until is not None else routing.unmuted(alert)
-            for name, alert in silences.muted(state.alerts, in_force).items()
+            for name, alert in quiet.muted(state.alerts, in_force).items()
         }
         if changed:
             state = replace(state, alerts={**state.alerts, **changed})

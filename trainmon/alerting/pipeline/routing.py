@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.inhibit import may_be_hidden_soon
 from trainmon.alerting.pipeline.lifecycle import NOT_WATCHED, NOTIFY_END_WITHIN, RULE_OFF
+from trainmon.alerting.pipeline.quiet import may_be_hidden_soon
 from trainmon.alerting.rules import CHANNEL, TEST, ago
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Alert, NoticeKind, Route, Silence, is_worse

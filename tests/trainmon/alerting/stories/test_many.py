@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.alerting.stories.story import Story, mail, parts, phone, rule
-from trainmon.alerting.pipeline.inhibit import INHIBITIONS
+from trainmon.alerting.pipeline.quiet import INHIBITIONS
 from trainmon.alerting.rules import RULES, ClusterUnreachable
 
 RUN = "run:llm"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.alerting.notify.samples import NOW, alert, beat, notice
-from trainmon.alerting.pending_changes import PendingChanges
+from trainmon.alerting.handover import PendingChanges
 from trainmon.model import AlertChanges, Notice, Run, RunSpec, Silence, State, Wandb, WandbRun
 
 PAGE = "https://wandb.example/team/video/runs/a1b2c3"

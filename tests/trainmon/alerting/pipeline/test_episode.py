@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.episode import after_outage, alert_id, new_alert
-from trainmon.alerting.pipeline.flapping import SLOT, STATES, flapped, flapping
+from trainmon.alerting.pipeline.episode import SLOT, STATES, after_outage, alert_id, flapped, flapping, new_alert
 from trainmon.model import Alert, Finding
 
 NOW = 1_750_000_000.0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.clock_jumps import Moment, find_jump, is_trusted, may_resolve, not_in_the_future
+from trainmon.alerting.pipeline.lifecycle import Moment, find_jump, is_trusted, may_resolve, not_in_the_future
 from trainmon.model import Finding, Log, Node, Progress, Run, RunSpec, Source, State
 
 NOW = 1_750_000_000.0
