@@ -1,4 +1,5 @@
-"""Which program leads: this one does when no other does, or when the leader makes no progress.
+"""Which program leads: this one does when no other does, or when the leader makes no progress. It reports that to the
+engine, and to other programs by its note in the ledger.
 
 A leader renews its lease when it has evaluated its rules, and checks that it still leads before each message. If this
 program was stopped, it reads from the ledger what happened meanwhile before it goes on.
@@ -10,15 +11,31 @@ import logging
 from collections.abc import Callable
 from typing import Literal
 
-from trainmon.alerting.notify.delivery.leader import LeaderState
+from msgspec.structs import replace
+
+from trainmon.alerting.notify.delivery.deliverer import Deliverer
+from trainmon.alerting.notify.delivery.journal import Journal
+from trainmon.alerting.rules import ago
+from trainmon.analysis.attempts import unrecorded
 from trainmon.ledger.alerts import read_requests
 from trainmon.ledger.database import LOCKED
-from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, LeaseLock, claim_row, is_row, sign_of
+from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, LeaseLock, SourceNote, claim_row, sign_of
 from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import read_overdue
 from trainmon.ledger.queue import Answer
 from trainmon.ledger.reader import AlertsNow, read_all, remember
-from trainmon.lib import Clock, Seconds
+from trainmon.lib import Clock, Instant, Seconds
+from trainmon.model import (
+    AlertChanges,
+    AlertRequested,
+    AlertsReported,
+    AlertsRestored,
+    Event,
+    Leadership,
+    LeadershipChanged,
+    Notice,
+    State,
+)
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +51,10 @@ CHECK_EVERY: Seconds = 10.0
 REQUESTS_EVERY: Seconds = 1.0
 SEARCH_EVERY: Seconds = 60.0
 """How often the leader looks for notifications in the ledger that nobody sends: it takes a limited number at once."""
+QUIET: Seconds = 60.0
+"""A leader that has not evaluated its rules for so long is reported as quiet: its disk is full, or it is stopped."""
 
+NETWORK_LEDGER = "its ledger is on a network file system: another program takes over slowly, and by the clocks"
 UNKNOWN = Holder(pid=0, host="")
 """A leader whose name was not read yet."""
 
@@ -56,27 +76,50 @@ class LeaderWatch:
 
 
 class Election:
-    """Belongs to the thread of the notification service."""
+    """Belongs to the thread of the notification service. `state` is the newest of which the rules were evaluated, and
+    `trouble` what is wrong with this program itself: any thread may set both."""
 
     def __init__(
         self,
         ledger: Ledger,
         clock: Clock,
-        leader: LeaderState,
+        submit: Callable[[Event], None],
+        deliverer: Deliverer,
+        journal: Journal,
         wake: Callable[[], None],
         *,
+        holder: Holder,
+        by_row: bool,
+        program: str,
         patience: Seconds,
         lease: Seconds = LEASE,
     ) -> None:
+        """`by_row`: whether the lease is a row of the ledger, and not a lock."""
         self._ledger = ledger
         self._clock = clock
-        self._leader = leader
+        self._submit = submit
+        self._deliverer = deliverer
+        self._journal = journal
         self._wake = wake
+        self.holder = holder
+        self._by_row = by_row
+        self._program = program
         self._patience = patience
         self._lease = lease
-        self._by_row = is_row(is_network=ledger.is_network)
+        self.role: Literal["candidate", "leader", "paused", "standby"] = "candidate"
+        """paused: a leader that was stopped. Another program may have led meanwhile, so nothing new is sent."""
+        self.state: State | None = None
+        self.trouble: str | None = None
+        self._warning = NETWORK_LEDGER if ledger.is_network else None
+        self._reason: str | None = None
+        self._started_at = clock.now()
+        self._leadership = Leadership()
+        """As it was last reported."""
+        self._noted: list[tuple[str, str, str | None]] = []
+        """The health and the error of each source, as last written."""
         self._other = UNKNOWN
-        """The leader while this program stands by."""
+        """The leader while this program stands by, and its last note."""
+        self._other_note: LeaderNote | None = None
         self._watch = LeaderWatch()
         self._silent: Seconds = 0.0
         """How long the leader that we take over from has made no progress; 0: there was none."""
@@ -85,20 +128,18 @@ class Election:
         self._renewed: object = None
         """The State whose evaluation last renewed the lease."""
         self._turned_at = clock.monotonic()
-        self._is_paused = False
-        self._lock = LeaseLock(ledger.file.parent, leader.holder)
+        self._lock = LeaseLock(ledger.file.parent, holder)
         self._queries: dict[str, tuple[Answer, Seconds]] = {}
         """What the ledger's thread was given, and when."""
         self._next: dict[str, Seconds] = {}
         self._has_remembered = False
         self._requests_until = 0
-        self.role: Literal["candidate", "leader", "standby"] = "candidate"
 
     @property
     def due_in(self) -> Seconds:
         """Seconds until the next turn if nobody wakes the service before."""
         mono = self._clock.monotonic()
-        times = [since + self._patience for _, since in self._queries.values()] if self.role == "candidate" else []
+        times = [since + self._patience for _, since in self._queries.values()] if self._is_candidate else []
         times += [self._next.get(name, mono) for name in self._wanted() if name not in self._queries]
         return max(0.0, min(times, default=mono + CLAIM_EVERY) - mono)
 
@@ -106,6 +147,16 @@ class Election:
         if self.role == "leader":
             return ("claim", "requests", "search" if self._has_remembered else "remember")
         return ("claim", "watch") if self.role == "standby" else ("claim",)
+
+    @property
+    def _is_candidate(self) -> bool:
+        """Whether it finds out who leads."""
+        return self.role in ("candidate", "paused")
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether what this program finds is written and sent. From any thread."""
+        return self.role in ("leader", "paused")
 
     @property
     def is_leader(self) -> bool:
@@ -118,9 +169,9 @@ class Election:
         gap, self._turned_at = mono - self._turned_at, mono
         if gap > self._lease / 2 and self.role == "leader":  # another program may have led and ended meanwhile
             log.warning("this program was stopped for %.0fs: it checks whether another one took over", gap)
-            self.start_over()
-            self._is_paused = True
-            self._leader.pause()
+            self._start_over("paused")
+            problem = "this program was stopped: it checks whether another one notified meanwhile"
+            self._report(Leadership(problem=problem, since=self._leadership.since))
         for name, query in list(self._queries.items()):
             if query[0].done.is_set() and self._queries.get(name) is query:
                 del self._queries[name]
@@ -131,7 +182,7 @@ class Election:
         for name in self._wanted():
             if name not in self._queries and mono >= self._next.get(name, mono):
                 self._start(name)
-        if self.role == "candidate" and any(mono - since >= self._patience for _, since in self._queries.values()):
+        if self._is_candidate and any(mono - since >= self._patience for _, since in self._queries.values()):
             if self._lock.reach() is None or self._lock.is_ours:
                 self._take(None, "the ledger does not answer: whether another program notifies is not known")
             else:
@@ -146,16 +197,22 @@ class Election:
                 self._next["claim"] = self._turned_at  # the lock is to be signed
                 self._lead(silent if reach is not None else 0.0)
             return
-        evaluated = self._leader.state
+        evaluated = self.state
         if not self._lock.renew(has_progressed=evaluated is not self._renewed):
             self._stand_by(UNKNOWN)
         self._renewed = evaluated
 
-    def start_over(self) -> None:
-        """Another program may have taken the lease: find out who leads, as at the start."""
-        if self.role == "leader":
-            self.role, self._has_remembered = "candidate", False
-            self._queries, self._next = {}, {}
+    def lose(self) -> None:
+        """Another program has taken the lease, or did meanwhile: find out who leads, as at the start."""
+        self._journal.discard()
+        if self.is_leading:
+            self._deliverer.clear()
+            self._report(Leadership(problem="another program leads now"))
+            self._start_over("candidate")
+
+    def _start_over(self, role: Literal["candidate", "paused", "standby"]) -> None:
+        self.role, self._has_remembered = role, False
+        self._queries, self._next = {}, {}
 
     def release(self) -> None:
         """Stop leading. Only the ledger's thread opens the lock; any thread may close it."""
@@ -170,7 +227,7 @@ class Election:
         now, until, stale = self._clock.now(), self._requests_until, self._stale
         match name:
             case "claim" if self._by_row:
-                note = self._leader.note()
+                note = self.note()
                 answer = self._ledger.transact(lambda work: claim_row(work, note, stale), self._wake)
             case "claim":
                 answer = self._ledger.run(self._lock.take, self._wake)
@@ -193,19 +250,20 @@ class Election:
             case "remember" if answer.error is None and self.role != "standby":
                 self._has_remembered = True
                 self._requests_until = max(self._requests_until, answer.found.stored.requests_until)
-                if self.role == "candidate":
+                if self._is_candidate:
                     self._take(answer.found, None)
                 else:
-                    self._leader.remember(answer.found)
-            case "remember" if self.role == "candidate":
+                    self._remember_late(answer.found)
+            case "remember" if self._is_candidate:
                 self._take(None, answer.error)
             case "requests" if answer.found:
                 self._requests_until = max(number for number, _ in answer.found)
-                self._leader.request(answer.found)
+                for number, request in answer.found:
+                    self._submit(AlertRequested(request, number))
             case "search" if answer.found:
-                self._leader.deliver(answer.found)
+                self._deliverer.add_unknown(answer.found)
             case "watch" if answer.found is not None and self.role == "standby":
-                self._leader.watch(answer.found)
+                self._report_leader(answer.found)
                 self._replace(answer.found.leader)
 
     def _claimed(self, answer: Answer) -> None:
@@ -223,7 +281,7 @@ class Election:
             log.warning("cannot find out whether another program leads: %s", answer.error)
             if self.role == "standby" and self._by_row and LOCKED in answer.error:
                 self._judge(self._watch.sign)  # stopped within a transaction: nobody can take its row before it ends
-            if self.role == "candidate" or self._stale is not None:
+            if self._is_candidate or self._stale is not None:
                 self._take(None, answer.error)
         else:
             self._stale = None
@@ -232,12 +290,7 @@ class Election:
 
     def _replace(self, leader: LeaderNow | None) -> None:
         """Take over from a leader without a channel, such as a dashboard without a config, if this program has one."""
-        if (
-            leader is None
-            or leader.note.channels
-            or leader.note.holder != self._other
-            or not self._leader.note().channels
-        ):
+        if leader is None or leader.note.channels or leader.note.holder != self._other or not self._deliverer.names:
             return
         if self._by_row:
             self._stale = sign_of(leader.note)
@@ -252,28 +305,149 @@ class Election:
             self._silent, self._stale = silent, sign
 
     def _stand_by(self, holder: Holder) -> None:
-        self.role, self._has_remembered, self._is_paused = "standby", False, False
+        self.lose()
+        self._start_over("standby")
         self._watch, self._silent, self._stale = LeaderWatch(), 0.0, None
-        self._queries, self._next = {}, {}
-        self._leader.stand_by(holder)
+        self._report(self._leadership_of(holder, None, self._clock.now()))
 
     def _lead(self, silent: Seconds) -> None:
         """Lead as soon as the ledger has answered what it knows."""
-        self.role, self._silent = "candidate", silent
+        if self.role != "paused":
+            self.role = "candidate"
+        self._silent = silent
         if "remember" not in self._queries:
             self._start("remember")
 
     def _take(self, remembered: AlertsNow | None, reason: str | None) -> None:
         """Lead, even if the ledger does not answer: two programs that notify are better than none."""
-        self.role = "leader"
-        self._has_remembered = remembered is not None
+        was_paused, known, now = self.role == "paused", remembered or AlertsNow(), self._clock.now()
         mono = self._clock.monotonic()
         self._next = {"remember": mono + self._patience, "search": mono + SEARCH_EVERY}
-        if self._is_paused:
-            self._is_paused = False
-            self._leader.resume(remembered)
-            return
-        self._leader.lead(remembered, reason)
+        self._has_remembered = remembered is not None
+        if not was_paused:
+            self._journal.discard()
+            self._reason = reason or self._warning
+        self.role = "leader"
+        self._submit(AlertsRestored(known.stored))
+        if was_paused:
+            self._deliverer.add_unknown(known.notifications)
+        else:
+            self._report(Leadership(holder="us", where="here", problem=self._problem, since=now))
+            self._deliverer.restore(known.channels, known.sent)
+            self._deliverer.add(known.notifications)
+        self.write_note()
         if self._silent:
-            self._leader.notify_takeover(self._silent)
+            notice = took_over(self._other_note, self._silent, now, self._deliverer.everyday)
+            self._journal.add_changes(AlertChanges(at=now, notices=(notice,)))
             self._silent = 0.0
+
+    def _remember_late(self, remembered: AlertsNow) -> None:
+        """The ledger has answered late. Alerts that were found meanwhile are newer than its alerts."""
+        self._reason = self._warning
+        known = {alert.key for alert in self.state.alerts.values()} if self.state is not None else set()
+        old = tuple(alert for alert in remembered.stored.alerts if alert.key not in known)
+        self._submit(AlertsRestored(replace(remembered.stored, alerts=old)))
+        self._deliverer.add_unknown(remembered.notifications)
+
+    # ---- what this program reports of itself, and of the leader that it stands by for
+
+    @property
+    def _problem(self) -> str | None:
+        """What is wrong with this program, in a sentence."""
+        return "; ".join(reason for reason in (self.trouble, self._reason) if reason) or None
+
+    def note(self) -> LeaderNote:
+        """What this program writes about itself."""
+        state = self.state
+        return LeaderNote(
+            holder=self.holder,
+            program=self._program,
+            started_at=self._started_at,
+            last_tick_at=(state.evaluated_at or state.at) if state is not None else None,
+            written_at=self._clock.now(),
+            problem=self._problem,
+            sources=tuple(
+                SourceNote(
+                    name=one.name, kind=one.kind, health=one.health, answered_at=one.answered_at, error=one.problem
+                )
+                for one in (state.sources.values() if state is not None else ())
+            ),
+            unrecorded={} if state is None else unrecorded(state),
+            channels=self._deliverer.health,
+        )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the rules were evaluated for the first time, and no note has reported that yet."""
+        return self.state is not None and self._leadership.at is None
+
+    @property
+    def has_source_changes(self) -> bool:
+        """Whether the health of a source differs from the last note."""
+        return self._sources() != self._noted
+
+    def _sources(self) -> list[tuple[str, str, str | None]]:
+        sources = self.state.sources.values() if self.state is not None else ()
+        return [(one.name, one.health, one.error) for one in sources]
+
+    def write_note(self) -> None:
+        """Write how this program is, and report it."""
+        if self.role == "paused":
+            return
+        note, self._noted = self.note(), self._sources()
+        self._journal.write_note(note)
+        self._report(
+            Leadership(
+                holder="us", where="here", at=note.last_tick_at, problem=self._problem, since=self._leadership.since
+            )
+        )
+
+    def _report_leader(self, now: AlertsNow) -> None:
+        """Report what the leader has written."""
+        at = evaluated_at = self._clock.now()
+        if now.leader is not None:
+            self._other_note = note = now.leader.note
+            self._report(self._leadership_of(note.holder, note, at))
+            evaluated_at = note.last_tick_at or at
+        self._submit(AlertsReported(now.stored.alerts, now.stored.silences, now.channels, evaluated_at))
+
+    def _leadership_of(self, holder: Holder, note: LeaderNote | None, now: Instant) -> Leadership:
+        there = "" if holder.host in ("", self.holder.host) else f" on {holder.host}"
+        leadership = Leadership(holder="other", where=f"pid {holder.pid}{there}" if holder.pid else "another program")
+        if note is None:
+            return leadership
+        at, problem = note.last_tick_at, note.problem
+        if now - note.written_at > QUIET:
+            problem = f"it has written nothing to the ledger for {ago(now - note.written_at)}"
+        elif at is not None and now - at > QUIET:
+            problem = f"it has not evaluated its rules for {ago(now - at)}"
+        return replace(leadership, at=at, problem=problem, since=note.started_at)
+
+    def _report(self, leadership: Leadership) -> None:
+        if leadership != self._leadership:
+            self._leadership = leadership
+            self._submit(LeadershipChanged(leadership))
+
+
+def took_over(note: LeaderNote | None, silent: Seconds, now: Instant, channels: tuple[str, ...]) -> Notice:
+    """The notice that a standby has taken over. It asks people to end or continue the program that hangs: until then
+    there is no standby."""
+    who, pid = "The leader", "PID"
+    if note is not None:
+        pid = str(note.holder.pid)
+        who = f"{note.program or 'The leader'} (pid {pid} on {note.holder.host})"
+    return Notice(
+        key=f"took-over/{note.holder.name if note else 'unknown'}/{now:.0f}",
+        kind="direct",
+        reason="the leader gave no sign of life",
+        severity="warning",
+        at=now,
+        channels=channels,
+        title="A standby notifies: the leader hangs",
+        lines=(
+            f"{who} did not evaluate its rules for {ago(silent)}: it is stopped, or hangs. This program notifies from "
+            "now on. If the other program continues, it stands by.",
+            f"What to do, on its machine: `kill -CONT {pid}` if somebody stopped it (Ctrl-Z, a debugger); else end it "
+            f"with `kill {pid}`, or `kill -9 {pid}`, and start it again.",
+        ),
+    )

@@ -18,7 +18,6 @@ from trainmon.alerting.notify.base import Sender
 from trainmon.alerting.notify.delivery.deliverer import SEND_TIMEOUT, Attach, Deliverer, Render
 from trainmon.alerting.notify.delivery.election import LEASE, Election
 from trainmon.alerting.notify.delivery.journal import Journal
-from trainmon.alerting.notify.delivery.leader import LeaderState
 from trainmon.alerting.notify.message import render as render_message
 from trainmon.ledger.alerts import add_request
 from trainmon.ledger.lease import is_row, release_row, this_program
@@ -92,8 +91,8 @@ class NotificationService:
         self._stuck_since: Seconds | None = None
         self._stuck_reported: Seconds | None = None
 
-        us, wake, is_network = this_program(), self._wake, ledger.is_network
-        self._by_row = is_row(is_network=is_network)
+        us, wake = this_program(), self._wake
+        self._by_row = is_row(is_network=ledger.is_network)
         self._journal = Journal(
             ledger, clock, wake, patience=patience, holder=us.name if self._by_row else None, is_leader=self.is_leader
         )
@@ -101,10 +100,10 @@ class NotificationService:
             senders, routes, self._journal, clock, submit, wake, is_leader=self.is_leader, alerts=self._alerts,
             timeout=timeout, render=render, attach=attach, rng=rng,
         )  # fmt: skip
-        self._leader = LeaderState(
-            us, clock, submit, self._deliverer, self._journal, program=program, is_network=is_network
-        )
-        self._election = Election(ledger, clock, self._leader, wake, patience=patience, lease=lease)
+        self._election = Election(
+            ledger, clock, submit, self._deliverer, self._journal, wake,
+            holder=us, by_row=self._by_row, program=program, patience=patience, lease=lease,
+        )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
 
     # ---- from any thread --------------------------------------------------------------------------------------------
@@ -118,7 +117,7 @@ class NotificationService:
         deliver by then: the next program may start in five minutes, or never."""
         began = time.monotonic()
         deadline = began + flush
-        was_leading = self._leader.is_leading
+        was_leading = self._election.is_leading
         if was_leading:
             everyday, all_names = self._deliverer.everyday, self._deliverer.names
             self._ask(partial(self._deliverer.finish, everyday))
@@ -133,17 +132,17 @@ class NotificationService:
         if self._thread.is_alive():
             self._thread.join(1.0)
         if was_leading and self._by_row:
-            self._ledger.transact(lambda connection: release_row(connection, self._leader.holder.name), self._wake)
+            self._ledger.transact(lambda connection: release_row(connection, self._election.holder.name), self._wake)
         self._election.release()
 
     def enqueue(self, changes: AlertChanges) -> None:
         """Write changes and send their notices; never blocks. A standby leaves that to the leader."""
-        if self._leader.is_leading:
+        if self._election.is_leading:
             self._ask(partial(self._add_changes, changes))
 
     def tick(self, state: State) -> None:
         """The rules were evaluated, so the lease is renewed. Never blocks."""
-        self._leader.state = state
+        self._election.state = state
 
     def is_leader(self) -> bool:
         """Whether this program may notify now, by the lease itself. Of a program that was stopped, this is true until
@@ -152,7 +151,7 @@ class NotificationService:
 
     def request(self, request: AlertRequest) -> None:
         """Have the leader carry out the request of a person; never blocks."""
-        if self._leader.is_leading:
+        if self._election.is_leading:
             self._submit(AlertRequested(request))
         else:
             self._ledger.transact(lambda connection: add_request(connection, request), self._wake)
@@ -163,7 +162,7 @@ class NotificationService:
 
     def report_trouble(self, trouble: str | None) -> None:
         """Publish what is wrong with this program itself; None when nothing is. From any thread."""
-        self._leader.trouble = trouble
+        self._election.trouble = trouble
         self._next_note = 0.0
         self._wake()
 
@@ -178,7 +177,7 @@ class NotificationService:
             self._changed.notify()
 
     def _alerts(self) -> Mapping[str, Alert] | None:
-        state = self._leader.state
+        state = self._election.state
         return None if state is None else state.alerts
 
     # ---- its own thread ---------------------------------------------------------------------------------------------
@@ -203,7 +202,7 @@ class NotificationService:
         mono = self._clock.monotonic()
         dues = (self._election.due_in, self._journal.due_in, self._deliverer.due_in)
         times = [due for due in dues if due is not None]
-        if self._leader.is_leading:
+        if self._election.is_leading:
             times += [self._next_note - mono, self._next_channels - mono]
         return max(0.0, min(times))
 
@@ -219,12 +218,11 @@ class NotificationService:
         finally:
             self._deliverer.turn()  # whatever the election does: what is to be sent waits for nothing
         if self._journal.is_lost:
-            self._leader.lose()
-            self._election.start_over()
-        if self._ledger.set_aside is not None and self._election.role != "candidate":
+            self._election.lose()
+        if self._ledger.set_aside is not None and self._election.role in ("leader", "standby"):
             self._report_damaged_ledger(self._ledger.set_aside)
         mono = self._clock.monotonic()
-        if self._leader.is_leading:
+        if self._election.is_leading:
             self._report_stuck_ledger(mono)
             if self._ledger.is_replaced:
                 self._ledger.is_replaced = False
@@ -235,13 +233,13 @@ class NotificationService:
                 if changed := tuple(one for one in self._deliverer.health if self._channels.get(one.name) != one):
                     self._channels |= {health.name: health for health in changed}
                     self._submit(ChannelsChanged(changed))
-            has_changes = mono >= self._next_source_note and self._leader.has_source_changes
-            if mono >= self._next_note or self._leader.has_begun or has_changes:
+            has_changes = mono >= self._next_source_note and self._election.has_source_changes
+            if mono >= self._next_note or self._election.has_begun or has_changes:
                 self._next_note, self._next_source_note = mono + NOTE_EVERY, mono + SOURCE_NOTE_EVERY
-                self._leader.write_note()
+                self._election.write_note()
 
     def _add_changes(self, changes: AlertChanges) -> None:
-        if self._leader.is_leading:  # it may have been lost meanwhile
+        if self._election.is_leading:  # it may have been lost meanwhile
             self._journal.add_changes(changes)
 
     def _report_stuck_ledger(self, mono: Seconds) -> None:
@@ -277,7 +275,7 @@ class NotificationService:
         """Send a notice about this program itself."""
         now = self._clock.now()
         notice = Notice(
-            key=f"{reason.replace(' ', '-')}/{self._leader.holder.name}/{now:.0f}", kind="direct", reason=reason,
+            key=f"{reason.replace(' ', '-')}/{self._election.holder.name}/{now:.0f}", kind="direct", reason=reason,
             severity=severity, at=now, channels=self._deliverer.everyday, title=title, lines=lines,
         )  # fmt: skip
         self.enqueue(AlertChanges(at=now, notices=(notice,)))

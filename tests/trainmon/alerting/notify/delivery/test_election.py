@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.alerting.notify.delivery.election import CHECK_EVERY, CLAIM_EVERY, GAP, LEASE, LeaderWatch
-from trainmon.alerting.notify.delivery.leader import took_over
+from trainmon.alerting.notify.delivery.election import CHECK_EVERY, CLAIM_EVERY, GAP, LEASE, LeaderWatch, took_over
 from trainmon.ledger.lease import Holder, LeaderNote
 from trainmon.lib import Seconds
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import PATIENT, Phone, Scene, Shifted, fire, opened, plain, until
-from trainmon.alerting.notify.delivery.leader import QUIET
+from trainmon.alerting.notify.delivery.election import LEASE, QUIET
 from trainmon.ledger.lease import LOCK, Holder, LeaderNote, LeaseLock, is_locked, this_program, write_note
 from trainmon.ledger.ledger import alerts_now, submit_request
 from trainmon.lib import Instant
@@ -127,6 +127,25 @@ def test_leadership_comes_back_to_one_that_did_not_notice_its_loss(tmp_path: Pat
         first.enqueue(fire("b"))
         until(lambda: phone.keys == ["first-fire", "b-fire"])
         first.until_marked()
+
+
+def test_one_that_was_stopped_and_lost_the_lease_leads_again_when_it_is_free(tmp_path: Path) -> None:
+    phone, clock, go = Phone(), Shifted(), threading.Event()
+    with opened(tmp_path, phone, is_network=True, clock=clock) as scene:
+        scene.enqueue(fire("first"))
+        until(lambda: phone.keys == ["first-fire"])
+        scene.until_marked()
+        scene.ledger.run(lambda: go.wait(PATIENT), lambda: None)
+        scene.enqueue(fire("unwritten"))  # it is stopped while it writes this
+        until(lambda: scene.service._journal._writing is not None)
+        seize(scene, 0.0)
+        clock.passed += LEASE
+        scene.service.report_trouble(None)
+        until(lambda: "was stopped" in (scene.of(LeadershipChanged)[-1].leadership.problem or ""))
+        go.set()
+        until(lambda: scene.holder == "us")
+        scene.enqueue(fire("a"))
+        until(lambda: "a-fire" in phone.keys)
 
 
 @pytest.mark.parametrize("is_network", [False, True])
