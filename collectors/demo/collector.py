@@ -23,7 +23,7 @@ from collectors.polling_thread import PollingThread
 from collectors.quota.collector import QuotaPoller, QuotaQuery
 from collectors.slurm.collector import Poller, Watched
 from collectors.wandb.collector import WandbCollector
-from trainmon.alerting.notify.base import Message, Retry, Sent
+from trainmon.alerting.notify.message import Message, Retry, Sent
 from trainmon.analysis.log_formats import KEEP
 from trainmon.lib import Clock, HostUnreachable, Instant, ScratchDirectory, Seconds, SystemClock, TrainmonError
 from trainmon.model import Channel, Event, FileSpec, Route, Source, SourceChanged, SourceRemoved

@@ -20,11 +20,11 @@ from typing import Any, ClassVar
 import msgspec
 
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.notify.base import Message, Sender, Sent
 from trainmon.alerting.notify.channels.apprise.sender import Apprise
 from trainmon.alerting.notify.channels.ntfy import Ntfy
 from trainmon.alerting.notify.channels.webhook import Webhook
 from trainmon.alerting.notify.delivery.service import NotificationService
+from trainmon.alerting.notify.message import Message, Sender, Sent
 from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import Rule
 from trainmon.engine.engine import Engine

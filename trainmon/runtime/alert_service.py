@@ -10,13 +10,12 @@ from typing import Literal, NamedTuple
 
 from trainmon.alerting.heartbeat import unwell
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.notify.base import Sender
 from trainmon.alerting.notify.channels.alertmanager import Alertmanager, Resender
 from trainmon.alerting.notify.channels.apprise.sender import FOLDER
-from trainmon.alerting.notify.channels.healthchecks import Ping
-from trainmon.alerting.notify.channels.ntfy_replies import Replies
-from trainmon.alerting.notify.deadman import NAME, TIMEOUT, DeadMansSwitch
+from trainmon.alerting.notify.channels.healthchecks import NAME, TIMEOUT, DeadMansSwitch, Ping
+from trainmon.alerting.notify.channels.ntfy import Replies
 from trainmon.alerting.notify.delivery.service import NotificationService
+from trainmon.alerting.notify.message import Sender
 from trainmon.alerting.notify.plots.render import PlotRenderer, ReadCurve
 from trainmon.config import (
     InvalidValue,

@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from trainmon.alerting.notify.base import Retry, Sender
 from trainmon.alerting.notify.channels.alertmanager import Alertmanager
 from trainmon.alerting.notify.channels.apprise.sender import Apprise, later, pages
 from trainmon.alerting.notify.channels.command import Command
 from trainmon.alerting.notify.channels.desktop import Desktop, missing
 from trainmon.alerting.notify.channels.healthchecks import Healthchecks, Ping
 from trainmon.alerting.notify.channels.http import host_of
-from trainmon.alerting.notify.channels.ntfy import PUBLIC, Ntfy, is_guessable, login_of
-from trainmon.alerting.notify.channels.ntfy_replies import Memory, Replies
+from trainmon.alerting.notify.channels.ntfy import PUBLIC, Memory, Ntfy, Replies, is_guessable, login_of
 from trainmon.alerting.notify.channels.webhook import Webhook
+from trainmon.alerting.notify.message import Retry, Sender
 from trainmon.config import (
     InvalidValue,
     NotifySettings,

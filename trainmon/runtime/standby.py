@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from collectors.daemon.collector import DaemonCollector, DaemonConnection
-from trainmon.alerting.notify.base import Message, Retry, Sender, Sent
 from trainmon.alerting.notify.delivery.service import NotificationService
+from trainmon.alerting.notify.message import Message, Retry, Sender, Sent
 from trainmon.config import Settings
 from trainmon.engine.snapshot import Status
 from trainmon.ledger.actions import storable

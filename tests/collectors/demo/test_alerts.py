@@ -7,7 +7,7 @@ from pathlib import Path
 from collectors.demo.collector import BUSY_EVERY, ROUTES, TEXT, Demo, channels
 from collectors.demo.stories import Incident, Schedule
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.notify.base import Message, Retry
+from trainmon.alerting.notify.message import Message, Retry
 from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine

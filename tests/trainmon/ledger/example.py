@@ -25,8 +25,8 @@ from msgspec.structs import replace
 from collectors.demo.collector import Demo, DemoChannel
 from tests.trainmon.ledger.contents import contents, restored
 from trainmon.alerting.manager import AlertManager
-from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.delivery.service import NotificationService
+from trainmon.alerting.notify.message import Broken, Message, Retry, Sent
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine

@@ -13,7 +13,6 @@ import pytest
 from tests.lab.ntfy_server import NtfyServer, error
 from tests.lab.receiver import CUT, DIE, WELL, status
 from tests.trainmon.alerting.notify.samples import message
-from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.alertmanager import Alertmanager
 from trainmon.alerting.notify.channels.apprise.sender import Apprise
 from trainmon.alerting.notify.channels.command import Command
@@ -21,6 +20,7 @@ from trainmon.alerting.notify.channels.desktop import Desktop
 from trainmon.alerting.notify.channels.healthchecks import Healthchecks
 from trainmon.alerting.notify.channels.ntfy import Ntfy
 from trainmon.alerting.notify.channels.webhook import Webhook
+from trainmon.alerting.notify.message import Broken, Retry
 from trainmon.config import NotifySettings, routes_of
 from trainmon.config.decode import decode
 from trainmon.lib import ConfigError

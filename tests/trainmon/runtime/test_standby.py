@@ -15,7 +15,7 @@ import pytest
 from tests.lab.daemons import until
 from tests.trainmon.ledger.records import transaction
 from tests.tui.states.alerts import alert
-from trainmon.alerting.notify.base import Message, Retry, Sent
+from trainmon.alerting.notify.message import Message, Retry, Sent
 from trainmon.config import ClusterSettings, DaemonSettings, NotifySettings, RunSettings, Settings
 from trainmon.config.notify import CommandSettings
 from trainmon.engine.snapshot import Status

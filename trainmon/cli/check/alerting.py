@@ -11,9 +11,8 @@ from pathlib import Path
 
 from collectors.connections import local_hostname
 from collectors.daemon.collector import DaemonCollector, DaemonConnection
-from trainmon.alerting.notify.base import Broken, Sender
 from trainmon.alerting.notify.channels.healthchecks import Ping
-from trainmon.alerting.notify.message import render
+from trainmon.alerting.notify.message import Broken, Sender, render
 from trainmon.cli.check.output import Row, in_parallel
 from trainmon.config import InvalidValue, Settings
 from trainmon.lib import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmon.alerting.notify.base import Message
-from trainmon.alerting.notify.message import render
+from trainmon.alerting.notify.message import Message, render
 from trainmon.lib import Instant
 from trainmon.model import Alert, Notice
 

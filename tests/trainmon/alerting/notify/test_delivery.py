@@ -14,7 +14,7 @@ from tests.lab.smtp import HANG, MailServer
 from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.delivery.scene import opened, until
 from tests.trainmon.alerting.notify.samples import alert, notice
-from trainmon.alerting.notify.base import Attachment, Sender
+from trainmon.alerting.notify.message import Attachment, Sender
 from trainmon.config.decode import decode
 from trainmon.model import Notice
 from trainmon.runtime.channels import senders

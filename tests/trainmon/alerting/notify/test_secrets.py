@@ -16,7 +16,7 @@ from tests.lab.smtp import MailServer
 from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.delivery.scene import Scene, opened, until
 from tests.trainmon.alerting.notify.samples import notice
-from trainmon.alerting.notify.base import Sender
+from trainmon.alerting.notify.message import Sender
 from trainmon.config.decode import decode
 from trainmon.runtime.channels import senders
 

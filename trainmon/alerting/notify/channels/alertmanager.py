@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.channels.http import Http, judge, text_of
 from trainmon.alerting.notify.channels.webhook import annotations_of, labels_of, plain_fields, timestamp
+from trainmon.alerting.notify.message import Broken, Message, Retry, Sent
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import Alert, Channel, Notice
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
+from trainmon.alerting.notify.message import Broken, Message, Retry, Sent
 from trainmon.lib import Seconds, clean, scrub
 from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
 from trainmon.model import Alert, Channel

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 
-from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
-from trainmon.alerting.notify.message import fitted
+from trainmon.alerting.notify.message import Broken, Message, Retry, Sent, fitted
 from trainmon.lib import Seconds
 from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
 from trainmon.model import Channel, Severity

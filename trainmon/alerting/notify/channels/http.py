@@ -17,7 +17,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, NameResolutionError, ProxyError, SSLError
 
 from trainmon import __version__
-from trainmon.alerting.notify.base import Broken, Retry
+from trainmon.alerting.notify.message import Broken, Retry
 from trainmon.lib import Clock, Seconds, SystemClock, clean
 from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
 

@@ -8,9 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainmon.alerting.notify.base import Message, Sent
 from trainmon.alerting.notify.channels.http import Http, judge, text_of
-from trainmon.alerting.notify.message import printable
+from trainmon.alerting.notify.message import Message, Sent, printable
 from trainmon.lib import Clock, Instant, Seconds
 from trainmon.model import Alert, Channel, Notice, NoticeKind
 

@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Sender, Sent
 from trainmon.alerting.notify.delivery.due import NEAR, NOT_PASSED_ON, Budget, MessageBatch, SendQueue, stand_ins
 from trainmon.alerting.notify.delivery.journal import Journal
-from trainmon.alerting.notify.message import printable, summary
+from trainmon.alerting.notify.message import Attachment, Broken, Message, Retry, Sender, Sent, printable, summary
 from trainmon.alerting.rules import ago
 from trainmon.ledger.outbox import OutboxState, Owed
 from trainmon.lib import Clock, Instant, Seconds, drop_oldest

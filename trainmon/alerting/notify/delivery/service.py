@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from trainmon.alerting.notify.base import Sender
 from trainmon.alerting.notify.delivery.deliverer import SEND_TIMEOUT, Attach, Deliverer, Render
 from trainmon.alerting.notify.delivery.election import LEASE, Election
 from trainmon.alerting.notify.delivery.journal import Journal
+from trainmon.alerting.notify.message import Sender
 from trainmon.alerting.notify.message import render as render_message
 from trainmon.ledger.alerts import add_request
 from trainmon.ledger.lease import is_row, release_row, this_program

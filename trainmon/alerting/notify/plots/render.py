@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainmon.alerting.notify.base import Attachment
+from trainmon.alerting.notify.message import Attachment
 from trainmon.alerting.notify.plots.child import Line, Plot
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import Clock, Seconds, SystemClock, clean

@@ -14,8 +14,8 @@ from tests.lab.receiver import status
 from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.delivery.scene import opened
 from tests.trainmon.alerting.notify.samples import NOW, TOKEN, alert, beat, message, notice, over
-from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.alertmanager import HOLD, Alertmanager, Resender
+from trainmon.alerting.notify.message import Broken, Retry
 from trainmon.model import Alert, Channel, ChannelsChanged
 
 LABELS = {

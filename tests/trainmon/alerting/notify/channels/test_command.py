@@ -12,9 +12,9 @@ import pytest
 from tests.lab.daemons import until
 from tests.lab.processes import gone
 from tests.trainmon.alerting.notify.samples import TOKEN, alert, message, notice
-from trainmon.alerting.notify.base import Broken, Retry, Sent
 from trainmon.alerting.notify.channels.command import Command
 from trainmon.alerting.notify.channels.desktop import Desktop, Toaster, missing
+from trainmon.alerting.notify.message import Broken, Retry, Sent
 from trainmon.model import Channel
 
 NASTY = 'a\'; touch /tmp/x; echo "$(id)" `id` -rf \\'

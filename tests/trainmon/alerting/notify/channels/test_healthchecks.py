@@ -13,8 +13,8 @@ from tests.lab.receiver import HANG, Answer, status
 from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.delivery.scene import Phone, opened, until
 from tests.trainmon.alerting.notify.samples import NOW, alert, beat, message, notice, over
-from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.healthchecks import Healthchecks, Ping
+from trainmon.alerting.notify.message import Broken, Retry
 from trainmon.config.decode import decode
 from trainmon.ledger.ledger import alerts_now
 from trainmon.model import AlertChanges, Channel, Notice

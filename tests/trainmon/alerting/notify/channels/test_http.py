@@ -17,8 +17,8 @@ from cryptography.x509.oid import NameOID
 
 from tests.lab.receiver import HANG, Answer, status
 from tests.lab.webhook_receiver import WebhookReceiver
-from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.http import RETRY_AFTER_AT_MOST, Http, host_of, judge
+from trainmon.alerting.notify.message import Broken, Retry
 from trainmon.lib.deadline import MAX_ABANDONED, DeadlineExceeded, DeadlineRunner
 
 

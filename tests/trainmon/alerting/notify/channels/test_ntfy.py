@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from tests.lab.ntfy_server import NtfyServer, error
 from tests.lab.receiver import CUT, DIE, HANG, status
 from tests.trainmon.alerting.notify.samples import NOW, TOKEN, alert, beat, message, notice, over
-from trainmon.alerting.notify.base import Attachment, Broken, Retry
 from trainmon.alerting.notify.channels.ntfy import Ntfy, header, is_guessable, login_of
+from trainmon.alerting.notify.message import Attachment, Broken, Retry
 from trainmon.model import Channel
 
 TOPIC = "ops-x7Kq2mP9vLw4"

@@ -15,8 +15,7 @@ from tests.lab.daemons import until
 from tests.lab.ntfy_server import Message, NtfyServer
 from tests.lab.receiver import Request
 from tests.trainmon.alerting.notify.samples import TOKEN, alert, message, notice
-from trainmon.alerting.notify.channels.ntfy import Ntfy
-from trainmon.alerting.notify.channels.ntfy_replies import FILE, Memory, Replies, requests
+from trainmon.alerting.notify.channels.ntfy import FILE, Memory, Ntfy, Replies, requests
 from trainmon.model import AlertRequest, AlertRequested, Channel, Event
 
 TOPIC = "ops-x7Kq2mP9vLw4"

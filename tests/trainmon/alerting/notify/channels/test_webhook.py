@@ -11,8 +11,8 @@ import pytest
 from tests.lab.receiver import CUT, DIE, HANG, status
 from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.samples import NOW, TOKEN, alert, beat, message, notice, over
-from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.webhook import Webhook, payload
+from trainmon.alerting.notify.message import Broken, Retry
 from trainmon.model import Channel
 
 PAYLOAD = {

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from tests.trainmon.alerting.notify.delivery.scene import fire
-from trainmon.alerting.notify.base import Message, Sent
 from trainmon.alerting.notify.delivery.service import NotificationService
+from trainmon.alerting.notify.message import Message, Sent
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Seconds
 from trainmon.model import AlertChanges, Channel, Event, LeadershipChanged, State

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainmon.alerting.notify.samples import alert, notice
-from trainmon.alerting.notify.base import Message, Sender, Sent
 from trainmon.alerting.notify.delivery.service import NotificationService
+from trainmon.alerting.notify.message import Message, Sender, Sent
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Instant, Seconds, SystemClock
 from trainmon.model import AlertChanges, Channel, Delivered, Event, LeadershipChanged, Notice, Severity

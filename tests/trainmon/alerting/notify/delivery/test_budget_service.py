@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, fire, opened, until
 from tests.trainmon.alerting.notify.samples import alert, notice
-from trainmon.alerting.notify.base import Attachment
+from trainmon.alerting.notify.message import Attachment
 from trainmon.ledger.reader import alerts_now
 from trainmon.model import Channel, ChannelsChanged
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, until
 from tests.trainmon.alerting.notify.delivery.test_service_ledger import Stuck
 from tests.trainmon.alerting.notify.samples import alert, beat, over
-from trainmon.alerting.notify.base import Attachment, Broken, Retry
 from trainmon.alerting.notify.delivery.due import CRITICAL_OVERDUE, OVERDUE
+from trainmon.alerting.notify.message import Attachment, Broken, Retry
 from trainmon.model import Channel, ChannelsChanged, Route, State
 
 DOWN = Retry("503 service unavailable")

@@ -21,11 +21,10 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.notify.delivery.scene import Phone, fire
 from tests.trainmon.alerting.notify.samples import over
 from tests.trainmon.ledger.records import transaction
-from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.delivery.deliverer import Deliverer
 from trainmon.alerting.notify.delivery.due import SendQueue
 from trainmon.alerting.notify.delivery.journal import Journal
-from trainmon.alerting.notify.message import render
+from trainmon.alerting.notify.message import Broken, Retry, render
 from trainmon.ledger.database import open_to_write
 from trainmon.ledger.outbox import Owed, write_owed
 from trainmon.ledger.queue import Answer

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.trainmon.alerting.notify.delivery.scene import NO_ROUTE, Phone, Scene, Shifted, fire, opened, until
 from tests.trainmon.alerting.notify.samples import alert, beat, over
 from tests.trainmon.ledger.records import transaction
-from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
+from trainmon.alerting.notify.message import Broken, Message, Retry, Sent
 from trainmon.ledger.database import open_to_write
 from trainmon.ledger.ledger import alerts_now
 from trainmon.model import AlertChanges, AlertsRestored

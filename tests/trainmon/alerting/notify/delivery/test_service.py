@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.trainmon.alerting.notify.delivery.scene import NO_ROUTE, Phone, Shifted, fire, opened, plain, until
-from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
+from trainmon.alerting.notify.message import Broken, Message, Retry, Sent
 from trainmon.model import Channel, ChannelsChanged, Route
 
 

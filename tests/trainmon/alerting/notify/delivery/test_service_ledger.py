@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from tests.trainmon.alerting.notify.samples import alert, notice
-from trainmon.alerting.notify.base import Broken, Retry
+from trainmon.alerting.notify.message import Broken, Retry
 from trainmon.model import Channel, ChannelsChanged, LedgerReplaced, Notice
 
 PATIENCE = 1.0

@@ -13,7 +13,7 @@ import pytest
 from tests.lab.hung_mount import HungMount
 from tests.trainmon.alerting.notify.delivery.running import Program, program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
-from trainmon.alerting.notify.base import Attachment
+from trainmon.alerting.notify.message import Attachment
 from trainmon.ledger.lease import LeaseLock, this_program
 from trainmon.model import AlertsRestored, LeadershipChanged, Notice, State
 

@@ -14,10 +14,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.channels.apprise.child import Answer, Incident, Request, Tone
 from trainmon.alerting.notify.channels.webhook import fingerprint
-from trainmon.alerting.notify.message import is_good_news, printable
+from trainmon.alerting.notify.message import Broken, Message, Retry, Sent, is_good_news, printable
 from trainmon.lib import ScratchDirectory, Seconds, clean, scrub
 from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
 from trainmon.lib.decoding import decoder

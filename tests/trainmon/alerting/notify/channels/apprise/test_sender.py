@@ -17,10 +17,9 @@ from tests.lab.smtp import DIE, HANG, MailServer
 from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.channels.apprise.inside import Inside
 from tests.trainmon.alerting.notify.samples import NOW, alert, message, notice, over
-from trainmon.alerting.notify.base import Attachment, Broken, Retry, Sent
 from trainmon.alerting.notify.channels.apprise.child import masked, message_id
 from trainmon.alerting.notify.channels.apprise.sender import CHILD, Apprise, later, pages
-from trainmon.alerting.notify.message import render
+from trainmon.alerting.notify.message import Attachment, Broken, Retry, Sent, render
 from trainmon.model import Channel
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # apprise imports imghdr
@@ -213,7 +212,7 @@ def test_our_own_process_never_loads_apprise() -> None:
     heavy = "'apprise', 'requests', 'matplotlib', 'numpy', 'rich', 'textual'"
     script = (
         "import sys, trainmon.runtime.channels\n"
-        "import trainmon.alerting.notify.plots.render, trainmon.alerting.notify.deadman\n"
+        "import trainmon.alerting.notify.plots.render, trainmon.alerting.notify.channels.healthchecks\n"
         f"print([name for name in ({heavy}) if name in sys.modules])"
     )
     rendered = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)

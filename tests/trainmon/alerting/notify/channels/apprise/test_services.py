@@ -12,7 +12,7 @@ from tests.lab.receiver import Answer, status
 from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.channels.apprise.inside import Inside
 from tests.trainmon.alerting.notify.samples import NOW, alert, beat, message, notice, over
-from trainmon.alerting.notify.base import Attachment, Broken, Retry
+from trainmon.alerting.notify.message import Attachment, Broken, Retry
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # apprise imports imghdr
 

@@ -11,7 +11,7 @@ import pytest
 from tests.lab.daemons import until
 from tests.lab.receiver import HANG, status
 from tests.lab.webhook_receiver import WebhookReceiver
-from trainmon.alerting.notify.deadman import DeadMansSwitch
+from trainmon.alerting.notify.channels.healthchecks import DeadMansSwitch
 
 UUID = "0f5c2a5e-hunter2"
 
