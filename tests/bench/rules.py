@@ -15,7 +15,7 @@ from tests.trainmon.alerting.stories.story import BEGIN, FakeClock, Kept
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import RULES, Rule
-from trainmon.alerting.rules.evaluate import evaluate
+from trainmon.alerting.rules.base import evaluate
 from trainmon.engine.engine import Engine
 from trainmon.lib import Instant
 from trainmon.model import (

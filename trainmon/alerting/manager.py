@@ -14,7 +14,7 @@ from trainmon.alerting.handover import LeadershipTracker, PendingChanges, as_rep
 from trainmon.alerting.pipeline import causes, episode, grouping, lifecycle, quiet, routing
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import TEST, Rule
-from trainmon.alerting.rules.evaluate import evaluate
+from trainmon.alerting.rules.base import evaluate
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import (
     Alert,

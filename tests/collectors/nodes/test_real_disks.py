@@ -12,8 +12,7 @@ import pytest
 
 from tests.trainmon.alerting.rules.disks.scene import Scene
 from trainmon.alerting.rules import Rule
-from trainmon.alerting.rules.disks.errors import DiskReadOnly
-from trainmon.alerting.rules.disks.usage import DiskFull, InodesFull
+from trainmon.alerting.rules.disks import DiskFull, DiskReadOnly, InodesFull
 from trainmon.model import DiskSample
 
 ROOT = Path(__file__).parents[3]

@@ -15,7 +15,7 @@ from tests.collectors.probe.files.test_bars import tqdm
 from tests.lab.hf_trainer import pieces
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline.routing import Routing
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.engine.snapshot import snapshot
 from trainmon.model import Event, Job, JobsListed, NodeReading, RunsChanged, RunSpec, Source, SourceChanged, State

@@ -11,7 +11,7 @@ from tests.tui.dashboard import publish, showing
 from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, run, source, troubled
-from trainmon.alerting.rules.registry import RULES as ALL_RULES
+from trainmon.alerting.rules import RULES as ALL_RULES
 from trainmon.lib import cell_width
 from trainmon.model import LossTrouble, Progress, Run, RunMemory, State, Switch
 from tui.panes.header import header

@@ -1,9 +1,20 @@
-"""Alerting rules: each is a struct of settings and a pure function from a State to findings."""
+"""Every alerting rule, in the order of help and documents: a struct of settings, and a pure function from a State to
+findings. A new rule is added to the tuple of its family."""
 
 from __future__ import annotations
 
-from trainmon.alerting.rules.base import Rule, ago, is_answering
-from trainmon.alerting.rules.evaluate import failed_rules
+from trainmon.alerting.rules.base import Rule, ago, failed_rules, is_answering
+from trainmon.alerting.rules.disks import (
+    CheckpointsDoNotFit,
+    DiskForecast,
+    DiskFull,
+    DiskHung,
+    DiskReadOnly,
+    InodesFull,
+    QuotaUsed,
+)
+from trainmon.alerting.rules.gpus.faults import EccUncorrected, GpuLost, GpuMissing, RowRemap, XidSeen
+from trainmon.alerting.rules.gpus.thermal import GpuHot, GpuIdle, GpuLeftover, GpuMemoryFull, GpuSlowdown, PowerBrake
 from trainmon.alerting.rules.monitoring import (
     CHANNEL,
     TEST,
@@ -14,16 +25,53 @@ from trainmon.alerting.rules.monitoring import (
     LedgerStuck,
     MonitorBlind,
     OutboxOld,
+    RuleRaised,
     SourceDown,
     SourceLate,
     UnansweredTest,
 )
-from trainmon.alerting.rules.registry import DISKS, RULES
+from trainmon.alerting.rules.nodes import (
+    ClockSkew,
+    InfinibandDown,
+    InfinibandFlapping,
+    MemoryFull,
+    MemoryLeak,
+    NodeDrained,
+    NodeRebooted,
+    NodeUnreachable,
+    OomKill,
+    SparesFew,
+)
+from trainmon.alerting.rules.runs.attempts import (
+    AutoRequeued,
+    EndedEarly,
+    Finished,
+    Restarted,
+    RetryStorm,
+    RunDead,
+    RunStopped,
+    SecondTrainer,
+    WrongResume,
+)
+from trainmon.alerting.rules.runs.checkpoints import CheckpointOverdue, CheckpointPointer, CheckpointTorn
+from trainmon.alerting.rules.runs.jobs import (
+    KillSwitchLeft,
+    NoJobQueued,
+    NotScheduled,
+    SaveSwitchIgnored,
+    TimeLimitNear,
+)
+from trainmon.alerting.rules.runs.loss import LossNan, LossScaleFloor, LossSpike, SkippedSteps
+from trainmon.alerting.rules.runs.throughput import DataStall, LogUnread, RunHung, RunStalled, SlowThroughput, Straggler
+from trainmon.alerting.rules.runs.wandb import WandbHeartbeatLost, WandbRunCrashed, WandbSeveralActive
 
 __all__ = [
     "CHANNEL",
     "DISKS",
+    "GPUS",
+    "NODES",
     "RULES",
+    "RUNS",
     "TEST",
     "ChannelFailing",
     "ClockJumped",
@@ -40,3 +88,31 @@ __all__ = [
     "failed_rules",
     "is_answering",
 ]
+
+RUNS: tuple[type[Rule], ...] = (
+    RunDead, EndedEarly, NotScheduled, RunStopped, Finished, Restarted, RunHung, RunStalled, DataStall,
+    LogUnread, LossNan, LossSpike, SkippedSteps, LossScaleFloor, SlowThroughput, Straggler, NoJobQueued, TimeLimitNear,
+    WandbSeveralActive, WandbRunCrashed, WandbHeartbeatLost, KillSwitchLeft, SaveSwitchIgnored, CheckpointOverdue,
+    CheckpointTorn, CheckpointPointer, AutoRequeued, RetryStorm, WrongResume, SecondTrainer,
+)  # fmt: skip
+
+GPUS: tuple[type[Rule], ...] = (
+    GpuHot, GpuSlowdown, PowerBrake, EccUncorrected, RowRemap, XidSeen, GpuLost, GpuMissing, GpuMemoryFull, GpuIdle,
+    GpuLeftover,
+)  # fmt: skip
+
+NODES: tuple[type[Rule], ...] = (
+    NodeUnreachable, NodeRebooted, ClockSkew, MemoryFull, MemoryLeak, OomKill, InfinibandDown, InfinibandFlapping,
+    NodeDrained, SparesFew,
+)  # fmt: skip
+
+DISKS: tuple[type[Rule], ...] = (
+    DiskFull, InodesFull, QuotaUsed, DiskForecast, CheckpointsDoNotFit, DiskHung, DiskReadOnly,
+)  # fmt: skip
+
+MONITORING: tuple[type[Rule], ...] = (
+    MonitorBlind, ClusterUnreachable, SourceLate, SourceDown, ChannelFailing, OutboxOld, LedgerStuck,
+    ConfigNotLoaded, RuleRaised, ClockJumped, UnansweredTest,
+)  # fmt: skip
+
+RULES: tuple[type[Rule], ...] = (*RUNS, *GPUS, *NODES, *DISKS, *MONITORING)

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, Rule, Share, ago, is_logging_in, is_new, is_unread, lasted
-from trainmon.alerting.rules.evaluate import RULE_RAISED
+from trainmon.alerting.rules.base import (
+    RULE_RAISED,
+    Duration,
+    Rule,
+    Share,
+    ago,
+    is_logging_in,
+    is_new,
+    is_unread,
+    lasted,
+)
 from trainmon.lib import Instant, Seconds, clean, counted
 from trainmon.model import LATE_AFTER, Alert, Finding, Source, State
 
@@ -322,7 +331,7 @@ class RuleRaised(MonitorRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        """Yields nothing: trainmon.alerting.rules.evaluate makes the findings."""
+        """Yields nothing: trainmon.alerting.rules.base makes the findings."""
         yield from ()
 
 
@@ -376,13 +385,6 @@ class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
         """It is over when a test is acknowledged, not when another one is sent."""
         is_waiting = any(_is_unanswered(one) for one in state.alerts.values())
         return "the newer test is not acknowledged yet either" if is_waiting else None
-
-
-MONITORING: tuple[type[Rule], ...] = (
-    MonitorBlind, ClusterUnreachable, SourceLate, SourceDown, ChannelFailing, OutboxOld, LedgerStuck,
-    ConfigNotLoaded, RuleRaised, ClockJumped, UnansweredTest,
-)  # fmt: skip
-"""Every rule about the monitor, in the order of help and documents."""
 
 
 def _is_unanswered(alert: Alert) -> bool:

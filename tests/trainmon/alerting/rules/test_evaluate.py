@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.evaluate import evaluate, failed_rules
+from trainmon.alerting.rules.base import Rule, evaluate, failed_rules
 from trainmon.model import Finding, State
 
 

@@ -21,8 +21,8 @@ from tests.trainmon.alerting.rules.runs.states import (
     state,
     wandb,
 )
+from trainmon.alerting.rules import RUNS
 from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.registry import RUNS
 from trainmon.model import SEVERITIES, Finding, Log, Progress, Run, State, Switch, Verdict, Wandb
 
 SPARSE: tuple[dict[str, Any], ...] = (

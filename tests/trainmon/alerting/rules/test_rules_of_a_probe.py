@@ -9,8 +9,8 @@ import pytest
 
 from tests.lab.nvml import GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH, Nvml
 from tests.lab.probe import RunningProbe, until
-from trainmon.alerting.rules.evaluate import evaluate
-from trainmon.alerting.rules.registry import GPUS
+from trainmon.alerting.rules import GPUS
+from trainmon.alerting.rules.base import evaluate
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     Event,

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import IDLE, NOW, Scene, facts, slurm
-from trainmon.alerting.rules.registry import GPUS, NODES
+from trainmon.alerting.rules import GPUS, NODES
 from trainmon.model import GpuSample, GpuSamples, HostSample, SourceRemoved
 
 ALL = {rule.name: rule for rule in (*GPUS, *NODES)}

@@ -12,7 +12,7 @@ from tests.trainmon.alerting.stories.story import Story, mail, phone, rule
 from tests.trainmon.alerting.stories.test_real_rules import Cluster
 from trainmon.alerting.rules import ChannelFailing, LedgerStuck, OutboxOld
 from trainmon.alerting.rules.gpus.faults import GpuLost
-from trainmon.alerting.rules.nodes.hosts import NodeUnreachable
+from trainmon.alerting.rules.nodes import NodeUnreachable
 from trainmon.model import Channel, ChannelsChanged, LedgerTrouble, SourceChanged
 
 HOT, RUN = "gpu:gpu-001/3", "run:llm"

@@ -8,7 +8,7 @@ import pytest
 
 from collectors.nodes.backoff import Assigned
 from tests.trainmon.alerting.stories.test_real_rules import Cluster
-from trainmon.alerting.rules.disks.errors import DiskHung
+from trainmon.alerting.rules.disks import DiskHung
 from trainmon.model import (
     CheckpointEntry,
     CheckpointListing,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tests.trainmon.alerting.stories.test_real_rules import Cluster
-from trainmon.alerting.rules.disks.errors import DiskHung
-from trainmon.alerting.rules.disks.usage import DiskFull
+from trainmon.alerting.rules.disks import DiskFull, DiskHung
 from trainmon.model import Cluster as Known
 from trainmon.model import (
     ClustersChanged,

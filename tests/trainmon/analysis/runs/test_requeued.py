@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
-from trainmon.alerting.rules.runs.exit import RunDead
+from trainmon.alerting.rules.runs.attempts import RunDead
 from trainmon.analysis.runs import watched_runs
 from trainmon.model import RunsChanged
 

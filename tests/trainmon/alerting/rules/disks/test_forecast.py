@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.disks.scene import NOW, TB, Scene, sample, saved
-from trainmon.alerting.rules.disks.usage import CheckpointsDoNotFit, DiskForecast
+from trainmon.alerting.rules.disks import CheckpointsDoNotFit, DiskForecast
 from trainmon.analysis.disks import checkpoints_that_fit, fit
 from trainmon.model import Allowance, Basis, Checkpoint, Forecast
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.trainmon.alerting.rules.disks.scene import TB, Scene, alert_of, saved
-from trainmon.alerting.rules.disks.errors import QuotaUsed
+from trainmon.alerting.rules.disks import QuotaUsed
 from trainmon.model import Allowance, SourceRemoved
 
 QUOTA = QuotaUsed()

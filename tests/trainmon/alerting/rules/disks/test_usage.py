@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.rules.disks.scene import NOW, TB, Scene, alert_of, sample, saved
 from trainmon.alerting.rules import DISKS, RULES
 from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.disks.errors import DiskHung, DiskReadOnly
-from trainmon.alerting.rules.disks.usage import DiskFull, InodesFull
+from trainmon.alerting.rules.disks import DiskFull, DiskHung, DiskReadOnly, InodesFull
 from trainmon.model import Checkpoint, Log, Run, RunSpec
 
 FULL, INODES, HUNG, READ_ONLY = DiskFull(), InodesFull(), DiskHung(), DiskReadOnly()

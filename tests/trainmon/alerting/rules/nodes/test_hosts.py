@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, host, job, slurm
-from trainmon.alerting.rules.nodes.hosts import ClockSkew, NodeRebooted, NodeUnreachable
+from trainmon.alerting.rules.nodes import ClockSkew, NodeRebooted, NodeUnreachable
 from trainmon.model import Finding, Hello, HostSample, Source, SourceChanged, SourceRemoved
 
 AWAY, REBOOTED, SKEW = NodeUnreachable(), NodeRebooted(), ClockSkew()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, alert, host, port
-from trainmon.alerting.rules.nodes.memory import InfinibandDown, InfinibandFlapping
+from trainmon.alerting.rules.nodes import InfinibandDown, InfinibandFlapping
 from trainmon.model import Finding, InfinibandPort, State
 
 DOWN, FLAPPING = InfinibandDown(), InfinibandFlapping()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.trainmon.alerting.rules.node_scene import NOW, TOTAL, Scene, host, samples
-from trainmon.alerting.rules.nodes.memory import MemoryFull, MemoryLeak, OomKill
+from trainmon.alerting.rules.nodes import MemoryFull, MemoryLeak, OomKill
 from trainmon.model import Finding
 
 FULL, LEAK, OOM = MemoryFull(), MemoryLeak(), OomKill()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, slurm
 from trainmon.alerting.rules.gpus.faults import GpuMissing
-from trainmon.alerting.rules.nodes.hosts import NodeDrained, SparesFew
+from trainmon.alerting.rules.nodes import NodeDrained, SparesFew
 from trainmon.model import Cluster, ClustersChanged, Finding, SchedulerNode, Source, SourceChanged
 from trainmon.slurm.reasons import read_nodes
 

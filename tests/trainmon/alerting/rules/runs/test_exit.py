@@ -30,9 +30,8 @@ from tests.trainmon.alerting.rules.runs.states import (
     watched,
     without,
 )
-from trainmon.alerting.rules.registry import RUNS
-from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
-from trainmon.alerting.rules.runs.retries import Restarted
+from trainmon.alerting.rules import RUNS
+from trainmon.alerting.rules.runs.attempts import EndedEarly, Finished, Restarted, RunDead, RunStopped
 from trainmon.analysis.causes.classify import stated
 from trainmon.analysis.runs import RunContext, judge
 from trainmon.engine.reducers.reduce import reduce

@@ -19,7 +19,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     state,
 )
 from tests.trainmon.analysis.retries import attempts
-from trainmon.alerting.rules.runs.retries import AutoRequeued, Restarted, RetryStorm, WrongResume
+from trainmon.alerting.rules.runs.attempts import AutoRequeued, Restarted, RetryStorm, WrongResume
 from trainmon.analysis.retries import ACTOR
 from trainmon.model import (
     Action,

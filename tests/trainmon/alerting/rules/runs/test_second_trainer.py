@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.runs.states import NOW, SPEC, checkpoints, found, job, state
 from tests.trainmon.analysis.attempts.test_outlived import lost, survivor
-from trainmon.alerting.rules.runs.retries import SecondTrainer
+from trainmon.alerting.rules.runs.attempts import SecondTrainer
 from trainmon.analysis.runs import with_commits
 from trainmon.model import Attempt, Checkpoint, Finding, Job, Progress, Run, RunMemory, RunSpec, State
 

@@ -1,1 +1,0 @@
-"""Rules about disks: full, forecasts, quotas, errors."""

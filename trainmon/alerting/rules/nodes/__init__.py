@@ -1,1 +1,0 @@
-"""Rules about nodes: reachability, memory, InfiniBand, Slurm states."""
