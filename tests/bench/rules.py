@@ -100,7 +100,7 @@ def by_rule(rules: Iterable[Rule], state: State, now: Instant) -> list[tuple[flo
 def measure(title: str, state: State) -> float:
     rules = tuple(rule() for rule in RULES)
     taken = timed(lambda: evaluate(rules, state, state.at))
-    found = Counter(finding.rule for finding in evaluate(rules, state, state.at))
+    found = Counter(finding.rule for finding in evaluate(rules, state, state.at).findings)
     clock = FakeClock(state.at)
     alerting = AlertManager(rules, Routing(routes=(Route(channel="phone"),)), Kept(), clock=clock)
     looked = alerting.evaluate(

@@ -148,8 +148,8 @@ class AlertManager:
         if elapsed is None or elapsed >= EVALUATE_EVERY:
             self._evaluated_at = steady
             rules = {rule.name: rule for rule in all_rules if rule.enabled}
-            findings = evaluate(rules.values(), state, now)
-            evaluation = lifecycle.Evaluation(state, findings, rules, now, elapsed or 0.0, self._token, self._gone)
+            results = evaluate(rules.values(), state, now)
+            evaluation = lifecycle.Evaluation(state, results, rules, now, elapsed or 0.0, self._token, self._gone)
             advanced = lifecycle.advance(state.alerts, evaluation)
             self._gone = frozenset()
             changes.note(advanced.history)

@@ -17,6 +17,7 @@ from collectors.supervisor.supervisor import Supervisor
 from tests.end_to_end.product import step_line
 from tests.lab.disks import FULLNESS
 from tests.lab.sshd import Sshd
+from tests.trainmon.alerting.rules.asked import findings
 from trainmon.alerting.rules import RULES
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
 from trainmon.engine.reducers.reduce import reduce
@@ -91,7 +92,7 @@ class Site:
                 now = self._clock.now()
                 self.state = reduce(self.state, [event], now)
                 self.events += [event] if isinstance(event, NodeReading) else []
-                found = (finding for rule in self._rules for finding in rule.check(self.state, now))
+                found = (finding for rule in self._rules for finding in findings(rule, self.state, now))
                 self.wrong |= {finding.summary for finding in found}
 
     @property

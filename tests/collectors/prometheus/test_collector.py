@@ -10,8 +10,9 @@ from collectors.prometheus.nodes import OverSsh
 from collectors.prometheus.query import Series
 from tests.collectors.prometheus.captured import NEWEST, series, until
 from tests.collectors.prometheus.stage import NODES, Stage
+from tests.trainmon.alerting.rules.asked import findings
 from trainmon.alerting.rules import RULES
-from trainmon.alerting.rules.base import why_silent
+from trainmon.alerting.rules.base import Unknown, silent
 from trainmon.cli.snapshot.command import has_answered
 from trainmon.cli.snapshot.tables import lines
 from trainmon.config import MetricsSettings
@@ -240,7 +241,7 @@ def test_an_error_of_the_server_is_the_error_of_the_source_and_not_of_its_nodes(
     assert (source.health, source.problem, source.hint) == ("down", "the server refuses the token (401)", "renew it")
     assert (state.sources["node:gpu-001"].health, state.sources["node:gpu-001"].error) == ("late", None)
     why = "Prometheus: the server refuses the token (401)"
-    assert why_silent(state, ["node:gpu-001"]) == f"node:gpu-001: {why}"
+    assert silent(state, ["node:gpu-001"]) == Unknown(f"node:gpu-001: {why}")
     [row] = [line for line in lines(state) if line.startswith("gpu-001")]
     assert row.endswith("Prometheus: the server refuses the token (401); renew it; its GPUs were read 8m ago")
     assert (
@@ -249,7 +250,7 @@ def test_an_error_of_the_server_is_the_error_of_the_source_and_not_of_its_nodes(
     )
     now = stage.clock.now()
     names = ("node-unreachable", "cluster-unreachable", "source-down")
-    found = [one.rule for rule in RULES if rule.name in names for one in rule().check(state, now)]
+    found = [one.rule for rule in RULES if rule.name in names for one in findings(rule(), state, now)]
     assert found == ["source-down"]
 
 

@@ -8,6 +8,7 @@ from collectors.prometheus.client import QueryFailed
 from collectors.prometheus.nodes import OverSsh
 from tests.collectors.prometheus.captured import NEWEST
 from tests.collectors.prometheus.stage import HOSTS, Stage, filesystem
+from tests.trainmon.alerting.rules.asked import findings
 from trainmon.alerting.rules import RULES
 from trainmon.model import (
     DiskSample,
@@ -67,11 +68,11 @@ def test_a_disk_that_is_almost_full_is_an_alert_without_ssh() -> None:
     stage.disks = ("/scratch",)
     stage.server.answers["node_load1|"] = filesystem(avail_bytes=1e9, files_free=10)
     state = stage.step()
-    found = {one.rule for rule in RULES for one in rule().check(state, stage.clock.now())}
+    found = {one.rule for rule in RULES for one in findings(rule(), state, stage.clock.now())}
     assert {"disk-full", "inodes-full"} <= found
     stage.server.answers["node_load1|"] = filesystem(NEWEST + 15, without=("size_bytes", "avail_bytes"), device_error=1)
     state = stage.step(15.0)
-    assert "disk-hung" in {one.rule for rule in RULES for one in rule().check(state, stage.clock.now())}
+    assert "disk-hung" in {one.rule for rule in RULES for one in findings(rule(), state, stage.clock.now())}
 
 
 def test_the_probe_s_disks_win_and_stay_while_ssh_fails() -> None:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.episode import Token, after_outage, firing_again, new_alert
-from trainmon.alerting.rules import TEST, Rule, ago, failed_rules
+from trainmon.alerting.rules import TEST, Rule, ago
+from trainmon.alerting.rules.base import Gone, Results, Unknown
 from trainmon.lib import Instant, Seconds, dated
 from trainmon.model import KEPT_RESOLVED, Alert, Finding, State, is_worse
 
@@ -44,7 +45,7 @@ class Evaluation(NamedTuple):
     """One evaluation of the rules."""
 
     state: State
-    findings: tuple[Finding, ...]
+    results: Results
     rules: Mapping[str, Rule]
     """The enabled rules, by name."""
     now: Instant
@@ -77,8 +78,7 @@ def advance(alerts: Mapping[str, Alert], evaluation: Evaluation) -> Advanced:
     for alert in ended:
         if alert.event:
             ended_events.setdefault(alert.key, []).append(alert)
-    errors = failed_rules(evaluation.findings)
-    for finding in (one for one in evaluation.findings if one.rule in evaluation.rules):
+    for finding in (one for one in evaluation.results.findings if one.rule in evaluation.rules):
         key = (finding.rule, finding.subject)
         old = open_alerts.pop(key, None)
         if old is not None and _is_another_event(old, finding):
@@ -95,7 +95,7 @@ def advance(alerts: Mapping[str, Alert], evaluation: Evaluation) -> Advanced:
             kept[new.id] = new
             history += _changes(old, new)
     for alert in open_alerts.values():
-        new = _dated(_without_finding(alert, errors, evaluation))
+        new = _dated(_without_finding(alert, evaluation))
         history += _changes(alert, new)
         if new.phase == "resolved" and new.fired_at is None:
             dropped.append(new)
@@ -117,7 +117,7 @@ def _with_finding(
     its subject."""
     now = evaluation.now
     if not is_trusted(evaluation.state, finding, now):
-        return None if old is None else _dated(_with_unknown_data(old, "stale", NO_NEW_DATA, evaluation))
+        return None if old is None else _dated(_with_unknown_data(old, Unknown(NO_NEW_DATA), evaluation))
     alert = new_alert(finding, now, known, evaluation.token, before) if old is None else _updated(old, finding, now)
     if alert.phase == "recovering":
         return firing_again(alert)
@@ -144,27 +144,21 @@ def _updated(alert: Alert, finding: Finding, now: Instant) -> Alert:
     return replace(alert, found_at=now, **changes) if is_new else alert
 
 
-def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evaluation) -> Alert:
+def _without_finding(alert: Alert, evaluation: Evaluation) -> Alert:
     """An open alert that has no finding now: it ends, recovers, or its data is missing."""
-    state, now = evaluation.state, evaluation.now
-    rule = evaluation.rules.get(alert.rule)
-    if alert.rule in errors:
-        return _with_unknown_data(alert, "error", errors[alert.rule], evaluation)
+    now, rule = evaluation.now, evaluation.rules.get(alert.rule)
     if rule is None:
         return _ended(alert, RULE_OFF, now)
-    if _has_left(alert, evaluation):
-        return _ended(alert, NOT_WATCHED, now)
-    if not may_resolve(state, alert.sources, now):
-        return _with_unknown_data(alert, "stale", NO_NEW_DATA, evaluation)
-    try:
-        if rule.has_left(state, alert, now):
+    unseen = evaluation.results.unseen[alert.key]
+    if not isinstance(unseen, Unknown) or unseen.data != "error":
+        if _has_left(alert, evaluation):
             return _ended(alert, NOT_WATCHED, now)
-        why = rule.why_unknown(state, alert, now)
-    except Exception as error:  # the rule failed, so its data counts as missing
-        text = f"the rule {alert.rule} failed: {type(error).__name__}: {error}"[:200]
-        return _with_unknown_data(alert, "error", text, evaluation)
-    if why is not None:
-        return _with_unknown_data(alert, "stale", why, evaluation)
+        if not may_resolve(evaluation.state, alert.sources, now):
+            unseen = Unknown(NO_NEW_DATA)
+    if isinstance(unseen, Gone):
+        return _ended(alert, NOT_WATCHED, now)
+    if isinstance(unseen, Unknown):
+        return _with_unknown_data(alert, unseen, evaluation)
     if alert.phase == "pending":
         return _ended(alert, "over before it fired", now)
     since = now if alert.clear_since is None else alert.clear_since
@@ -172,7 +166,7 @@ def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evalua
         return _ended(alert, OVER, now)
     if alert.phase == "recovering" and alert.data == "ok":
         return alert
-    summary = rule.summary_at_end(state, alert) if alert.phase == "firing" else alert.summary
+    summary = f"{alert.summary}{unseen.note}" if alert.phase == "firing" else alert.summary
     return replace(alert, phase="recovering", clear_since=since, data="ok", data_why=None, summary=summary)
 
 
@@ -182,15 +176,15 @@ def _dated(alert: Alert) -> Alert:
     return alert if summary == alert.summary else replace(alert, summary=summary)
 
 
-def _with_unknown_data(alert: Alert, data: Any, why: str, evaluation: Evaluation) -> Alert:
+def _with_unknown_data(alert: Alert, unknown: Unknown, evaluation: Evaluation) -> Alert:
     """An alert without current data keeps its state. Its `for` pauses, and a recovery does not count."""
     changes: dict[str, Any] = {}
     if alert.phase == "pending" and alert.pending_since is not None and evaluation.elapsed > 0:
         changes["pending_since"] = min(evaluation.now, alert.pending_since + evaluation.elapsed)
     if alert.phase == "recovering":
         alert = firing_again(alert)
-    if (alert.data, alert.data_why) != (data, why):
-        changes |= {"data": data, "data_why": why}
+    if (alert.data, alert.data_why) != (unknown.data, unknown.why):
+        changes |= {"data": unknown.data, "data_why": unknown.why}
     return replace(alert, **changes) if changes else alert
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from pathlib import PurePath
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +24,32 @@ Size = Annotated[int, "size"]
 """Bytes; in the config `"50GB"`."""
 
 Family = Literal["runs", "gpus", "nodes", "disks", "ourselves"]
+
+
+class Unknown(NamedTuple):
+    """It is not known whether a subject is well: its alert stays open."""
+
+    why: str
+    """In a sentence."""
+    subject: str = ""
+    """Left out where an alert is asked about."""
+    data: Literal["stale", "error"] = "stale"
+    """error: the rule failed."""
+
+
+class Well(NamedTuple):
+    """A subject is well: its alert is over."""
+
+    note: str = ""
+    """The end of the summary of that alert."""
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """A subject is no longer watched, although its sources answer: its alert ends as not watched."""
+
+
+Unseen = Unknown | Well | Gone
+"""What is known of a subject that a rule does not find."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"for_": "for"}):
@@ -49,33 +76,25 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     severity: Severity | None = None
     """The severity of all alerts of this rule, instead of its own."""
 
-    def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        """Every problem in this State. An alert without a finding is over, unless `why_unknown` gives a reason."""
+    def check(self, state: State, now: Instant) -> Iterator[Finding | Unknown]:
+        """Every problem in this State, and every subject that lacks the data to find one."""
         raise NotImplementedError
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """Why a missing finding does not mean that an open alert is over, in a sentence; None if it is over.
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
+        """What is known of the subject of an open alert that `check` does not find; None if `check` says it.
 
         A rule overrides this if its subject may vanish, or lose its numbers, while its sources answer.
         """
-        return why_silent(state, alert.sources)
-
-    def summary_at_end(self, state: State, alert: Alert) -> str:
-        """The summary of an alert whose condition is gone."""
-        return alert.summary
-
-    def has_left(self, state: State, alert: Alert, now: Instant) -> bool:
-        """Whether the subject is no longer watched although its sources answer. The alert then ends as not watched."""
-        return False
+        return silent(state, alert.sources)
 
 
-def why_silent(state: State, names: Iterable[str]) -> str | None:
-    """The first of these sources that does not answer, in a sentence."""
+def silent(state: State, names: Iterable[str]) -> Unknown | None:
+    """The first of these sources that does not answer."""
     for name in names:
         if not is_answering(source := state.sources.get(name)):
             if (server := failing_server(source, state.sources)) is not None:
-                return f"{name}: Prometheus: {server.problem}"
-            return f"{name} is late" if source is None or not source.error else f"{name}: {source.problem}"
+                return Unknown(f"{name}: Prometheus: {server.problem}")
+            return Unknown(f"{name} is late" if source is None or not source.error else f"{name}: {source.problem}")
     return None
 
 
@@ -132,26 +151,40 @@ EVIDENCE = 10
 """The newest lines of evidence that are kept."""
 
 
-def evaluate(rules: Iterable[Rule], state: State, now: Instant) -> tuple[Finding, ...]:
-    """All findings, at most one per rule and subject: the first."""
+class Results(NamedTuple):
+    """What one evaluation shows."""
+
+    findings: tuple[Finding, ...]
+    """At most one per rule and subject: the first."""
+    unseen: Mapping[tuple[str, str], Unseen]
+    """Of each open alert that was not found, by its rule and subject."""
+
+
+def evaluate(rules: Iterable[Rule], state: State, now: Instant) -> Results:
+    """Evaluate the enabled rules. The alerts of a rule that raises stay open."""
     found: dict[tuple[str, str], Finding] = {}
-    for rule in rules:
-        if not rule.enabled:
-            continue
+    unseen: dict[tuple[str, str], Unseen] = {}
+    opened: dict[str, list[Alert]] = defaultdict(list)
+    for alert in state.alerts.values():
+        if alert.is_open:
+            opened[alert.rule].append(alert)
+    for rule in (rule for rule in rules if rule.enabled):
+        alerts, unknown = opened[rule.name], dict[str, Unknown]()
         try:
-            for finding in rule.check(state, now):
-                configured = _configured(rule, finding)
-                found.setdefault((configured.rule, configured.subject), configured)
+            for result in rule.check(state, now):
+                if isinstance(result, Finding):
+                    finding = _configured(rule, result)
+                    found.setdefault((finding.rule, finding.subject), finding)
+                elif alerts:
+                    unknown.setdefault(clean(result.subject), result)
+            for alert in alerts:
+                if alert.key not in found:
+                    unseen[alert.key] = rule.unseen(state, alert, now) or unknown.get(alert.subject) or Well()
         except Exception as error:  # the fault of one rule stays its own, and is notified
-            found.setdefault((RULE_RAISED, f"rule:{rule.name}"), _raised(rule, error))
-    return tuple(found.values())
-
-
-def failed_rules(findings: Iterable[Finding]) -> Mapping[str, str]:
-    """The rules that could not be evaluated, and why. Their open alerts stay open."""
-    return {
-        finding.subject.removeprefix("rule:"): finding.summary for finding in findings if finding.rule == RULE_RAISED
-    }
+            finding = _raised(rule, error)
+            found[finding.rule, finding.subject] = finding
+            unseen |= {alert.key: Unknown(finding.summary, data="error") for alert in alerts}
+    return Results(tuple(found.values()), unseen)
 
 
 def _configured(rule: Rule, finding: Finding) -> Finding:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.rules.base import Duration, Rule, Share, Size, ago, is_answering, why_silent
+from trainmon.alerting.rules.base import Duration, Gone, Rule, Share, Size, Unknown, Unseen, ago, is_answering, silent
 from trainmon.analysis.disks import (
     DAY,
     ENOUGH,
@@ -107,30 +107,22 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         }
         return Finding(**known | more)
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         disks = disks_of(alert, state)
-        if (why := why_disks_unknown(disks, alert, state, now)) is not None:
-            return why
+        if (unseen := unseen_disks(disks, alert, state, now)) is not None:
+            return unseen
         path = disks[0].path
         current = [disk for disk in disks if is_current(disk, state, now) and disk.state == "ok"]
         if not current:
-            return f"{path} does not answer"
+            return Unknown(f"{path} does not answer")
         if all(disk.read_only for disk in current):
-            return f"{path} is read-only now"
+            return Unknown(f"{path} is read-only now")
+        if (lacking := self.lacking(state, current[0], alert)) is not None:
+            return Unknown(lacking)
         is_old = now - alert.found_at < disks[0].lag
-        lag = f"the statistics of {path} may be {ago(disks[0].lag)} old" if is_old else None
-        return self.missing_number(state, current[0], alert) or lag
+        return Unknown(f"the statistics of {path} may be {ago(disks[0].lag)} old") if is_old else None
 
-    def has_left(self, state: State, alert: Alert, now: Instant) -> bool:
-        """Whether its host answers but no longer samples it: the host sampled it for another one that answers now, or
-        the disk or its run left the config."""
-        since = max(state.started_at, state.clock_jumped_at or 0.0, alert.found_at)
-        is_released = any(_is_of(alert, clean(f"disk:{key}")) for key in state.released_disks)
-        if holders(alert, state) or (now - since < LEFT_AFTER and not is_released):
-            return False
-        return bool(alert.sources) and why_silent(state, alert.sources) is None
-
-    def missing_number(self, state: State, disk: Disk, alert: Alert) -> str | None:
+    def lacking(self, state: State, disk: Disk, alert: Alert) -> str | None:
         """Which number of an answering disk is missing, in a sentence."""
         return None
 
@@ -156,16 +148,28 @@ def holders(alert: Alert, state: State) -> list[Disk]:
     ]
 
 
-def why_disks_unknown(disks: Sequence[Disk], alert: Alert, state: State, now: Instant) -> str | None:
-    """Why the state of these disks is not known now."""
+def has_left(alert: Alert, state: State, now: Instant) -> bool:
+    """Whether a host answers but no longer samples the disk: it sampled the disk for another host that answers now, or
+    the disk or its run left the config."""
+    since = max(state.started_at, state.clock_jumped_at or 0.0, alert.found_at)
+    is_released = any(_is_of(alert, clean(f"disk:{key}")) for key in state.released_disks)
+    if holders(alert, state) or (now - since < LEFT_AFTER and not is_released):
+        return False
+    return bool(alert.sources) and silent(state, alert.sources) is None
+
+
+def unseen_disks(disks: Sequence[Disk], alert: Alert, state: State, now: Instant) -> Unseen | None:
+    """What is known of the disks of an alert if their state is not known now."""
+    if has_left(alert, state, now):
+        return Gone()
     if not disks:
-        return f"{alert.subject.removeprefix('disk:')} is not sampled now"
+        return Unknown(f"{alert.subject.removeprefix('disk:')} is not sampled now")
     if any(is_current(disk, state, now) for disk in disks):
         return None
     newest = max(disks, key=lambda disk: disk.at)
     source = state.sources.get(f"node:{newest.host}")
     why = f": {source.problem}" if source is not None and source.error else ""
-    return f"{newest.key} was last sampled {ago(now - newest.at)} ago{why}"
+    return Unknown(f"{newest.key} was last sampled {ago(now - newest.at)} ago{why}")
 
 
 def age(disk: Disk, now: Instant) -> str:
@@ -196,8 +200,8 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if bad:
                 yield self._finding(volume, bad, state, now)
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return why_disks_unknown(holders(alert, state), alert, state, now)
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
+        return unseen_disks(holders(alert, state), alert, state, now)
 
     def _finding(self, volume: Volume, bad: Sequence[Disk], state: State, now: Instant) -> Finding:
         first, path = bad[0], quote(bad[0].path)
@@ -272,11 +276,11 @@ class DiskReadOnly(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 advice=f"see dmesg on {disk.host}; its administrators must check and remount it",
             )  # fmt: skip
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         disks = disks_of(alert, state)
-        why = why_disks_unknown(disks, alert, state, now)
-        is_silent = why is None and all(disk.state != "ok" for disk in disks)
-        return f"{disks[0].path} does not answer" if is_silent else why
+        unseen = unseen_disks(disks, alert, state, now)
+        is_silent = unseen is None and all(disk.state != "ok" for disk in disks)
+        return Unknown(f"{disks[0].path} does not answer") if is_silent else unseen
 
 
 # ---- the rule about quotas -------------------------------------------------------------------------------------------
@@ -322,17 +326,17 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
                     "a storage server may be down: see lfs check servers, or tell its administrators", now,
                 )  # fmt: skip
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         quotas = state.quotas.items()
         quota = next((one for where, one in quotas if alert.subject.startswith(clean(f"disk:{where} "))), None)
-        why = why_silent(state, alert.sources)
-        if why is not None or quota is None or alert.subject.endswith(SERVERS):
-            return why
+        unseen = Gone() if has_left(alert, state, now) else silent(state, alert.sources)
+        if unseen is not None or quota is None or alert.subject.endswith(SERVERS):
+            return unseen
         if quota.trouble is not None:
-            return f"the quota of {quota.path} is not exact: {quota.trouble}"
+            return Unknown(f"the quota of {quota.path} is not exact: {quota.trouble}")
         is_listed = any(f" {one.owner} " in f"{alert.subject} " for one in quota.allowances)
-        is_gone = quota.allowances and not is_listed
-        return f"the quota command of {quota.path} no longer reports it" if is_gone else None
+        is_lacking = quota.allowances and not is_listed
+        return Unknown(f"the quota command of {quota.path} no longer reports it") if is_lacking else None
 
     def _used(self, where: str, quota: Quota, one: Allowance, enough: int, now: Instant) -> Iterator[Finding]:
         files = f"{one.used_inodes or 0:,} of {one.hard_inodes or 0:,} files"
@@ -435,7 +439,7 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if severity is not None and (disk.usable_free_bytes or 0) < enough:
                 yield self._finding(volume, severity, size_of_one, state, now)
 
-    def missing_number(self, state: State, disk: Disk, alert: Alert) -> str | None:
+    def lacking(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.total_bytes and disk.usable_free_bytes is not None else "its size is not known"
 
     def _severity(self, disk: Disk, state: State) -> Severity | None:
@@ -495,7 +499,7 @@ class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True
                     f"du --inodes -xd1 {quote(disk.path)} | sort -n",
                 )  # fmt: skip
 
-    def missing_number(self, state: State, disk: Disk, alert: Alert) -> str | None:
+    def lacking(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.total_inodes and disk.free_inodes is not None else "its inodes are not known"
 
     def _severity(self, disk: Disk) -> Severity | None:
@@ -553,7 +557,7 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     if left < self.warn and self._is_believed(forecast, volume.disk, state, left):
                         yield self._finding(volume, state, now, left, forecast, what)
 
-    def missing_number(self, state: State, disk: Disk, alert: Alert) -> str | None:
+    def lacking(self, state: State, disk: Disk, alert: Alert) -> str | None:
         forecast = disk.inodes_forecast if alert.subject.endswith(INODES) else disk.forecast
         is_known = forecast is not None and self._has_history(forecast, disk, state)
         return None if is_known else "there is not enough history of it yet"
@@ -629,13 +633,14 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
                 continue  # checkpoints are deleted again before that save
             yield self._finding(volume, found, found.first, state, now)
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        run = state.runs.get(alert.run or "")
-        if run is not None and run.spec.checkpoints is not None and run.checkpoints is None:
-            return f"the checkpoints of {run.name} have not been listed yet"
-        return super().why_unknown(state, alert, now)
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
+        run, unseen = state.runs.get(alert.run or ""), super().unseen(state, alert, now)
+        is_unlisted = run is not None and run.spec.checkpoints is not None and run.checkpoints is None
+        if is_unlisted and not isinstance(unseen, Gone):
+            return Unknown(f"the checkpoints of {alert.run} have not been listed yet")
+        return unseen
 
-    def missing_number(self, state: State, disk: Disk, alert: Alert) -> str | None:
+    def lacking(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.left_bytes is not None else "the free space is not known"
 
     def _finding(self, volume: Volume, found: Fit, save: Save, state: State, now: Instant) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
-from trainmon.alerting.rules.base import Rule, ago, is_answering, why_silent
+from trainmon.alerting.rules.base import Rule, Unknown, Unseen, ago, is_answering, silent
 from trainmon.analysis.gpus import FRESH
 from trainmon.lib import Instant
 from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, Run, Severity, State
@@ -60,12 +60,13 @@ class NodeRule(Rule, frozen=True, kw_only=True):
 
     family = "nodes"
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        name, _ = node_and_gpu(alert.subject)
-        return why_node_unknown(state, alert) or self.unclear(state, state.nodes[name], alert, now)
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
+        if alert.event:  # it happened, whether the node answers now or not
+            return None
+        return unseen_node(state, alert) or self.lacking(state, state.nodes[node_and_gpu(alert.subject)[0]], alert, now)
 
-    def unclear(self, state: State, node: Node, alert: Alert, now: Instant) -> str | None:
-        """Why a missing finding does not mean that an alert about an answering node is over."""
+    def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
+        """What an answering node does not tell of the subject of an alert."""
         return None
 
 
@@ -76,8 +77,8 @@ class GpuRule(Rule, frozen=True, kw_only=True):
     needs: ClassVar[tuple[str, ...]] = ()
     """What the numbers are called, then the fields of a GPU that have them. One of the fields is enough."""
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return why_gpu_unknown(state, alert, now, *self.needs)
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
+        return unseen_gpu(state, alert, now, *self.needs)
 
 
 def of_last_state(function: Callable[Concatenate[State, P], T]) -> Callable[Concatenate[State, P], T]:
@@ -130,31 +131,29 @@ def node_and_gpu(subject: str) -> tuple[str, int | None]:
     return (node, int(index) if index.isdigit() else None) if kind == "gpu" else (name, None)
 
 
-def why_node_unknown(state: State, alert: Alert) -> str | None:
+def unseen_node(state: State, alert: Alert) -> Unknown | None:
     """Why the state of the node is unknown: its source does not answer, or it is not watched."""
     name, _ = node_and_gpu(alert.subject)
-    return why_silent(state, alert.sources) if name in state.nodes else f"{name} is no longer watched"
+    return silent(state, alert.sources) if name in state.nodes else Unknown(f"{name} is no longer watched")
 
 
-def why_gpu_unknown(
-    state: State, alert: Alert, now: Instant, what: str = "", *fields: str, may_fail: bool = False
-) -> str | None:
+def unseen_gpu(state: State, alert: Alert, now: Instant, what: str = "", *fields: str) -> Unknown | None:
     """Why the state of the GPU is unknown: its node, the GPU itself, or all of these fields, called `what`, are
-    missing. With `may_fail`, the state of a GPU that reports only an error is known."""
-    if (why := why_node_unknown(state, alert)) is not None:
-        return why
+    missing."""
+    if (unseen := unseen_node(state, alert)) is not None:
+        return unseen
     name, index = node_and_gpu(alert.subject)
     node = state.nodes[name]
     if not is_fresh(node.gpus_at, state, name, now):
         since = "" if node.gpus_at is None else f" for {ago(now - node.gpus_at)}"
-        return f"the GPUs of {name} have not been read{since}"
+        return Unknown(f"the GPUs of {name} have not been read{since}")
     gpu = next((gpu for gpu in node.gpus if gpu.index == index), None)
     if gpu is None:
-        return f"{name} no longer lists its GPU {index}"
+        return Unknown(f"{name} no longer lists its GPU {index}")
     if gpu.state != "ok":
-        return None if may_fail else f"GPU {index} does not answer: {gpu.error or gpu.state}"
-    is_missing = fields and all(getattr(gpu, field) is None for field in fields)
-    return f"GPU {index} does not report its {what}" if is_missing else None
+        return Unknown(f"GPU {index} does not answer: {gpu.error or gpu.state}")
+    is_lacking = fields and all(getattr(gpu, field) is None for field in fields)
+    return Unknown(f"GPU {index} does not report its {what}") if is_lacking else None
 
 
 def node_finding(rule: Rule, node: Node, runs: RunsByNode, severity: Severity, summary: str, **more: Any) -> Finding:

@@ -10,6 +10,8 @@ from trainmon.alerting.rules.base import (
     Duration,
     Rule,
     Share,
+    Unknown,
+    Unseen,
     ago,
     is_logging_in,
     is_new,
@@ -89,12 +91,12 @@ class SourceRule(MonitorRule, frozen=True, kw_only=True):
         """What is wrong with a source, after its name."""
         raise NotImplementedError
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """It is over when the source responds; neither late data nor an error is a response."""
         name = alert.subject.removeprefix("source:")
         source = state.sources.get(name)
         is_over = source is not None and source.health in ("ok", "off")
-        return None if is_over else f"no data from {name} yet"
+        return None if is_over else Unknown(f"no data from {name} yet")
 
 
 OWN_NETWORK: Seconds = 300.0
@@ -142,9 +144,10 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
             by_age=True,
         )
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """It is over when a source answers."""
-        return None if any(source.health == "ok" for source in state.sources.values()) else "no source responds yet"
+        sees = any(source.health == "ok" for source in state.sources.values())
+        return None if sees else Unknown("no source responds yet")
 
 
 class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
@@ -177,9 +180,9 @@ class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
                 by_age=True,
             )
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """It is over when most nodes answer."""
-        return None if alert.cluster in _nodes(state) else f"no node of {alert.cluster} is known yet"
+        return None if alert.cluster in _nodes(state) else Unknown(f"no node of {alert.cluster} is known yet")
 
 
 class SourceLate(SourceRule, frozen=True, kw_only=True):
@@ -194,11 +197,11 @@ class SourceLate(SourceRule, frozen=True, kw_only=True):
         failing = {one.subject for one in state.alerts.values() if one.rule == SourceDown.name and one.is_firing}
         yield from (one for one in super().check(state, now) if one.subject not in failing)
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """Before it fires, it is also over when the source fails: `source-down` says that."""
         source = state.sources.get(alert.subject.removeprefix("source:"))
         is_failing = source is not None and source.health == "down" and alert.phase == "pending"
-        return None if is_failing else super().why_unknown(state, alert, now)
+        return None if is_failing else super().unseen(state, alert, now)
 
     def problem(self, source: Source, now: Instant) -> str:
         last = "no data yet" if source.answered_at is None else f"last data {ago(now - source.answered_at)} ago"
@@ -253,10 +256,10 @@ class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
                 by_age=not is_broken,
             )
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """It is over when the channel has accepted a message."""
         channel = state.channels.get(alert.subject.removeprefix(CHANNEL))
-        return None if channel is not None and channel.state == "ok" else "nothing was sent on it since"
+        return None if channel is not None and channel.state == "ok" else Unknown("nothing was sent on it since")
 
 
 class OutboxOld(MonitorRule, frozen=True, kw_only=True):
@@ -381,10 +384,10 @@ class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
                     by_age=True,
                 )
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """It is over when a test is acknowledged, not when another one is sent."""
         is_waiting = any(_is_unanswered(one) for one in state.alerts.values())
-        return "the newer test is not acknowledged yet either" if is_waiting else None
+        return Unknown("the newer test is not acknowledged yet either") if is_waiting else None
 
 
 def _is_unanswered(alert: Alert) -> bool:

@@ -10,12 +10,15 @@ from trainmon.alerting.rules.base import (
     SETTLES,
     Duration,
     Share,
+    Unknown,
+    Unseen,
+    Well,
     ago,
     is_answering,
     is_logging_in,
     is_unread,
     lasted,
-    why_silent,
+    silent,
 )
 from trainmon.alerting.rules.hardware import (
     EXCLUDE,
@@ -24,11 +27,12 @@ from trainmon.alerting.rules.hardware import (
     answering_nodes,
     is_fresh,
     node_finding,
-    why_node_unknown,
 )
 from trainmon.analysis.nodes import BUCKETS, leak, spares
 from trainmon.lib import Instant, Seconds, clean, counted, mib_size
 from trainmon.model import FAULT_GAP, Alert, Finding, Node, NodeHistory, Run, SchedulerNode, Severity, Source, State
+
+NEW = NodeHistory()
 
 # ---- rules about hosts -----------------------------------------------------------------------------------------------
 
@@ -97,18 +101,15 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
             by_age=True,
         )
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """It is over when the node answers, or is not wanted now."""
         source = state.sources.get(f"node:{alert.node}")
         if source is None:
-            return f"{alert.node} is no longer watched"
-        is_over = source.health in ("ok", "off") or is_planned(state.scheduler_nodes.get(alert.node or ""))
-        return None if is_over else f"no data from {alert.node} yet"
-
-    def summary_at_end(self, state: State, alert: Alert) -> str:
-        past = state.node_histories.get(alert.node or "", NodeHistory())
-        has_rebooted = past.rebooted_at is not None and past.rebooted_at >= alert.since
-        return f"{alert.summary}; it has rebooted since" if has_rebooted else alert.summary
+            return Unknown(f"{alert.node} is no longer watched")
+        if source.health not in ("ok", "off") and not is_planned(state.scheduler_nodes.get(alert.node or "")):
+            return Unknown(f"no data from {alert.node} yet")
+        rebooted_at = state.node_histories.get(alert.node or "", NEW).rebooted_at
+        return Well("; it has rebooted since") if rebooted_at is not None and rebooted_at >= alert.since else None
 
 
 def _still_trains(run: Run | None, silent_since: Instant, now: Instant) -> str:
@@ -159,9 +160,6 @@ class NodeRebooted(NodeRule, frozen=True, kw_only=True):
                 event=True,
             )  # fmt: skip
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return None
-
 
 class ClockSkew(NodeRule, frozen=True, kw_only=True):
     """The clock of a node differs from the clock of this machine. If most nodes differ by the same amount, the clock of
@@ -204,10 +202,10 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
                 advice="run chronyc tracking there: rendezvous, logs and Slurm depend on the clock",
             )  # fmt: skip
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         if alert.subject != "self":
-            return why_node_unknown(state, alert)
-        return None if any(answering_nodes(state)) else "no node is reachable, so clocks cannot be compared"
+            return super().unseen(state, alert, now)
+        return None if answering_nodes(state) else Unknown("no node is reachable, so clocks cannot be compared")
 
 
 # ---- rules about what Slurm says of nodes ----------------------------------------------------------------------------
@@ -270,9 +268,9 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
             person=is_mine and slurm.is_drained and not is_down,
         )
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        is_listed = alert.node is None or alert.node in state.scheduler_nodes
-        return why_silent(state, alert.sources) if is_listed else f"Slurm no longer lists {alert.node}"
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
+        is_listed = alert.node in state.scheduler_nodes
+        return silent(state, alert.sources) if is_listed else Unknown(f"Slurm no longer lists {alert.node}")
 
 
 def _text(slurm: SchedulerNode) -> str | None:
@@ -313,16 +311,13 @@ class SparesFew(NodeRule, frozen=True, kw_only=True):
                     sources=(f"slurm:{found.cluster}",),
                 )
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        if (why := why_silent(state, alert.sources)) is not None:
-            return why
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         is_known = any(one.cluster == alert.cluster and one.idle_healthy is not None for one in spares(state))
-        return None if is_known else f"Slurm does not report the idle nodes of {alert.cluster}"
+        unknown = None if is_known else Unknown(f"Slurm does not report the idle nodes of {alert.cluster}")
+        return silent(state, alert.sources) or unknown
 
 
 # ---- rules about the memory of hosts ---------------------------------------------------------------------------------
-
-NEW = NodeHistory()
 
 
 class MemoryRule(NodeRule, frozen=True, kw_only=True):
@@ -335,9 +330,9 @@ class MemoryRule(NodeRule, frozen=True, kw_only=True):
             if used is not None and total and used >= share * total and is_fresh(node.host_at, state, node.name, now):
                 yield node, used, total
 
-    def unclear(self, state: State, node: Node, alert: Alert, now: Instant) -> str | None:
+    def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
         is_known = node.memory_used_mib is not None and is_fresh(node.host_at, state, node.name, now)
-        return None if is_known else f"{node.name} does not report its memory"
+        return None if is_known else Unknown(f"{node.name} does not report its memory")
 
 
 class MemoryFull(MemoryRule, frozen=True, kw_only=True):
@@ -401,12 +396,12 @@ class MemoryLeak(MemoryRule, frozen=True, kw_only=True):
                     since=found.since,
                 )  # fmt: skip
 
-    def unclear(self, state: State, node: Node, alert: Alert, now: Instant) -> str | None:
-        why = super().unclear(state, node, alert, now)
+    def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
+        unknown = super().lacking(state, node, alert, now)
         is_little = (node.memory_used_mib or 0) < self.used * (node.memory_total_mib or 0)
-        if why is not None or is_little or len(state.node_histories.get(node.name, NEW).floors) > BUCKETS:
-            return why
-        return f"the memory of {node.name} has been watched for too short a time"
+        if unknown is not None or is_little or len(state.node_histories.get(node.name, NEW).floors) > BUCKETS:
+            return unknown
+        return Unknown(f"the memory of {node.name} has been watched for too short a time")
 
 
 class OomKill(NodeRule, frozen=True, kw_only=True):
@@ -445,9 +440,6 @@ class OomKill(NodeRule, frozen=True, kw_only=True):
                 since=burst[0].first,
                 event=True,
             )  # fmt: skip
-
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return None
 
 
 # ---- rules about InfiniBand ports ------------------------------------------------------------------------------------
@@ -492,14 +484,13 @@ class InfinibandDown(NodeRule, frozen=True, kw_only=True):
                         advice=f"its cable, switch port or adapter is at fault: tell the administrators; {EXCLUDE}",
                     )  # fmt: skip
 
-    def unclear(self, state: State, node: Node, alert: Alert, now: Instant) -> str | None:
+    def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
         port = alert.subject.partition(" ")[2]
         port_state = next((other.state for other in node.infiniband if other.port == port), None)
         if port_state is None:
-            return f"{node.name} does not report its port {port}"
-        return (
-            None if port_state == UP else f"{port} is {port_state}; it has never been {UP} since this program started"
-        )
+            return Unknown(f"{node.name} does not report its port {port}")
+        was_never_up = f"{port} is {port_state}; it has never been {UP} since this program started"
+        return None if port_state == UP else Unknown(was_never_up)
 
 
 def _common(state: State, cluster: str) -> set[str]:
@@ -553,12 +544,12 @@ class InfinibandFlapping(NodeRule, frozen=True, kw_only=True):
                     f"if the run slows down, {EXCLUDE}",
                 )  # fmt: skip
 
-    def unclear(self, state: State, node: Node, alert: Alert, now: Instant) -> str | None:
+    def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
         port = alert.subject.partition(" ")[2]
         if all(other.port != port for other in node.infiniband):
-            return f"{node.name} does not report its port {port}"
+            return Unknown(f"{node.name} does not report its port {port}")
         was_before = alert.found_at < state.started_at and now - alert.found_at <= self.sticky
-        return "it went down before this program started" if was_before else None
+        return Unknown("it went down before this program started") if was_before else None
 
 
 def _went_down(past: NodeHistory, port: str, since: Instant) -> bool:

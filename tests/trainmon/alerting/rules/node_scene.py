@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.trainmon.alerting.rules.asked import findings, why_unknown
 from trainmon.alerting.rules.base import Rule
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
@@ -143,11 +144,11 @@ class Scene:
 
     def found(self, rule: Rule) -> dict[str, Finding]:
         """What a rule finds now, by subject."""
-        return {finding.subject: finding for finding in rule.check(self.state, self.now)}
+        return {finding.subject: finding for finding in findings(rule, self.state, self.now)}
 
     def why_unknown(self, rule: Rule, finding: Finding) -> str | None:
         """Why the rule says nothing of what it found before."""
-        return rule.why_unknown(self.state, alert(finding, self.now), self.now)
+        return why_unknown(rule, self.state, alert(finding, self.now), self.now)
 
 
 def alert(finding: Finding, now: float) -> Alert:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainmon.alerting.rules.base import Rule, evaluate, failed_rules
-from trainmon.model import Finding, State
+from msgspec.structs import replace
+
+from trainmon.alerting.rules.base import Rule, Unknown, Well, evaluate
+from trainmon.model import Alert, Finding, State
 
 
 class Hot(Rule, frozen=True, kw_only=True):
@@ -41,8 +43,15 @@ class Broken(Hot, frozen=True, kw_only=True):
         raise ValueError("\x1b[31mboom")
 
 
+def alert_of(rule: str, subject: str) -> Alert:
+    return Alert(
+        id=subject, rule=rule, subject=subject, severity="warning", summary="hot", since=0.0, found_at=0.0,
+        phase="firing",
+    )  # fmt: skip
+
+
 def test_each_subject_is_found_once_with_the_newest_of_its_evidence() -> None:
-    found = evaluate([Hot()], State(), 0.0)
+    found = evaluate([Hot()], State(), 0.0).findings
     assert [finding.summary for finding in found] == ["GPU 0", "GPU 1"]
     assert found[0].evidence == tuple(str(line) for line in range(20, 30))
 
@@ -60,24 +69,46 @@ class Spoiled(Hot, frozen=True, kw_only=True):
 
 
 def test_what_strangers_wrote_is_fit_to_show_before_it_is_an_alert() -> None:
-    (found,) = evaluate([Spoiled()], State(), 0.0)
+    (found,) = evaluate([Spoiled()], State(), 0.0).findings
     assert (found.subject, found.summary) == ("node:n1 ib0", "red and more")
     assert (found.evidence, found.advice) == (("well", "90 %"), "see it")
 
 
 def test_a_rule_that_is_switched_off_is_not_gone_through() -> None:
-    assert evaluate([Hot(enabled=False)], State(), 0.0) == ()
+    assert evaluate([Hot(enabled=False)], State(), 0.0).findings == ()
 
 
 def test_the_severity_of_the_config_counts_and_what_a_person_did_is_an_information_all_the_same() -> None:
-    assert {finding.severity for finding in evaluate([Hot(severity="critical")], State(), 0.0)} == {"critical"}
-    assert {one.severity for one in evaluate([Hot(severity="critical", person=True)], State(), 0.0)} == {"info"}
+    for person, severity in ((False, "critical"), (True, "info")):
+        found = evaluate([Hot(severity="critical", person=person)], State(), 0.0).findings
+        assert {finding.severity for finding in found} == {severity}
 
 
 def test_a_rule_that_raises_costs_itself_and_is_found() -> None:
-    found = evaluate([Broken(), Hot()], State(), 0.0)
+    known = {name: alert_of("broken", name) for name in ("gpu:n1/0", "gpu:n1/1")}
+    found, unseen = evaluate([Broken(), Hot()], State(alerts=known), 0.0)
     assert [finding.rule for finding in found] == ["broken", "rule-raised", "hot", "hot"]
     fault = found[1]
     assert fault.summary == "the rule broken cannot be evaluated: ValueError: boom"
     assert fault.evidence[-1].startswith("test_evaluate.py:")
-    assert failed_rules(found) == {"broken": fault.summary}
+    assert unseen["broken", "gpu:n1/1"] == Unknown(fault.summary, data="error")
+
+
+class Unread(Hot, frozen=True, kw_only=True):
+    """Lacks the data of one GPU, and finds the other one well."""
+
+    name = "unread"
+
+    def check(self, state: State, now: float) -> Iterator[Finding | Unknown]:
+        yield Unknown("GPU 0 was not read", "gpu:n1/0")
+
+
+def test_a_subject_without_data_is_not_well() -> None:
+    known = {name: alert_of("unread", name) for name in ("gpu:n1/0", "gpu:n1/1")}
+    assert evaluate([Unread()], State(alerts=known), 0.0).unseen == {
+        ("unread", "gpu:n1/0"): Unknown("GPU 0 was not read", "gpu:n1/0"),
+        ("unread", "gpu:n1/1"): Well(),
+    }
+    silent = replace(known["gpu:n1/1"], sources=("node:n1",))
+    unseen = evaluate([Unread()], State(alerts={"a": silent}), 0.0).unseen
+    assert unseen == {silent.key: Unknown("node:n1 is late")}, "its source does not answer"

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.alerting.rules.asked import findings, why_unknown
 from tests.trainmon.alerting.rules.runs.states import (
     NOW,
     PROGRESS,
@@ -39,7 +40,7 @@ QUEUES = ((), (job(started_at=None),), (ended(ends_at=None, exit_code=None),), (
 
 
 def everything(seen: State) -> list[tuple[Rule, Finding]]:
-    return [(rule, finding) for rule in (kind() for kind in RUNS) for finding in rule.check(seen, NOW)]
+    return [(rule, finding) for rule in (kind() for kind in RUNS) for finding in findings(rule, seen, NOW)]
 
 
 @pytest.mark.parametrize("verdict", get_args(Verdict))
@@ -52,8 +53,8 @@ def test_no_rule_raises_on_a_run_of_which_hardly_anything_is_known(verdict: Verd
             for rule, finding in everything(one):
                 assert finding.severity in SEVERITIES
                 assert finding.summary
-                rule.why_unknown(bare, alert(finding), NOW)
-                rule.why_unknown(replace(seen, runs={}), alert(finding), NOW)
+                why_unknown(rule, bare, alert(finding), NOW)
+                why_unknown(rule, replace(seen, runs={}), alert(finding), NOW)
             looked += 1
     assert looked == 2 * len(SPARSE) * len(QUEUES)
 

@@ -43,7 +43,7 @@ def found(running: RunningProbe, *before: Event) -> dict[str, list[Finding]]:
     for reading in list(running.readings):
         state = reduce(state, [NodeReading("n1", "prod", reading.t, reading)], reading.t)
     by_rule: dict[str, list[Finding]] = {}
-    for finding in evaluate(RULES, state, state.at):
+    for finding in evaluate(RULES, state, state.at).findings:
         by_rule.setdefault(finding.rule, []).append(finding)
     return by_rule
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.alerting.rules.asked import findings
 from tests.trainmon.alerting.rules.node_scene import IDLE, NOW, Scene, facts, slurm
 from trainmon.alerting.rules import GPUS, NODES
 from trainmon.model import GpuSample, GpuSamples, HostSample, SourceRemoved
@@ -31,14 +32,14 @@ TROUBLE = dict(_troubles())
 @pytest.mark.parametrize("name", TROUBLE)
 def test_a_node_that_falls_silent_resolves_nothing(name: str) -> None:
     scene, rule = TROUBLE[name](Scene().runs()), ALL[name]()
-    found = list(rule.check(scene.state, scene.now))
+    found = findings(rule, scene.state, scene.now)
     assert found, f"{name} finds nothing"
     assert {finding.node for finding in found} == {"n1"}
     scene.lost()
     late = 3_600.0 if name == "infiniband-flapping" else 30.0
     scene.nodes = tuple(node for node in scene.nodes if f"node:{node}" in scene.state.sources)
     scene.silent(late)
-    still = {finding.subject for finding in rule.check(scene.state, scene.now)}
+    still = {finding.subject for finding in findings(rule, scene.state, scene.now)}
     for finding in found:
         assert finding.subject in still or scene.why_unknown(rule, finding), f"{name}: {finding.subject} reads as over"
     scene.reduce(SourceRemoved("node:n1"))
@@ -70,13 +71,13 @@ def test_a_cluster_of_256_well_nodes_says_nothing() -> None:
     scene = Scene(*names).runs()
     assert sum(len(node.gpus) for node in scene.state.nodes.values()) == 2_048
     for name, rule in ALL.items():
-        assert list(rule().check(scene.state, scene.now)) == [], name
+        assert findings(rule(), scene.state, scene.now) == [], name
 
 
 def test_a_state_in_which_nothing_is_known_says_nothing() -> None:
     empty = type(Scene().state)()
     for rule in ALL.values():
-        assert list(rule().check(empty, NOW)) == []
+        assert findings(rule(), empty, NOW) == []
 
 
 def test_a_node_of_which_little_is_known_says_nothing() -> None:

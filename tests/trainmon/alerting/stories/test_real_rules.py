@@ -7,6 +7,7 @@ from typing import Self
 
 import pytest
 
+from tests.trainmon.alerting.rules.asked import findings
 from tests.trainmon.alerting.stories.story import Story, phone
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.model import (
@@ -206,7 +207,7 @@ def test_a_loss_that_is_no_number_is_reported() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_no_rule_raises_on_a_state_of_which_nothing_is_known(rule: type[Rule]) -> None:
-    assert list(rule().check(State(at=1.0), 1.0)) == []
+    assert findings(rule(), State(at=1.0), 1.0) == []
 
 
 def test_a_disk_that_left_the_config_is_no_longer_watched_and_not_well() -> None:

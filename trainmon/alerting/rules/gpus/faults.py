@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainmon.alerting.rules.base import Duration, ago, is_answering, why_silent
+from trainmon.alerting.rules.base import Duration, Unknown, Unseen, ago, is_answering, silent
 from trainmon.alerting.rules.hardware import (
     EXCLUDE,
     GpuRule,
@@ -15,8 +15,7 @@ from trainmon.alerting.rules.hardware import (
     has_slurm,
     node_and_gpu,
     sampled_gpus,
-    why_gpu_unknown,
-    why_node_unknown,
+    unseen_node,
 )
 from trainmon.alerting.rules.runs.base import LIVING
 from trainmon.analysis.gpus import RECOVERY, XidMeaning, meaning, switch_meaning
@@ -141,12 +140,12 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
             fires_at_once=is_lost,
         )  # fmt: skip
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        if (why := why_gpu_unknown(state, alert, now, may_fail=True)) is not None or alert.node is None:
-            return why
-        node = state.nodes[alert.node]
-        expected = gpus_expected(node, state)
-        return f"{node.name} lists {len(node.gpus)} of its {expected} GPUs" if len(node.gpus) < expected else None
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
+        if (unseen := super().unseen(state, alert, now)) is not None:
+            return unseen
+        node = state.nodes[node_and_gpu(alert.subject)[0]]
+        listed, expected = len(node.gpus), gpus_expected(node, state)
+        return Unknown(f"{node.name} lists {listed} of its {expected} GPUs") if listed < expected else None
 
 
 def gpus_expected(node: Node, state: State) -> int:
@@ -225,16 +224,15 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
             event=not is_hardware,
         )
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """A fault stays open while its node does not answer, and over a restart of this program."""
         past = state.node_histories.get(alert.node or "")
         if past is None:
-            return f"{alert.node} is no longer watched"
+            return Unknown(f"{alert.node} is no longer watched")
         was_before = alert.since < state.started_at and now - alert.since <= self.remember
-        _, index = node_and_gpu(alert.subject)
-        if was_before and _reset_at(past, index) <= alert.since:
-            return "it was reported before this program started, and the node has not rebooted since"
-        return why_silent(state, alert.sources)
+        if was_before and _reset_at(past, node_and_gpu(alert.subject)[1]) <= alert.since:
+            return Unknown("it was reported before this program started, and the node has not rebooted since")
+        return silent(state, alert.sources)
 
 
 def _reset_at(past: NodeHistory, index: int | None) -> Instant:
@@ -326,22 +324,23 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
             since=None if slurm is None else slurm.reason_at,
         )
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         slurm = state.scheduler_nodes.get(alert.node or "")
-        if alert.node is None or f"node:{alert.node}" in alert.sources:
-            if (why := why_node_unknown(state, alert)) is not None:
-                return why
-            node, found = state.nodes[alert.node or ""], LISTED.search(alert.summary)
-            if found is not None:  # more may have been expected before a restart
-                is_less = len(node.gpus) < int(found[1])
-                return f"{node.name} lists {counted(len(node.gpus), 'GPU')}, and had {found[1]}" if is_less else None
-            is_known = slurm is not None and is_answering(state.sources.get(f"slurm:{slurm.cluster}"))
-            return None if node.gpus or is_known else f"{node.name} still lists no GPU"
+        if f"node:{alert.node}" in alert.sources:
+            return unseen_node(state, alert) or self._lists_fewer(state.nodes[alert.node or ""], slurm, alert, state)
         if slurm is None:
-            return f"Slurm no longer lists {alert.node}"
+            return Unknown(f"Slurm no longer lists {alert.node}")
         if slurm.lost_gpus is not None:
-            return f"Slurm still finds fewer GPUs in {alert.node} than configured"
-        return why_silent(state, alert.sources)
+            return Unknown(f"Slurm still finds fewer GPUs in {alert.node} than configured")
+        return silent(state, alert.sources)
+
+    def _lists_fewer(self, node: Node, slurm: SchedulerNode | None, alert: Alert, state: State) -> Unknown | None:
+        """Why it is not known whether a node lists all its GPUs: more may have been expected before a restart."""
+        if (found := LISTED.search(alert.summary)) is not None:
+            is_less, listed = len(node.gpus) < int(found[1]), counted(len(node.gpus), "GPU")
+            return Unknown(f"{node.name} lists {listed}, and had {found[1]}") if is_less else None
+        is_known = slurm is not None and is_answering(state.sources.get(f"slurm:{slurm.cluster}"))
+        return None if node.gpus or is_known else Unknown(f"{node.name} still lists no GPU")
 
 
 def none_listed(node: Node, state: State) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, Share, ago, is_answering, lasted
+from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, ago, is_answering, lasted
 from trainmon.alerting.rules.hardware import (
     AWAY,
     EXCLUDE,
@@ -18,8 +18,7 @@ from trainmon.alerting.rules.hardware import (
     node_finding,
     nodes_with_gpu_samples,
     sampled_gpus,
-    why_gpu_unknown,
-    why_node_unknown,
+    unseen_node,
 )
 from trainmon.analysis.gpus import EMPTY_MIB
 from trainmon.analysis.runs import holds_nodes, is_running
@@ -256,6 +255,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
 
     name = "gpu-idle"
     origin = "our choice: a healthy training step never leaves a GPU below 5% for ten minutes"
+    needs = ("utilization", "utilization_pct")
     needs_for = True
 
     for_: Duration = 600.0
@@ -302,25 +302,26 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
             run=run.name,
         )  # fmt: skip
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         run = state.runs.get(alert.run or "")
         name, index = node_and_gpu(alert.subject)
         if run is None:
-            return f"the run {alert.run} is no longer watched"
+            return Unknown(f"the run {alert.run} is no longer watched")
         trains = run.verdict in TRAINS
         if trains and name not in run.spec.nodes:
             return None
         if run.verdict in PAUSES or (trains and not _steps(run, now)):
-            return f"{run.name}: {run.why}"
-        why = why_gpu_unknown(state, alert, now, "utilization", "utilization_pct")
-        if why is not None or alert.found_at >= state.started_at or not trains:
-            return why
+            return Unknown(f"{run.name}: {run.why}")
+        unseen = super().unseen(state, alert, now)
+        if unseen is not None or alert.found_at >= state.started_at or not trains:
+            return unseen
         # After a restart of this program, it is not known to which job a GPU without memory belongs.
         gpu = next(gpu for gpu in state.nodes[name].gpus if gpu.index == index)
         job = state.jobs.get(run.job or "")
         is_others = _is_of_another_user(gpu, None if job is None else job.user or None)
         is_idle = (gpu.utilization_pct or 0) <= self.busy_pct and not is_others
-        return f"GPU {index} is still idle; it released its memory before this program started" if is_idle else None
+        text = f"GPU {index} is still idle; it released its memory before this program started"
+        return Unknown(text) if is_idle else None
 
 
 def _steps(run: Run, now: Instant) -> bool:
@@ -393,14 +394,14 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
             sources=(f"node:{node.name}", *slurm),
         )  # fmt: skip
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
-        if (why := why_node_unknown(state, alert)) is not None:
-            return why
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
+        if (unseen := unseen_node(state, alert)) is not None:
+            return unseen
         node = state.nodes[node_and_gpu(alert.subject)[0]]
         if not is_fresh(node.gpus_at, state, node.name, now):
-            return f"the GPUs of {node.name} have not been read lately"
+            return Unknown(f"the GPUs of {node.name} have not been read lately")
         unread = [gpu.index for gpu in node.gpus if gpu.memory_used_mib is None and gpu.state != "lost"]
-        return f"GPU {unread[0]} does not report its memory" if unread else None
+        return Unknown(f"GPU {unread[0]} does not report its memory") if unread else None
 
 
 def _without_a_job(node: Node, state: State) -> str | None:

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import takewhile
 from typing import ClassVar, NamedTuple
 
-from trainmon.alerting.rules.base import Duration, ago
+from trainmon.alerting.rules.base import Duration, Unseen, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import (
     LIVING,
@@ -576,11 +576,11 @@ class Finished(ExitRule, frozen=True, kw_only=True):
     new_for: Duration = 43_200.0
     """A daemon that starts after the event still reports it, until this long after the last step."""
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """While a job of it runs, it has not finished, whatever is silent: it hides no alert of that job."""
         run = state.runs.get(alert.run or "")
         has_job = run is not None and present_in(state, run) is not None
-        return None if has_job else super().why_unknown(state, alert, now)
+        return None if has_job else super().unseen(state, alert, now)
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         current = None if run.wandb is None else run.wandb.current

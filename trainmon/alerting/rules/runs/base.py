@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from trainmon.alerting.rules.base import Family, Rule, why_silent
+from trainmon.alerting.rules.base import Family, Rule, Unknown, Unseen, silent
 from trainmon.analysis.runs import Queue, RunContext, queue_of
 from trainmon.lib import Instant, Seconds
 from trainmon.model import WANDB, Alert, Finding, Job, Run, Severity, State, verdict_text
@@ -37,31 +37,26 @@ class RunRule(Rule, frozen=True, kw_only=True):
     unknown_while: ClassVar[frozenset[str]] = UNKNOWN
     """Verdicts under which a missing finding does not end an alert."""
 
-    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+    def check(self, state: State, now: Instant) -> Iterator[Finding | Unknown]:
         for run in state.runs.values():
             yield from self.check_run(state, run, now)
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        """The findings about one run."""
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
+        """The findings about one run, or what is not known of it although its sources answer."""
         raise NotImplementedError
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         """The names of the sources that the rule needs."""
         return (*log_source(state, run), *slurm_source(state, run))
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """Uses the present sources of the run: its log may be read on another host now."""
         run = state.runs.get(alert.run or "")
         if run is None:
-            return f"the run {alert.run} is no longer watched"
-        if (why := why_silent(state, self.sources(state, run))) is not None:
-            return why
+            return Unknown(f"the run {alert.run} is no longer watched")
         is_unknown = run.verdict in self.unknown_while
-        return f"{run.name} is {verdict_text(run.verdict)}: {run.why}" if is_unknown else self.unclear(state, run, now)
-
-    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        """Why the state of this run is unknown although its sources answer."""
-        return None
+        unknown = Unknown(f"{run.name} is {verdict_text(run.verdict)}: {run.why}") if is_unknown else None
+        return silent(state, self.sources(state, run)) or unknown
 
     def first_reported(
         self,
@@ -77,6 +72,10 @@ class RunRule(Rule, frozen=True, kw_only=True):
         at = min(since, now)
         known = (alert for alert in state.alerts.values() if (alert.rule, alert.run) == (self.name, run.name))
         return next((one.since for one in known if abs(one.since - at) <= within and is_same(one)), at)
+
+    def unknown(self, run: Run, why: str) -> Unknown:
+        """Why it is not known whether a run is well."""
+        return Unknown(why, f"run:{run.name}")
 
     def finding(self, state: State, run: Run, severity: Severity, summary: str, **more: Any) -> Finding:
         """A finding about a run."""

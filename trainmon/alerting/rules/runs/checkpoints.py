@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, ago
+from trainmon.alerting.rules.base import Duration, Unknown, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, present_in
 from trainmon.analysis.checkpoints import NONE_FOUND, names_count_steps, steps_at_risk
 from trainmon.lib import Instant, counted, duration
-from trainmon.model import Checkpoint, Checkpoints, Finding, Run, State
+from trainmon.model import Checkpoints, Finding, Run, State
 
 
 class CheckpointRule(RunRule, frozen=True, kw_only=True):
@@ -23,11 +23,17 @@ class CheckpointRule(RunRule, frozen=True, kw_only=True):
         host = None if run.checkpoints is None else run.checkpoints.host
         return (f"node:{host}",) if host is not None and f"node:{host}" in state.sources else ()
 
-    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
         if run.checkpoints is None:
-            return "its checkpoints have not been listed yet"
-        error = run.checkpoints.error
-        return None if error is None else f"its checkpoints cannot be listed: {error}"
+            yield self.unknown(run, "its checkpoints have not been listed yet")
+        elif run.checkpoints.error is not None:
+            yield self.unknown(run, f"its checkpoints cannot be listed: {run.checkpoints.error}")
+        else:
+            yield from self.check_listed(state, run, run.checkpoints, now)
+
+    def check_listed(self, state: State, run: Run, known: Checkpoints, now: Instant) -> Iterator[Finding | Unknown]:
+        """The findings about a run whose directory could be listed."""
+        raise NotImplementedError
 
 
 class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
@@ -44,47 +50,37 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
     """How long a job may train without a first checkpoint."""
     for_: Duration = 120.0
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        known = run.checkpoints
-        if known is None or known.error is not None or run.verdict not in LIVING or known.writing is not None:
-            return
+    def check_listed(self, state: State, run: Run, known: Checkpoints, now: Instant) -> Iterator[Finding | Unknown]:
         if known.unrecognised is not None:
-            return
-        last, counts_steps = known.committed, names_count_steps(run, known) is not False
-        if last is not None:
-            text = self._late(run, known, last, counts_steps, now)
-        else:
+            yield self.unknown(run, f"the format of {known.unrecognised.title} is not recognised")
+        elif known.writing is not None:
+            yield self.unknown(run, "a checkpoint is being written now")
+        elif run.verdict in LIVING and (text := self._late(state, run, known, now)) is not None:
+            lost = steps_at_risk(run)
+            risk = f"; {counted(lost, 'step')} are at risk" if lost else ""
+            yield self.finding(
+                state,
+                run,
+                "warning",
+                f"{text}{risk}",
+                evidence=(known.path, *((known.note,) if known.note else ())),
+                advice=f"{advice.saves(run)}; see whether its disk is full (key 3), and its log (key 4)",
+                since=None if known.committed is None else known.committed.at,
+            )
+
+    def _late(self, state: State, run: Run, known: Checkpoints, now: Instant) -> str | None:
+        """How late its checkpoint is, in a sentence; None if it is not."""
+        last, age, step = known.committed, known.committed_age_s, run.progress.step
+        if last is None:
             job = present_in(state, run)
             began = None if job is None else job.started_at
             if job is None or began is None or now - began < self.first:
-                return
-            text = f"{run.name} has trained for {ago(now - began)} in job {job.id}, and has no checkpoint"
-        if text is None:
-            return
-        lost = steps_at_risk(run)
-        risk = f"; {counted(lost, 'step')} are at risk" if lost else ""
-        yield self.finding(
-            state,
-            run,
-            "warning",
-            f"{text}{risk}",
-            evidence=(known.path, *((known.note,) if known.note else ())),
-            advice=f"{advice.saves(run)}; see whether its disk is full (key 3), and its log (key 4)",
-            since=None if last is None else last.at,
-        )
-
-    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        known = run.checkpoints
-        if known is not None and known.unrecognised is not None:
-            return f"the format of {known.unrecognised.title} is not recognised"
-        is_writing = known is not None and known.writing is not None
-        return super().unclear(state, run, now) or ("a checkpoint is being written now" if is_writing else None)
-
-    def _late(self, run: Run, known: Checkpoints, last: Checkpoint, counts_steps: bool, now: Instant) -> str | None:
-        age, step = known.committed_age_s, run.progress.step
+                return None
+            return f"{run.name} has trained for {ago(now - began)} in job {job.id}, and has no checkpoint"
         if age is None or last.at is None:
             return None
         is_old = None if not known.every_s else age > self.times * known.every_s + (known.save_s or 0.0)
+        counts_steps = names_count_steps(run, known) is not False
         if known.every_steps and last.step is not None and step is not None and counts_steps:
             is_late = step - last.step > self.times * known.every_steps and is_old is not False
             usual = f"every {counted(known.every_steps, 'step')}"
@@ -106,10 +102,7 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
 
     for_: Duration = 60.0
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        known = run.checkpoints
-        if known is None or known.error is not None:
-            return
+    def check_listed(self, state: State, run: Run, known: Checkpoints, now: Instant) -> Iterator[Finding]:
         last = known.committed
         whole_at = max((one.at or 0.0 for one in (last, known.unrecognised) if one is not None), default=0.0)
         torn = [one for one in known.list if one.state == "torn" and (one.at or 0.0) > whole_at]
@@ -143,15 +136,12 @@ class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
     for_: Duration = 300.0
     """How long the condition must hold before the alert fires: the pointer moves after the commit."""
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        known = run.checkpoints
-        if known is None or known.error is not None or run.verdict == "finished":
-            return
+    def check_listed(self, state: State, run: Run, known: Checkpoints, now: Instant) -> Iterator[Finding]:
         # Every training begins without a save, and some of its files may not have been read yet.
         usual = ("nothing was saved yet", f"{NONE_FOUND} so far", f"{NONE_FOUND} yet")
         parts = (known.problem or "").split("; ")
         problem = "; ".join(part for part in parts if not any(text in part for text in usual))
-        if not problem:
+        if not problem or run.verdict == "finished":
             return
         is_next = run.verdict in ("dead", "queued", "starting")
         yield self.finding(

@@ -7,7 +7,7 @@ from math import inf
 from typing import ClassVar
 
 from trainmon.actions.verification.effects import CLOCK_TOLERANCE, COMMIT_AT_LEAST, COMMIT_SAVES
-from trainmon.alerting.rules.base import Duration, ago, is_answering
+from trainmon.alerting.rules.base import Duration, Unknown, ago, is_answering
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import (
     LIVING,
@@ -194,16 +194,22 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
         host = run.checkpoints.host if run.checkpoints is not None else None if cluster is None else cluster.login
         return (f"node:{host}",) if f"node:{host}" in state.sources else ()
 
-    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        switch = self.switch(run)
-        if switch is not None and switch.exists and run.verdict in BUSY:
-            return f"{run.name} is {verdict_text(run.verdict)}, and ignores its switches meanwhile"
-        if switch is None or switch.is_dangling or (switch.error is None and switch.exists is not None):
-            return None
-        return f"{switch.path} cannot be seen: {switch.error or 'its host does not report it'}"
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
+        if (switch := self.switch(run)) is None:
+            return
+        if switch.exists and run.verdict in BUSY:
+            yield self.unknown(run, f"{run.name} is {verdict_text(run.verdict)}, and ignores its switches meanwhile")
+        elif not switch.is_dangling and (switch.error is not None or switch.exists is None):
+            why = switch.error or "its host does not report it"
+            yield self.unknown(run, f"{switch.path} cannot be seen: {why}")
+        yield from self.check_switch(state, run, switch, now)
 
     def switch(self, run: Run) -> Switch | None:
         """The switch file of the run that the rule is about."""
+        raise NotImplementedError
+
+    def check_switch(self, state: State, run: Run, switch: Switch, now: Instant) -> Iterator[Finding]:
+        """The findings about a switch file of a run."""
         raise NotImplementedError
 
 
@@ -222,11 +228,8 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
     def switch(self, run: Run) -> Switch | None:
         return run.kill
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        kill = run.kill
-        if kill is None or not kill.exists or kill.armed_at is None or run.verdict in BUSY:
-            return
-        if now - kill.armed_at < self.after:
+    def check_switch(self, state: State, run: Run, kill: Switch, now: Instant) -> Iterator[Finding]:
+        if not kill.exists or kill.armed_at is None or run.verdict in BUSY or now - kill.armed_at < self.after:
             return
         waiting, is_running = waiting_in(state, run), run.verdict in LIVING | SILENT
         effect = "its next attempt will end as soon as it starts"
@@ -266,9 +269,8 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
     def switch(self, run: Run) -> Switch | None:
         return run.save
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        save = run.save
-        if save is None or run.verdict not in (LIVING | SILENT) - BUSY:
+    def check_switch(self, state: State, run: Run, save: Switch, now: Instant) -> Iterator[Finding]:
+        if run.verdict not in (LIVING | SILENT) - BUSY:
             return
         text = self._untaken(run, save, now) if save.exists else self._unsaved(state, run, save, now)
         if text is None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, ago
+from trainmon.alerting.rules.base import Duration, Unknown, Unseen, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import (
     BETWEEN,
@@ -39,15 +39,14 @@ class MetricRule(RunRule, frozen=True, kw_only=True):
         by_wandb = wandb_source(state, run) if "loss" in run.progress.borrowed else ()
         return tuple(dict.fromkeys((*log_source(state, run), *by_wandb, *file_source(state, run))))
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """After a restart, this program knows only the new numbers: that alone does not end an alert."""
-        why = super().why_unknown(state, alert, now)
-        run = state.runs.get(alert.run or "")
-        if why is not None or run is None or alert.found_at >= state.started_at or run.verdict not in LIVING:
-            return why
-        return self.unclear_after_restart(state, run, alert)
+        unseen, run = super().unseen(state, alert, now), state.runs.get(alert.run or "")
+        if unseen is not None or run is None or alert.found_at >= state.started_at or run.verdict not in LIVING:
+            return unseen
+        return self.after_restart(state, run, alert)
 
-    def unclear_after_restart(self, state: State, run: Run, alert: Alert) -> str | None:
+    def after_restart(self, state: State, run: Run, alert: Alert) -> Unknown | None:
         """Why an alert from before this program's start is not over, although it is not found."""
         return None
 
@@ -62,12 +61,13 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
     """The alert fires after this many bad steps in a row, or if fewer last for a minute."""
     for_: Duration = 0.0
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
         trouble = trouble_of(run, "nan")
         if trouble is None or run.verdict not in LIVING:
             return
         count = max(1, (run.progress.step or 0) - int(trouble.step) + 1)
         if count < self.steps and now - trouble.at < 60.0:
+            yield self.unknown(run, "its loss has just become NaN again")
             return
         steps = f"{counted(count, 'step')}, " if count > 1 else ""
         value = "NaN" if math.isnan(trouble.value) else "infinite"
@@ -103,10 +103,6 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
             since=trouble.at,
             by_age=count < self.steps,
         )
-
-    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        has_begun = run.verdict in LIVING and trouble_of(run, "nan") is not None
-        return "its loss has just become NaN again" if has_begun else None
 
 
 class LossSpike(MetricRule, frozen=True, kw_only=True):
@@ -192,9 +188,9 @@ class SkippedSteps(MetricRule, frozen=True, kw_only=True):
             since=progress.skipping_since,
         )
 
-    def unclear_after_restart(self, state: State, run: Run, alert: Alert) -> str | None:
+    def after_restart(self, state: State, run: Run, alert: Alert) -> Unknown | None:
         skipped = max(run.progress.skipped_in_row, run.memory.skipped_in_row)
-        return f"{counted(skipped, 'skipped iteration')} since this program started" if skipped else None
+        return Unknown(f"{counted(skipped, 'skipped iteration')} since this program started") if skipped else None
 
 
 class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
@@ -229,8 +225,8 @@ class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
             since=since,
         )
 
-    def unclear_after_restart(self, state: State, run: Run, alert: Alert) -> str | None:
+    def after_restart(self, state: State, run: Run, alert: Alert) -> Unknown | None:
         scale, job = loss_scale(run), present_in(state, run)
         if scale is None or scale > self.floor or (job is not None and (job.started_at or 0.0) > alert.found_at):
             return None
-        return f"it is still {scale:g}; its value before this program started is not known"
+        return Unknown(f"it is still {scale:g}; its value before this program started is not known")

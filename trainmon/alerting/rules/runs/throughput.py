@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.rules.base import Duration, Share, ago, why_silent
+from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, ago, silent
 from trainmon.alerting.rules.runs.advice import cancels, requeues
 from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, SILENT, UNKNOWN, RunRule, log_source, present_in, tail
 from trainmon.analysis.gpus import gpus_of, is_empty, is_read
@@ -42,13 +42,13 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return log_source(state, run)
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
         pace = run.memory.throughput
-        usual, recent = pace.usual_rate, pace.recent[-self.minutes :]
-        if run.verdict not in LIVING or usual is None or not self._is_measured(run, now):
+        if not self._is_measured(run, now):
+            yield self.unknown(run, "its throughput was not measured lately")
             return
-        rate = median(recent)
-        if rate >= (1 - self.drop) * usual:
+        usual, rate = pace.usual_rate, median(pace.recent[-self.minutes :])
+        if run.verdict not in LIVING or usual is None or rate >= (1 - self.drop) * usual:
             return
         yield self.finding(
             state,
@@ -61,10 +61,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
             "runs on its nodes; X keeps jobs off a node",
         )
 
-    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        return None if self._is_measured(run, now) else "its throughput was not measured lately"
-
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """After a restart, this program knows only the slow throughput: the usual one is in the alert."""
         run = state.runs.get(alert.run or "")
         reported = REPORTED.search(alert.summary)
@@ -75,8 +72,9 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
             if measure == reported["measure"] and len(recent) == self.minutes:
                 rate = median(recent)
                 if rate < (1 - self.drop) * usual:
-                    return f"it makes {_rate(rate)} {measure}, and made {_rate(usual)} before this program started"
-        return super().why_unknown(state, alert, now)
+                    text = f"it makes {_rate(rate)} {measure}, and made {_rate(usual)} before this program started"
+                    return Unknown(text)
+        return super().unseen(state, alert, now)
 
     def _is_measured(self, run: Run, now: Instant) -> bool:
         pace = run.memory.throughput
@@ -141,17 +139,17 @@ class Straggler(RunRule, frozen=True, kw_only=True):
                 f"trainmon-tui exclude {node}",
             )
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         run = state.runs.get(alert.run or "")
         if run is None or alert.node not in run.spec.nodes:
             return None  # it trains elsewhere now
-        if (why := why_silent(state, alert.sources)) is not None:
-            return why
+        if (unknown := silent(state, alert.sources)) is not None:
+            return unknown
         if run.verdict not in STEPS:
-            return f"{run.name} is {verdict_text(run.verdict)}: its GPUs cannot be compared"
+            return Unknown(f"{run.name} is {verdict_text(run.verdict)}: its GPUs cannot be compared")
         known = (gpus for gpus in self._gpus_by_kind(state, run, now).values() if self._peers(gpus))
         is_compared = any(node == alert.node for gpus in known for node, _ in gpus)
-        return None if is_compared else f"the GPUs of {alert.node} are not busy"
+        return None if is_compared else Unknown(f"the GPUs of {alert.node} are not busy")
 
     def _gpus_by_kind(self, state: State, run: Run, now: Instant) -> dict[str, list[tuple[str, GpuAverage]]]:
         """Its GPUs that can be compared, each with its node."""
@@ -267,10 +265,10 @@ class StallRule(RunRule, frozen=True, kw_only=True):
         """What to do."""
         raise NotImplementedError
 
-    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """If no step is known, only the log shows that the run goes on: the stall ends when the log grows again."""
         run = state.runs.get(alert.run or "")
-        return None if run is not None and _is_unread(run) else super().why_unknown(state, alert, now)
+        return None if run is not None and _is_unread(run) else super().unseen(state, alert, now)
 
     def _is_known(self, state: State, run: Run) -> bool:
         """Whether another rule already reports this stall: one stall is one alert. A warning may have become worse."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration
+from trainmon.alerting.rules.base import Duration, Unknown
 from trainmon.alerting.rules.runs.base import LIVING, OVER, UNKNOWN, RunRule, wandb_source
 from trainmon.analysis.wandb import are_separate, how_it_ended, label, shared_checkpoints
 from trainmon.lib import Instant, Seconds
@@ -26,8 +26,15 @@ class WandbRule(RunRule, frozen=True, kw_only=True):
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return wandb_source(state, run)
 
-    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        return "no data from W&B yet" if run.wandb is None else None
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
+        if run.wandb is None:
+            yield self.unknown(run, "no data from W&B yet")
+        else:
+            yield from self.check_wandb(state, run, run.wandb, now)
+
+    def check_wandb(self, state: State, run: Run, wandb: Wandb, now: Instant) -> Iterator[Finding | Unknown]:
+        """The findings about a run that W&B knows."""
+        raise NotImplementedError
 
 
 class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
@@ -40,9 +47,8 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
     for_: Duration = 15.0
     """How long the condition must hold before the alert fires: the previous run may still be shutting down."""
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        wandb = run.wandb
-        if wandb is None or wandb.phase != "several":
+    def check_wandb(self, state: State, run: Run, wandb: Wandb, now: Instant) -> Iterator[Finding]:
+        if wandb.phase != "several":
             return
         known = {one.id: one for one in wandb.runs}
         active = [known[name] for name in wandb.active if name in known]
@@ -70,12 +76,9 @@ class WandbRunCrashed(WandbRule, frozen=True, kw_only=True):
     new_for: Duration = 900.0
     """A daemon that starts after the event still reports it, until this long after the last heartbeat."""
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        wandb = run.wandb
-        crashed = None if wandb is None else _crashed_beside(wandb)
-        if wandb is None or crashed is None or crashed.heartbeat_at is None:
-            return
-        if now - crashed.heartbeat_at > self.new_for:
+    def check_wandb(self, state: State, run: Run, wandb: Wandb, now: Instant) -> Iterator[Finding]:
+        crashed = _crashed_beside(wandb)
+        if crashed is None or crashed.heartbeat_at is None or now - crashed.heartbeat_at > self.new_for:
             return
         known = {one.id: one for one in wandb.runs}
         others = ", ".join(label(known[name]) for name in wandb.active[:3])
@@ -119,17 +122,12 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires: a network failure of some minutes is not a fault of the
     run."""
 
-    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        is_lost = run.wandb is not None and run.wandb.phase in LOST and run.verdict not in OVER | {"queued"}
-        why = super().unclear(state, run, now)
-        return f"W&B receives no heartbeat, and {run.name} is {verdict_text(run.verdict)}" if is_lost else why
-
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        wandb = run.wandb
-        if wandb is None or wandb.phase not in LOST:
+    def check_wandb(self, state: State, run: Run, wandb: Wandb, now: Instant) -> Iterator[Finding | Unknown]:
+        if wandb.phase not in LOST or run.verdict in OVER | {"queued"}:
             return
         is_going = run.verdict in LIVING
         if not is_going and not (wandb.phase == "overdue" and run.verdict in UNKNOWN | {"starting"}):
+            yield self.unknown(run, f"W&B receives no heartbeat, and {run.name} is {verdict_text(run.verdict)}")
             return
         also = (
             "; its log shows that training continues" if is_going else f"; it is {verdict_text(run.verdict)}: {run.why}"

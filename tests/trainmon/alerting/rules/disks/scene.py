@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.trainmon.alerting.rules.asked import findings, why_unknown
 from trainmon.alerting.rules.base import Rule
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
@@ -109,7 +110,7 @@ class Scene:
         return self.say(SourceChanged(replace(source, phase="retrying", error=error)))
 
     def found(self, rule: Rule) -> dict[str, Finding]:
-        return {finding.subject: finding for finding in rule.check(self.state, self.now)}
+        return {finding.subject: finding for finding in findings(rule, self.state, self.now)}
 
     def only(self, rule: Rule) -> Finding:
         (finding,) = self.found(rule).values()
@@ -118,7 +119,7 @@ class Scene:
     def why_unknown(self, rule: Rule, finding: Finding, found_at: float | None = None) -> str | None:
         """Why an alert that was raised by this finding is not over now."""
         assert finding.subject not in self.found(rule)
-        return rule.why_unknown(self.state, alert_of(finding, NOW if found_at is None else found_at), self.now)
+        return why_unknown(rule, self.state, alert_of(finding, NOW if found_at is None else found_at), self.now)
 
 
 def alert_of(finding: Finding, found_at: float = NOW) -> Alert:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.trainmon.alerting.rules.asked import why_unknown
 from tests.trainmon.alerting.rules.disks.scene import TB, Scene, alert_of, saved
 from trainmon.alerting.rules.disks import QuotaUsed
 from trainmon.model import Allowance, SourceRemoved
@@ -84,7 +85,8 @@ def test_what_is_not_answered_or_not_exact_resolves_nothing() -> None:
     assert gone.why_unknown(QUOTA, finding) == "quota:prod:/fsx is late"
     away = Scene().allowed(mine(4.0, is_inexact=True), trouble="a server is away")
     assert (
-        QUOTA.why_unknown(away.state, alert_of(finding), away.now) == "the quota of /fsx is not exact: a server is away"
+        why_unknown(QUOTA, away.state, alert_of(finding), away.now)
+        == "the quota of /fsx is not exact: a server is away"
     )
     other = Scene().allowed(Allowance(owner="group lab", used_bytes=TB))
     assert other.why_unknown(QUOTA, finding) == "the quota command of /fsx no longer reports it"

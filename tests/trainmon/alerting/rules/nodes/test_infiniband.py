@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.trainmon.alerting.rules.asked import why_unknown
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, alert, host, port
 from trainmon.alerting.rules.nodes import InfinibandDown, InfinibandFlapping
 from trainmon.model import Finding, InfinibandPort, State
@@ -118,9 +119,9 @@ def test_a_restart_of_this_program_does_not_make_a_link_sound() -> None:
     fell(scene, 1)
     assert scene.found(FLAPPING) == {}
     known = alert(finding, scene.now - 60)
-    assert FLAPPING.why_unknown(scene.state, known, scene.now) == "it went down before this program started"
+    assert why_unknown(FLAPPING, scene.state, known, scene.now) == "it went down before this program started"
     fell(scene.after(600.0), 1)
-    assert FLAPPING.why_unknown(scene.state, known, scene.now) is None
+    assert why_unknown(FLAPPING, scene.state, known, scene.now) is None
 
 
 def test_a_driver_that_is_loaded_again_counts_from_nothing() -> None:

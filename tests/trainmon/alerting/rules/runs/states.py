@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.trainmon.alerting.rules.asked import findings, why_unknown
 from trainmon.alerting.rules.base import Rule
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
@@ -116,7 +117,7 @@ def checkpoints(*known: Checkpoint, **changes: Any) -> Checkpoints:
 
 def found(rule: Rule, seen: State, now: float = NOW) -> Finding | None:
     """The only finding, if there is one; it names its rule, its run and what it rests on."""
-    all_found = list(rule.check(seen, now))
+    all_found = findings(rule, seen, now)
     assert len(all_found) <= 1, all_found
     for one in all_found:
         assert (one.rule, one.cluster) == (rule.name, "prod")
@@ -145,7 +146,7 @@ def blind(rule: Rule, before: State, after: State, now: float = NOW) -> str | No
     finding = found(rule, before)
     assert finding is not None, "there is no alert to be blind for"
     assert found(rule, after, now) is None, "it is found still"
-    return rule.why_unknown(after, alert(finding), now)
+    return why_unknown(rule, after, alert(finding), now)
 
 
 def without(seen: State, name: str) -> State:

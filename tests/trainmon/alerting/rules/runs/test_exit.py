@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.alerting.rules.asked import findings, why_unknown
 from tests.trainmon.alerting.rules.runs.states import (
     LOG,
     NOW,
@@ -176,7 +177,7 @@ def test_what_a_person_ended_is_an_information_that_names_who(seen: State) -> No
     assert finding is not None
     assert (finding.severity, finding.person, finding.event) == ("info", True, False)
     assert "ana" in finding.summary
-    critical = [one for rule in RUNS for one in rule().check(seen, NOW) if one.severity == "critical"]
+    critical = [one for rule in RUNS for one in findings(rule(), seen, NOW) if one.severity == "critical"]
     assert critical == [], "never CODE RED"
 
 
@@ -243,7 +244,7 @@ def test_a_run_that_has_reached_its_target_is_reported_once_with_its_loss() -> N
     assert finding.summary == "llm has finished: reached step 20,000 of 20,000, loss 1.87; its last step was 2m ago"
     assert found(Finished(), done, NOW + 46_800) is None, "it is no news any more"
     assert found(Finished(), state()) is None
-    assert Finished().why_unknown(without(done, READER), alert(finding), NOW) == f"{READER}: no answer in 10s"
+    assert why_unknown(Finished(), without(done, READER), alert(finding), NOW + 46_800) == f"{READER}: no answer in 10s"
 
 
 def test_a_run_whose_evaluation_failed_after_the_target_is_a_warning_that_says_so() -> None:
@@ -276,7 +277,7 @@ def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> No
     assert later is not None
     assert later.summary.endswith("exited with code 1, 7m ago"), "its progress may be that of the new job"
     assert found(Restarted(), state(*queue), NOW + 900) is None
-    assert Restarted().why_unknown(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10s"
+    assert why_unknown(Restarted(), without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10s"
 
 
 def test_a_requeued_job_is_a_restart_and_a_first_job_is_none() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.alerting.rules.asked import why_unknown
 from tests.trainmon.alerting.rules.runs.states import (
     NOW,
     PROGRESS,
@@ -191,4 +192,4 @@ def test_a_time_limit_is_not_over_because_slurm_is_silent() -> None:
     finding = found(TimeLimitNear(), SOON)
     assert finding is not None
     over = state(ended("TIMEOUT"), verdict="dead", why="it reached its time limit")
-    assert TimeLimitNear().why_unknown(over, alert(finding), NOW) is None
+    assert why_unknown(TimeLimitNear(), over, alert(finding), NOW) is None

@@ -6,6 +6,7 @@ import math
 
 from msgspec.structs import replace
 
+from tests.trainmon.alerting.rules.asked import why_unknown
 from tests.trainmon.alerting.rules.runs.states import (
     NOW,
     PROGRESS,
@@ -158,7 +159,7 @@ def test_a_restart_of_this_program_ends_no_spike_until_the_loss_is_back() -> Non
     for loss in (2.03, 2.09):
         back, at = anew(line(200, loss=loss))
         assert found(LossSpike(), replace(back, alerts={fired.id: fired}), at) is None
-        assert LossSpike().why_unknown(back, fired, at) is None
+        assert why_unknown(LossSpike(), back, fired, at) is None
 
 
 def test_a_loss_that_stays_high_is_not_over_because_its_band_has_followed_it() -> None:
@@ -177,17 +178,17 @@ def test_a_restart_of_this_program_ends_no_floor_and_no_row_of_skipped_steps() -
     before, then = stepped(watched(), 0, line(1), line(2, scale=1.0))
     fired = alert(found(LossScaleFloor(), before, then))  # type: ignore[arg-type]
     still, at = anew(line(200, scale=1.0))
-    assert LossScaleFloor().why_unknown(still, fired, at) == (
+    assert why_unknown(LossScaleFloor(), still, fired, at) == (
         "it is still 1; its value before this program started is not known"
     )  # fmt: skip
     risen, at = anew(line(200, scale=2.0))
-    assert LossScaleFloor().why_unknown(risen, fired, at) is None
+    assert why_unknown(LossScaleFloor(), risen, fired, at) is None
     rows, then = stepped(watched(), 0, *(line(one, loss=None, skipped=1) for one in range(25)))
     skipping = alert(found(SkippedSteps(), rows, then))  # type: ignore[arg-type]
     few, at = anew(line(200), line(201, loss=None, skipped=1))
-    assert SkippedSteps().why_unknown(few, skipping, at) == "1 skipped iteration since this program started"
+    assert why_unknown(SkippedSteps(), few, skipping, at) == "1 skipped iteration since this program started"
     taken, at = anew(line(200), line(201, loss=None, skipped=1), line(202))
-    assert SkippedSteps().why_unknown(taken, skipping, at) is None
+    assert why_unknown(SkippedSteps(), taken, skipping, at) is None
 
 
 def test_a_nan_that_began_before_this_program_is_not_over_while_the_next_lines_have_none() -> None:
@@ -195,8 +196,8 @@ def test_a_nan_that_began_before_this_program_is_not_over_while_the_next_lines_h
     fired = alert(found(LossNan(), before, then))  # type: ignore[arg-type]
     still, at = anew(line(200, loss=None, nans=1))
     assert found(LossNan(), still, at) is None
-    assert LossNan().why_unknown(still, fired, at) == "its loss has just become NaN again"
-    assert LossNan().why_unknown(changed(still, verdict="dead", why="it failed"), fired, at) is None
+    assert why_unknown(LossNan(), still, fired, at) == "its loss has just become NaN again"
+    assert why_unknown(LossNan(), changed(still, verdict="dead", why="it failed"), fired, at) is None
 
 
 def test_a_nan_is_over_by_a_number_and_not_by_silence() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.trainmon.alerting.rules.asked import findings
 from tests.trainmon.alerting.rules.runs.states import (
     LOG,
     NOW,
@@ -178,7 +179,7 @@ def test_one_silence_is_one_alert_whatever_its_gpus_do_meanwhile() -> None:
 
 
 def test_a_healthy_run_has_no_finding_at_all() -> None:
-    assert [one for rule in RUNS for one in rule().check(state(job(ends_at=NOW + 90_000)), NOW)] == []
+    assert [one for rule in RUNS for one in findings(rule(), state(job(ends_at=NOW + 90_000)), NOW)] == []
 
 
 def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_shows_the_run() -> None:
@@ -210,7 +211,7 @@ def test_an_unread_log_is_one_information_that_says_how_it_is_taught() -> None:
     assert finding.summary == "the progress of llm is unknown: its log grows, but shows no known step line"
     assert "[[log_format]]" in finding.advice
     assert finding.since == NOW - 40_000, "of one job it is told once"
-    assert [one.rule for rule in RUNS for one in rule().check(UNREAD, NOW)] == ["log-unread"]
+    assert [one.rule for rule in RUNS for one in findings(rule(), UNREAD, NOW)] == ["log-unread"]
     assert found(LogUnread(), changed(UNREAD, why="no such file")) is None
 
 

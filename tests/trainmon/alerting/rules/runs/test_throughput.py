@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.alerting.rules.asked import why_unknown
 from tests.trainmon.alerting.rules.runs.states import (
     NOW,
     READER,
@@ -88,11 +89,11 @@ def test_a_restart_of_this_program_does_not_make_a_slow_pace_the_usual_one() -> 
     anew = replace(paced(slow), started_at=NOW + 60)
     assert found(SlowThroughput(), anew, later) is None
     words = "it makes 1.2M tokens/s, and made 1.6M before this program started"
-    assert SlowThroughput().why_unknown(anew, fired, later) == words
+    assert why_unknown(SlowThroughput(), anew, fired, later) == words
     fast = replace(paced(replace(slow, recent=(1.55e6,) * 10)), started_at=NOW + 60)
-    assert SlowThroughput().why_unknown(fast, fired, later) is None
+    assert why_unknown(SlowThroughput(), fast, fired, later) is None
     settled = replace(paced(replace(slow, closed_at=NOW + 50_000)), started_at=NOW + 60)
-    assert SlowThroughput().why_unknown(settled, fired, NOW + 50_000) is None, "after half a day it is its usual one"
+    assert why_unknown(SlowThroughput(), settled, fired, NOW + 50_000) is None, "after half a day it is its usual one"
 
 
 def test_a_run_that_becomes_slower_is_seen_in_its_own_log_and_is_over_when_it_is_as_fast_again() -> None:
@@ -210,7 +211,7 @@ def test_a_straggler_that_cannot_be_compared_is_not_over() -> None:
     finding = found(Straggler(), seen)
     assert finding is not None
     elsewhere = changed(seen, spec=replace(SPEC, nodes=("n1", "n3")))
-    assert Straggler().why_unknown(elsewhere, alert(finding), NOW) is None, "it trains on other nodes now"
+    assert why_unknown(Straggler(), elsewhere, alert(finding), NOW) is None, "it trains on other nodes now"
 
 
 def test_samples_become_the_means_that_are_compared() -> None:

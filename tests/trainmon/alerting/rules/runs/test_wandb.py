@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.trainmon.alerting.rules.asked import why_unknown
 from tests.trainmon.alerting.rules.runs.states import (
     NOW,
     WANDB,
@@ -72,4 +73,4 @@ def test_a_lost_heartbeat_is_not_over_while_the_run_starts_again() -> None:
     assert blind(WandbHeartbeatLost(), LOST, starting) == "W&B receives no heartbeat, and llm is starting"
     finding = found(WandbHeartbeatLost(), LOST)
     assert finding is not None
-    assert WandbHeartbeatLost().why_unknown(changed(LOST, verdict="dead"), alert(finding), NOW) is None
+    assert why_unknown(WandbHeartbeatLost(), changed(LOST, verdict="dead"), alert(finding), NOW) is None
