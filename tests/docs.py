@@ -14,9 +14,9 @@ import msgspec
 
 from tests.end_to_end.contract import SNAPSHOT
 from trainmon.analysis.causes.rules import RULE
-from trainmon.cli import main as cli
-from trainmon.cli.act.command import COMMON, EXITS
-from trainmon.cli.alerts.reference import cell, channels, default_of, grid, rules
+from trainmon.cli import commands as cli
+from trainmon.cli.alerts.rules import cell, channels, default_of, grid, rules
+from trainmon.cli.commands import COMMON, EXITS
 from trainmon.config import Settings, Table, table_of, value_type
 from trainmon.config.alerts import RetrySettings
 from trainmon.lib import description, field_descriptions
@@ -68,8 +68,8 @@ def causes() -> str:
 
 def commands() -> str:
     """Every command: its usage, help and options."""
-    sections = [_section(cli.command(name), name) for name in cli.COMMANDS if name not in cli.VERBS]
-    acting = [cli.command(name) for name in cli.VERBS]
+    sections = [_section(command, name) for name, command in cli.COMMANDS.items() if command not in cli.ACTING]
+    acting = cli.ACTING
     shared = acting[0].params[-len(COMMON) :]
     rows = [
         f"| `{cell(_usage(command.name or '', command.params[: -len(COMMON)]))}` | {cell(command.short_help or '')} |"

@@ -16,6 +16,7 @@ from msgspec.structs import fields
 
 from tests import docs
 from trainmon.cli import main as cli
+from trainmon.cli.commands import COMMANDS
 from trainmon.config import CHANNEL_TYPES, InvalidValue, Settings, ValueType, rules_of, table_of, toml, value_type
 from trainmon.config.decode import decode
 
@@ -48,7 +49,7 @@ def test_a_page_says_what_the_code_says(page: str) -> None:
 
 
 def test_the_usage_of_a_command_names_each_of_its_arguments() -> None:
-    for command in map(cli.command, cli.COMMANDS):
+    for command in COMMANDS.values():
         assert all(docs._parameter(one) for one in command.params), f"{command.name} has an argument without a name"
 
 
@@ -163,7 +164,7 @@ def test_every_command_line_in_an_example_is_accepted() -> None:
     for argv in called:
         command, rest = cli.route(argv)
         try:
-            cli.command(command).make_context(command, rest)
+            COMMANDS[command].make_context(command, rest)
         except click.ClickException as error:
             pytest.fail(f"trainmon-tui {shlex.join(argv)}: {error.message}")
 

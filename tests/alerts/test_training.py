@@ -23,7 +23,7 @@ from tests.lab.sshd import Sshd
 from tests.lab.wandb_server import WandbServer
 from tests.slurm.conftest import open_directory
 from tests.slurm.training import Training
-from trainmon.cli.daemon import service as service_texts
+from trainmon.cli import daemon as service_texts
 
 CONFIG = """\
 [[cluster]]

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 
 from tests.trainmon.analysis.causes.logs import captured
 from trainmon.analysis.causes.classify import classify
-from trainmon.cli.logs.classify import command
+from trainmon.cli.commands import classify as command
 from trainmon.model import CauseFacts, LogExcerpt
 
 FILE = Path(__file__).parents[3] / "shared" / "data" / "failures_dev.jsonl"

@@ -63,7 +63,7 @@ class VerbSpec(NamedTuple):
     summary: str = ""
     """The help of its command."""
     options: tuple[str, ...] = ()
-    """The options of its own, by their names in trainmon.cli.act.command."""
+    """The options of its own, by their names in trainmon.cli.commands."""
     first_effect: Seconds = 8.0
     """How long its command waits for the first effect: a file that is there, a job that is held."""
     success: str = ""

@@ -1,38 +1,28 @@
-"""trainmon-tui completion: what a shell completes. The scripts for the shells are those of click."""
+"""What a shell completes. The scripts for the shells are those of click."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
-from trainmon.cli.main import COMPLETE, DASHBOARD, SUBCOMMANDS
-from trainmon.cli.main import command as load
-from trainmon.cli.options import unused_config_option
-
 PROGRAM = "trainmon-tui"
+COMPLETE = "_TRAINMON_TUI_COMPLETE"
+"""Set by the shell's completion, which asks for the words that may follow."""
 
 
-@click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="bash|zsh|fish")
-@unused_config_option
-def command(shell: str) -> int:
-    """Print a script that lets SHELL complete commands, options, hosts, runs and rules.
-
-    \b
-    bash: echo 'eval "$(trainmon-tui completion bash)"' >> ~/.bashrc
-    zsh:  echo 'eval "$(trainmon-tui completion zsh)"' >> ~/.zshrc
-    fish: trainmon-tui completion fish > ~/.config/fish/completions/trainmon-tui.fish
-    """
-    click.echo(SHELLS[shell](Words(PROGRAM), {}, PROGRAM, COMPLETE).source())
-    return 0
+def script(shell: str, commands: Mapping[str, click.Command]) -> str:
+    """The script that makes a shell complete our command lines. It sets COMPLETE."""
+    return SHELLS[shell](Words(commands), {}, PROGRAM, COMPLETE).source()
 
 
-def complete(instruction: str) -> int:
+def complete(instruction: str, commands: Mapping[str, click.Command]) -> int:
     """Answer a shell that asks which words may follow; the exit status."""
     shell = SHELLS.get(instruction.partition("_")[0])
     if shell is None:
         return 1
-    click.echo(shell(Words(PROGRAM), {}, PROGRAM, COMPLETE).complete())
+    click.echo(shell(Words(commands), {}, PROGRAM, COMPLETE).complete())
     return 0
 
 
@@ -73,15 +63,13 @@ SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": Fish
 class Words(click.Group):
     """The command line as click sees it: the options of the dashboard, then a command or hosts."""
 
-    def __init__(self, name: str) -> None:
-        self._hosts, *options = load(DASHBOARD).params
-        super().__init__(name, params=options)
+    def __init__(self, commands: Mapping[str, click.Command]) -> None:
+        dashboard, *others = commands.values()
+        self._hosts, *options = dashboard.params
+        super().__init__(PROGRAM, params=options, commands=others)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(SUBCOMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return load(cmd_name) if cmd_name in SUBCOMMANDS else None
+        return list(self.commands)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         hosts = [] if incomplete.startswith("-") else self._hosts.shell_complete(ctx, incomplete)

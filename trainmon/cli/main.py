@@ -7,52 +7,13 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
 import click
 
-from trainmon.actions import verbs
-
-DASHBOARD = "dashboard"
-VERBS: tuple[str, ...] = tuple(spec.name for spec in verbs.VERBS if spec.usage)
-"""The commands that act."""
-MODULES = {
-    DASHBOARD: "dashboard",
-    "init": "init.command",
-    "check": "check.command",
-    "log-format": "logs.log_format",
-    "rules": "alerts.rules",
-    "service": "daemon.service",
-    "completion": "completion",
-    "run": "attempts.in_job",
-    "hooks": "attempts.in_job",
-    "snapshot": "snapshot.command",
-    "classify": "logs.classify",
-    "status": "alerts.status",
-    "actions": "act.command",
-    "attempts": "attempts.history",
-    "explain": "attempts.explain",
-    "sql": "attempts.sql",
-    **dict.fromkeys(VERBS, "act.command"),
-    "ack": "alerts.requests",
-    "mute": "alerts.requests",
-    "unmute": "alerts.requests",
-}
-"""The module of each command, in trainmon.cli. Without a command, the dashboard runs."""
-WITH_SEVERAL = frozenset({"act.command", "attempts.in_job", "alerts.requests"})
-"""Modules in which each command has its own name."""
-COMMANDS = tuple(MODULES)
-SUBCOMMANDS = COMMANDS[1:]
-GROUPS = {
-    "Set up": ("init", "check", "log-format", "rules", "service", "completion"),
-    "In a job": ("run", "hooks"),
-    "Look": ("snapshot", "status", "actions", "attempts", "explain", "sql", "classify"),
-    "Act on runs, jobs and nodes": VERBS,
-    "Answer alerts": ("ack", "mute", "unmute"),
-}
-"""The commands by purpose, as the help lists them."""
+from trainmon.cli.commands import COMMANDS, DASHBOARD, SUBCOMMANDS, known_hosts
+from trainmon.cli.completion import COMPLETE, complete
 
 LIKE_COMMANDS = {
     **{name: name for name in SUBCOMMANDS}, "help": "--help", "demo": "--demo", "version": "--version",
@@ -65,9 +26,6 @@ SIMILARITY = 0.75
 TAKES_A_VALUE = frozenset({"--config", "--ssh-config"})
 """Options that may stand before a sub-command with a value of their own."""
 
-COMPLETE = "_TRAINMON_TUI_COMPLETE"
-"""Set by the shell's completion, which asks for the words that may follow."""
-
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 """The shell's exit status for SIGPIPE; no command uses it."""
@@ -76,7 +34,7 @@ PIPE_CLOSED = 141
 def main() -> None:
     """The entry point `trainmon-tui`."""
     if COMPLETE in os.environ:
-        sys.exit(import_module("trainmon.cli.completion").complete(os.environ[COMPLETE]))
+        sys.exit(complete(os.environ[COMPLETE], COMMANDS))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that is not UTF-8 gets `?` for a character that it lacks, not a traceback.
         sys.stdout.reconfigure(errors="replace")
@@ -142,34 +100,16 @@ def _refuse_mistyped(argv: Sequence[str]) -> None:
 
 def _named_hosts(argv: Sequence[str]) -> Iterator[str]:
     """The hosts of the ssh config, then those of the config, as the options name the files."""
-    from trainmon.cli.options import known_hosts
-
     words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
     values = {option: Path(value) for option, value in pairwise(words) if option in TAKES_A_VALUE}
     return known_hosts(values.get("--ssh-config"), values.get("--config"))
-
-
-def command(name: str) -> click.Command:
-    """A command by its name; imports its module, which imports nothing heavy before it runs."""
-    if name in VERBS:
-        from trainmon.cli.act import command as act
-
-        return _answering_h(act.command(name))
-    module = import_module(f"trainmon.cli.{MODULES[name]}")
-    return _answering_h(getattr(module, name) if MODULES[name] in WITH_SEVERAL else module.command)
-
-
-def _answering_h(found: click.Command) -> click.Command:
-    """The command with -h; click remembers the names of its help option from the first use on."""
-    found.context_settings["help_option_names"] = ["-h", "--help"]
-    return found
 
 
 def _invoke(name: str, argv: list[str]) -> int:
     """Run a command. The exit status of an error is 2 for a mistake in the config, else 3."""
     shown = "trainmon-tui" if name == DASHBOARD else f"trainmon-tui {name}"
     try:
-        with command(name).make_context(shown, argv) as context:
+        with COMMANDS[name].make_context(shown, argv) as context:
             return context.command.invoke(context) or 0
     except click.exceptions.Exit as done:
         return done.exit_code

@@ -13,8 +13,7 @@ from tests.collectors.prometheus.stage import NODES, Stage
 from tests.trainmon.alerting.rules.asked import findings
 from trainmon.alerting.rules import RULES
 from trainmon.alerting.rules.base import Unknown, silent
-from trainmon.cli.snapshot.command import has_answered
-from trainmon.cli.snapshot.tables import lines
+from trainmon.cli.snapshot import has_answered, lines
 from trainmon.config import MetricsSettings
 from trainmon.model import (
     GpuSamples,

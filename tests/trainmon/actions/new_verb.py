@@ -47,7 +47,7 @@ def facts() -> dict[str, Any]:
     from trainmon.actions.planning import offered, reads_for_plan
     from trainmon.cli.act.run import in_commands
     from trainmon.cli.act.targets import resolve
-    from trainmon.cli.main import GROUPS, command
+    from trainmon.cli.commands import COMMANDS, GROUPS
     from tui.keys import active_keys, markdown
     from tui.modals.menu import entries
     from tui.screens.help import help_rows
@@ -57,8 +57,8 @@ def facts() -> dict[str, Any]:
     (action,) = plan.actions
     request = action_request("nudge", [("run", "llm")], state(), NOW)  # type: ignore[arg-type]
     return {
-        "command": command("nudge").short_help,
-        "group": "nudge" in GROUPS["Act on runs, jobs and nodes"],
+        "command": COMMANDS["nudge"].short_help,
+        "group": COMMANDS["nudge"] in GROUPS["Act on runs, jobs and nodes"],
         "subject": resolve("nudge", ("88_3",), state()),  # type: ignore[arg-type]
         "key": [key.cap for key in active_keys("runs") if key.id == "act.nudge"],
         "docs": "| `D` | nudge the job, so that it goes on |" in markdown(),

@@ -13,7 +13,8 @@ from tests.lab import forked
 from tests.lab.daemons import until
 from tests.lab.terminal import Terminal
 from trainmon import __version__
-from trainmon.cli.main import GROUPS, SUBCOMMANDS, route, run
+from trainmon.cli.commands import GROUPS, SUBCOMMANDS
+from trainmon.cli.main import route, run
 
 HEAVY = ("msgspec", "paramiko", "textual", "rich", "wandb", "plotext", "ClusterShell", "asyncio", "pynvml", "tui")
 
@@ -69,8 +70,8 @@ def test_the_help_names_every_command_under_its_purpose() -> None:
         purpose: tuple(line.split()[0] for line in sections[purpose].splitlines() if line[2] != " ")
         for purpose in GROUPS
     }
-    assert listed == GROUPS
-    assert {name for names in GROUPS.values() for name in names} == set(SUBCOMMANDS)
+    assert listed == {purpose: tuple(command.name for command in commands) for purpose, commands in GROUPS.items()}
+    assert {name for names in listed.values() for name in names} == set(SUBCOMMANDS)
 
 
 def test_the_help_cuts_no_sentence_about_a_command() -> None:

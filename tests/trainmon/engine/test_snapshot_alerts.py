@@ -9,7 +9,7 @@ import pytest
 
 from tests.tui.states.alerts import ALERTS, SILENCES, alarmed, alert, channel, sent, with_alerts
 from trainmon.alerting.rules import RULES
-from trainmon.cli.snapshot.tables import lines
+from trainmon.cli.snapshot import lines
 from trainmon.engine.snapshot import alert_status, encode, exit_status, read_status, snapshot, verdict
 from trainmon.model import Alert, Health, Source, State
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.end_to_end.contract import breaches
 from trainmon.analysis.disks import checkpoints_that_fit
-from trainmon.cli.snapshot.tables import lines
+from trainmon.cli.snapshot import lines
 from trainmon.engine.snapshot import encode, snapshot
 from trainmon.model import (
     Checkpoint,

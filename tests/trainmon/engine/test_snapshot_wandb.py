@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tests.end_to_end.contract import breaches
-from trainmon.cli.snapshot.tables import lines
+from trainmon.cli.snapshot import lines
 from trainmon.engine.snapshot import encode, snapshot
 from trainmon.model import Run, RunSpec, Sample, Source, State, Wandb, WandbFile, WandbRun, WandbSpec
 

@@ -9,7 +9,7 @@ from tests.tui.apps import Alone
 from tests.tui.pilot import running
 from tests.tui.states import worlds
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
-from trainmon.cli.snapshot.tables import lines as snapshot_lines
+from trainmon.cli.snapshot import lines as snapshot_lines
 from trainmon.model import Allowance, Disk, Forecast, Quota, State
 from tui.panes.disk import DiskPane, disk_sentence
 from tui.views.disks import disk_head, disk_layout, disk_row, disk_rows, ordered_disks, shown_disks

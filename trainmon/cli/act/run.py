@@ -21,10 +21,13 @@ import click
 from trainmon.actions.verbs import VERB, VERBS
 from trainmon.actions.verification.effects import Observation
 from trainmon.cli.act.targets import NotFound, resolve, split_signal
-from trainmon.cli.snapshot.command import SETTLE, are_read, has_answered
+from trainmon.cli.snapshot import SETTLE, are_read, has_answered
 from trainmon.cli.terminal import plain, read_line
-from trainmon.lib import Seconds, cell_width, clean
+from trainmon.config import load_settings
+from trainmon.lib import Seconds, cell_width, clean, find_state_directory
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Milestone, Plan, Record, Refusal, State, Verb
+from trainmon.runtime.logfile import log_to_file
+from trainmon.runtime.monitor import Monitor
 from trainmon.slurm.reasons import waiting_reason
 from tui.backend import Backend
 from tui.style import DEAD, WARN
@@ -264,10 +267,6 @@ class Options:
 
 def run(verb: Verb, args: tuple[str, ...], options: Options) -> int:
     """Run it with the config's hosts; returns the exit status."""
-    from trainmon.config import load_settings
-    from trainmon.lib import find_state_directory
-    from trainmon.runtime.logfile import log_to_file
-    from trainmon.runtime.monitor import Monitor
 
     settings, _ = load_settings(options.config, ())
     log_to_file()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from trainmon.cli.options import ledger_config_option, read_duration
-
-if TYPE_CHECKING:
-    from trainmon.ledger.reader import AlertsNow
-    from trainmon.lib import Seconds
-    from trainmon.model import Alert, AlertRequest
+from trainmon.alerting.rules import RULES
+from trainmon.config import did_you_mean, quoted
+from trainmon.engine import snapshot
+from trainmon.ledger.ledger import alerts_now, submit_request
+from trainmon.ledger.reader import AlertsNow
+from trainmon.lib import Seconds, clean, find_state_directory
+from trainmon.model import Alert, AlertRequest, Silence
+from trainmon.runtime.backend import who
 
 RESULT_TIMEOUT: Seconds = 5.0
 """The longest wait for the result of a request: a monitor reads them every second or two."""
@@ -26,20 +29,8 @@ by_option = click.option("--by", metavar="NAME", help="Your name, as others see 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 
-@click.command("ack")
-@click.argument("alert", metavar="ALERT")
-@click.option("--why", default="", metavar="TEXT", help="A note, such as what you are doing about it.")
-@click.option("--undo", is_flag=True, help="Remove the acknowledgement.")
-@by_option
-@json_option
-@ledger_config_option
 def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
-    """Acknowledge an alert: repeats and escalation stop until it resolves or gets worse. ALERT is its id, the beginning
-    of the id, or its subject.
-
-    Exit status: 0 done, or recorded for the next monitor, 2 no such alert, 3 the ledger cannot be written.
-    """
-    from trainmon.model import AlertRequest
+    """Acknowledge an alert, or undo that; the exit status."""
 
     found = find_alert(read().stored.alerts, alert)
     request = AlertRequest(
@@ -49,18 +40,6 @@ def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
     return submit(request, as_json=as_json, done=done)
 
 
-@click.command("mute")
-@click.argument("subject", required=False, metavar="[SUBJECT]")
-@click.option("--rule", metavar="RULE", help="Match alerts of this rule.")
-@click.option("--run", metavar="RUN", help="Match alerts of this run.")
-@click.option("--node", metavar="NODE", help="Match alerts of this node.")
-@click.option(
-    "--for", "lasts", callback=read_duration, required=True, metavar="DURATION", help="The duration, such as 1h or 2d."
-)
-@click.option("--why", default="", metavar="TEXT", help="The reason. Everybody sees it.")
-@by_option
-@json_option
-@ledger_config_option
 def mute(
     subject: str | None,
     rule: str | None,
@@ -71,14 +50,7 @@ def mute(
     by: str | None,
     as_json: bool,
 ) -> int:
-    """Stop the notifications of an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the
-    id or the subject of an alert, as `status` shows them. All given conditions must match.
-
-    Exit status: 0 done, or recorded for the next monitor, 2 a usage error, 3 the ledger cannot be
-    written.
-    """
-    from trainmon.alerting.rules import RULES
-    from trainmon.model import AlertRequest, Silence
+    """Mute what meets all given conditions, for `lasts` seconds; the exit status."""
 
     if not any((subject, rule, run, node)):
         raise click.UsageError("specify what to mute: SUBJECT, --rule, --run or --node")
@@ -103,17 +75,8 @@ def mute(
     )
 
 
-@click.command("unmute")
-@click.argument("silence", metavar="ID")
-@by_option
-@json_option
-@ledger_config_option
 def unmute(silence: str, by: str | None, as_json: bool) -> int:
-    """Remove a mute. `mute` prints its ID, and `status` lists it.
-
-    Exit status: 0 done, or recorded for the next monitor, 2 no such mute, 3 the ledger cannot be written.
-    """
-    from trainmon.model import AlertRequest
+    """Remove a mute; the exit status."""
 
     check_name("mute", silence, [known.id for known in read().stored.silences], "status")
     request = AlertRequest(verb="unmute", at=time.time(), by=person(by), alert=silence, via="command")
@@ -126,7 +89,6 @@ def check_name(noun: str, name: str, names: Sequence[str], listed_by: str) -> No
     Raises:
         click.UsageError: with the nearest name, or the command that lists all of them.
     """
-    from trainmon.config import did_you_mean, quoted
 
     if name not in names:
         near = did_you_mean(name, names) or f"; `trainmon-tui {listed_by}` lists them"
@@ -139,8 +101,6 @@ def read() -> AlertsNow:
     Raises:
         LedgerStuck: when it cannot be read.
     """
-    from trainmon.ledger.ledger import alerts_now
-    from trainmon.lib import find_state_directory
 
     return alerts_now(find_state_directory(os.environ).path, time.time())
 
@@ -151,7 +111,6 @@ def find_alert(alerts: Sequence[Alert], word: str) -> Alert:
     Raises:
         click.UsageError: when there is none, or more than one.
     """
-    from trainmon.config import quoted
 
     is_open = [alert for alert in alerts if alert.is_open]
     found = [alert for alert in is_open if word == alert.id]
@@ -166,7 +125,6 @@ def find_alert(alerts: Sequence[Alert], word: str) -> Alert:
 
 def unmatched(present: AlertsNow, subject: str | None, node: str | None) -> Iterator[str]:
     """A sentence for each condition that matches nothing now: it may match later, or be a typing error."""
-    from trainmon.config import did_you_mean, quoted
 
     subjects = [alert.subject for alert in present.stored.alerts if alert.is_open]
     if subject is not None and subject not in subjects:
@@ -179,8 +137,6 @@ def unmatched(present: AlertsNow, subject: str | None, node: str | None) -> Iter
 
 def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
     """Write a request to the ledger, wait a moment for its result, and print it."""
-    from trainmon.ledger.ledger import submit_request
-    from trainmon.lib import find_state_directory
 
     number = submit_request(find_state_directory(os.environ).path, request)
     until = time.monotonic() + RESULT_TIMEOUT
@@ -195,8 +151,6 @@ def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
         now = read()
     is_done = now.stored.requests_until >= number
     if as_json:
-        import json
-
         click.echo(json.dumps(answer(request, number, is_done), ensure_ascii=False))
     else:
         click.echo(done if is_done else f"recorded, takes effect when a monitor runs: {done}")
@@ -205,7 +159,6 @@ def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
 
 def answer(request: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
     """A request and its result as plain values."""
-    from trainmon.engine import snapshot
 
     silence = snapshot.plain(request.silence) if request.silence is not None else None
     return {
@@ -216,7 +169,5 @@ def answer(request: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
 
 def person(named: str | None = None) -> str:
     """The name of the person: the given one (a dashboard elsewhere passes its user), or the user of this command."""
-    from trainmon.lib import clean
-    from trainmon.runtime.backend import who
 
     return clean(named or "", 64).strip() or who()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
 
-from trainmon.cli.options import ledger_config_option
-
-if TYPE_CHECKING:
-    from trainmon.ledger.lease import SourceNote
-    from trainmon.ledger.reader import AlertsNow
-    from trainmon.lib import Instant, Seconds
-    from trainmon.model import Alert
+from trainmon.alerting.rules import ago
+from trainmon.cli.terminal import plain, table
+from trainmon.engine import snapshot
+from trainmon.engine.snapshot import is_active, worst_first
+from trainmon.ledger.lease import SourceNote
+from trainmon.ledger.ledger import alerts_now
+from trainmon.ledger.reader import AlertsNow
+from trainmon.lib import Instant, Seconds, clean, find_state_directory
+from trainmon.model import Alert
+from trainmon.runtime.logfile import log_to_file
 
 MAX_AGE: Seconds = 45.0
 """A running monitor evaluates every second, and records it every ten. The dashboard of another machine polls every ten
@@ -29,28 +34,13 @@ UNWRITTEN = "is the ledger's disk full or hanging? See the log of that program"
 HEAD = ("ID", "SEVERITY", "PHASE", "AGE", "RULE", "SUMMARY", "DELIVERY")
 
 
-@click.command("status")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@ledger_config_option
-def command(as_json: bool) -> int:
-    """Show which monitor runs, its last check, the health of sources and channels, and open alerts.
-
-    Times are in the time zone of this machine.
-
-    Exit status: 0 no critical alert, 1 a critical alert fires (after `--once` also one that is pending, as for
-    `snapshot`), 2 a usage error, 3 no recent check, or the ledger cannot be read.
-    """
-    from trainmon.cli.terminal import plain
-    from trainmon.ledger.ledger import alerts_now
-    from trainmon.lib import find_state_directory
-    from trainmon.runtime.logfile import log_to_file
+def show_status(as_json: bool) -> int:
+    """Print the status of the monitor and its alerts; the exit status."""
 
     log_to_file()
     now = time.time()
     found = alerts_now(find_state_directory(os.environ).path, now)
     if as_json:
-        import json
-
         click.echo(json.dumps(contract(found, now), ensure_ascii=False))
     else:
         click.echo(plain("\n".join(lines(found, now))))
@@ -59,7 +49,6 @@ def command(as_json: bool) -> int:
 
 def code(found: AlertsNow, now: Instant) -> int:
     """The exit status. After `--once` pending alerts count, because it does not wait until they fire."""
-    from trainmon.engine.snapshot import is_active
 
     if found.leader is None or stale(found, now) is not None:
         return 3
@@ -70,7 +59,6 @@ def code(found: AlertsNow, now: Instant) -> int:
 
 def stale(found: AlertsNow, now: Instant) -> str | None:
     """Why the status is out of date, in a sentence; None when it is current."""
-    from trainmon.alerting.rules import ago
 
     leader = found.leader
     if leader is None and found.is_locked:
@@ -90,9 +78,6 @@ def stale(found: AlertsNow, now: Instant) -> str | None:
 
 def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
     """The status as plain values, for --json. Null is not known; times are Unix seconds."""
-    import msgspec
-
-    from trainmon.engine import snapshot
 
     stored, leader = found.stored, found.leader
     note = leader.note if leader is not None else None
@@ -118,10 +103,6 @@ def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
 
 def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
     """The status for people."""
-    from trainmon.alerting.rules import ago
-    from trainmon.cli.terminal import table
-    from trainmon.engine.snapshot import worst_first
-    from trainmon.lib import clean
 
     note = found.leader.note if found.leader is not None else None
     if note is None or found.leader is None:

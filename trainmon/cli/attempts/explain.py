@@ -2,56 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
 
+from trainmon.analysis.attempts import why_missing
+from trainmon.analysis.explanation import Explanation, explain, page, short_id, short_name
 from trainmon.cli.attempts.history import did_you_mean, open_line, silent_lines
-from trainmon.cli.options import complete_runs, config_option
+from trainmon.cli.terminal import plain
+from trainmon.config import load_settings
+from trainmon.config.alerts import policy_of
+from trainmon.ledger.attempts import AttemptName, columns_of, timestamp
+from trainmon.ledger.ledger import attempt_names, attempt_records
+from trainmon.ledger.reader import leader_now
+from trainmon.lib import ConfigError, TrainmonError, cell_width, clean, find_state_directory, shorten
+from trainmon.model import RetryPolicy
+from trainmon.runtime.logfile import log_to_file
 
-if TYPE_CHECKING:
-    from trainmon.analysis.explanation import Explanation
-    from trainmon.ledger.attempts import AttemptName
-    from trainmon.model import RetryPolicy
-
+LAST = "last"
 NAMES_AT_MOST = 10_000
 SAME_AT_MOST = 10
 WIDEST = 110
 """Longer lines are hard to read."""
-LAST = "last"
 
 
-def complete_attempts(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return [word for word in (LAST, *complete_runs(context, param, incomplete)) if word.startswith(incomplete)]
-
-
-@click.command("explain")
-@click.argument("words", nargs=-1, required=True, metavar="ATTEMPT|last|RUN", shell_complete=complete_attempts)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object; docs/explain.md describes it.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="A post-mortem in Markdown, to share.")
-@config_option
-def command(words: tuple[str, ...], as_json: bool, as_markdown: bool, config: Path | None) -> int:
-    """Explain on one page why an attempt ended.
-
-    The page has its timeline, evidence, placement, config, checkpoints and retries, and what is missing.
-
-    ATTEMPT is what `attempts` lists under JOB: 88 is the first start of job 88, 88.1 its second; without a scheduler
-    `pid 123` or `log`. It may also be an attempt_id of `attempts --json`. `last` is the attempt that ended last. RUN
-    is a run or the id of a W&B run, and stands for its last attempt that ended.
-
-    Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
-    """
-    from trainmon.analysis.explanation import explain
-    from trainmon.cli.terminal import plain
-    from trainmon.ledger.ledger import attempt_names, attempt_records
-    from trainmon.ledger.reader import leader_now
-    from trainmon.lib import find_state_directory
-    from trainmon.runtime.logfile import log_to_file
+def explain_attempt(words: tuple[str, ...], as_json: bool, as_markdown: bool, config: Path | None) -> int:
+    """Print why an attempt ended; the exit status."""
 
     if as_json and as_markdown:
         raise click.UsageError("--json and --markdown exclude each other")
@@ -69,8 +55,6 @@ def command(words: tuple[str, ...], as_json: bool, as_markdown: bool, config: Pa
         click.echo(plain(silence), err=True)
     explanation = explain(*found, policy=retry_policy(config))
     if as_json:
-        import json
-
         click.echo(json.dumps(as_object(explanation), ensure_ascii=False))
     elif as_markdown:
         click.echo(plain("\n".join(markdown(explanation))))
@@ -86,10 +70,6 @@ def retry_policy(config: Path | None) -> RetryPolicy:
     Raises:
         ConfigError: the given file cannot be used.
     """
-    from trainmon.config import load_settings
-    from trainmon.config.alerts import policy_of
-    from trainmon.lib import ConfigError
-    from trainmon.model import RetryPolicy
 
     try:
         return policy_of(load_settings(config, ())[0].retry, None)
@@ -106,7 +86,6 @@ def named(name: str, known: Sequence[AttemptName]) -> str:
         TrainmonError: the ledger has no attempts.
         UsageError: names the attempts that are like it, or the several that have this name.
     """
-    from trainmon.lib import TrainmonError
 
     if not known:
         raise TrainmonError("the ledger has no attempts yet: the dashboard and the daemon record them")
@@ -133,7 +112,6 @@ def _of_a_run(one: AttemptName) -> Iterator[str]:
 
 def _own(one: AttemptName) -> Iterator[str]:
     """The names of this attempt alone, unless two clusters have the same job id, or two nodes the same process id."""
-    from trainmon.analysis.explanation import short_name
 
     yield from (one.attempt_id, short_name(one.job_id, one.restart, one.wandb_id, one.pid))
     if one.job_id is not None and not one.restart:
@@ -145,11 +123,6 @@ def _own(one: AttemptName) -> Iterator[str]:
 
 def text_lines(one: Explanation, width: int) -> Iterator[str]:
     """The page for a terminal."""
-    import textwrap
-    from functools import partial
-
-    from trainmon.analysis.explanation import page
-    from trainmon.lib import cell_width, clean, shorten
 
     wrap = partial(textwrap.wrap, break_on_hyphens=False)
     yield from wrap(clean(one.sentence), width)
@@ -167,9 +140,6 @@ def text_lines(one: Explanation, width: int) -> Iterator[str]:
 
 def markdown(one: Explanation) -> Iterator[str]:
     """A post-mortem: nothing in it is read as markup."""
-    from itertools import groupby
-
-    from trainmon.analysis.explanation import page, short_id
 
     yield f"# Post-mortem: attempt {_escaped(short_id(one.attempt))} of {_escaped(one.attempt.run_id)}"
     yield from ("", _escaped(one.sentence))
@@ -195,10 +165,6 @@ def _escaped(text: str) -> str:
 
 def as_object(one: Explanation) -> dict[str, Any]:
     """The object for --json. Times are texts as in `attempts --json`."""
-    import msgspec
-
-    from trainmon.analysis.attempts import why_missing
-    from trainmon.ledger.attempts import columns_of, timestamp
 
     plain = msgspec.to_builtins(one)
     outlook = plain["attempt"]["outlook"]

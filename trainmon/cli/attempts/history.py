@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from trainmon.cli.options import complete_runs, ledger_config_option, read_duration
-
-if TYPE_CHECKING:
-    from trainmon.ledger.lease import LeaderNote, LeaderNow
-    from trainmon.lib import Instant
-    from trainmon.model import Attempt
+from trainmon.analysis.attempts import silence
+from trainmon.analysis.explanation import short_name, start_format
+from trainmon.cli.terminal import plain, table
+from trainmon.ledger.lease import LeaderNote, LeaderNow
+from trainmon.ledger.ledger import attempt_names, attempt_rows
+from trainmon.ledger.reader import leader_now
+from trainmon.lib import Instant, cell_width, clean, counted, duration, find_state_directory, shorten
+from trainmon.model import Attempt
+from trainmon.runtime.logfile import log_to_file
 
 # ---- what commands say of attempts that the ledger does not have -----------------------------------------------------
 
@@ -35,7 +39,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def silent_lines(leader: LeaderNow | None, run: str | None, now: Instant) -> Iterator[str]:
     """A sentence for each source that does not answer, if attempts are not recorded because of that: of any run, or of
     this one."""
-    from trainmon.lib import counted
 
     if leader is None or not leader.is_held:
         return
@@ -57,7 +60,6 @@ def open_line(leader: LeaderNow | None, attempt: Attempt, now: Instant) -> str |
 
 
 def _silence(name: str, note: LeaderNote, now: Instant) -> str:
-    from trainmon.analysis.attempts import silence
 
     source = next((one for one in note.sources if one.name == name), None)
     return silence(name, None if source is None else source.answered_at, None if source is None else source.error, now)
@@ -79,38 +81,8 @@ GROUP_HEAD = ("ATTEMPTS", "RUNNING", "GPU-H", "STEPS LOST")
 Row = dict[str, Any]
 
 
-@click.command("attempts")
-@click.argument("run", required=False, metavar="[RUN]", shell_complete=complete_runs)
-@click.option(
-    "--since",
-    callback=read_duration,
-    metavar="DURATION",
-    default="7d",
-    show_default=True,
-    help="List the attempts that ran within this time.",
-)
-@click.option(
-    "--by",
-    "group",
-    type=click.Choice(GROUPS),
-    metavar="|".join(GROUPS),
-    help="Count attempts and GPU hours by reason (the cause of the end), node, week or run.",
-)
-@click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per attempt, or per group.")
-@ledger_config_option
-def command(run: str | None, since: float, group: str | None, as_json: bool) -> int:
-    """List the attempts of the runs, the newest last: why each ended and what it cost.
-
-    An attempt is one start of a run: a Slurm job between two requeues; without Slurm a W&B run, a process or a log.
-    `*` marks an attempt that trainmon-tui did not watch from start to end. See docs/attempts.md for the columns.
-
-    Exit status: 0 listed, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
-    """
-    from trainmon.cli.terminal import plain
-    from trainmon.ledger.ledger import attempt_names, attempt_rows
-    from trainmon.ledger.reader import leader_now
-    from trainmon.lib import find_state_directory
-    from trainmon.runtime.logfile import log_to_file
+def list_attempts(run: str | None, since: float, group: str | None, as_json: bool) -> int:
+    """Print the attempts of the last `since` seconds, or their counts; the exit status."""
 
     log_to_file()
     directory, now = find_state_directory(os.environ).path, time.time()
@@ -119,8 +91,6 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
         click.echo(plain(line), err=True)
     known = [] if rows or run is None else [one.run_id for one in attempt_names(directory, MAX_ATTEMPTS)]
     if as_json:
-        import json
-
         click.echo(json.dumps(rows if group is None else grouped(rows, group), ensure_ascii=False))
     elif not rows:
         of_run = "" if run is None else f" of {run}"
@@ -138,8 +108,6 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
 
 def lines(rows: Sequence[Row], width: int) -> Iterator[str]:
     """A table for people, at most as wide as the terminal: its columns move closer, then names are cut."""
-    from trainmon.analysis.explanation import start_format
-    from trainmon.lib import cell_width, clean, shorten
 
     shape = start_format((f"{row['run_id']} {_name(row)}", began) for row in rows if (began := _began(row)) is not None)
     cells = [HEAD, *([clean(cell) for cell in _cells(row, shape)] for row in rows)]
@@ -168,14 +136,12 @@ def _began(row: Row) -> datetime | None:
 
 
 def _name(row: Row) -> str:
-    from trainmon.analysis.explanation import short_name
 
     return short_name(row["job_id"], row["restart"], row["wandb_id"], row["pid"])
 
 
 def _cells(row: Row, shape: str) -> tuple[str, ...]:
     """The texts of a row. `shape`: how its start is shown."""
-    from trainmon.lib import duration
 
     began, until = instant(row["started_at"]), instant(row["ended_at"] or row["seen_at"])
     shown = _began(row)
@@ -232,7 +198,6 @@ def _keys(row: Row, group: str) -> list[str | None]:
 
 def group_lines(rows: Sequence[Row], group: str) -> Iterator[str]:
     """The groups as a table."""
-    from trainmon.cli.terminal import table
 
     yield from table(
         (group.upper(), *GROUP_HEAD),

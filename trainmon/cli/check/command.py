@@ -6,37 +6,23 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from trainmon.cli.options import config_option, hosts_argument, ssh_config_option
+from trainmon.cli.check.alerting import check_channels, check_daemon, check_textfile
+from trainmon.cli.check.hosts import check_hosts
+from trainmon.cli.check.output import Row, colour, config_rows, permission_rows, print_fix, print_rows, progress
+from trainmon.cli.check.services import check_metrics, check_wandb
+from trainmon.cli.terminal import ask_on_terminal
+from trainmon.config import Settings, load_settings, run_specs
+from trainmon.lib import ConfigError, counted
+from trainmon.runtime.logfile import log_to_file
 
-if TYPE_CHECKING:
-    from trainmon.cli.check.output import Row
-    from trainmon.config import Settings
 
-
-@click.command("check")
-@hosts_argument
-@config_option
-@ssh_config_option
-@click.option(
-    "--headless",
-    is_flag=True,
-    help="Never prompt, and do not use the SSH agent of this login session: the daemon has neither.",
-)
-@click.option("--notify", is_flag=True, help="Send a test notification on every channel, and show the response.")
-def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool, notify: bool) -> int:
-    """Check the config, and test every host, Slurm, Prometheus, path, log, W&B run and channel it names.
-
-    Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Prometheus, Slurm, a path, a log,
-    W&B or a channel.
-    """
-    from trainmon.cli.check.output import Row, colour, print_fix, print_rows
-    from trainmon.config import load_settings
-    from trainmon.lib import ConfigError, counted
-    from trainmon.runtime.logfile import log_to_file
+def check_all(
+    hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool, notify: bool
+) -> int:
+    """Check the config and all that it names, and print the rows; the exit status."""
 
     log_to_file()
     try:
@@ -59,12 +45,6 @@ def _everything(
     settings: Settings, file: Path | None, ssh_config: Path | None, *, headless: bool, notify: bool
 ) -> Iterator[list[Row]]:
     """The rows of the config, and then of all that it names, as soon as each part is known."""
-    from trainmon.cli.check.alerting import check_channels, check_daemon, check_textfile
-    from trainmon.cli.check.hosts import check_hosts
-    from trainmon.cli.check.output import Row, config_rows, permission_rows, progress
-    from trainmon.cli.check.services import check_metrics, check_wandb
-    from trainmon.cli.terminal import ask_on_terminal
-    from trainmon.config import run_specs
 
     yield [*config_rows(settings, file), *permission_rows(settings, file)]
     if headless and os.environ.pop("SSH_AUTH_SOCK", ""):

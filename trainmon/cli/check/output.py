@@ -21,6 +21,8 @@ import msgspec
 
 from trainmon.cli.terminal import plain
 from trainmon.config import AlertmanagerSettings, MetricsSettings, Settings
+from trainmon.ledger.ledger import KEEP, NAME
+from trainmon.ledger.postgresql import connection_error
 from trainmon.lib import (
     ConfigError,
     Seconds,
@@ -33,6 +35,7 @@ from trainmon.lib import (
     size,
 )
 from trainmon.model import RunSpec
+from trainmon.runtime.evaluation import copy_address
 from trainmon.transport.shell import Shell
 from trainmon.transport.ssh.config import FALLBACK_NOTE
 from tui.style import DEAD, DONE, WARN
@@ -209,8 +212,6 @@ def _row(what: str, file: Path, refused: int, why: str) -> Iterator[Row]:
 
 def copy_rows(settings: Settings) -> list[Row]:
     """Whether the ledger can be copied to PostgreSQL."""
-    from trainmon.ledger.postgresql import connection_error
-    from trainmon.runtime.evaluation import copy_address
 
     try:
         url = copy_address(settings)
@@ -224,7 +225,6 @@ def copy_rows(settings: Settings) -> list[Row]:
 
 def size_rows(settings: Settings, directory: Path) -> list[Row]:
     """The size of the ledger, if there is one, and how long it keeps its entries."""
-    from trainmon.ledger.ledger import KEEP, NAME
 
     used = sum(file.stat().st_size for file in directory.glob(f"{NAME}*"))
     keep = KEEP if settings.ledger is None else settings.ledger.keep

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import DONE, action, record
-from trainmon.cli.act.command import lines, row
+from trainmon.cli.act.history import lines, row
 from trainmon.ledger.ledger import Ledger
 from trainmon.model import CreateFile, Milestone, Record
 

@@ -6,7 +6,7 @@ import msgspec
 
 from tests.end_to_end.contract import breaches
 from tests.trainmon.alerting.rules.disks.scene import NOW, TB, Scene, sample
-from trainmon.cli.snapshot.tables import lines
+from trainmon.cli.snapshot import lines
 from trainmon.engine.snapshot import encode, snapshot
 from trainmon.model import Allowance, Quota, QuotaRead, SourceRemoved
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.cli.daemon import service
-from trainmon.cli.daemon.service import daemon_argv
+from trainmon.cli import daemon
+from trainmon.cli.daemon import daemon_argv
 
 NASTY = ["/opt/my tools/train$mon", "--alerts-only", "--config", "/home/a\"b'c/100%/c.toml"]
 
@@ -31,7 +31,7 @@ def verified(unit: str, folder: Path) -> str:
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    text = service.systemd(daemon_argv(tmp_path / "a b%c$d.toml", None))
+    text = daemon.systemd(daemon_argv(tmp_path / "a b%c$d.toml", None))
     assert verified(text, tmp_path) == "0"
     for line in ("Type=notify", "WatchdogSec=120", "Restart=always", "StartLimitIntervalSec=0", "TimeoutStopSec=20"):
         assert f"\n{line}\n" in text
@@ -39,14 +39,14 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 
 def test_systemd_would_say_what_is_wrong_with_it(tmp_path: Path) -> None:
-    text = service.systemd(["/nowhere/trainmon-tui", "--alerts-only"]).replace("Restart=always", "Restart=ever")
+    text = daemon.systemd(["/nowhere/trainmon-tui", "--alerts-only"]).replace("Restart=always", "Restart=ever")
     output = verified(text, tmp_path)
     assert "/nowhere/trainmon-tui is not executable" in output
     assert "Failed to parse service restart specifier" in output
 
 
 def test_a_word_of_the_unit_is_one_argument_and_names_no_variable() -> None:
-    words = list(map(service.unit_word, NASTY))
+    words = list(map(daemon.unit_word, NASTY))
     assert words == ['"/opt/my tools/train$$mon"', "--alerts-only", "--config", '"/home/a\\"b\'c/100%%/c.toml"']
 
 
@@ -54,7 +54,7 @@ def test_cron_runs_the_very_command(tmp_path: Path) -> None:
     program = tmp_path / "my tools"
     program.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
     program.chmod(0o755)
-    lines = service.cron([str(program), *NASTY[1:]]).splitlines()
+    lines = daemon.cron([str(program), *NASTY[1:]]).splitlines()
     (one,) = [line for line in lines if line.startswith("#*/5 * * * * ")]
     # As cron: what follows an unescaped % is standard input, and \% is a %.
     command = one.removeprefix("#*/5 * * * * ").replace("\\%", "%")
@@ -65,7 +65,7 @@ def test_cron_runs_the_very_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["slurm", "tmux"])
 def test_sh_takes_the_script(kind: str, tmp_path: Path) -> None:
-    text = getattr(service, kind)(NASTY)
+    text = getattr(daemon, kind)(NASTY)
     shell = ["bash", "-n"] if kind == "slurm" else ["sh", "-n"]
     subprocess.run(shell, input=text, text=True, timeout=30, check=True)
 
@@ -77,4 +77,4 @@ def test_the_program_and_the_config_are_named_by_absolute_paths(
     argv = daemon_argv(Path("c.toml"), Path("ssh"))
     assert argv[1:] == ["--alerts-only", "--config", str(tmp_path / "c.toml"), "--ssh-config", str(tmp_path / "ssh")]
     assert Path(argv[0]).is_absolute()
-    assert service.program() == argv[:1]
+    assert daemon.program() == argv[:1]

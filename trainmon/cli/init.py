@@ -1,18 +1,160 @@
-"""The text of a first trainmon.toml: known settings, and the other important ones as comments."""
+"""trainmon-tui init: writes a first, commented trainmon.toml from what Slurm, W&B and the logs say."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import shutil
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-from trainmon.cli.init.discovery import folded
-from trainmon.lib import clean, counted, shorten
+import click
 
-if TYPE_CHECKING:
-    from trainmon.cli.init.discovery import Account, SlurmReport
-    from trainmon.model import Job, OwnProcess, Run
+from collectors.connections import Connections, local_hostname
+from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
+from collectors.wandb.login import Credentials, find_credentials
+from collectors.wandb.wire import ReadViewer, Viewer
+from trainmon.cli.snapshot import first_full_state
+from trainmon.cli.terminal import ask_on_terminal, read_line
+from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings, login_of, why_not_trusted
+from trainmon.config.decode import decode
+from trainmon.lib import Seconds, TrainmonError, clean, counted, shorten
+from trainmon.model import Job, OwnProcess, Run, SchedulerNode
+from trainmon.runtime.logfile import log_to_file
+from trainmon.runtime.monitor import Monitor
+from trainmon.slurm import commands, parse_jobs
+from trainmon.slurm.client import Client
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.shell import AskUser, LocalShell
+from trainmon.transport.ssh.config import known_hosts_by_name
+
+# ---- queries for `init` ----------------------------------------------------------------------------------------------
+
+RUNS_AT_MOST = 20
+
+WAIT: Seconds = 15.0
+"""The longest wait for the logs of the runs."""
+
+SETTLE_RUNS: Seconds = 2.0
+"""The wait for directories and W&B runs that the logs name."""
+
+
+class SlurmReport(NamedTuple):
+    """What a Slurm reports."""
+
+    me: str
+    version: str | None
+    nodes: tuple[SchedulerNode, ...]
+    jobs: tuple[Job, ...]
+    """Our own batch jobs that run now, one of each name, the latest."""
+
+    @property
+    def summary(self) -> str:
+        """`Slurm 22.05.8: 32 nodes, gpu-[001-032]; 30 IDLE, 2 DOWN`."""
+        states = Counter(node.state for node in self.nodes)
+        listed = ", ".join(f"{count} {state}" for state, count in states.most_common(4))
+        names = folded([node.name for node in self.nodes])
+        return f"Slurm {self.version or ''}: {counted(len(self.nodes), 'node')}, {names}; {listed}".replace(" :", ":")
+
+
+def query_slurm(login: str | None, ssh_config: Path | None, ask: AskUser | None) -> SlurmReport:
+    """Query the Slurm of a login host, or of this machine.
+
+    Raises:
+        TrainmonError: when there is none that answers.
+    """
+    with contextlib.ExitStack() as stack:
+        loop = EventLoop()
+        loop.start()
+        stack.callback(loop.stop)
+        connections = Connections(loop, ConnectSettings(), ask, ssh_config)
+        stack.callback(connections.close)
+        shell = connections.dial(login) if login is not None else LocalShell(loop, host=local_hostname())
+        stack.callback(shell.close)
+        client = Client(shell)
+        me = client.me()
+        jobs = parse_jobs.read_queue(client.run(commands.queue()), "")
+        version = parse_jobs.read_configuration(client.run(commands.configuration())).version
+        nodes = parse_jobs.read_nodes(client.run(commands.nodes()), "")
+        running = sorted((job for job in jobs if job.stage == "running" and job.name), key=lambda job: -job.number)
+        latest = {job.name: job for job in reversed(running)}
+        detailed = _detailed(client, list(latest.values())[:RUNS_AT_MOST])
+        return SlurmReport(me, version, nodes, tuple(job for job in detailed if job.batch))
+
+
+def query_runs(login: str | None, ssh_config: Path | None) -> tuple[Run, ...]:
+    """Our runs, with what their logs name: those of the Slurm of a login host; or on this machine, which may train
+    without Slurm. Nobody is prompted."""
+    log_to_file()
+    cluster = ClusterSettings(login=login) if login is not None else ImplicitCluster()
+    with Monitor(Settings(clusters=(cluster,)), keeps=False, records=False, ssh_config=ssh_config) as monitor:
+        if first_full_state(monitor, WAIT).runs:
+            time.sleep(SETTLE_RUNS)  # what a log names is looked for, too
+        runs = monitor.engine.state.runs.values()
+    return tuple(run for run in runs if run.spec.ended_at is None)[:RUNS_AT_MOST]
+
+
+def _detailed(client: Client, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs with the details that only scontrol shows; unchanged if scontrol fails."""
+    try:
+        records = parse_jobs.read_job(client.show_jobs([str(job.number) for job in jobs]) if jobs else "", "")
+    except TrainmonError:
+        return list(jobs)
+    details = {record.number: record for record in records}
+    return [parse_jobs.detailed(job, details.get(job.number, job)) for job in jobs]
+
+
+def folded(nodes: Sequence[str]) -> str:
+    """Names of nodes as a Slurm host list."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    return str(NodeSet.fromlist(list(nodes), resolver=RESOLVER_NOGROUP)) if nodes else "none"
+
+
+class Account(NamedTuple):
+    """A W&B login of this machine; what its server did not report is None."""
+
+    server: str
+    location: str
+    user: str | None = None
+    entity: str | None = None
+    teams: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """`W&B: the key in ~/.netrc is ana's on wandb.ai; teams: vision, speech`."""
+        owner = f"is {self.user}'s on" if self.user else "is for"
+        teams = [team for team in self.teams if team != self.user]
+        return f"W&B: the key in {self.location} {owner} {self.server}" + (
+            f"; teams: {', '.join(teams)}" if teams else ""
+        )
+
+
+def query_wandb(
+    login: Callable[[], Credentials] = find_credentials,
+    client: Callable[[], WandbClient] = ChildClient,
+) -> Account | None:
+    """The account; None where there is no key. Without a key, no client is started."""
+    found = login()
+    if found.location is None:
+        return None
+    account = Account(found.server, found.location)
+    try:
+        with contextlib.closing(client()) as connection:
+            viewer = connection.query(ReadViewer(id=0), Viewer)
+    except WandbError:
+        return account  # `check` reports the error
+    return account._replace(user=viewer.user, entity=viewer.entity, teams=viewer.teams)
+
+
+# ---- the text of a first trainmon.toml -------------------------------------------------------------------------------
 
 ENTITY = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
@@ -143,7 +285,7 @@ class FoundFacts(NamedTuple):
     runs: tuple[Run, ...] = ()
 
 
-def text(
+def config_text(
     name: str, login: str | None, nodes: Sequence[str], found: FoundFacts | None = None, why: str = "given"
 ) -> str:
     """A config for these hosts, with what was found. Each setting says whether it was given, found or guessed; `why`
@@ -246,3 +388,121 @@ def comment(text: str) -> str:
 def quote(value: str) -> str:
     """A TOML basic string; JSON's is one as well, if it has no surrogates."""
     return json.dumps(value, ensure_ascii=False)
+
+
+# ---- trainmon-tui init -----------------------------------------------------------------------------------------------
+
+GUESSED_LOGIN = "guessed from its name"
+
+SHOWN = 20
+
+
+def write_config(
+    hosts: tuple[str, ...],
+    login: str | None,
+    name: str,
+    output: Path,
+    force: bool,
+    offline: bool,
+    ssh_config: Path | None,
+) -> int:
+    """Write a config with what was given, found and guessed; the exit status."""
+
+    why = "given" if login else GUESSED_LOGIN
+    login = login or _login_of(hosts)
+    found = _query(login, hosts, offline, ssh_config)
+    if not hosts and not login and found.slurm is None and not found.runs:
+        hosts = _prompt_for_hosts()
+        login = _login_of(hosts)
+        found = _query(login, hosts, offline, ssh_config) if login else found
+    written = _valid(name, login, [host for host in hosts if host != login], found, why)
+    if str(output) == "-":
+        click.echo(written, nl=False)
+        return 0
+    _write(output, written, force)
+    click.echo(f"wrote {output}; next: trainmon-tui check{'' if output.name == str(output) else f' --config {output}'}")
+    if problem := why_not_trusted(output, output.stat(), os.getuid()):
+        why, fix = problem
+        click.echo(f"trainmon-tui will not read it from here: {why} ({fix})", err=True)
+    return 0
+
+
+def _login_of(hosts: Sequence[str]) -> str | None:
+
+    return login_of(host for host in hosts if "[" not in host)
+
+
+def _prompt_for_hosts() -> tuple[str, ...]:
+    """Ask the person at the terminal which hosts to watch."""
+
+    known = [clean(host) for host in known_hosts_by_name()]
+    shown = " ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
+    if not sys.stdin.isatty():
+        offer = f"; ~/.ssh/config lists {shown}" if known else ""
+        raise click.UsageError(f"specify the hosts, such as: trainmon-tui init login1 'gpu-[001-004]'{offer}")
+    click.echo(f"~/.ssh/config lists: {shown}" if known else "~/.ssh/config lists no hosts", err=True)
+    try:
+        answer = read_line("Hosts to watch: names as above, or Slurm host lists (empty: this machine): ")
+    except EOFError as error:
+        raise click.Abort from error
+    return tuple(answer.split())
+
+
+def _query(login: str | None, hosts: Sequence[str], offline: bool, ssh_config: Path | None) -> FoundFacts:
+    """What Slurm, W&B and the logs say. Without a login host, HOSTs are not queried."""
+
+    if offline:
+        return FoundFacts()
+
+    slurm = _query_slurm(login, ssh_config)
+    runs = query_runs(login, ssh_config) if slurm is not None or not (login or hosts) else ()
+    return FoundFacts(slurm, _query_wandb(), runs)
+
+
+def _query_slurm(login: str | None, ssh_config: Path | None) -> SlurmReport | None:
+    """What the Slurm of a host, or of this machine, reports; None where there is none."""
+
+    if login is None and shutil.which("squeue") is None:
+        return None
+    if sys.stderr.isatty():
+        click.echo(f"querying the Slurm of {clean(login or 'this machine')} …", err=True)
+    try:
+        return query_slurm(login, ssh_config, ask_on_terminal if sys.stdin.isatty() else None)
+    except TrainmonError as error:
+        if login is not None:
+            click.echo(f"Slurm could not be queried: {clean(str(error))}", err=True)
+        return None
+
+
+def _query_wandb() -> Account | None:
+    """The W&B account of this machine; None if it has no key."""
+
+    login = find_credentials()
+    if login.location is not None and sys.stderr.isatty():
+        click.echo(clean(f"querying {login.server} with the key in {login.location} …"), err=True)
+    return query_wandb(lambda: login)
+
+
+def _valid(name: str, login: str | None, nodes: Sequence[str], found: FoundFacts, why: str) -> str:
+    """The text of the config, after it was decoded: what init writes always loads."""
+
+    written = config_text(name, login, nodes, found, why)
+    settings, problems = decode(tomllib.loads(written), "the command line")
+    if settings is None:
+        raise click.UsageError("\n".join(problems))
+    return written
+
+
+def _write(file: Path, text: str, force: bool) -> None:
+    """Write a file that only its user can read. An old file is replaced atomically."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}") if force else file
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        if force:
+            beside.replace(file)
+    except FileExistsError as error:
+        raise click.UsageError(f"{file} already exists; --force replaces it") from error
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be written: {(error.strerror or 'failed').lower()}") from error

@@ -10,8 +10,7 @@ from collectors.wandb.child_process import ChildClient
 from collectors.wandb.login import find_credentials
 from tests.lab.wandb_child import environ_of
 from tests.lab.wandb_server import WandbServer
-from trainmon.cli.init.discovery import Account, SlurmReport, query_wandb
-from trainmon.cli.init.template import FoundFacts, text
+from trainmon.cli.init import Account, FoundFacts, SlurmReport, config_text, query_wandb
 from trainmon.config import load as config
 from trainmon.model import Job
 
@@ -35,7 +34,7 @@ def test_without_a_key_nothing_is_queried(tmp_path: Path) -> None:
 
 def test_a_run_names_a_project_of_the_account(tmp_path: Path) -> None:
     account = Account("wandb.ai", "~/.netrc", "ana", "vision", ("ana", "vision"))
-    written = text("main", "login1", [], FoundFacts(SlurmReport("ana", "23.02", (), (JOB,)), account))
+    written = config_text("main", "login1", [], FoundFacts(SlurmReport("ana", "23.02", (), (JOB,)), account))
     assert "# W&B: the key in ~/.netrc is ana's on wandb.ai; teams: vision\n" in written
     assert '[[run]]\nname = "llm"  ' in written
     file = tmp_path / "t.toml"
@@ -46,6 +45,6 @@ def test_a_run_names_a_project_of_the_account(tmp_path: Path) -> None:
 
 def test_a_strange_account_ends_no_comment() -> None:
     account = Account("wandb.ai", "~/.netrc", 'a"\n[daemon]', 'x"\n[daemon]', ("b\n[daemon]",))
-    written = text("main", None, ["n1"], FoundFacts(account=account))
+    written = config_text("main", None, ["n1"], FoundFacts(account=account))
     assert "\n[daemon]" not in written
     assert '# wandb = "team/project"' in written

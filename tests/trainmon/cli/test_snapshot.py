@@ -16,8 +16,7 @@ from tests.lab.disks import OF_ANY_DISK
 from tests.lab.nvml import Nvml
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.act.run import have_answered
-from trainmon.cli.snapshot.command import are_read, has_answered, requested_sources
-from trainmon.cli.snapshot.tables import lines
+from trainmon.cli.snapshot import are_read, has_answered, lines, requested_sources
 from trainmon.cli.terminal import table
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
 from trainmon.engine.snapshot import exit_status, verdict

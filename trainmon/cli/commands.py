@@ -1,0 +1,692 @@
+"""The words of the command line: every command with its help, its arguments and options, and what completes them.
+
+Nothing heavy is imported here, so that `--help` and the shell's completion answer at once. A command imports the module
+that does its work when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from trainmon import __version__
+from trainmon.actions.verbs import VERBS, VerbSpec
+
+# ---- what may be completed -------------------------------------------------------------------------------------------
+
+
+def known_hosts(ssh_config: Path | None, config: Path | None) -> Iterator[str]:
+    """The hosts of the ssh config, then those of the config if it can be read."""
+    from trainmon.config import load_settings
+    from trainmon.lib import ConfigError
+    from trainmon.transport.ssh.config import known_hosts_by_name
+
+    yield from known_hosts_by_name(ssh_config)
+    with suppress(ConfigError):
+        for cluster in load_settings(config, ())[0].clusters:
+            yield from (*(cluster.nodes or ()), *([cluster.login] if cluster.login else ()))
+
+
+def _given(context: click.Context, option: str) -> Path | None:
+    """The value of an option, before or after the command."""
+    found: Path | None = context.params.get(option) or context.find_root().params.get(option)
+    return found
+
+
+def complete_hosts(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The hosts of the ssh config and of the config that begin so."""
+    names = dict.fromkeys(known_hosts(_given(context, "ssh_config"), _given(context, "config")))
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_runs(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The runs of the config that begin so."""
+    from trainmon.config import load_settings
+    from trainmon.lib import ConfigError
+
+    with suppress(ConfigError):
+        runs = load_settings(_given(context, "config"), ())[0].runs
+        return [run.name for run in runs if run.name.startswith(incomplete)]
+    return []
+
+
+def complete_attempts(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The runs of the config, and `last`."""
+    return [word for word in ("last", *complete_runs(context, param, incomplete)) if word.startswith(incomplete)]
+
+
+def complete_rules(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """The rules that begin so."""
+    from trainmon.alerting.rules import RULES
+
+    return [rule.name for rule in RULES if rule.name.startswith(incomplete)]
+
+
+def complete_stories(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The stories of the demo that begin so."""
+    from collectors.demo.stories import STORIES
+
+    return [CompletionItem(name, help=text) for name, text in STORIES.items() if name.startswith(incomplete)]
+
+
+# ---- arguments and options of several commands -----------------------------------------------------------------------
+
+
+def read_duration(context: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """The callback of an option whose value is a duration as the config writes them: 10s, 1m30s.
+
+    Raises:
+        click.BadParameter: when the value is not a duration.
+    """
+    from trainmon.config import InvalidValue, parse_duration
+
+    try:
+        return None if value is None else parse_duration(value)
+    except InvalidValue as wrong:
+        raise click.BadParameter(str(wrong)) from wrong
+
+
+def _duration(*names: str, **attributes: Any) -> click.Option:
+    return click.Option(names, callback=read_duration, metavar="DURATION", **attributes)
+
+
+def _flag(*names: str, **attributes: Any) -> click.Option:
+    return click.Option(names, is_flag=True, **attributes)
+
+
+HOSTS = click.Argument(["hosts"], nargs=-1, metavar="[HOST]...", shell_complete=complete_hosts)
+"""Hosts as ssh knows them, or Slurm host lists."""
+CONFIG = click.Option(
+    ["--config"],
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The config. [default: the first of $TRAINMON_CONFIG, ./trainmon.toml, ~/.config/trainmon-tui/config.toml]",
+)
+LEDGER_CONFIG = click.Option(
+    ["--config"],
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    expose_value=False,
+    help="As for every command. The result does not depend on it: all configs share one ledger.",
+)
+UNUSED_CONFIG = click.Option(
+    ["--config"],
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    expose_value=False,
+    help="As for every command. The result does not depend on it.",
+)
+SSH_CONFIG = click.Option(
+    ["--ssh-config"],
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Read this file instead of ~/.ssh/config, like ssh -F.",
+)
+JSON = _flag("--json", "as_json", help="One JSON object.")
+BY = click.Option(["--by"], metavar="NAME", help="Your name, as others see it. [default: your user name]")
+
+SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+def _command(
+    name: str, *params: click.Parameter, cls: type[click.Command] = click.Command, short_help: str | None = None
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command with these arguments and options, in the order of its help."""
+    return click.command(name, cls=cls, params=list(params), short_help=short_help, context_settings=SETTINGS)
+
+
+# ---- the dashboard ---------------------------------------------------------------------------------------------------
+
+
+class Dashboard(click.Command):
+    """The command of the dashboard. Its help also lists the other commands."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        for purpose, commands in GROUPS.items():
+            with formatter.section(purpose):
+                formatter.write_dl([(one.name or "", one.get_short_help_str(100)) for one in commands])
+
+
+@click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")
+@_command(
+    "dashboard",
+    HOSTS,
+    CONFIG,
+    SSH_CONFIG,
+    click.Option(
+        ["--demo"],
+        is_flag=False,
+        flag_value="",
+        metavar="[=STORY]",
+        shell_complete=complete_stories,
+        help="Show a simulated cluster of 16 nodes and its failures. STORY names the first failure: hot, lost, hang "
+        "and others. An unknown name lists all stories.",
+    ),
+    _flag("--read-only", help="Refuse every action."),
+    _flag(
+        "--alerts-only",
+        help="Run the alert daemon, without a dashboard. `trainmon-tui service` prints how to keep it running.",
+    ),
+    _flag(
+        "--once",
+        help="With --alerts-only: evaluate all rules once, send the notifications, and exit. For cron.",
+    ),
+    cls=Dashboard,
+)
+def dashboard(**options: Any) -> int:
+    """Monitor large training runs in one terminal: nodes, GPUs, disks, jobs and logs.
+
+    Without HOSTs and without a config, it watches this machine and your running Slurm jobs. HOSTs are names that ssh
+    knows, or Slurm host lists such as gpu-[001-032]. They need no config. If a host has the name of a command, write --
+    before it: trainmon-tui -- check
+    """
+    from trainmon.cli.dashboard import run
+
+    return run(**options)
+
+
+# ---- set up ----------------------------------------------------------------------------------------------------------
+
+
+@_command(
+    "init",
+    HOSTS,
+    click.Option(
+        ["--login"],
+        metavar="HOST",
+        help="The host where shared files are read and Slurm is queried. [default: the first HOST with login, head, "
+        "front, submit or access in its name]",
+    ),
+    click.Option(["--name"], metavar="NAME", default="main", show_default=True, help="The name of the cluster."),
+    click.Option(
+        ["--output", "--config"],
+        type=click.Path(path_type=Path),
+        default="trainmon.toml",
+        show_default=True,
+        metavar="FILE",
+        help="The config to write. - prints it.",
+    ),
+    _flag("--force", help="Replace an existing file."),
+    _flag("--offline", help="Do not query Slurm or W&B."),
+    SSH_CONFIG,
+)
+def init(**options: Any) -> int:
+    """Write a commented trainmon.toml for HOSTs.
+
+    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 'gpu-[001-004]'. It
+    queries the Slurm of the login host, or of this machine, for its nodes and your running jobs. It reads the logs of
+    these jobs, or of your processes on the GPUs of this machine, for the W&B run and the checkpoints. If a W&B key is
+    on this machine, it queries W&B for your account. Each setting says whether it was given, found or guessed. Without
+    HOSTs, if nothing is found, it lists the names in ~/.ssh/config and asks which to watch.
+    """
+    from trainmon.cli.init import write_config
+
+    return write_config(**options)
+
+
+@_command(
+    "check",
+    HOSTS,
+    CONFIG,
+    SSH_CONFIG,
+    _flag(
+        "--headless",
+        help="Never prompt, and do not use the SSH agent of this login session: the daemon has neither.",
+    ),
+    _flag("--notify", help="Send a test notification on every channel, and show the response."),
+)
+def check(**options: Any) -> int:
+    """Check the config, and test every host, Slurm, Prometheus, path, log, W&B run and channel it names.
+
+    Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Prometheus, Slurm, a path, a log,
+    W&B or a channel.
+    """
+    from trainmon.cli.check.command import check_all
+
+    return check_all(**options)
+
+
+@_command(
+    "log-format",
+    click.Argument(["log"], metavar="RUN|FILE", shell_complete=complete_runs),
+    CONFIG,
+    SSH_CONFIG,
+    click.Option(
+        ["--lines", "count"],
+        type=click.IntRange(1),
+        metavar="N",
+        default=20,
+        show_default=True,
+        help="How many lines to show, at the end of the log.",
+    ),
+    JSON,
+    _duration("--wait", default="10s", show_default=True, help="The longest wait for the host of a run's log."),
+)
+def log_format(**options: Any) -> int:
+    """Show which values are read from the last lines of a log.
+
+    RUN is a run of the config, FILE is a log file on this machine. Prints the values of each line, the format of the
+    step lines, and a [[log_format]] block for the config.
+
+    Exit status: 0 steps were read, 1 no step was read, 2 a usage or config error, 3 the log could not be read.
+    """
+    from trainmon.cli.logs import show_log_format
+
+    return show_log_format(**options)
+
+
+@_command(
+    "rules",
+    click.Argument(["rule"], required=False, metavar="[RULE]", shell_complete=complete_rules),
+    CONFIG,
+    _flag("--json", "as_json", help="A JSON list with one object per rule."),
+)
+def rules(**options: Any) -> int:
+    """List all rules with the settings of the config, or every setting of one RULE.
+
+    Exit status: 0 listed, 2 a usage or config error.
+    """
+    from trainmon.cli.alerts.rules import show_rules
+
+    return show_rules(**options)
+
+
+SERVICES = ("systemd", "cron", "slurm", "tmux")
+
+
+@_command(
+    "service",
+    click.Argument(["kind"], type=click.Choice(SERVICES), metavar="|".join(SERVICES)),
+    CONFIG,
+    SSH_CONFIG,
+    short_help="Print a systemd unit, crontab lines, a Slurm job or a tmux command for the daemon.",
+)
+def service(**options: Any) -> int:
+    """Print a systemd unit, crontab lines, a Slurm job script or a tmux command that keeps `--alerts-only` running.
+
+    Its comments explain how to install it.
+
+    Exit status: 0 printed, 2 a usage or config error.
+    """
+    from trainmon.cli.daemon import print_service
+
+    return print_service(**options)
+
+
+@_command(
+    "completion",
+    click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]), metavar="bash|zsh|fish"),
+    UNUSED_CONFIG,
+)
+def completion(shell: str) -> int:
+    """Print a script that lets SHELL complete commands, options, hosts, runs and rules.
+
+    \b
+    bash: echo 'eval "$(trainmon-tui completion bash)"' >> ~/.bashrc
+    zsh:  echo 'eval "$(trainmon-tui completion zsh)"' >> ~/.zshrc
+    fish: trainmon-tui completion fish > ~/.config/fish/completions/trainmon-tui.fish
+    """
+    from trainmon.cli.completion import script
+
+    click.echo(script(shell, COMMANDS))
+    return 0
+
+
+# ---- in a job --------------------------------------------------------------------------------------------------------
+
+
+class Unparsed(click.Command):
+    """A command whose arguments belong to another program, `--` included."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[:1] in (["-h"], ["--help"]):
+            return super().parse_args(ctx, args)
+        ctx.params["words"] = args[2:] if args[:1] == ["--config"] else args
+        return []
+
+
+@_command(
+    "run",
+    click.Argument(["words"], nargs=-1, metavar="[OPTION]... -- COMMAND [ARGUMENT]..."),
+    UNUSED_CONFIG,
+    cls=Unparsed,
+)
+def run(words: list[str]) -> None:
+    """Run COMMAND unchanged and record its start and end.
+
+    The same as `trainmon-run`, whose --help lists the options. With --print-script, print trainmon-run as one file that
+    needs no installation on the cluster: `trainmon-tui run --print-script > trainmon-run`.
+    """
+    from trainmon import job
+
+    if words == ["--print-script"]:
+        click.echo(job.run_script(), nl=False)
+        return
+    sys.argv[1:] = words
+    job.main()
+
+
+@_command("hooks", UNUSED_CONFIG)
+def hooks() -> None:
+    """Print trainmon_hooks.py, which a training loop imports.
+
+    With it, the loop listens to both switches, to signals and to the time limit. One file, Python 3.8 or later, no
+    installation on the cluster: `trainmon-tui hooks > trainmon_hooks.py`. Where trainmon-tui is installed, `import
+    trainmon_hooks` works without it.
+    """
+    from trainmon import job
+
+    click.echo(job.hooks_module(), nl=False)
+
+
+# ---- look ------------------------------------------------------------------------------------------------------------
+
+
+@_command(
+    "snapshot",
+    HOSTS,
+    CONFIG,
+    SSH_CONFIG,
+    _flag("--json", "as_json", help="Print one JSON object, in version 1 of its format."),
+    _duration("--wait", default="10s", show_default=True, help="The maximum wait for hosts, queues and W&B."),
+)
+def snapshot(**options: Any) -> int:
+    """Print the current state of everything that is watched.
+
+    It waits until every host, queue and W&B run has answered or failed, but not longer than --wait. It never asks for a
+    password. It does not wait for the `for` of a rule: a pending critical alert counts as critical. A condition that
+    only time can prove, such as an idle GPU, counts only when its alert fires.
+
+    Exit status: 0 no critical alert, 1 a critical alert, 2 a usage or config error, 3 a host, a
+    queue or a W&B run is late or unreachable.
+    """
+    from trainmon.cli.snapshot import print_snapshot
+
+    return print_snapshot(**options)
+
+
+@_command("status", JSON, LEDGER_CONFIG)
+def status(**options: Any) -> int:
+    """Show which monitor runs, its last check, the health of sources and channels, and open alerts.
+
+    Times are in the time zone of this machine.
+
+    Exit status: 0 no critical alert, 1 a critical alert fires (after `--once` also one that is pending, as for
+    `snapshot`), 2 a usage error, 3 no recent check, or the ledger cannot be read.
+    """
+    from trainmon.cli.alerts.status import show_status
+
+    return show_status(**options)
+
+
+@_command(
+    "actions",
+    click.Argument(["subject"], required=False, metavar="[RUN|JOB]"),
+    _flag("--json", "as_json", help="A JSON list with one object per action."),
+    _flag("--log", "wants_log", help="Print the end of the job log that was saved before the newest action."),
+    _duration("--since", default="7d", show_default=True, help="List the actions within this time."),
+    LEDGER_CONFIG,
+)
+def actions(**options: Any) -> int:
+    """List the actions that were requested on this machine, the newest last.
+
+    Exit status: 0 listed, 2 a usage error, 3 the ledger cannot be read or has no such log.
+    """
+    from trainmon.cli.act.history import list_actions
+
+    return list_actions(**options)
+
+
+ATTEMPT_GROUPS = ("reason", "node", "week", "run")
+
+
+@_command(
+    "attempts",
+    click.Argument(["run"], required=False, metavar="[RUN]", shell_complete=complete_runs),
+    _duration("--since", default="7d", show_default=True, help="List the attempts that ran within this time."),
+    click.Option(
+        ["--by", "group"],
+        type=click.Choice(ATTEMPT_GROUPS),
+        metavar="|".join(ATTEMPT_GROUPS),
+        help="Count attempts and GPU hours by reason (the cause of the end), node, week or run.",
+    ),
+    _flag("--json", "as_json", help="A JSON list with one object per attempt, or per group."),
+    LEDGER_CONFIG,
+)
+def attempts(**options: Any) -> int:
+    """List the attempts of the runs, the newest last: why each ended and what it cost.
+
+    An attempt is one start of a run: a Slurm job between two requeues; without Slurm a W&B run, a process or a log.
+    `*` marks an attempt that trainmon-tui did not watch from start to end. See docs/attempts.md for the columns.
+
+    Exit status: 0 listed, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
+    """
+    from trainmon.cli.attempts.history import list_attempts
+
+    return list_attempts(**options)
+
+
+@_command(
+    "explain",
+    click.Argument(["words"], nargs=-1, required=True, metavar="ATTEMPT|last|RUN", shell_complete=complete_attempts),
+    _flag("--json", "as_json", help="One JSON object; docs/explain.md describes it."),
+    _flag("--markdown", "as_markdown", help="A post-mortem in Markdown, to share."),
+    CONFIG,
+)
+def explain(**options: Any) -> int:
+    """Explain on one page why an attempt ended.
+
+    The page has its timeline, evidence, placement, config, checkpoints and retries, and what is missing.
+
+    ATTEMPT is what `attempts` lists under JOB: 88 is the first start of job 88, 88.1 its second; without a scheduler
+    `pid 123` or `log`. It may also be an attempt_id of `attempts --json`. `last` is the attempt that ended last. RUN
+    is a run or the id of a W&B run, and stands for its last attempt that ended.
+
+    Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
+    """
+    from trainmon.cli.attempts.explain import explain_attempt
+
+    return explain_attempt(**options)
+
+
+@_command(
+    "sql",
+    click.Argument(["query"], metavar="QUERY"),
+    _flag("--json", "as_json", help="A JSON list with one object per row."),
+    LEDGER_CONFIG,
+)
+def sql(**options: Any) -> int:
+    """Run one SELECT on the ledger. The table `training_attempts` has the attempts, `evals` the results of
+    evaluators, `gpu_hours` the last hour of the GPUs of each attempt.
+
+    docs/attempts.md has an example, and lists the columns.
+
+    A query can only read. It may take 10s and give 10,000 rows. `now() - interval '7 days'` works as in PostgreSQL.
+
+    Exit status: 0 done, 2 a usage error, 3 the query is wrong, may not be run, or exceeds a limit.
+    """
+    from trainmon.cli.attempts.sql import print_rows
+
+    return print_rows(**options)
+
+
+@_command(
+    "classify",
+    click.Argument(["files"], nargs=-1, required=True, metavar="FILE|-...", type=click.Path()),
+    click.Option(["--exit-code"], type=int, metavar="N", help="The exit code of the attempt; -9 means signal 9."),
+    click.Option(
+        ["--scheduler-state"],
+        metavar="STATE",
+        help="The state that the scheduler reports at the end, such as PREEMPTED.",
+    ),
+    _flag("--together", help="The files are of one attempt, such as one for each rank: print one answer."),
+    _flag("--json", "as_json", help="One JSON object per line and file, in order."),
+    UNUSED_CONFIG,
+)
+def classify(**options: Any) -> int:
+    """Show why training runs ended, from their logs.
+
+    Prints the cause, the lines that show it, what to do, and whether a retry can help. Reads the start and the end of
+    each FILE; - is the standard input. docs/causes.md lists the causes. The first error of several ranks is the cause:
+    by the times in front of the lines, or by their order.
+
+    Exit status: 0 each cause was found, 1 a cause is not known, 2 a usage error, 3 a file could not be read.
+    """
+    from trainmon.cli.logs import classify_logs
+
+    return classify_logs(**options)
+
+
+# ---- act on runs, jobs and nodes -------------------------------------------------------------------------------------
+
+EXITS = """Exit status: 0 done, 1 failed or without the expected effect, 2 a usage or config error,
+3 no data, an unknown result, or a result that is still to come after the wait, 4 refused or not confirmed.
+A requeue is done when the job runs again. The other actions are done when the command or the file is accepted, and with
+--wait when the result is there."""
+
+COMMON = (
+    _flag("--read-only", help="Refuse the action, like a read-only dashboard."),
+    _flag("--dry-run", help="Print the plan and do nothing."),
+    _flag("--yes", help="Do not ask for confirmation. The safety checks still run."),
+    click.Option(
+        ["--typed"], metavar="TEXT", help="With --yes: the job id or path, if the plan requires you to type it."
+    ),
+    click.Option(
+        ["--why"], metavar="TEXT", default="", help="The reason. It is written to the switch and to the ledger."
+    ),
+    _duration(
+        "--wait",
+        default=None,
+        help="The maximum wait for the result: the switch consumed, a checkpoint committed or the job restarted. "
+        "[default: until the first effect, at most 8s; requeue: until the job runs again, at most 4m]",
+    ),
+    CONFIG,
+    SSH_CONFIG,
+)
+"""The options of every verb."""
+
+
+def _switch(kind: str) -> click.Option:
+    return click.Option(["--switch"], metavar="PATH", help=f"The {kind} switch to remove, if several are armed.")
+
+
+OPTIONS = {
+    "kill switch": _switch("kill"),
+    "save switch": _switch("save"),
+    "count": click.Option(
+        ["--count"],
+        type=click.IntRange(1, 1000),
+        metavar="N",
+        default=1,
+        show_default=True,
+        help="The number of jobs to queue.",
+    ),
+    "run": click.Option(["--run"], metavar="RUN", help="Only the jobs of this run. Without it: all your jobs."),
+}
+"""The options that only some verbs have."""
+
+
+def _act(spec: VerbSpec) -> click.Command:
+    """The command of a verb."""
+
+    def callback(args: tuple[str, ...], **options: Any) -> int:
+        from trainmon.cli.act.run import Options, run
+
+        return run(spec.name, args, Options(**options))
+
+    words = complete_hosts if spec.target == "node" else complete_runs
+    subjects = click.Argument(["args"], nargs=-1, required=True, metavar=spec.usage, shell_complete=words)
+    return click.Command(
+        spec.name,
+        context_settings=SETTINGS,
+        callback=callback,
+        params=[subjects, *(OPTIONS[name] for name in spec.options), *COMMON],
+        help=f"{spec.summary}\n\n{EXITS}",
+        short_help=spec.summary,
+    )
+
+
+ACTING = tuple(_act(spec) for spec in VERBS if spec.usage)
+
+
+# ---- answer alerts ---------------------------------------------------------------------------------------------------
+
+
+@_command(
+    "ack",
+    click.Argument(["alert"], metavar="ALERT"),
+    click.Option(["--why"], default="", metavar="TEXT", help="A note, such as what you are doing about it."),
+    _flag("--undo", help="Remove the acknowledgement."),
+    BY,
+    JSON,
+    LEDGER_CONFIG,
+)
+def ack(**options: Any) -> int:
+    """Acknowledge an alert: repeats and escalation stop until it resolves or gets worse. ALERT is its id, the beginning
+    of the id, or its subject.
+
+    Exit status: 0 done, or recorded for the next monitor, 2 no such alert, 3 the ledger cannot be written.
+    """
+    from trainmon.cli.alerts.requests import ack as request
+
+    return request(**options)
+
+
+@_command(
+    "mute",
+    click.Argument(["subject"], required=False, metavar="[SUBJECT]"),
+    click.Option(["--rule"], metavar="RULE", help="Match alerts of this rule."),
+    click.Option(["--run"], metavar="RUN", help="Match alerts of this run."),
+    click.Option(["--node"], metavar="NODE", help="Match alerts of this node."),
+    _duration("--for", "lasts", required=True, help="The duration, such as 1h or 2d."),
+    click.Option(["--why"], default="", metavar="TEXT", help="The reason. Everybody sees it."),
+    BY,
+    JSON,
+    LEDGER_CONFIG,
+)
+def mute(**options: Any) -> int:
+    """Stop the notifications of an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the
+    id or the subject of an alert, as `status` shows them. All given conditions must match.
+
+    Exit status: 0 done, or recorded for the next monitor, 2 a usage error, 3 the ledger cannot be
+    written.
+    """
+    from trainmon.cli.alerts.requests import mute as request
+
+    return request(**options)
+
+
+@_command("unmute", click.Argument(["silence"], metavar="ID"), BY, JSON, LEDGER_CONFIG)
+def unmute(**options: Any) -> int:
+    """Remove a mute. `mute` prints its ID, and `status` lists it.
+
+    Exit status: 0 done, or recorded for the next monitor, 2 no such mute, 3 the ledger cannot be written.
+    """
+    from trainmon.cli.alerts.requests import unmute as request
+
+    return request(**options)
+
+
+# ---- all commands ----------------------------------------------------------------------------------------------------
+
+GROUPS: dict[str, tuple[click.Command, ...]] = {
+    "Set up": (init, check, log_format, rules, service, completion),
+    "In a job": (run, hooks),
+    "Look": (snapshot, status, actions, attempts, explain, sql, classify),
+    "Act on runs, jobs and nodes": ACTING,
+    "Answer alerts": (ack, mute, unmute),
+}
+"""The commands by purpose, as the help lists them."""
+
+DASHBOARD = "dashboard"
+"""Runs without a command."""
+
+COMMANDS = {command.name or "": command for group in ((dashboard,), *GROUPS.values()) for command in group}
+SUBCOMMANDS = tuple(name for name in COMMANDS if name != DASHBOARD)

@@ -1,1 +1,0 @@
-"""`--alerts-only`, `--once`, and the service files that start them."""

@@ -1,1 +1,0 @@
-"""`trainmon-tui init`: writes a first config from what Slurm and W&B report."""

@@ -1,1 +1,0 @@
-"""The commands that read a log: log-format and classify."""

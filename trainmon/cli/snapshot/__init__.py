@@ -1,1 +1,0 @@
-"""`trainmon-tui snapshot`: one reading of everything."""
