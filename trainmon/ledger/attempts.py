@@ -141,13 +141,22 @@ def write_attempts(connection: sqlite3.Connection, attempts: Iterable[Attempt], 
             attempt = replace(
                 merged(known, attempt), retry_decision=decided.retry_decision, budget_spent=decided.budget_spent
             )
-        if known == attempt:
+        if known is not None and _tells_the_same(known, attempt):
             continue
         row = columns_of(attempt, now)
         values = [as_json(row[name]) if name in LISTED else row[name] for name in COLUMNS]
         whole = as_json(attempt if attempt.end is None else replace(attempt, end=replace(attempt.end, log_tail=None)))
         with counted(connection, "training_attempts", "attempt_id = ?", (attempt.attempt_id,), now - LOG_AWAITED):
             connection.execute(WRITE, [storable(one) if isinstance(one, str) else one for one in (*values, whole)])
+
+
+def _tells_the_same(known: Attempt, attempt: Attempt) -> bool:
+    """Whether all that is new of an attempt is that accounting reports the end that the queue has reported. Each start of
+    a daemon asks accounting again: the row of a closed attempt does not change by that."""
+    if known.end is not None and attempt.end is not None and attempt.end.source == "accounting":
+        end = replace(attempt.end, source=known.end.source, noticed_at=known.end.noticed_at)
+        attempt = replace(attempt, end=end)
+    return known == attempt
 
 
 def _stored(connection: sqlite3.Connection, attempt: Attempt) -> Attempt | None:

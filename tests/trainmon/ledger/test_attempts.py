@@ -92,6 +92,24 @@ def test_two_programs_that_write_one_attempt_make_one_row_that_has_what_both_kno
     assert (row["termination_reason"], row["is_reconstructed"]) == ("cuda-oom", False)
 
 
+def test_the_row_of_a_closed_attempt_stays_as_it_is_when_accounting_confirms_its_end(tmp_path: Path) -> None:
+    """A daemon that is killed right after it has closed an attempt has not asked accounting yet; the next one does."""
+    assert LONG.end is not None
+    confirmed = replace(LONG.end, source="accounting", noticed_at=NOON + 7400)
+    clock = At(NOON + 7300)
+    with opened(tmp_path, clock=clock) as (ledger, _):
+        ledger.keep(LONG)
+    (closed,) = attempt_rows(tmp_path, 0.0, None, 9)
+    clock.at = NOON + 7400
+    with opened(tmp_path, clock=clock) as (ledger, _):
+        ledger.keep(replace(LONG, end=confirmed))
+    assert attempt_rows(tmp_path, 0.0, None, 9) == [closed]
+    with opened(tmp_path, clock=clock) as (ledger, _):
+        ledger.keep(replace(LONG, end=replace(confirmed, scheduler_state="OUT_OF_MEMORY")))
+    (row,) = attempt_rows(tmp_path, 0.0, None, 9)
+    assert (row["scheduler_state"], row["written_at"] > closed["written_at"]) == ("OUT_OF_MEMORY", True)
+
+
 DECISIONS = (("now", 1), ("after-change", 0))
 
 
