@@ -22,8 +22,7 @@ from tests.slurm.polling import Polling
 from tests.slurm.product import SlurmProduct
 from tests.slurm.test_accounting import recorded
 from tests.slurm.training import Training
-from trainmon.analysis.attempts.files import settings_in
-from trainmon.analysis.attempts.provenance import config_hash
+from trainmon.analysis.attempts.provenance import config_hash, settings_in
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.ledger.ledger import Ledger, attempt_rows
 from trainmon.model import Attempt, RunSpec

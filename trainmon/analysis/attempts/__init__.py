@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from trainmon.analysis.attempts.by_source import silence, unrecorded
-from trainmon.analysis.attempts.ending import ending_directories, with_tail
-from trainmon.analysis.attempts.files import (
-    attempt_of_log,
-    config_digest,
-    files_to_read,
-    logs_to_read,
-    read_once,
-    with_file,
-    with_unseen_log,
-)
-from trainmon.analysis.attempts.fold import SAME_START, is_same_start, merged, named_as
-from trainmon.analysis.attempts.outlived import OUTLIVES, with_outlived
+from trainmon.analysis.attempts.ending import OUTLIVES, ending_directories, with_outlived, with_tail
+from trainmon.analysis.attempts.fold import ORDER, SAME_START, is_same_start, merged, named_as, values_of
 from trainmon.analysis.attempts.provenance import (
-    ORDER,
     by_same_origin,
     changed_settings,
+    config_digest,
     config_in_file,
+    files_to_read,
     has_same_config,
     has_same_settings,
     missing,
-    values_of,
     why_missing,
+    with_file,
 )
 from trainmon.analysis.attempts.steps import began_at
-from trainmon.analysis.attempts.track import pruned, track, unwatched_since, with_accounted, with_stored
+from trainmon.analysis.attempts.track import (
+    attempt_of_log,
+    logs_to_read,
+    pruned,
+    read_once,
+    track,
+    unwatched_since,
+    with_accounted,
+    with_stored,
+    with_unseen_log,
+)
 
 __all__ = [
     "ORDER",

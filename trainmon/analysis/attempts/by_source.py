@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance, receipts
 from trainmon.analysis.attempts.ending import ENDED, end_of, is_over, lost
-from trainmon.analysis.attempts.fold import adds_nothing
+from trainmon.analysis.attempts.fold import adds_nothing, with_named
 from trainmon.analysis.attempts.steps import (
     AFTER,
     BEFORE,
@@ -167,15 +167,13 @@ def job_attempt(job: Job, run: Run) -> Attempt:
         log_path=job.stdout,
     )
     command = None if job.command is None else clean(scrub(job.command))
-    return with_names(provenance.with_named(attempt, "scheduler", {"command": command}), run, job.command)
+    return with_names(with_named(attempt, "scheduler", {"command": command}), run, job.command)
 
 
 def with_names(attempt: Attempt, run: Run, command: str | None) -> Attempt:
     """The attempt with what the config and its command line name."""
-    attempt = provenance.with_named(attempt, "command", {"config_path": provenance.config_of(command)})
-    return provenance.with_named(
-        attempt, "config", {"config_path": run.spec.config, "data_manifest": run.spec.data_manifest}
-    )
+    attempt = with_named(attempt, "command", {"config_path": provenance.config_of(command)})
+    return with_named(attempt, "config", {"config_path": run.spec.config, "data_manifest": run.spec.data_manifest})
 
 
 def job_attempt_id(job: Job) -> str:

@@ -2,7 +2,7 @@
 
 FIELDS and END have a line for each field, or for fields that go together. The order and the number of observations do
 not matter: merging is commutative, associative and idempotent. So an attempt is the same whether it was watched, read
-from the ledger, or found again in accounting. Of several values that were named, provenance.ORDER says which counts.
+from the ledger, or found again in accounting. Of several values that were named, ORDER says which counts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.provenance import resolved
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptEnd, AttemptFile, Settings, State
+from trainmon.model import Attempt, AttemptEnd, AttemptFile, Origin, Settings, State
 from trainmon.model.attempts.attempt import EndSource
 
 # ---- which of two observations counts --------------------------------------------------------------------------------
@@ -135,6 +134,62 @@ def _known(value: Any) -> Any:
 
 def _is_unknown(value: Any) -> bool:
     return value is None or value in ((), {}, "")
+
+
+# ---- which of the values that were named counts ----------------------------------------------------------------------
+
+DIGITS = 12
+"""Hexadecimal digits that are shown of a SHA-256."""
+
+VALUE = 500
+"""Characters kept of a value that is named."""
+
+
+ORDER: Mapping[str, tuple[Origin, ...]] = {
+    "data_manifest": ("config", "environment", "wandb"),
+    "container": ("environment", "wandb"),
+    "config_path": ("config", "command", "wandb"),
+    "config_hash": ("wandb", "file"),
+    "git_commit": ("receipt", "wandb"),
+    "command": ("scheduler", "receipt"),
+}
+"""Of several values of a field, the first one counts: what a person wrote for this run, then what its process was
+started with, then what it logged. Only of the settings, W&B knows more: those that were changed on the command line. A
+receipt was written by the command itself, and W&B may run in another folder."""
+
+
+def with_named(attempt: Attempt, origin: Origin, values: Mapping[str, str | None]) -> Attempt:
+    """The attempt with what one origin names."""
+    known = {name: {**attempt.named.get(name, {}), origin: value} for name, value in values.items() if value}
+    return resolved(replace(attempt, named={**attempt.named, **known})) if known else attempt
+
+
+def resolved(attempt: Attempt) -> Attempt:
+    """The attempt with the value that counts of each field that something names."""
+    found: dict[str, str | None] = {}
+    for field in {*attempt.named, "config_hash"} if "config_path" in attempt.files else attempt.named:
+        values = values_of(attempt, field)
+        if values or field in attempt.named:
+            found[field] = next((values[origin] for origin in ORDER[field] if origin in values), None)
+    return replace(attempt, **found) if found else attempt
+
+
+def values_of(attempt: Attempt, field: str) -> Mapping[str, str]:
+    """All values of a field, by what names them. A file that was read says more than its path; a manifest that cannot
+    be read identifies nothing."""
+    named = attempt.named.get(field, {})
+    file = attempt.files.get("config_path" if field == "config_hash" else field)
+    if file is None:
+        return named
+    values = dict(named)
+    if field == "config_hash":
+        return values if file.sha256 is None else values | {"file": file.settings_hash or file.sha256[:DIGITS]}
+    if field == "data_manifest":
+        values.pop("config", None)
+    if file.sha256 is None or "config" not in named:
+        return values
+    manifest = f"{file.path}: {file.text}" if file.text else f"{file.path} sha256:{file.sha256[:DIGITS]}"
+    return values | {"config": manifest if field == "data_manifest" else file.path}
 
 
 # ---- two observations of one attempt → what both together show ------------------------------------------------------

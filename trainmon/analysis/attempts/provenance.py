@@ -1,22 +1,39 @@
-"""With what an attempt trained: its settings, and where they come from. Pure."""
+"""With what an attempt trained: its settings, where they come from, and the files that say so. Pure."""
 
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from trainmon.lib import MASK, Instant, clean, scrub
-from trainmon.model import Attempt, Node, Origin, Run, SettingChange, Settings, WandbRun
+from trainmon.analysis.attempts import receipts
+from trainmon.analysis.attempts.fold import DIGITS, ORDER, VALUE, merged, values_of, with_named
+from trainmon.lib import MASK, Instant, Seconds, clean, scrub
+from trainmon.model import (
+    Attempt,
+    AttemptFile,
+    FileContent,
+    FileSpec,
+    Node,
+    Origin,
+    Run,
+    SettingChange,
+    Settings,
+    State,
+    WandbRun,
+)
 
 # ---- the settings of an attempt, as they are stored, and which of them differ between two attempts -------------------
 
 NAME = 200
-VALUE = 500
-"""Characters kept of a name and of a value."""
+"""Characters kept of the name of a setting."""
 
 AT_MOST = 64 * 1024
 """Characters of all settings of one attempt."""
@@ -75,56 +92,6 @@ HEARTBEAT_GAP = 60.0
 
 COLUMNS = {"container": "container_digest", "evaluators": "evaluator_versions"}
 """Fields of an attempt whose column in the ledger has a longer name."""
-
-DIGITS = 12
-"""Hexadecimal digits that are shown of a SHA-256."""
-
-
-ORDER: Mapping[str, tuple[Origin, ...]] = {
-    "data_manifest": ("config", "environment", "wandb"),
-    "container": ("environment", "wandb"),
-    "config_path": ("config", "command", "wandb"),
-    "config_hash": ("wandb", "file"),
-    "git_commit": ("receipt", "wandb"),
-    "command": ("scheduler", "receipt"),
-}
-"""Of several values of a field, the first one counts: what a person wrote for this run, then what its process was
-started with, then what it logged. Only of the settings, W&B knows more: those that were changed on the command line. A
-receipt was written by the command itself, and W&B may run in another folder."""
-
-
-def with_named(attempt: Attempt, origin: Origin, values: Mapping[str, str | None]) -> Attempt:
-    """The attempt with what one origin names."""
-    known = {name: {**attempt.named.get(name, {}), origin: value} for name, value in values.items() if value}
-    return resolved(replace(attempt, named={**attempt.named, **known})) if known else attempt
-
-
-def resolved(attempt: Attempt) -> Attempt:
-    """The attempt with the value that counts of each field that something names."""
-    found: dict[str, str | None] = {}
-    for field in {*attempt.named, "config_hash"} if "config_path" in attempt.files else attempt.named:
-        values = values_of(attempt, field)
-        if values or field in attempt.named:
-            found[field] = next((values[origin] for origin in ORDER[field] if origin in values), None)
-    return replace(attempt, **found) if found else attempt
-
-
-def values_of(attempt: Attempt, field: str) -> Mapping[str, str]:
-    """All values of a field, by what names them. A file that was read says more than its path; a manifest that cannot
-    be read identifies nothing."""
-    named = attempt.named.get(field, {})
-    file = attempt.files.get("config_path" if field == "config_hash" else field)
-    if file is None:
-        return named
-    values = dict(named)
-    if field == "config_hash":
-        return values if file.sha256 is None else values | {"file": file.settings_hash or file.sha256[:DIGITS]}
-    if field == "data_manifest":
-        values.pop("config", None)
-    if file.sha256 is None or "config" not in named:
-        return values
-    manifest = f"{file.path}: {file.text}" if file.text else f"{file.path} sha256:{file.sha256[:DIGITS]}"
-    return values | {"config": manifest if field == "data_manifest" else file.path}
 
 
 def has_same_config(one: Attempt, other: Attempt) -> bool | None:
@@ -300,3 +267,121 @@ def why_missing(attempt: Attempt) -> Mapping[str, str]:
         found["exit_code"] = found["scheduler_state"] = "nothing has reported its end"
     unknown = missing(attempt)
     return {name: why for name, why in found.items() if name in unknown}
+
+
+# ---- files that identify what an attempt trains with -----------------------------------------------------------------
+
+AT_ONCE = 64
+"""Files that are requested at a time on one cluster. Those that cannot be read come last."""
+
+
+AFTER_END: Seconds = 120.0
+"""How long the files of an attempt that has ended are still read: it may have ended within seconds."""
+
+
+SETTINGS_AT_MOST = 5_000
+"""More are no settings of a person."""
+
+
+LONGEST_LINE = 200
+
+
+DECODERS = {
+    ".json": msgspec.json.decode, ".toml": msgspec.toml.decode,
+    ".yaml": msgspec.yaml.decode, ".yml": msgspec.yaml.decode,
+}  # fmt: skip
+
+
+def files_to_read(state: State) -> Mapping[str, tuple[FileSpec, ...]]:
+    """By cluster: the files of its attempts that were not read since these began."""
+    found: dict[str, list[tuple[bool, FileSpec]]] = {}
+    for one in state.attempts.values():
+        for spec in _wanted(one, state):
+            known = one.files.get(spec.id.partition(" ")[0])
+            if known is None or known.error is not None:
+                found.setdefault(one.cluster, []).append((known is not None, spec))
+    ordered = ((cluster, sorted(files, key=lambda one: (one[0], one[1].id))) for cluster, files in found.items())
+    return {cluster: tuple(spec for _, spec in files[:AT_ONCE]) for cluster, files in ordered}
+
+
+def _wanted(attempt: Attempt, state: State) -> Iterator[FileSpec]:
+    """The files of an attempt. What an old one trained with may have changed; the end of its log stays."""
+    end = attempt.end
+    if end is None or state.at - end.at <= AFTER_END:
+        yield from (FileSpec(f"{field} {attempt.attempt_id}", path) for field, path in _paths(attempt, state))
+    if end is None or state.at - end.noticed_at <= AFTER_END:
+        tail = receipts.tail_to_read(attempt, state)
+        yield from () if tail is None else (tail,)
+
+
+def _paths(attempt: Attempt, state: State) -> Iterator[tuple[str, str]]:
+    """The fields of an attempt that name files, with their absolute paths."""
+    manifest = attempt.named.get("data_manifest", {}).get("config", "")
+    if manifest.startswith("/"):
+        yield "data_manifest", manifest
+    named = attempt.named.get("config_path", {})
+    config = named.get("config") or named.get("command")
+    if config is None:
+        return
+    job, run = state.jobs.get(f"{attempt.cluster}/{attempt.job_id}"), state.runs.get(attempt.run_id)
+    process = None if run is None else run.spec.process
+    workdir = job.workdir if job is not None else process.workdir if process is not None else None
+    if config.startswith(("/", "~")) or workdir is not None:
+        yield "config_path", config if config.startswith("~") else posixpath.join(workdir or "/", config)
+
+
+def with_file(known: Mapping[str, Attempt], content: FileContent, at: Instant, skew: Seconds) -> Mapping[str, Attempt]:
+    """The attempts with what was read of a file of one of them. `skew` is how far the clock of its host is ahead."""
+    field, _, name = content.id.partition(" ")
+    attempt = known.get(name)
+    if attempt is None:
+        return known
+    is_config = field == "config_path"
+    named = attempt.named.get(field, {})
+    line = "" if is_config else (content.text or "").strip()
+    settings = settings_in(content.path or "", content.text or "") if is_config else None
+    is_version = 0 < len(line) <= LONGEST_LINE and len(line.splitlines()) == 1
+    file = AttemptFile(
+        path=clean(content.path or named.get("config") or named.get("command") or ""),
+        read_at=at,
+        error=None if content.error is None else scrub(clean(content.error)),
+        size=content.size,
+        modified_at=None if content.mtime is None else content.mtime - skew,
+        sha256=content.sha256,
+        text=scrub(clean(line)) if is_version else None,
+        settings_hash=None if settings is None else config_hash(settings),
+        settings=None if settings is None else settings_of(settings),
+    )
+    return {**known, name: merged(attempt, replace(attempt, files={field: file}))}
+
+
+def config_digest(path: str, sha256: str, text: str | None) -> str:
+    """The hash of a config file as attempts have it: of its settings, else of all of it. `text`: null if it is long."""
+    settings = settings_in(path, text or "")
+    return (None if settings is None else config_hash(settings)) or sha256[:DIGITS]
+
+
+def settings_in(path: str, text: str) -> Mapping[str, str] | None:
+    """The settings in a YAML, JSON or TOML file; None if it is another file, or cannot be read."""
+    decode: Any = DECODERS.get(posixpath.splitext(path)[1].lower())
+    if decode is None:
+        return None
+    try:
+        found = decode(text.encode())
+        settings = tuple(islice(_settings(found), SETTINGS_AT_MOST + 1)) if isinstance(found, dict) else ()
+    except (msgspec.MsgspecError, ImportError, RecursionError, ValueError):
+        return None
+    return dict(settings) if 0 < len(settings) <= SETTINGS_AT_MOST else None
+
+
+def _settings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """The settings by their names; nested names are joined by dots. An empty list counts: many of them, nested, must
+    not take forever."""
+    if isinstance(value, Mapping) and value:
+        for key, one in value.items():
+            yield from _settings(one, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and value:
+        for index, one in enumerate(value):
+            yield from _settings(one, f"{name}.{index}")
+    else:
+        yield name, repr(value)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts import provenance
+from trainmon.analysis.attempts.fold import VALUE, with_named
 from trainmon.analysis.runs import name_of, significant
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
@@ -110,7 +110,7 @@ def read(
 
 
 def _shown(text: str | None) -> str | None:
-    return None if not text else clean(scrub(text), provenance.VALUE)
+    return None if not text else clean(scrub(text), VALUE)
 
 
 def _job_id(slurm: Mapping[str, str]) -> str | None:
@@ -263,8 +263,8 @@ def applied(attempt: Attempt, own: Sequence[Receipt]) -> Attempt:
         log_by_srun=attempt.log_by_srun or newest.log_by_srun,
         end=None if attempt.end is None else ended(attempt.end, own),
     )
-    attempt = provenance.with_named(attempt, "receipt", {"command": newest.command, "git_commit": newest.git_commit})
-    return provenance.with_named(attempt, "environment", {"data_manifest": newest.data_manifest})
+    attempt = with_named(attempt, "receipt", {"command": newest.command, "git_commit": newest.git_commit})
+    return with_named(attempt, "environment", {"data_manifest": newest.data_manifest})
 
 
 def ended(end: AttemptEnd, own: Sequence[Receipt]) -> AttemptEnd:

@@ -235,7 +235,7 @@ def _is_of_other_job(path: str, attempt: Attempt, run: Run, state: State) -> boo
     return any(one.run_id == run.name and one.job_id in named for one in state.attempts.values())
 
 
-def is_read(attempt: Attempt, end: AttemptEnd, run: Run, state: State) -> bool:
+def is_read_to_end(attempt: Attempt, end: AttemptEnd, run: Run, state: State) -> bool:
     """Whether the end of its log was read, and the last checkpoint was listed."""
     since, log, saved = max(end.at, state.started_at), run.log, run.checkpoints
     if receipts.is_awaited(replace(attempt, end=end), state):

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
 from trainmon.analysis.attempts import files_to_read
-from trainmon.analysis.attempts.files import settings_in
-from trainmon.analysis.attempts.provenance import config_hash
+from trainmon.analysis.attempts.provenance import config_hash, settings_in
 from trainmon.model import (
     AttemptsRestored,
     FileContent,

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
 from trainmon.analysis.attempts import ORDER, merged, with_stored
-from trainmon.analysis.attempts.fold import adds_nothing, joined
-from trainmon.analysis.attempts.provenance import with_named
+from trainmon.analysis.attempts.fold import adds_nothing, joined, with_named
 from trainmon.model import (
     Attempt,
     AttemptEnd,

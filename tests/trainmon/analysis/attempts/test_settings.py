@@ -10,7 +10,8 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import changed_settings, merged, with_file
-from trainmon.analysis.attempts.provenance import AT_MOST, settings_of, with_named, with_wandb
+from trainmon.analysis.attempts.fold import with_named
+from trainmon.analysis.attempts.provenance import AT_MOST, settings_of, with_wandb
 from trainmon.analysis.explanation import AttemptRecords, explain, page
 from trainmon.model import Attempt, FileContent, WandbRun
 

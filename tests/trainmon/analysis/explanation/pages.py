@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, Story, ended
-from trainmon.analysis.attempts.provenance import resolved, with_named
+from trainmon.analysis.attempts.fold import resolved, with_named
 from trainmon.analysis.explanation import AttemptRecords, Explanation, explain, page
 from trainmon.model import Attempt, AttemptFile
 

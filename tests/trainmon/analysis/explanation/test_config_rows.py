@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.trainmon.analysis.attempts.story import BEGIN
 from tests.trainmon.analysis.explanation.pages import explained, named, rows, story
 from trainmon.analysis.attempts import missing
-from trainmon.analysis.attempts.provenance import with_named
+from trainmon.analysis.attempts.fold import with_named
 from trainmon.model import AttemptFile, Evidence
 from trainmon.model.attempts.cause import Confidence
 

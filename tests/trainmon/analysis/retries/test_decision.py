@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.retries.attempts import HOUR, ended
 from trainmon.analysis.attempts import with_file
-from trainmon.analysis.attempts.provenance import with_named
+from trainmon.analysis.attempts.fold import with_named
 from trainmon.analysis.retries import DEFAULTS, RetryDecision, decide
 from trainmon.analysis.retries.decision import with_decisions
 from trainmon.model import CAUSES, Attempt, CauseName, FileContent, RetryLimit, RetryPolicy
