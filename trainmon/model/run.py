@@ -67,6 +67,20 @@ Verdict = Literal[
 ]  # fmt: skip
 
 
+WhyCode = Literal["", "unread", "of-job"]
+"""What code must know of the reason for a verdict. unread: its log grows, and shows no known step line. of-job: the
+reason names its job."""
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """That a person ended a run."""
+
+    by: str
+    """Who, and how."""
+    is_named: bool = True
+    """Whether the person is known, or at least the means. Accounting may name who cancelled a job later."""
+
+
 def verdict_text(verdict: Verdict) -> str:
     """The verdict as people read it: a dead run has failed."""
     return "failed" if verdict == "dead" else verdict
@@ -251,8 +265,8 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     back_from: int | None = None
     stopped: str | None = None
     """Its position (step and job) when a person ended it. It counts as stopped while the position stays."""
-    stopped_by: str = ""
-    """Who ended it, and how. This outlives the switch file, and the action, which is dropped after an hour."""
+    stopped_by: Stop | None = None
+    """Who ended it. This outlives the switch file, and the action, which is dropped after an hour."""
     spans: tuple[StepSpan, ...] = ()
     """The newest spans of its steps, the newest last, at most SPANS."""
     commits: tuple[tuple[Instant, int, str], ...] = ()
@@ -282,6 +296,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     spec: RunSpec
     verdict: Verdict = "unknown"
     why: str = "nothing has been read yet"
+    why_code: WhyCode = ""
+    stop: Stop | None = None
+    """Who ended it, if its verdict is `stopped`."""
     progress: Progress = Progress()
     log: Log | None = None
     kill: Switch | None = None

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.runs.job_matching import present, requeued_since
 from trainmon.lib import Instant, Seconds, elapsed
-from trainmon.model import Attempt, Cluster, Job, Node, Progress, Record, Run, Source, Verdict
+from trainmon.model import Attempt, Cluster, Job, Node, Progress, Record, Run, Source, Stop, Verdict, WhyCode
 
 PATIENCE = 10.0
 """A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""
@@ -24,10 +24,17 @@ SKEWED: Seconds = 5.0
 class Judgement(NamedTuple):
     verdict: Verdict
     why: str
+    code: WhyCode = ""
+    stop: Stop | None = None
 
     def also(self, text: str) -> Judgement:
         """The same verdict, with a text added to its reason."""
-        return Judgement(self.verdict, self.why + text)
+        return self._replace(why=self.why + text)
+
+
+def stopped(stop: Stop, text: str) -> Judgement:
+    """The verdict on a run that a person ended."""
+    return Judgement("stopped", f"{stop.by}; {text}", stop=stop)
 
 
 class RunContext(NamedTuple):

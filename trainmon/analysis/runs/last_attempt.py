@@ -23,7 +23,7 @@ from trainmon.analysis.runs.context import (
 )
 from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.lib import Instant, Seconds, clean, duration, scrub
-from trainmon.model import LOG_MARK, Attempt, AttemptEnd, Classification, Log, Run
+from trainmon.model import LOG_MARK, Attempt, AttemptEnd, Classification, Log, Run, Stop
 
 # ---- the verdict on a run that nothing but its log shows -------------------------------------------------------------
 
@@ -175,7 +175,7 @@ def _by_its_cause(run: Run, attempt: Attempt, end: AttemptEnd, how: str) -> Judg
     if (is_well or is_said) and has_reached_target(run):
         return finished(run, how)
     if end.cause is not None and cause in BY_A_PERSON and end.cause.confidence == "high":
-        return Judgement("stopped", how)
+        return Judgement("stopped", how, stop=Stop(how))
     if cause != "completed":
         return Judgement("dead", how)
     if goal is not None:

@@ -16,13 +16,14 @@ from trainmon.analysis.runs.context import (
     is_new_attempt,
     missing_job,
     patience,
+    stopped,
     target,
     where,
 )
 from trainmon.analysis.runs.last_attempt import at_its_target, finished
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import Action, Attempt, Job, Record, Run
+from trainmon.model import Action, Attempt, Job, Record, Run, Stop
 from trainmon.slurm.reasons import end_reason, waiting_reason
 
 OURS_BEFORE: Seconds = 900.0
@@ -41,7 +42,7 @@ OBEYS_WITHIN: Seconds = 1_800.0
 CLEARED_AFTER: Seconds = 60.0
 """What is read of a node's GPU processes is up to half a minute old: sooner after an end it tells of before."""
 
-SOMEBODY = "somebody cancelled it"
+SOMEBODY = Stop("somebody cancelled it", is_named=False)
 """Only accounting knows who cancelled it."""
 
 
@@ -68,9 +69,9 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
         )
     if last is None:
         return None
-    stopped = who_stopped(run, last, context.actions, now)
-    if stopped is not None:
-        return Judgement("stopped", f"{stopped}; {how}{at}")
+    stop = who_stopped(run, last, context.actions, now)
+    if stop is not None:
+        return stopped(stop, how + at)
     holders = _processes(run, last, context, now)
     if holders:
         return Judgement("unknown", f"{how}{at}, but {holders} memory on its GPUs")
@@ -101,16 +102,18 @@ def how_it_ended(job: Job, now: Instant, cause: str | None = None) -> str:
     return f"job {job.id}: {end_reason(job, cause)}{ago}"
 
 
-def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> str | None:
+def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> Stop | None:
     """That a person ended it, and who: an armed kill switch, an action of ours, or a cancelled job."""
     ended = job.ends_at or job.gone_at or now
     is_armed = run.kill is not None and run.kill.exists and (run.kill.armed_at or 0.0) <= ended + ARMED_BEFORE
     if is_armed and not steps_on_under_it(run, job.started_at):
-        return f"the kill switch has been armed{since(run, now)}"
+        return Stop(f"the kill switch has been armed{since(run, now)}")
     by_us = requested_by(actions, ended, lambda one: one.job == job.key or (one.verb == "kill" and one.run == run.name))
-    if by_us is not None or job.state != "CANCELLED":
-        return by_us
-    return f"cancelled by {job.cancelled_by}" if job.cancelled_by else SOMEBODY
+    if by_us is not None:
+        return Stop(by_us)
+    if job.state != "CANCELLED":
+        return None
+    return Stop(f"cancelled by {job.cancelled_by}") if job.cancelled_by else SOMEBODY
 
 
 def requested_by(actions: Mapping[str, Record], ended: Instant, is_meant: Callable[[Action], bool]) -> str | None:
@@ -194,8 +197,6 @@ def _processes(run: Run, last: Job, context: RunContext, now: Instant) -> str:
 
 # ---- its job runs ----------------------------------------------------------------------------------------------------
 
-UNREAD = "its log grows, but shows no known step line"
-
 PAUSES = 1.5
 """A log is silent when it has not grown for so many times its longest pause, and for at least `stall_after` …"""
 
@@ -215,7 +216,8 @@ def is_unread(run: Run, job: Job | None, now: Instant) -> bool:
 def unread(run: Run, context: RunContext, now: Instant) -> Judgement:
     """The verdict on such a run. It names GPUs that are busy at low power: small models and hangs look the same."""
     spin = gpus_of(run, context.nodes, context.sources, now).spin
-    return Judgement("unknown", UNREAD + (f"; {spin}" if spin else "") + missing_job(run, context, now))
+    why = "its log grows, but shows no known step line" + (f"; {spin}" if spin else "")
+    return Judgement("unknown", why + missing_job(run, context, now), "unread")
 
 
 def last_line_at(run: Run, job: Job | None) -> Instant | None:
@@ -238,7 +240,7 @@ def stopped_or_silent(run: Run, context: RunContext, job: Job | None, quiet: Sec
     armed_at, at = None if run.kill is None else run.kill.armed_at, run.progress.at
     is_in_time = armed_at is None or at is None or armed_at <= at + patience(run)
     if job is None and is_in_time and not steps_on_under_it(run) and judged.verdict != "hung":
-        return Judgement("stopped", f"the kill switch has been armed{since(run, now)}; last {where(run.progress)}")
+        return stopped(Stop(f"the kill switch has been armed{since(run, now)}"), f"last {where(run.progress)}")
     return judged.also(f"; the kill switch (armed{since(run, now)}) has not ended it")
 
 

@@ -23,6 +23,7 @@ from trainmon.analysis.runs.context import (
     position,
     queue_of,
     steps_after,
+    stopped,
     where,
 )
 from trainmon.analysis.runs.job_matching import is_running
@@ -74,9 +75,10 @@ def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
     if last is not None and survivor(run, (last,), now) is not None:
         judged = judged.also(f"; {survivor_text(last, now)}")
     is_ended = judged.verdict in ENDED and not is_running(run, context.jobs, context.sources)
-    if not is_ended or run.memory.stopped is None or run.memory.stopped != position(run, context):
+    stop = run.memory.stopped_by
+    if not is_ended or stop is None or run.memory.stopped != position(run, context):
         return judged
-    return Judgement("stopped", f"{run.memory.stopped_by}; no job has run since, last {where(run.progress)}")
+    return stopped(stop, f"no job has run since, last {where(run.progress)}")
 
 
 def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
@@ -103,7 +105,7 @@ def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
     tail = _at_its_target(run, job) if reached and judged.verdict not in OVER else ""
     tail += "" if queue is None else queue.others
     silence = no_slurm_answer(run, context, now)
-    if judged.verdict in GOING and silence and silence not in judged.why:
+    if judged.verdict in GOING and silence:
         tail += f"; {silence}"
     elif judged.verdict in GOING and job is not None:
         tail = short_of_time(run, job, now) + tail
@@ -150,7 +152,7 @@ def _without_its_log(run: Run, blind: Judgement, context: RunContext, job: Job |
     if job is not None and is_missing and job.started_at is not None and now - job.started_at <= run.spec.stall_after:
         return Judgement("starting", f"job {job.id} {_is_up(job, now)}; {blind.why}")
     judged = wandb_evidence.without_a_log(run, blind, context, job, now)
-    if job is not None and judged.verdict == "unknown" and f"job {job.id} " not in judged.why:
+    if job is not None and judged.verdict == "unknown" and judged.code != "of-job":
         return judged.also(f"; job {job.id} is {job.state}")
     return judged.also(_armed(run, now) if judged.verdict in GOING else "")
 
@@ -247,7 +249,7 @@ def _blind(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judg
     log = run.log
     is_console = run.spec.wandb is not None and run.spec.wandb.console
     if run.spec.log is None and not is_console:
-        return Judgement("unknown", _without_a_path(run, context, job, now))
+        return _without_a_path(run, context, job, now)
     if log is None:
         mute = "" if is_console else why_files_are_unread(run.spec.cluster, context.nodes)
         return Judgement("unknown", f"its log is {mute}" if mute else "its log has not been read yet")
@@ -258,16 +260,17 @@ def _blind(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judg
     return None if log.error is None else Judgement("unknown", log.error)
 
 
-def _without_a_path(run: Run, context: RunContext, job: Job | None, now: Instant) -> str:
+def _without_a_path(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judgement:
     """Why no log of it is known: the config names none, and neither does its job."""
     silence = no_slurm_answer(run, context, now)
     if silence:
-        return f"{silence}: its jobs are not known, and no log is configured for it"
+        return Judgement("unknown", f"{silence}: its jobs are not known, and no log is configured for it")
     if job is None:
-        return (run.wandb_file and run.wandb_file.error) or "no log is configured for it"
+        error = None if run.wandb_file is None else run.wandb_file.error
+        return Judgement("unknown", error or "no log is configured for it")
     if job.detail_at is None:
-        return f"Slurm has not shown the log of job {job.id} yet"
-    return f"no log is configured for it, and job {job.id} has none"
+        return Judgement("unknown", f"Slurm has not shown the log of job {job.id} yet", "of-job")
+    return Judgement("unknown", f"no log is configured for it, and job {job.id} has none", "of-job")
 
 
 def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.analysis.runs import loss
-from trainmon.analysis.runs.context import Judgement, RunContext, is_new_attempt, patience, target
+from trainmon.analysis.runs.context import Judgement, RunContext, is_new_attempt, patience, stopped, target
 from trainmon.analysis.runs.no_steps import requested_by, since, steps_on_under_it, weighed
 from trainmon.analysis.wandb import active_run, client_file, counts, metric_names
 from trainmon.lib import Instant, Seconds, duration, elapsed
-from trainmon.model import WANDB, Job, Record, Run, Source, Wandb, WandbFile, WandbRun
+from trainmon.model import WANDB, Job, Record, Run, Source, Stop, Wandb, WandbFile, WandbRun
 
 GOES_ON: Seconds = 60.0
 """A step in the log this long after W&B's last heartbeat shows that the training continues."""
@@ -172,7 +172,7 @@ def _by_its_end(
             return Judgement(
                 "starting", f"job {job.id} has been up for {duration(up)}, but W&B has no run of it yet; {ended}"
             )
-        return Judgement("unknown", f"job {job.id} is {job.state}, and {ended}")
+        return Judgement("unknown", f"job {job.id} is {job.state}, and {ended}", "of-job")
     if last.state == "finished":
         return _finished(run, last)
     if last.state == "pending":
@@ -187,7 +187,7 @@ def _stopped(run: Run, last: WandbRun, context: RunContext, now: Instant) -> Jud
     who = stopped_by(run, context.actions, now)
     if who is None and run.verdict == "finished" and last.state != "failed":
         return Judgement("finished", f"it had finished; {_ended(last)}")
-    return Judgement("stopped", f"{who or 'a person ended it'}; {_ended(last)}")
+    return stopped(Stop(who or "a person ended it"), _ended(last))
 
 
 def _finished(run: Run, last: WandbRun) -> Judgement:

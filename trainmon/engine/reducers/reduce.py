@@ -177,8 +177,10 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
     for name, run in batch.current("runs").items():
         judged = judge(run, context, now)
         eta = None if judged.verdict in NEVER_DONE else _eta(run, now)
-        if (judged.verdict, judged.why, eta) != (run.verdict, run.why, run.eta_at):
-            batch.writable("runs")[name] = replace(run, verdict=judged.verdict, why=judged.why, eta_at=eta)
+        if (*judged, eta) != (run.verdict, run.why, run.why_code, run.stop, run.eta_at):
+            batch.writable("runs")[name] = replace(
+                run, verdict=judged.verdict, why=judged.why, why_code=judged.code, stop=judged.stop, eta_at=eta
+            )
     throughput.follow(batch, now)
     attempts.advance(batch, now)
     actions.advance(batch, now)

@@ -11,7 +11,7 @@ from trainmon.analysis.runs import PATIENCE, RunContext, loss, loss_scale, posit
 from trainmon.analysis.wandb import client_file, counts
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant
-from trainmon.model import RECENT_LOSSES, GpuSamples, Log, Node, NodeReading, Points, Run, RunMemory
+from trainmon.model import RECENT_LOSSES, GpuSamples, Log, Node, NodeReading, Points, Run, RunMemory, Stop
 
 EXITING = re.compile(
     r"exiting program (?:after|at iteration)|graceful(?:ly)?[ -](?:stop|exit|shut|terminat)"
@@ -122,12 +122,12 @@ def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
 
 def _stopped(memory: RunMemory, run: Run, context: RunContext) -> RunMemory:
     """Remember that a person ended the run, and who, for the time after their switch is removed."""
-    if run.verdict != "stopped":
+    kill, stop = run.kill, run.stop
+    if stop is None:
         return memory
-    kill, who = run.kill, run.why.partition("; ")[0]
     if kill is not None and kill.exists:
-        who = "the kill switch was armed" + (f" by {kill.by}" if kill.by else "")
+        stop = Stop("the kill switch was armed" + (f" by {kill.by}" if kill.by else ""))
     where = position(run, context)
-    if (memory.stopped, memory.stopped_by) == (where, who):
+    if (memory.stopped, memory.stopped_by) == (where, stop):
         return memory
-    return replace(memory, stopped=where, stopped_by=who)
+    return replace(memory, stopped=where, stopped_by=stop)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.analysis.runs.judged import judge
 from tests.trainmon.analysis.runs.test_status import NOW, PROGRESS, SPEC, run
 from trainmon.analysis.causes.classify import fatal_end
 from trainmon.analysis.runs.context import RunContext
-from trainmon.analysis.runs.status import judge
 from trainmon.model import Gpu, Node, Process, Progress, Run, Source, Switch
 
 CAPTURED = Path(__file__).parents[3] / "captured"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.trainmon.analysis.runs.judged import judge
 from tests.trainmon.analysis.runs.test_status import NOW
-from trainmon.analysis.runs import RunContext, judge, process_runs
+from trainmon.analysis.runs import RunContext, process_runs
 from trainmon.model import OwnProcess, Progress, Run, RunSpec
 
 DAY = 86_400.0

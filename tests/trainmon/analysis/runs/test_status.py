@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.analysis.runs.judged import judge
 from trainmon.analysis.runs.context import RunContext
-from trainmon.analysis.runs.status import judge
 from trainmon.lib import duration
 from trainmon.model import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch, WandbFile
 

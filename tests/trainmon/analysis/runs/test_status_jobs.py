@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.analysis.runs.judged import judge
 from trainmon.analysis.runs.context import RunContext
-from trainmon.analysis.runs.status import judge
 from trainmon.model import (
     Action,
     Checkpoint,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from tests.trainmon.analysis.runs.judged import judge
 from tests.trainmon.analysis.runs.wandb_runs import (
     BARE,
     BUSY,
@@ -22,7 +23,6 @@ from tests.trainmon.analysis.runs.wandb_runs import (
 )
 from tests.trainmon.ledger.records import record
 from trainmon.analysis.runs.context import RunContext
-from trainmon.analysis.runs.status import judge
 from trainmon.analysis.runs.wandb_evidence import stopped_by
 from trainmon.model import Log, Progress, Run, Switch
 

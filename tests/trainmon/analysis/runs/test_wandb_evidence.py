@@ -7,6 +7,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.analysis.runs.judged import judge
 from tests.trainmon.analysis.runs.wandb_runs import (
     BUSY,
     NOW,
@@ -20,7 +21,6 @@ from tests.trainmon.analysis.runs.wandb_runs import (
     wrun,
 )
 from trainmon.analysis.runs.context import RunContext
-from trainmon.analysis.runs.status import judge
 from trainmon.model import Switch
 
 

@@ -35,7 +35,6 @@ from trainmon.analysis.retries import (
 )
 from trainmon.analysis.runs import (
     REPORTED,
-    SOMEBODY,
     Queue,
     has_begun,
     how_it_ended,
@@ -560,7 +559,7 @@ class RunStopped(ExitRule, frozen=True, kw_only=True):
             evidence=tail(run, 3),
             advice=f"no action if that was intended; to continue, {advice.requeues(state, run)}",
             since=_ended_at(state, run, queue),
-            fires_at_once=not run.why.startswith(SOMEBODY),
+            fires_at_once=run.stop is None or run.stop.is_named,
             person=True,
         )
 

@@ -14,7 +14,7 @@ from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, ago, 
 from trainmon.alerting.rules.runs.advice import cancels, requeues
 from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, SILENT, UNKNOWN, RunRule, log_source, present_in, tail
 from trainmon.analysis.gpus import gpus_of, is_empty, is_read
-from trainmon.analysis.runs import ENOUGH, MINUTE, STILL, UNREAD, is_new_attempt, last_line_at
+from trainmon.analysis.runs import ENOUGH, MINUTE, STILL, is_new_attempt, last_line_at
 from trainmon.lib import Instant, Seconds, counted
 from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuAverage, Run, Severity, State, verdict_text
 
@@ -396,4 +396,4 @@ class LogUnread(RunRule, frozen=True, kw_only=True):
 
 
 def _is_unread(run: Run) -> bool:
-    return run.verdict == "unknown" and run.why.startswith(UNREAD)
+    return run.verdict == "unknown" and run.why_code == "unread"

@@ -60,7 +60,7 @@ def judged(*jobs: Job, **changes: Any) -> State:
     seen = state(*jobs, **{"progress": replace(PROGRESS, at=NOW - 730)} | changes)
     run = seen.runs["llm"]
     result = judge(run, RunContext(seen.nodes, seen.sources, seen.jobs, seen.actions), NOW)
-    return changed(seen, verdict=result.verdict, why=result.why)
+    return changed(seen, verdict=result.verdict, why=result.why, stop=result.stop)
 
 
 def test_a_dead_run_is_critical_at_once_when_slurm_says_how_it_ended() -> None:

@@ -200,7 +200,8 @@ def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_s
 
 
 UNREAD = changed(
-    HUNG, verdict="unknown", why="its log grows, but shows no known step line", progress=Progress(), log=LOG
+    HUNG, verdict="unknown", why="its log grows, but shows no known step line", why_code="unread",
+    progress=Progress(), log=LOG,
 )  # fmt: skip
 
 
@@ -212,7 +213,7 @@ def test_an_unread_log_is_one_information_that_says_how_it_is_taught() -> None:
     assert "[[log_format]]" in finding.advice
     assert finding.since == NOW - 40_000, "of one job it is told once"
     assert [one.rule for rule in RUNS for one in findings(rule(), UNREAD, NOW)] == ["log-unread"]
-    assert found(LogUnread(), changed(UNREAD, why="no such file")) is None
+    assert found(LogUnread(), changed(UNREAD, why="no such file", why_code="")) is None
 
 
 def test_an_unread_log_that_falls_silent_after_the_start_is_critical_at_once() -> None:
@@ -229,4 +230,5 @@ def test_an_unread_log_that_falls_silent_after_the_start_is_critical_at_once() -
 def test_a_silence_of_an_unread_log_is_over_when_it_grows_again() -> None:
     silent = changed(UNREAD, verdict="stalled", why="it has not grown", log=replace(LOG, at=NOW - 1_000))
     assert blind(RunStalled(), silent, UNREAD) is None
-    assert blind(RunStalled(), silent, changed(UNREAD, why="no such file")) == "llm is unknown: no such file"
+    unreadable = changed(UNREAD, why="no such file", why_code="")
+    assert blind(RunStalled(), silent, unreadable) == "llm is unknown: no such file"
