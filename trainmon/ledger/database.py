@@ -293,11 +293,10 @@ def _make_private(file: Path) -> None:
         os.close(descriptor)
 
 
-LOCKED = "another program has it locked"
 MESSAGES = {
     "SQLITE_FULL": "its disk is full",
-    "SQLITE_BUSY": LOCKED,
-    "SQLITE_LOCKED": LOCKED,
+    "SQLITE_BUSY": "another program has it locked",
+    "SQLITE_LOCKED": "another program has it locked",
     "SQLITE_PROTOCOL": "its file system cannot lock files; set XDG_STATE_HOME to a directory on a disk of this machine",
     "SQLITE_READONLY": "it is read-only",
     "SQLITE_CORRUPT": "it is damaged; move it away, and a new one is created",
@@ -311,6 +310,11 @@ MESSAGES = {
 def is_damage(error: Exception) -> bool:
     """Whether the file itself is damaged."""
     return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+
+
+def is_locked(error: Exception) -> bool:
+    """Whether another program has locked the file."""
+    return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
 def describe(error: Exception, file: Path) -> str:

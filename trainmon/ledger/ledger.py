@@ -41,6 +41,7 @@ from trainmon.ledger.database import (
     find_aside,
     identity,
     is_damage,
+    is_locked,
     journal_of,
     length,
     make_directory,
@@ -317,7 +318,7 @@ class Ledger:
             self._report(trouble)
             for answer in work.of("written", "transaction"):
                 if not answer.done.is_set():
-                    answer.give(error=trouble)
+                    answer.give(error=trouble, is_locked=is_locked(error))
         else:
             self._failures = 0
             self._report(None)

@@ -33,10 +33,12 @@ class Answer:
         self.done = threading.Event()
         self.found: Any = None
         self.error: str | None = None
+        self.is_locked = False
+        """Whether another program has locked the ledger."""
         self._then = then
 
-    def give(self, found: object = None, error: str | None = None) -> None:
-        self.found, self.error = found, error
+    def give(self, found: object = None, error: str | None = None, *, is_locked: bool = False) -> None:
+        self.found, self.error, self.is_locked = found, error, is_locked
         self.done.set()
         self._then()
 

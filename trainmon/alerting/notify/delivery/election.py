@@ -18,7 +18,6 @@ from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.rules import ago
 from trainmon.analysis.attempts import unrecorded
 from trainmon.ledger.alerts import read_requests
-from trainmon.ledger.database import LOCKED
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, LeaseLock, SourceNote, claim_row, sign_of
 from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import read_overdue
@@ -279,7 +278,7 @@ class Election:
             self._other = found
         elif answer.error is not None:
             log.warning("cannot find out whether another program leads: %s", answer.error)
-            if self.role == "standby" and self._by_row and LOCKED in answer.error:
+            if self.role == "standby" and self._by_row and answer.is_locked:
                 self._judge(self._watch.sign)  # stopped within a transaction: nobody can take its row before it ends
             if self._is_candidate or self._stale is not None:
                 self._take(None, answer.error)
