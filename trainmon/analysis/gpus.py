@@ -8,7 +8,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Gpu, Node, Run, Source
+from trainmon.model import Gpu, Node, Run, Source, says
 
 BUSY_PCT = 90.0
 IDLE_PCT = 10.0
@@ -17,9 +17,6 @@ LOW_POWER = 0.5
 
 EMPTY_MIB = 1_500
 """The driver's own part of an idle GPU's memory is below this; a training's is not."""
-
-NO_PYTHON = "no usable python3"
-"""The note of a probe without Python: the shell probe reads no logs, switch files and checkpoints."""
 
 FRESH: Seconds = 60.0
 """Older numbers of a GPU are not used: its node may have lost the job or the connection."""
@@ -88,8 +85,8 @@ def is_read(name: str, nodes: Mapping[str, Node], sources: Mapping[str, Source],
 
 def unread(cluster: str, nodes: Mapping[str, Node]) -> str:
     """Why no file of a cluster is read, if no host that answers has a python3; otherwise empty."""
-    notes = [node.note or "" for node in nodes.values() if node.cluster == cluster]
-    is_mute = bool(notes) and all(NO_PYTHON in note for note in notes)
+    notes = [node.note for node in nodes.values() if node.cluster == cluster]
+    is_mute = bool(notes) and all(says(note, "no-python") for note in notes)
     return "not read: no reachable host has a usable python3" if is_mute else ""
 
 

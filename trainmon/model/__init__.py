@@ -84,6 +84,7 @@ from trainmon.model.node import (
     Source,
 )
 from trainmon.model.probe_wire import (
+    DANGLING,
     DECODER,
     ON_NODE,
     PROBES_WITHOUT_GPUS,
@@ -120,10 +121,10 @@ from trainmon.model.probe_wire import (
     WandbFileRun,
     WandbRows,
     Xid,
+    says,
     throttle_names,
 )
 from trainmon.model.run import (
-    DANGLING,
     DIRECTORY,
     MINUTES,
     RECENT_MINUTES,
@@ -408,6 +409,7 @@ __all__ = [
     "has_task",
     "is_worse",
     "receipts_key",
+    "says",
     "throttle_names",
     "verdict_text",
 ]

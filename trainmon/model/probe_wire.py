@@ -224,6 +224,37 @@ def throttle_names(mask: int | None) -> tuple[str, ...]:
     return (*names, hex(unknown)) if unknown else names
 
 
+# ---- what a probe says in words --------------------------------------------------------------------------------------
+
+DANGLING = "a dangling symbolic link"
+
+Meaning = Literal[
+    "missing", "dangling", "no-python", "nvml-fails", "no-library", "not-loaded", "no-permission", "mismatch", "hidden"
+]
+"""missing: there is no such file or directory. dangling: the file is a symbolic link to nothing. no-python: nothing but
+the POSIX-sh fallback runs there. nvml-fails: NVML does not start. no-library: the PCI bus shows GPUs, and there is no
+NVML. not-loaded: its driver is not. mismatch: the driver was updated under running programs: these go on, and new ones
+do not start. hidden: its step of a job sees none of its GPUs."""
+
+WORDS: tuple[tuple[Meaning, str], ...] = (
+    ("missing", "does not exist"),
+    ("missing", "no file matches"),
+    ("dangling", DANGLING),
+    ("no-python", "no usable python3"),
+    ("nvml-fails", "NVML: "),
+    ("no-library", "NVIDIA GPUs, but no"),
+    ("not-loaded", "Driver Not Loaded"),
+    ("no-permission", "Insufficient Permissions"),
+    ("mismatch", "version mismatch"),
+    ("hidden", "a cgroup hides"),
+)
+
+
+def says(text: str | None, meaning: Meaning) -> bool:
+    """Whether an error or a note has this meaning. Only here are words of a probe, of its shell and of NVML read."""
+    return any(means == meaning and words in (text or "") for means, words in WORDS)
+
+
 # ---- readings of files -----------------------------------------------------------------------------------------------
 
 

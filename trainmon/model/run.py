@@ -10,7 +10,7 @@ import msgspec
 from trainmon.lib import Instant, Seconds
 from trainmon.model.attempts.cause import RetryPolicy
 from trainmon.model.log import Log, LogShape, Progress
-from trainmon.model.probe_wire import CheckpointListing, OwnProcess
+from trainmon.model.probe_wire import CheckpointListing, OwnProcess, says
 from trainmon.model.storage import Checkpoints, Evals
 from trainmon.model.wandb import LossTrouble, Wandb, WandbFile, WandbSpec
 
@@ -86,10 +86,6 @@ def verdict_text(verdict: Verdict) -> str:
     return "failed" if verdict == "dead" else verdict
 
 
-DANGLING = "a dangling symbolic link"
-"""How the error of such a switch begins, from the probe and from a plan's reading."""
-
-
 DIRECTORY = "a directory"
 
 
@@ -118,7 +114,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_dangling(self) -> bool:
         """Whether it is a symbolic link to nothing: no trainer sees a file, and none can be created there."""
-        return (self.error or "").startswith(DANGLING)
+        return says(self.error, "dangling")
 
     @property
     def is_directory(self) -> bool:

@@ -24,7 +24,7 @@ from trainmon.analysis.disks import (
     saved_on,
 )
 from trainmon.lib import Instant, Seconds, clean, counted, listed, ordinal, size
-from trainmon.model import Alert, Allowance, Disk, Finding, Forecast, Quota, Run, Severity, State
+from trainmon.model import Alert, Allowance, Disk, Finding, Forecast, Quota, Run, Severity, State, says
 
 # ---- what disk rules share -------------------------------------------------------------------------------------------
 
@@ -180,9 +180,6 @@ def age(disk: Disk, now: Instant) -> str:
 
 # ---- rules about disks that do not answer, return errors, or are read-only -------------------------------------------
 
-MISSING = "does not exist"
-"""Part of the error of a path that does not exist."""
-
 
 class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A mount does not answer, returns an error, or is not there: every access hangs or fails. It is critical if a run
@@ -230,7 +227,7 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def _is_missing(disk: Disk) -> bool:
-    return disk.state == "error" and MISSING in (disk.error or "")
+    return disk.state == "error" and says(disk.error, "missing")
 
 
 def _is_yet_to_come(disk: Disk, state: State) -> bool:

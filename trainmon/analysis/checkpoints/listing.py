@@ -23,7 +23,7 @@ from trainmon.analysis.checkpoints.resume import (
     stale,
 )
 from trainmon.lib import Instant, Seconds, clean, counted, duration
-from trainmon.model import Checkpoint, CheckpointListing, Checkpoints, CheckpointState
+from trainmon.model import Checkpoint, CheckpointListing, Checkpoints, CheckpointState, says
 
 TORN_AFTER = 600.0
 """Seconds without a write after which a save has failed: saves of the 2 TB model took 290 s on the shared disk."""
@@ -144,7 +144,7 @@ def _compared(clear: list[FoundCheckpoint], folder: Folder) -> list[FoundCheckpo
 
 def _without_listing(path: str, host: str, at: Instant, error: str, before: Checkpoints | None) -> Checkpoints:
     """A directory that cannot be listed keeps its last listing; a missing directory has no checkpoints."""
-    if not error.startswith("does not exist"):
+    if not says(error, "missing"):
         return replace(before, error=error) if before is not None else Checkpoints(
             path=path, host=host, listed_at=at, error=error)  # fmt: skip
     return Checkpoints(path=path, host=host, listed_at=at, error=error, problem=f"{NONE_FOUND}: the directory {error}")

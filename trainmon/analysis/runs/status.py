@@ -44,16 +44,13 @@ from trainmon.analysis.runs.own_processes import after_its_process
 from trainmon.analysis.runs.writers import survivor, survivor_text
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration, elapsed
-from trainmon.model import WANDB, Checkpoint, Job, Progress, Run, Verdict
+from trainmon.model import WANDB, Checkpoint, Job, Progress, Run, Verdict, says
 
 SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""
 
 OVERLONG = 3.0
 """After this many times its usual duration, an evaluation or a save no longer explains a silence."""
-
-NO_LOG = ("does not exist", "no file matches")
-"""Errors of a log that does not exist yet."""
 
 STILL: dict[str, str] = {"SUSPENDED": "is suspended", "STOPPED": "is stopped by a signal"}
 
@@ -148,7 +145,7 @@ def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Jud
 
 def _without_its_log(run: Run, blind: Judgement, context: RunContext, job: Job | None, now: Instant) -> Judgement:
     """Judge a run whose log cannot be read now: by its job and by W&B's steps."""
-    is_missing = run.log is not None and any(text in (run.log.error or "") for text in NO_LOG)
+    is_missing = run.log is not None and says(run.log.error, "missing")
     if job is not None and is_missing and job.started_at is not None and now - job.started_at <= run.spec.stall_after:
         return Judgement("starting", f"job {job.id} {_is_up(job, now)}; {blind.why}")
     judged = wandb_evidence.without_a_log(run, blind, context, job, now)

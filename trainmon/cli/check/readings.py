@@ -15,7 +15,6 @@ from trainmon.cli.check.output import Row
 from trainmon.engine.reducers.nodes import read
 from trainmon.lib import Seconds, clean, counted, size
 from trainmon.model import (
-    DANGLING,
     ON_NODE,
     DiskSample,
     DiskSamples,
@@ -32,6 +31,7 @@ from trainmon.model import (
     WandbDirectory,
     WandbRows,
     Xid,
+    says,
 )
 
 SKEW: Seconds = 5.0
@@ -142,7 +142,7 @@ def file_rows(host: str, spec: Spec, output: ProbeOutput, runs: Sequence[RunSpec
         if switch is None or switch.error or switch.exists is None:
             why = (switch.error if switch else None) or "cannot be read"
             fix = "its directory must exist, and you need x permission on it"
-            yield Row("bad", host, path, why, "remove the link" if why.startswith(DANGLING) else fix)
+            yield Row("bad", host, path, why, "remove the link" if says(why, "dangling") else fix)
         else:
             yield Row("ok", host, path, "armed" if switch.exists else "not armed")
     yield from _trainers(host, spec, output, runs)
@@ -243,7 +243,7 @@ def _receipts(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
     for path in spec.receipts:
         found = output.receipts.get(path)
         why = "does not answer" if found is None else found.error
-        is_missing = why is not None and why.startswith("does not exist")
+        is_missing = says(why, "missing")
         if is_missing and path:
             yield Row("note", host, path, why or "", "trainmon-run creates it when it first runs with --receipts")
         elif why is not None and not is_missing:

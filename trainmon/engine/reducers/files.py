@@ -12,7 +12,6 @@ from trainmon.analysis.attempts import attempt_of_log, steps
 from trainmon.analysis.checkpoints import evals
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
 from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere, trainer, with_commits
-from trainmon.analysis.runs.status import NO_LOG
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import attempts
 from trainmon.engine.reducers.batch import EventBatch
@@ -47,6 +46,7 @@ from trainmon.model import (
     SwitchSample,
     SwitchSamples,
     armed_by,
+    says,
 )
 
 # ---- disks and quotas ------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def _progress(
 
 def _was_missing(log: Log | None) -> bool:
     """Whether the last look found no file."""
-    return log is not None and log.path is None and any(text in (log.error or "") for text in NO_LOG)
+    return log is not None and log.path is None and says(log.error, "missing")
 
 
 def _is_whole(chunk: LogChunk) -> bool:

@@ -20,7 +20,7 @@ from trainmon.alerting.rules.hardware import (
 from trainmon.alerting.rules.runs.base import LIVING
 from trainmon.analysis.gpus import RECOVERY, XidMeaning, meaning, switch_meaning
 from trainmon.lib import Instant, counted
-from trainmon.model import Alert, Fault, Finding, Gpu, Node, NodeHistory, SchedulerNode, Severity, State
+from trainmon.model import Alert, Fault, Finding, Gpu, Node, NodeHistory, SchedulerNode, Severity, State, says
 
 # ---- rules about GPU faults ------------------------------------------------------------------------------------------
 
@@ -28,9 +28,6 @@ NEW = NodeHistory()
 
 NEW_ERRORS = "of them new"
 """Part of the summary of an alert about new memory errors. The rule reads it back after a restart."""
-
-MISMATCH = "version mismatch"
-"""A driver that was updated under running programs: these go on, and new ones do not start."""
 
 REPORTED_FOR = 600.0
 """How long an Xid that is notified once is reported; nvidia_gpu_exporter looks back as far."""
@@ -124,7 +121,7 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
 
     def _finding(self, node: Node, gpu: Gpu, runs: RunsByNode, now: Instant) -> Finding:
         error, is_lost = gpu.error or gpu.state, gpu.state == "lost"
-        is_mild = MISMATCH in error and not is_lost
+        is_mild = says(gpu.error, "mismatch") and not is_lost
         evidence = (gpu.error,) if gpu.error else ()
         if gpu.last_xid is not None and gpu.last_xid_at is not None:
             evidence = (f"Xid {gpu.last_xid}, {ago(now - gpu.last_xid_at)} ago", *evidence)
@@ -257,16 +254,6 @@ def _is_over(fault: Fault, past: NodeHistory) -> bool:
 NVML = "NVML: "
 """The start of the note of a node whose NVML does not start."""
 
-MISSING_LIBRARY = "NVIDIA GPUs, but no"
-"""In the note of a node whose PCI bus shows GPUs, and that has no NVML."""
-
-HIDDEN = "a cgroup hides"
-"""In the note of a node that is read by a step of a job, and whose step sees no GPU."""
-
-PERMISSION = "Insufficient Permissions"
-NO_GPUS = ("Driver Not Loaded", PERMISSION)
-"""A node with only this note may be a login node that has the libraries of all others."""
-
 LISTED = re.compile(r"of its (\d+) GPUs")
 """Reads the summary of an open alert."""
 
@@ -353,10 +340,12 @@ def none_listed(node: Node, state: State) -> str | None:
     )
     if (node.gpus and is_read) or is_listed or not _has_looked(node):
         return None
-    evidence, note = _evidence(node, state), node.note or ""
+    evidence, note = _evidence(node, state), node.note
     if evidence:
         return f"no GPU of {node.name} can be read: {', '.join((*evidence, _why(node)))}"
-    has_driver = MISSING_LIBRARY in note or (note.startswith(NVML) and not any(text in note for text in NO_GPUS))
+    # A node whose driver is not loaded or not for us may be a login node that has the libraries of all others.
+    may_have_none = says(note, "not-loaded") or says(note, "no-permission")
+    has_driver = says(note, "no-library") or (says(note, "nvml-fails") and not may_have_none)
     return f"no GPU of {node.name} can be read: {note}" if has_driver else None
 
 
@@ -371,15 +360,15 @@ def _has_looked(node: Node) -> bool:
 def none_listed_severity(node: Node, state: State, runs: RunsByNode) -> Severity:
     """Critical, because what starts there fails at once; a warning if Slurm starts nothing there, if jobs may have
     permissions that we lack, or if running programs go on."""
-    slurm, run, note = state.scheduler_nodes.get(node.name), runs.runs.get(node.name), node.note or ""
+    slurm, run, note = state.scheduler_nodes.get(node.name), runs.runs.get(node.name), node.note
     goes_on = (run is not None and run.verdict in LIVING) or not _evidence(node, state)
     is_closed = slurm is not None and not slurm.is_usable and not runs.is_used(node.name)
-    return "warning" if is_closed or PERMISSION in note or (MISMATCH in note and goes_on) else "critical"
+    return "warning" if is_closed or says(note, "no-permission") or (says(note, "mismatch") and goes_on) else "critical"
 
 
 def _evidence(node: Node, state: State) -> tuple[str, ...]:
     """All that says that a node should list GPUs. A job without GPUs sees none in its cgroup."""
-    if HIDDEN in (node.note or ""):
+    if says(node.note, "hidden"):
         return ()
     slurm = state.scheduler_nodes.get(node.name)
     before = max(len(node.gpus), state.node_histories.get(node.name, NEW).gpus_most)
@@ -397,7 +386,7 @@ def _evidence(node: Node, state: State) -> tuple[str, ...]:
 def _why(node: Node) -> str:
     """Why no GPU of a node can be read."""
     note, error = node.note or "", node.troubles.get("gpu")
-    if note.startswith(NVML):
+    if says(note, "nvml-fails"):
         return f"NVML lists none: {note.removeprefix(NVML)}"
     if node.probe == "nvml":
         return "NVML lists none"
