@@ -33,8 +33,7 @@ from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes, StateFeed, wait_before_paint
 from tui.services.terminal import ChannelNotification, Toasts, on_hang_up
 from tui.style import wants_ascii
-from tui.style.ascii_filter import Ascii
-from tui.style.themes import DARK, THEMES, defaults, fitting
+from tui.themes import DARK, THEMES, Ascii, defaults, fitting
 from tui.views import Command, commands
 from tui.views.alert_detail import Moment
 from tui.widgets import Link

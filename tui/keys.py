@@ -15,6 +15,9 @@ from trainmon.actions.verbs import VERBS
 
 Group = Literal["move", "view", "act"]
 
+NAMES = {"1": "Runs", "2": "GPUs", "3": "Disk", "4": "Log", "5": "Alerts", "6": "W&B", "7": "Queue"}
+"""The panes by their keys."""
+
 
 class Key(NamedTuple):
     """One entry: its keys (Textual's names), an id that never changes, its action, and its description."""

@@ -18,8 +18,7 @@ from tests.bench.table import show
 from tests.tui.apps import Alone
 from tests.tui.states.wandb_runs import KEYS, NAME, STEP_S, CurveBackend, value, watched
 from trainmon.model import Points, State
-from tui.charts.chart import Charts
-from tui.charts.view import View
+from tui.charts.chart import Charts, View
 from tui.panes import WandbPane
 
 FIRST_MS, UPDATE_MS = 150.0, 20.0

@@ -10,8 +10,8 @@ from textual.widget import Widget
 
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import StillClock
+from tui import themes
 from tui.services.actions import ActionService
-from tui.style import themes
 
 
 class Alone(App[None]):
@@ -34,7 +34,7 @@ class Alone(App[None]):
 class ActionApp(App[None]):
     """What the capital keys need of a dashboard, without its panes: a plan opens in a third of the time."""
 
-    CSS_PATH = Path(themes.__file__).parents[1] / "trainmon.tcss"
+    CSS_PATH = Path(themes.__file__).parent / "trainmon.tcss"
 
     def __init__(self, backend: FakeBackend) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from tui.charts.axes import LABEL_WIDTH, Limits, Tick
-from tui.charts.downsample import DOWN, NAN, UP, Column, Frame, braille, in_ascii, ranges
+from tui.charts.curves import DOWN, NAN, UP, Column, Frame, braille, in_ascii, ranges
 from tui.charts.sparkline import plot
 from tui.style import Span
 

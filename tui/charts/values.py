@@ -11,7 +11,7 @@ from trainmon.analysis.wandb.client_file import is_from_file
 from trainmon.lib import Instant, Seconds, cell_width, clean, counted, shorten, shorten_start, size
 from trainmon.model import GroupPhase, Run, Source, Wandb, WandbFile, WandbRun
 from tui.charts.axes import UNITS
-from tui.charts.cache import Copy
+from tui.charts.curves import Copy
 from tui.style import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN, Span, calm_age, count, pad, short
 from tui.widgets import Row, sentence
 

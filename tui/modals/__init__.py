@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tui.modals.dialog import Dialog, Once, ask, is_displayed
+from tui.modals.dialog import Dialog, Find, Jump, LoginPrompt, Mute, Once, Pick, Target, TextPrompt, ask, is_displayed
 from tui.modals.log_format import LogFormat
 from tui.modals.menu import CommandPalette, Menu
 from tui.modals.plan import PlanScreen
-from tui.modals.small import Find, Jump, LoginPrompt, Mute, Pick, Target, TextPrompt
 
 __all__ = [
     "CommandPalette",

@@ -25,8 +25,7 @@ from trainmon.analysis.log_formats import (
 )
 from trainmon.lib import ConfigError, cell_width, clean, counted, shorten
 from tui.keys import bindings
-from tui.modals.dialog import Dialog, ask, text
-from tui.modals.small import Pick
+from tui.modals.dialog import Dialog, Pick, ask, text
 from tui.style import Span
 from tui.views import fact, pieces, wrapped_fact
 from tui.widgets import KeyedLines, Line, Row, SpanLines

@@ -6,10 +6,9 @@ from tui.panes.alerts import AlertsPane
 from tui.panes.base import Pane
 from tui.panes.details import AlertPane, AttemptPane, ChangesPane, JobPane, OneDiskPane, RunPane
 from tui.panes.disk import DiskPane
-from tui.panes.gpus import GpusPane
+from tui.panes.gpus import FactsPane, GpusPane, GpuTable, PlotPane
 from tui.panes.header import ChangesLine, HeaderLine, Strip
 from tui.panes.log import LogPane
-from tui.panes.node import FactsPane, GpuTable, PlotPane
 from tui.panes.queue import QueuePane, watched
 from tui.panes.runs import RunsPane
 from tui.panes.wandb import WandbPane

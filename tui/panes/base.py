@@ -22,7 +22,7 @@ from trainmon.lib import Instant, cell_width, shorten
 from trainmon.model import Run, State
 from tui.keys import bindings
 from tui.style import Span
-from tui.style.ascii_filter import Ascii
+from tui.themes import Ascii
 from tui.views import Kind, Subject
 from tui.views.alert_detail import Moment
 from tui.views.alerts import alerts_about_subjects

@@ -40,10 +40,10 @@ from tui.views import (
 )
 from tui.views.alert_detail import Moment, alert_lines, alerts_of, moment_of_alert, moment_of_run
 from tui.views.alerts import alerts_about
-from tui.views.changes import change_lines
 from tui.views.disks import ShownDisk, disk_lines, shown_disks, spare_line, spares
 from tui.views.job_detail import attempt_lines, explanation_lines, node_links
 from tui.views.job_detail import job_lines as job_details
+from tui.views.news import change_lines
 from tui.widgets import KeyedLines, Line, Link, Linked, Row, TextView, first_link, rows, sentence
 
 CHARTED_NODES = 4

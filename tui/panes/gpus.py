@@ -1,20 +1,24 @@
-"""`2 GPUs`: one line a node, one cell a GPU; the worst node first."""
+"""`2 GPUs`: one line a node, one cell a GPU, the worst node first; and the panes of a node's screen."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import ClassVar
 
+from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from trainmon.analysis.nodes import failing_server
-from trainmon.lib import Instant, clean, counted
-from trainmon.model import State
+from trainmon.lib import Instant, Seconds, clean, counted
+from trainmon.model import Gpu, State
+from tui.backend import Backend
+from tui.charts.sparkline import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.keys import bindings
 from tui.panes.base import Pane
-from tui.style import UNKNOWN, source_text
-from tui.views import Kind
+from tui.style import UNKNOWN, mib, source_text
+from tui.views import Kind, Subject, fact_text
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
+from tui.views.node_detail import Scheduled, gpu_head, gpu_rows, node_facts, read_ago
 from tui.views.nodes import (
     DOWN,
     HOT,
@@ -28,6 +32,9 @@ from tui.views.nodes import (
     node_summary,
     without_driver,
 )
+from tui.widgets import Picture
+
+# ---- `2 GPUs` --------------------------------------------------------------------------------------------------------
 
 EMPTY = (
     ("No node is watched yet. Give host names on the command line:", ""),
@@ -104,3 +111,142 @@ def node_sentence(state: State, name: str, now: Instant) -> tuple[str, str]:
     text = "  ".join(part for part in (*(flag.text for flag in flags), *errors, note) if part)
     style = "crit" if any(flag.style == "crit" for flag in flags) else "warn" if flags else "dim"
     return (clean(f"{name}: {text}"), style) if text else ("", "dim")
+
+
+# ---- the three panes of a node's screen ------------------------------------------------------------------------------
+
+
+class NodePane(Pane):
+    """A pane about one node."""
+
+    def __init__(self, node: str, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.node = node
+
+    def subjects(self) -> tuple[Subject, ...]:
+        return (("node", self.node),)
+
+
+class GpuTable(NodePane):
+    """Every number of every GPU. The selected GPU is plotted."""
+
+    NAME = "GPUs"
+
+    def copy_text(self) -> str | None:
+        """The node's name."""
+        return clean(self.node)
+
+    def draw(self, state: State, width: int) -> None:
+        node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
+        if node is None:
+            self.show_sentences(("Nothing has been read from this node yet.", "dim"), caption=clean(self.node))
+            return
+        is_read = read_ago(node.gpus_at, node, source, state.at)
+        self.caption(clean(self.node), is_read)
+        self.head(*gpu_head(width))
+        self.lines.set_rows(gpu_rows(node, state.at, width, stale=bool(is_read)))
+        if not node.gpus:
+            self.show_message(
+                (f"{node.note or NO_DRIVER}." if without_driver(node) else "This node reports no GPU.", "dim")
+            )
+
+    def selected_gpu(self) -> Gpu | None:
+        """The GPU under the cursor."""
+        node = None if self.state is None else self.state.nodes.get(self.node)
+        return next((gpu for gpu in (node.gpus if node else ()) if str(gpu.index) == self.lines.cursor_key), None)
+
+
+class FactsPane(NodePane):
+    """Processes, host, probe: plain lines that scroll."""
+
+    NAME = "Node"
+
+    def on_mount(self) -> None:
+        self.heads.display = False
+
+    def copy_text(self) -> str | None:
+        """The fact under the cursor, from all its lines: a command must be copied complete."""
+        texts = {row.key: row.text for row in self.lines.rows}
+        return fact_text([*texts.values()], [*texts].index(self.selected)) if self.selected in texts else None
+
+    def draw(self, state: State, width: int) -> None:
+        node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
+        self.caption(clean(self.node))
+        jobs = [job for job in state.jobs.values() if self.node in job.nodes]
+        running = tuple(job for job in jobs if job.stage == "running" and job.gone_at is None)
+        scheduled = Scheduled(state.scheduler_nodes.get(self.node), running)
+        server = failing_server(source, state.sources)
+        self.lines.set_rows(node_facts(self.node, node, source, state.at, width, scheduled, server))
+
+
+REDRAW_EVERY: Seconds = 5.0
+"""A column of the plot is about a minute wide. Drawing more often would only cost bytes."""
+
+
+class PlotPane(NodePane):
+    """The last hour of the selected GPU."""
+
+    NAME = "Last hour"
+
+    def __init__(self, node: str, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(node, id=id)
+        self.backend = backend
+        self.gpu = 0
+        self.body = Picture()
+        self._drawn: tuple[int, int, int] | None = None
+        self._drawn_at: Instant = 0.0
+
+    def compose(self) -> ComposeResult:
+        yield from (self.top, self.heads, self.body, self.lines, self.bottom)
+
+    def on_mount(self) -> None:
+        self.heads.display = False
+        self.lines.display = False
+
+    @property
+    def width(self) -> int:
+        return max(self.body.size.width, self.lines.row_width)
+
+    def follow_gpu(self, index: int) -> None:
+        """Plot this GPU from now on."""
+        if index != self.gpu:
+            self.gpu = index
+            self.again()
+
+    def show_message(self, *sentences: tuple[str, str]) -> None:
+        self.body.display, self.lines.display, self._drawn = False, True, None
+        super().show_message(*sentences)
+
+    def draw(self, state: State, width: int) -> None:
+        height, node = self.body.size.height, state.nodes.get(self.node)
+        key = (self.gpu, width, height)
+        if key == self._drawn and 0 <= state.at - self._drawn_at < REDRAW_EVERY:
+            return
+        self.body.display, self.lines.display = True, False
+        self._drawn, self._drawn_at = key, state.at
+        self.caption(f"gpu{self.gpu}")
+        gpu = next((gpu for gpu in (node.gpus if node else ()) if gpu.index == self.gpu), Gpu(index=self.gpu))
+        shown = axes(gpu)[: max(1, min(4, width // (LEAST_WIDTH + 2)))]
+        each = (width - 2 * len(shown)) // len(shown)
+        series = (self.backend.history(f"{self.node}/{self.gpu}", axis.metric, HOUR) for axis, _ in shown)
+        pictures = [
+            picture(axis, current, one, state.at, each, height, plain=self.is_ascii)
+            for (axis, current), one in zip(shown, series, strict=True)
+        ]
+        self.body.set_lines(side_by_side(pictures))
+
+
+def axes(gpu: Gpu) -> tuple[tuple[Axis, str], ...]:
+    """The four plots of a GPU, the most important first, each with its current value."""
+    memory = float(gpu.memory_total_mib or 81_920)
+    watts = float(gpu.power_limit_w or 700.0)
+    degrees = UNKNOWN if gpu.temperature_c is None else f"{gpu.temperature_c}"
+    used = UNKNOWN if gpu.utilization_pct is None else f"{gpu.utilization_pct}"
+    power = UNKNOWN if gpu.power_w is None else f"{gpu.power_w:.0f}"
+    return (
+        (Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100"))), degrees),
+        (Axis("utilization", "utilization %", 100.0, ((0, "0"), (50, "50"), (100, "100"))), used),
+        (Axis("power", "power W", watts, ((0, "0"), (watts / 2, f"{watts / 2:.0f}"), (watts, f"{watts:.0f}"))), power),
+        (Axis("memory", "memory", memory, ((0, "0"), (memory / 2, mib(int(memory / 2))), (memory, mib(int(memory))))),
+         mib(gpu.memory_used_mib)),
+    )  # fmt: skip

@@ -16,9 +16,8 @@ from trainmon.lib import clean
 from trainmon.model import Run, State, Wandb
 from tui.backend import Backend
 from tui.charts.axes import Limits
-from tui.charts.chart import ATTEMPTS_AT_MOST, Charts, legend
+from tui.charts.chart import ATTEMPTS_AT_MOST, ChartGrid, Charts, View, chart_cells, layout, legend
 from tui.charts.values import file_notes, head, notes, rows, source_spans, trouble, why_nothing
-from tui.charts.view import ChartGrid, View, chart_cells, layout
 from tui.keys import bindings
 from tui.panes.base import FollowingPane
 from tui.style import Span

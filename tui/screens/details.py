@@ -13,8 +13,8 @@ from textual.binding import BindingType
 from trainmon.lib import Instant, Seconds, clean, counted, shorten
 from trainmon.model import State
 from tui.backend import Backend
+from tui.charts.chart import View
 from tui.charts.sparkline import LEAST_HEIGHT
-from tui.charts.view import View
 from tui.keys import bindings
 from tui.modals import TextPrompt
 from tui.panes import (
@@ -36,7 +36,7 @@ from tui.services.changes import Changes
 from tui.services.terminal import for_samples, meant
 from tui.style import Span, age
 from tui.views.alert_detail import Moment, log_line
-from tui.views.changes import clock_text
+from tui.views.news import clock_text
 from tui.views.nodes import missing_gpus
 from tui.widgets import Heading, KeyedLines, Link, link_of
 

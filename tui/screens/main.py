@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from trainmon.model import State
 from tui.backend import Backend
-from tui.keys import bindings
+from tui.keys import NAMES, bindings
 from tui.modals import Jump, Target, ask
 from tui.panes import (
     AlertsPane,
@@ -32,7 +32,7 @@ from tui.panes import (
 )
 from tui.screens.base import PaneScreen, StateScreen
 from tui.screens.details import LogScreen
-from tui.style import NAMES, Chosen, Shape, is_tiny, names_of, pane_regions, shape, what_is_hidden
+from tui.screens.layout import Chosen, Shape, is_tiny, names_of, pane_regions, shape, what_is_hidden
 from tui.widgets import KeyedLines, Link
 
 

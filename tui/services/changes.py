@@ -8,7 +8,7 @@ from collections.abc import Callable
 from trainmon.analysis.last_seen import is_settled, seen
 from trainmon.lib import Instant, Seconds
 from trainmon.model import LastSeen, State
-from tui.views.changes import Change, changes_since, late_runs, summary, with_late_runs
+from tui.views.news import Change, changes_since, late_runs, summary, with_late_runs
 
 # ---- passes States from another thread to the app --------------------------------------------------------------------
 

@@ -33,12 +33,13 @@ from tui.views.runs import (
     job_lines,
     recent_actions,
     record_lines,
+    settings_lines,
     switch_lines,
     trainer_lines,
     verdict_style,
+    wandb_lines,
 )
 from tui.views.table import LABEL, fact, fact_text, facts, linked_fact, log_named, optional_fact, safe, wrapped_fact
-from tui.views.wandb import settings_lines, wandb_lines
 
 __all__ = [
     "GOING",

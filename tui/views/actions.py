@@ -29,8 +29,8 @@ from trainmon.model import (
     State,
     Verb,
 )
-from tui.keys import ACTS, CONTEXTS, Key, active_keys
-from tui.style import DEAD, NAMES, WARN, Span
+from tui.keys import ACTS, CONTEXTS, NAMES, Key, active_keys
+from tui.style import DEAD, WARN, Span
 from tui.views.alerts import ORDERS, status_of
 from tui.widgets import Link, Row
 

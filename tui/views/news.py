@@ -1,13 +1,32 @@
-"""Changes of actions and alerts as toasts: two States are compared, so that each change is shown once. Pure."""
+"""News: changes of actions and alerts as toasts, and what changed since the dashboard was last used. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from trainmon.lib import Instant, clean, counted, duration
-from trainmon.model import Alert, Leadership, Milestone, Record, State
-from tui.views.alerts import ONLY_SHOWS, is_muted
+from trainmon.analysis.last_seen import SETTLES_WITHIN, disk_key, seen_run
+from trainmon.lib import Instant, Seconds, clean, counted, size
+from trainmon.model import (
+    Alert,
+    Disk,
+    LastSeen,
+    Leadership,
+    Milestone,
+    Record,
+    Run,
+    SeenDisk,
+    SeenRun,
+    State,
+    verdict_text,
+)
+from tui.style import Span, count, duration, percent
+from tui.views.alerts import ONLY_SHOWS, SIGNS, is_muted
+from tui.views.runs import WORST_FIRST, reached, verdict_style
+from tui.widgets import Line, Link, Linked, sentence
+
+# ---- changes of actions and alerts as toasts -------------------------------------------------------------------------
 
 Severity = Literal["information", "warning", "error"]
 
@@ -67,11 +86,6 @@ def changes(before: Record, after: Record) -> Iterator[Toast]:
             yield Toast(title, clean(reached(mark.name, mark.at, after), 600))
         if mark.missed is not None and was.missed is None:
             yield Toast(title, clean(mark.missed, 600), "warning")
-
-
-def reached(name: str, at: Instant, record: Record) -> str:
-    """`taken after 3.3s`: the time since the action was done, not since its plan was requested."""
-    return f"{name} after {duration(max(0.0, at - (record.done_at or record.action.requested_at)))}"
 
 
 def in_flight(state: State | None) -> list[Record]:
@@ -155,3 +169,234 @@ def sender_toasts(was: Leadership, now: Leadership) -> Iterator[Toast]:
         yield Toast("alerts", clean(f"{now.where} sends notifications again; {ONLY_SHOWS}", 200))
     elif now.problem and now.problem != was.problem:
         yield Toast("alerts", clean(now.problem, 400), "warning")
+
+
+# ---- what changed since the dashboard was last used ------------------------------------------------------------------
+
+What = Literal["ended", "restarted", "in trouble", "recovered", "started", "new", "no longer watched", "alert", "disk"]
+
+RUN_NEWS: tuple[What, ...] = ("ended", "restarted", "in trouble", "recovered", "started", "new", "no longer watched")
+"""What may have happened to a run, in the order of the line."""
+
+OVER = frozenset({"dead", "stopped", "finished"})
+WAITING = frozenset({"queued", "idle"})
+TROUBLED = frozenset({"hung", "diverged", "stalled", "data-stall"})
+
+SHARE = 0.05
+"""A disk is news when this share of it was written or freed."""
+
+QUIET: Seconds = 600.0
+"""After a shorter absence, nothing is said if nothing changed."""
+
+DAY: Seconds = 86_400.0
+
+INDENT = 2
+"""Cells before the second line of a change."""
+
+
+class Change(NamedTuple):
+    """One change."""
+
+    what: What
+    text: str
+    style: str = ""
+    link: Link | None = None
+
+
+def changes_since(seen: LastSeen, state: State) -> tuple[Change, ...]:
+    """All changes: runs, then alerts, then disks. A run that is not there may still come: see `with_late_runs`."""
+    disks = {disk_key(disk): disk for disk in state.disks.values()}
+    return (
+        *run_changes(seen, state, state.runs),
+        *alert_changes(seen.at, state),
+        *(change for key, was in seen.disks.items() if (change := disk_change(was, disks.get(key))) is not None),
+    )
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+def run_changes(seen: LastSeen, state: State, names: Iterable[str]) -> list[Change]:
+    """The news of these runs, in the order of the line."""
+    known = [run for name in names if (run := state.runs[name]).verdict != "unknown"]
+    found = [run_change(seen, run, state) for run in known]
+    return sorted((one for one in found if one is not None), key=lambda one: RUN_NEWS.index(one.what))
+
+
+def late_runs(seen: LastSeen, state: State) -> frozenset[str]:
+    """The runs that were seen and are not there: they are gone, or their queue has not shown them yet."""
+    return frozenset(name for name in seen.runs if name not in state.runs or state.runs[name].verdict == "unknown")
+
+
+def with_late_runs(
+    found: tuple[Change, ...], late: frozenset[str], seen: LastSeen, state: State
+) -> tuple[tuple[Change, ...], frozenset[str]]:
+    """The changes with those of late runs, and the runs that are still late. A run is gone if every queue was read, and
+    some time ago: what a queue shows becomes a run a moment later."""
+    come = late - late_runs(seen, state)
+    queues = [source for source in state.sources.values() if source.kind == "slurm" and source.health != "off"]
+    are_read = all(source.answered_at is not None for source in queues)
+    is_sure = are_read and state.at - state.started_at >= SETTLES_WITHIN
+    gone = {name for name in late if name not in state.runs} if is_sure else set()
+    news = (*run_changes(seen, state, come), *(Change("no longer watched", clean(name), "dim") for name in gone))
+    return (*news, *found) if news else found, late - come - gone
+
+
+def run_change(seen: LastSeen, run: Run, state: State) -> Change | None:
+    """What happened to one run."""
+    was, now = seen.runs.get(run.name), seen_run(run, state)
+    link, style = Link("run", run.name), verdict_style(run.verdict)
+    text = clean(f"{run.name}: {verdict_text(run.verdict)}, {run.why}")
+    if was is None:
+        return Change("new", text, style, link)
+    ended = [one for one in state.attempts.values() if one.run_id == run.name and (one.ended_at or 0.0) > seen.at]
+    again = restarted(was, now) or ("its steps went back" if run.spec.wandb is None and went_back(was, now) else None)
+    again = again or (f"{counted(len(ended), 'attempt')} ended" if ended else None)
+    has_ended = run.verdict in OVER and (was.verdict not in OVER or again is not None)
+    if has_ended or (run.verdict in WAITING and was.verdict not in OVER | WAITING):
+        return Change("ended", text, style, link)
+    if again is not None and was.verdict not in WAITING | OVER:
+        lost = sum(one.steps_lost or 0 for one in ended)
+        again += f", {counted(lost, 'step')} lost" if lost else ""
+        return Change("restarted", clean(f"{run.name}: {again}, {steps(was, now)}"), "warn", link)
+    if run.verdict in TROUBLED and was.verdict != run.verdict:
+        return Change("in trouble", text, style, link)
+    if run.verdict not in OVER | WAITING | TROUBLED and was.verdict in OVER | WAITING | TROUBLED:
+        return Change("recovered" if was.verdict in TROUBLED else "started", text, style, link)
+    return None
+
+
+def restarted(was: SeenRun, now: SeenRun) -> str | None:
+    """How a run was restarted: by another job, by Slurm, or as another W&B run."""
+    if was.job is not None and now.job is not None and was.job != now.job:
+        return f"job {was.job.partition('/')[2]} → {now.job.partition('/')[2]}"
+    if now.job == was.job and now.restarts > was.restarts:
+        return f"restart {now.restarts} of its job"
+    if was.attempt is not None and now.attempt is not None and was.attempt != now.attempt:
+        return f"W&B run {was.attempt.rpartition('/')[2]} → {now.attempt.rpartition('/')[2]}"
+    return None
+
+
+def went_back(was: SeenRun, now: SeenRun) -> bool:
+    """Whether a run is at an earlier step. Only for a run without W&B, whose step is always that of its log."""
+    return was.step is not None and now.step is not None and now.step < was.step
+
+
+def steps(was: SeenRun, now: SeenRun) -> str:
+    """`step 12,875 → 21,004`, or `step 12,875` if it made none."""
+    return f"step {count(was.step)}" + ("" if was.step == now.step else f" → {count(now.step)}")
+
+
+# ---- alerts and disks ------------------------------------------------------------------------------------------------
+
+
+def alert_changes(since: Instant, state: State) -> Iterator[Change]:
+    """The alerts that have fired since then, the newest first. State keeps those that ended for a day."""
+    fired = [one for one in state.alerts.values() if one.severity != "info" and (one.fired_at or 0.0) > since]
+    for one in sorted(fired, key=lambda alert: (-(alert.fired_at or 0.0), alert.id)):
+        _, word, style = SIGNS[one.severity]
+        text = f"{clock_text(one.fired_at or 0.0, state.at)} {word} {clean(one.rule)}: {clean(one.summary)}"
+        yield Change(
+            "alert", f"{text}  ({alert_status(one, state)})", style if one.is_open else "dim", Link("alert", one.id)
+        )
+
+
+def alert_status(alert: Alert, state: State) -> str:
+    """`open`, `acknowledged by ana`, `muted`, `ended after 12m`."""
+    if alert.resolved_at is not None:
+        return f"ended after {duration(max(0.0, alert.resolved_at - alert.since))}"
+    if alert.acknowledged_by is not None:
+        return clean(f"acknowledged by {alert.acknowledged_by}", 40)
+    return "muted" if is_muted(alert, state.at) else "open"
+
+
+def disk_change(was: SeenDisk, disk: Disk | None) -> Change | None:
+    """A disk that has much more or less space, or that began or ceased to answer."""
+    if disk is None:
+        return None
+    name = clean(disk_key(disk).partition(":")[2] if disk_key(disk) != disk.key else disk.key, 200)
+    if disk.state != was.state:
+        is_back = disk.state == "ok"
+        text = f"{name}: answers again" if is_back else clean(f"{name}: {disk.error or 'does not answer'}", 400)
+        return Change("disk", text, "ok" if is_back else "crit")
+    free, before, total = disk.free_bytes, was.free_bytes, disk.total_bytes
+    if free is None or before is None or not total or abs(free - before) < SHARE * total:
+        return None
+    now, then = percent(free, total), percent(before, was.total_bytes)
+    sign = "+" if free > before else ""
+    return Change(
+        "disk", f"{name}: {now} free, was {then} ({sign}{size(free - before)})", "warn" if free < before else "ok"
+    )
+
+
+# ---- the line and the list -------------------------------------------------------------------------------------------
+
+
+def clock_text(at: Instant, now: Instant) -> str:
+    """`14:02` today, else `Nov 21 14:02`; UTC, as in the header."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M" if now - at < DAY / 2 else "%b %d %H:%M")
+
+
+def summary(seen: LastSeen, changes: tuple[Change, ...], now: Instant) -> tuple[str, str]:
+    """`Since 10:58 (3h10m): 2 runs ended, llm restarted, 3 alerts (1 open), /fsx: 12% free`, and its style. Empty if
+    nothing changed in a few minutes."""
+    if not changes and now - seen.at < QUIET:
+        return "", ""
+    parts, noun = list[str](), " runs"
+    for what in RUN_NEWS:
+        names = [name_of(change) for change in changes if change.what == what]
+        if len(names) == 1:
+            parts.append(f"{names[0]} {what}")
+        elif names:
+            parts.append(f"{len(names)}{noun} {what}")
+            noun = ""
+    if alerts := [change for change in changes if change.what == "alert"]:
+        still_open = sum(change.style != "dim" for change in alerts)
+        parts.append(f"{counted(len(alerts), 'alert')} ({f'{still_open} open' if still_open else 'all over'})")
+    disks = [change for change in changes if change.what == "disk"]
+    parts += [disks[0].text.partition(" (")[0]] if len(disks) == 1 else [f"{len(disks)} disks"] if disks else []
+    styles = {change.style for change in changes}
+    style = next((one for one in ("crit", "warn") if one in styles), "")
+    news = ", ".join(parts) or "nothing changed"
+    return f"Since {clock_text(seen.at, now)} ({duration(now - seen.at)}): {news}", style
+
+
+def name_of(change: Change) -> str:
+    """The name of the run that changed."""
+    return change.text if change.link is None else clean(change.link.name)
+
+
+TITLES = {"run": "RUNS", "alert": "ALERTS", "disk": "DISKS"}
+
+
+def change_lines(
+    seen: LastSeen | None, changes: tuple[Change, ...], state: State, width: int
+) -> Iterator[Line | Linked]:
+    """The list: the line in full, the changes, and the steps of the runs that train as before."""
+    if seen is None:
+        yield from sentence("The dashboard has not been open before with this config.", width)
+        return
+    text = f"The dashboard was last used at {clock_text(seen.at, state.at)} UTC, {duration(state.at - seen.at)} ago."
+    yield from sentence(text if changes else f"{text} Nothing changed.", width)
+    for kind, title in TITLES.items():
+        own = [change for change in changes if (change.what if change.what in ("alert", "disk") else "run") == kind]
+        yield from ((), (Span(title, "head"),)) if own else ()
+        for change in own:
+            said = f"{change.what}  {change.text}" if kind == "run" else change.text
+            first, *others = sentence(said, width - INDENT, change.style)
+            yield first if change.link is None else Linked(change.link, first)
+            yield from ((Span(" " * INDENT), *line) for line in others)
+    if state.at - seen.at > DAY and any(change.what == "alert" for change in changes):
+        yield from ((), *sentence("Of the alerts that are over, only those of the last day are listed.", width, "dim"))
+    yield from unchanged(seen, changes, state)
+
+
+def unchanged(seen: LastSeen, changes: tuple[Change, ...], state: State) -> Iterator[Line | Linked]:
+    """The runs without news, and their steps."""
+    named = {change.link.name for change in changes if change.link is not None and change.link.kind == "run"}
+    rest = [run for name, run in state.runs.items() if name in seen.runs and name not in named]
+    rest.sort(key=lambda run: (WORST_FIRST.index(run.verdict), run.name))
+    yield from ((), (Span("AS BEFORE", "head"),)) if rest else ()
+    for run in rest:
+        text = clean(f"{run.name}: {verdict_text(run.verdict)}, {steps(seen.runs[run.name], seen_run(run, state))}")
+        yield Linked(Link("run", run.name), (Span(text, verdict_style(run.verdict)),))

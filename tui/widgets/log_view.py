@@ -1,9 +1,18 @@
-"""The log widget. It draws only the visible rows, however many lines are kept and however fast they come."""
+"""Which rows of a log are visible, and the widget that draws only these: the cost does not depend on the kept lines.
+
+A position is (line number, row within that line), so that it stays valid while new lines come and old ones go. Line i
+of a log has the number first + i.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
 
+from rich.cells import cell_len, get_character_cell_size
 from rich.segment import Segment
 from textual import events
 from textual.binding import BindingType
@@ -12,10 +21,241 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from trainmon.analysis.log_formats import cells_read, parse_line, report, stripped
 from trainmon.lib import clean
 from tui.keys import bindings
-from tui.widgets.log_window import LogPosition, LogRow, Text, View, clamped, end_position, find, moved, row_marks, shown
 from tui.widgets.spans import SpanStyles
+
+# ---- which rows of a log are visible ---------------------------------------------------------------------------------
+
+TIME_OF_DAY = re.compile(r"\d\d:\d\d:\d\d")
+CUT = re.compile(r"(?:\d\d:\d\d:\d\d )?…")
+"""The begin of a row whose prefix is cut (see `window`)."""
+
+
+class LogPosition(NamedTuple):
+    """The first row on the screen."""
+
+    line: int
+    part: int = 0
+
+
+class LogRow(NamedTuple):
+    """One visible row: its line number, its part of that line, and the text."""
+
+    line: int
+    part: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A log's lines and the number of the first of them."""
+
+    lines: Sequence[str]
+    first: int
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.lines)
+
+    def __getitem__(self, number: int) -> str:
+        return self.lines[number - self.first]
+
+
+class View(NamedTuple):
+    """The size and mode of the view."""
+
+    width: int
+    height: int
+    wrap: bool = False
+    left: int = 0
+    """Cells scrolled to the right, where lines are cut."""
+    whole: bool = False
+    """Whether a cut step line shows the prefix that its launcher wrote."""
+
+
+def parts(text: str, width: int) -> list[str]:
+    """A line cut into pieces of at most `width` cells; an empty line is one empty piece."""
+    width = max(2, width)
+    if text.isascii():
+        return [text[at : at + width] for at in range(0, len(text), width)] or [""]
+    pieces, piece, cells = [], "", 0
+    for char in text:
+        size = get_character_cell_size(char)
+        if cells + size > width:
+            pieces.append(piece)
+            piece, cells = "", 0
+        piece += char
+        cells += size
+    return [*pieces, piece]
+
+
+def rows_of(text: str, view: View) -> int:
+    """How many rows a line takes."""
+    if not view.wrap:
+        return 1
+    width = max(2, view.width)
+    if text.isascii():
+        return max(1, -(-len(text) // width))
+    return len(parts(text, width)) if cell_len(text) > width else 1
+
+
+def cut(text: str, left: int, width: int) -> str:
+    """The cells from `left` to `left + width` of a line; half a wide character becomes a space."""
+    if text.isascii():
+        return text[left : left + width]
+    kept, at = [], 0
+    for char in text:
+        size = get_character_cell_size(char)
+        if at >= left and at + size <= left + width:
+            kept.append(char)
+        elif at < left < at + size:
+            kept.append(" ")
+        at += size
+        if at >= left + width:
+            break
+    return "".join(kept)
+
+
+@lru_cache(maxsize=1024)
+def lead(text: str) -> int:
+    """Width of a step line's prefix: writer and time. 0 for every other line."""
+    before, found, _ = text.partition(stripped(text))
+    return len(before) if found and before.strip() and text.isascii() and parse_line(text) is not None else 0
+
+
+class StepPlace(NamedTuple):
+    """Where a step line has what a person looks for, in characters."""
+
+    start: int
+    """Of the line without the prefix that its launcher wrote."""
+    step_end: int
+    loss_start: int
+    """Of the loss with its name."""
+    loss_end: int
+
+
+@lru_cache(maxsize=1024)
+def place_of(text: str) -> StepPlace | None:
+    """The step and the loss of a line that names both."""
+    if not text.isascii():
+        return None
+    found = {cell.field: cell for cell in cells_read(report([text]).lines[-1])}
+    step, loss = found.get("target_step") or found.get("step"), found.get("loss")
+    if step is None or loss is None or step.end > loss.start:
+        return None
+    named = max(text.rfind(sign, step.end, loss.start) + len(sign) for sign in ("  ", "| ", ", ", "; "))
+    start = len(text.partition(stripped(text))[0])
+    return StepPlace(start, step.end, named if named > step.end else step.end, loss.end)
+
+
+def window(text: str, view: View) -> str:
+    """The visible piece of a cut line. A step line that is too long keeps its time of day, its step and its loss."""
+    if view.whole or len(text) <= view.width:
+        return cut(text, max(0, view.left), view.width)
+    place, at = place_of(text), lead(text)
+    if place is None or view.left:
+        begins = max(0, at + view.left)
+        return f"…{cut(text, begins, view.width - 1)}" if at and begins else cut(text, begins, view.width)
+    time = TIME_OF_DAY.search(text, 0, place.start)
+    before = f"{time[0]} …" if time else "…" if text[: place.start].strip() else ""
+    is_loss_in_sight = len(before) + place.loss_end - place.start <= view.width
+    middle = place.start if is_loss_in_sight else place.loss_start
+    between = "" if is_loss_in_sight else f"{text[place.start : place.step_end]} … "
+    return f"{before}{between}{text[middle:]}"[: view.width]
+
+
+def shown(text: Text, position: LogPosition, view: View) -> list[LogRow]:
+    """The rows from a position on, at most one screen."""
+    rows: list[LogRow] = []
+    for number in range(max(position.line, text.first), text.end):
+        line = text[number]
+        pieces = parts(line, view.width) if view.wrap else [window(line, view)]
+        start = position.part if number == position.line else 0
+        rows.extend(LogRow(number, part, pieces[part]) for part in range(start, len(pieces)))
+        if len(rows) >= view.height:
+            break
+    return rows[: view.height]
+
+
+def end_position(text: Text, view: View) -> LogPosition:
+    """The position that puts the last row of the log at the bottom of the screen."""
+    return moved(text, LogPosition(text.end), -view.height, view)
+
+
+def moved(text: Text, position: LogPosition, by: int, view: View) -> LogPosition:
+    """The position `by` rows further down (or up), kept inside the log."""
+    line, part = (position.line, position.part) if position.line >= text.first else (text.first, 0)
+    if by < 0:
+        part += by
+        while part < 0 and line > text.first:
+            line -= 1
+            part += rows_of(text[line], view)
+        return LogPosition(line, max(0, part))
+    part += by
+    while line < text.end:
+        rows = rows_of(text[line], view)
+        if part < rows:
+            return LogPosition(line, part)
+        part -= rows
+        line += 1
+    return LogPosition(max(text.first, text.end - 1))
+
+
+def clamped(text: Text, position: LogPosition, view: View) -> tuple[LogPosition, bool]:
+    """The position, at most the end, and whether the end is visible (then the view follows)."""
+    end = end_position(text, view)
+    return (end, True) if position >= end else (LogPosition(max(position.line, text.first), position.part), False)
+
+
+def find(text: Text, needle: str, start: int, step: int) -> int | None:
+    """The number of the next line with this text, from `start` in the direction of `step`, wrapping around."""
+    count = len(text.lines)
+    numbers = (text.first + (start - text.first + step * turn) % count for turn in range(count))
+    return next((number for number in numbers if needle.lower() in text[number].lower()), None) if needle else None
+
+
+_ERROR = re.compile(
+    r"\b(?:error|exception|traceback|fatal|critical|oom|out of memory|segmentation fault|nan|inf|xid|killed|failed)\b",
+    re.IGNORECASE,
+)
+_WARN = re.compile(
+    r"\b(?:warn|warning|deprecated|watchdog|timeout|timed out|retry(?:ing)?|skipp(?:ed|ing))\b", re.IGNORECASE
+)
+
+
+def marks(text: str, needle: str) -> list[tuple[int, int, str]]:
+    """Pieces of a row to highlight, as (start, end, style): search matches, or else errors and warnings, or else the
+    step and the loss."""
+    if needle:
+        found = [(m.start(), m.end(), "match") for m in re.finditer(re.escape(needle), text, re.IGNORECASE)]
+        if found:
+            return found
+    pieces = [(m.start(), m.end(), "crit") for m in _ERROR.finditer(text)]
+    pieces += [(m.start(), m.end(), "warn") for m in _WARN.finditer(text)]
+    at = begins.end() if (begins := CUT.match(text)) else 0
+    if (place := place_of(text[at:].replace("… ", "| "))) is not None:
+        stands_out = (place.start, place.step_end), (place.loss_start, place.loss_end)
+        pieces += [(at + start, at + end, "accent") for start, end in stands_out]
+    pieces.sort(key=lambda piece: (piece[2] == "accent", piece))
+    kept: list[tuple[int, int, str]] = []
+    for piece in pieces:
+        if all(piece[0] >= end or piece[1] <= start for start, end, _ in kept):
+            kept.append(piece)
+    return sorted(kept)
+
+
+def row_marks(row: LogRow, line: str, view: View, needle: str) -> list[tuple[int, int, str]]:
+    """The marks of a visible row. A part of a wrapped line has those of its line, also what goes on in the next row."""
+    if not view.wrap or not line.isascii() or not line.isprintable():
+        return marks(clean(row.text), needle)
+    width = max(2, view.width)
+    found = ((start - row.part * width, end - row.part * width, name) for start, end, name in marks(line, needle))
+    return [(max(0, start), min(width, end), name) for start, end, name in found if start < width and end > 0]
+
+
+# ---- the log widget --------------------------------------------------------------------------------------------------
 
 WHEEL_ROWS = 3
 LEADS = 2

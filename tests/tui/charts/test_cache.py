@@ -10,7 +10,7 @@ import pytest
 
 from trainmon.engine.history import POINTS_AT_MOST, Curves
 from trainmon.model import Curve, Points
-from tui.charts.cache import Copies, Copy
+from tui.charts.curves import Copies, Copy
 
 PATH, KEY = "team/project/id1", "loss"
 

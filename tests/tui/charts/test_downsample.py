@@ -8,7 +8,7 @@ from array import array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.charts.downsample import DOWN, NAN, UP, Blocks, Column, Columns, Frame, column
+from tui.charts.curves import DOWN, NAN, UP, Blocks, Column, Columns, Frame, column
 
 VALUES = st.lists(
     st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf])), min_size=1, max_size=400

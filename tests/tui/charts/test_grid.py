@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tui.charts.view import GAP, chart_cells, layout
+from tui.charts.chart import GAP, chart_cells, layout
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping
 
 from tui.charts.axes import Limits
-from tui.charts.downsample import Columns, braille, ranges
+from tui.charts.curves import Columns, braille, ranges
 from tui.charts.render import Chart, CurveLine, CurveRole, frame_of, one_a_line, picture
 from tui.style import Span, ascii_text
 

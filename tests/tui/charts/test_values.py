@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.tui.states.states import NOW
 from tests.tui.states.wandb_runs import NAME, attempt, watched
 from trainmon.model import Curve, Run, Source, Wandb
-from tui.charts.cache import Copy
+from tui.charts.curves import Copy
 from tui.charts.values import change, notes, number, rows, signed, state_spans, title, trouble, why_nothing
 from tui.widgets import width_of
 

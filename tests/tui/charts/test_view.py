@@ -8,8 +8,8 @@ import pytest
 
 from trainmon.model import Curve
 from tui.charts.axes import Limits
-from tui.charts.cache import Copy
-from tui.charts.view import LEAST_STEPS, View, reach, window
+from tui.charts.chart import LEAST_STEPS, View, reach, window
+from tui.charts.curves import Copy
 
 ALL = Limits(0.0, 10_000.0)
 

@@ -16,10 +16,9 @@ from tests.tui.screen_text import StillClock, arrive, at_rest, dashboard
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
 from trainmon.model import ActionRequest, Prompt
-from tui.modals.dialog import Dialog
+from tui.modals.dialog import Dialog, Jump, LoginPrompt, Pick, Target, TextPrompt
 from tui.modals.menu import CommandPalette, Menu
 from tui.modals.plan import PlanScreen
-from tui.modals.small import Jump, LoginPrompt, Pick, Target, TextPrompt
 from tui.screens.details import RunScreen
 from tui.screens.main import MainScreen
 

@@ -6,7 +6,7 @@ from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
 from tests.tui.screen_text import settled
-from tui.modals.small import Pick
+from tui.modals.dialog import Pick
 
 
 async def test_what_holds_now_is_in_sight_in_a_long_list() -> None:

@@ -17,11 +17,11 @@ from tests.tui.screen_text import settled, text_of
 from tests.tui.states.states import NOW, run
 from tests.tui.states.wandb_runs import KEYS, NAME, STEP_S, CurveBackend, attempt, filled, watched
 from trainmon.model import Points, RunSpec, Source, State
+from tui import themes
 from tui.charts.chart import FRESH_AT_MOST
 from tui.panes.base import Pane
 from tui.panes.wandb import WandbPane
-from tui.style import themes
-from tui.style.ascii_filter import Ascii
+from tui.themes import Ascii
 
 SIZES = [
     ((80, 24), False),
@@ -37,7 +37,7 @@ SIZES = [
 class Framed(Alone):
     """With the frame that the dashboard's style sheet gives a pane."""
 
-    CSS_PATH = Path(themes.__file__).parents[1] / "trainmon.tcss"
+    CSS_PATH = Path(themes.__file__).parent / "trainmon.tcss"
 
 
 class Shown:

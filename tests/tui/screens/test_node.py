@@ -20,7 +20,7 @@ from trainmon.engine.history import History
 from trainmon.model import Gpu, InfinibandPort, Node, Process, Series, Source
 from tui.app import Dashboard
 from tui.charts.sparkline import Axis, picture, side_by_side, stretches
-from tui.panes.node import axes
+from tui.panes.gpus import axes
 from tui.screens.details import NodeScreen, heights
 from tui.style import Span
 from tui.views import fact_text

@@ -20,9 +20,8 @@ from tests.tui.states import states
 from tests.tui.states import wandb as wandb_states
 from trainmon.model import State
 from tui.app import Dashboard
-from tui.keys import ACTS, CONTEXTS, KEYS, footer, footer_acts
+from tui.keys import ACTS, CONTEXTS, KEYS, NAMES, footer, footer_acts
 from tui.screens.help import TITLES
-from tui.style import NAMES
 from tui.views.actions import ALSO, PANES, UNNAMED, Command, commands, find_commands, names_of
 
 VERB_NAMES = tuple(name for key in KEYS if key.scope in ACTS for name in names_of(key))

@@ -9,7 +9,7 @@ from tests.tui.states.states import NASTY, NOW, run
 from tests.tui.states.wandb import EARLIER, SAMPLES, current
 from tests.tui.states.wandb_runs import NAME
 from trainmon.model import Sample, Source, State, Wandb, WandbRun
-from tui.views.wandb import attempt_text, settings_lines, value_of, wandb_lines
+from tui.views.runs import attempt_text, settings_lines, value_of, wandb_lines
 from tui.widgets import Link, Linked, width_of
 
 

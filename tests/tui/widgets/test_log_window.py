@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tui.widgets.log_window import (
+from tui.widgets.log_view import (
     LogPosition,
     Text,
     View,

@@ -1,8 +1,15 @@
-"""Our colour themes. Colour is never the only sign. Textual's own themes can be chosen too."""
+"""Our colour themes, and the filter for terminals that show only ASCII. Colour is never the only sign."""
 
 from __future__ import annotations
 
+from rich.segment import Segment
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.theme import Theme
+
+from tui.style import ascii_text
+
+# ---- our colour themes -----------------------------------------------------------------------------------------------
 
 DARK = Theme(
     name="trainmon-dark",
@@ -131,3 +138,13 @@ def fitting(requested: str, color_system: str | None) -> str:
 def defaults(*, dark: bool) -> dict[str, str]:
     """The colour variables that Textual's themes lack: the colour of frames."""
     return {"rule": "#44505c" if dark else "#b0b8c0"}
+
+
+# ---- what replaces our symbols on a terminal that shows only ASCII ---------------------------------------------------
+
+
+class Ascii(LineFilter):
+    """The last step before a terminal without Unicode. It applies to everything: logs, names and borders."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [s if s.text.isascii() else Segment(ascii_text(s.text), s.style, s.control) for s in segments]

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from trainmon.model import Disk, Gpu, Source
+from tui import style as fmt
 from tui.style import Span
-from tui.style import format as fmt
 from tui.views.nodes import METRICS
 
 HOUR, DAY = 3600.0, 86_400.0

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from tui.keys import NAMES
+
 TINY_COLUMNS = 60
 TWO_COLUMNS = 120
 THREE_COLUMNS = 180
@@ -15,8 +17,6 @@ THREE_ROWS = 30
 """The height from which GPUs, disks and alerts fit below each other."""
 WIDE_LOG_ROWS = 40
 """The height from which the log fits below two of three columns. A step line has about 130 cells, a column has 78."""
-
-NAMES = {"1": "Runs", "2": "GPUs", "3": "Disk", "4": "Log", "5": "Alerts", "6": "W&B", "7": "Queue"}
 
 
 class Shape(NamedTuple):

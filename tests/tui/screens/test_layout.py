@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.style.layout import NAMES, Chosen, Shape, pane_regions, shape, what_is_hidden
+from tui.keys import NAMES
+from tui.screens.layout import Chosen, Shape, pane_regions, shape, what_is_hidden
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from textual.theme import Theme
 from tests.tui.dashboard import showing
 from tests.tui.screen_text import at_rest
 from tests.tui.states.states import troubled
-from tui.style.themes import CLEAR, DARK, LIGHT, SIXTEEN, SIXTEEN_LIGHT
+from tui.themes import CLEAR, DARK, LIGHT, SIXTEEN, SIXTEEN_LIGHT
 from tui.widgets.spans import SpanStyles
 
 TEXTS = ("ok", "warn", "crit", "accent")

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
 
-from tui.style.ascii_filter import Ascii
-from tui.style.symbols import TO_ASCII, ascii_text, wants_ascii
+from tui.style import TO_ASCII, ascii_text, wants_ascii
+from tui.themes import Ascii
 
 
 def test_every_symbol_is_as_wide_in_ascii() -> None:
