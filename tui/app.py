@@ -26,7 +26,7 @@ from tui.backend import Backend
 from tui.keys import bindings, unused
 from tui.modals import CommandPalette, Dialog, LoginPrompt, Pick, ask, is_displayed
 from tui.screens.base import StateScreen
-from tui.screens.details import ChangesScreen, MomentScreen, screen_for
+from tui.screens.details import MomentScreen, screen_for
 from tui.screens.help import Help
 from tui.screens.main import MainScreen
 from tui.services.actions import ActionService, AlertActionService
@@ -323,7 +323,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def open(self, link: Link) -> None:
         """Open the screen of a link's target."""
-        self.push_screen(screen_for(link, self.backend))
+        self.push_screen(screen_for(link, self.backend, self.changes))
 
     def open_moment(self, moment: Moment) -> None:
         """Open a run at one time."""
@@ -352,10 +352,10 @@ class Dashboard(App[None], inherit_bindings=False):
     def action_changes(self) -> None:
         """List what changed since the dashboard was last used; again: close the list."""
         self.main.hide_changes()
-        if isinstance(self.screen, ChangesScreen):
+        if isinstance(self.screen, StateScreen) and self.screen.foot.context == "changes":
             self.screen.action_back()
         else:
-            self.push_screen(ChangesScreen(self.changes))
+            self.open(Link("changes", ""))
 
     def action_help(self) -> None:
         self.push_screen(Help(self.context_of(self.screen)))

@@ -14,6 +14,8 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
+from tui.screens.details import LinkedScreen
+
 TURNS = 100_000
 """A loop that never rests is an app that posts messages to itself for ever."""
 
@@ -43,6 +45,12 @@ async def running(
     with _unseen():
         async with app.run_test(size=size, notifications=notifications):
             yield StillPilot(app)
+
+
+def thing_shown(app: App[Any]) -> str:
+    """The kind of thing that the screen is about: an alert, a disk."""
+    assert isinstance(app.screen, LinkedScreen)
+    return app.screen.about.kind
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from tui.keys import (
     footer_acts,
     markdown,
 )
-from tui.widgets import GUTTER, KeyedLines, chosen, fitting, foot_spans, starts
+from tui.widgets import GUTTER, KeyedLines, chosen, fitting, foot_spans, placed
 from tui.widgets.footer import key_width
 
 
@@ -127,7 +127,7 @@ def test_a_click_on_the_footer_finds_the_key_that_is_written_there() -> None:
     keys = footer("gpus")
     line = " " * GUTTER + "".join(span.text for span in foot_spans(keys, "zoomed"))
 
-    for key, start in starts(keys, "zoomed"):
+    for key, _, start in placed(keys, "zoomed"):
         assert line[start:].startswith(f"{key.cap} {key.short}")
 
 

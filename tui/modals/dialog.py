@@ -58,12 +58,26 @@ class Dialog(ModalScreen[Answer], Once[Answer]):
     READS_EVERY_KEY: ClassVar[bool] = False
     """Whether every key means something, also before it is drawn: it only goes to another place."""
 
+    CLASSES: ClassVar[str] = "dialog"
+
+    parts: Sequence[Widget] = ()
+    """What it shows, from top to bottom."""
+
     drawn_at: float = inf
     """When it was on the screen in full, by the clock of Textual's events."""
+
+    def compose(self) -> ComposeResult:
+        yield Vertical(*self.parts, classes=self.CLASSES)
 
     def on_mount(self) -> None:
         # A frame decides (`Dashboard.post_display_hook`); if none has it in full, the end of all drawing does.
         self.call_after_refresh(self.note_drawn)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.fit)
+
+    def fit(self) -> None:
+        """Fill in what depends on its size."""
 
     @property
     def is_shown(self) -> bool:
@@ -255,15 +269,12 @@ class LoginPrompt(Dialog[tuple[str, ...] | None]):
         self.fields = [text_field(password=not echo) for _, echo in prompt.fields]
         more = f"  {waiting} more to answer" if waiting else ""
         self.hint = text(f"Enter answers  Esc declines{more}", "hint")
-
-    def compose(self) -> ComposeResult:
-        prompt = self.prompt
         lines: list[Widget] = [text(clean(f"{prompt.host} asks: {prompt.title}"), "question")]
         if prompt.instructions:
             lines.append(text("\n".join(clean(line) for line in prompt.instructions.splitlines()[:8]), "body"))
         for (label, _), field in zip(prompt.fields, self.fields, strict=True):
             lines += [text(clean(label), "label"), field]
-        yield Vertical(*lines, self.hint, classes="dialog")
+        self.parts = (*lines, self.hint)
 
     def withdraw(self) -> None:
         """Close: the host no longer asks.
@@ -303,14 +314,10 @@ class Pick(Dialog[str | None]):
 
     def __init__(self, question: str, choices: Sequence[tuple[str, str]], now: str | None = None) -> None:
         super().__init__()
-        self.question = question
         self.choices = tuple(choices)
         self.now = now
         self.lines = KeyedLines()
-
-    def compose(self) -> ComposeResult:
-        hint = text("Enter chooses  Esc closes", "hint")
-        yield Vertical(text(self.question, "question"), self.lines, hint, classes="dialog")
+        self.parts = (text(question, "question"), self.lines, text("Enter chooses  Esc closes", "hint"))
 
     def on_mount(self) -> None:
         self.lines.styles.height = min(len(self.choices), 12)
@@ -336,12 +343,9 @@ class TextPrompt(Dialog[str | None]):
 
     def __init__(self, question: str, *lines: str, verb: str, value: str = "", placeholder: str = "") -> None:
         super().__init__()
-        self.texts = text(question, "question"), *(text(line, "body") for line in lines)
         self.field = text_field(value, placeholder=placeholder, select_on_focus=False)
-        self.hint = text(f"Enter {verb}  Esc closes", "hint")
-
-    def compose(self) -> ComposeResult:
-        yield Vertical(*self.texts, text("", "blank"), self.field, self.hint, classes="dialog")
+        texts = (text(question, "question"), *(text(line, "body") for line in lines), text("", "blank"))
+        self.parts = (*texts, self.field, text(f"Enter {verb}  Esc closes", "hint"))
 
     def on_mount(self) -> None:
         self.field.focus()
@@ -369,16 +373,13 @@ class Mute(Dialog[tuple[Choice, Seconds, str] | None]):
 
     def __init__(self, question: str, choices: Sequence[Choice]) -> None:
         super().__init__()
-        self.question = question
         self.choices = tuple(choices)
         self.lines = KeyedLines()
         self.span = text_field(USUAL)
         self.why = text_field(placeholder="optional")
         self.error = text("", "hint")
-
-    def compose(self) -> ComposeResult:
-        yield Vertical(
-            text(self.question, "question"),
+        self.parts = (
+            text(question, "question"),
             self.lines,
             text("for how long (such as 30m, 1h, 2d, 1w)", "label"),
             self.span,
@@ -386,7 +387,6 @@ class Mute(Dialog[tuple[Choice, Seconds, str] | None]):
             self.why,
             self.error,
             text("Alerts stay visible.  Tab next  Enter mutes  Esc closes", "hint"),
-            classes="dialog",
         )
 
     def on_mount(self) -> None:
@@ -394,10 +394,7 @@ class Mute(Dialog[tuple[Choice, Seconds, str] | None]):
         self.error.display = False
         self.lines.focus()
 
-    def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self._fill)
-
-    def _fill(self) -> None:
+    def fit(self) -> None:
         width = self.lines.row_width
         self.lines.set_rows([Row(one.key, (Span(shorten(f" {one.text}", width)),)) for one in self.choices])
         self.call_after_refresh(self.note_drawn)

@@ -7,9 +7,7 @@ from itertools import accumulate, islice
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 
 from trainmon.analysis.log_formats import (
     Cell,
@@ -96,21 +94,16 @@ class LogFormat(Dialog[None]):
         self.lines.cursor_key = str(self.number)
         self.details = SpanLines()
         self.hint = text(HINT, "hint")
-
-    def compose(self) -> ComposeResult:
-        now = summary(self.read.progress, self.read.shape, len(self.texts)).partition(":")[0]
-        title = text(f"Log format of {clean(self.run)}: {now}", "question")
-        yield Vertical(title, self.lines, self.details, self.hint, classes="dialog")
+        now = summary(read.progress, read.shape, len(self.texts)).partition(":")[0]
+        title = text(f"Log format of {clean(run)}: {now}", "question")
+        self.parts = (title, self.lines, self.details, self.hint)
 
     def on_mount(self) -> None:
         self._read()
         self._select(self.number)
         self.lines.focus()
 
-    def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self._resized)
-
-    def _resized(self) -> None:
+    def fit(self) -> None:
         self.rows = next(rows for height, rows in ROWS.items() if self.app.size.height >= height)
         self.hint.display = self.app.size.height >= LOW
         self.details.styles.height = sum(self.rows) + 2

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 
 from trainmon.actions.planning import Offer, offered
 from trainmon.actions.verbs import VERB, verbs_of_key
@@ -45,19 +43,16 @@ class Menu(Dialog[Verb | None]):
         self.entries = entries(self.subjects, state, now)
         self.lines = KeyedLines()
         self.refusal = text("", "body")
-
-    def compose(self) -> ComposeResult:
-        names = clean(self.subjects[0][1] if len(self.subjects) == 1 else f"{len(self.subjects)} marked rows", 200)
-        question = text(f"Actions on {names}", "question")
+        names = clean(subjects[0][1] if len(subjects) == 1 else f"{len(subjects)} marked rows", 200)
         hint = text("Enter shows the plan and changes nothing  Esc closes", "hint")
-        yield Vertical(question, self.lines, self.refusal, hint, classes="dialog")
+        self.parts = (text(f"Actions on {names}", "question"), self.lines, self.refusal, hint)
 
     def on_mount(self) -> None:
         self.lines.styles.height = min(max(1, len(self.entries)), 14)
         self.lines.focus()
 
-    def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(lambda: self.lines.set_rows(rows(self.entries, self.lines.row_width)))
+    def fit(self) -> None:
+        self.lines.set_rows(rows(self.entries, self.lines.row_width))
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         self.refusal.update(next((entry.refusal for entry in self.entries if entry.verb == event.key), ""))
@@ -147,14 +142,7 @@ class CommandPalette(Dialog[Command | None]):
         self.entry = Heading()
         self.lines = KeyedLines()
         self.lines.can_focus = False
-
-    def compose(self) -> ComposeResult:
-        yield Vertical(
-            self.entry, self.lines, text("Enter opens or runs it  ↑ ↓ choose  Esc closes", "hint"), classes="dialog"
-        )
-
-    def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self.find)
+        self.parts = (self.entry, self.lines, text("Enter opens or runs it  ↑ ↓ choose  Esc closes", "hint"))
 
     # ---- typing ----
 
@@ -178,12 +166,12 @@ class CommandPalette(Dialog[Command | None]):
         """Set the typed text, and put the cursor on the best match."""
         if typed != self.typed:
             self.typed = typed
-            self.find()
+            self.fit()
             self.lines.move_to(self.lines.rows[0].key)
 
     # ---- finding ----
 
-    def find(self) -> None:
+    def fit(self) -> None:
         """List the matches; before anything is typed, the everyday commands."""
         self.entry.set_spans((Span(": ", "accent bold"), Span(self.typed), Span("_", "accent")))
         if self.typed.strip():

@@ -8,10 +8,8 @@ from time import monotonic
 from typing import ClassVar
 
 from msgspec.structs import replace
-from textual import events
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Static
@@ -46,6 +44,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("plan", "moves")]
+    CLASSES = "dialog plan"
 
     @dataclass
     class Answered(Message):
@@ -89,20 +88,17 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.act_button = TriggerButton(VERB[request.verb].button_text(1), id="act", disabled=True)
         self.instead_button = TriggerButton("Cancel the job instead", id="instead")
         self.hint = text("", "hint")
+        count, why, typed = self.fields.values()
+        buttons = Horizontal(self.close_button, self.act_button, self.instead_button, classes="buttons")
+        self.parts = (
+            self.title_line, self.body, self.choices, count, why, self.because, typed, buttons, self.hint,
+        )  # fmt: skip
         self._backend = backend
         self._clock = clock
         self._request_number = 0
         self._height = 1
         self._requested_at = self._answered_at = clock.monotonic()
         self._is_over = False
-
-    def compose(self) -> ComposeResult:
-        count, why, typed = self.fields.values()
-        buttons = Horizontal(self.close_button, self.act_button, self.instead_button, classes="buttons")
-        lists = self.body, self.choices
-        yield Vertical(
-            self.title_line, *lists, count, why, self.because, typed, buttons, self.hint, classes="dialog plan"
-        )
 
     def on_mount(self) -> None:
         self.instead_button.display = self.hung
@@ -126,7 +122,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.request, self.plan, self.drawn_at = request, None, inf
         self._request_number = number = self._request_number + 1
         self._requested_at = self._clock.monotonic()
-        self.draw()
+        self.fit()
 
         def reply(plan: Plan) -> None:
             """On any thread."""
@@ -137,14 +133,14 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
     def on_plan_screen_answered(self, event: Answered) -> None:
         if event.number == self._request_number and not self._is_over:
             self.plan, self._answered_at = event.plan, self._clock.monotonic()
-            self.draw()
+            self.fit()
             if self.plan.choices:
                 self.set_focus(self.choices)
 
     def tick(self) -> None:
         """Show how long the request takes, or how old the plan is."""
         if self.plan is None:
-            self.draw()
+            self.fit()
         elif self._clock.monotonic() - self._answered_at >= OLD:
             self._show_title()
 
@@ -199,10 +195,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
 
     # ---- layout ----
 
-    def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self.draw)
-
-    def draw(self) -> None:
+    def fit(self) -> None:
         """Lay out what is known, in the available space."""
         if not self.is_mounted:
             return

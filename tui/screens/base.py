@@ -126,10 +126,10 @@ class StateScreen(Once[None]):
 
     def action_moment(self) -> None:
         """Open the run at the time of the selected alert, or of the run's worst alert or spike."""
-        moment = None if self.pane is None else self.pane.moment()
+        moment = self.pane.moment()
         if moment is None:
             self.app.notify("no alert or spike of a run is selected", severity="warning", timeout=6, markup=False)
-        elif self.pane is not None:
+        else:
             self.pane.lines.choose_cursor()
             self.dashboard.open_moment(moment)
 
@@ -199,6 +199,10 @@ class PaneScreen(StateScreen):
     def on_find_closed(self) -> None:
         self.foot.display = True
         self.pane.focus_body()
+
+    def action_back(self) -> None:
+        if not self.pane.clear_filter():
+            self.dismiss()
 
     def action_sort(self) -> None:
         pane = self.pane

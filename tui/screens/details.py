@@ -46,20 +46,22 @@ VIEW_EVERY: Seconds = 10.0
 
 
 class LinkedScreen(StateScreen):
-    """A header, one pane about a run, its charts, a job, a node or an alert, and the footer."""
+    """A header, one pane about a run, its charts, a job, a node or another thing, and the footer; Esc goes back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("detail")]
 
-    def __init__(self, about: Link, pane: Pane) -> None:
+    def __init__(self, about: Link, pane: Pane, context: str) -> None:
+        """`context`: its name in the key table."""
         super().__init__()
         self.about = about
         self.pane = pane
+        self.context = context
 
     def compose(self) -> ComposeResult:
         yield from (self.header, self.pane, self.foot)
 
     def on_mount(self) -> None:
-        self.foot.at(self.CONTEXT)
+        self.foot.at(self.context)
         self.pane.focus_body()
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
@@ -93,71 +95,23 @@ class LogScreen(PaneScreen):
         self.foot.at(self.CONTEXT)
         self.log_pane.view.focus()
 
-    def action_back(self) -> None:
-        if not self.log_pane.clear_filter():
-            self.dismiss()
-
-
-class WandbScreen(LinkedScreen):
-    """The same pane as on the main screen, with all the room; Esc goes back."""
-
-    CONTEXT = "wandb-screen"
-
-    def __init__(self, run: str, backend: Backend) -> None:
-        pane = WandbPane(backend, id="wandb-full")
-        pane.run = run
-        super().__init__(Link("wandb", run), pane)
-
-
-class AlertScreen(LinkedScreen):
-    """`a` acknowledges it, `m` silences it; Esc goes back."""
-
-    CONTEXT = "alert"
-
-    def __init__(self, alert: str) -> None:
-        super().__init__(Link("alert", alert), AlertPane(alert, id="alert-full"))
-
 
 class JobScreen(LinkedScreen):
-    """Requests the job's details from the scheduler when it opens; Esc goes back."""
-
-    CONTEXT = "job"
-
-    def __init__(self, job: str) -> None:
-        super().__init__(Link("job", job), JobPane(job, id="job-full"))
+    """Requests the job's details from the scheduler when it opens."""
 
     def on_mount(self) -> None:
         self.dashboard.backend.poll_job(self.about.name)
 
 
-class AttemptScreen(LinkedScreen):
-    """Why an attempt ended, and what belongs to it; Esc goes back."""
-
-    CONTEXT = "attempt"
-
-    def __init__(self, attempt: str, backend: Backend) -> None:
-        super().__init__(Link("attempt", attempt), AttemptPane(attempt, backend, id="attempt-full"))
-
-
-class DiskScreen(LinkedScreen):
-    """Its space, the runs that write there, and what could be deleted; Esc goes back."""
-
-    CONTEXT = "disk-screen"
-
-    def __init__(self, disk: str) -> None:
-        super().__init__(Link("disk", disk), OneDiskPane(disk, id="disk-full"))
-
-
 class RunScreen(LinkedScreen):
-    """The detail pane with all the room; Esc goes back."""
+    """The detail pane with all the room."""
 
-    CONTEXT = "run"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("samples")]
 
     def __init__(self, run: str) -> None:
         pane = RunPane(id="run-full", follow=True)
         pane.run = run
-        super().__init__(Link("run", run), pane)
+        super().__init__(Link("run", run), pane, "run")
 
     def show(self, state: State) -> None:
         super().show(state)
@@ -199,13 +153,11 @@ FRAME = 3
 
 
 class NodeScreen(LinkedScreen):
-    """The table, the plots if there is room, and facts with links to the node's jobs; Esc goes back."""
-
-    CONTEXT = "node"
+    """The table, the plots if there is room, and facts with links to the node's jobs."""
 
     def __init__(self, node: str) -> None:
         self.table = GpuTable(node, id="node-gpus")
-        super().__init__(Link("node", node), self.table)
+        super().__init__(Link("node", node), self.table, "node")
         self.gpus = 0
         self.facts = FactsPane(node, id="node-facts")
 
@@ -255,27 +207,30 @@ def heights(screen: int, gpus: int) -> tuple[int, int]:
     return table, plots if plots >= LEAST_HEIGHT + 2 else 0
 
 
-class ChangesScreen(LinkedScreen):
-    """What changed since the dashboard was last used; `u` and Esc go back."""
-
-    CONTEXT = "changes"
-
-    def __init__(self, changes: Changes) -> None:
-        super().__init__(Link("changes", ""), ChangesPane(changes, id="changes-full"))
-
-
-SCREENS = {
-    "run": RunScreen, "job": JobScreen, "node": NodeScreen, "log": LogScreen, "alert": AlertScreen, "disk": DiskScreen,
-}  # fmt: skip
-"""By kind of link. W&B charts and attempts need the backend as well."""
-
-
-def screen_for(link: Link, backend: Backend) -> StateScreen:
+def screen_for(link: Link, backend: Backend, changes: Changes) -> StateScreen:
     """A new screen for a link."""
-    with_backend = {"wandb": WandbScreen, "attempt": AttemptScreen}
-    if link.kind in with_backend:
-        return with_backend[link.kind](link.name, backend)
-    return SCREENS[link.kind](link.name)
+    name = link.name
+    match link.kind:
+        case "run":
+            return RunScreen(name)
+        case "node":
+            return NodeScreen(name)
+        case "log":
+            return LogScreen(name)
+        case "wandb":
+            charts = WandbPane(backend, id="wandb-full")
+            charts.run = name
+            return LinkedScreen(link, charts, "wandb-screen")
+        case "job":
+            return JobScreen(link, JobPane(name, id="job-full"), "job")
+        case "alert":
+            return LinkedScreen(link, AlertPane(name, id="alert-full"), "alert")
+        case "disk":
+            return LinkedScreen(link, OneDiskPane(name, id="disk-full"), "disk-screen")
+        case "attempt":
+            return LinkedScreen(link, AttemptPane(name, backend, id="attempt-full"), "attempt")
+        case "changes":
+            return LinkedScreen(link, ChangesPane(changes, id="changes-full"), "changes")
 
 
 # ---- the screen of a run at one time ---------------------------------------------------------------------------------
@@ -347,7 +302,3 @@ class MomentScreen(PaneScreen):
 
     def action_open_run(self) -> None:
         self.dashboard.open(Link("run", self.moment.run))
-
-    def action_back(self) -> None:
-        if not self.log_pane.clear_filter():
-            self.dismiss()

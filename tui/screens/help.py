@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
-from textual.widgets import Static
 
 from tui.keys import ACTS, CONTEXTS, KEYS, SHOWN_AT, Key, active_keys, bindings
-from tui.modals import Dialog, Find
+from tui.modals.dialog import Dialog, Find, text
 from tui.style import Span
 from tui.widgets import Row, TextView
 
@@ -69,6 +66,7 @@ class Help(Dialog[None]):
     """Esc, q and ? close it."""
 
     CONTEXT = "help"
+    CLASSES = "dialog tall"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "help")]
 
     def __init__(self, context: str) -> None:
@@ -77,13 +75,8 @@ class Help(Dialog[None]):
         self.lines = TextView()
         self.find = Find()
         self.wanted = ""
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog tall"):
-            yield Static("Keys  actions show a plan first", classes="question", markup=False)
-            yield self.lines
-            yield self.find
-            yield Static("/ searches  Esc closes", classes="hint", markup=False)
+        title, hint = text("Keys  actions show a plan first", "question"), text("/ searches  Esc closes", "hint")
+        self.parts = (title, self.lines, self.find, hint)
 
     def on_mount(self) -> None:
         self.lines.focus()
@@ -128,8 +121,8 @@ def help_rows(context: str, wanted: str = "") -> list[Row]:
     )
     spans: list[tuple[Span, ...]] = []
     for title, listed in sections:
-        if words := [(name, text) for name, text in listed if wanted.lower() in f"{title} {name} {text}".lower()]:
-            lines = ((Span(f"  {name:<12}", "bold"), Span(text)) for name, text in words)
+        if words := [(name, what) for name, what in listed if wanted.lower() in f"{title} {name} {what}".lower()]:
+            lines = ((Span(f"  {name:<12}", "bold"), Span(what)) for name, what in words)
             spans += [(Span(title, "accent bold"),), *lines, ()]
     return [Row(str(number), row) for number, row in enumerate(spans[:-1] or [(Span(f"Nothing matches “{wanted}”."),)])]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tui.widgets.footer import Footer, chosen, fitting, foot_spans, starts
+from tui.widgets.footer import Footer, chosen, fitting, foot_spans, placed
 from tui.widgets.keyed_lines import KeyedLines, TextView
 from tui.widgets.log_view import LogView
 from tui.widgets.spans import (
@@ -49,8 +49,8 @@ __all__ = [
     "fitting",
     "foot_spans",
     "link_of",
+    "placed",
     "rows",
     "sentence",
-    "starts",
     "width_of",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from textual import events
 
@@ -43,10 +43,6 @@ class Footer(Heading):
         """The keys that it shows now."""
         return chosen(self.context, self.size.width - GUTTER, self.sentence)
 
-    def placed(self) -> list[tuple[Key, int]]:
-        """The shown keys, each with its first column."""
-        return starts(self.keys(), self.sentence)
-
     def again(self) -> None:
         self.set_spans(foot_spans(self.keys(), self.sentence, read_only=self.read_only))
 
@@ -54,7 +50,7 @@ class Footer(Heading):
         self.again()
 
     def on_click(self, event: events.Click) -> None:
-        for key, start in self.placed():
+        for key, _, start in placed(self.keys(), self.sentence):
             if start <= event.x < start + key_width(key):
                 self.app.simulate_key(key.keys.split(",")[0])
 
@@ -89,25 +85,17 @@ def fitting(keys: tuple[Key, ...], width: int) -> tuple[Key, ...]:
 def foot_spans(keys: tuple[Key, ...], sentence: str = "", *, read_only: bool = False) -> tuple[Span, ...]:
     """Each key in the accent colour with its label. Action keys follow a bar, and are dim when read-only."""
     spans = [Span(sentence, "warn")] if sentence else []
-    for key, lead in with_separators(keys, sentence):
+    for key, lead, _ in placed(keys, sentence):
         style = "dim" if read_only and key.scope in ACTS else "accent bold"
         spans += [Span(lead, "dim"), Span(key.cap, style), Span(f" {key.short}", "dim")]
     return tuple(spans)
 
 
-def with_separators(keys: Sequence[Key], sentence: str = "") -> list[tuple[Key, str]]:
-    """Each key with its separator: a gap, or a bar before the first action key."""
-    first = next((key for key in keys if key.scope in ACTS), None)
-    begins = keys[0] if keys and not sentence else None
-    return [(key, "" if key is begins else BAR if key is first else GAP) for key in keys]
-
-
-def starts(keys: tuple[Key, ...], sentence: str = "") -> list[tuple[Key, int]]:
-    """The first column of each key in the footer."""
-    column = GUTTER + cell_width(sentence)
-    placed = []
-    for key, lead in with_separators(keys, sentence):
-        column += len(lead)
-        placed.append((key, column))
-        column += key_width(key)
-    return placed
+def placed(keys: Sequence[Key], sentence: str = "") -> Iterator[tuple[Key, str, int]]:
+    """Each key with what separates it from what is before it (a gap, or a bar before the first action key), and its
+    first column."""
+    first, column = next((key for key in keys if key.scope in ACTS), None), GUTTER + cell_width(sentence)
+    for number, key in enumerate(keys):
+        lead = "" if number == 0 and not sentence else BAR if key is first else GAP
+        yield key, lead, column + len(lead)
+        column += len(lead) + key_width(key)

@@ -16,13 +16,33 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from tui.keys import bindings
 from tui.style import CURSOR, MARKED, Span
 from tui.widgets.spans import GUTTER, HEADING, SENTENCE, Row, SpanStyles, changed_columns
 
 
-class KeyedLines(ScrollView, can_focus=True, inherit_bindings=False):
+class Rows(Widget):
+    """The keys that move through rows."""
+
+    def move_by(self, rows: int) -> None:
+        raise NotImplementedError
+
+    def action_cursor_down(self) -> None:
+        self.move_by(1)
+
+    def action_cursor_up(self) -> None:
+        self.move_by(-1)
+
+    def action_page_down(self) -> None:
+        self.move_by(max(1, self.scrollable_content_region.height - 1))
+
+    def action_page_up(self) -> None:
+        self.move_by(-max(1, self.scrollable_content_region.height - 1))
+
+
+class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
     """Rows of spans with a cursor, marks, mouse and vi keys. The cursor belongs to a key, not to a position."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"lines--cursor"}
@@ -163,10 +183,10 @@ class KeyedLines(ScrollView, can_focus=True, inherit_bindings=False):
 
     def choose_first(self) -> None:
         """Go to the first row, and stay on whatever row becomes the first."""
-        self._move_by(-len(self.rows))
+        self.move_by(-len(self.rows))
         self._chosen_key, self._placed_key = None, self.cursor_key
 
-    def _move_by(self, lines: int) -> None:
+    def move_by(self, lines: int) -> None:
         if self.rows:
             position = min(max((self._cursor_position() or 0) + lines, 0), len(self.rows) - 1)
             onward = range(position, len(self.rows)) if lines > 0 else range(position, -1, -1)
@@ -198,23 +218,11 @@ class KeyedLines(ScrollView, can_focus=True, inherit_bindings=False):
             self._strips.pop(position, None)
             self.refresh_line(position)
 
-    def action_cursor_down(self) -> None:
-        self._move_by(1)
-
-    def action_cursor_up(self) -> None:
-        self._move_by(-1)
-
     def action_first(self) -> None:
-        self._move_by(-len(self.rows))
+        self.move_by(-len(self.rows))
 
     def action_last(self) -> None:
-        self._move_by(len(self.rows))
-
-    def action_page_down(self) -> None:
-        self._move_by(max(1, self.scrollable_content_region.height - 1))
-
-    def action_page_up(self) -> None:
-        self._move_by(-max(1, self.scrollable_content_region.height - 1))
+        self.move_by(len(self.rows))
 
     def action_choose(self) -> None:
         if self.cursor_key is not None:
@@ -223,7 +231,7 @@ class KeyedLines(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_toggle_mark(self) -> None:
         self.toggle_mark()
-        self._move_by(1)
+        self.move_by(1)
 
     def toggle_mark(self) -> None:
         """Mark the row under the cursor, or unmark it."""
@@ -286,7 +294,7 @@ class KeyedLines(ScrollView, can_focus=True, inherit_bindings=False):
 class TextView(KeyedLines):
     """A scrollable text, such as the help."""
 
-    def _move_by(self, lines: int) -> None:
+    def move_by(self, lines: int) -> None:
         self.scroll_to(y=self.scroll_offset.y + lines, animate=False)
 
     def _paint(self, row: Row, width: int) -> Strip:

@@ -19,11 +19,11 @@ from textual.binding import BindingType
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
-from textual.widget import Widget
 
 from trainmon.analysis.log_formats import cells_read, parse_line, report, stripped
 from trainmon.lib import clean
 from tui.keys import bindings
+from tui.widgets.keyed_lines import Rows
 from tui.widgets.spans import SpanStyles
 
 # ---- which rows of a log are visible ---------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ LEADS = 2
 """How many times ← goes left of the step in a step line, to the prefix that its launcher wrote."""
 
 
-class LogView(Widget, can_focus=True):
+class LogView(Rows, can_focus=True):
     """A view of a log: follows the end or stays in place, wraps or cuts lines, highlights search matches."""
 
     DEFAULT_CSS = "LogView { height: 1fr; width: 1fr; }"
@@ -361,20 +361,8 @@ class LogView(Widget, can_focus=True):
         self.redraw()
         self.post_message(self.Changed())
 
-    def scroll_rows(self, by: int) -> None:
-        self._go(moved(self.text, self.position, by, self.view), down=by > 0)
-
-    def action_cursor_down(self) -> None:
-        self.scroll_rows(1)
-
-    def action_cursor_up(self) -> None:
-        self.scroll_rows(-1)
-
-    def action_page_down(self) -> None:
-        self.scroll_rows(max(1, self.size.height - 1))
-
-    def action_page_up(self) -> None:
-        self.scroll_rows(-max(1, self.size.height - 1))
+    def move_by(self, rows: int) -> None:
+        self._go(moved(self.text, self.position, rows, self.view), down=rows > 0)
 
     def action_first(self) -> None:
         self._go(LogPosition(self.text.first), down=False)
@@ -402,11 +390,11 @@ class LogView(Widget, can_focus=True):
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
-        self.scroll_rows(WHEEL_ROWS)
+        self.move_by(WHEEL_ROWS)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()
-        self.scroll_rows(-WHEEL_ROWS)
+        self.move_by(-WHEEL_ROWS)
 
     # ---- search ----
 
@@ -421,18 +409,20 @@ class LogView(Widget, can_focus=True):
 
     def show_line(self, number: int) -> None:
         """Show this line in the middle of the screen, marked."""
-        self.hit = number
         self._drawn = []
-        self._go(moved(self.text, LogPosition(number), -(self.size.height // 2), self.view), down=False)
+        self._show_hit(number)
 
     def goto_match(self, start: int, step: int) -> bool:
         """Show the next match in the middle of the screen. False: there is none."""
         number = find(self.text, self.needle, start, step) if self.text.lines else None
         if number is None:
             return False
+        self._show_hit(number)
+        return True
+
+    def _show_hit(self, number: int) -> None:
         self.hit = number
         self._go(moved(self.text, LogPosition(number), -(self.size.height // 2), self.view), down=False)
-        return True
 
     def action_next_match(self, step: int) -> None:
         """n goes up, because a log is read from its end; N goes down."""

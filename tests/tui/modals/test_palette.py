@@ -10,14 +10,13 @@ from textual.pilot import Pilot
 
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
-from tests.tui.pilot import running
+from tests.tui.pilot import running, thing_shown
 from tests.tui.screen_text import arrive, at_rest, dashboard, settled, text_of
 from tests.tui.states import plans
 from tests.tui.terminal import Terminal
 from trainmon.model import State
 from tui.app import Dashboard
 from tui.modals.menu import CommandPalette
-from tui.screens.details import AlertScreen
 from tui.views import Command
 from tui.widgets import GUTTER
 
@@ -160,7 +159,7 @@ async def test_an_alert_is_opened_by_its_id() -> None:
         arrive(app, "colon", *"aaaa0006", "enter")
         await at_rest(pilot)
 
-        assert isinstance(app.screen, AlertScreen)
+        assert thing_shown(app) == "alert"
         assert app.screen.pane.about == "aaaa0006"
 
 

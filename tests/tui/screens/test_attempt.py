@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.tui.backend import FakeBackend
-from tests.tui.pilot import running
+from tests.tui.pilot import running, thing_shown
 from tests.tui.screen_text import at_rest, dashboard, settled, text_of
 from tests.tui.states.plans import attempted
 from tests.tui.states.states import NOW, queued
@@ -16,10 +16,10 @@ from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain
 from trainmon.lib import cell_width
 from trainmon.model import Attempt, AttemptEnd, Log, Run, RunSpec, Source, State
 from tui.charts.sparkline import gpu_hour_lines
-from tui.screens.details import AttemptScreen, NodeScreen, RunScreen
+from tui.screens.details import NodeScreen, RunScreen
 from tui.style import Span
 from tui.views.job_detail import ATTEMPTS_SHOWN, attempt_lines, explanation_lines
-from tui.widgets import Line, Linked
+from tui.widgets import Line, Link, Linked
 
 RUN = "llm-70b"
 
@@ -117,7 +117,7 @@ async def test_enter_on_a_run_and_on_one_of_its_attempts_explains_it() -> None:
         assert app.screen.pane.lines.move_to(f">attempt:{attempts()[1].attempt_id}")
         await pilot.press("enter")
         text = await settled(pilot)
-        assert isinstance(app.screen, AttemptScreen)
+        assert thing_shown(app) == "attempt"
         assert "Attempt 418190.2 of llm-70b ended at 2023-11-15 00:43:20 UTC, after 30m: cuda-oom, certain." in text
         for title in ("Timeline (UTC)", "Evidence", "Placement", "Config and data", "Checkpoints", "Retries"):
             assert title in text
@@ -134,9 +134,9 @@ async def test_an_attempt_that_only_the_ledger_has_is_shown_when_the_ledger_has_
     app = dashboard(backend)
     async with running(app, size=(100, 40)) as pilot:
         await at_rest(pilot)
-        app.push_screen(AttemptScreen(first.attempt_id, backend))
+        app.open(Link("attempt", first.attempt_id))
         assert "Attempt 418190.1 of llm-70b ended at 2023-11-14 23:43:20 UTC" in await settled(pilot)
-        app.push_screen(AttemptScreen("prod/1@2", backend))
+        app.open(Link("attempt", "prod/1@2"))
         assert "This attempt is not in the ledger." in await settled(pilot)
         assert ("read attempt", "prod/1@2") in backend.requests
         assert text_of(app)

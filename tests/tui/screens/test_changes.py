@@ -7,14 +7,13 @@ from msgspec.structs import replace
 
 from tests.tui.backend import FakeBackend
 from tests.tui.dashboard import publish
-from tests.tui.pilot import running
+from tests.tui.pilot import running, thing_shown
 from tests.tui.screen_text import StillClock, at_rest, settled, text_of
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, run
 from trainmon.analysis.last_seen import seen
 from trainmon.model import LastSeen, State
 from tui.app import Dashboard
-from tui.screens.details import AlertScreen, ChangesScreen
 
 
 def before() -> LastSeen:
@@ -37,7 +36,7 @@ async def test_opening_the_dashboard_says_in_one_line_what_changed_and_u_lists_i
 
         await pilot.press("u")
         shown = await settled(pilot)
-        assert isinstance(app.screen, ChangesScreen)
+        assert thing_shown(app) == "changes"
         for text in (
             "last used at 11:03 UTC, 3h10m ago.",
             "ended  a: failed, FAILED, exit code 1:0",
@@ -47,7 +46,7 @@ async def test_opening_the_dashboard_says_in_one_line_what_changed_and_u_lists_i
 
         await pilot.press("j", "j", "j", "enter")
         await at_rest(pilot)
-        assert isinstance(app.screen, AlertScreen)
+        assert thing_shown(app) == "alert"
         await pilot.press("escape", "u")
         assert LINE not in await settled(pilot), "it is read"
 

@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
-from tests.tui.pilot import running
+from tests.tui.pilot import running, thing_shown
 from tests.tui.screen_text import arrive, at_rest, dashboard, settled, text_of
 from tests.tui.states import wandb as wandb_states
 from tests.tui.states.plans import planning
@@ -19,7 +19,7 @@ from tests.tui.states.wandb_runs import NAME
 from trainmon.model import State
 from tui.app import Dashboard
 from tui.modals import TextPrompt
-from tui.screens.details import RunScreen, WandbScreen
+from tui.screens.details import RunScreen
 from tui.widgets import width_of
 
 PAGE = "https://wandb.ai/team/project/runs/id3"
@@ -154,7 +154,7 @@ async def test_the_runs_screen_leads_to_its_charts_and_back() -> None:
         app.screen.pane.lines.move_to(f">wandb:{NAME}")
         await pilot.press("enter")
         assert "train/grad_norm" in await settled(pilot)
-        assert isinstance(app.screen, WandbScreen)
+        assert thing_shown(app) == "wandb"
 
         await pilot.press("e", "escape")
         assert isinstance(app.screen, RunScreen)
@@ -201,5 +201,5 @@ async def test_the_palette_opens_the_charts_of_a_run_by_name() -> None:
         arrive(app, "colon", *"W&B charts of", "enter")
         await at_rest(pilot)
 
-        assert isinstance(app.screen, WandbScreen)
+        assert thing_shown(app) == "wandb"
         assert app.screen.pane.run == NAME

@@ -21,6 +21,7 @@ from tui.modals import Pick, PlanScreen
 from tui.screens.details import JobScreen
 from tui.screens.main import MainScreen
 from tui.views import action_request, hosts_text, subjects_text
+from tui.widgets import placed
 
 
 @asynccontextmanager
@@ -218,7 +219,7 @@ async def test_the_palette_goes_to_a_job_by_its_number() -> None:
 
 async def test_a_click_on_the_footer_opens_a_plan() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
-        column = next(start for key, start in app.main.foot.placed() if key.short == "Requeue")
+        column = next(start for key, _, start in placed(app.main.foot.keys()) if key.short == "Requeue")
         await pilot.click(app.main.foot, offset=(column, 0))
         await at_rest(pilot)
 

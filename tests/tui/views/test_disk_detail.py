@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from collectors.demo.collector import Demo
 from tests.tui.backend import FakeBackend
-from tests.tui.pilot import running
+from tests.tui.pilot import running, thing_shown
 from tests.tui.screen_text import StillClock, at_rest, dashboard, settled, text_of
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, state
 from trainmon.engine.engine import Engine
 from trainmon.model import Checkpoint, Checkpoints, Disk, Event, Forecast, Log, Run, RunSpec, State
-from tui.screens.details import DiskScreen, RunScreen
+from tui.screens.details import RunScreen
 from tui.views.disks import disk_lines, shown_disks, spares
 from tui.widgets import Linked
 
@@ -124,14 +124,14 @@ async def test_enter_opens_the_disk_and_its_run() -> None:
         await at_rest(pilot)
         await pilot.press("3", "enter")
         await at_rest(pilot)
-        assert isinstance(app.screen, DiskScreen)
+        assert thing_shown(app) == "disk"
         assert "what could be deleted" in text_of(app)
         await pilot.press("enter")
         await at_rest(pilot)
         assert isinstance(app.screen, RunScreen)
         await pilot.press("escape", "escape")
         await at_rest(pilot)
-        assert not isinstance(app.screen, DiskScreen)
+        assert app.screen is app.main
 
 
 def test_the_runs_of_the_demo_save_on_its_disk(tmp_path: Path) -> None:
