@@ -28,9 +28,9 @@ FOLDER = Path(__file__).parent
 FIRST = "boot"
 HERE_ONLY = {"bundle", "__init__", FIRST}
 """The names of files that are not sent as modules."""
-FALLBACK = (FOLDER / "shell" / "fallback_spec.sh", FOLDER / "shell" / "fallback.sh")
+FALLBACK = (FOLDER / "fallback_spec.sh", FOLDER / "fallback.sh")
 
-WITH_SPEC = ("files.wandb", "files.wandb_metrics", "files.wandb_records")
+WITH_SPEC = ("files.wandb", "files.wandb_records")
 """Modules for W&B files: few nodes read them, so they come with a spec that names such files, not with the code."""
 
 GREETING = b"#probe "
@@ -62,7 +62,7 @@ SHELL = (
 NAME = re.compile(r"(?:def|class)\s+(\w+)|(\w+)\s*=[^=]|(?:from [\w.]+ )?import (\w+)$", re.MULTILINE)
 IDENTIFIER = re.compile(r"\w+")
 STUBBED = re.compile(r"^(?:from \w+ )?import (threading|string|wraps)$", re.MULTILINE)
-"""The imports that stdlib_stubs.py replaces: the only changed lines of pynvml."""
+"""The imports that stdlib.py replaces: the only changed lines of pynvml."""
 
 FOR_READERS = re.compile(r' *# (?:type|fmt|noqa): .*$|^( *)"""[^"]*"""$', re.MULTILINE)
 """What is not sent: comments for tools and docstrings. The numbers of the lines stay."""
@@ -165,4 +165,4 @@ def pruned_pynvml(users: Iterable[str]) -> str:
             kept.add(number)
             wanted.update(one for one in IDENTIFIER.findall(blocks[number]) if one in defined)
     text = "".join(blocks[number] for number in sorted(kept))
-    return STUBBED.sub(r"from collectors.probe.stdlib_stubs import \1", text)
+    return STUBBED.sub(r"from collectors.probe.stdlib import \1", text)

@@ -8,7 +8,7 @@ import itertools
 import os
 import stat
 
-from collectors.probe.annotations import AnyStr
+from collectors.probe.stdlib import AnyStr
 
 MESSAGES = {
     errno.EACCES: "no permission",

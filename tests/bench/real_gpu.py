@@ -13,7 +13,7 @@ import threading
 
 import click
 
-from collectors.probe.gpu import smi_parse as smi_text
+from collectors.probe.gpu import driver_text as smi_text
 from tests.bench.probe import PERIOD, WARM, Cost
 from tests.lab.probe import RunningProbe
 from trainmon.model import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample

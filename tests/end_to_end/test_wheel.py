@@ -58,7 +58,7 @@ def test_the_sdist_has_what_a_build_needs(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert names >= {*FILES, "trainmon/cli/main.py", "collectors/probe/shell/fallback.sh", "tui/trainmon.tcss"}
+    assert names >= {*FILES, "trainmon/cli/main.py", "collectors/probe/fallback.sh", "tui/trainmon.tcss"}
     assert not any(name.startswith("tests") for name in names)
 
 

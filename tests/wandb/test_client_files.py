@@ -63,7 +63,7 @@ CHARTS = (
 def test_twenty_thousand_rows_are_what_wandbs_own_protobuf_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collectors.probe.files.wandb_metrics.SAMPLED_FROM", 1 << 40)
+    monkeypatch.setattr("collectors.probe.files.wandb_records.SAMPLED_FROM", 1 << 40)
     with OfflineTraining(tmp_path, f"log {ROWS * 10 // 11}", "row train/loss=nan", "row val/loss=inf") as training:
         assert training.wait() == 0
     expected = by_wandb(the_file(tmp_path))

@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from collectors.probe.gpu.pci import STEP
+from collectors.probe.host import STEP
 
 # ---- cuts the labelled output of `srun --label` into the lines of each task ------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from collectors.nodes.steps import relay
 from collectors.nodes.steps.relay import ENDED, LABEL, Labels
-from collectors.probe.gpu.pci import HIDDEN
+from collectors.probe.host import HIDDEN
 from trainmon.lib import HostUnreachable, Seconds, TrainmonError
 from trainmon.model import JobPart
 from trainmon.slurm import errors

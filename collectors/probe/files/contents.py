@@ -10,7 +10,7 @@ import os
 import time
 
 from collectors.probe import paths
-from collectors.probe.annotations import Any, Callable, Iterator, Line, Mapping, Operation
+from collectors.probe.stdlib import Any, Callable, Iterator, Line, Mapping, Operation
 
 MAX_BYTES = 256 << 20
 """A manifest with a line for each of two million shards. It takes 1 s; from a slow file server, 5 s."""

@@ -8,7 +8,7 @@ import os
 import time
 
 from collectors.probe import paths
-from collectors.probe.annotations import Any, Callable, Line, Mapping, Operation
+from collectors.probe.stdlib import Any, Callable, Line, Mapping, Operation
 
 EVERY = 10.0
 """Seconds between two samples of one path: statvfs is a round trip to a metadata server that the training also uses."""

@@ -9,7 +9,7 @@ import os
 import re
 
 from collectors.probe import ndjson, paths
-from collectors.probe.annotations import Any, Line, Mapping, Operation
+from collectors.probe.stdlib import Any, Line, Mapping, Operation
 
 NAME = re.compile(r"(.+)-(\d{8}T\d{6}Z)-\d+")
 """Host, time and pid."""

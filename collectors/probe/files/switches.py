@@ -11,8 +11,8 @@ import os
 import stat
 
 from collectors.probe import paths
-from collectors.probe.annotations import Any, Line, Mapping, Operation
 from collectors.probe.host import user_name
+from collectors.probe.stdlib import Any, Line, Mapping, Operation
 
 DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """The errors of a symbolic link that leads to no file."""

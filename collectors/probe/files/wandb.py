@@ -9,10 +9,9 @@ import re
 import time
 
 from collectors.probe import paths
-from collectors.probe.annotations import Any, Callable, Line, Mapping, Operation
 from collectors.probe.files.disks import is_on_this_host
-from collectors.probe.files.wandb_metrics import Metrics
-from collectors.probe.files.wandb_records import Records
+from collectors.probe.files.wandb_records import Metrics, Records
+from collectors.probe.stdlib import Any, Callable, Line, Mapping, Operation
 
 PIECE = 64 * 1024
 RATE = 1e6

@@ -1,6 +1,6 @@
 """One GPU in NVML: its numbers, the functions that it does not support, and whether it is lost."""
 
-from collectors.probe.annotations import Any, Iterable, Line
+from collectors.probe.stdlib import Any, Iterable, Line
 
 FAULTS = {
     1: "Uninitialized",

@@ -11,11 +11,10 @@ import time
 import pynvml
 
 from collectors.probe import host
-from collectors.probe.annotations import Any, Line, Mapping, Operation
-from collectors.probe.gpu import pci
 from collectors.probe.gpu.card import FAULTS, Card, error_rows
 from collectors.probe.gpu.processes import Processes
 from collectors.probe.gpu.xid import Deduplicator, KernelLog, NvmlEvents
+from collectors.probe.stdlib import Any, Line, Mapping, Operation
 
 REOPEN_AFTER = 10
 """Slow periods between a lost or missing GPU and a new start of NVML: after a reset, a GPU has new handles."""
@@ -26,7 +25,7 @@ class Gpus:
 
     def __init__(self, spec: "Mapping[str, Any]", root: str = "/") -> None:
         self.root = root
-        self.is_confined = not pci.has_all(root)
+        self.is_confined = not host.has_all(root)
         self.cards = {}  # type: dict[int, Card]
         self.known = []  # type: list[list[Any]]
         self.expected = 0
@@ -106,9 +105,9 @@ class Gpus:
 
     def hidden(self) -> "str | None":
         """That a step of a job, in which this runs, sees none of the GPUs of the node."""
-        is_step = self.is_confined and pci.STEP in os.environ
-        count = pci.on_the_bus(self.root) if is_step and not self.cards else 0
-        return "NVML shows no GPU here: %s the %d GPUs of this node" % (pci.HIDDEN, count) if count else None
+        is_step = self.is_confined and host.STEP in os.environ
+        count = host.on_the_bus(self.root) if is_step and not self.cards else 0
+        return "NVML shows no GPU here: %s the %d GPUs of this node" % (host.HIDDEN, count) if count else None
 
     def reopen(self) -> "list[Line]":
         """Close and open NVML in one operation: a GPU has new handles after a reset, and the others show no gap."""
@@ -118,7 +117,7 @@ class Gpus:
 
     def on_the_bus(self) -> int:
         """The GPUs that this process should see, by the PCI bus."""
-        return 0 if self.is_confined else pci.on_the_bus(self.root)
+        return 0 if self.is_confined else host.on_the_bus(self.root)
 
     def without_nvml(self, error: "Any") -> "list[Line]":
         present = self.on_the_bus()
@@ -167,7 +166,7 @@ class Gpus:
             self.hello,
             probe=probe,
             note=note,
-            driver=driver or pci.driver_version(self.root),
+            driver=driver or host.driver_version(self.root),
             kernel_log=self.log.file is not None,
             confined=self.is_confined,
         )

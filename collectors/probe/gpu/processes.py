@@ -5,10 +5,10 @@ Reading them can hang: a name service may be down, or a process may hold its own
 
 import os
 
-from collectors.probe.annotations import Any, Iterable
 from collectors.probe.gpu.card import Card
 from collectors.probe.host import user_name
 from collectors.probe.paths import read
+from collectors.probe.stdlib import Any, Iterable
 
 LONGEST_COMMAND = 200
 LONGEST_OWN_COMMAND = 1000

@@ -8,10 +8,10 @@ import os
 import subprocess
 import time
 
-from collectors.probe.annotations import Any, Callable, Line
-from collectors.probe.gpu import smi_parse
+from collectors.probe.gpu import driver_text
 from collectors.probe.gpu.card import error_rows
-from collectors.probe.gpu.pci import on_the_bus
+from collectors.probe.host import on_the_bus
+from collectors.probe.stdlib import Any, Callable, Line
 
 COMMAND = "nvidia-smi"
 PATIENCE = 20.0
@@ -84,8 +84,8 @@ class Smi:
         self.next_at = 0.0
         self.queue = []  # type: list[tuple[str, list[str]]]
         self.step = ""
-        self.rows = {}  # type: dict[int, smi_parse.Row]
-        self.known = {}  # type: dict[int, smi_parse.Row]
+        self.rows = {}  # type: dict[int, driver_text.Row]
+        self.known = {}  # type: dict[int, driver_text.Row]
         self.processes = {}  # type: dict[str, list[Line]]
         self.reported = None  # type: str | None
 
@@ -102,7 +102,7 @@ class Smi:
             self.queue = [] if self.fields else [("help", ["--help-query-gpu"])]
             self.queue.append(("query", self.query()))
             if slow:
-                self.queue.append(("apps", ["--query-compute-apps=" + ",".join(smi_parse.APPS), CSV]))
+                self.queue.append(("apps", ["--query-compute-apps=" + ",".join(driver_text.APPS), CSV]))
         if self.queue:
             self.step, arguments = self.queue.pop(0)
             self.call = Call(arguments)
@@ -117,7 +117,7 @@ class Smi:
 
     def query(self, index: "int | None" = None) -> "list[str]":
         one = [] if index is None else ["-i", str(index)]
-        return [*one, "--query-gpu=" + ",".join(self.fields or smi_parse.FIELDS), CSV]
+        return [*one, "--query-gpu=" + ",".join(self.fields or driver_text.FIELDS), CSV]
 
     def overdue(self, call: Call) -> "list[Line]":
         """It hangs: kill its group once. Every GPU's row has the error until it has exited."""
@@ -142,12 +142,12 @@ class Smi:
             self.queue = []
             return []
         if self.step == "help":
-            offered = smi_parse.offered(text)
-            self.fields = [field for field in smi_parse.FIELDS if field in offered] or list(smi_parse.FIELDS)
+            offered = driver_text.offered(text)
+            self.fields = [field for field in driver_text.FIELDS if field in offered] or list(driver_text.FIELDS)
             self.queue = [(step, self.query() if step == "query" else arguments) for step, arguments in self.queue]
             return []
         if self.step == "apps":
-            self.processes = smi_parse.apps(text) if not status else {}
+            self.processes = driver_text.apps(text) if not status else {}
         else:
             error = self.add_rows(text, status)
             if error:
@@ -157,25 +157,25 @@ class Smi:
 
     def add_rows(self, text: str, status: int) -> "str | None":
         """Add the rows of one call. Returns nvidia-smi's own error if it concerns the whole node."""
-        self.rows.update(smi_parse.rows(text, self.fields or list(smi_parse.FIELDS)))
-        failed = smi_parse.failed(text)
+        self.rows.update(driver_text.rows(text, self.fields or list(driver_text.FIELDS)))
+        failed = driver_text.failed(text)
         if self.step == "query" and failed:
             indices = sorted(self.known) or range(max(on_the_bus(self.gpus.root), len(self.rows) + len(failed)))
             self.queue = [("one:%d" % index, self.query(index)) for index in indices] + self.queue
         elif self.step.startswith("one:"):
             index = int(self.step[4:])
             if index not in self.rows:
-                error = next(iter(failed.values()), smi_parse.sentence(text) or "status %d" % status)
-                self.rows[index] = smi_parse.Row.broken(index, error, self.known.get(index))
+                error = next(iter(failed.values()), driver_text.sentence(text) or "status %d" % status)
+                self.rows[index] = driver_text.Row.broken(index, error, self.known.get(index))
         elif not self.rows:
-            return smi_parse.sentence(text) or "%s ended with status %d" % (COMMAND, status)
+            return driver_text.sentence(text) or "%s ended with status %d" % (COMMAND, status)
         return None
 
     def lines(self) -> "list[Line]":
         """All GPUs that were ever listed. One that is no longer listed has vanished."""
         for index, before in self.known.items():
             if index not in self.rows:
-                self.rows[index] = smi_parse.Row.broken(
+                self.rows[index] = driver_text.Row.broken(
                     index, "GPU has vanished: nvidia-smi no longer lists it", before
                 )
                 self.rows[index].lost = True

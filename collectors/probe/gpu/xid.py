@@ -8,7 +8,7 @@ import ctypes
 import os
 import time
 
-from collectors.probe.annotations import Any, Callable, Line
+from collectors.probe.stdlib import Any, Callable, Line
 
 RECENT = 600.0
 """At its start the probe reports the Xids of the last ten minutes: one of them may be why it restarts."""
@@ -71,7 +71,7 @@ class KernelLog:
         for since_boot, text in self.records():
             if "NVRM" not in text and "SXid" not in text:
                 continue
-            from collectors.probe.gpu.kernel_log import parsed
+            from collectors.probe.gpu.driver_text import parsed
 
             known = parsed(text)
             if known is None or (since_boot is not None and uptime - since_boot > RECENT):

@@ -102,7 +102,7 @@ def test_the_modules_for_w_and_b_files_come_only_with_a_spec_that_needs_them() -
 def test_the_pruned_pynvml_is_nvidias_own_text_line_by_line() -> None:
     pruned, full = bundle.pruned_pynvml(TEXTS), full_pynvml()
     assert "Copyright (c) 2011-2025, NVIDIA Corporation" in pruned or "NVIDIA Corporation" in pruned[:400]
-    ours = [line for line in pruned.splitlines() if line.startswith("from collectors.probe.stdlib_stubs import ")]
+    ours = [line for line in pruned.splitlines() if line.startswith("from collectors.probe.stdlib import ")]
     rest = iter(full.splitlines())
     for line in pruned.splitlines():
         assert line in ours or line in rest, f"not in NVIDIA's file, or not in its order: {line}"
@@ -288,7 +288,7 @@ def test_the_light_imports_are_what_pynvml_needs_of_the_real_ones() -> None:
     import functools  # noqa: F401
     import string
 
-    from collectors.probe import stdlib_stubs as light
+    from collectors.probe import stdlib as light
 
     for text in ("GPU_IS_LOST", "UNKNOWN", "a__b"):
         assert light.string.capwords(text, "_") == string.capwords(text, "_")

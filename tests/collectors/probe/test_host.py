@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from collectors.probe.gpu import pci
+from collectors.probe import host
 from collectors.probe.host import Host, field, hello, total
 from tests.collectors.probe.wire import readings_of
 from trainmon.model import HostSample, InfinibandPort
@@ -98,11 +98,11 @@ def test_gpus_on_the_bus_are_counted_without_the_switches(tmp_path: Path) -> Non
         files[f"sys/bus/pci/devices/0000:{number:02x}:00.0/vendor"] = vendor + "\n"
         files[f"sys/bus/pci/devices/0000:{number:02x}:00.0/class"] = kind + "\n"
     root = write(tmp_path, files)
-    assert pci.on_the_bus(root) == 8
+    assert host.on_the_bus(root) == 8
     for number in range(9):
         (tmp_path / f"proc/driver/nvidia/gpus/0000:{number:02x}:00.0").mkdir(parents=True)
-    assert pci.on_the_bus(root) == 9
-    assert pci.on_the_bus(str(tmp_path / "nowhere")) == 0
+    assert host.on_the_bus(root) == 9
+    assert host.on_the_bus(str(tmp_path / "nowhere")) == 0
 
 
 def test_what_is_no_gpu_of_this_host_is_not_counted(tmp_path: Path) -> None:
@@ -122,17 +122,17 @@ def test_what_is_no_gpu_of_this_host_is_not_counted(tmp_path: Path) -> None:
         if driver is not None:
             (devices / name / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
     (devices / "0000:06:00.4" / "physfn").symlink_to("../0000:06:00.0")
-    assert pci.on_the_bus(str(tmp_path)) == 2
+    assert host.on_the_bus(str(tmp_path)) == 2
 
 
 def test_in_a_jobs_cgroup_fewer_gpus_are_no_fault(tmp_path: Path) -> None:
-    assert pci.has_all(write(tmp_path, {"proc/self/cgroup": "0::/user.slice/user-1000.slice/session-1.scope\n"}))
-    assert not pci.has_all(write(tmp_path, {"proc/self/cgroup": "0::/system.slice/slurmstepd.scope/job_12/step_0\n"}))
+    assert host.has_all(write(tmp_path, {"proc/self/cgroup": "0::/user.slice/user-1000.slice/session-1.scope\n"}))
+    assert not host.has_all(write(tmp_path, {"proc/self/cgroup": "0::/system.slice/slurmstepd.scope/job_12/step_0\n"}))
 
 
 def test_the_drivers_version_is_known_without_nvml(tmp_path: Path) -> None:
     version = (
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.126.09  Release Build\nGCC version: gcc 12.3.0\n"
     )
-    assert pci.driver_version(write(tmp_path, {"proc/driver/nvidia/version": version})) == "580.126.09"
-    assert pci.driver_version(str(tmp_path / "nowhere")) is None
+    assert host.driver_version(write(tmp_path, {"proc/driver/nvidia/version": version})) == "580.126.09"
+    assert host.driver_version(str(tmp_path / "nowhere")) is None

@@ -9,7 +9,7 @@ import pytest
 
 from collectors.nodes.steps.shell import JobSteps, NoSrun, StepShell, step_notice
 from collectors.nodes.steps.step import SHARES_GPUS
-from collectors.probe.gpu.pci import HIDDEN
+from collectors.probe.host import HIDDEN
 from tests.collectors.nodes.hosts import until
 from tests.collectors.nodes.steps.srun import Srun, labelled
 from trainmon.lib import HostUnreachable, Seconds, TrainmonError

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from collectors.probe.files.checkpoint_files import MAX_GROUPS
-from collectors.probe.files.checkpoints import BUDGET, MAX_ENTRIES, SLICE, Checkpoints
+from collectors.probe.files.checkpoints import BUDGET, MAX_ENTRIES, MAX_GROUPS, SLICE, Checkpoints
 from tests.collectors.probe import interpreters
 from tests.collectors.probe.wire import ManualClock, readings_of
 from tests.lab.checkpoints import SAVES, made

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.probe.files import tail
+from collectors.probe.files import logs
 from collectors.probe.files.logs import Logs
 from tests.collectors.probe.files.conftest import FOREIGN, ForeignLink
 from tests.collectors.probe.files.log_reader import Log
@@ -21,7 +21,7 @@ def test_it_begins_with_the_whole_lines_of_the_last_64_kib(path: Path):
     chunk = Log(path).chunk()
     assert chunk.lines[-1] == f"{1999:099d}"
     assert chunk.lines[0] == f"{1800:099d}"
-    assert chunk.seen == tail.TAIL // 100
+    assert chunk.seen == logs.TAIL // 100
     assert chunk.dropped == 0, "they did not come too fast: they were there before"
     assert (chunk.id, chunk.path, chunk.size) == ("run", str(path), 200_000)
     assert chunk.restarted is chunk.error is chunk.partial is None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from collectors.probe.gpu import smi_parse as smi_text
+from collectors.probe.gpu import driver_text as smi_text
 from tests.lab.probe import RunningProbe, until
 from tests.lab.processes import gone
 from trainmon.model import DiskSamples, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, Trouble

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.probe.gpu.kernel_log import address, parsed
+from collectors.probe.gpu.driver_text import address, parsed
 from collectors.probe.gpu.xid import Deduplicator, KernelLog
 from tests.collectors.probe.wire import ManualClock
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectors.probe.shell.running import SHELLS, SMI, Fallback
+from tests.collectors.probe.fallback.running import SHELLS, SMI, Fallback
 
 
 @pytest.fixture(params=SHELLS)

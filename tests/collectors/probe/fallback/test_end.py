@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.collectors.probe.shell.running import F_SETPIPE_SZ, SCRIPT, SHELLS, command, wait_until
+from tests.collectors.probe.fallback.running import F_SETPIPE_SZ, SCRIPT, SHELLS, command, wait_until
 from tests.lab.processes import gone, proc_files
 from trainmon.model import probe_wire as readings
 

@@ -1,9 +1,35 @@
-"""Parses nvidia-smi's output. It writes a missing number in many ways; six of them are faults."""
+"""Parses what nvidia-smi prints and what the driver writes to the kernel log. Loaded only for these: re takes 1 MiB."""
 
 import re
 
-from collectors.probe.annotations import Any, Line
-from collectors.probe.gpu.kernel_log import address
+from collectors.probe.stdlib import Any, Line
+
+# ---- parses the kernel log's lines about GPUs ------------------------------------------------------------------------
+
+LINE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\).*?: (\d+),? ?(.*)")
+SWITCH_LINE = re.compile(r"(SXid) \((?:PCI:)?[0-9a-fA-F:.]+\): (\d+),? ?(.*)")
+OFF_THE_BUS = re.compile(r"NVRM: (?:The NVIDIA )?GPU (?:at PCI:)?([0-9a-fA-F:.]+):? .*fallen off the bus")
+
+
+def address(text: str) -> str:
+    """A PCI address in one spelling: `00000000:05:00.0` and `0000:05:00` give `0000:05:00`."""
+    parts = text.lower().partition(".")[0].split(":")
+    return ":".join([parts[0][-4:].rjust(4, "0"), *parts[1:]])
+
+
+def parsed(text: str) -> "tuple[str | None, int, str] | None":
+    """PCI address, Xid and text of a kernel message about a GPU; None for any other message."""
+    found = LINE.search(text)
+    if found:
+        return address(found.group(1)), int(found.group(2)), found.group(3).strip()
+    found = SWITCH_LINE.search(text)
+    if found:
+        return None, int(found.group(2)), ("NVSwitch: " + found.group(3)).strip()
+    found = OFF_THE_BUS.search(text)
+    return (address(found.group(1)), 79, "GPU has fallen off the bus.") if found else None
+
+
+# ---- parses nvidia-smi's output --------------------------------------------------------------------------------------
 
 FIELDS = (
     "index", "uuid", "name", "pci.bus_id", "mig.mode.current", "utilization.gpu", "memory.total", "memory.used",
