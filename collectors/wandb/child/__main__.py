@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 
-from collectors.wandb.child.sdk import is_fatal, keep_small, last_status, request_failed
+from collectors.wandb.child.convert import instant, is_fatal, request_failed
 from collectors.wandb.wire import (
     REQUESTS,
     AnyAnswer,
@@ -84,6 +84,49 @@ def environment(before: Mapping[str, str], directory: str) -> dict[str, str]:
     """The environment of the SDK."""
     kept = {name: value for name, value in before.items() if not name.startswith("WANDB_") or name in KEPT_VARIABLES}
     return kept | FIXED_VARIABLES | dict.fromkeys(DIRECTORY_VARIABLES, directory)
+
+
+# ---- wandb-core's log --------------------------------------------------------------------------------------------
+
+LOG_TAIL = 16_384
+LOG_AT_MOST = 1 << 20
+"""The maximum size of wandb-core's log in bytes."""
+
+
+class LogLine(msgspec.Struct):
+    """A line of wandb-core's log."""
+
+    time: str = ""
+    status: int | None = None
+
+
+def last_status(directory: Path, since: Instant) -> int | None:
+    """The HTTP status of the last request that wandb-core retries; None if there is none since then."""
+    entries: list[tuple[Instant, int]] = []
+    for log in _logs(directory):
+        for text in log.read_bytes()[-LOG_TAIL:].splitlines():
+            try:
+                line = msgspec.json.decode(text, type=LogLine)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue  # cut off at the start, or another format
+            at = instant(line.time[:26] + "Z" if line.time.endswith("Z") else line.time)
+            if line.status and at is not None and at >= since:
+                entries.append((at, line.status))
+    return sorted(entries, key=lambda entry: entry[0])[-1][1] if entries else None
+
+
+def keep_small(directory: Path) -> None:
+    """Empty a log that grew too large: wandb-core never rotates it."""
+    for log in _logs(directory):
+        if log.stat().st_size > LOG_AT_MOST:
+            os.truncate(log, 0)
+
+
+def _logs(directory: Path) -> list[Path]:
+    return sorted((directory / "wandb" / "logs").glob("core-debug*.log"))
+
+
+# ---- the process ----------------------------------------------------------------------------------------------------
 
 
 class PendingRequest(NamedTuple):

@@ -1,6 +1,9 @@
-"""Converts what W&B's server returns about a run into our model: bounded, clean, without secrets. Pure.
+"""Converts what W&B's server returns about a run, and the SDK's errors, into our model: bounded, without secrets. Pure.
 
 A `run` here is the SDK's own object. Only its public attributes are read; a server may leave any of them out.
+
+An error becomes RequestFailed with a message and a hint. The server's HTTP status decides where the SDK passes it on.
+It does not for retried requests and lost connections: there the message decides, or wandb-core's log.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from collectors.wandb.wire import ReadMetadata, RunMetadata
+from collectors.wandb.wire import FailureKind, ReadMetadata, RequestFailed, RunMetadata
 from trainmon.analysis.wandb import metric_names
 from trainmon.analysis.wandb.values import (
     DEEPEST,
@@ -25,7 +28,7 @@ from trainmon.analysis.wandb.values import (
     read_summary,
     safe_text,
 )
-from trainmon.lib import Instant, clean
+from trainmon.lib import MASK, Instant, TrainmonError, clean, last_state, scrub
 from trainmon.model import Points, Sample, WandbRun, WandbSpec
 
 # ---- converts what W&B's server returns about a run into our model ---------------------------------------------------
@@ -134,7 +137,7 @@ def read_metadata(request: ReadMetadata, file: object) -> RunMetadata:
 
 SAMPLES_AT_MOST = 50
 
-KINDS = {
+SAMPLE_KINDS = {
     "image-file": "image", "images/separated": "image", "images": "image", "video-file": "video", "videos": "video",
     "table-file": "table", "audio-file": "audio", "audio": "audio", "html-file": "html", "object3D-file": "object3D",
 }  # fmt: skip
@@ -165,7 +168,7 @@ def _sample(key: str, value: Mapping[str, Any]) -> Sample | None:
     first = value if files is None else files[0] if isinstance(files[0], Mapping) else {**value, "path": files[0]}
     captions = value.get("captions")
     caption = captions[0] if _is_filled(captions) else value.get("caption")
-    kind, path = KINDS.get(str(value["_type"])), first.get("path")
+    kind, path = SAMPLE_KINDS.get(str(value["_type"])), first.get("path")
     if kind is None or not isinstance(path, str) or not is_safe_path(path):
         return None
     step = STEP.search(path)
@@ -194,3 +197,122 @@ def is_safe_path(path: str) -> bool:
     """Whether a file's name is safe to show, and stays below the run's own files."""
     parts = PurePosixPath(path)
     return clean(path) == path != "" and not parts.is_absolute() and ".." not in parts.parts and "\\" not in path
+
+
+# ---- errors of the SDK as RequestFailed with a message and a hint ----------------------------------------------------
+
+MESSAGE_LENGTH = 300
+CAUSES_AT_MOST = 6
+
+RETRIED = re.compile(r"while retrying: HTTP (\d{3})\b")
+STATUS = re.compile(r"\bHTTP (\d{3})\b|\breturned error (\d{3})\b")
+KINDS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
+    ("key", re.compile(
+        r"(?i)no api key|no authentication configured|api key (?:is empty|may only|must have|cannot start)"
+        r"|are set, *which"
+    )),
+    ("absent", re.compile(
+        r"(?i)could not find (?:project|run|entity)"
+        r"|\b(?:project|run|entity|file)\b.{0,200}\b(?:not found|does not exist)"
+    )),
+    ("slow", re.compile(r"(?i)did not respond in time|timeout|timed out|deadline exceeded")),
+    ("unreachable", re.compile(
+        r"(?i)dial tcp|no such host|connection (?:refused|reset)|broken pipe|\bEOF\b|unreachable|tls:|x509|certificate"
+        r"|proxyconnect|server misbehaving|malformed HTTP"
+    )),
+    ("unauthorized", re.compile(r"(?i)unauthorized|relogin required|invalid api key|not logged in")),
+    ("forbidden", re.compile(r"(?i)permission denied|not authorized|forbidden")),
+)  # fmt: skip
+"""The kind by the message, if there is no status. The first match decides."""
+
+KINDS_BY_STATUS: dict[int, FailureKind] = {
+    401: "unauthorized", 403: "forbidden", 404: "absent", 408: "slow", 429: "busy", 504: "slow",
+}  # fmt: skip
+GONE = "the service process is not running"
+FATAL = {"MailboxClosedError", "HandleAbandonedError", "BrokenPipeError", "ConnectionResetError"}
+"""Errors after which wandb-core has ended. The SDK does not restart it."""
+
+LOGIN = "log in with `wandb login`, or set WANDB_API_KEY"
+HINTS: dict[FailureKind, str] = {
+    "key": LOGIN,
+    "unauthorized": "is this the key of an account of this server? " + LOGIN,
+    "forbidden": "is this the key of an account that may read the project? ask the admin of its team",
+    "absent": "are entity, project and run right, and may this account see them?",
+    "unreachable": "can this machine reach it? WANDB_BASE_URL sets the address of a private server",
+}
+SENTENCES: dict[FailureKind, str] = {
+    "busy": "W&B limits the request rate{code}",
+    "server": "W&B's server failed{code}",
+    "slow": "W&B did not answer in time{code}",
+    "unreachable": "W&B cannot be reached: {message}",
+    "unauthorized": "W&B rejects the API key{code}: {message}",
+    "forbidden": "this W&B account has no access{code}: {message}",
+    "key": "no API key for W&B: {message}",
+}
+"""The message for the operator. Other kinds show W&B's message alone."""
+
+
+class NotFound(TrainmonError):
+    """A project, a run or a file does not exist."""
+
+
+class UnusableAnswer(TrainmonError):
+    """An answer cannot be used."""
+
+
+def request_failed(
+    number: int, error: BaseException, *, key: str | None = None, status: int | None = None
+) -> RequestFailed:
+    """The error of the request with this id. `status`: the server's status, if it is known from elsewhere."""
+    if is_fatal(error):
+        return RequestFailed(id=number, kind="sdk", message="wandb-core, the SDK's own process, has ended")
+    # The server's own message if there is one: the SDK wraps it in a longer one.
+    answers = (getattr(getattr(cause, "response", None), "message", "") for cause in _chain(error))
+    message = next((text for text in answers if isinstance(text, str) and text), str(error) or type(error).__name__)
+    status = _status(error) or status or 0
+    kind = _kind(error, message, status)
+    if key and key.strip():
+        message = message.replace(key, MASK)
+    line = message.rsplit("while retrying: ", 1)[-1].replace("\n", " ")
+    line = scrub(clean(last_state(line), MESSAGE_LENGTH)).strip()
+    hint = getattr(error, "hint", None) or HINTS.get(kind)
+    text = SENTENCES.get(kind, "{message}").format(code=f" ({status})" if status else "", message=line)
+    return RequestFailed(id=number, kind=kind, message=text, hint=hint)
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether the SDK cannot be used any more."""
+    return any(GONE in str(cause) or type(cause).__name__ in FATAL for cause in _chain(error))
+
+
+def _kind(error: BaseException, message: str, status: int) -> FailureKind:
+    if isinstance(error, NotFound):
+        return "absent"
+    if isinstance(error, UnusableAnswer) or (isinstance(error, OSError) and not isinstance(error, TimeoutError)):
+        return "sdk"  # for example, no permission to write to a directory
+    if status:
+        return KINDS_BY_STATUS.get(status, "server" if status >= 500 else "sdk")
+    return next((kind for kind, pattern in KINDS if pattern.search(message)), "sdk")
+
+
+def _status(error: BaseException) -> int:
+    """The server's status: of the first answer, or of the retried one."""
+    for cause in _chain(error):
+        status = getattr(getattr(cause, "response", None), "http_status", 0)
+        if isinstance(status, int) and status:
+            return status
+        found = RETRIED.search(str(cause)) or STATUS.search(str(cause))
+        if found:
+            return int(next(filter(None, found.groups())))
+    return 0
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and its causes; the SDK keeps some in `exc`."""
+    cause: BaseException | None = error
+    for _ in range(CAUSES_AT_MOST):
+        if cause is None:
+            return
+        yield cause
+        inner = getattr(cause, "exc", None)
+        cause = cause.__cause__ or (inner if isinstance(inner, BaseException) else None) or cause.__context__

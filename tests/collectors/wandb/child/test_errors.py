@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from collectors.wandb.child.sdk import LOG_AT_MOST, NotFound, is_fatal, keep_small, last_status, request_failed
+from collectors.wandb.child.__main__ import LOG_AT_MOST, keep_small, last_status
+from collectors.wandb.child.convert import NotFound, is_fatal, request_failed
 
 
 class SdkError(Exception):

@@ -222,6 +222,16 @@ def test_without_a_key_it_says_so_at_once_and_sends_no_request(server: WandbServ
     assert server.requests == []
 
 
+def test_the_sdk_is_imported_with_the_first_request_and_its_own_environment(
+    server: WandbServer, tmp_path: Path
+) -> None:
+    text = "import os\nraise RuntimeError(f'reports errors: {os.environ.get(\"WANDB_ERROR_REPORTING\")}')\n"
+    (tmp_path / "wandb.py").write_text(text, "utf-8")
+    with running_child(server, tmp_path, PYTHONPATH=str(tmp_path)) as child:
+        result = child.refused(LIST)
+        assert (result.kind, result.message) == ("sdk", "reports errors: false")
+
+
 @pytest.mark.parametrize("place", ["netrc", "settings"])
 def test_a_login_of_the_usual_kind_is_found(server: WandbServer, tmp_path: Path, place: str) -> None:
     if place == "netrc":
