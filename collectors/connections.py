@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collectors.nodes.steps.shell import JobSteps
+from collectors.nodes.steps import JobSteps
 from trainmon.config import ClusterSettings, ConnectSettings
 from trainmon.lib import HostKeyRefused, HostUnreachable
 from trainmon.model import JobPart

@@ -20,7 +20,7 @@ from collectors.demo.stories import CLUSTER, NODES, READER, Schedule
 from collectors.demo.wandb import LOGIN as WANDB_LOGIN
 from collectors.demo.world import World
 from collectors.polling_thread import PollingThread
-from collectors.quota.collector import QuotaPoller, QuotaQuery
+from collectors.quota import QuotaPoller, QuotaQuery
 from collectors.slurm.collector import Poller, Watched
 from collectors.wandb.collector import WandbCollector
 from trainmon.alerting.notify.message import Message, Retry, Sent

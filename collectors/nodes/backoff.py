@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from collectors.assignment import by_mount, name_of, requested_parts
-from collectors.nodes.steps.shell import NoSrun
+from collectors.nodes.steps import NoSrun
 from trainmon.lib import Clock, LoginRefused, Seconds, TrainmonError
 from trainmon.model import AnyReading, DiskSamples, Spec
 

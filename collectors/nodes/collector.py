@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from collectors.nodes.backoff import MAX_DOUBT, MIN_DOUBT, Assigned, Backoff, pause_before, requires_job
-from collectors.nodes.steps.shell import StepShell
+from collectors.nodes.steps import StepShell
 from collectors.nodes.stream import START_TIMEOUT, ProbeStream
 from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 
 from collectors.polling_thread import PollingThread
 from collectors.prometheus import query
-from collectors.prometheus.client import PrometheusClient, QueryFailed
 from collectors.prometheus.nodes import NodeReports, OverSsh
-from collectors.prometheus.reader import Client, MetricsReader
+from collectors.prometheus.reader import Client, MetricsReader, PrometheusClient, QueryFailed
 from trainmon.config import ClusterSettings, MetricsSettings
 from trainmon.lib import Clock, Instant, Seconds
 from trainmon.model import Event, Source

@@ -7,7 +7,10 @@ Only `/` itself is taken to lie on `/`. Any other path may be a link, or a mount
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from posixpath import dirname, normpath
 
 import msgspec
@@ -15,6 +18,8 @@ import msgspec
 from collectors.prometheus.query import Exporter, Series, label_of, short_name
 from trainmon.lib import Instant, Seconds
 from trainmon.model import DiskSample, GpuFacts, GpuSample, HostSample, InfinibandPort
+
+# ---- time series become the readings of nodes, as a probe sends them -------------------------------------------------
 
 # ---- filesystems of node_exporter become the watched disks of a node, as a probe samples them ------------------------
 
@@ -394,3 +399,72 @@ def _whole(fields: Mapping[str, float], field: str) -> int | None:
 
 def _flag(fields: Mapping[str, float], field: str) -> bool | None:
     return bool(fields[field]) if field in fields else None
+
+
+# ---- the past of GPUs and disks --------------------------------------------------------------------------------------
+
+Key = tuple[int, str]
+"""A GPU and a field."""
+
+Row = Callable[[Instant], int]
+"""The row of a time of the server."""
+
+
+def columns(
+    exporter: Exporter, answers: Mapping[str, Sequence[Series]], names: Mapping[str, str], row: Row, length: int
+) -> Mapping[Key, array[float]]:
+    """By GPU and field: a value for each step, or nan. `answers`: by label of the node, the series. A GPU that has only
+    MIG instances is one GPU: its memory is the sum of theirs, its temperature and power are those of each of them, and
+    its utilization is not known."""
+    found: dict[tuple[int, str, str], array[float]] = {}
+    placed = (with_indexes(exporter, label, series, names) for label, series in answers.items())
+    for index, field, scale, one in chain.from_iterable(placed):
+        instance = one.metric.get(exporter.instance_label, "")
+        if instance and field == "utilization_pct":
+            continue
+        column = found.setdefault((index, field, instance), array("d", [math.nan]) * length)
+        for at, text in one.values:
+            at_row, value = row(at), number(text)
+            if 0 <= at_row < length and value is not None:
+                column[at_row] = value * scale
+    parts = groupby(sorted(found), key=itemgetter(0, 1))
+    return {(index, field): _of_gpu(field, {key[2]: found[key] for key in keys}) for (index, field), keys in parts}
+
+
+Mounted = tuple[str, str]
+"""A node, and a mount point there."""
+
+
+def disk_columns(
+    exporter: Exporter, label: str, series: Sequence[Series], names: Mapping[str, str], row: Row, length: int
+) -> Mapping[Mounted, Mapping[str, array[float]]]:
+    """By node and mount point: of each field, a value for each step, or nan. As in a sample, more than the size is
+    none: it is a negative count."""
+    found: dict[Mounted, dict[str, array[float]]] = {}
+    for node, field, one in of_filesystems(exporter, label, series, names):
+        fields = found.setdefault((node, one.metric.get("mountpoint", "")), {})
+        column = fields.setdefault(field, array("d", [math.nan]) * length)
+        for at, text in one.values:
+            at_row, value = row(at), number_of(text)
+            if 0 <= at_row < length and value is not None:
+                column[at_row] = value
+    for fields in found.values():
+        if {"free_bytes", "total_bytes"} <= fields.keys():
+            pairs = zip(fields["free_bytes"], fields["total_bytes"], strict=True)
+            fields["free_bytes"] = array("d", (0.0 if free > total else free for free, total in pairs))
+    return found
+
+
+def _of_gpu(field: str, parts: Mapping[str, array[float]]) -> array[float]:
+    """The column of a GPU. `parts`: by MIG instance; empty for the GPU itself, whose values come first."""
+    if parts.keys() == {""}:
+        return parts[""]
+    column = array("d")
+    own = parts.get("", [math.nan] * len(next(iter(parts.values()))))
+    instances = zip(*(values for name, values in parts.items() if name), strict=True)
+    for value, shares in zip(own, instances, strict=True):
+        known = [share for share in shares if not math.isnan(share)]
+        if known and math.isnan(value):
+            value = sum(known) if field in MEMORY else known[-1]
+        column.append(value)
+    return column

@@ -14,8 +14,7 @@ from typing import Literal
 
 from collectors.connections import local_hostname
 from collectors.polling_thread import MIN_REFRESH, PollingThread
-from collectors.slurm.accounting import UnwatchedSince
-from collectors.slurm.poll import MIN_INTERVAL, OnPoll, PolledQueue, RateLimit, Watched
+from collectors.slurm.poll import MIN_INTERVAL, OnPoll, PolledQueue, RateLimit, UnwatchedSince, Watched
 from trainmon.config import ClusterSettings, Settings, queue_users
 from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError
 from trainmon.model import Cluster, ClustersChanged, Event, JobsListed, Source, SourceChanged, SourceRemoved

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from collectors.assignment import WatchPlan
 from collectors.nodes.collector import NodeCollector
-from collectors.supervisor.sources import Assignments
+from collectors.supervisor import Assignments
 from trainmon.lib import SystemClock
 from trainmon.model import Event, FileSpec, Spec
 from trainmon.transport.shell import Shell

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from collectors.connections import ClusterConnections
-from collectors.nodes.steps.shell import StepShell
+from collectors.nodes.steps import StepShell
 from tests.collectors.nodes.hosts import FakeShell
 from trainmon.config import ClusterSettings, ConnectSettings
 from trainmon.lib import HostKeyRefused, HostUnreachable, LoginRefused

@@ -17,7 +17,7 @@ from collectors.discovery import watch_plan
 from collectors.nodes.collector import NodeCollector
 from collectors.prometheus.nodes import VIEWED_FOR
 from collectors.slurm.collector import Watched
-from collectors.supervisor.supervisor import JOB_ENDED, KEEP_FOR, Supervisor
+from collectors.supervisor import JOB_ENDED, KEEP_FOR, Supervisor
 from trainmon.config import ClusterSettings, DiskSettings, MetricsSettings, RunSettings, Settings, load_settings
 from trainmon.lib import Clock, HostUnreachable
 from trainmon.model import (

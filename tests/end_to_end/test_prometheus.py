@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.prometheus.client import PrometheusClient
-from collectors.prometheus.reader import MetricsReader
+from collectors.prometheus.reader import MetricsReader, PrometheusClient
 from tests.end_to_end.contract import breaches
 from tests.end_to_end.product import Cluster, Product
 from tests.lab.daemons import until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.nodes.steps.shell import GATHER, JobSteps
+from collectors.nodes.steps import GATHER, JobSteps
 from collectors.nodes.stream import ProbeStream
 from collectors.probe import bundle
 from tests.lab.daemons import until

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from collectors.connections import local_hostname
 from collectors.daemon.collector import DaemonConnection
-from collectors.supervisor.supervisor import Supervisor
+from collectors.supervisor import Supervisor
 from collectors.wandb.collector import WandbCollector
 from trainmon.actions.verification.verify import followed_directories
 from trainmon.analysis.attempts import ending_directories, read_once, unwatched_since

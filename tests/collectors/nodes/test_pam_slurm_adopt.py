@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from collectors.nodes.backoff import NONE_OF_OURS
-from collectors.supervisor.supervisor import JOB_ENDED
+from collectors.supervisor import JOB_ENDED
 from tests.collectors.test_supervisor import Stage, job
 from tests.lab.pam_slurm_adopt import DENIED, PamSlurmAdoptSshd
 from trainmon.config import ClusterSettings, ConnectSettings, Settings

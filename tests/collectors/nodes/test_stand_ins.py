@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.supervisor.supervisor import Supervisor
+from collectors.supervisor import Supervisor
 from tests.end_to_end.product import step_line
 from tests.lab.disks import FULLNESS
 from tests.lab.sshd import Sshd

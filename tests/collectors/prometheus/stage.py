@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from collectors.prometheus.client import QueryFailed
 from collectors.prometheus.collector import PrometheusPoller
 from collectors.prometheus.nodes import OverSsh
 from collectors.prometheus.query import Series
+from collectors.prometheus.reader import QueryFailed
 from tests.collectors.prometheus.captured import NEWEST, series, until
 from trainmon.config import ClusterSettings, MetricsSettings
 from trainmon.engine.engine import Engine

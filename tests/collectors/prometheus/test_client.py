@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.prometheus.client import PrometheusClient, QueryFailed
+from collectors.prometheus.reader import PrometheusClient, QueryFailed
 from tests.collectors.prometheus.captured import FOLDER, series
 from tests.lab.prometheus import PASSWORD, USER, Prometheus
 from tests.lab.receiver import CUT, Answer, Receiver, status

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from collectors.prometheus.client import QueryFailed
 from collectors.prometheus.nodes import OverSsh
 from collectors.prometheus.query import Series
+from collectors.prometheus.reader import QueryFailed
 from tests.collectors.prometheus.captured import NEWEST, series, until
 from tests.collectors.prometheus.stage import NODES, Stage
 from tests.trainmon.alerting.rules.asked import findings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.prometheus.client import QueryFailed
 from collectors.prometheus.nodes import OverSsh
+from collectors.prometheus.reader import QueryFailed
 from tests.collectors.prometheus.captured import NEWEST
 from tests.collectors.prometheus.stage import HOSTS, Stage, filesystem
 from tests.trainmon.alerting.rules.asked import findings

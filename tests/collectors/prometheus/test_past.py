@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from collectors.prometheus.past import columns
 from collectors.prometheus.query import DCGM, Series
+from collectors.prometheus.readings import columns
 
 USED, HEAT, UTILIZATION = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL"
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collectors.prometheus.client import QueryFailed
 from collectors.prometheus.query import Series
-from collectors.prometheus.reader import CPUS_EVERY, MetricsReader
+from collectors.prometheus.reader import CPUS_EVERY, MetricsReader, QueryFailed
 from trainmon.config import MetricsSettings
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collectors.slurm.accounting import LONGEST, MAX_TRIES, RANGE, RANGES_AT_ONCE, JobAccounting
+from collectors.slurm.poll import LONGEST, MAX_TRIES, RANGE, RANGES_AT_ONCE, JobAccounting
 from trainmon.model import Cluster, Event, Job, JobsAccounted
 from trainmon.slurm.client import SlurmFailed
 

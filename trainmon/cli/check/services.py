@@ -201,8 +201,7 @@ def _table(
     environ: Mapping[str, str],
     now: Callable[[], float],
 ) -> Iterator[Row]:
-    from collectors.prometheus.client import PrometheusClient, QueryFailed
-    from collectors.prometheus.reader import MetricsReader
+    from collectors.prometheus.reader import MetricsReader, PrometheusClient, QueryFailed
 
     what = f"{cluster.name}, {table.exporter}"
     client = PrometheusClient(table, now, environ)

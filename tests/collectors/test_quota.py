@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collectors.connections import Connections
-from collectors.quota.collector import DU_AFTER, DU_EVERY, QuotaPoller, QuotaQuery, quota_query, run_query
+from collectors.quota import DU_AFTER, DU_EVERY, QuotaPoller, QuotaQuery, quota_query, run_query
 from tests.lab.sshd import Sshd
 from tests.trainmon.analysis.disks.test_quota import LUSTRE, LUSTRE_AWAY, QUOTA_OVER
 from trainmon.analysis.disks import Parser

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from collectors.nodes.steps.shell import JobSteps, NoSrun, StepShell, step_notice
-from collectors.nodes.steps.step import SHARES_GPUS
+from collectors.nodes.steps import SHARES_GPUS, JobSteps, NoSrun, StepShell, step_notice
 from collectors.probe.host import HIDDEN
 from tests.collectors.nodes.hosts import until
-from tests.collectors.nodes.steps.srun import Srun, labelled
+from tests.collectors.nodes.srun import Srun, labelled
 from trainmon.lib import HostUnreachable, Seconds, TrainmonError
 from trainmon.model import JobPart
 from trainmon.slurm.client import Client

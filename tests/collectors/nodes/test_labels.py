@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.nodes.steps.relay import Labels
-from tests.collectors.nodes.steps.srun import cut, labelled
+from collectors.nodes.relay import Labels
+from tests.collectors.nodes.srun import cut, labelled
 
 READINGS = st.dictionaries(st.text(max_size=20), st.text(max_size=1500), max_size=3).map(
     lambda reading: json.dumps(reading).encode()

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from collectors.nodes.steps import relay
-from collectors.nodes.steps.relay import ALL, addressed
+from collectors.nodes import relay
+from collectors.nodes.relay import ALL, addressed
 from collectors.probe import bundle
 
 
