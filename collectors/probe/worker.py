@@ -11,8 +11,8 @@ import sys
 import time
 
 from collectors.probe import ndjson
-from collectors.probe.main import Mark
 from collectors.probe.stdlib import Any, Callable, Line, Operation
+from collectors.probe.worker_process import Mark
 
 SECTIONS = (
     ("gpu", "gpu.nvml", "Gpus", None),

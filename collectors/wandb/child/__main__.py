@@ -100,13 +100,16 @@ class LogLine(msgspec.Struct):
     status: int | None = None
 
 
+LOG_LINES = msgspec.json.Decoder(LogLine)
+
+
 def last_status(directory: Path, since: Instant) -> int | None:
     """The HTTP status of the last request that wandb-core retries; None if there is none since then."""
     entries: list[tuple[Instant, int]] = []
     for log in _logs(directory):
         for text in log.read_bytes()[-LOG_TAIL:].splitlines():
             try:
-                line = msgspec.json.decode(text, type=LogLine)
+                line = LOG_LINES.decode(text)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # cut off at the start, or another format
             at = instant(line.time[:26] + "Z" if line.time.endswith("Z") else line.time)
