@@ -297,10 +297,3 @@ def assign_all(
         merge_into(specs, assign(plan, able, is_awaited=is_awaited))
         merge_into(stand_in, stand_in_specs(plan, able, is_awaited=is_awaited))
     return specs, stand_in
-
-
-def own_disks(specs: Mapping[str, Spec], stand_in: Mapping[str, Spec]) -> Iterator[tuple[str, str]]:
-    """Each host with the paths that it reads for itself, not as a stand-in, which may log in as another user."""
-    for host, spec in specs.items():
-        others = stand_in[host].disks if host in stand_in else ()
-        yield from ((host, path) for path in spec.disks if path not in others)

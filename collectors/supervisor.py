@@ -9,22 +9,22 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from collectors.assignment import WatchPlan, assign_all, own_disks, with_followed
+from collectors.assignment import WatchPlan, assign_all, with_followed
 from collectors.connections import ClusterConnections, Connections, is_local, local_hostname
 from collectors.discovery import RunDiscovery
 from collectors.nodes.backoff import NEEDS_A_STEP
 from collectors.nodes.collector import NodeCollector
 from collectors.nodes.steps import step_notice
 from collectors.polling_thread import PollingThread
-from collectors.prometheus.nodes import Coverage
-from collectors.quota import QuotaPoller, quota_pollers
+from collectors.prometheus.nodes import Coverage, OverSsh
+from collectors.quota import quota_pollers
 from collectors.slurm.collector import HideAbsent, MakePoller, Poller, Watched, clusters_of, polled_clusters
 from collectors.slurm.poll import UnwatchedSince
 from collectors.wandb.login import Credentials
@@ -49,12 +49,22 @@ from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
 from trainmon.transport.shell import AskUser, LocalShell, Shell
 
-# ---- what a supervisor reads from ------------------------------------------------------------------------------------
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it loads an HTTP client, which a config without metrics does not need
     from collectors.prometheus.collector import PrometheusPoller
 
-# ---- what every host reads now ---------------------------------------------------------------------------------------
+log = logging.getLogger(__name__)
+
+TICK = 0.5
+REFRESH_EVERY = 5.0
+"""Seconds between two refreshes that a person requests."""
+
+SOON_EVERY: Seconds = 15.0
+"""Seconds between two early polls of one source: its host may be overloaded already."""
+
+KEEP_FOR: Seconds = 600.0
+"""How long a node stays visible, as off, after its job."""
+
+JOB_ENDED = "its job ended"
 
 
 class Assignments:
@@ -88,196 +98,12 @@ class Assignments:
         self._specs, self._stand_in, self._computed_from = specs, stand_in, inputs
 
     def own_disks(self) -> Iterator[tuple[str, str]]:
-        """Each host with the paths that it reads for itself; from any thread."""
-        return own_disks(self._specs, self._stand_in)
-
-
-# ---- how each host is reached ----------------------------------------------------------------------------------------
-
-
-class Hosts:
-    """Makes the NodeCollector of a host, on the connections of its cluster. `ask` shows login prompts to a person;
-    `client_of` returns the Slurm client of a cluster, and raises HostUnreachable without its login node."""
-
-    def __init__(
-        self,
-        clusters: Sequence[ClusterSettings],
-        loop: EventLoop,
-        discovery: RunDiscovery,
-        clock: Clock,
-        submit: Callable[[Event], None],
-        *,
-        ask: AskUser | None,
-        ssh_config: Path | None,
-        client_of: Callable[[ClusterSettings], Client],
-    ) -> None:
-        self._discovery = discovery
-        self._clock = clock
-        self._connections = {
-            cluster.name: ClusterConnections(
-                cluster,
-                loop,
-                ask,
-                ssh_config,
-                client_of=partial(client_of, cluster),
-                part_of=discovery.own_part,
-                on_start=lambda job: submit(step_notice(job)),
-            )
-            for cluster in clusters
-        }
-        self._silent = Connections(loop, ConnectSettings(), None, ssh_config)
-        self._failures: dict[str, TrainmonError] = {}
-        """For hosts that nobody has named: connections that prompt nobody, and by host why its only login failed."""
-
-    def make(
-        self,
-        cluster: ClusterSettings,
-        host: str,
-        *,
-        is_node: bool,
-        received: Callable[[Event], None],
-        wake: Callable[[], None],
-        poll_queue: Callable[[], None],
-    ) -> NodeCollector:
-        """The collector of a host. `received` gets its events, `wake` is called when it came up or was lost, and
-        `poll_queue` when the queue may explain why."""
-        local = is_local(cluster, host)
-        connections = self._connections[cluster.name]
-        dial = connections.dialler(host, is_node=is_node)
-        python = sys.executable if local else cluster.python
-        node = NodeCollector(host, cluster.name, dial, received, self._clock, python=python)
-        if isinstance(cluster, ImplicitCluster) and not local:
-            node.first_dial, node.failures = partial(self._silent.dial, host), self._failures
-        node.is_dialled = not local
-        node.on_refusal = partial(connections.has_refused, host)
-        node.wake = wake
-        if is_node and host != cluster.login and not local:
-            node.backoff.has_own_job = partial(self._discovery.has_own_job, cluster.name, host)
-            node.backoff.poll_queue = poll_queue
-        if connections.needs_step(host, is_node=is_node):
-            node.backoff.requirement = NEEDS_A_STEP
-        return node
-
-    def close(self) -> None:
-        """Close all connections; waits a moment for the end of the steps."""
-        for connections in self._connections.values():
-            connections.close()
-        self._silent.close()
-
-
-# ---- the pollers of a supervisor, each with a thread of its own ------------------------------------------------------
-
-SOON_EVERY: Seconds = 15.0
-"""Seconds between two early polls of one source: its host may be overloaded already."""
-
-
-class Pollers:
-    """The pollers of queues and of Prometheus servers, by cluster, and those of quotas. No method blocks."""
-
-    def __init__(
-        self,
-        queues: Mapping[str, Poller],
-        quotas: Sequence[QuotaPoller],
-        metrics: Mapping[str, PrometheusPoller],
-        clock: Clock,
-    ) -> None:
-        self.queues = queues
-        self._quotas = quotas
-        self._metrics = metrics
-        self._all: tuple[PollingThread | PrometheusPoller, ...] = (*queues.values(), *quotas, *metrics.values())
-        self._clock = clock
-        self._polled_soon_at: dict[str, Seconds] = {}
-
-    def start(self) -> None:
-        for poller in self._all:
-            poller.start()
-
-    def stop(self) -> None:
-        for poller in self._all:
-            poller.stop()
-
-    def refresh(self) -> None:
-        """Poll everything: a person requests it."""
-        for poller in self._all:
-            poller.refresh()
-
-    def may_poll_soon(self, source: str) -> bool:
-        """Whether a source may be polled early; if so, that counts as such a poll."""
-        now = self._clock.monotonic()
-        if now - self._polled_soon_at.get(source, -SOON_EVERY) < SOON_EVERY:
-            return False
-        self._polled_soon_at[source] = now
-        return True
-
-    def poll_soon(self, source: str) -> None:
-        """Poll the queue or the quota of a source."""
-        kind, _, name = source.partition(":")
-        if kind == "slurm":
-            self.poll_queue(name)
-        elif kind == "quota":
-            for poller in self._quotas:
-                if poller.has_source(source):
-                    poller.refresh()
-
-    def poll_queue(self, cluster: str) -> None:
-        if cluster in self.queues:
-            self.queues[cluster].poll_soon()
-
-    def poll_job(self, key: str) -> None:
-        """Request a job's details. The key is `prod/88_3`."""
-        cluster = key.partition("/")[0]
-        if cluster in self.queues:
-            self.queues[cluster].poll_job(key)
-
-    def read_past(self, cluster: str | None, node: str) -> None:
-        """Read the last day of a node from the Prometheus server of its cluster."""
-        if cluster is not None and cluster in self._metrics:
-            self._metrics[cluster].view(node)
-
-    def disks_of(self, node: str) -> frozenset[str]:
-        """The paths whose disks a Prometheus server has."""
-        return frozenset().union(*(poller.disks(node) for poller in self._metrics.values()))
-
-    def nodes_planned(self) -> None:
-        """Other nodes may be in sight."""
-        for poller in self._metrics.values():
-            poller.nodes_planned()
-
-    def connected(self, cluster: str, node: str) -> None:
-        """SSH reads a node now. Does not block."""
-        if cluster in self._metrics:
-            self._metrics[cluster].connected(node)
-
-
-def metrics_pollers(
-    settings: Settings,
-    coverage: Coverage,
-    over_ssh: Callable[[str], tuple[bool, str | None]],
-    submit: Callable[[Event], None],
-    clock: Clock,
-) -> Mapping[str, PrometheusPoller]:
-    """The pollers of Prometheus servers, by cluster. Without a server, their HTTP client is not imported."""
-    clusters = [cluster for cluster in settings.clusters if cluster.metrics]
-    if not clusters:
-        return {}
-    from collectors.prometheus.collector import prometheus_pollers
-    from collectors.prometheus.nodes import OverSsh
-
-    return prometheus_pollers(clusters, coverage.nodes, lambda host: OverSsh(*over_ssh(host)), submit, clock)
-
-
-# ---- starts and stops all collectors ---------------------------------------------------------------------------------
-
-log = logging.getLogger(__name__)
-
-TICK = 0.5
-REFRESH_EVERY = 5.0
-"""Seconds between two refreshes that a person requests."""
-
-KEEP_FOR: Seconds = 600.0
-"""How long a node stays visible, as off, after its job."""
-
-JOB_ENDED = "its job ended"
+        """Each host with the paths that it reads for itself, not as a stand-in, which may log in as another user; from
+        any thread."""
+        specs, stand_in = self._specs, self._stand_in
+        for host, spec in specs.items():
+            others = stand_in[host].disks if host in stand_in else ()
+            yield from ((host, path) for path in spec.disks if path not in others)
 
 
 class Supervisor(PollingThread):
@@ -300,31 +126,38 @@ class Supervisor(PollingThread):
         unwatched_since: UnwatchedSince = lambda: float("inf"),
     ) -> None:
         super().__init__("supervisor", TICK, submit, clock or SystemClock())
+        self._settings = settings
+        self._followed, self._files = followed, files
+        self._discovery = RunDiscovery(settings, login)
+        self._coverage = Coverage(settings.clusters)
+        self._assignments = Assignments()
+        self._plans: tuple[WatchPlan, ...] = ()
         self._loop = EventLoop()
         self._local = LocalShell(self._loop, host=local_hostname())
-        self._followed, self._files = followed, files
+        self._connections = {
+            cluster.name: ClusterConnections(
+                cluster,
+                self._loop,
+                ask,
+                ssh_config,
+                client_of=partial(self._slurm_client, cluster),
+                part_of=self._discovery.own_part,
+                on_start=lambda job: submit(step_notice(job)),
+            )
+            for cluster in settings.clusters
+        }
+        self._silent = Connections(self._loop, ConnectSettings(), None, ssh_config)
+        self._failures: dict[str, TrainmonError] = {}
+        """For hosts that nobody has named: connections that prompt nobody, and by host why its only login failed."""
         self._unwatched_since = unwatched_since
-        self._settings = settings
-        self._discovery = RunDiscovery(settings, login)
-        self._plans: tuple[WatchPlan, ...] = ()
-        self._hosts = Hosts(
-            settings.clusters,
-            self._loop,
-            self._discovery,
-            self._clock,
-            submit,
-            ask=ask,
-            ssh_config=ssh_config,
-            client_of=self._slurm_client,
-        )
-        queues = {
+        self._queues = {
             cluster.name: self._queue(make_queue, watched, cluster) for watched, cluster in polled_clusters(settings)
         }
-        self._assignments = Assignments()
-        quotas = quota_pollers(settings, self._readers_of, self.shell_of, submit, self._clock)
-        self._coverage = Coverage(settings.clusters)
-        metrics = metrics_pollers(settings, self._coverage, self._over_ssh, submit, self._clock)
-        self._pollers = Pollers(queues, quotas, metrics, self._clock)
+        self._quotas = quota_pollers(settings, self._readers_of, self.shell_of, submit, self._clock)
+        self._metrics = self._metrics_pollers()
+        tables = (table for poller in self._metrics.values() for table in poller.tables)
+        self._pollers: tuple[PollingThread, ...] = (*self._queues.values(), *self._quotas, *tables)
+        self._polled_soon_at: dict[str, Seconds] = {}
         self._hosts_lock = threading.Lock()
         """Held while the set of hosts changes: pollers of several clusters may report at once."""
         self._nodes: dict[str, NodeCollector] = {}
@@ -340,15 +173,29 @@ class Supervisor(PollingThread):
         client, polled = partial(self._slurm_client, cluster), partial(self._polled, cluster.name)
         return make(watched, client, submit, self._clock, polled, self._unwatched_since)
 
-    def _over_ssh(self, host: str) -> tuple[bool, str | None]:
-        """Whether SSH reads a host now, and its error."""
+    def _metrics_pollers(self) -> Mapping[str, PrometheusPoller]:
+        """The pollers of Prometheus servers, by cluster. Without a server, their HTTP client is not imported."""
+        clusters = [cluster for cluster in self._settings.clusters if cluster.metrics]
+        if not clusters:
+            return {}
+        from collectors.prometheus.collector import PrometheusPoller
+
+        return {
+            cluster.name: PrometheusPoller(
+                cluster, partial(self._coverage.nodes, cluster.name), self._over_ssh, self._submit, self._clock
+            )
+            for cluster in clusters
+        }
+
+    def _over_ssh(self, host: str) -> OverSsh:
+        """What SSH does with a host."""
         node = self._nodes.get(host)
-        return (False, None) if node is None else (node.is_up, node.problem)
+        return OverSsh() if node is None else OverSsh(node.is_up, node.problem)
 
     def start(self) -> None:
         """Start all collectors; returns at once."""
         disks = self._settings.disks
-        self._submit(ClustersChanged(clusters_of(self._settings, self._pollers.queues)))  # the scheduler adds more
+        self._submit(ClustersChanged(clusters_of(self._settings, self._queues)))  # the scheduler adds more
         self._submit(RunsChanged(self._discovery.runs))
         lags = {disk.path: disk.lag for disk in disks if disk.lag is not None}
         self._submit(DisksChanged({disk.path: disk.usable for disk in disks if disk.usable < 1}, lags))
@@ -358,7 +205,8 @@ class Supervisor(PollingThread):
         raise_descriptor_limit()
         self._loop.start()
         super().start()
-        self._pollers.start()
+        for poller in self._pollers:
+            poller.start()
 
     def stop(self) -> None:
         """Stop all collectors; takes less than a second, whatever hangs."""
@@ -367,9 +215,12 @@ class Supervisor(PollingThread):
         self._wake.set()
         for node in self._nodes.values():
             node.stop()
-        self._hosts.close()
+        for connections in self._connections.values():
+            connections.close()
+        self._silent.close()
         self._local.close()
-        self._pollers.stop()  # their commands have just been ended
+        for poller in self._pollers:  # their commands have just been ended
+            poller.stop()
         self._loop.stop()
 
     def refresh(self) -> None:
@@ -379,7 +230,8 @@ class Supervisor(PollingThread):
             self._refreshed_at = now
             for node in self._nodes.values():
                 node.refresh()
-            self._pollers.refresh()
+            for poller in self._pollers:
+                poller.refresh()
             self._wake.set()
 
     def login(self, source: str) -> None:
@@ -407,27 +259,38 @@ class Supervisor(PollingThread):
 
     def poll_queue_soon(self, cluster: str) -> None:
         """Poll a cluster's queue soon: an action or a loss changes it."""
-        self._pollers.poll_queue(cluster)
+        if cluster in self._queues:
+            self._queues[cluster].poll_soon()
 
     def poll_soon(self, source: str) -> None:
         """Poll a source early, at most every SOON_EVERY: its data looks suspicious."""
         kind, _, name = source.partition(":")
-        if not self._pollers.may_poll_soon(source):
+        now = self._clock.monotonic()
+        if now - self._polled_soon_at.get(source, -SOON_EVERY) < SOON_EVERY:
             return
+        self._polled_soon_at[source] = now
         if kind == "node" and name in self._nodes:
             self._nodes[name].refresh()
             self._wake.set()
+        elif kind == "slurm":
+            self.poll_queue_soon(name)
         else:
-            self._pollers.poll_soon(source)
+            for poller in self._quotas:
+                if poller.has_source(source):
+                    poller.refresh()
 
     def poll_job(self, key: str) -> None:
         """Request a job's details: a person views it. The key is `prod/88_3`."""
-        self._pollers.poll_job(key)
+        cluster = key.partition("/")[0]
+        if cluster in self._queues:
+            self._queues[cluster].poll_job(key)
 
     def view_node(self, host: str) -> None:
         """A person looks at a node. One that Prometheus covers is connected to, and its past is read."""
         if self._coverage.view(host, self._clock.monotonic()):
-            self._pollers.read_past(self._coverage.past_of(host), host)
+            cluster = self._coverage.past_of(host)
+            if cluster is not None and cluster in self._metrics:
+                self._metrics[cluster].view(host)
             self._wake.set()
 
     # ---- the thread --------------------------------------------------------------------------------------------------
@@ -492,8 +355,8 @@ class Supervisor(PollingThread):
         if isinstance(event, SourceChanged) and self._coverage.hides(event.source):
             return
         self._submit(event)
-        if isinstance(event, SourceChanged) and event.source.phase == "up":
-            self._pollers.connected(event.source.cluster, event.source.name.removeprefix("node:"))
+        if isinstance(event, SourceChanged) and event.source.phase == "up" and event.source.cluster in self._metrics:
+            self._metrics[event.source.cluster].connected(event.source.name.removeprefix("node:"))
         if isinstance(event, NodeReading) and self._discovery.is_relevant(event.node, event.reading):
             self._readings.put(event)
             self._wake.set()
@@ -518,24 +381,38 @@ class Supervisor(PollingThread):
         for cluster, plan in zip(self._settings.clusters, plans, strict=True):
             for host in plan.hosts:
                 if host not in nodes:  # it may belong to another cluster too
-                    nodes[host] = self._make_node(cluster, host, host in plan.nodes)
+                    nodes[host] = self._make_node(cluster, host, is_node=host in plan.nodes)
                 elif host in self._released_at:
                     nodes[host].resume()
         wanted = {host for plan in plans for host in plan.hosts}
         now = self._clock.monotonic()
         for host in [host for host in nodes.keys() - wanted if self._coverage.cluster_of(host) is not None]:
             nodes.pop(host).stop()
-            self._submit(DisksForgotten(host, self._pollers.disks_of(host)))
+            disks = frozenset().union(*(poller.disks(host) for poller in self._metrics.values()))
+            self._submit(DisksForgotten(host, disks))
         for host in nodes.keys() - wanted - self._released_at.keys():
             nodes[host].release(JOB_ENDED)
         self._released_at = {host: self._released_at.get(host, now) for host in nodes.keys() - wanted}
         self._nodes, self._plans = nodes, plans
-        self._pollers.nodes_planned()
+        for poller in self._metrics.values():
+            poller.nodes_planned()
 
-    def _make_node(self, cluster: ClusterSettings, host: str, is_node: bool) -> NodeCollector:
-        poll_queue = partial(self._request_queue_poll, cluster.name)
-        received, wake = self._received, self._wake.set
-        return self._hosts.make(cluster, host, is_node=is_node, received=received, wake=wake, poll_queue=poll_queue)
+    def _make_node(self, cluster: ClusterSettings, host: str, *, is_node: bool) -> NodeCollector:
+        local, connections = is_local(cluster, host), self._connections[cluster.name]
+        dial = connections.dialler(host, is_node=is_node)
+        python = sys.executable if local else cluster.python
+        node = NodeCollector(host, cluster.name, dial, self._received, self._clock, python=python)
+        if isinstance(cluster, ImplicitCluster) and not local:
+            node.first_dial, node.failures = partial(self._silent.dial, host), self._failures
+        node.is_dialled = not local
+        node.on_refusal = partial(connections.has_refused, host)
+        node.wake = self._wake.set
+        if is_node and host != cluster.login and not local:
+            node.backoff.has_own_job = partial(self._discovery.has_own_job, cluster.name, host)
+            node.backoff.poll_queue = partial(self._request_queue_poll, cluster.name)
+        if connections.needs_step(host, is_node=is_node):
+            node.backoff.requirement = NEEDS_A_STEP
+        return node
 
     def _request_queue_poll(self, cluster: str) -> None:
         """Request a poll of the queue. A NodeCollector's lock is held, so our own thread does it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import queue
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from collectors.polling_thread import PollingThread
@@ -174,20 +174,6 @@ class PrometheusPoller:
             for name, reader in self._readers.items()
         )
 
-    def start(self) -> None:
-        for table in self.tables:
-            table.start()
-
-    def stop(self) -> None:
-        """Stop. A query is not waited for: it ends by its own time limit."""
-        for table in self.tables:
-            table.stop()
-
-    def refresh(self) -> None:
-        """Poll all tables soon: a person requested it."""
-        for table in self.tables:
-            table.refresh()
-
     def nodes_planned(self) -> None:
         """Other nodes may be in sight, such as those of a job that has started."""
         for table in self.tables:
@@ -205,18 +191,3 @@ class PrometheusPoller:
     def disks(self, node: str) -> frozenset[str]:
         """The paths whose disks the servers have; from any thread."""
         return frozenset(disk.path for reader in self._readers.values() for disk in reader.disks.get(node, ()))
-
-
-def prometheus_pollers(
-    clusters: Sequence[ClusterSettings],
-    nodes: Callable[[str], Mapping[str, tuple[str, ...]]],
-    over_ssh: Callable[[str], OverSsh],
-    submit: Callable[[Event], None],
-    clock: Clock,
-) -> Mapping[str, PrometheusPoller]:
-    """The pollers of the clusters with metrics, by cluster. `nodes` returns those in sight, each with its disks."""
-
-    def of(cluster: ClusterSettings) -> PrometheusPoller:
-        return PrometheusPoller(cluster, lambda: nodes(cluster.name), over_ssh, submit, clock)
-
-    return {cluster.name: of(cluster) for cluster in clusters if cluster.metrics}

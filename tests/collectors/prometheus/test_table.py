@@ -44,11 +44,13 @@ def test_a_server_that_hangs_delays_no_other_table_and_no_stop() -> None:
         )
         cluster = ClusterSettings(name="prod", nodes=("gpu-001",), metrics=tables)
         poller = PrometheusPoller(cluster, lambda: {"gpu-001": ()}, lambda node: OverSsh(), events.put, SystemClock())
-        poller.start()
+        for table in poller.tables:
+            table.start()
         until(lambda: answers() and len(server.requests) >= 3, "the GPUs are polled while the other table waits", 8.0)
         polling = [one for one in {*threading.enumerate()} - before if one.name.startswith("prometheus prod")]
         began = time.monotonic()
-        poller.stop()
+        for table in poller.tables:
+            table.stop()
         assert time.monotonic() - began < 0.5
     assert sorted(one.name for one in polling) == ["prometheus prod dcgm", "prometheus prod node"]
     hosts = [one.source for one in seen if isinstance(one, SourceChanged) and one.source.name == "prometheus:prod:node"]
