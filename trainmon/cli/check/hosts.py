@@ -43,8 +43,8 @@ from trainmon.slurm.client import Client
 from trainmon.slurm.commands import OWN_STEP
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import AskUser, Shell
+from trainmon.transport.ssh.client import addresses
 from trainmon.transport.ssh.config import HostSettings, openssh_settings
-from trainmon.transport.ssh.connect import addresses
 
 HOST_TIMEOUT: Seconds = 600.0
 """Each step has its own timeout. This one is for a step that hangs nevertheless."""

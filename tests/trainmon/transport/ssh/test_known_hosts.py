@@ -12,9 +12,8 @@ import pytest
 from tests.lab.sshd import Sshd, keygen, program, sign, sign_host
 from trainmon.lib import HostKeyRefused
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.ssh.auth.keys import read_public
 from trainmon.transport.ssh.client import Dialer
-from trainmon.transport.ssh.known_hosts import KnownHosts, certificate, certificate_problem, fingerprint
+from trainmon.transport.ssh.keys import KnownHosts, certificate, certificate_problem, fingerprint, read_public
 
 
 class Key:

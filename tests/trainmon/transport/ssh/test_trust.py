@@ -11,10 +11,9 @@ import pytest
 from tests.lab.sshd import Sshd, keygen, program, sign_host
 from trainmon.lib import HostUnreachable
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.ssh.auth.keys import read_public
-from trainmon.transport.ssh.client import Dialer
+from trainmon.transport.ssh.client import Dialer, result_of_address
 from trainmon.transport.ssh.config import HostSettings, Trust
-from trainmon.transport.ssh.connect import result_of_address
+from trainmon.transport.ssh.keys import read_public
 
 HOST, JUMP = "127.0.10.1", "127.0.10.2"
 ALGORITHMS = {

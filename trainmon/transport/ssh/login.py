@@ -22,8 +22,8 @@ from paramiko.message import Message
 
 from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused, Seconds, clean
 from trainmon.transport.shell import AskUser
-from trainmon.transport.ssh.auth.keys import Identity, KeyRing, agent_keys, identities, key_type, rsa_bits, too_open
 from trainmon.transport.ssh.config import HostSettings, Trust
+from trainmon.transport.ssh.keys import Identity, KeyRing, agent_keys, identities, key_type, rsa_bits, too_open
 from trainmon.transport.ssh.transport import CERTIFICATE, Connection, packet
 
 # ---- user authentication (RFC 4252 and 4256): one request and one reply at a time ------------------------------------

@@ -1,1 +1,0 @@
-"""Logging in: keys, agents, prompts."""
