@@ -25,7 +25,7 @@ from trainmon.model import (
     JobsListed,
     SchedulerNodesListed,
 )
-from trainmon.slurm import commands, errors, parse_jobs
+from trainmon.slurm import commands, errors, parse
 from trainmon.slurm.client import Client, SlurmFailed
 
 # ---- asks accounting for attempts that the queue no longer shows -----------------------------------------------------
@@ -83,7 +83,7 @@ class JobAccounting:
         tries = {number: self._due.pop(number) + 1 for number in numbers}
         self._due |= {number: count for number, count in tries.items() if count < MAX_TRIES}
         text = client.run(commands.accounting(numbers, commands.HISTORY))
-        jobs = parse_jobs.read_accounting(text, cluster.name)
+        jobs = parse.read_accounting(text, cluster.name)
         ended = [self._named(job, client) for job in jobs if job.ends_at is not None and job.stage != "running"]
         for number in numbers:
             awaited = self._awaited.get(number)
@@ -111,7 +111,7 @@ class JobAccounting:
                 return
             end = min(self._begin + RANGE, self._end)
             argv = commands.jobs_between(_time(self._begin), _time(end + 1), cluster.queue_users)
-            for number in parse_jobs.read_numbers(client.run(argv)):
+            for number in parse.read_numbers(client.run(argv)):
                 self._due.setdefault(number, MAX_TRIES - 1)
             self._begin = end
 
@@ -267,7 +267,7 @@ class PolledQueue:
         began = self._clock.monotonic()
         text = client.run(commands.queue(self.cluster.queue_users))
         took = self._clock.monotonic() - began
-        jobs = parse_jobs.read_queue(text, self._watched.cluster)
+        jobs = parse.read_queue(text, self._watched.cluster)
         if not jobs and text.strip():
             raise SlurmFailed(f"squeue on {client.shell.host} printed an unknown format", kind="refused")
         if not self.cluster.has_slurm:
@@ -321,7 +321,7 @@ class PolledQueue:
                 self._requeued |= {key: old} if is_requeued else {}
                 self._accounting.await_end(old)  # the queue does not show how it ended, or who cancelled it
             if old is not None and old.detail_at is not None and old.submitted_at == job.submitted_at:
-                detailed = parse_jobs.detailed(job, old)
+                detailed = parse.detailed(job, old)
                 now[key] = replace(detailed, detail_at=old.detail_at, cancelled_by=old.cancelled_by)
         self._detailed = {key: version for key, version in self._detailed.items() if key in now}
         waiting = {key for key, job in now.items() if job.stage == "waiting"}
@@ -360,10 +360,10 @@ class PolledQueue:
     def _request_details(self, client: Client, jobs: Sequence[Job]) -> None:
         """Request the details of some jobs from one process."""
         text = client.show_jobs([str(job.number) for job in jobs]) if jobs else ""
-        records = {record.number: record for record in parse_jobs.read_job(text, self._watched.cluster)}
+        records = {record.number: record for record in parse.read_job(text, self._watched.cluster)}
         for job in jobs:
             self._detailed[job.key] = _version(job)
-            shown = parse_jobs.detailed(job, records.get(job.number, job))
+            shown = parse.detailed(job, records.get(job.number, job))
             if job.number in records and shown is not job:  # else its number is of another job, or attempt, by now
                 self._jobs[job.key] = replace(shown, detail_at=self._clock.now())
                 self._submit(JobChanged(self._jobs[job.key]))
@@ -383,7 +383,7 @@ class PolledQueue:
         attempts: Iterable[Job] = ()
         try:
             text = client.run(commands.accounting([job.id for job, _ in due.values()]))
-            attempts = parse_jobs.read_accounting(text, self._watched.cluster)
+            attempts = parse.read_accounting(text, self._watched.cluster)
         except SlurmFailed as failure:
             if errors.is_without_accounting(failure.stderr) or failure.kind == "absent":
                 self._update_cluster(accounting=False)
@@ -434,14 +434,14 @@ class PolledQueue:
             return
         text = client.run(commands.nodes(names, partitions))
         self._polled_nodes, self._nodes_at = version, now
-        nodes = parse_jobs.read_nodes(text, self._watched.cluster)
+        nodes = parse.read_nodes(text, self._watched.cluster)
         self._submit(SchedulerNodesListed(self._watched.cluster, self._clock.now(), nodes))
 
     def _poll_configuration(self, client: Client) -> None:
         """Read once what this cluster is, and what we may do there."""
         if self._is_configured:
             return
-        found = parse_jobs.read_configuration(client.run(commands.configuration()))
+        found = parse.read_configuration(client.run(commands.configuration()))
         me = self.cluster.me or ""
         may = True if me in ("root", found.administrator) else found.accounting  # without accounting: no operators
         if found.accounting and me not in ("root", found.administrator):

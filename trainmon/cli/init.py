@@ -29,7 +29,7 @@ from trainmon.lib import Seconds, TrainmonError, clean, counted, shorten
 from trainmon.model import Job, OwnProcess, Run, SchedulerNode
 from trainmon.runtime.logfile import log_to_file
 from trainmon.runtime.monitor import Monitor
-from trainmon.slurm import commands, parse_jobs
+from trainmon.slurm import commands, parse
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import AskUser, LocalShell
@@ -80,9 +80,9 @@ def query_slurm(login: str | None, ssh_config: Path | None, ask: AskUser | None)
         stack.callback(shell.close)
         client = Client(shell)
         me = client.me()
-        jobs = parse_jobs.read_queue(client.run(commands.queue()), "")
-        version = parse_jobs.read_configuration(client.run(commands.configuration())).version
-        nodes = parse_jobs.read_nodes(client.run(commands.nodes()), "")
+        jobs = parse.read_queue(client.run(commands.queue()), "")
+        version = parse.read_configuration(client.run(commands.configuration())).version
+        nodes = parse.read_nodes(client.run(commands.nodes()), "")
         running = sorted((job for job in jobs if job.stage == "running" and job.name), key=lambda job: -job.number)
         latest = {job.name: job for job in reversed(running)}
         detailed = _detailed(client, list(latest.values())[:RUNS_AT_MOST])
@@ -104,11 +104,11 @@ def query_runs(login: str | None, ssh_config: Path | None) -> tuple[Run, ...]:
 def _detailed(client: Client, jobs: Sequence[Job]) -> list[Job]:
     """The jobs with the details that only scontrol shows; unchanged if scontrol fails."""
     try:
-        records = parse_jobs.read_job(client.show_jobs([str(job.number) for job in jobs]) if jobs else "", "")
+        records = parse.read_job(client.show_jobs([str(job.number) for job in jobs]) if jobs else "", "")
     except TrainmonError:
         return list(jobs)
     details = {record.number: record for record in records}
-    return [parse_jobs.detailed(job, details.get(job.number, job)) for job in jobs]
+    return [parse.detailed(job, details.get(job.number, job)) for job in jobs]
 
 
 def folded(nodes: Sequence[str]) -> str:

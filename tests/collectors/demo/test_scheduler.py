@@ -12,7 +12,7 @@ from trainmon.actions.execution import operations
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.lib import HostUnreachable
 from trainmon.model import Job, State
-from trainmon.slurm import commands, parse_jobs
+from trainmon.slurm import commands, parse
 from trainmon.slurm.client import Client, SlurmFailed
 
 
@@ -37,7 +37,7 @@ class Played:
         return next(job for job in self.state.jobs.values() if job.id == own)
 
     def shown(self, own: str) -> Job:
-        return parse_jobs.read_job(self.slurm.run(commands.show_job(own)), "demo")[0]
+        return parse.read_job(self.slurm.run(commands.show_job(own)), "demo")[0]
 
 
 @pytest.fixture
@@ -214,4 +214,4 @@ def test_other_hosts_are_not_connected(demo: Played) -> None:
 
 
 def test_steps_are_those_of_the_job_that_runs(demo: Played) -> None:
-    assert parse_jobs.read_steps(demo.slurm.run(commands.steps("418190"))) == ("batch", "0")
+    assert parse.read_steps(demo.slurm.run(commands.steps("418190"))) == ("batch", "0")

@@ -9,7 +9,7 @@ import pytest
 
 from trainmon.model import Job
 from trainmon.slurm import errors
-from trainmon.slurm.parse_jobs import (
+from trainmon.slurm.parse import (
     detailed,
     read_accounting,
     read_configuration,

@@ -7,7 +7,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmon.slurm.fields import hosts, instant, number, printable, seconds
+from trainmon.slurm.parse import hosts, instant, number, printable, seconds
 
 
 @pytest.mark.parametrize(

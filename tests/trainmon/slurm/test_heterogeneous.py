@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.trainmon.slurm.test_parse_jobs import row
 from trainmon.model import Job
-from trainmon.slurm.parse_jobs import joined, read_accounting, read_job, read_queue
+from trainmon.slurm.parse import joined, read_accounting, read_job, read_queue
 
 SHOWN = """\
 JobId=7 HetJobId=7 HetJobOffset=0 JobName=het HetJobIdSet=7-8 UserId=ana(1001) GroupId=llm(100) MCS_label=N/A \

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from trainmon.model import Job
-from trainmon.slurm.parse_jobs import expanded_path
+from trainmon.slurm.parse import expanded_path
 
 ELEMENT = Job(
     cluster="prod", id="88_13", number=101, array=88, tasks="13", name="video", user="ana", workdir="/fsx/run",

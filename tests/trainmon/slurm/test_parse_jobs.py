@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.model import Job
 from trainmon.slurm import commands
-from trainmon.slurm.parse_jobs import detailed, read_accounting, read_configuration, read_job, read_queue, read_steps
+from trainmon.slurm.parse import detailed, read_accounting, read_configuration, read_job, read_queue, read_steps
 
 WRITTEN = Path(__file__).parents[2] / "written" / "slurm"
 VERSIONS = sorted(path.name for path in WRITTEN.iterdir() if path.is_dir())

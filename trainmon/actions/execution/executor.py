@@ -41,7 +41,7 @@ from trainmon.actions.verbs import VERB
 from trainmon.lib import Clock, Seconds, TrainmonError, drop_oldest
 from trainmon.model import Action, ActionChanged, ActionRequest, Event, JobChanged, Plan, Record, Refusal, State, Status
 from trainmon.slurm.client import Client
-from trainmon.slurm.parse_jobs import detailed
+from trainmon.slurm.parse import detailed
 from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)

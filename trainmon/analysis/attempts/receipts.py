@@ -23,7 +23,7 @@ from trainmon.model import (
     State,
     receipts_key,
 )
-from trainmon.slurm.fields import hosts
+from trainmon.slurm.parse import hosts
 
 # ---- A receipt as its files are → what they tell ---------------------------------------------------------------------
 

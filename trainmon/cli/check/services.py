@@ -22,7 +22,7 @@ from trainmon.cli.check.output import PATH_TIMEOUT, FileTest, Row, reported, run
 from trainmon.config import ClusterSettings, MetricsSettings, Settings
 from trainmon.lib import Clock, SystemClock, counted, duration, listed
 from trainmon.model import Job, JobPart, RunSpec, WandbRun, WandbSpec, by_name
-from trainmon.slurm import batch_script, commands, errors, parse_jobs
+from trainmon.slurm import batch_script, commands, errors, parse
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import Shell
 
@@ -62,7 +62,7 @@ def check_slurm(
     try:
         me = client.me()
         users = by_name(watched.users, me)
-        jobs = parse_jobs.read_queue(client.run(commands.queue(users)), watched.cluster)
+        jobs = parse.read_queue(client.run(commands.queue(users)), watched.cluster)
     except SlurmFailed as failure:
         yield from _silent(host, failure, required=watched.required)
         return None
@@ -99,7 +99,7 @@ def _about(host: str, watched: Watched, client: Client, me: str, jobs: Sequence[
     running = sum(job.stage == "running" for job in jobs)
     waiting = sum(job.elements for job in jobs if job.stage == "waiting")
     try:
-        found = parse_jobs.read_configuration(client.run(commands.configuration()))
+        found = parse.read_configuration(client.run(commands.configuration()))
     except SlurmFailed as failure:
         yield Row("bad", host, "Slurm", failure.message, FIXES["silent"])
         return
@@ -112,7 +112,7 @@ def _about(host: str, watched: Watched, client: Client, me: str, jobs: Sequence[
 
 
 def _spares(host: str, watched: Watched, client: Client) -> Iterator[Row]:
-    nodes = parse_jobs.read_nodes(client.run(commands.nodes()), watched.cluster)
+    nodes = parse.read_nodes(client.run(commands.nodes()), watched.cluster)
     idle = sum(node.state == "IDLE" and node.is_usable for node in nodes)
     text = f"{idle} idle of {counted(len(nodes), 'node')}, {watched.spares} wanted"
     yield Row("ok" if idle >= watched.spares else "note", host, "spares", text)
@@ -158,7 +158,7 @@ def _signal(host: str, what: str, script: str, details: str = "") -> Iterator[Ro
 
 def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
     """The log that is followed when the config names none: the output file of the job."""
-    records = parse_jobs.read_job(client.run(commands.show_job(str(job.number))), job.cluster)
+    records = parse.read_job(client.run(commands.show_job(str(job.number))), job.cluster)
     path = next((one.stdout for one in records if one.number == job.number), None)
     if path is None:
         yield Row("note", host, "log", f"job {job.id} has no output file", "set the run's `log` in the config")

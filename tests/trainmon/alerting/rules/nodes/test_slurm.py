@@ -11,7 +11,7 @@ from tests.trainmon.alerting.rules.node_scene import NOW, Scene, slurm
 from trainmon.alerting.rules.gpus.faults import GpuMissing
 from trainmon.alerting.rules.nodes import NodeDrained, SparesFew
 from trainmon.model import Cluster, ClustersChanged, Finding, SchedulerNode, Source, SourceChanged
-from trainmon.slurm.reasons import read_nodes
+from trainmon.slurm.parse import read_nodes
 
 CAPTURED = Path(__file__).parents[4] / "captured" / "slurm-22.05"
 DRAINED, SPARES = NodeDrained(), SparesFew()

@@ -1,4 +1,4 @@
-"""Parses Slurm's output into jobs. Other users write some of its text, so it is made printable first. Pure.
+"""Parses Slurm's output into jobs and nodes. Other users write some of its text, so it is made printable first. Pure.
 
 Slurm starts, holds, releases, requeues and cancels all components by the number of the first. A component alone can
 only be taken away, which leaves half a job.
@@ -6,20 +6,115 @@ only be taken away, which leaves half a job.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from trainmon.lib import Instant, Seconds, clean
 import math
 import posixpath
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-
 import msgspec
 from msgspec.structs import replace
+from trainmon.lib import Instant, scrub
+from trainmon.model import Job, SchedulerNode
+from trainmon.slurm.commands import ACCOUNTING, HISTORY, NODES, OWN_STEP, QUEUE
 
-from trainmon.lib import scrub
-from trainmon.model import Job
-from trainmon.slurm.commands import ACCOUNTING, HISTORY, OWN_STEP, QUEUE
-from trainmon.slurm.fields import hosts, instant, number, printable, rows, seconds
-from trainmon.slurm.reasons import read_nodes
+
+# ---- parses the values in Slurm's output -----------------------------------------------------------------------------
+
+NOTHING = frozenset({
+    "", "(null)", "None", "N/A", "n/a", "NONE", "none", "Unknown", "UNKNOWN", "NOT_SET", "INVALID", "UNLIMITED",
+    "Partition_Limit", "None assigned", "INFINITE",
+})  # fmt: skip
+"""What Slurm writes for no value."""
+
+FIRST_MARK = re.compile(r"^\|[0-9a-f]*#|\|[0-9a-f]{6}#", re.MULTILINE)
+"""A login script may print text before our mark, without a line feed at its end."""
+DURATION = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)")
+MOST_HOSTS = 100_000
+"""More than any cluster has: a longer expression is not expanded."""
+
+
+def rows(text: str, count: int) -> Iterator[list[str]]:
+    """The rows of output with a mark before every field (see commands.MARK), as lists of `count` fields.
+
+    The first row defines the mark. A line feed in a job's name does not end its row. A row with fewer fields is left
+    out: the output was cut."""
+    found = FIRST_MARK.search(text)
+    if found is None:
+        return
+    mark = found[0]
+    for row in re.split("\n(?=" + re.escape(mark) + ")", text[found.start() :]):
+        fields = row.split(mark, count)[1:]
+        if len(fields) == count:
+            yield fields
+
+
+def printable(text: str, limit: int = 4_000) -> str | None:
+    """A field as printable text; None if Slurm has no value."""
+    text = text.strip()
+    return None if text in NOTHING else clean(text, limit)
+
+
+def number(text: str) -> int | None:
+    """`1024`, `4-8` (its start) or `12(idle)`; None for anything else."""
+    found = re.match(r"\d+", text.strip())
+    return int(found[0]) if found else None
+
+
+def instant(text: str) -> Instant | None:
+    """`2026-11-21T12:03:00`, in UTC, which the client sets."""
+    try:
+        return datetime.fromisoformat(text.strip()).replace(tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def seconds(text: str) -> Seconds | None:
+    """`2-03:00:00`, `03:00:00` or `03:00`; None for UNLIMITED and the like."""
+    found = DURATION.fullmatch(text.strip())
+    if found is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
+
+
+@lru_cache(maxsize=1024)
+def hosts(text: str) -> tuple[str, ...]:
+    """`gpu-[001-003,007],login1` → every name. An invalid expression is one name, unchanged.
+
+    ClusterShell is not used: it would run its group commands for an `@` in text that other users write."""
+    names: list[str] = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text if text not in NOTHING else ""):
+        names += _expanded(clean(part.strip(), 1_000), MOST_HOSTS - len(names))
+    return tuple(names)
+
+
+def _expanded(text: str, limit: int) -> list[str]:
+    names = [""]
+    for plain, inside in re.findall(r"([^\[]+)|\[([^\]]*)\]", text):
+        ends = [plain] if plain else _numbers(inside, limit)
+        if not ends or len(names) * len(ends) > limit:
+            return [text]
+        names = [name + end for name in names for end in ends]
+    return names
+
+
+def _numbers(text: str, limit: int) -> list[str]:
+    """`001-003,007` → 001, 002, 003, 007; empty if it is invalid."""
+    found: list[str] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdigit() and last.isdigit()) or int(last) - int(first) >= limit - len(found):
+            return []
+        found += [str(value).zfill(len(first)) for value in range(int(first), int(last) + 1)]
+    return found
+
+
+# ---- parses Slurm's output into jobs ---------------------------------------------------------------------------------
 
 # ---- heterogeneous jobs ----------------------------------------------------------------------------------------------
 
@@ -75,8 +170,6 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 # ---- parses Slurm's output into jobs ---------------------------------------------------------------------------------
-
-__all__ = ["detailed", "read_accounting", "read_configuration", "read_job", "read_nodes", "read_queue", "read_steps"]
 
 ID = re.compile(r"\d+(?:\+\d+)?(?:_(?:\d+|\[[\d,:%.\-]*\]))?")
 """88, 88_3, 88_[4-10%1], and 88+1: a component of a heterogeneous job."""
@@ -384,3 +477,120 @@ def read_configuration(text: str) -> Configuration:
         accounting=None if storage is None else storage.endswith("slurmdbd"),
         administrator=owner.partition("(")[0] if owner else None,
     )
+
+
+# ---- parses sinfo's nodes --------------------------------------------------------------------------------------------
+
+SUFFIXES = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINTENANCE",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+    "+": "COMPLETING",
+}
+"""sinfo(1), NODE STATE CODES; `allocated+` is still cleaning up after a job."""
+
+SHORT = {
+    "ALLOC": "ALLOCATED",
+    "COMP": "COMPLETING",
+    "DRNG": "DRAINING",
+    "FAILG": "FAILING",
+    "INVAL": "INVALID_REG",
+    "IDL": "IDLE",
+    "MIX": "MIXED",
+    "NPC": "PERFCTRS",
+    "PLND": "PLANNED",
+    "POW_DN": "POWERING_DOWN",
+    "POW_UP": "POWERING_UP",
+    "RESV": "RESERVED",
+    "UNK": "UNKNOWN",
+    "DRAIN": "DRAINED",
+    "REBOOT": "REBOOT_REQUESTED",
+    "MAINT": "MAINTENANCE",
+}
+"""Compact state names, and scontrol's own ones."""
+
+BOTH = {
+    "DRAINED": ("IDLE", "DRAIN"),
+    "DRAINING": ("ALLOCATED", "DRAIN"),
+    "FAILING": ("ALLOCATED", "FAIL"),
+    "FAIL": ("IDLE", "FAIL"),
+    "INVALID_REG": ("UNKNOWN", "DRAIN", "INVALID_REG"),
+    "POWERED_DOWN": ("IDLE", "POWERED_DOWN"),
+    "POWERING_DOWN": ("IDLE", "POWERING_DOWN"),
+    "POWER_DOWN": ("IDLE", "POWER_DOWN"),
+    "POWERING_UP": ("IDLE", "POWERING_UP"),
+    "POWER_UP": ("IDLE", "POWERING_UP"),
+    "MAINTENANCE": ("IDLE", "MAINTENANCE"),
+    "REBOOT_REQUESTED": ("IDLE", "REBOOT_REQUESTED"),
+    "REBOOT_ISSUED": ("IDLE", "REBOOT_ISSUED"),
+    "RESERVED": ("IDLE", "RESERVED"),
+    "BLOCKED": ("IDLE", "BLOCKED"),
+    "PERFCTRS": ("IDLE", "PERFCTRS"),
+    "PLANNED": ("IDLE", "PLANNED"),
+}
+"""sinfo's one word for a state with flags. `drained` may also be a node that is down. `inval` stands for
+`IDLE+DRAIN+INVALID_REG`."""
+
+REASON_BY = re.compile(r"\s*\[(?P<who>[^\[\]@]*)@(?P<when>[^\[\]@]*)\]$")
+
+
+def read_state(text: str) -> tuple[str, tuple[str, ...]]:
+    """`drained*` → IDLE with DRAIN and NOT_RESPONDING; `DOWN*+DRAIN` → DOWN with the same. Unknown names stay."""
+    first, *others = text.strip().upper().split("+") if not text.endswith("+") else [text.strip().upper()]
+    name, suffixes = _split_suffixes(first)
+    name = SHORT.get(name, name)
+    base, *flags = BOTH.get(name, (name,))
+    flags += [SUFFIXES[suffix] for suffix in suffixes]
+    for other in others:
+        flag, suffixes = _split_suffixes(other)
+        flags += [FLAGS.get(flag, flag), *(SUFFIXES[suffix] for suffix in suffixes)]
+    return base, tuple(dict.fromkeys(flag for flag in flags if flag))
+
+
+FLAGS = {"MAINT": "MAINTENANCE", "DRAINED": "DRAIN", "DRAINING": "DRAIN", "POWER": "POWERED_DOWN", "RES": "RESERVED"}
+"""Flags in scontrol's older spelling."""
+
+
+def _split_suffixes(name: str) -> tuple[str, str]:
+    bare = name.rstrip("".join(SUFFIXES))
+    return bare, name[len(bare) :]
+
+
+def read_nodes(text: str, cluster: str) -> tuple[SchedulerNode, ...]:
+    """The nodes, each once: sinfo repeats a node for each of its partitions."""
+    found: dict[str, SchedulerNode] = {}
+    for row in rows(text, len(NODES)):
+        field = dict(zip(NODES, row, strict=True))
+        name = printable(field["N"], 200)
+        if name is None:
+            continue
+        before = found[name].partitions if name in found else ()
+        partition = printable(field["R"].rstrip("*"), 200)
+        state, flags = read_state(field["T"])
+        reason, by, at = read_reason(field["E"])
+        found[name] = SchedulerNode(
+            name=name,
+            cluster=cluster,
+            state=state,
+            flags=flags,
+            reason=reason,
+            reason_by=by or printable(field["u"], 200),
+            reason_at=at or instant(field["H"]),
+            gres=printable(field["G"], 300),
+            partitions=(*before, partition) if partition else before,
+        )
+    return tuple(found.values())
+
+
+def read_reason(text: str) -> tuple[str | None, str | None, Instant | None]:
+    """`Not responding [slurm@2026-11-21T12:03:00]` → the reason, its user and its time."""
+    found = REASON_BY.search(text)
+    if found is None:
+        return printable(text, 500), None, None
+    return printable(text[: found.start()], 500), printable(found["who"], 200), instant(found["when"])
