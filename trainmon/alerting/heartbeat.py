@@ -295,7 +295,7 @@ def _free_share(disk: Disk) -> float:
 def _gpus(state: State) -> Iterator[str]:
     nodes = state.nodes.values()
     expected = sum(len(node.gpus) if node.gpus_expected is None else node.gpus_expected for node in nodes)
-    seen = [node for node in nodes if is_answering(state.sources.get(f"node:{node.name}"))]
+    seen = [node for node in nodes if is_answering(state, f"node:{node.name}")]
     healthy = sum(gpu.state == "ok" for node in seen for gpu in node.gpus)
     silent = len(nodes) - len(seen)
     note = f", {counted(silent, 'node')} unreachable" if silent else ""

@@ -91,14 +91,17 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 def silent(state: State, names: Iterable[str]) -> Unknown | None:
     """The first of these sources that does not answer."""
     for name in names:
-        if not is_answering(source := state.sources.get(name)):
+        if not is_answering(state, name):
+            source = state.sources.get(name)
             if (server := failing_server(source, state.sources)) is not None:
                 return Unknown(f"{name}: Prometheus: {server.problem}")
             return Unknown(f"{name} is late" if source is None or not source.error else f"{name}: {source.problem}")
     return None
 
 
-def is_answering(source: Source | None) -> bool:
+def is_answering(state: State, name: str) -> bool:
+    """Whether a source answers now."""
+    source = state.sources.get(name)
     return source is not None and source.health == "ok"
 
 

@@ -73,7 +73,7 @@ def writable_volumes(state: State, now: Instant, suspect: Callable[[Disk], bool]
 
 
 def is_current(disk: Disk, state: State, now: Instant) -> bool:
-    return now - disk.at <= FRESH and is_answering(state.sources.get(f"node:{disk.host}"))
+    return now - disk.at <= FRESH and is_answering(state, f"node:{disk.host}")
 
 
 def runs_on(volume: Volume, state: State) -> list[Run]:
@@ -308,7 +308,7 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for where, quota in state.quotas.items():
-            if not is_answering(state.sources.get(quota.source)):
+            if not is_answering(state, quota.source):
                 continue
             disks = (disk for disk in state.disks.values() if disk.quota is quota)
             sizes = (largest(disk, state.disks, state.runs.values()) for disk in disks)

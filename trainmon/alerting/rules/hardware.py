@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property, wraps
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from trainmon.alerting.rules.base import Rule, Unknown, Unseen, ago, is_answering, silent
 from trainmon.analysis.gpus import FRESH
 from trainmon.lib import Instant
-from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, Run, Severity, State
+from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, NodeHistory, Run, Severity, State
+
+NEW = NodeHistory()
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,35 +26,52 @@ PRIORITY = {"dead": 2, "queued": 1, "stopped": 0, "finished": 0}
 """Of several runs on a node, the living one counts. A dead or queued run counts too: the problem may have ended it."""
 
 
-class RunsByNode:
-    """Which run is on which node. It is computed when the first finding needs it."""
+def of_last_state(function: Callable[Concatenate[State, P], T]) -> Callable[Concatenate[State, P], T]:
+    """Keep the last result of a function of a State: all rules ask for the same one in turn, and no State changes."""
+    last: tuple[State, object, T] | None = None
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    @wraps(function)
+    def kept(state: State, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        nonlocal last
+        known = last
+        if known is None or known[0] is not state or known[1] != (args, kwargs):
+            known = last = state, (args, kwargs), function(state, *args, **kwargs)
+        return known[2]
 
-    @cached_property
-    def runs(self) -> dict[str, Run]:
-        """The run that counts on each node."""
-        runs: dict[str, Run] = {}
-        for run in sorted(self._state.runs.values(), key=lambda run: PRIORITY.get(run.verdict, 3)):
-            runs.update(dict.fromkeys(run.spec.nodes, run))
-        return runs
+    return kept
 
-    def affected(self, node: str) -> str | None:
-        """The name of the run that a problem of a node harms."""
-        run = self.runs.get(node)
-        return None if run is None or run.verdict in AWAY else run.name
 
-    def is_used(self, node: str) -> bool:
-        """Whether a run is on a node, or was until it died."""
-        return self.affected(node) is not None and self.runs[node].verdict != "queued"
+@of_last_state
+def runs_by_node(state: State) -> Mapping[str, Run]:
+    """The run that counts on each node."""
+    runs: dict[str, Run] = {}
+    for run in sorted(state.runs.values(), key=lambda run: PRIORITY.get(run.verdict, 3)):
+        runs.update(dict.fromkeys(run.spec.nodes, run))
+    return runs
 
-    def fault_severity(self, node: str) -> Severity:
-        """The severity of a broken GPU: a warning if Slurm has no job on the node."""
-        slurm = self._state.scheduler_nodes.get(node)
-        is_free = slurm is not None and slurm.state in ("IDLE", "DOWN") and not self.is_used(node)
-        source = None if slurm is None else self._state.sources.get(f"slurm:{slurm.cluster}")
-        return "warning" if is_free and is_answering(source) else "critical"
+
+def affected_run(state: State, node: str) -> str | None:
+    """The name of the run that a problem of a node harms."""
+    run = runs_by_node(state).get(node)
+    return None if run is None or run.verdict in AWAY else run.name
+
+
+def is_used(state: State, node: str) -> bool:
+    """Whether a run is on a node, or was until it died."""
+    run = runs_by_node(state).get(node)
+    return run is not None and run.verdict not in AWAY and run.verdict != "queued"
+
+
+def fault_severity(state: State, node: str) -> Severity:
+    """The severity of a broken GPU: a warning if Slurm has no job on the node."""
+    slurm = state.scheduler_nodes.get(node)
+    is_free = slurm is not None and slurm.state in ("IDLE", "DOWN") and not is_used(state, node)
+    return "warning" if slurm is not None and is_free and is_answering(state, f"slurm:{slurm.cluster}") else "critical"
+
+
+def past_of(state: State, node: str) -> NodeHistory:
+    """What was seen of a node so far."""
+    return state.node_histories.get(node, NEW)
 
 
 class NodeRule(Rule, frozen=True, kw_only=True):
@@ -81,26 +100,10 @@ class GpuRule(Rule, frozen=True, kw_only=True):
         return unseen_gpu(state, alert, now, *self.needs)
 
 
-def of_last_state(function: Callable[Concatenate[State, P], T]) -> Callable[Concatenate[State, P], T]:
-    """Keep the last result of a function of a State: all rules ask for the same one in turn, and no State changes."""
-    last: tuple[State, object, T] | None = None
-
-    @wraps(function)
-    def kept(state: State, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        nonlocal last
-        known = last
-        if known is None or known[0] is not state or known[1] != (args, kwargs):
-            known = last = state, (args, kwargs), function(state, *args, **kwargs)
-        return known[2]
-
-    return kept
-
-
 @of_last_state
 def answering_nodes(state: State) -> Sequence[Node]:
     """The nodes that answer now."""
-    sources = state.sources
-    return [node for name, node in state.nodes.items() if is_answering(sources.get(f"node:{name}"))]
+    return [node for name, node in state.nodes.items() if is_answering(state, f"node:{name}")]
 
 
 @of_last_state
@@ -156,7 +159,7 @@ def unseen_gpu(state: State, alert: Alert, now: Instant, what: str = "", *fields
     return Unknown(f"GPU {index} does not report its {what}") if is_lacking else None
 
 
-def node_finding(rule: Rule, node: Node, runs: RunsByNode, severity: Severity, summary: str, **more: Any) -> Finding:
+def node_finding(rule: Rule, node: Node, state: State, severity: Severity, summary: str, **more: Any) -> Finding:
     """A finding about a node. `more` has further fields, or others than these."""
     known: dict[str, Any] = {
         "rule": rule.name,
@@ -164,7 +167,7 @@ def node_finding(rule: Rule, node: Node, runs: RunsByNode, severity: Severity, s
         "severity": severity,
         "summary": summary,
         "cluster": node.cluster,
-        "run": runs.affected(node.name),
+        "run": affected_run(state, node.name),
         "node": node.name,
         "sources": (f"node:{node.name}",),
     }
@@ -172,11 +175,11 @@ def node_finding(rule: Rule, node: Node, runs: RunsByNode, severity: Severity, s
 
 
 def gpu_finding(
-    rule: Rule, node: Node, gpu: Gpu, runs: RunsByNode, severity: Severity, summary: str, **more: Any
+    rule: Rule, node: Node, gpu: Gpu, state: State, severity: Severity, summary: str, **more: Any
 ) -> Finding:
     """A finding about a GPU; its summary begins with the GPU's name."""
     more["subject"] = f"gpu:{node.name}/{gpu.index}"
-    return node_finding(rule, node, runs, severity, f"GPU {gpu.index} of {node.name} {summary}", **more)
+    return node_finding(rule, node, state, severity, f"GPU {gpu.index} of {node.name} {summary}", **more)
 
 
 def has_slurm(state: State, cluster: str) -> bool:

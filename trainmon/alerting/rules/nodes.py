@@ -23,16 +23,17 @@ from trainmon.alerting.rules.base import (
 from trainmon.alerting.rules.hardware import (
     EXCLUDE,
     NodeRule,
-    RunsByNode,
+    affected_run,
     answering_nodes,
     is_fresh,
+    is_used,
     node_finding,
+    past_of,
+    runs_by_node,
 )
 from trainmon.analysis.nodes import BUCKETS, leak, spares
 from trainmon.lib import Instant, Seconds, clean, counted, mib_size
 from trainmon.model import FAULT_GAP, Alert, Finding, Node, NodeHistory, Run, SchedulerNode, Severity, Source, State
-
-NEW = NodeHistory()
 
 # ---- rules about hosts -----------------------------------------------------------------------------------------------
 
@@ -59,7 +60,6 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
     """How late the data of a node with an open connection may be."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for source in state.sources.values():
             if source.health in ("ok", "off") or source.kind != "node" or is_unread(source, state):
                 continue
@@ -67,13 +67,11 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
             node = source.name.removeprefix("node:")
             began, limit = (source.login_since, SETTLES) if source.login_since else (source.answered_at, self.silent)
             is_late = source.health != "late" or (began is not None and lasted(began, state, now) > limit)
-            if is_late and (runs.is_used(node) or not is_planned(state.scheduler_nodes.get(node))):
-                yield self._finding(node, source, quiet, state, runs, now)
+            if is_late and (is_used(state, node) or not is_planned(state.scheduler_nodes.get(node))):
+                yield self._finding(node, source, quiet, state, now)
 
-    def _finding(
-        self, node: str, source: Source, quiet: Seconds | None, state: State, runs: RunsByNode, now: Instant
-    ) -> Finding:
-        is_held, run = source.phase == "held", runs.runs.get(node)
+    def _finding(self, node: str, source: Source, quiet: Seconds | None, state: State, now: Instant) -> Finding:
+        is_held, run = source.phase == "held", runs_by_node(state).get(node)
         held = "needs an interactive login (2FA)" if source.can_log_in else "cannot be logged in to"
         is_slow = is_logging_in(source, state, now)
         problem = held if is_held else "is late" if source.health == "late" and not is_slow else "is unreachable"
@@ -89,7 +87,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         return Finding(
             rule=self.name,
             subject=f"node:{node}",
-            severity="critical" if runs.is_used(node) and not (is_held or steps or is_slow) else "warning",
+            severity="critical" if is_used(state, node) and not (is_held or steps or is_slow) else "warning",
             summary=f"{node} {problem}: {error}; {since}{steps}",
             evidence=(*_by_slurm(state.scheduler_nodes.get(node)), *filter(None, [clean(source.stderr or "")])),
             advice=source.hint or f"try: ssh {node}; the run may still train there: see its log; {EXCLUDE}",
@@ -108,7 +106,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
             return Unknown(f"{alert.node} is no longer watched")
         if source.health not in ("ok", "off") and not is_planned(state.scheduler_nodes.get(alert.node or "")):
             return Unknown(f"no data from {alert.node} yet")
-        rebooted_at = state.node_histories.get(alert.node or "", NEW).rebooted_at
+        rebooted_at = past_of(state, alert.node or "").rebooted_at
         return Well("; it has rebooted since") if rebooted_at is not None and rebooted_at >= alert.since else None
 
 
@@ -143,16 +141,16 @@ class NodeRebooted(NodeRule, frozen=True, kw_only=True):
     """How long the reboot is reported."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for name, past in state.node_histories.items():
             if past.rebooted_at is None or now - past.rebooted_at > self.news or name not in state.nodes:
                 continue
             slurm = state.scheduler_nodes.get(name)
-            job = "; the job on it is lost: see whether the next one runs" if runs.affected(name) is not None else ""
+            is_lost = affected_run(state, name) is not None
+            job = "; the job on it is lost: see whether the next one runs" if is_lost else ""
             planned = is_planned(slurm)
             yield node_finding(
-                self, state.nodes[name], runs,
-                severity="info" if planned else "critical" if runs.is_used(name) else "warning",
+                self, state.nodes[name], state,
+                severity="info" if planned else "critical" if is_used(state, name) else "warning",
                 summary=f"{name} rebooted {ago(now - past.rebooted_at)} ago{', as planned' if planned else ''}",
                 evidence=_by_slurm(slurm),
                 advice=f"to see why, run on it: journalctl -b -1 -p err{job}",
@@ -191,10 +189,9 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
                 evidence=(f"clock of this machine minus clock of the nodes: {ours:+.1f}s",),
                 advice="correct the clock (chronyc tracking, timedatectl): all ages and times depend on it",
             )
-        runs = RunsByNode(state)
         for name, skew in off.items():
             yield node_finding(
-                self, state.nodes[name], runs,
+                self, state.nodes[name], state,
                 severity="warning",
                 summary=f"the clock of {name} is {abs(skew):.1f}s {'ahead of' if skew > 0 else 'behind'}"
                     " the clock of this machine",
@@ -232,19 +229,18 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
     """After this time, the alert is only info if the node has no run."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for name, slurm in state.scheduler_nodes.items():
             if not slurm.flags and slurm.state not in DOWN:
                 continue
-            text, is_ours = _text(slurm), name in state.nodes or runs.affected(name) is not None
-            if text is not None and is_ours and is_answering(state.sources.get(f"slurm:{slurm.cluster}")):
-                yield self._finding(slurm, text, state, runs, now)
+            text, is_ours = _text(slurm), name in state.nodes or affected_run(state, name) is not None
+            if text is not None and is_ours and is_answering(state, f"slurm:{slurm.cluster}"):
+                yield self._finding(slurm, text, state, now)
 
-    def _finding(self, slurm: SchedulerNode, text: str, state: State, runs: RunsByNode, now: Instant) -> Finding:
+    def _finding(self, slurm: SchedulerNode, text: str, state: State, now: Instant) -> Finding:
         is_down = slurm.state in DOWN or bool(DOWN_FLAGS & set(slurm.flags))
-        is_used, at = runs.is_used(slurm.name), slurm.reason_at
-        severity: Severity = "critical" if is_down and is_used else "warning"
-        if not is_used and at is not None and now - at > self.old:
+        has_run, at = is_used(state, slurm.name), slurm.reason_at
+        severity: Severity = "critical" if is_down and has_run else "warning"
+        if not has_run and at is not None and now - at > self.old:
             severity = "info"
         by = f" (by {slurm.reason_by})" if slurm.reason_by else ""
         since = f" (for {ago(now - at)})" if at is not None else ""
@@ -257,10 +253,10 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
             summary=f"Slurm {text.format(slurm.name)}{since}: {slurm.reason or 'no reason is given'}{by}",
             evidence=(f"{'+'.join((slurm.state, *slurm.flags))} {slurm.reason or ''}".strip(),),
             advice=DRAINED
-            if is_used and slurm.is_drained
+            if has_run and slurm.is_drained
             else "sinfo -R shows the reason; ask the administrators of the cluster",
             cluster=slurm.cluster,
-            run=runs.affected(slurm.name),
+            run=affected_run(state, slurm.name),
             node=slurm.name,
             sources=(f"slurm:{slurm.cluster}",),
             since=at,
@@ -297,7 +293,7 @@ class SparesFew(NodeRule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for found in spares(state) if any(cluster.spares for cluster in state.clusters.values()) else ():
-            if found.are_missing and is_answering(state.sources.get(f"slurm:{found.cluster}")):
+            if found.are_missing and is_answering(state, f"slurm:{found.cluster}"):
                 nodes = (node for node in state.scheduler_nodes.values() if node.cluster == found.cluster)
                 yield Finding(
                     rule=self.name,
@@ -349,11 +345,10 @@ class MemoryFull(MemoryRule, frozen=True, kw_only=True):
     """Critical at this share in use, or more."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for node, used, total in self.nodes(state, now, min(self.full, self.critical)):
             commands = dict.fromkeys(p.command for gpu in node.gpus for p in gpu.processes if p.command)
             yield node_finding(
-                self, node, runs,
+                self, node, state,
                 severity="critical" if used >= self.critical * total else "warning",
                 summary=f"{node.name} has {mib_size(total - used)} of {mib_size(total)} memory left"
                 f" ({100 * used / total:.1f}% in use)",
@@ -379,13 +374,12 @@ class MemoryLeak(MemoryRule, frozen=True, kw_only=True):
     """A host with less than this share in use is ignored."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for node, used, total in self.nodes(state, now, self.used):
-            floors = state.node_histories.get(node.name, NEW).floors
+            floors = past_of(state, node.name).floors
             found = leak(floors, total, now)
             if found is not None and (left := found.full_at - now) <= self.within:
                 yield node_finding(
-                    self, node, runs,
+                    self, node, state,
                     severity="critical" if left <= self.critical else "warning",
                     summary=f"the memory of {node.name} has grown by {mib_size(found.mib_per_hour)} per hour for"
                     f" {ago(now - found.since)}: it will run out in {ago(left)}"
@@ -399,7 +393,7 @@ class MemoryLeak(MemoryRule, frozen=True, kw_only=True):
     def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
         unknown = super().lacking(state, node, alert, now)
         is_little = (node.memory_used_mib or 0) < self.used * (node.memory_total_mib or 0)
-        if unknown is not None or is_little or len(state.node_histories.get(node.name, NEW).floors) > BUCKETS:
+        if unknown is not None or is_little or len(past_of(state, node.name).floors) > BUCKETS:
             return unknown
         return Unknown(f"the memory of {node.name} has been watched for too short a time")
 
@@ -414,7 +408,6 @@ class OomKill(NodeRule, frozen=True, kw_only=True):
     """How long the last kill is reported."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for name, past in state.node_histories.items():
             counter = past.counters.get("oom_kills")
             if (
@@ -431,8 +424,8 @@ class OomKill(NodeRule, frozen=True, kw_only=True):
                 burst.insert(0, growth)
             count = sum(growth.by for growth in burst)
             yield node_finding(
-                self, state.nodes[name], runs,
-                severity="critical" if runs.is_used(name) else "warning",
+                self, state.nodes[name], state,
+                severity="critical" if is_used(state, name) else "warning",
                 summary=f"the kernel killed {count} process{'' if count == 1 else 'es'} on {name} because memory ran"
                 f" out, the last {ago(now - burst[-1].last)} ago",
                 evidence=tuple(f"{counted(growth.by, 'kill')} {ago(now - growth.last)} ago" for growth in burst[-6:]),
@@ -460,10 +453,9 @@ class InfinibandDown(NodeRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         common: dict[str, set[str]] = {}
         for node in answering_nodes(state):
-            links = state.node_histories.get(node.name, NEW).links
+            links = past_of(state, node.name).links
             count = len(node.infiniband)
             if all(port.state == UP for port in node.infiniband) and (not count or len(links) <= count):
                 continue
@@ -475,9 +467,9 @@ class InfinibandDown(NodeRule, frozen=True, kw_only=True):
                 if port_state not in (UP, None) and (port in links or port in common[node.cluster]):
                     up = list(states.values()).count(UP)
                     yield node_finding(
-                        self, node, runs,
+                        self, node, state,
                         subject=f"node:{node.name} {port}",
-                        severity="critical" if runs.is_used(node.name) else "warning",
+                        severity="critical" if is_used(state, node.name) else "warning",
                         summary=f"InfiniBand port {port} of {node.name} is {port_state}; "
                         f"{up} of {count} ports are {UP}",
                         evidence=tuple(f"{other.port}: {other.state or 'unknown'}" for other in node.infiniband[:9]),
@@ -519,7 +511,7 @@ class InfinibandFlapping(NodeRule, frozen=True, kw_only=True):
     """Warning at this many errors (symbol, receive, link recovery, integrity) within `sticky`."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs, begin = RunsByNode(state), now - self.sticky
+        begin = now - self.sticky
         for name, past in state.node_histories.items():
             for key, counter in past.counters.items():
                 if not counter.grown or counter.grown[-1].last < begin:
@@ -535,8 +527,8 @@ class InfinibandFlapping(NodeRule, frozen=True, kw_only=True):
                 what = f"went down {counted(count, 'time')}" if is_down else f"had {counted(count, 'error')}"
                 falls = is_down and counter.since(now - self.within) >= self.falls
                 yield node_finding(
-                    self, node, runs,
-                    severity="critical" if falls and runs.is_used(node.name) else "warning",
+                    self, node, state,
+                    severity="critical" if falls and is_used(state, node.name) else "warning",
                     summary=f"InfiniBand port {port} of {node.name} {what} in {ago(self.sticky)}{last}",
                     subject=f"node:{node.name} {port}",
                     evidence=tuple(f"{one.by:,} more, {ago(now - one.last)} ago" for one in counter.grown[-6:]),

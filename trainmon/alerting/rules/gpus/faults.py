@@ -9,11 +9,15 @@ from trainmon.alerting.rules.base import Duration, Unknown, Unseen, ago, is_answ
 from trainmon.alerting.rules.hardware import (
     EXCLUDE,
     GpuRule,
-    RunsByNode,
+    affected_run,
     answering_nodes,
+    fault_severity,
     gpu_finding,
     has_slurm,
+    is_used,
     node_and_gpu,
+    past_of,
+    runs_by_node,
     sampled_gpus,
     unseen_node,
 )
@@ -24,7 +28,6 @@ from trainmon.model import Alert, Fault, Finding, Gpu, Node, NodeHistory, Schedu
 
 # ---- rules about GPU faults ------------------------------------------------------------------------------------------
 
-NEW = NodeHistory()
 
 NEW_ERRORS = "of them new"
 """Part of the summary of an alert about new memory errors. The rule reads it back after a restart."""
@@ -45,13 +48,12 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
     """How long an observed error counts as new."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for node, gpu in sampled_gpus(state, now):
             if gpu.ecc_uncorrected:
-                yield self._finding(node, gpu, state, runs, now)
+                yield self._finding(node, gpu, state, now)
 
-    def _finding(self, node: Node, gpu: Gpu, state: State, runs: RunsByNode, now: Instant) -> Finding:
-        counter = state.node_histories.get(node.name, NEW).counters.get(f"ecc {gpu.index}")
+    def _finding(self, node: Node, gpu: Gpu, state: State, now: Instant) -> Finding:
+        counter = past_of(state, node.name).counters.get(f"ecc {gpu.index}")
         growths = counter.grown[-5:] if counter is not None else ()
         last = growths[-1].last if growths else None
         # Errors that were new before this program started are known from the open alert.
@@ -66,8 +68,8 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
         elif first is not None:
             news = f", some {NEW_ERRORS}, the first {ago(now - first)} ago"
         return gpu_finding(
-            self, node, gpu, runs,
-            severity=runs.fault_severity(node.name) if is_new else "warning",
+            self, node, gpu, state,
+            severity=fault_severity(state, node.name) if is_new else "warning",
             summary=f"has {counted(gpu.ecc_uncorrected or 0, 'uncorrected ECC error')}{news}",
             evidence=tuple(f"{growth.by} more, {ago(now - growth.last)} ago" for growth in growths),
             advice=f"drain the node and reset the GPU; {EXCLUDE}; if new errors appear, replace the GPU",
@@ -83,19 +85,18 @@ class RowRemap(GpuRule, frozen=True, kw_only=True):
     needs = ("remapped rows", "remap_pending", "remap_failed")
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for node, gpu in sampled_gpus(state, now):
             if gpu.remap_failed:
                 yield gpu_finding(
-                    self, node, gpu, runs,
-                    severity=runs.fault_severity(node.name),
+                    self, node, gpu, state,
+                    severity=fault_severity(state, node.name),
                     summary="could not remap bad rows of its memory: no spare row is left",
                     evidence=("row remap: failed",),
                     advice=f"replace the GPU: NVIDIA accepts a failed remap as a reason; {EXCLUDE}",
                 )  # fmt: skip
             elif gpu.remap_pending:
                 yield gpu_finding(
-                    self, node, gpu, runs,
+                    self, node, gpu, state,
                     severity="warning",
                     summary="has bad rows of memory that a reset will remap",
                     evidence=("row remap: pending",),
@@ -114,20 +115,19 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
     """How long an error must last. A lost GPU fires at once."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for node, gpu in sampled_gpus(state, now):
             if gpu.state != "ok":
-                yield self._finding(node, gpu, runs, now)
+                yield self._finding(node, gpu, state, now)
 
-    def _finding(self, node: Node, gpu: Gpu, runs: RunsByNode, now: Instant) -> Finding:
+    def _finding(self, node: Node, gpu: Gpu, state: State, now: Instant) -> Finding:
         error, is_lost = gpu.error or gpu.state, gpu.state == "lost"
         is_mild = says(gpu.error, "mismatch") and not is_lost
         evidence = (gpu.error,) if gpu.error else ()
         if gpu.last_xid is not None and gpu.last_xid_at is not None:
             evidence = (f"Xid {gpu.last_xid}, {ago(now - gpu.last_xid_at)} ago", *evidence)
         return gpu_finding(
-            self, node, gpu, runs,
-            severity="warning" if is_mild else runs.fault_severity(node.name),
+            self, node, gpu, state,
+            severity="warning" if is_mild else fault_severity(state, node.name),
             summary=f"{'is lost' if is_lost else 'does not respond'}, "
             f"{sum(other.state == 'ok' for other in node.gpus)} of {len(node.gpus)} GPUs respond: {error}",
             evidence=evidence,
@@ -148,7 +148,7 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
 def gpus_expected(node: Node, state: State) -> int:
     """How many GPUs a node should list. With Slurm, a job may see only its own GPUs, so what was listed before does not
     count."""
-    most = 0 if has_slurm(state, node.cluster) else state.node_histories.get(node.name, NEW).gpus_most
+    most = 0 if has_slurm(state, node.cluster) else past_of(state, node.name).gpus_most
     return max(node.gpus_expected or 0, most)
 
 
@@ -171,7 +171,6 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
     """Xids to ignore."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for name, past in state.node_histories.items():
             cluster = state.nodes[name].cluster if name in state.nodes else ""
             faults = sorted(past.faults, key=lambda one: self._meaning(one).kind == "hardware")  # the worst, the newest
@@ -181,7 +180,7 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
                 lasts = self.remember if means.kind == "hardware" else REPORTED_FOR
                 is_over = means.kind == "hardware" and _is_over(fault, past)
                 if means.kind != "ignored" and now - fault.last_at <= lasts and not is_over:
-                    yield self._finding(name, cluster, fault, means, runs, now)
+                    yield self._finding(name, cluster, fault, means, state, now)
 
     def _meaning(self, fault: Fault) -> XidMeaning:
         if fault.is_switch:
@@ -191,10 +190,8 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
             return means._replace(kind="ignored")
         return means._replace(kind="hardware") if fault.code in self.critical else means
 
-    def _finding(
-        self, name: str, cluster: str, fault: Fault, means: XidMeaning, runs: RunsByNode, now: Instant
-    ) -> Finding:
-        is_hardware, run, code = means.kind == "hardware", runs.affected(name), f"Xid {fault.code}"
+    def _finding(self, name: str, cluster: str, fault: Fault, means: XidMeaning, state: State, now: Instant) -> Finding:
+        is_hardware, run, code = means.kind == "hardware", affected_run(state, name), f"Xid {fault.code}"
         code = f"S{code}" if fault.is_switch else code
         subject, who = f"gpu:{name}/{fault.index}", f"GPU {fault.index} of {name}"
         if fault.index is None:
@@ -203,7 +200,7 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
         reporter = "Prometheus" if fault.source == "prometheus" else "NVML"
         severity: Severity = "warning"
         if is_hardware:
-            severity = runs.fault_severity(name)
+            severity = fault_severity(state, name)
         elif means.kind == "application" and run is None:
             severity = "info"  # a program of another user
         return Finding(
@@ -269,29 +266,28 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
     another."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         by_slurm = {name: slurm for name, slurm in state.scheduler_nodes.items() if slurm.lost_gpus is not None}
         for node in answering_nodes(state):
             listed, expected = len(node.gpus), gpus_expected(node, state)
             if (summary := none_listed(node, state)) is not None:
-                severity = none_listed_severity(node, state, runs)
+                severity = none_listed_severity(node, state)
             elif 0 < listed < expected:
                 summary = f"{node.name} lists {listed} of its {expected} GPUs: {expected - listed} missing"
-                severity = runs.fault_severity(node.name)
+                severity = fault_severity(state, node.name)
             else:
                 continue
-            yield self._finding(summary, severity, node, by_slurm.pop(node.name, None), runs)
+            yield self._finding(summary, severity, node, by_slurm.pop(node.name, None), state)
         for name, slurm in by_slurm.items():
             known = state.nodes.get(name)
             count = slurm.lost_gpus or 1
             failed = 0 if known is None else sum(gpu.state != "ok" for gpu in known.gpus)
-            is_ours = known is not None or runs.affected(name) is not None
+            is_ours = known is not None or affected_run(state, name) is not None
             if is_ours and failed < count:  # otherwise each failed GPU has an alert of its own
                 summary = f"{counted(count, 'GPU')} of {name} missing, according to Slurm"
-                yield self._finding(summary, runs.fault_severity(name), known, slurm, runs)
+                yield self._finding(summary, fault_severity(state, name), known, slurm, state)
 
     def _finding(
-        self, summary: str, severity: Severity, node: Node | None, slurm: SchedulerNode | None, runs: RunsByNode
+        self, summary: str, severity: Severity, node: Node | None, slurm: SchedulerNode | None, state: State
     ) -> Finding:
         """`node`: if it answers, or did. `slurm`: if Slurm reports missing GPUs of it."""
         one = slurm or node
@@ -305,7 +301,7 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
             evidence=tuple(evidence if slurm is None else [*evidence, f"Slurm: {slurm.reason}"]),
             advice=f"reboot the node; if that does not help, tell its administrators; {EXCLUDE}",
             cluster=one.cluster,
-            run=runs.affected(one.name),
+            run=affected_run(state, one.name),
             node=one.name,
             sources=(f"node:{one.name}" if slurm is None else f"slurm:{one.cluster}",),
             since=None if slurm is None else slurm.reason_at,
@@ -326,7 +322,7 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
         if (found := LISTED.search(alert.summary)) is not None:
             is_less, listed = len(node.gpus) < int(found[1]), counted(len(node.gpus), "GPU")
             return Unknown(f"{node.name} lists {listed}, and had {found[1]}") if is_less else None
-        is_known = slurm is not None and is_answering(state.sources.get(f"slurm:{slurm.cluster}"))
+        is_known = slurm is not None and is_answering(state, f"slurm:{slurm.cluster}")
         return None if node.gpus or is_known else Unknown(f"{node.name} still lists no GPU")
 
 
@@ -357,12 +353,12 @@ def _has_looked(node: Node) -> bool:
     return node.probe != "nvml" or node.gpus_expected is not None or bool(node.note)
 
 
-def none_listed_severity(node: Node, state: State, runs: RunsByNode) -> Severity:
+def none_listed_severity(node: Node, state: State) -> Severity:
     """Critical, because what starts there fails at once; a warning if Slurm starts nothing there, if jobs may have
     permissions that we lack, or if running programs go on."""
-    slurm, run, note = state.scheduler_nodes.get(node.name), runs.runs.get(node.name), node.note
+    slurm, run, note = state.scheduler_nodes.get(node.name), runs_by_node(state).get(node.name), node.note
     goes_on = (run is not None and run.verdict in LIVING) or not _evidence(node, state)
-    is_closed = slurm is not None and not slurm.is_usable and not runs.is_used(node.name)
+    is_closed = slurm is not None and not slurm.is_usable and not is_used(state, node.name)
     return "warning" if is_closed or says(note, "no-permission") or (says(note, "mismatch") and goes_on) else "critical"
 
 
@@ -371,7 +367,7 @@ def _evidence(node: Node, state: State) -> tuple[str, ...]:
     if says(node.note, "hidden"):
         return ()
     slurm = state.scheduler_nodes.get(node.name)
-    before = max(len(node.gpus), state.node_histories.get(node.name, NEW).gpus_most)
+    before = max(len(node.gpus), past_of(state, node.name).gpus_most)
     are_visible = not node.confined or any(
         job.gpus and node.name in job.nodes and job.stage == "running" for job in state.jobs.values()
     )

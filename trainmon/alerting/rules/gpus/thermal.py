@@ -10,13 +10,13 @@ from trainmon.alerting.rules.hardware import (
     AWAY,
     EXCLUDE,
     GpuRule,
-    RunsByNode,
     gpu_finding,
     has_slurm,
     is_fresh,
     node_and_gpu,
     node_finding,
     nodes_with_gpu_samples,
+    past_of,
     sampled_gpus,
     unseen_node,
 )
@@ -29,8 +29,6 @@ from trainmon.model import Alert, Finding, Gpu, Job, Node, NodeHistory, Run, Sta
 
 COOL_C = 60
 """A GPU that is cooler than this is not near its limit: some H100 drivers sometimes report a margin of 0."""
-
-NEW = NodeHistory()
 
 
 class GpuHot(GpuRule, frozen=True, kw_only=True):
@@ -60,7 +58,6 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
     """Use degrees even if the GPU reports a margin."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for node, gpu in sampled_gpus(state, now):
             margin = gpu.temperature_margin_c
             uses_degrees = margin is None or self.absolute
@@ -69,16 +66,14 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
                 or (uses_degrees and self._has_hot_degrees(gpu))
                 or (gpu.throttle and "hw_thermal" in gpu.throttle)
             ):
-                yield from self._findings(node, gpu, uses_degrees, state, runs, now)
+                yield from self._findings(node, gpu, uses_degrees, state, now)
 
     def _has_hot_degrees(self, gpu: Gpu) -> bool:
         hot, memory_hot = self.temperature_c, self.memory_temperature_c
         return (gpu.temperature_c or 0) >= hot or (gpu.memory_temperature_c or 0) >= memory_hot
 
-    def _findings(
-        self, node: Node, gpu: Gpu, uses_degrees: bool, state: State, runs: RunsByNode, now: Instant
-    ) -> Iterator[Finding]:
-        past = state.node_histories.get(node.name, NEW)
+    def _findings(self, node: Node, gpu: Gpu, uses_degrees: bool, state: State, now: Instant) -> Iterator[Finding]:
+        past = past_of(state, node.name)
         slowed_at = past.slowed.get((gpu.index, "hw_thermal"))
         since = self._low_since(gpu, past, self.margin_c)
         critical_since = self._low_since(gpu, past, self.critical_margin_c)
@@ -95,7 +90,7 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
         slowed = "" if slowed_at is None else f", for {ago(now - slowed_at)}"
         margins = [f"margin {margin} °C {ago(now - at)} ago" for at, margin in past.margins.get(gpu.index, ())[-4:]]
         yield gpu_finding(
-            self, node, gpu, runs,
+            self, node, gpu, state,
             severity="critical" if is_critical else "warning",
             summary=f"is {'hot' if slowed_at is None else 'throttling'}: "
             f"{', '.join(values) or 'its temperature is not known'}{slowed}",
@@ -155,16 +150,15 @@ class SlowdownRule(GpuRule, frozen=True, kw_only=True):
     text: ClassVar[str]
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         for node, gpu in sampled_gpus(state, now):
             if self.reason not in gpu.throttle or any(other in gpu.throttle for other in self.explained_by):
                 continue
-            since = state.node_histories.get(node.name, NEW).slowed.get((gpu.index, self.reason))
+            since = past_of(state, node.name).slowed.get((gpu.index, self.reason))
             clock = gpu.sm_clock_mhz
             crawls = clock is not None and clock < self.crawl_mhz and "idle" not in gpu.throttle
             lasts = "" if since is None or now - since < 1.0 else f" (for {ago(now - since)})"
             yield gpu_finding(
-                self, node, gpu, runs,
+                self, node, gpu, state,
                 severity="critical" if crawls else "warning",
                 summary=f"{self.text}{lasts}: {_values(gpu)}",
                 evidence=(_values(gpu),),
@@ -234,14 +228,13 @@ class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
     """Warning at this share in use, or more."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        runs = RunsByNode(state)
         least = min(self.full, self.warning)
         for node, gpu in sampled_gpus(state, now):
             used, total = gpu.memory_used_mib, gpu.memory_total_mib
             if used is not None and total and used >= least * total:
                 holders = sorted(gpu.processes, key=lambda process: -(process.memory_mib or 0))
                 yield gpu_finding(
-                    self, node, gpu, runs,
+                    self, node, gpu, state,
                     severity="warning" if used >= self.warning * total else "info",
                     summary=f"has {mib_size(total - used)} of {mib_size(total)} left",
                     evidence=tuple(f"{p.command or p.pid}: {mib_size(p.memory_mib or 0)}" for p in holders[:4]),
@@ -274,11 +267,11 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
                 node = state.nodes.get(name)
                 if (
                     node is None
-                    or not is_answering(state.sources.get(f"node:{name}"))
+                    or not is_answering(state, f"node:{name}")
                     or not is_fresh(node.gpus_at, state, name, now)
                 ):
                     continue
-                emptied = state.node_histories.get(name, NEW).emptied
+                emptied = past_of(state, name).emptied
                 for gpu in node.gpus:
                     if gpu.utilization_pct is None or gpu.utilization_pct > self.busy_pct or gpu.state != "ok":
                         continue
@@ -294,7 +287,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
             held = f"holds {mib_size(used)}"
         power = "" if gpu.power_w is None else f", {gpu.power_w:.0f} W"
         return gpu_finding(
-            self, node, gpu, RunsByNode(state),
+            self, node, gpu, state,
             severity="warning",
             summary=f"is idle ({gpu.utilization_pct}%{power}) while {run.name} trains; it {held}",
             evidence=(f"{run.name}: {run.why}", *(f"pid {p.pid}: {p.command}" for p in gpu.processes[:3])),
@@ -385,7 +378,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
         name = f"GPU {numbers} of {node.name} holds" if len(left) == 1 else f"GPUs {numbers} of {node.name} hold"
         processes = f"{len(pids) or 'no'} process{'' if len(pids) <= 1 else 'es'}"
         return node_finding(
-            self, node, RunsByNode(state),
+            self, node, state,
             severity="warning",
             summary=f"{name} {mib_size(sum(gpu.memory_used_mib or 0 for gpu in left))}, by {processes}, although {why}",
             evidence=tuple(held[:EVIDENCE]) or ("no visible process holds it",),
@@ -411,7 +404,7 @@ def _without_a_job(node: Node, state: State) -> str | None:
         has_ended = own and all(run.verdict in AWAY for run in own)
         return f"{own[-1].name} is {verdict_text(own[-1].verdict)}" if has_ended else None
     slurm = state.scheduler_nodes.get(node.name)
-    if slurm is None or slurm.state != "IDLE" or not is_answering(state.sources.get(f"slurm:{node.cluster}")):
+    if slurm is None or slurm.state != "IDLE" or not is_answering(state, f"slurm:{node.cluster}"):
         return None
     is_changing = {"NOT_RESPONDING", "COMPLETING", "POWERING_UP"} & set(slurm.flags)
     is_held = any(node.name in job.nodes and holds_nodes(job) for job in state.jobs.values())

@@ -58,8 +58,8 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
                 evidence=(f"{job.state}, {job.reason}" + (f", {job.dependency}" if job.dependency else ""),),
                 advice=f"C cancels it: trainmon-tui cancel {run.name}; {advice.queues(state, run)}",
             )
-        source = state.sources.get(f"slurm:{run.spec.cluster}")
-        if run.spec.found or run.verdict not in UNKNOWN or not (run.spec.job or run.jobs) or not is_answering(source):
+        is_unclear = not run.spec.found and run.verdict in UNKNOWN and bool(run.spec.job or run.jobs)
+        if not is_unclear or not is_answering(state, f"slurm:{run.spec.cluster}"):
             return
         jobs = (state.jobs[key] for key in run.jobs if key in state.jobs)
         if any(one.gone_at is None and one.stage != "ended" for one in jobs):
