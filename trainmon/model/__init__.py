@@ -37,29 +37,27 @@ from trainmon.model.alerts import (
     StoredAlerts,
     is_worse,
 )
-from trainmon.model.attempts.attempt import (
+from trainmon.model.attempts import (
+    CAUSES,
     Attempt,
     AttemptEnd,
     AttemptFile,
-    Origin,
-    Outlook,
-    Receipt,
-    SettingChange,
-    Settings,
-    receipts_key,
-)
-from trainmon.model.attempts.cause import (
-    CAUSES,
     CauseFacts,
     CauseName,
     Classification,
     Evidence,
     LogExcerpt,
     NodeFacts,
+    Origin,
+    Outlook,
+    Receipt,
     RequeueMode,
     RetryChange,
     RetryLimit,
     RetryPolicy,
+    SettingChange,
+    Settings,
+    receipts_key,
 )
 from trainmon.model.job import ME, Cluster, Job, JobPart, SchedulerNode, by_name, count_tasks, has_task
 from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun

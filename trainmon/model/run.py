@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model.attempts.cause import RetryPolicy
+from trainmon.model.attempts import RetryPolicy
 from trainmon.model.log import Log, LogShape, Progress
 from trainmon.model.probe_wire import CheckpointListing, OwnProcess, says
 from trainmon.model.storage import Checkpoints, Evals

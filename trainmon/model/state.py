@@ -10,7 +10,7 @@ import msgspec
 from trainmon.lib import Instant, Seconds
 from trainmon.model.action import Record
 from trainmon.model.alerts import Alert, AlertRequest, Channel, Delivery, Leadership, Silence, StoredAlerts
-from trainmon.model.attempts.attempt import Attempt, Receipt
+from trainmon.model.attempts import Attempt, Receipt
 from trainmon.model.job import Cluster, Job, SchedulerNode
 from trainmon.model.node import Node, NodeHistory, Prompt, Source
 from trainmon.model.probe_wire import AnyReading, LogChunk

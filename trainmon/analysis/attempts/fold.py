@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, AttemptFile, Origin, Settings, State
-from trainmon.model.attempts.attempt import EndSource
+from trainmon.model.attempts import EndSource
 
 # ---- which of two observations counts --------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.model import CauseName
-from trainmon.model.attempts.cause import Family, Retry
+from trainmon.model.attempts import Family, Retry
 
 Role = Literal["root", "generic", "cascade", "result"]
 """`root`: an error that starts a failure. `generic`: an exception behind which a better cause may stand.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainmon.analysis.explanation.explain import (
     AttemptRecords,
     Change,
+    Check,
     ContextLine,
     Explanation,
     Resume,
@@ -16,10 +17,8 @@ from trainmon.analysis.explanation.explain import (
     short_name,
     with_state,
 )
-from trainmon.analysis.explanation.page import page
-from trainmon.analysis.explanation.rows import GpuHour, PageRow, Read, Section, gpu_hour, worst
-from trainmon.analysis.explanation.smell_test import Check
-from trainmon.analysis.explanation.timeline import Moment, period, start_format
+from trainmon.analysis.explanation.page import PageRow, Section, page
+from trainmon.analysis.explanation.timeline import GpuHour, Moment, Read, gpu_hour, period, start_format, worst
 
 __all__ = [
     "AttemptRecords",

@@ -4,13 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from typing import Literal, NamedTuple
 
 from trainmon.analysis.attempts import ORDER, values_of, why_missing
 from trainmon.analysis.checkpoints import describe
 from trainmon.analysis.explanation.explain import AWAITED, Change, Explanation, Resume, at_text, not_compared, short_id
-from trainmon.analysis.explanation.rows import UNKNOWN, PageRow, Section, Style, worst
+from trainmon.analysis.explanation.timeline import worst
 from trainmon.lib import clean, counted, duration, mib_size, scrub, size
 from trainmon.model import Attempt, Origin
+
+# ---- rows and sections -----------------------------------------------------------------------------------------------
+
+Style = Literal["", "ok", "warn", "crit", "dim", "log"]
+"""log: a line of a log, which is shown as it is."""
+
+
+class PageRow(NamedTuple):
+    """A label and a text. A row with an empty label continues the one before it."""
+
+    label: str
+    text: str
+    style: Style = ""
+    link: tuple[str, str] | None = None
+    """`node` or `attempt`, and its name."""
+
+
+class Section(NamedTuple):
+    """A title and its rows."""
+
+    title: str
+    rows: tuple[PageRow, ...]
+
+
+UNKNOWN = "not known"
+
 
 # ---- the rows about config and data ----------------------------------------------------------------------------------
 

@@ -1,15 +1,18 @@
-"""The timeline of an attempt: what the scheduler, the log, the alerts and people did, on one clock. Pure."""
+"""The timeline of an attempt: what the scheduler, the log, the alerts and people did, and its GPUs. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
 from trainmon.lib import Instant, Seconds, clean, dated, scrub
-from trainmon.model import Alert, Attempt, Record
+from trainmon.model import Alert, Attempt, Record, Series
+
+# ---- what the scheduler, the log, the alerts and people did, on one clock --------------------------------------------
 
 AFTERMATH: Seconds = 3_600.0
 """How long after its end an alert or an action still belongs to an attempt, if no other attempt begins."""
@@ -138,3 +141,68 @@ def start_format(starts: Iterable[tuple[str, datetime]]) -> str:
     same name began in the same minute."""
     minutes = [(name, at.replace(second=0, microsecond=0)) for name, at in starts]
     return "%m-%d %H:%M" if len({*minutes}) == len(minutes) else "%m-%d %H:%M:%S"
+
+
+# ---- the last hour of the GPUs of an attempt's node ------------------------------------------------------------------
+
+HOUR: Seconds = 3_600.0
+
+
+MINUTE: Seconds = 60.0
+
+
+MINUTES = 60
+
+
+GPU_METRICS = ("temperature", "utilization", "power", "memory")
+
+
+WORST: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "temperature": max, "utilization": min, "power": min, "memory": max,
+}  # fmt: skip
+"""Which GPU of a node counts: the hottest, the idlest, the one with the least power, the one with the most memory."""
+
+
+Read = Callable[[str, str, Seconds], Series]
+"""The history of a subject (`node/3`) and a metric, in seconds before now."""
+
+
+class GpuHour(msgspec.Struct, frozen=True, kw_only=True):
+    """The last hour of the GPUs of one node before an attempt ended."""
+
+    node: str
+    ended_at: Instant
+    metrics: Mapping[str, tuple[tuple[float | None, ...], ...]] = {}
+    """By metric: for each GPU, 60 means per minute, the last one just before the end. Memory is in MiB, power in W."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self.metrics.values())
+
+
+def gpu_hour(node: str, gpus: Sequence[int], ended_at: Instant, now: Instant, read: Read) -> GpuHour:
+    """The hour before the end, from a history that goes back from now."""
+    span = HOUR + now - ended_at
+    found = {
+        metric: tuple(_per_minute(read(f"{node}/{gpu}", metric, span), now - ended_at) for gpu in gpus)
+        for metric in GPU_METRICS
+    }
+    return GpuHour(node=node, ended_at=ended_at, metrics={name: rows for name, rows in found.items() if any(rows)})
+
+
+def _per_minute(series: Series, since_end: Seconds) -> tuple[float | None, ...]:
+    """60 means; empty if nothing is known."""
+    minutes: list[list[float]] = [[] for _ in range(MINUTES)]
+    for offset, value in zip(series.offsets, series.values, strict=True):
+        index = MINUTES + math.floor((offset + since_end) / MINUTE)
+        if 0 <= index < MINUTES and not math.isnan(value):
+            minutes[index].append(value)
+    return tuple(round(sum(one) / len(one), 1) if one else None for one in minutes) if any(minutes) else ()
+
+
+def worst(hour: GpuHour, metric: str) -> Series:
+    """What the GPUs of the node show together, in seconds before the end."""
+    rows = [row for row in hour.metrics.get(metric, ()) if row]
+    columns = [[value for value in column if value is not None] for column in zip(*rows, strict=True)]
+    known = [(MINUTE * (index - MINUTES + 0.5), WORST[metric](one)) for index, one in enumerate(columns) if one]
+    return Series(tuple(at for at, _ in known), tuple(value for _, value in known))

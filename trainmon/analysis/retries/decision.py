@@ -46,7 +46,7 @@ from trainmon.model import (
     RunSpec,
     State,
 )
-from trainmon.model.attempts.cause import RetryChoice
+from trainmon.model.attempts import RetryChoice
 
 CHANGES: Mapping[RetryChange, str] = {
     "batch": "the batch size",

@@ -30,7 +30,7 @@ from trainmon.model import (
     RunsChanged,
     Settings,
 )
-from trainmon.model.attempts.attempt import EndSource
+from trainmon.model.attempts import EndSource
 
 AGAIN = replace(JOB, submitted_at=BEGIN + 50, started_at=BEGIN + 60, restarts=1)
 LAST = ended(AGAIN, 90, "OUT_OF_MEMORY", "0:9")

@@ -10,7 +10,7 @@ from tests.trainmon.analysis.explanation.pages import explained, named, rows, st
 from trainmon.analysis.attempts import missing
 from trainmon.analysis.attempts.fold import with_named
 from trainmon.model import AttemptFile, Evidence
-from trainmon.model.attempts.cause import Confidence
+from trainmon.model.attempts import Confidence
 
 
 def test_what_changed_since_the_previous_attempt_is_named() -> None:

@@ -9,7 +9,7 @@ from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, STEP, Story
 from tests.trainmon.analysis.explanation.pages import DIED, EXITED, OOM, explained, rows, story
 from tests.trainmon.ledger.records import action
 from trainmon.analysis.explanation import Explanation, page
-from trainmon.analysis.explanation.rows import gpu_time
+from trainmon.analysis.explanation.explain import gpu_time
 from trainmon.model import Alert, Expected, Record
 
 

@@ -22,7 +22,7 @@ from trainmon.model import (
     WandbRun,
     WandbSpec,
 )
-from trainmon.model.attempts.attempt import EndSource
+from trainmon.model.attempts import EndSource
 
 ENDED_AT = NOW - 360
 LAST = replace(PROGRESS, at=ENDED_AT - 4)
