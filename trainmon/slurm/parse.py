@@ -6,21 +6,20 @@ only be taken away, which leaves half a job.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from functools import lru_cache
-from trainmon.lib import Instant, Seconds, clean
 import math
 import posixpath
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+
 import msgspec
 from msgspec.structs import replace
-from trainmon.lib import Instant, scrub
+
+from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Job, SchedulerNode
 from trainmon.slurm.commands import ACCOUNTING, HISTORY, NODES, OWN_STEP, QUEUE
-
 
 # ---- parses the values in Slurm's output -----------------------------------------------------------------------------
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.slurm.parse import instant
-from trainmon.slurm.parse import read_nodes, read_reason, read_state
+from trainmon.slurm.parse import instant, read_nodes, read_reason, read_state
 
 WRITTEN = Path(__file__).parents[2] / "written" / "slurm"
 

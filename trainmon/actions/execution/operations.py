@@ -19,8 +19,7 @@ from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, Trainmo
 from trainmon.model import DANGLING, Action, ActionRequest, CreateFile, Execute, Job, Record, State, Status, armed_by
 from trainmon.slurm import commands
 from trainmon.slurm.client import Client, SlurmFailed
-from trainmon.slurm.parse import read_job, read_queue, read_steps
-from trainmon.slurm.parse import read_nodes
+from trainmon.slurm.parse import read_job, read_nodes, read_queue, read_steps
 from trainmon.transport.shell import Completed, Shell
 
 # ---- switch files, by POSIX sh, with a message for each kind of failure ----------------------------------------------
