@@ -42,17 +42,6 @@ class NotLeader(Exception):
     """Another program leads now and sends what waits."""
 
 
-class Attempt(NamedTuple):
-    """A message that is chosen, and then sent."""
-
-    batch: MessageBatch
-    notifications: tuple[Notification, ...]
-    number: int
-    """Of the transaction that writes it. The message leaves after that, and so after the last one is marked as sent: a
-    crash sends one copy at most."""
-    since: Seconds
-
-
 @dataclass(slots=True, eq=False)
 class ChannelState:
     """What waits for one channel, and how the channel does. Belongs to the thread of the notification service."""
@@ -63,7 +52,11 @@ class ChannelState:
     """Its health by its messages."""
     timeout: Seconds
     """Of the next message. Only the thread that sends changes it."""
-    attempt: Attempt | None = None
+    batch: MessageBatch | None = None
+    """The next message, if it is chosen."""
+    number: int = 0
+    """Of the transaction that writes it. The message leaves after that, and so after the last one is marked as sent: a
+    crash sends one copy at most."""
     is_sending: bool = False
     next_at: Seconds | None = None
     """When something may be sent, if nothing else happens before."""
@@ -75,10 +68,11 @@ class ChannelState:
     def name(self) -> str:
         return self.known.name
 
-    @property
-    def is_chosen(self) -> bool:
-        """Whether its next message is chosen and not sent yet."""
-        return self.attempt is not None and not self.is_sending
+    def release(self) -> None:
+        """Choose the next message again, unless it is being sent."""
+        if self.batch is not None and not self.is_sending:
+            self.queue.release(self.batch)
+            self.batch = None
 
     def health(self, now: Instant, mono: Seconds) -> Channel:
         waiting, own = self.queue, self.sender.health
@@ -89,7 +83,7 @@ class ChannelState:
             overdue=waiting.overdue_count,
             sent_in_day=waiting.budget.used(mono),
         )
-        hung = mono - self.attempt.since if self.attempt is not None else 0.0
+        hung = mono - self.batch.since if self.batch is not None else 0.0
         if hung > STRANGE_AFTER:
             problem = f"sending a message has taken {ago(hung)} so far"
             return replace(health, state="retrying", problem=problem, since=health.since or now - hung)
@@ -105,7 +99,7 @@ class Outcome(NamedTuple):
     """What the receiver of a message answered."""
 
     state: ChannelState
-    attempt: Attempt
+    batch: MessageBatch
     answer: Sent | NotLeader | Retry | Broken
     refused: str | None = None
     """Why it refused all of the batch together, if it accepted the first of it alone."""
@@ -148,8 +142,6 @@ class Deliverer:
         """Of the newest notices: the channels that are done with it, and whether they sent it. The ledger may know that
         later."""
         self._channels = self._states(senders)
-        self._leaving: list[ChannelState] = []
-        """The channels before a reload whose message is chosen and not sent yet."""
 
     def _states(self, senders: Iterable[Sender]) -> dict[str, ChannelState]:
         return {
@@ -175,19 +167,16 @@ class Deliverer:
             except Exception:  # one channel must not keep the others from sending
                 log.exception("the channel %s crashed", state.name)
         self._journal.begin()
-        for state in (*self._channels.values(), *self._leaving):
-            attempt = state.attempt
-            if attempt is not None and not state.is_sending and self._journal.is_past(attempt.number):
+        for state in self._channels.values():
+            batch = state.batch
+            if batch is not None and not state.is_sending and self._journal.is_past(state.number):
                 state.is_sending = True
-                thread = threading.Thread(
-                    target=self._send, args=(state, attempt), name=f"channel {state.name}", daemon=True
-                )
+                name = f"channel {state.name}"
                 try:
-                    thread.start()
+                    threading.Thread(target=self._send, args=(state, batch), name=name, daemon=True).start()
                 except RuntimeError as error:  # the machine has no process or no memory left: it may have some later
-                    self._outcomes.put(Outcome(state, attempt, Retry(f"it cannot be sent here: {error}")))
+                    self._outcomes.put(Outcome(state, batch, Retry(f"it cannot be sent here: {error}")))
                     self._wake()
-        self._leaving = [state for state in self._leaving if state.is_chosen]
 
     @property
     def due_in(self) -> Seconds | None:
@@ -200,14 +189,13 @@ class Deliverer:
         mono = self._clock.monotonic()
         state.next_at, state.is_done = None, False
         self._stop(state, state.queue.compare(self._done), "another channel has delivered it")
-        if state.attempt is not None:
+        if state.batch is not None:
             return
         self._stop(state, state.queue.expired(self._clock.now()), "it expired before it could be sent")
         found = state.queue.pick(mono, is_last=state.is_last)
         if isinstance(found, MessageBatch):
-            state.queue.lease(found, mono)
-            number = self._write(state.name, found.notifications, "leased", None)
-            state.attempt = Attempt(found, found.notifications, number, mono)
+            state.batch = state.queue.lease(found, mono)
+            state.number = self._write(state.name, state.batch.notifications, "leased", None)
         elif state.is_last:
             state.is_done = self._journal.is_settled
         elif found is not None:
@@ -215,36 +203,35 @@ class Deliverer:
 
     # ---- on the thread of one message --------------------------------------------------------------------------------
 
-    def _send(self, state: ChannelState, attempt: Attempt) -> None:
+    def _send(self, state: ChannelState, batch: MessageBatch) -> None:
         try:
-            outcome = self._sent_or_refused(state, attempt)
+            outcome = self._sent_or_refused(state, batch)
         except (NotLeader, Retry, Broken) as error:
-            outcome = Outcome(state, attempt, error)
+            outcome = Outcome(state, batch, error)
         except Exception as error:
             log.exception("the channel %s crashed", state.name)
-            outcome = Outcome(state, attempt, Retry(f"it crashed here: {type(error).__name__}"))
+            outcome = Outcome(state, batch, Retry(f"it crashed here: {type(error).__name__}"))
         self._outcomes.put(outcome)
         self._wake()
 
-    def _sent_or_refused(self, state: ChannelState, attempt: Attempt) -> Outcome:
-        notifications = attempt.notifications
+    def _sent_or_refused(self, state: ChannelState, batch: MessageBatch) -> Outcome:
         try:
-            return Outcome(state, attempt, self._transmit(state, notifications, is_brief=attempt.batch.is_brief))
+            return Outcome(state, batch, self._transmit(state, batch))
         except Broken as error:
-            if len(notifications) == 1:
+            if len(batch.notifications) == 1:
                 raise
             # Only the batch as a whole may be refused: one of it is tried alone.
-            alone = self._transmit(state, notifications[:1], is_brief=attempt.batch.is_brief)
-            return Outcome(state, attempt, alone, error.message)
+            alone = self._transmit(state, batch._replace(notifications=batch.notifications[:1]))
+            return Outcome(state, batch, alone, error.message)
 
-    def _transmit(self, state: ChannelState, notifications: tuple[Notification, ...], *, is_brief: bool) -> Sent:
+    def _transmit(self, state: ChannelState, batch: MessageBatch) -> Sent:
         """Send one message and return the answer of the receiver.
 
         Raises:
             Retry, Broken: as the sender does.
             NotLeader: another program leads now.
         """
-        message = self._message(state.name, notifications, is_brief=is_brief)
+        message = self._message(state.name, batch)
         if not self._is_leader():  # last: this program may have been stopped at any point before
             raise NotLeader
         began, timeout = self._clock.monotonic(), state.timeout
@@ -258,16 +245,18 @@ class Deliverer:
         state.timeout = self._timeout
         return sent
 
-    def _message(self, name: str, notifications: tuple[Notification, ...], *, is_brief: bool) -> Message:
-        now, notices = self._clock.now(), tuple(one.notice for one in notifications)
-        is_summary = any(one.delivered_by for one in notifications)
+    def _message(self, name: str, batch: MessageBatch) -> Message:
+        now, notices = self._clock.now(), tuple(one.notice for one in batch.notifications)
         try:
-            message = summary(name, notifications, self._alerts(), now) if is_summary else self._render(notices, now)
+            if batch.is_summary:
+                message = summary(name, batch.notifications, self._alerts(), now)
+            else:
+                message = self._render(notices, now)
         except Exception:
             log.exception("a message could not be rendered: only the summaries are sent")
             message = in_short(notices, now)
-        message = replace(message, is_brief=is_brief)
-        if self._attach is None or is_summary or is_brief:
+        message = replace(message, is_brief=batch.is_brief)
+        if self._attach is None or batch.is_summary or batch.is_brief:
             return message
         try:
             return replace(message, attachments=(*message.attachments, *self._attach(message.notices)))
@@ -288,8 +277,8 @@ class Deliverer:
                 self._note_or_retry(outcome._replace(answer=failed, refused=None))
 
     def _note(self, outcome: Outcome) -> None:
-        state, batch, answer = outcome.state, outcome.attempt.batch, outcome.answer
-        state.attempt, state.is_sending = None, False
+        state, batch, answer = outcome.state, outcome.batch, outcome.answer
+        state.batch, state.is_sending = None, False
         mono = self._clock.monotonic()
         match answer:
             case NotLeader():
@@ -311,7 +300,7 @@ class Deliverer:
                 if outcome.refused is not None:
                     state.queue.split(batch, mono)
                     self._write(state.name, batch.notifications[1:], "waiting", outcome.refused)
-                    batch = batch._replace(queued=batch.queued[:1])
+                    batch = batch._replace(queued=batch.queued[:1], notifications=batch.notifications[:1])
                 self._sent(state, batch, answer, mono)
         if self._channels.get(state.name) is not state:  # the config has changed meanwhile
             self.add(state.queue.clear())
@@ -438,12 +427,9 @@ class Deliverer:
 
     def clear(self) -> None:
         """Drop what waits: another program leads."""
-        for state in (*self._channels.values(), *self._leaving):
-            if state.attempt is not None and not state.is_sending:
-                state.queue.drop(state.attempt.batch)
-                state.attempt = None
+        for state in self._channels.values():
+            state.release()
             state.queue.clear()
-        self._leaving = []
 
     def retry_now(self) -> None:
         """Retry everything now."""
@@ -475,15 +461,16 @@ class Deliverer:
                 state.known = replace(state.known, **{name: getattr(channel, name) for name in names})
 
     def reload(self, senders: Iterable[Sender], routes: tuple[Route, ...]) -> None:
-        """Replace the channels. A message that is being sent is sent to its end; what waits goes on where it can."""
+        """Replace the channels. A message that is being sent is sent to its end; what waits goes on where it can: a
+        message that is only chosen is chosen again."""
         old, known = self._channels, self.health
         self._routes, self._channels = routes, self._states(senders)
         self._restore_health(known)
         for name, state in old.items():
             if name in self._channels:
                 self._channels[name].queue.budget.take_over(state.queue.budget)
+            state.release()
             self.add(state.queue.clear())
-        self._leaving += [state for state in old.values() if state.is_chosen]
 
     # ---- what others ask ---------------------------------------------------------------------------------------------
 

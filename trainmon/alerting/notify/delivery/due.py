@@ -117,15 +117,15 @@ class MessageBatch(NamedTuple):
     queued: tuple[QueuedNotification, ...]
     is_brief: bool = False
     """Whether it is sent without plots: its channel has few messages left."""
-
-    @property
-    def notifications(self) -> tuple[Notification, ...]:
-        return tuple(queued.notification for queued in self.queued)
+    notifications: tuple[Notification, ...] = ()
+    """What is sent: as they were when the batch was leased."""
+    since: Seconds = 0.0
+    """When that was."""
 
     @property
     def is_summary(self) -> bool:
         """Whether another channel has delivered some of them while this one was down."""
-        return any(queued.notification.delivered_by for queued in self.queued)
+        return any(one.delivered_by for one in self.notifications)
 
 
 # ---- the daily budget of one channel ---------------------------------------------------------------------------------
@@ -393,13 +393,22 @@ class SendQueue:
         for queued in batch.queued:
             self._queued.pop(queued.key, None)
 
-    def lease(self, batch: MessageBatch, mono: Seconds) -> None:
-        """Mark a batch as being sent: one more try of each."""
+    def lease(self, batch: MessageBatch, mono: Seconds) -> MessageBatch:
+        """Mark a batch as being sent: one more try of each. Return it as it is sent."""
         self._tokens, self._counted_at = self._tokens_at(mono) - 1, mono
         self._trying_since = mono
         for queued in batch.queued:
             queued.notification = replace(
                 queued.notification, state="leased", attempts=queued.notification.attempts + 1
+            )
+        return batch._replace(notifications=tuple(queued.notification for queued in batch.queued), since=mono)
+
+    def release(self, batch: MessageBatch) -> None:
+        """A batch that was leased is not sent."""
+        self._trying_since = None
+        for queued in batch.queued:
+            queued.notification = replace(
+                queued.notification, state="waiting", attempts=queued.notification.attempts - 1
             )
 
     def sent(self, batch: MessageBatch) -> None:

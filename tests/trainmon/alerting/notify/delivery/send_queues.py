@@ -39,8 +39,7 @@ def batch(made: SendQueue, at: float, **how: Any) -> MessageBatch:
     found = made.pick(at, **how)
     if not isinstance(found, MessageBatch):
         return MessageBatch(())
-    made.lease(found, at)
-    return found
+    return made.lease(found, at)
 
 
 def tried(made: SendQueue, at: float, key: str) -> MessageBatch:

@@ -31,7 +31,7 @@ def test_a_message_is_overdue_in_time_to_be_delivered_by_others(severity: str, l
     while not overdue(made, now):
         found = made.pick(now)
         if isinstance(found, MessageBatch):
-            made.lease(found, now)
+            found = made.lease(found, now)
             made.failed(found, now, None)
         now += 1.0
     assert 0.6 * limit <= now - 1_000.0 <= limit - 15.0, "nor at the first blip"
@@ -132,7 +132,7 @@ def test_a_summary_is_for_a_week() -> None:
     made, now = down("a"), 2_000.0
     while isinstance(found := made.pick(now), MessageBatch | float):
         if isinstance(found, MessageBatch):
-            made.lease(found, now)
+            found = made.lease(found, now)
             if made.failed(found, now, None):
                 break
         now += found if isinstance(found, float) else 0.0

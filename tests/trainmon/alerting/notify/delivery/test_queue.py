@@ -61,7 +61,7 @@ def test_what_waited_through_an_outage_is_one_message() -> None:
     for _ in range(5):
         found = made.pick(now)
         if isinstance(found, MessageBatch):
-            made.lease(found, now)
+            found = made.lease(found, now)
             assert len(found.queued) == 1, "what is fresh goes alone"
             made.failed(found, now, None)
         else:
@@ -91,7 +91,7 @@ def test_a_channel_is_sent_no_more_than_its_rate_limit() -> None:
         made.add(notification(about(f"a{now}")), now)
         found = made.pick(now)
         if isinstance(found, MessageBatch):
-            made.lease(found, now)
+            found = made.lease(found, now)
             made.sent(found)
             sent += 1
         now += 0.5
@@ -171,7 +171,7 @@ def test_one_that_spoils_every_message_holds_up_no_other() -> None:
         if not isinstance(found, MessageBatch):
             now += found
             continue
-        made.lease(found, now)
+        found = made.lease(found, now)
         keys = [one.notice.key for one in found.notifications]
         if "a-fire" in keys:
             made.failed(found, now, None)
@@ -190,7 +190,7 @@ def test_a_day_of_failures_gives_a_notification_up_and_it_is_tried_all_the_same(
     while now < 1_000.0 + 3 * DAY:
         found = made.pick(now)
         if isinstance(found, MessageBatch):
-            made.lease(found, now)
+            found = made.lease(found, now)
             tries += 1
             if given := made.failed(found, now, None):
                 given_up.append(now - 1_000.0)
@@ -219,7 +219,7 @@ def test_three_days_without_network_end_in_one_message() -> None:
         while now < until:
             found = made.pick(now)
             if isinstance(found, MessageBatch):
-                made.lease(found, now)
+                found = made.lease(found, now)
                 made.failed(found, now, None)
                 tries += 1
             now += min(until - now, found if isinstance(found, float) else 1.0) or 0.001
