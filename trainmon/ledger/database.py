@@ -1,4 +1,4 @@
-"""The ledger's SQLite database, and its transactions."""
+"""The ledger's SQLite database: opens its file, with the journal that its disk allows, and describes its errors."""
 
 from __future__ import annotations
 
@@ -8,103 +8,12 @@ import logging
 import os
 import sqlite3
 import stat
-from collections import deque
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainmon.ledger.alerts import HistoryLine, add_history, write_changes
-from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
-from trainmon.ledger.outbox import Address, Owed, write_marks, write_owed
 from trainmon.ledger.schema import ONE_PER_START, NewerLedger, migrate, version_of
-from trainmon.lib import Instant, Seconds, TrainmonError, drop_oldest
-from trainmon.model import Alert, AlertChanges, Notification, Silence
-
-# ---- one transaction of alerting -------------------------------------------------------------------------------------
-
-HISTORY_AT_MOST = 20_000
-OWED_AT_MOST = 50_000
-MARKS_AT_MOST = 100_000
-"""The limits while the ledger is unavailable: what is dropped was sent without it long ago."""
-
-
-@dataclass(slots=True)
-class Transaction:
-    """Collects the newest of each thing until it is written."""
-
-    at: Instant | None = None
-    alerts: dict[str, Alert] = field(default_factory=dict)
-    silences: dict[str, Silence] = field(default_factory=dict)
-    history: deque[HistoryLine] = field(default_factory=lambda: deque(maxlen=HISTORY_AT_MOST))
-    memory: dict[str, str] = field(default_factory=dict)
-    requests_until: int | None = None
-    owed: dict[Address, Owed] = field(default_factory=dict)
-    marks: dict[Address, Notification] = field(default_factory=dict)
-    note: LeaderNote | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.at is not None or self.owed or self.marks or self.note)
-
-    def add_changes(self, changes: AlertChanges) -> None:
-        """Add what one evaluation changed, but for its notices: each of their channels is owed one."""
-        self.at = changes.at
-        self.alerts |= {alert.id: alert for alert in changes.alerts}
-        self.silences |= {silence.id: silence for silence in changes.silences}
-        self.history.extend(HistoryLine(changes.at, *line) for line in changes.history)
-        self.memory |= changes.memory
-        self.requests_until = changes.requests_until if changes.requests_until is not None else self.requests_until
-
-    def owe(self, owed: Owed) -> bool:
-        """Add a notification; return whether it is new here."""
-        is_new = owed.address not in self.owed
-        self.owed.setdefault(owed.address, owed)
-        return is_new
-
-    def mark(self, notification: Notification) -> None:
-        """Add the new state of a notification."""
-        self.marks[notification.notice.key, notification.channel] = notification
-        drop_oldest(self.marks, MARKS_AT_MOST)
-
-    def absorb(self, newer: Transaction) -> None:
-        """Add a newer transaction: the newest of each thing counts."""
-        self.at = newer.at if newer.at is not None else self.at
-        self.alerts |= newer.alerts
-        self.silences |= newer.silences
-        self.history.extend(newer.history)
-        self.memory |= newer.memory
-        self.requests_until = newer.requests_until if newer.requests_until is not None else self.requests_until
-        self.owed |= newer.owed
-        self.marks |= newer.marks
-        self.note = newer.note or self.note
-        drop_oldest(self.owed, OWED_AT_MOST)
-        drop_oldest(self.marks, MARKS_AT_MOST)
-
-    def write(
-        self, connection: sqlite3.Connection, now: Instant, holder: str | None = None
-    ) -> frozenset[Address] | None:
-        """Write it and return which notifications are new. With `holder`, return None and write nothing if the lease
-        row names another program."""
-        if holder is not None and not is_row_of(connection, holder):
-            return None
-        if self.at is not None:
-            changes = AlertChanges(
-                at=self.at,
-                alerts=tuple(self.alerts.values()),
-                silences=tuple(self.silences.values()),
-                requests_until=self.requests_until,
-                memory=self.memory,
-            )
-            write_changes(connection, changes)
-        add_history(connection, self.history)
-        if self.note is not None:
-            write_note(connection, self.note)
-        created = write_owed(connection, self.owed.values(), now)
-        write_marks(connection, self.marks.values(), now)
-        return created
-
-
-# ---- opens the ledger's file, with the journal that its disk allows, and describes its errors ------------------------
+from trainmon.lib import Seconds, TrainmonError
 
 log = logging.getLogger(__name__)
 

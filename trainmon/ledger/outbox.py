@@ -1,20 +1,26 @@
-"""The outbox: notifications to send, and their results. A row is one notice for one channel."""
+"""The outbox: notifications to send, and their results; and the transactions that write them with their alerts.
+
+A row is one notice for one channel.
+"""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from trainmon.ledger.actions import as_json, storable
-from trainmon.ledger.alerts import counted, delete_counted
-from trainmon.lib import Instant, Seconds
+from trainmon.ledger.alerts import HistoryLine, add_history, counted, delete_counted, write_changes
+from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
+from trainmon.lib import Instant, Seconds, drop_oldest
 from trainmon.lib.decoding import converted, decoder
-from trainmon.model import Notice, Notification
+from trainmon.model import AlertChanges, Notice, Notification
 
 log = logging.getLogger(__name__)
 
@@ -208,3 +214,76 @@ def prune_outbox(connection: sqlite3.Connection, before: Instant, limit: int = F
         "AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.key = notices.key)",
         (before, limit),
     )
+
+
+# ---- one transaction of alerting -------------------------------------------------------------------------------------
+
+HISTORY_AT_MOST = 20_000
+OWED_AT_MOST = 50_000
+MARKS_AT_MOST = 100_000
+"""The limits while the ledger is unavailable: what is dropped was sent without it long ago."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Collects the newest of each thing until it is written."""
+
+    changes: AlertChanges | None = None
+    """Without notices and history."""
+    history: deque[HistoryLine] = field(default_factory=lambda: deque(maxlen=HISTORY_AT_MOST))
+    owed: dict[Address, Owed] = field(default_factory=dict)
+    marks: dict[Address, Notification] = field(default_factory=dict)
+    note: LeaderNote | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.changes or self.owed or self.marks or self.note)
+
+    def add_changes(self, changes: AlertChanges) -> None:
+        """Add what one evaluation changed, but for its notices: each of their channels is owed one."""
+        known = self.changes or AlertChanges(at=changes.at)
+        alerts = {alert.id: alert for alert in (*known.alerts, *changes.alerts)}
+        silences = {silence.id: silence for silence in (*known.silences, *changes.silences)}
+        self.changes = AlertChanges(
+            at=changes.at,
+            alerts=tuple(alerts.values()),
+            silences=tuple(silences.values()),
+            requests_until=known.requests_until if changes.requests_until is None else changes.requests_until,
+            memory={**known.memory, **changes.memory},
+        )
+        self.history.extend(HistoryLine(changes.at, *line) for line in changes.history)
+
+    def owe(self, owed: Owed) -> bool:
+        """Add a notification; return whether it is new here."""
+        return self.owed.setdefault(owed.address, owed) is owed
+
+    def mark(self, notification: Notification) -> None:
+        """Add the new state of a notification."""
+        self.marks[notification.notice.key, notification.channel] = notification
+        drop_oldest(self.marks, MARKS_AT_MOST)
+
+    def absorb(self, newer: Transaction) -> None:
+        """Add a newer transaction: the newest of each thing counts."""
+        if newer.changes is not None:
+            self.add_changes(newer.changes)
+        self.history.extend(newer.history)
+        self.owed |= newer.owed
+        self.marks |= newer.marks
+        self.note = newer.note or self.note
+        drop_oldest(self.owed, OWED_AT_MOST)
+        drop_oldest(self.marks, MARKS_AT_MOST)
+
+    def write(
+        self, connection: sqlite3.Connection, now: Instant, holder: str | None = None
+    ) -> frozenset[Address] | None:
+        """Write it and return which notifications are new. With `holder`, return None and write nothing if the lease
+        row names another program."""
+        if holder is not None and not is_row_of(connection, holder):
+            return None
+        if self.changes is not None:
+            write_changes(connection, self.changes)
+        add_history(connection, self.history)
+        if self.note is not None:
+            write_note(connection, self.note)
+        created = write_owed(connection, self.owed.values(), now)
+        write_marks(connection, self.marks.values(), now)
+        return created

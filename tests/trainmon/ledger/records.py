@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from trainmon.ledger.actions import ActionText, read_actions, read_open, read_texts
 from trainmon.ledger.alerts import HistoryLine
-from trainmon.ledger.database import Transaction
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import Owed
+from trainmon.ledger.outbox import Owed, Transaction
 from trainmon.lib import Instant
 from trainmon.model import Action, AlertChanges, Execute, Milestone, Notification, Record
 

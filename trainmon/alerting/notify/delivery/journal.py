@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from sqlite3 import Connection
 from typing import NamedTuple
 
-from trainmon.ledger.database import Transaction
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import Address, Owed, with_reason
+from trainmon.ledger.outbox import Address, Owed, Transaction, with_reason
 from trainmon.ledger.queue import Answer
 from trainmon.lib import Clock, Seconds
 from trainmon.model import AlertChanges, Notification
