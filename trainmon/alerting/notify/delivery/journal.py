@@ -55,6 +55,8 @@ class Journal:
         self._unwritten: dict[Address, tuple[Owed, Seconds]] = {}
         """Notifications that no channel has yet, and since when they wait to be written."""
         self._writing: Writing | None = None
+        self._term = 0
+        """How often this program has ceased or begun to lead. Nothing of an earlier term is written."""
         self._begun = 0
         """How many transactions were begun. One that failed is part of the next."""
         self._written = 0
@@ -94,8 +96,9 @@ class Journal:
         return not self.is_lost and (number <= self._written or self.trouble is not None)
 
     def discard(self) -> None:
-        """Another program leads: what waits is not ours to send."""
-        self._next, self._unwritten, self.is_lost = Transaction(), {}, False
+        """Another program leads: what waits is not ours to send, and what is being written not ours to write."""
+        self._next, self._unwritten, self._writing, self.is_lost = Transaction(), {}, None, False
+        self._term += 1
 
     @property
     def is_settled(self) -> bool:
@@ -162,10 +165,11 @@ class Journal:
             return
         transaction, self._next = self._next, Transaction()
         self._begun += 1
-        now = self._clock.now()
+        now, term = self._clock.now(), self._term
 
         def write(connection: Connection) -> frozenset[Address] | None:
-            return transaction.write(connection, now, self._holder) if self._is_leader() else None
+            is_ours = self._term == term and self._is_leader()
+            return transaction.write(connection, now, self._holder) if is_ours else None
 
         self._writing = Writing(transaction, self._ledger.transact(write, self._wake), mono)
 

@@ -325,12 +325,31 @@ def test_what_was_sent_without_the_ledger_is_not_sent_again_when_its_row_is_foun
     life.deliverer.clear()
     connection = life.ledger.connection
     transaction(AlertChanges(at=NOW, notices=(fire("a", at=NOW),))).write(connection, NOW)
-    life.journal._writing = None  # what hung is over
     life.ledger.hangs = False
     life.deliverer.add(remember(connection, life.clock.now()).notifications)
     life.go(60.0)
     assert life.phone.keys == ["a-fire"]
     assert life.rows("sent") == ["phone a-fire"]
+    life.die()
+
+
+def test_what_hung_when_the_lease_was_lost_is_not_written_when_it_came_back(tmp_path: Path) -> None:
+    """Another program has led meanwhile: by now it is not true."""
+    life = Life(tmp_path)
+    life.ledger.hangs = True
+    life.find(fire("a", at=NOW))
+    life.deliverer.turn()
+    writing = life.journal._writing
+    assert writing is not None
+    life.journal.discard()
+    with life.ledger.connection as connection:
+        assert writing.answer.work(connection) is None
+    assert life.rows("waiting") == []
+    writing.answer.give(error="its disk is full")
+    life.ledger.hangs = False
+    life.go(30.0)
+    assert life.rows("waiting") + life.rows("sent") == []
+    assert not life.journal.is_lost
     life.die()
 
 
