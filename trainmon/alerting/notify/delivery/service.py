@@ -5,6 +5,7 @@ One thread does both; the election decides whether this program does.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -79,10 +80,9 @@ class NotificationService:
     ) -> None:
         self._ledger, self._submit = ledger, submit
         self._clock = clock = clock or SystemClock()
-        self._changed = threading.Condition()
-        self._is_woken = self._is_over = False
+        self._is_over = False
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        """What other threads ask of its own."""
+        """What other threads ask of its own, which waits for it."""
         self._next_note: Seconds = 0.0
         self._next_source_note: Seconds = 0.0
         self._next_channels: Seconds = 0.0
@@ -126,9 +126,8 @@ class NotificationService:
             self._ask(partial(self._deliverer.finish, all_names))
             _wait(lambda: self._deliverer.are_done(all_names), deadline)
             _wait(lambda: self._journal.is_settled, deadline)
-        with self._changed:
-            self._is_over = True
-            self._changed.notify()
+        self._is_over = True
+        self._wake()
         if self._thread.is_alive():
             self._thread.join(1.0)
         if was_leading and self._by_row:
@@ -167,14 +166,12 @@ class NotificationService:
         self._wake()
 
     def _ask(self, work: Callable[[], None]) -> None:
-        """Do this on the thread of this service."""
+        """Do this on the thread of this service, and then a turn."""
         self._work.put(work)
-        self._wake()
 
     def _wake(self) -> None:
-        with self._changed:
-            self._is_woken = True
-            self._changed.notify()
+        """Take a turn now."""
+        self._work.put(lambda: None)
 
     def _alerts(self) -> Mapping[str, Alert] | None:
         state = self._election.state
@@ -183,17 +180,15 @@ class NotificationService:
     # ---- its own thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        pause: Seconds | None = None
+        pause: Seconds = 0.0
         while True:
-            with self._changed:
-                pause = self._pause() if pause is None else pause
-                self._changed.wait_for(lambda: self._is_woken or self._is_over, pause)
-                self._is_woken = False
+            try:
+                with contextlib.suppress(queue.Empty):
+                    self._work.get(timeout=pause)()
                 if self._is_over:
                     return
-            pause = None
-            try:
                 self._turn()
+                pause = self._pause()
             except Exception:
                 log.exception("the notification service crashed; it goes on")
                 pause = 1.0
