@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from trainmon.alerting.heartbeat import remembered
 from trainmon.alerting.pipeline import episode
 from trainmon.alerting.pipeline.lifecycle import HistoryEntry
 from trainmon.alerting.pipeline.routing import DueAlert, Routing, channels_for, quiet_because
@@ -35,10 +33,10 @@ class PendingChanges:
         self.extra_due: list[DueAlert] = []
         """Notifications beside those that routing finds: an alert flaps, or was acknowledged."""
         self.silences: dict[str, Silence] = {}
-        self.memory: dict[str, str] = {}
+        self.memory: dict[str, Instant] = {}
         self._history: list[HistoryEntry] = []
         self._dropped: dict[str, Alert] = {}
-        self._new_memory: dict[str, str] = {}
+        self._new_memory: dict[str, Instant] = {}
         self._written: dict[str, tuple[Alert, Instant]] = {}
         """Each alert as it was last written, and when."""
         self._not_notified: dict[str, str] = {}
@@ -56,15 +54,13 @@ class PendingChanges:
             if self._written.pop(alert.id, None) is not None:
                 self._dropped[alert.id] = alert
 
-    def remember(self, memory: Mapping[str, str]) -> None:
+    def remember(self, memory: Mapping[str, Instant]) -> None:
         self.memory |= memory
         self._new_memory |= memory
 
-    def restore(self, memory: Mapping[str, str], requests_until: int) -> None:
+    def restore(self, memory: Mapping[str, Instant], requests_until: int) -> None:
         """Take over the memory of the leader before."""
-        times = {key: [remembered(one, key, math.inf) or 0.0 for one in (self.memory, memory)] for key in self.memory}
-        ours = {key: self.memory[key] for key, (our_at, their_at) in times.items() if our_at >= their_at}
-        self.memory = {**memory, **ours}
+        self.memory = {**memory, **{key: at for key, at in self.memory.items() if at >= memory.get(key, 0.0)}}
         self._orders_until = self._orders_written = max(self._orders_until, requests_until)
 
     def write_alerts(self) -> None:

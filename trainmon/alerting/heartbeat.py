@@ -34,21 +34,12 @@ class HeartbeatNotices(NamedTuple):
     """Notifications that are due, and the memory of when they were sent."""
 
     notices: tuple[Notice, ...] = ()
-    memory: Mapping[str, str] = {}
+    memory: Mapping[str, Instant] = {}
 
 
-def remembered(memory: Mapping[str, str], key: str, now: Instant) -> Instant | None:
-    """When something was last notified; at the latest now, even if the clock was set back."""
-    try:
-        return min(now, float(memory[key]))
-    except (KeyError, ValueError):
-        return None
-
-
-def not_in_the_future(memory: Mapping[str, str], now: Instant) -> Mapping[str, str]:
+def not_in_the_future(memory: Mapping[str, Instant], now: Instant) -> Mapping[str, Instant]:
     """The memory of future times, set to now: otherwise nothing would be notified until then."""
-    known = {key: remembered(memory, key, float("inf")) for key in (HEARTBEAT, START, TEST)}
-    return {key: str(now) for key, at in known.items() if at is not None and at > now}
+    return {key: now for key, at in memory.items() if at > now}
 
 
 def heartbeat_channels(routing: Routing) -> tuple[str, ...]:
@@ -56,13 +47,13 @@ def heartbeat_channels(routing: Routing) -> tuple[str, ...]:
 
 
 def heartbeat(
-    spec: HeartbeatSpec, routing: Routing, state: State, memory: Mapping[str, str], now: Instant
+    spec: HeartbeatSpec, routing: Routing, state: State, memory: Mapping[str, Instant], now: Instant
 ) -> HeartbeatNotices:
     """The heartbeat, if it is due. The first is due one period after the first start."""
-    last = remembered(memory, HEARTBEAT, now)
+    last = memory.get(HEARTBEAT)
     if spec.every is None or (last is not None and now - last < spec.every):
         return HeartbeatNotices()
-    memory, channels = {HEARTBEAT: str(now)}, heartbeat_channels(routing)
+    memory, channels = {HEARTBEAT: now}, heartbeat_channels(routing)
     if last is None or not channels:
         return HeartbeatNotices(memory=memory)
     # After a start or a suspend, sources first need time to answer.
@@ -96,10 +87,15 @@ def _program(spec: HeartbeatSpec) -> str:
 
 
 def started(
-    spec: HeartbeatSpec, routing: Routing, state: State, memory: Mapping[str, str], outage: Seconds | None, now: Instant
+    spec: HeartbeatSpec,
+    routing: Routing,
+    state: State,
+    memory: Mapping[str, Instant],
+    outage: Seconds | None,
+    now: Instant,
 ) -> HeartbeatNotices | None:
     """The notification of a start; None while it is too early. `outage`: how long nothing was evaluated before."""
-    last, channels = remembered(memory, START, now), heartbeat_channels(routing)
+    last, channels = memory.get(START), heartbeat_channels(routing)
     if not spec.start or not channels or (last is not None and now - last < START_AGAIN):
         return HeartbeatNotices()
     if now - state.started_at < START_AFTER:
@@ -115,7 +111,7 @@ def started(
         lines=_watched(state, routing, spec, outage),
         expires_at=now + EXPIRES_AFTER,
     )
-    return HeartbeatNotices((notice,), {START: str(now)})
+    return HeartbeatNotices((notice,), {START: now})
 
 
 def stopped(spec: HeartbeatSpec, routing: Routing, state: State, why: str, now: Instant) -> Notice | None:
@@ -135,9 +131,9 @@ def stopped(spec: HeartbeatSpec, routing: Routing, state: State, why: str, now: 
     return notice if channels else None
 
 
-def test_is_due(spec: HeartbeatSpec, memory: Mapping[str, str], now: Instant) -> bool | None:
+def test_is_due(spec: HeartbeatSpec, memory: Mapping[str, Instant], now: Instant) -> bool | None:
     """Whether the regular test is due; None if its period starts now."""
-    last = remembered(memory, TEST, now)
+    last = memory.get(TEST)
     if spec.test_every is None:
         return False
     return None if last is None else now - last >= spec.test_every

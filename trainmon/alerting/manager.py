@@ -277,9 +277,9 @@ class AlertManager:
             changes.remember(one.memory)
         is_due = heartbeat.test_is_due(spec, memory, now)
         if is_due is None:
-            changes.remember({TEST: str(now)})
+            changes.remember({TEST: now})
         return self._with_new_test(state, now) if is_due else state
 
     def _with_new_test(self, state: State, now: Instant) -> State:
-        self._changes.remember({TEST: str(now)})
+        self._changes.remember({TEST: now})
         return replace(state, alerts={**state.alerts, **heartbeat.new_test(state.alerts, now, self._token)})

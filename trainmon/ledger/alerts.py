@@ -85,12 +85,12 @@ def write_changes(connection: sqlite3.Connection, changes: AlertChanges) -> None
         replace_statement("silences", (*SILENCE_COLUMNS, "silence")),
         ([*fields(silence, SILENCE_COLUMNS), as_json(silence)] for silence in changes.silences),
     )
-    memory = dict(changes.memory)
+    memory: dict[str, Instant | int] = {**changes.memory}
     if changes.requests_until is not None:
-        memory[REQUESTS_UNTIL] = str(changes.requests_until)
+        memory[REQUESTS_UNTIL] = changes.requests_until
     connection.executemany(
         "INSERT OR REPLACE INTO memory (name, value) VALUES (?, ?)",
-        ((storable(name), storable(value)) for name, value in memory.items()),
+        ((storable(name), str(value)) for name, value in memory.items()),
     )
 
 
@@ -138,14 +138,14 @@ def read_stored_alerts(connection: sqlite3.Connection, now: Instant) -> StoredAl
         "SELECT id, silence FROM silences WHERE until > ? AND ended_at IS NULL ORDER BY made_at DESC LIMIT ?",
         (now, SILENCES_AT_MOST),
     )
-    rows = connection.execute("SELECT name, value FROM memory")
+    rows = connection.execute("SELECT name, CAST(value AS REAL) FROM memory")
     memory = {name: value for name, value in rows if not name.startswith(PRUNED)}
-    until = memory.pop(REQUESTS_UNTIL, "0")
+    until = memory.pop(REQUESTS_UNTIL, 0.0)
     written = connection.execute("SELECT max(written_at) FROM alerts UNION ALL SELECT max(last_tick_at) FROM duty")
     return StoredAlerts(
         alerts=tuple(decode_rows(alerts, Alert, "alert")),
         silences=tuple(decode_rows(silences, Silence, "silence")),
-        requests_until=int(until) if until.isdecimal() else 0,
+        requests_until=int(until),
         memory=memory,
         at=max((at for (at,) in written if at is not None), default=None),
     )

@@ -209,7 +209,7 @@ class StoredAlerts(msgspec.Struct, frozen=True, kw_only=True):
     """Open alerts, and those that ended within a day."""
     silences: tuple[Silence, ...] = ()
     requests_until: int = 0
-    memory: Mapping[str, str] = {}
+    memory: Mapping[str, Instant] = {}
     at: Instant | None = None
     """When the ledger was last written: no alert was evaluated since."""
 
@@ -352,5 +352,5 @@ class AlertChanges(msgspec.Struct, frozen=True, kw_only=True):
     """Alert id, event (pending, fired, resolved, acknowledged …), and a description."""
     requests_until: int | None = None
     """The requests of other programs were executed up to this number."""
-    memory: Mapping[str, str] = {}
-    """Other values that must survive a restart, such as the time of the last heartbeat."""
+    memory: Mapping[str, Instant] = {}
+    """Times that must survive a restart, such as that of the last heartbeat."""

@@ -50,12 +50,12 @@ def test_a_new_ledger_gets_everything_that_was_written_before() -> None:
     known = State(alerts={alert().id: alert()}, silences={"s1": silence, "w1": window})
     book = PendingChanges()
     book.silences["s1"] = silence
-    book.remember({"heartbeat": str(NOW)})
+    book.remember({"heartbeat": NOW})
     book.is_new_request(7)
     assert book.take(known, NOW) is not None
     assert book.take(known, NOW) is None
     book.write_all(known)
     assert book.take(known, NOW) == AlertChanges(
-        at=NOW, alerts=(alert(),), silences=(silence,), requests_until=7, memory={"heartbeat": str(NOW)}
+        at=NOW, alerts=(alert(),), silences=(silence,), requests_until=7, memory={"heartbeat": NOW}
     )
     assert book.take(known, NOW) is None

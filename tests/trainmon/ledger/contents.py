@@ -54,7 +54,7 @@ def contents(directory: Path, at: Instant) -> dict[str, Any]:
         "silences": now.stored.silences,
         "orders": [{"number": number, "order": order} for number, order in orders],
         "orders until": now.stored.requests_until,
-        "memory": now.stored.memory,
+        "memory": {name: str(at) for name, at in now.stored.memory.items()},
         "written at": now.stored.at,
         "outbox": now.notifications,
         "outbox that waits": [notification.id for notification in waiting],

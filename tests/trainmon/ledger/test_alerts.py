@@ -66,11 +66,11 @@ def order(**facts: Any) -> AlertRequest:
 
 def test_what_is_written_is_recalled_whole(ledger: sqlite3.Connection) -> None:
     nasty = alert(id="b", summary="\x1b[2J 'quoted' \udcff", evidence=("é" * 300,))
-    write(ledger, alerts=(alert(), nasty), silences=(silence(),), memory={"heartbeat": "17"}, requests_until=4)
+    write(ledger, alerts=(alert(), nasty), silences=(silence(),), memory={"heartbeat": 17.0}, requests_until=4)
     found = read_stored_alerts(ledger, NOW)
     assert found.alerts[0] == alert()
     assert found.alerts[1].summary == "\x1b[2J 'quoted' ?"
-    assert (found.silences, found.memory, found.requests_until) == ((silence(),), {"heartbeat": "17"}, 4)
+    assert (found.silences, found.memory, found.requests_until) == ((silence(),), {"heartbeat": 17.0}, 4)
     assert found.at == NOW
 
 

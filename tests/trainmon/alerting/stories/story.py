@@ -66,7 +66,7 @@ class Kept:
     def __init__(self) -> None:
         self.alerts: dict[str, Alert] = {}
         self.silences: dict[str, Silence] = {}
-        self.memory: dict[str, str] = {}
+        self.memory: dict[str, Instant] = {}
         self.history: list[tuple[str, str, str]] = []
         self.notices: list[Notice] = []
         self.requests_until = 0

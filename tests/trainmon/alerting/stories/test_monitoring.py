@@ -408,7 +408,7 @@ def test_a_sign_of_life_that_cannot_be_put_together_says_so() -> None:
     """It was made before the alerts of the same look were told: its fault cost them all."""
     run = Run(spec=RunSpec(name="llm", cluster="prod"), verdict="healthy", eta_at=float("inf"))
     state, routing = State(at=BEGIN, started_at=BEGIN - DAY, runs={"llm": run}), Routing(routes=(phone(),))
-    (notice,) = heartbeat(HeartbeatSpec(), routing, state, {HEARTBEAT: str(BEGIN - DAY)}, BEGIN).notices
+    (notice,) = heartbeat(HeartbeatSpec(), routing, state, {HEARTBEAT: BEGIN - DAY}, BEGIN).notices
     assert notice.lines == ("the report cannot be made (OverflowError): a fault of this program",)
 
 

@@ -113,13 +113,13 @@ def test_a_laptop_that_wakes_up_tries_at_once(tmp_path: Path) -> None:
 
 def test_a_new_leader_recalls_what_the_ledger_knows(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as scene:
-        scene.enqueue(fire(), memory={"heartbeat": "1700000000"}, requests_until=7)
+        scene.enqueue(fire(), memory={"heartbeat": 1_700_000_000.0}, requests_until=7)
         until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
     with opened(tmp_path, Phone()) as scene:
         (stored,) = [event.stored for event in scene.of(AlertsRestored)]
         assert [one.id for one in stored.alerts] == ["a"]
         assert stored.alerts[0].token == alert().token
-        assert (stored.memory, stored.requests_until) == ({"heartbeat": "1700000000"}, 7)
+        assert (stored.memory, stored.requests_until) == ({"heartbeat": 1_700_000_000.0}, 7)
         assert stored.at is not None
         found = alerts_now(tmp_path, scene.clock.now())
         assert [(one.channel, one.state) for one in found.stored.alerts[0].delivery] == [("phone", "sent")]
