@@ -53,17 +53,33 @@ from trainmon.alerting.rules.runs.attempts import (
     SecondTrainer,
     WrongResume,
 )
-from trainmon.alerting.rules.runs.checkpoints import CheckpointOverdue, CheckpointPointer, CheckpointTorn
-from trainmon.alerting.rules.runs.jobs import (
+from trainmon.alerting.rules.runs.checkpoints import (
+    CheckpointOverdue,
+    CheckpointPointer,
+    CheckpointTorn,
     KillSwitchLeft,
+    SaveSwitchIgnored,
+)
+from trainmon.alerting.rules.runs.jobs import (
     NoJobQueued,
     NotScheduled,
-    SaveSwitchIgnored,
     TimeLimitNear,
+    WandbHeartbeatLost,
+    WandbRunCrashed,
+    WandbSeveralActive,
 )
-from trainmon.alerting.rules.runs.loss import LossNan, LossScaleFloor, LossSpike, SkippedSteps
-from trainmon.alerting.rules.runs.throughput import DataStall, LogUnread, RunHung, RunStalled, SlowThroughput, Straggler
-from trainmon.alerting.rules.runs.wandb import WandbHeartbeatLost, WandbRunCrashed, WandbSeveralActive
+from trainmon.alerting.rules.runs.steps import (
+    DataStall,
+    LogUnread,
+    LossNan,
+    LossScaleFloor,
+    LossSpike,
+    RunHung,
+    RunStalled,
+    SkippedSteps,
+    SlowThroughput,
+    Straggler,
+)
 
 __all__ = [
     "CHANNEL",

@@ -8,12 +8,15 @@ from itertools import takewhile
 from typing import ClassVar, NamedTuple
 
 from trainmon.alerting.rules.base import Duration, Unseen, ago
-from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import (
+    EVERYTHING,
     LIVING,
     OVER,
     RunRule,
-    all_sources,
+    Sources,
+    how_to_cancel,
+    how_to_requeue,
+    how_to_restart,
     present_in,
     queue_in,
     slurm_source,
@@ -58,9 +61,7 @@ class AttemptRule(RunRule, frozen=True, kw_only=True):
     """Needs what reports the attempts: Slurm, if the run has jobs."""
 
     unknown_while: ClassVar[frozenset[str]] = frozenset()
-
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return slurm_source(state, run)
+    reads: ClassVar[Sources] = (slurm_source,)
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         attempts = by_run(state.attempts.values()) if state.attempts else {}
@@ -104,7 +105,7 @@ class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
             "warning",
             f"{run.name} {text}",
             evidence=_evidence(run, ended, decision),
-            advice=advice.restarts(state, run) if record is None else "trainmon-tui actions lists what was done",
+            advice=how_to_restart(state, run) if record is None else "trainmon-tui actions lists what was done",
             since=self.first_reported(state, run, at, now, 30.0, lambda one: one.since >= (ended.started_at or 0.0)),
             event=True,
             fires_at_once=True,
@@ -173,7 +174,7 @@ class RetryStorm(AttemptRule, frozen=True, kw_only=True):
             f"{run.name} repeats the same steps: {counted(len(vain), 'attempt')} in "
             f"{ago(max(ends) - began)} made no new step and no new checkpoint{reached}",
             evidence=(*map(_line, vain), *((f"{cost:,.0f} GPU hours were spent on them",) if cost >= 1 else ())),
-            advice=f"find the cause before the next attempt; {advice.cancels(run)}",
+            advice=f"find the cause before the next attempt; {how_to_cancel(run)}",
         )
 
 
@@ -229,12 +230,10 @@ class Restarted(RunRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "restarted"
     origin: ClassVar[str] = "our choice"
+    reads = EVERYTHING
 
     new_for: Duration = 900.0
     """A daemon that starts after the event still reports it, until this long after the restart."""
-
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return all_sources(state, run)
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
@@ -369,10 +368,8 @@ class SecondTrainer(AttemptRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "second-trainer"
     origin: ClassVar[str] = "our choice: two trainers destroy each other's checkpoints"
+    reads = EVERYTHING
     may_flap: ClassVar[bool] = False
-
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return all_sources(state, run)
 
     def check_attempts(self, state: State, run: Run, attempts: Sequence[Attempt], now: Instant) -> Iterator[Finding]:
         one, both = survivor(run, attempts, now), two_writers(run, state)
@@ -395,19 +392,13 @@ class SecondTrainer(AttemptRule, frozen=True, kw_only=True):
 # ---- rules about the end of a run ------------------------------------------------------------------------------------
 
 
-class ExitRule(RunRule, frozen=True, kw_only=True):
-    """Needs the log, the scheduler and W&B."""
-
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return all_sources(state, run)
-
-
-class RunDead(ExitRule, frozen=True, kw_only=True):
+class RunDead(RunRule, frozen=True, kw_only=True):
     """A run ended before its target and no person ended it, or its attempts fail one after another. It is a warning if
     the next job is already pending or Slurm has requeued the job."""
 
     name: ClassVar[str] = "run-dead"
     origin: ClassVar[str] = "Linum's monitor: page at once, day or night; BLOOM's is-job-running watchdog"
+    reads = EVERYTHING
     may_flap: ClassVar[bool] = False
 
     for_: Duration = 60.0
@@ -445,7 +436,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
             "critical" if not run.spec.found or run.progress.step is not None else "info",
             f"{run.name} ended unexpectedly: {run.why.removeprefix('no job: ')}",
             evidence=tail(run),
-            advice=advice.restarts(state, run),
+            advice=how_to_restart(state, run),
             since=_ended_at(state, run, queue),
             fires_at_once=last is None or last.stage == "ended",
             by_age=last is None,
@@ -471,7 +462,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
             "critical",
             crash_text(run, failed, now),
             evidence=(*(how_it_ended(job, now) for job in failed[:5]), *tail(run)),
-            advice=f"cancel the pending jobs ({advice.cancels(run)}); check the log (key 4); if all failures "
+            advice=f"cancel the pending jobs ({how_to_cancel(run)}); check the log (key 4); if all failures "
             "share a node (key 7), exclude it (X)",
             since=failed[-1].ends_at if failed else run.progress.at,
             fires_at_once=True,
@@ -514,11 +505,12 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
         )
 
 
-class EndedEarly(ExitRule, frozen=True, kw_only=True):
+class EndedEarly(RunRule, frozen=True, kw_only=True):
     """The job or W&B says that the run ended well, but the run did not reach its target."""
 
     name: ClassVar[str] = "ended-early"
     origin: ClassVar[str] = "an exit status of 0 means success only at the target step"
+    reads = EVERYTHING
     may_flap: ClassVar[bool] = False
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
@@ -532,16 +524,17 @@ class EndedEarly(ExitRule, frozen=True, kw_only=True):
             "critical",
             f"{run.name} ended without an error at step {short[0]:,} of {short[1]:,}: {run.why}",
             evidence=tail(run),
-            advice=advice.restarts(state, run),
+            advice=how_to_restart(state, run),
             since=_ended_at(state, run, queue),
         )
 
 
-class RunStopped(ExitRule, frozen=True, kw_only=True):
+class RunStopped(RunRule, frozen=True, kw_only=True):
     """A person ended the run: with its kill switch, by cancelling its job, or with an action of trainmon-tui."""
 
     name: ClassVar[str] = "run-stopped"
     origin: ClassVar[str] = "a deliberate end is information, not an alarm"
+    reads = EVERYTHING
 
     for_: Duration = 60.0
     """How long to wait for accounting to name who cancelled the job. Otherwise the alert fires at once."""
@@ -557,18 +550,19 @@ class RunStopped(ExitRule, frozen=True, kw_only=True):
             "info",
             f"{run.name} was stopped by a person: {run.why}" if stopped is None else stopped.summary,
             evidence=tail(run, 3),
-            advice=f"no action if that was intended; to continue, {advice.requeues(state, run)}",
+            advice=f"no action if that was intended; to continue, {how_to_requeue(state, run)}",
             since=_ended_at(state, run, queue),
             fires_at_once=run.stop is None or run.stop.is_named,
             person=True,
         )
 
 
-class Finished(ExitRule, frozen=True, kw_only=True):
+class Finished(RunRule, frozen=True, kw_only=True):
     """The run has ended at its target step. It is a warning if its evaluation failed."""
 
     name: ClassVar[str] = "finished"
     origin: ClassVar[str] = "our choice"
+    reads = EVERYTHING
 
     for_: Duration = 45.0
     """How long to wait for the end of the log, which may show that the evaluation failed."""
@@ -596,7 +590,7 @@ class Finished(ExitRule, frozen=True, kw_only=True):
             "warning" if has_failed else "info",
             f"{run.name} {how}: {run.why}{loss}; its last step was {ago(now - since)} ago",
             evidence=tail(run, 3),
-            advice=advice.restarts(state, run) if has_failed else "",
+            advice=how_to_restart(state, run) if has_failed else "",
             since=self.first_reported(state, run, since, now, 600.0),
             event=True,
             fires_at_once=end is not None,

@@ -1,4 +1,4 @@
-"""What rules about runs share: the sources of a run, when data is missing, and how a finding is made. Pure."""
+"""What rules about runs share: the sources of a run, when data is missing, how a finding is made, and advice. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from trainmon.alerting.rules.base import Family, Rule, Unknown, Unseen, silent
-from trainmon.analysis.runs import Queue, RunContext, queue_of
-from trainmon.lib import Instant, Seconds
+from trainmon.analysis.retries import decide
+from trainmon.analysis.runs import Queue, RunContext, last_attempts, queue_of, writers
+from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import WANDB, Alert, Finding, Job, Run, Severity, State, verdict_text
 
 LIVING = frozenset({"healthy", "evaluating", "saving", "diverged"})
@@ -28,6 +29,41 @@ LINE = 300
 """Characters kept of a line."""
 
 
+def log_source(state: State, run: Run) -> tuple[str, ...]:
+    """The host where its log is read, else W&B or the host that reads the file of its client."""
+    if run.log is None:
+        return wandb_source(state, run) or file_source(state, run)
+    name = f"wandb:{run.name}" if run.log.host == WANDB else f"node:{run.log.host}"
+    return (name,) if name in state.sources else ()
+
+
+def slurm_source(state: State, run: Run) -> tuple[str, ...]:
+    """Its Slurm, if it has one."""
+    name = f"slurm:{run.spec.cluster}"
+    source = state.sources.get(name)
+    return (name,) if source is not None and source.health != "off" and (run.jobs or run.spec.job) else ()
+
+
+def wandb_source(state: State, run: Run) -> tuple[str, ...]:
+    name = f"wandb:{run.name}"
+    return (name,) if run.spec.wandb is not None and name in state.sources else ()
+
+
+def file_source(state: State, run: Run) -> tuple[str, ...]:
+    """The host that reads the file of its W&B client, if only that or a trouble in it shows the loss."""
+    file = run.wandb_file
+    is_needed = file is not None and (run.log is None or file.trouble is not None)
+    name = "" if file is None else f"node:{file.host}"
+    return (name,) if is_needed and name in state.sources else ()
+
+
+Sources = tuple[Callable[[State, Run], tuple[str, ...]], ...]
+"""Functions that name sources of a run."""
+
+EVERYTHING: Sources = (log_source, slurm_source, wandb_source)
+"""For a rule that needs all that tells of a run."""
+
+
 class RunRule(Rule, frozen=True, kw_only=True):
     """A rule that checks one run after the other."""
 
@@ -36,6 +72,9 @@ class RunRule(Rule, frozen=True, kw_only=True):
     """Whether its findings depend on how much time has passed."""
     unknown_while: ClassVar[frozenset[str]] = UNKNOWN
     """Verdicts under which a missing finding does not end an alert."""
+
+    reads: ClassVar[Sources] = (log_source, slurm_source)
+    """What finds the sources that the rule needs."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding | Unknown]:
         for run in state.runs.values():
@@ -47,7 +86,7 @@ class RunRule(Rule, frozen=True, kw_only=True):
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         """The names of the sources that the rule needs."""
-        return (*log_source(state, run), *slurm_source(state, run))
+        return tuple(dict.fromkeys(name for find in self.reads for name in find(state, run)))
 
     def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         """Uses the present sources of the run: its log may be read on another host now."""
@@ -92,38 +131,6 @@ class RunRule(Rule, frozen=True, kw_only=True):
         return Finding(**known | more)
 
 
-def log_source(state: State, run: Run) -> tuple[str, ...]:
-    """The host where its log is read, else W&B or the host that reads the file of its client."""
-    if run.log is None:
-        return wandb_source(state, run) or file_source(state, run)
-    name = f"wandb:{run.name}" if run.log.host == WANDB else f"node:{run.log.host}"
-    return (name,) if name in state.sources else ()
-
-
-def slurm_source(state: State, run: Run) -> tuple[str, ...]:
-    """Its Slurm, if it has one."""
-    name = f"slurm:{run.spec.cluster}"
-    source = state.sources.get(name)
-    return (name,) if source is not None and source.health != "off" and (run.jobs or run.spec.job) else ()
-
-
-def wandb_source(state: State, run: Run) -> tuple[str, ...]:
-    name = f"wandb:{run.name}"
-    return (name,) if run.spec.wandb is not None and name in state.sources else ()
-
-
-def file_source(state: State, run: Run) -> tuple[str, ...]:
-    """The host that reads the file of its W&B client, if only that or a trouble in it shows the loss."""
-    file = run.wandb_file
-    is_needed = file is not None and (run.log is None or file.trouble is not None)
-    name = "" if file is None else f"node:{file.host}"
-    return (name,) if is_needed and name in state.sources else ()
-
-
-def all_sources(state: State, run: Run) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*log_source(state, run), *slurm_source(state, run), *wandb_source(state, run))))
-
-
 def queue_in(state: State, run: Run) -> Queue | None:
     """Its jobs, if Slurm answers."""
     return queue_of(run, RunContext(state.nodes, state.sources, state.jobs, state.actions))
@@ -143,3 +150,71 @@ def tail(run: Run, count: int = LINES) -> tuple[str, ...]:
     """The last lines of its log."""
     lines = () if run.log is None else run.log.lines[-4 * count :]
     return tuple(line[:LINE] for line in lines if line.strip())[-count:]
+
+
+# ---- advice, with its key or command: only actions that would not be refused -----------------------------------------
+
+
+def how_to_save(run: Run) -> str:
+    """How to save a run now."""
+    if run.spec.save_switch is not None:
+        return f"S makes it save now: trainmon-tui save {run.name}"
+    if run.jobs:
+        return f"T signals its trainer, if it saves on a signal: trainmon-tui signal {run.name}"
+    return "make it save now; with a save_switch in its [[run]], S does that"
+
+
+def how_to_end(run: Run) -> str:
+    """How to end a run that makes steps."""
+    return how_to_cancel(run) if run.spec.kill_switch is None else f"K ends it: trainmon-tui kill {run.name}"
+
+
+def how_to_cancel(run: Run) -> str:
+    """How to end a run that reads no switch."""
+    return f"C cancels its job: trainmon-tui cancel {run.name}" if run.jobs else "end its processes on its nodes"
+
+
+def how_to_queue(state: State, run: Run) -> str:
+    """How to queue another job of a run."""
+    if run.spec.script is not None:
+        return f"N queues another: trainmon-tui queue {run.name}"
+    commands = (state.jobs[key].command for key in run.jobs if key in state.jobs)
+    command = next((clean(command, 200) for command in commands if command), None)
+    if command is None and not run.jobs and run.spec.job is None:
+        return "start it again by hand; its log (key 4) shows how it ended"
+    how = " with sbatch" if command is None else f": sbatch {command}"
+    return f"submit it again{how} (with a script in its [[run]], N does that)"
+
+
+def how_to_requeue(state: State, run: Run) -> str:
+    """How to start a run again: requeue its job, or queue another job if the job has ended: Slurm forgets it within
+    minutes (MinJobAge), and advice may be read later. An armed kill switch must go first, because a new attempt would
+    end at once."""
+    job = present_in(state, run)
+    can_requeue = job is not None and job.requeue is not False and job.batch is not False
+    if can_requeue:
+        return f"{_disarms(run)}R requeues its job: trainmon-tui requeue {run.name}"
+    return _disarms(run) + how_to_queue(state, run)
+
+
+def _disarms(run: Run) -> str:
+    if run.kill is None or not run.kill.exists:
+        return ""
+    return run.kill.removal(f"U removes the kill switch: trainmon-tui unkill {run.name}") + "; then "
+
+
+def how_to_restart(state: State, run: Run) -> str:
+    """Whether another attempt of a run that has ended helps, and how to start it: by what was decided."""
+    attempts = state.attempts.values()
+    if (writer := next(writers(run, state, run.jobs), None)) is not None:
+        return f"end the trainer of job {writer[0]} first: it still writes to the checkpoints"
+    last = last_attempts(one for one in attempts if one.run_id == run.name).get(run.name)
+    decision = None if last is None else decide(last, attempts, run.spec.retry)
+    if decision is None:
+        return f"{_disarms(run)}see how it ended (key 4) before it starts again: its cause is not known yet"
+    if decision.choice == "evaluator":
+        by_hand = "start the evaluator again; with command in its [[eval]], R does that"
+        return f"R starts it: trainmon-tui requeue {run.name}" if run.spec.eval_commands else by_hand
+    if decision.choice in ("stop", "none"):
+        return f"{decision.why}: another attempt does not help as it is"
+    return f"{decision.why}; {'then ' if decision.choice == 'after-change' else ''}{how_to_requeue(state, run)}"

@@ -1,4 +1,4 @@
-"""Rules about the jobs and switches of a run."""
+"""Rules about the jobs of a run, and about its runs of W&B. Pure."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from collections.abc import Iterator
 from math import inf
 from typing import ClassVar
 
-from trainmon.actions.verification.effects import CLOCK_TOLERANCE, COMMIT_AT_LEAST, COMMIT_SAVES
 from trainmon.alerting.rules.base import Duration, Unknown, ago, is_answering
-from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import (
     LIVING,
-    SILENT,
+    OVER,
     UNKNOWN,
     RunRule,
+    how_to_queue,
+    how_to_save,
     present_in,
     queue_in,
     slurm_source,
     waiting_in,
+    wandb_source,
 )
 from trainmon.analysis.checkpoints import steps_at_risk
-from trainmon.analysis.runs import needed_to_save, patience, saves_on, stops_by, target, was_withdrawn, where
-from trainmon.lib import Instant, counted, duration
-from trainmon.model import Finding, Job, Run, State, Switch, verdict_text
+from trainmon.analysis.runs import needed_to_save, saves_on, stops_by, target, where
+from trainmon.analysis.wandb import are_separate, how_it_ended, label, shared_checkpoints
+from trainmon.lib import Instant, Seconds, counted, duration
+from trainmon.model import Finding, Job, Run, State, Wandb, WandbRun, verdict_text
 from trainmon.slurm.reasons import is_permanent, waiting_reason
 
 # ---- rules about the jobs of a run -----------------------------------------------------------------------------------
@@ -32,9 +34,7 @@ class JobRule(RunRule, frozen=True, kw_only=True):
     """Needs only Slurm."""
 
     unknown_while: ClassVar[frozenset[str]] = frozenset()
-
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return slurm_source(state, run)
+    reads = (slurm_source,)
 
 
 class NotScheduled(JobRule, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
                 "warning",
                 f"{run.name} is not scheduled: job {job.id} will not start by itself: {waiting_reason(job, now)}",
                 evidence=(f"{job.state}, {job.reason}" + (f", {job.dependency}" if job.dependency else ""),),
-                advice=f"C cancels it: trainmon-tui cancel {run.name}; {advice.queues(state, run)}",
+                advice=f"C cancels it: trainmon-tui cancel {run.name}; {how_to_queue(state, run)}",
             )
         is_unclear = not run.spec.found and run.verdict in UNKNOWN and bool(run.spec.job or run.jobs)
         if not is_unclear or not is_answering(state, f"slurm:{run.spec.cluster}"):
@@ -72,7 +72,7 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
             "critical" if is_short else "warning",
             f"{run.name} is not running or pending: no Slurm job named {run.spec.job or run.name}; {run.why}",
             evidence=(f"its last known progress is {where(run.progress)}",) if step is not None else (),
-            advice=f"{advice.queues(state, run)}; if it is complete, set target_step, or remove its [[run]] from "
+            advice=f"{how_to_queue(state, run)}; if it is complete, set target_step, or remove its [[run]] from "
             "the config",
         )
 
@@ -111,7 +111,7 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
             "warning",
             f"{waiting} behind job {job.id} of {run.name}, which ends in {duration(max(0.0, left))}{needs}",
             evidence=(limit,) if limit else (),
-            advice=advice.queues(state, run),
+            advice=how_to_queue(state, run),
         )
 
 
@@ -155,7 +155,7 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
             evidence=()
             if saved_at is None
             else (f"the last checkpoint{step} was committed {ago(now - saved_at)} ago",),
-            advice=f"{advice.saves(run)}; make it exit before the limit, by its own setting or with sbatch --signal",
+            advice=f"{how_to_save(run)}; make it exit before the limit, by its own setting or with sbatch --signal",
         )
 
 
@@ -174,143 +174,135 @@ def _ends_in_time(run: Run, job: Job) -> bool:
     return run.eta_at is not None and job.ends_at is not None and run.eta_at < job.ends_at
 
 
-# ---- rules about switch files ----------------------------------------------------------------------------------------
+# ---- rules about W&B -------------------------------------------------------------------------------------------------
 
-BUSY = frozenset({"evaluating", "saving"})
-"""Verdicts of a run that reads no switch now, because it does so between steps."""
+LOST = ("waiting", "overdue")
+
+SHUTDOWN: Seconds = 20.0
+"""A run that shuts down may send heartbeats for this long beside the next one. Two that are active for longer have held
+the rule's `for` before W&B was polled."""
 
 
-class SwitchRule(RunRule, frozen=True, kw_only=True):
-    """Needs the host that reads the files of the run."""
+class WandbRule(RunRule, frozen=True, kw_only=True):
+    """Needs only W&B."""
 
-    by_age: ClassVar[bool] = True
     unknown_while: ClassVar[frozenset[str]] = frozenset()
-
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        """The host that reads its files."""
-        if run.log is not None and (name := f"node:{run.log.host}") in state.sources:
-            return (name,)
-        cluster = state.clusters.get(run.spec.cluster)
-        host = run.checkpoints.host if run.checkpoints is not None else None if cluster is None else cluster.login
-        return (f"node:{host}",) if f"node:{host}" in state.sources else ()
+    reads = (wandb_source,)
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
-        if (switch := self.switch(run)) is None:
-            return
-        if switch.exists and run.verdict in BUSY:
-            yield self.unknown(run, f"{run.name} is {verdict_text(run.verdict)}, and ignores its switches meanwhile")
-        elif not switch.is_dangling and (switch.error is not None or switch.exists is None):
-            why = switch.error or "its host does not report it"
-            yield self.unknown(run, f"{switch.path} cannot be seen: {why}")
-        yield from self.check_switch(state, run, switch, now)
+        if run.wandb is None:
+            yield self.unknown(run, "no data from W&B yet")
+        else:
+            yield from self.check_wandb(state, run, run.wandb, now)
 
-    def switch(self, run: Run) -> Switch | None:
-        """The switch file of the run that the rule is about."""
-        raise NotImplementedError
-
-    def check_switch(self, state: State, run: Run, switch: Switch, now: Instant) -> Iterator[Finding]:
-        """The findings about a switch file of a run."""
+    def check_wandb(self, state: State, run: Run, wandb: Wandb, now: Instant) -> Iterator[Finding | Unknown]:
+        """The findings about a run that W&B knows."""
         raise NotImplementedError
 
 
-class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
-    """The kill switch is still armed: the next attempt would end at once, or the running one ignores it."""
+class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
+    """Several W&B runs are active where exactly one is expected: critical if two of them write the same checkpoints."""
 
-    name: ClassVar[str] = "kill-switch-left"
-    origin: ClassVar[str] = "IDEFICS and BLOOM: a forgotten kill switch ends one array task after the other"
+    name: ClassVar[str] = "wandb-several-active"
+    origin: ClassVar[str] = "Linum: exactly one active run in a group; anything else is an error"
+    needs_for: ClassVar[bool] = True
 
-    for_: Duration = 120.0
-    """How long the condition must hold before the alert fires: a trainer does not read it during an evaluation, which
-    may just have ended."""
-    after: Duration = 900.0
-    """The alert fires this long after the switch was armed. A trainer may take minutes to save and exit."""
+    for_: Duration = 15.0
+    """How long the condition must hold before the alert fires: the previous run may still be shutting down."""
 
-    def switch(self, run: Run) -> Switch | None:
-        return run.kill
-
-    def check_switch(self, state: State, run: Run, kill: Switch, now: Instant) -> Iterator[Finding]:
-        if not kill.exists or kill.armed_at is None or run.verdict in BUSY or now - kill.armed_at < self.after:
+    def check_wandb(self, state: State, run: Run, wandb: Wandb, now: Instant) -> Iterator[Finding]:
+        if wandb.phase != "several":
             return
-        waiting, is_running = waiting_in(state, run), run.verdict in LIVING | SILENT
-        effect = "its next attempt will end as soon as it starts"
-        if is_running:
-            effect = "and it has not ended: its trainer ignores it"
-        elif waiting is not None:
-            effect = f"job {waiting.id} is pending, and will end as soon as it starts"
+        known = {one.id: one for one in wandb.runs}
+        active = [known[name] for name in wandb.active if name in known]
+        shared = shared_checkpoints(active, run.checkpoints)
+        newest = max((one.created_at for one in active if one.created_at is not None), default=None)
+        pages = tuple(f"{label(one)}: {one.url or one.path}" for one in active[:10])
         yield self.finding(
             state,
             run,
-            "info" if waiting is None and not is_running else "warning",
-            f"the kill switch of {run.name} has been armed for {ago(now - kill.armed_at)}{_by(kill)}; {effect}",
-            evidence=(kill.path, *((kill.why,) if kill.why else ())),
-            advice=kill.removal(f"U removes it: trainmon-tui unkill {run.name}")
-            + (f"; C cancels the job: trainmon-tui cancel {run.name}" if is_running else ""),
-            since=kill.armed_at,
+            "warning" if shared is None else "critical",
+            f"W&B of {run.name}: {wandb.why}" + ("" if shared is None else "; they write the same checkpoints"),
+            evidence=pages if shared is None else (shared, *pages),
+            advice="end the wrong one (key 7, C cancels its job), or give each its own W&B group",
+            since=wandb.since,
+            fires_at_once=newest is not None and now - newest >= max(self.for_, SHUTDOWN),
         )
 
 
-class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
-    """The trainer did not consume the save switch, or consumed it and committed no checkpoint."""
+class WandbRunCrashed(WandbRule, frozen=True, kw_only=True):
+    """One of several active W&B runs has crashed or sends no heartbeat any more, and another one is still active."""
 
-    name: ClassVar[str] = "save-switch-ignored"
-    origin: ClassVar[str] = (
-        "trainers read the switch at every iteration: ten iterations or 10m; a save may take twice the usual, or 15m"
-    )
-    unknown_while: ClassVar[frozenset[str]] = UNKNOWN | {"starting"}
+    name: ClassVar[str] = "wandb-run-crashed"
+    origin: ClassVar[str] = "our choice"
 
-    for_: Duration = 120.0
-    """How long the condition must hold before the alert fires: a trainer does not read it during an evaluation, which
-    may just have ended."""
-    untaken: Duration = 600.0
-    """How long the switch may remain: this long, or ten usual step intervals of the run if that is longer."""
-    unsaved: Duration = COMMIT_AT_LEAST
-    """How long a checkpoint may take afterwards: this long, or twice the usual save time if that is longer."""
+    new_for: Duration = 900.0
+    """A daemon that starts after the event still reports it, until this long after the last heartbeat."""
 
-    def switch(self, run: Run) -> Switch | None:
-        return run.save
-
-    def check_switch(self, state: State, run: Run, save: Switch, now: Instant) -> Iterator[Finding]:
-        if run.verdict not in (LIVING | SILENT) - BUSY:
+    def check_wandb(self, state: State, run: Run, wandb: Wandb, now: Instant) -> Iterator[Finding]:
+        crashed = _crashed_beside(wandb)
+        if crashed is None or crashed.heartbeat_at is None or now - crashed.heartbeat_at > self.new_for:
             return
-        text = self._untaken(run, save, now) if save.exists else self._unsaved(state, run, save, now)
-        if text is None:
-            return
+        known = {one.id: one for one in wandb.runs}
+        others = ", ".join(label(known[name]) for name in wandb.active[:3])
         yield self.finding(
             state,
             run,
             "warning",
-            text,
-            evidence=(save.path, *((save.why,) if save.why else ())),
-            advice="see whether its trainer reads that path, and look at its log (key 4); "
-            + save.removal(f"U removes the switch: trainmon-tui unsave {run.name}")
-            + f"; T signals its trainer: trainmon-tui signal {run.name}",
-            since=save.armed_at if save.exists else save.taken_at,
+            f"W&B of {run.name}: of several active runs, {label(crashed)} {how_it_ended(crashed)}; "
+            f"{others} {'is' if len(wandb.active) == 1 else 'are'} still active",
+            evidence=(f"{label(crashed)}: {crashed.url or crashed.path}",),
+            advice="if it was the wrong one, there is nothing to do; otherwise end the other one and start it again",
+            since=self.first_reported(
+                state, run, crashed.heartbeat_at, now, 30.0, lambda one: f" {label(crashed)} " in one.summary
+            ),
+            event=True,
+            fires_at_once=True,
         )
 
-    def _untaken(self, run: Run, save: Switch, now: Instant) -> str | None:
-        limit = max(self.untaken, 10 * (run.progress.cadence_s or 0.0))
-        if save.armed_at is None or now - save.armed_at < limit:
-            return None
-        quiet = 0.0 if run.progress.at is None else now - run.progress.at
-        why = f"; there was no step for {ago(quiet)}" if quiet > patience(run) else ""
-        armed = f"has been armed for {ago(now - save.armed_at)}{_by(save)}"
-        return f"the save switch of {run.name} {armed}, and its trainer has not consumed it{why}"
 
-    def _unsaved(self, state: State, run: Run, save: Switch, now: Instant) -> str | None:
-        known, taken_at = run.checkpoints, save.taken_at
-        if taken_at is None or known is None or known.error is not None:
-            return None
-        has_saved = any(
-            (one.is_whole or one.state == "unknown") and (one.at or 0.0) >= taken_at - CLOCK_TOLERANCE
-            for one in known.list
+def _crashed_beside(wandb: Wandb) -> WandbRun | None:
+    """The run that ended last of those that trained beside the followed one, if it did not end regularly."""
+    current = wandb.current
+    if current is None or current.id not in wandb.active:
+        return None
+    ended = [
+        one
+        for one in wandb.runs
+        if one.id not in wandb.active and one.state not in ("finished", "pending") and are_separate(one, current)
+    ]
+    return max(ended, key=lambda one: one.heartbeat_at or 0.0, default=None)
+
+
+class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
+    """W&B receives no heartbeat from the run any more, and nothing else says that the run has ended."""
+
+    name: ClassVar[str] = "wandb-heartbeat-lost"
+    origin: ClassVar[str] = "W&B's server gives up after 5m; a lost heartbeat does not mean an end"
+    needs_for: ClassVar[bool] = True
+
+    for_: Duration = 300.0
+    """How long the condition must hold before the alert fires: a network failure of some minutes is not a fault of the
+    run."""
+
+    def check_wandb(self, state: State, run: Run, wandb: Wandb, now: Instant) -> Iterator[Finding | Unknown]:
+        if wandb.phase not in LOST or run.verdict in OVER | {"queued"}:
+            return
+        is_going = run.verdict in LIVING
+        if not is_going and not (wandb.phase == "overdue" and run.verdict in UNKNOWN | {"starting"}):
+            yield self.unknown(run, f"W&B receives no heartbeat, and {run.name} is {verdict_text(run.verdict)}")
+            return
+        also = (
+            "; its log shows that training continues" if is_going else f"; it is {verdict_text(run.verdict)}: {run.why}"
         )
-        limit = max(self.unsaved, COMMIT_SAVES * (known.save_s or 0.0))
-        if was_withdrawn(run, state) or has_saved or now - taken_at < limit:
-            return None
-        last = known.committed
-        step = "" if last is None or last.step is None else f"; the last one is of step {last.step:,}"
-        return f"{run.name} consumed its save switch {ago(now - taken_at)} ago, but committed no checkpoint{step}"
-
-
-def _by(switch: Switch) -> str:
-    return f" by {switch.by}" if switch.by else ""
+        current = wandb.current
+        yield self.finding(
+            state,
+            run,
+            "warning",
+            f"W&B receives no heartbeat from {run.name}: {wandb.why}{also}",
+            evidence=() if current is None else (f"{label(current)}: {current.url or current.path}",),
+            advice="check whether its nodes reach W&B (see its log, key 4); its data stays on the node and can "
+            "be sent later: wandb sync",
+            since=wandb.since,
+        )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.rules.runs.states import NOW, SPEC, ended, job, state
 from tests.trainmon.analysis.retries import attempts
 from trainmon.actions.planning import offered
-from trainmon.alerting.rules.runs import advice
+from trainmon.alerting.rules.runs.base import how_to_end, how_to_queue, how_to_requeue, how_to_restart, how_to_save
 from trainmon.model import CauseName, State
 
 VERBS = re.compile(r"trainmon-tui (\w+) llm")
@@ -26,17 +26,17 @@ def refused(seen: State, words: str) -> set[str]:
 
 def test_what_has_a_switch_is_saved_and_ended_by_it() -> None:
     run = state(job()).runs["llm"]
-    assert advice.saves(run) == "S makes it save now: trainmon-tui save llm"
-    assert advice.ends(run) == "K ends it: trainmon-tui kill llm"
+    assert how_to_save(run) == "S makes it save now: trainmon-tui save llm"
+    assert how_to_end(run) == "K ends it: trainmon-tui kill llm"
 
 
 def test_what_has_no_switch_is_signalled_and_cancelled() -> None:
     run = state(job(), spec=BARE).runs["llm"]
-    assert advice.saves(run) == "T signals its trainer, if it saves on a signal: trainmon-tui signal llm"
-    assert advice.ends(run) == "C cancels its job: trainmon-tui cancel llm"
+    assert how_to_save(run) == "T signals its trainer, if it saves on a signal: trainmon-tui signal llm"
+    assert how_to_end(run) == "C cancels its job: trainmon-tui cancel llm"
     alone = state(spec=replace(BARE, job=None)).runs["llm"]
-    assert advice.saves(alone) == "make it save now; with a save_switch in its [[run]], S does that"
-    assert advice.ends(alone) == "end its processes on its nodes"
+    assert how_to_save(alone) == "make it save now; with a save_switch in its [[run]], S does that"
+    assert how_to_end(alone) == "end its processes on its nodes"
 
 
 def test_a_job_that_runs_is_requeued_and_one_that_has_ended_is_queued_again() -> None:
@@ -48,7 +48,7 @@ def test_a_job_that_runs_is_requeued_and_one_that_has_ended_is_queued_again() ->
         (state(ended()), another, set()),  # Slurm still knows it, but for minutes only
         (state(ended(gone_at=NOW)), another, {"requeue"}),
     ):
-        assert advice.requeues(seen, seen.runs["llm"]) == words
+        assert how_to_requeue(seen, seen.runs["llm"]) == words
         assert VERBS.findall(words)
         assert refused(seen, words) == set()
         assert refused(seen, "trainmon-tui requeue llm") == refusals
@@ -57,11 +57,11 @@ def test_a_job_that_runs_is_requeued_and_one_that_has_ended_is_queued_again() ->
 def test_a_run_without_a_script_is_submitted_by_hand_as_its_job_was() -> None:
     seen = state(ended(command="/fsx/a b.slurm --lr=1"), spec=BARE)
     words = "submit it again: sbatch /fsx/a b.slurm --lr=1 (with a script in its [[run]], N does that)"
-    assert advice.queues(seen, seen.runs["llm"]) == words
+    assert how_to_queue(seen, seen.runs["llm"]) == words
     unknown = state(ended(), spec=BARE)
-    assert advice.queues(unknown, unknown.runs["llm"]).startswith("submit it again with sbatch (")
+    assert how_to_queue(unknown, unknown.runs["llm"]).startswith("submit it again with sbatch (")
     by_hand = state(spec=replace(BARE, job=None))
-    assert advice.queues(by_hand, by_hand.runs["llm"]).startswith("start it again by hand")
+    assert how_to_queue(by_hand, by_hand.runs["llm"]).startswith("start it again by hand")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_run_without_a_script_is_submitted_by_hand_as_its_job_was() -> None:
 def test_what_helps_after_an_end_is_what_was_decided(cause: CauseName, more: dict[str, Any], words: str) -> None:
     last = attempts.ended(0, cause, **more)
     seen = replace(state(ended(), verdict="dead"), attempts={last.attempt_id: last})
-    assert advice.restarts(seen, seen.runs["llm"]).startswith(words)
+    assert how_to_restart(seen, seen.runs["llm"]).startswith(words)
 
 
 def test_a_trainer_of_another_run_that_writes_the_same_checkpoints_ends_first() -> None:
@@ -96,7 +96,7 @@ def test_a_trainer_of_another_run_that_writes_the_same_checkpoints_ends_first() 
     run = replace(run, spec=replace(run.spec, checkpoints="/fsx/ckpt"))
     twin = replace(run, spec=replace(run.spec, name="twin"))
     seen = replace(seen, runs={"llm": run, "twin": twin})
-    assert advice.restarts(seen, run).startswith("end the trainer of job 77 first: ")
+    assert how_to_restart(seen, run).startswith("end the trainer of job 77 first: ")
 
 
 def test_after_an_import_error_the_environment_comes_first() -> None:
@@ -107,4 +107,4 @@ def test_after_an_import_error_the_environment_comes_first() -> None:
     last = replace(last, end=replace(last.end, cause=cause))
     seen = replace(state(ended(), verdict="dead"), attempts={last.attempt_id: last})
     words = "import-error: Fix the environment; then N queues another: "
-    assert advice.restarts(seen, seen.runs["llm"]).startswith(words)
+    assert how_to_restart(seen, seen.runs["llm"]).startswith(words)

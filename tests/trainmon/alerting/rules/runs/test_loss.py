@@ -27,7 +27,7 @@ from tests.trainmon.alerting.rules.runs.states import (
 )
 from trainmon.alerting.pipeline.lifecycle import Evaluation, advance
 from trainmon.alerting.rules.base import evaluate
-from trainmon.alerting.rules.runs.loss import LossNan, LossScaleFloor, LossSpike, SkippedSteps
+from trainmon.alerting.rules.runs.steps import LossNan, LossScaleFloor, LossSpike, SkippedSteps
 from trainmon.model import LossTrouble, Progress, RunMemory, State, WandbFile
 
 LINE = (

@@ -27,7 +27,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules import RUNS
-from trainmon.alerting.rules.runs.throughput import DataStall, LogUnread, RunHung, RunStalled
+from trainmon.alerting.rules.runs.steps import DataStall, LogUnread, RunHung, RunStalled
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import Gpu, JobsListed, Node, Progress, SourceChanged, State
 

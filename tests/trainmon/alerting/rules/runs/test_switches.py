@@ -21,8 +21,8 @@ from tests.trainmon.alerting.rules.runs.states import (
     summary,
     without,
 )
-from trainmon.alerting.rules.runs.advice import requeues
-from trainmon.alerting.rules.runs.jobs import KillSwitchLeft, SaveSwitchIgnored
+from trainmon.alerting.rules.runs.base import how_to_requeue
+from trainmon.alerting.rules.runs.checkpoints import KillSwitchLeft, SaveSwitchIgnored
 from trainmon.model import Action, Record, RemoveFile, Switch
 
 ARMED = Switch(path="/fsx/kill", exists=True, armed_at=NOW - 3_600, by="ann", why="ann: enough")
@@ -66,7 +66,7 @@ def test_a_directory_is_not_removed_with_u() -> None:
     save = found(SaveSwitchIgnored(), state(job(), checkpoints=BEFORE, save=replace(SAVE, by="ann with a directory")))
     assert save is not None
     assert "a person must remove the directory /fsx/save; T signals" in save.advice
-    assert requeues(LEFT, replace(LEFT.runs["llm"], kill=folder)).startswith(
+    assert how_to_requeue(LEFT, replace(LEFT.runs["llm"], kill=folder)).startswith(
         "a person must remove the directory /fsx/kill; then "
     )
 

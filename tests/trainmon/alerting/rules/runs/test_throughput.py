@@ -25,7 +25,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     watched,
     without,
 )
-from trainmon.alerting.rules.runs.throughput import SlowThroughput, Straggler
+from trainmon.alerting.rules.runs.steps import SlowThroughput, Straggler
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     Gpu,

@@ -15,7 +15,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     wandb,
     without,
 )
-from trainmon.alerting.rules.runs.wandb import WandbHeartbeatLost, WandbSeveralActive
+from trainmon.alerting.rules.runs.jobs import WandbHeartbeatLost, WandbSeveralActive
 from trainmon.model import WandbRun
 
 RUNS = tuple(

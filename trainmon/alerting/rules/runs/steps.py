@@ -1,7 +1,8 @@
-"""Rules about the pace of a run: throughput, stalls."""
+"""Rules about the steps of a run: their loss, their pace, and stalls. Pure."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -11,12 +12,249 @@ from typing import ClassVar, NamedTuple
 from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, ago, silent
-from trainmon.alerting.rules.runs.advice import cancels, requeues
-from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, SILENT, UNKNOWN, RunRule, log_source, present_in, tail
+from trainmon.alerting.rules.runs.base import (
+    BETWEEN,
+    LIVING,
+    SILENT,
+    UNKNOWN,
+    RunRule,
+    file_source,
+    how_to_cancel,
+    how_to_end,
+    how_to_requeue,
+    log_source,
+    present_in,
+    tail,
+    wandb_source,
+)
 from trainmon.analysis.gpus import gpus_of, is_empty, is_read
-from trainmon.analysis.runs import ENOUGH, MINUTE, STILL, is_new_attempt, last_line_at
+from trainmon.analysis.runs import (
+    AT_LEAST,
+    ENOUGH,
+    MINUTE,
+    SIGMAS,
+    STILL,
+    is_new_attempt,
+    last_line_at,
+    loss_scale,
+    trouble_of,
+)
 from trainmon.lib import Instant, Seconds, counted
 from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuAverage, Run, Severity, State, verdict_text
+
+# ---- rules about the loss of a run -----------------------------------------------------------------------------------
+
+SPIKE = re.compile(r"^(the .* rose to .* \(usually (\S+) to (\S+)\)) ")
+"""Reads our own summary: what happened, and between which values nine of ten were before."""
+
+SIGMAS_BETWEEN = 3.29
+"""The standard deviations between these two values, if the numbers are normally distributed."""
+
+
+def loss_source(state: State, run: Run) -> tuple[str, ...]:
+    """W&B, if the loss comes from there."""
+    return wandb_source(state, run) if "loss" in run.progress.borrowed else ()
+
+
+class MetricRule(RunRule, frozen=True, kw_only=True):
+    """A rule about a number that comes with the steps. Without new steps, its alerts stay as they are."""
+
+    unknown_while: ClassVar[frozenset[str]] = BETWEEN
+
+    reads = (log_source, loss_source, file_source)
+
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
+        """After a restart, this program knows only the new numbers: that alone does not end an alert."""
+        unseen, run = super().unseen(state, alert, now), state.runs.get(alert.run or "")
+        if unseen is not None or run is None or alert.found_at >= state.started_at or run.verdict not in LIVING:
+            return unseen
+        return self.after_restart(state, run, alert)
+
+    def after_restart(self, state: State, run: Run, alert: Alert) -> Unknown | None:
+        """Why an alert from before this program's start is not over, although it is not found."""
+        return None
+
+
+class LossNan(MetricRule, frozen=True, kw_only=True):
+    """The loss is NaN or infinite."""
+
+    name: ClassVar[str] = "loss-nan"
+    origin: ClassVar[str] = "KempnerForge ends a run after several bad steps in a row; a loss scaler skips single ones"
+
+    steps: int = 3
+    """The alert fires after this many bad steps in a row, or if fewer last for a minute."""
+    for_: Duration = 0.0
+
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
+        trouble = trouble_of(run, "nan")
+        if trouble is None or run.verdict not in LIVING:
+            return
+        count = max(1, (run.progress.step or 0) - int(trouble.step) + 1)
+        if count < self.steps and now - trouble.at < 60.0:
+            yield self.unknown(run, "its loss has just become NaN again")
+            return
+        steps = f"{counted(count, 'step')}, " if count > 1 else ""
+        value = "NaN" if math.isnan(trouble.value) else "infinite"
+        since = f"{value} since step {trouble.step:,.0f} ({steps}{ago(now - trouble.at)} ago)"
+        progress = run.progress
+        if (
+            trouble is not run.memory.trouble
+            and "loss" in progress.printed
+            and "loss" not in progress.borrowed
+            and progress.loss is not None
+            and math.isfinite(progress.loss)
+            and (progress.at or 0.0) > trouble.at
+        ):  # the log itself shows a number since W&B has shown none: it may be another metric, or that of one rank
+            yield self.finding(
+                state,
+                run,
+                "warning",
+                f"the {trouble.key} of {run.name} has been {since} in W&B, but its log says {progress.loss:.4g} at "
+                f"step {progress.step or 0:,}",
+                evidence=tail(run),
+                advice="compare its curve (key 6) with its log (key 4): W&B may show a single rank's value",
+                since=trouble.at,
+            )
+            return
+        yield self.finding(
+            state,
+            run,
+            "critical",
+            f"the {trouble.key} of {run.name} has been {since}",
+            evidence=tail(run),
+            advice=f"end it before its next save ({how_to_end(run)}); then resume from a checkpoint from before step "
+            f"{trouble.step:,.0f}",
+            since=trouble.at,
+            by_age=count < self.steps,
+        )
+
+
+class LossSpike(MetricRule, frozen=True, kw_only=True):
+    """The loss has jumped out of its usual band and has not come back."""
+
+    name: ClassVar[str] = "loss-spike"
+    origin: ClassVar[str] = (
+        "OLMo-core: 6 standard deviations above the mean of the last 128 losses; here above their median"
+    )
+    needs_for: ClassVar[bool] = True
+
+    for_: Duration = 120.0
+    """How long the condition must hold before the alert fires: a single step may jump and come back."""
+    keep_firing_for: Duration = 600.0
+    settled: Duration = 43_200.0
+    """After this long, the higher loss counts as usual."""
+
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        if run.verdict not in LIVING:
+            return
+        trouble, rise = trouble_of(run, "spike"), self._reported(state, run, now)
+        is_single = trouble is not None and run.progress.at is not None and run.progress.at <= trouble.at
+        if rise is None and trouble is not None and not trouble.after:
+            usual = "" if trouble.low is None else f" (usually {trouble.low:.3g} to {trouble.high:.3g})"
+            what = f"the {trouble.key} of {run.name} rose to {trouble.value:.3g} at step {trouble.step:,.0f}{usual}"
+            rise = what, trouble.at
+        if rise is None:
+            return
+        loss, step = run.progress.loss, run.progress.step
+        is_now = "" if loss is None or step is None else f", and is {loss:.3g} at step {step:,}"
+        yield self.finding(
+            state,
+            run,
+            "warning",
+            f"{rise[0]} {ago(now - rise[1])} ago{is_now}",
+            evidence=tail(run),
+            advice="look at its curve (key 6); if it does not come back, resume from an earlier checkpoint, "
+            "skip that data, or lower the learning rate",
+            since=rise[1],
+            is_unconfirmed=is_single,
+        )
+
+    def _reported(self, state: State, run: Run, now: Instant) -> tuple[str, Instant] | None:
+        """The spike of the open alert and its time, while the loss has not come back: soon the band of the last steps
+        is that of the spike itself."""
+        loss = run.progress.loss
+        for alert in state.alerts.values():
+            if not alert.is_open or (alert.rule, alert.run) != (self.name, run.name):
+                continue
+            found = SPIKE.search(alert.summary)
+            if found is None or loss is None or now - alert.since > self.settled:
+                return None
+            low, high = float(found[2]), float(found[3])
+            middle = (low + high) / 2
+            if loss > middle + max(SIGMAS * (high - low) / SIGMAS_BETWEEN, AT_LEAST * abs(middle)):
+                return found[1], alert.since
+        return None
+
+
+class SkippedSteps(MetricRule, frozen=True, kw_only=True):
+    """Every recent iteration was skipped: the run makes steps but does not learn."""
+
+    name: ClassVar[str] = "skipped-steps"
+    origin: ClassVar[str] = "Megatron's loss scale starts at 2^32 and skips about 16 iterations until it fits"
+
+    steps: int = 20
+    """The alert fires after this many skipped iterations in a row."""
+
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        progress = run.progress
+        skipped = max(progress.skipped_in_row, run.memory.skipped_in_row)
+        if skipped < self.steps or run.verdict not in LIVING:
+            return
+        scale = "" if (value := loss_scale(run)) is None else f"; the loss scale is {value:g}"
+        yield self.finding(
+            state,
+            run,
+            "warning",
+            f"{run.name} has skipped {skipped:,} iterations in a row, until step {progress.step or 0:,}{scale}",
+            evidence=tail(run),
+            advice="its gradients overflow: look at its loss and gradient norm (key 6); resume from an earlier "
+            "checkpoint, or train in bf16",
+            since=progress.skipping_since,
+        )
+
+    def after_restart(self, state: State, run: Run, alert: Alert) -> Unknown | None:
+        skipped = max(run.progress.skipped_in_row, run.memory.skipped_in_row)
+        return Unknown(f"{counted(skipped, 'skipped iteration')} since this program started") if skipped else None
+
+
+class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
+    """The loss scale has fallen to its minimum: the next overflow ends the run, or it no longer learns."""
+
+    name: ClassVar[str] = "loss-scale-floor"
+    origin: ClassVar[str] = "the minimum of Megatron and DeepSpeed is 1; a constant 1, as with bf16, does not count"
+
+    floor: float = 1.0
+    """The minimum loss scale of the trainer."""
+    keep_firing_for: Duration = 600.0
+
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        memory, scale = run.memory, loss_scale(run)
+        peak = memory.scale_peak
+        since: Instant | None = None
+        if memory.floor_at is not None and now - memory.floor_at <= self.keep_firing_for:
+            since = memory.floor_at
+            text = f"{ago(now - since)} ago its log said that it cannot be reduced further"
+        elif run.verdict in LIVING and scale is not None and peak is not None and scale <= self.floor < peak:
+            text = f"it is {scale:g} at step {run.progress.step or 0:,}, and was {peak:g}"
+        else:
+            return
+        yield self.finding(
+            state,
+            run,
+            "critical",
+            f"the loss scale of {run.name} is at its floor: {text}",
+            evidence=(memory.floor, *tail(run, 4)) if since is not None else tail(run),
+            advice=f"every gradient overflows: {how_to_end(run)}; resume from an earlier checkpoint, lower the "
+            "learning rate, or train in bf16",
+            since=since,
+        )
+
+    def after_restart(self, state: State, run: Run, alert: Alert) -> Unknown | None:
+        scale, job = loss_scale(run), present_in(state, run)
+        if scale is None or scale > self.floor or (job is not None and (job.started_at or 0.0) > alert.found_at):
+            return None
+        return Unknown(f"it is still {scale:g}; its value before this program started is not known")
+
 
 # ---- rules about how fast a run is -----------------------------------------------------------------------------------
 
@@ -31,6 +269,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
     origin: ClassVar[str] = "our choice; the baseline is its own: a new speed counts as usual after half a day"
     needs_for: ClassVar[bool] = True
     unknown_while: ClassVar[frozenset[str]] = BETWEEN
+    reads = (log_source,)
 
     drop: Share = 0.2
     """The alert fires if the run is this much slower than usual."""
@@ -38,9 +277,6 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
     """The median of this many minutes is compared, at most 10."""
     for_: Duration = 600.0
     keep_firing_for: Duration = 300.0
-
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return log_source(state, run)
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
         pace = run.memory.throughput
@@ -290,7 +526,7 @@ class RunHung(StallRule, frozen=True, kw_only=True):
     def advice(self, state: State, run: Run) -> str:
         return (
             "py-spy dump of its processes shows where they wait; a hung trainer ignores the switch: "
-            f"{cancels(run)}; or {requeues(state, run)}"
+            f"{how_to_cancel(run)}; or {how_to_requeue(state, run)}"
         )
 
 
@@ -351,7 +587,7 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
 
     def advice(self, state: State, run: Run) -> str:
         teach = f"; {TEACH}" if run.progress.at is None else ""
-        return f"look at the end of its log (key 4) and its GPUs (key 2); {requeues(state, run)}{teach}"
+        return f"look at the end of its log (key 4) and its GPUs (key 2); {how_to_requeue(state, run)}{teach}"
 
 
 class DataStall(QuietRule, frozen=True, kw_only=True):
@@ -365,7 +601,7 @@ class DataStall(QuietRule, frozen=True, kw_only=True):
     def advice(self, state: State, run: Run) -> str:
         return (
             "look at its disks (key 3) and its data loaders' processes on its nodes; "
-            f"to restart it, {requeues(state, run)}"
+            f"to restart it, {how_to_requeue(state, run)}"
         )
 
 
