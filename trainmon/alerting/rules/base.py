@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import traceback
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from math import isfinite
 from pathlib import PurePath
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -22,6 +23,9 @@ Share = Annotated[float, "share"]
 """0 to 1; in the config `"80%"`."""
 Size = Annotated[int, "size"]
 """Bytes; in the config `"50GB"`."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Family = Literal["runs", "gpus", "nodes", "disks", "ourselves"]
 
@@ -154,6 +158,36 @@ EVIDENCE = 10
 """The newest lines of evidence that are kept."""
 
 
+def of_last_state(function: Callable[Concatenate[State, P], T]) -> Callable[Concatenate[State, P], T]:
+    """Keep the last result of a function of a State: all rules ask for the same one in turn, and no State changes."""
+    last: tuple[State, object, T] | None = None
+
+    @wraps(function)
+    def kept(state: State, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        nonlocal last
+        known = last
+        if known is None or known[0] is not state or known[1] != (args, kwargs):
+            known = last = state, (args, kwargs), function(state, *args, **kwargs)
+        return known[2]
+
+    return kept
+
+
+@of_last_state
+def open_alerts(state: State) -> Mapping[str, Mapping[str, Alert]]:
+    """The open alerts of each rule, by subject."""
+    found: dict[str, dict[str, Alert]] = defaultdict(dict)
+    for alert in state.alerts.values():
+        if alert.is_open:
+            found[alert.rule][alert.subject] = alert
+    return found
+
+
+def open_alert(state: State, rule: str, subject: str) -> Alert | None:
+    """The open alert of a rule about a subject."""
+    return open_alerts(state).get(rule, {}).get(clean(subject))
+
+
 class Results(NamedTuple):
     """What one evaluation shows."""
 
@@ -167,12 +201,8 @@ def evaluate(rules: Iterable[Rule], state: State, now: Instant) -> Results:
     """Evaluate the enabled rules. The alerts of a rule that raises stay open."""
     found: dict[tuple[str, str], Finding] = {}
     unseen: dict[tuple[str, str], Unseen] = {}
-    opened: dict[str, list[Alert]] = defaultdict(list)
-    for alert in state.alerts.values():
-        if alert.is_open:
-            opened[alert.rule].append(alert)
     for rule in (rule for rule in rules if rule.enabled):
-        alerts, unknown = opened[rule.name], dict[str, Unknown]()
+        alerts, unknown = open_alerts(state).get(rule.name, {}), dict[str, Unknown]()
         try:
             for result in rule.check(state, now):
                 if isinstance(result, Finding):
@@ -180,13 +210,13 @@ def evaluate(rules: Iterable[Rule], state: State, now: Instant) -> Results:
                     found.setdefault((finding.rule, finding.subject), finding)
                 elif alerts:
                     unknown.setdefault(clean(result.subject), result)
-            for alert in alerts:
+            for alert in alerts.values():
                 if alert.key not in found:
                     unseen[alert.key] = rule.unseen(state, alert, now) or unknown.get(alert.subject) or Well()
         except Exception as error:  # the fault of one rule stays its own, and is notified
             finding = _raised(rule, error)
             found[finding.rule, finding.subject] = finding
-            unseen |= {alert.key: Unknown(finding.summary, data="error") for alert in alerts}
+            unseen |= {alert.key: Unknown(finding.summary, data="error") for alert in alerts.values()}
     return Results(tuple(found.values()), unseen)
 
 

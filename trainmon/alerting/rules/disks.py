@@ -9,7 +9,19 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.rules.base import Duration, Gone, Rule, Share, Size, Unknown, Unseen, ago, is_answering, silent
+from trainmon.alerting.rules.base import (
+    Duration,
+    Gone,
+    Rule,
+    Share,
+    Size,
+    Unknown,
+    Unseen,
+    ago,
+    is_answering,
+    open_alert,
+    silent,
+)
 from trainmon.analysis.disks import (
     DAY,
     ENOUGH,
@@ -259,12 +271,11 @@ class DiskReadOnly(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     origin = "our choice: with errors=remount-ro, the next save is the first thing that fails"
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        known = {alert.subject for alert in state.alerts.values() if alert.rule == self.name and alert.is_open}
         for volume in volumes(state, now, lambda disk: bool(disk.read_only)):
             disk, runs = volume.disk, runs_on(volume, state)
             if disk.state != "ok" or not disk.read_only:
                 continue
-            if disk.writable_at is None and not runs and volume.subject not in known:
+            if disk.writable_at is None and not runs and open_alert(state, self.name, volume.subject) is None:
                 continue  # it was always read-only, and no run saves there
             changed = "" if disk.writable_at is None else f": it was writable {ago(now - disk.writable_at)} ago"
             saves = f"; {runs[0].name} saves its checkpoints there" if runs else ""
@@ -444,9 +455,8 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _becomes_critical_again(self, volume: Volume, checkpoint: int | None, state: State) -> bool:
         """Whether it was critical and the next save makes it critical again: an alert must not flap with each save."""
-        key, free = (self.name, volume.subject), volume.disk.usable_free_bytes
-        known = (alert for alert in state.alerts.values() if alert.key == key and alert.is_open)
-        if checkpoint is None or free is None or not any(alert.severity == "critical" for alert in known):
+        alert, free = open_alert(state, self.name, volume.subject), volume.disk.usable_free_bytes
+        if checkpoint is None or free is None or alert is None or alert.severity != "critical":
             return False
         return self._severity(replace(volume.disk, usable_free_bytes=max(0, free - checkpoint)), state) == "critical"
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from trainmon.alerting.rules.base import Rule, Unknown, Unseen, ago, is_answering, silent
+from trainmon.alerting.rules.base import Rule, Unknown, Unseen, ago, is_answering, of_last_state, silent
 from trainmon.analysis.gpus import FRESH
 from trainmon.lib import Instant
 from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, NodeHistory, Run, Severity, State
 
 NEW = NodeHistory()
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 EXCLUDE = "press X on the node to exclude it from the run's pending jobs"
 """The advice for users who are not administrators."""
@@ -24,21 +20,6 @@ AWAY = frozenset({"stopped", "finished"})
 
 PRIORITY = {"dead": 2, "queued": 1, "stopped": 0, "finished": 0}
 """Of several runs on a node, the living one counts. A dead or queued run counts too: the problem may have ended it."""
-
-
-def of_last_state(function: Callable[Concatenate[State, P], T]) -> Callable[Concatenate[State, P], T]:
-    """Keep the last result of a function of a State: all rules ask for the same one in turn, and no State changes."""
-    last: tuple[State, object, T] | None = None
-
-    @wraps(function)
-    def kept(state: State, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        nonlocal last
-        known = last
-        if known is None or known[0] is not state or known[1] != (args, kwargs):
-            known = last = state, (args, kwargs), function(state, *args, **kwargs)
-        return known[2]
-
-    return kept
 
 
 @of_last_state

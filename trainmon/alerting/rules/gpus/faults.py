@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainmon.alerting.rules.base import Duration, Unknown, Unseen, ago, is_answering, silent
+from trainmon.alerting.rules.base import Duration, Unknown, Unseen, ago, is_answering, open_alert, silent
 from trainmon.alerting.rules.hardware import (
     EXCLUDE,
     GpuRule,
@@ -57,10 +57,9 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
         growths = counter.grown[-5:] if counter is not None else ()
         last = growths[-1].last if growths else None
         # Errors that were new before this program started are known from the open alert.
-        key = (self.name, f"gpu:{node.name}/{gpu.index}")
-        known = (alert for alert in state.alerts.values() if alert.is_open and alert.key == key)
-        notified = (one.since for one in known if NEW_ERRORS in one.summary and now - one.since <= self.recent)
-        first = next(notified, None)
+        alert = open_alert(state, self.name, f"gpu:{node.name}/{gpu.index}")
+        was_new = alert is not None and NEW_ERRORS in alert.summary and now - alert.since <= self.recent
+        first = alert.since if alert is not None and was_new else None
         is_new = first is not None or (last is not None and now - last <= self.recent)
         news = " since its driver was loaded; none is new"
         if last is not None and counter is not None:

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import takewhile
 from typing import ClassVar, NamedTuple
 
-from trainmon.alerting.rules.base import Duration, Unseen, ago
+from trainmon.alerting.rules.base import Duration, Unseen, ago, open_alert
 from trainmon.alerting.rules.runs.base import (
     EVERYTHING,
     LIVING,
@@ -639,7 +639,5 @@ def _end_in_ledger(state: State, run: Run) -> AttemptEnd | None:
 
 def _stopped_alert(state: State, run: Run, queue: Queue | None) -> Alert | None:
     """The open alert that a person ended the run, from before a restart of this program."""
-    if (ended := _ended_at(state, run, queue)) is None:
-        return None
-    known = (one for one in state.alerts.values() if one.is_open and (one.rule, one.run) == (RunStopped.name, run.name))
-    return next((one for one in known if abs(one.since - ended) <= 60.0), None)
+    alert, ended = open_alert(state, RunStopped.name, f"run:{run.name}"), _ended_at(state, run, queue)
+    return alert if alert is not None and ended is not None and abs(alert.since - ended) <= 60.0 else None

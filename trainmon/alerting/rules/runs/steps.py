@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, ago, silent
+from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, ago, open_alert, silent
 from trainmon.alerting.rules.runs.base import (
     BETWEEN,
     LIVING,
@@ -172,18 +172,14 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
     def _reported(self, state: State, run: Run, now: Instant) -> tuple[str, Instant] | None:
         """The spike of the open alert and its time, while the loss has not come back: soon the band of the last steps
         is that of the spike itself."""
-        loss = run.progress.loss
-        for alert in state.alerts.values():
-            if not alert.is_open or (alert.rule, alert.run) != (self.name, run.name):
-                continue
-            found = SPIKE.search(alert.summary)
-            if found is None or loss is None or now - alert.since > self.settled:
-                return None
-            low, high = float(found[2]), float(found[3])
-            middle = (low + high) / 2
-            if loss > middle + max(SIGMAS * (high - low) / SIGMAS_BETWEEN, AT_LEAST * abs(middle)):
-                return found[1], alert.since
-        return None
+        alert, loss = open_alert(state, self.name, f"run:{run.name}"), run.progress.loss
+        found = None if alert is None else SPIKE.search(alert.summary)
+        if alert is None or found is None or loss is None or now - alert.since > self.settled:
+            return None
+        low, high = float(found[2]), float(found[3])
+        middle = (low + high) / 2
+        is_high = loss > middle + max(SIGMAS * (high - low) / SIGMAS_BETWEEN, AT_LEAST * abs(middle))
+        return (found[1], alert.since) if is_high else None
 
 
 class SkippedSteps(MetricRule, frozen=True, kw_only=True):
