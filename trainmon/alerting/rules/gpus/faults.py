@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Unknown, Unseen, ago, is_answering, open_alert, silent
-from trainmon.alerting.rules.hardware import (
+from trainmon.alerting.rules.nodes import (
     EXCLUDE,
     GpuRule,
     affected_run,

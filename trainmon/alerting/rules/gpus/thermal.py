@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, ago, is_answering, lasted
-from trainmon.alerting.rules.hardware import (
+from trainmon.alerting.rules.nodes import (
     AWAY,
     EXCLUDE,
     GpuRule,
     gpu_finding,
     has_slurm,
     is_fresh,
+    is_of_another_user,
+    makes_steps,
     node_and_gpu,
     node_finding,
     nodes_with_gpu_samples,
@@ -205,10 +207,6 @@ PAUSES = frozenset({"starting", "saving", "evaluating", "unknown", "stalled", "h
 EVIDENCE = 16
 """Leftover processes that an alert names: two for each GPU of a node."""
 
-STEPS_AGO = 60.0
-CADENCES = 3.0
-"""A run trains while its last step is younger than a minute, or than three of its usual intervals."""
-
 
 class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
     """The memory of a GPU is nearly full: a larger batch may fail with CUDA out of memory."""
@@ -257,27 +255,22 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
     """Utilization in percent above which a GPU is busy."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        sampled = {node.name: node for node in nodes_with_gpu_samples(state, now)}
         for run in state.runs.values():
-            if run.verdict not in TRAINS or is_running(run, state.jobs, state.sources) is False or not _steps(run, now):
+            trains = run.verdict in TRAINS and makes_steps(run, now)
+            if not trains or is_running(run, state.jobs, state.sources) is False:
                 continue
             job = state.jobs.get(run.job or "")
-            user, began = (None, 0.0) if job is None else (job.user or None, job.started_at or 0.0)
+            began = 0.0 if job is None else job.started_at or 0.0
             has_all = _has_all_gpus(job, state)
-            for name in run.spec.nodes:
-                node = state.nodes.get(name)
-                if (
-                    node is None
-                    or not is_answering(state, f"node:{name}")
-                    or not is_fresh(node.gpus_at, state, name, now)
-                ):
-                    continue
-                emptied = past_of(state, name).emptied
+            for node in (sampled[name] for name in run.spec.nodes if name in sampled):
+                emptied = past_of(state, node.name).emptied
                 for gpu in node.gpus:
                     if gpu.utilization_pct is None or gpu.utilization_pct > self.busy_pct or gpu.state != "ok":
                         continue
                     was_used = emptied.get(gpu.index, -1.0) >= began
                     is_in_use = was_used or gpu.processes or (gpu.memory_used_mib or 0) >= EMPTY_MIB
-                    if (has_all or is_in_use) and not _is_of_another_user(gpu, user):
+                    if (has_all or is_in_use) and not is_of_another_user(gpu, job):
                         yield self._finding(run, node, gpu, state, was_used)
 
     def _finding(self, run: Run, node: Node, gpu: Gpu, state: State, was_used: bool) -> Finding:
@@ -303,24 +296,17 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
         trains = run.verdict in TRAINS
         if trains and name not in run.spec.nodes:
             return None
-        if run.verdict in PAUSES or (trains and not _steps(run, now)):
+        if run.verdict in PAUSES or (trains and not makes_steps(run, now)):
             return Unknown(f"{run.name}: {run.why}")
         unseen = super().unseen(state, alert, now)
         if unseen is not None or alert.found_at >= state.started_at or not trains:
             return unseen
         # After a restart of this program, it is not known to which job a GPU without memory belongs.
         gpu = next(gpu for gpu in state.nodes[name].gpus if gpu.index == index)
-        job = state.jobs.get(run.job or "")
-        is_others = _is_of_another_user(gpu, None if job is None else job.user or None)
+        is_others = is_of_another_user(gpu, state.jobs.get(run.job or ""))
         is_idle = (gpu.utilization_pct or 0) <= self.busy_pct and not is_others
         text = f"GPU {index} is still idle; it released its memory before this program started"
         return Unknown(text) if is_idle else None
-
-
-def _steps(run: Run, now: Instant) -> bool:
-    """Whether a run makes steps now. An evaluation that its log does not name makes GPUs idle."""
-    at = run.progress.at
-    return at is not None and now - at <= max(STEPS_AGO, CADENCES * (run.progress.cadence_s or 0.0))
 
 
 def _has_all_gpus(job: Job | None, state: State) -> bool:
@@ -329,11 +315,6 @@ def _has_all_gpus(job: Job | None, state: State) -> bool:
         return False
     known = [len(state.nodes[name].gpus) for name in job.nodes if name in state.nodes]
     return bool(known) and job.gpus >= sum(known) + (len(job.nodes) - len(known)) * max(known)
-
-
-def _is_of_another_user(gpu: Gpu, user: str | None) -> bool:
-    users = {process.user for process in gpu.processes}
-    return user is not None and bool(users) and not users & {user, None}
 
 
 class GpuLeftover(GpuRule, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, ago, open_alert, silent
+from trainmon.alerting.rules.nodes import is_of_another_user
 from trainmon.alerting.rules.runs.base import (
     BETWEEN,
     LIVING,
@@ -40,7 +41,7 @@ from trainmon.analysis.runs import (
     trouble_of,
 )
 from trainmon.lib import Instant, Seconds, counted
-from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuAverage, Run, Severity, State, verdict_text
+from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuAverage, Job, Run, Severity, State, verdict_text
 
 # ---- rules about the loss of a run -----------------------------------------------------------------------------------
 
@@ -393,8 +394,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
             known = {gpu.index: gpu for gpu in state.nodes[name].gpus}
             for pace in state.nodes[name].paces:
                 gpu = known.get(pace.index)
-                is_used = gpu is not None and _is_used(gpu, None if job is None else job.user)
-                if gpu is not None and is_used and pace.at - pace.since >= self.followed:
+                if gpu is not None and _is_used(gpu, job) and pace.at - pace.since >= self.followed:
                     kinds[gpu.name or ""].append((name, pace))
         return kinds
 
@@ -428,11 +428,9 @@ class Straggler(RunRule, frozen=True, kw_only=True):
         return f"draws {power:.0f} W at {use:.0f}%{degrees}, {others} {peers.power:.0f} W"
 
 
-def _is_used(gpu: Gpu, user: str | None) -> bool:
+def _is_used(gpu: Gpu, job: Job | None) -> bool:
     """Whether the run uses this GPU. On a shared node, others are idle or belong to somebody else."""
-    users = {process.user for process in gpu.processes}
-    is_others = bool(users) and bool(user) and None not in users and user not in users
-    return gpu.state == "ok" and not gpu.mig and not is_empty(gpu) and not is_others
+    return gpu.state == "ok" and not gpu.mig and not is_empty(gpu) and not is_of_another_user(gpu, job)
 
 
 def _median(values: Iterable[float | None]) -> float | None:
