@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainmon.config.alerts import OLD_NAMES, DaemonSettings, heartbeat_of, routing_of, rules_of
+from trainmon.config.decode import watched_nodes
 from trainmon.config.load import load_settings, log_formats, login_of, queue_users, run_specs, why_not_trusted
-from trainmon.config.metrics import MetricsSettings
 from trainmon.config.notify import (
     CHANNEL_TYPES,
     AlertmanagerSettings,
@@ -22,14 +22,22 @@ from trainmon.config.schema import (
     ImplicitCluster,
     LedgerSettings,
     LogFormatSettings,
+    MetricsSettings,
     QuotaSettings,
     RunSettings,
     Settings,
 )
 from trainmon.config.table import Table, table_of, value_type
-from trainmon.config.types import InvalidValue, ValueType, did_you_mean, quoted, resolve_secret, toml
-from trainmon.config.units import duration_text, parse_duration
-from trainmon.config.validate import watched_nodes
+from trainmon.config.types import (
+    InvalidValue,
+    ValueType,
+    did_you_mean,
+    duration_text,
+    parse_duration,
+    quoted,
+    resolve_secret,
+    toml,
+)
 
 __all__ = [
     "CHANNEL_TYPES",

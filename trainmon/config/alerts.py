@@ -15,25 +15,23 @@ from trainmon.analysis.retries import DEFAULTS
 from trainmon.config.table import Table, type_name
 from trainmon.config.types import (
     Argv,
-    Host,
-    InvalidValue,
-    Secret,
-    ValueType,
-    describe,
-    did_you_mean,
-    parse_texts,
-    quoted,
-    whole_number,
-)
-from trainmon.config.units import (
     Datetime,
     Days,
     Duration,
     DurationOrNever,
+    Host,
+    InvalidValue,
     ListenAddress,
+    Secret,
     TextfilePath,
     TimeOfDay,
+    ValueType,
+    describe,
+    did_you_mean,
     parse_duration,
+    parse_texts,
+    quoted,
+    whole_number,
 )
 from trainmon.lib import Instant, Seconds
 from trainmon.model import RequeueMode, RetryChange, RetryLimit, RetryPolicy, Route, Silence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -13,15 +13,14 @@ from trainmon.config.table import Table, type_name
 from trainmon.config.types import (
     Argv,
     Count,
+    Duration,
     InvalidValue,
     Secret,
     ValueType,
-    did_you_mean,
-    expecting,
+    matching,
     parse_secret,
     quoted,
 )
-from trainmon.config.units import Duration
 from trainmon.model import Route, Severity
 
 # ---- settings of every channel -------------------------------------------------------------------------------------
@@ -203,41 +202,6 @@ def routes_of(settings: Sequence[NotifySettings]) -> tuple[Route, ...]:
     )
 
 
-def notify_conflicts(settings: Sequence[NotifySettings], runs: Sequence[str], rules: Sequence[str]) -> Iterator[str]:
-    """A sentence for each channel that contradicts another, itself, or the rest of the config."""
-    first: dict[str, int] = {}
-    for number, entry in enumerate(settings, 1):
-        where = f"[[notify]] #{number} ({quoted(entry.label)[1:-1]})"
-        if entry.label in first:
-            yield f'{where}: [[notify]] #{first[entry.label]} already uses the name {quoted(entry.label)}; set "name"'
-        first.setdefault(entry.label, number)
-        for noun, names, known in (("run", entry.runs, runs), ("rule", entry.rules, rules)):
-            for name in names:
-                if name not in known and (noun == "rule" or known):
-                    near = did_you_mean(name, known)
-                    yield f'{where}: "{noun}s" has {quoted(name)}, which is not a {noun}{near}'
-        if isinstance(entry.own, NtfySettings | AlertmanagerSettings):
-            own = entry.own
-            texts = [*login_conflicts(own.token, own.user, own.password), *_topic_conflicts(own)]
-            yield from (f"{where}: {text}" for text in texts)
-    if settings and all(entry.fallback or entry.after for entry in settings):
-        yield 'every [[notify]] has "fallback" or "after"; at least one must have neither, to notify at once'
-
-
-def login_conflicts(token: str | None, user: str | None, password: str | None) -> Iterator[str]:
-    """A sentence if these settings of a login contradict each other, or one is missing."""
-    if token is not None and (user is not None or password is not None):
-        yield '"token" is enough to log in; remove "user" and "password"'
-    elif token is None and (user is None) != (password is None):
-        missing = "password" if password is None else "user"
-        yield f'"{missing}" is missing: "user" and "password" go together'
-
-
-def _topic_conflicts(own: NtfySettings | AlertmanagerSettings) -> Iterator[str]:
-    if isinstance(own, NtfySettings) and own.reply_topic is not None and own.reply_topic == own.topic:
-        yield '"reply_topic" must differ from "topic": notifications would be read as replies'
-
-
 # ---- value types -----------------------------------------------------------------------------------------------------
 
 TOPIC = re.compile(r"[-_A-Za-z0-9]{1,64}")
@@ -305,9 +269,6 @@ Call = Annotated[
     str,
     ValueType(
         '"yes" or a phone number',
-        expecting(
-            '"yes" or a phone number such as "+4930123456"',
-            lambda value: isinstance(value, str) and PHONE.fullmatch(value) is not None,
-        ),
+        matching(PHONE, '"yes" or a phone number such as "+4930123456"'),
     ),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import urllib.parse
 from typing import Annotated, Literal
 
 import msgspec
@@ -17,12 +18,12 @@ from trainmon.config.alerts import (
     RetrySettings,
     RuleSettings,
 )
-from trainmon.config.metrics import MetricsSettings
-from trainmon.config.notify import NotifySettings
+from trainmon.config.notify import Headers, NotifySettings, address_error
 from trainmon.config.table import Table
 from trainmon.config.types import (
     Argv,
     Count,
+    Duration,
     Host,
     Hosts,
     InvalidValue,
@@ -33,14 +34,82 @@ from trainmon.config.types import (
     Project,
     RemotePath,
     Secret,
+    Share,
+    Size,
+    SlurmPeriod,
     User,
     Users,
     ValueType,
+    WandbPeriod,
+    matched,
+    matching,
     parse_argv,
+    polling_period,
     quoted,
 )
-from trainmon.config.units import Duration, Share, Size, SlurmPeriod, WandbPeriod
+from trainmon.lib import Seconds
 from trainmon.model import RequeueMode
+
+# ---- the tables of `[[cluster]] metrics` -----------------------------------------------------------------------------
+
+LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MATCHER = r"""\s*[A-Za-z_][A-Za-z0-9_]*\s*(?:=~|!~|!=|=)\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*"""
+MATCHERS = re.compile(rf"(?:{MATCHER}(?:,{MATCHER})*,?\s*)?")
+
+
+def parse_http_address(value: object) -> str:
+    """The address of a server, without a slash at its end.
+
+    Raises:
+        InvalidValue: when it is none, or holds a password: it is shown on screens.
+    """
+    if not isinstance(value, str) or address_error(value) is not None:
+        raise InvalidValue('must be a URL such as "http://prometheus:9090"')
+    parts = urllib.parse.urlsplit(value)
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise InvalidValue('must have no user, password or "?"; set "user" and "password" beside it')
+    return value.rstrip("/").removesuffix("/api/v1")
+
+
+def parse_matchers(value: object) -> str:
+    """Label matchers, without braces.
+
+    Raises:
+        InvalidValue: when they are none.
+    """
+    return matched(value, MATCHERS, "label matchers such as 'cluster=\"a\"'")[0].strip().rstrip(",")
+
+
+HttpAddress = Annotated[str, ValueType("a URL", parse_http_address)]
+LabelName = Annotated[str, ValueType("the name of a label", matching(LABEL, 'the name of a label such as "instance"'))]
+Matchers = Annotated[str, ValueType("label matchers of PromQL", parse_matchers)]
+MetricsPeriod = Annotated[Seconds, polling_period("Prometheus has no newer numbers", shortest=1.0)]
+
+
+class MetricsSettings(Table, frozen=True, kw_only=True):
+    """A Prometheus server, or anything with its HTTP API, that has the numbers of the nodes."""
+
+    url: HttpAddress
+    """The address of the server, without `/api/v1`. May have a path, such as that of Mimir or Thanos."""
+    exporter: Literal["dcgm", "nvidia_gpu", "all-smi", "node"] = "dcgm"
+    """The exporter whose metrics are read: dcgm-exporter, nvidia_gpu_exporter or all-smi for GPUs, node_exporter for
+    hosts. For both kinds, write a list of two tables."""
+    node_label: LabelName | None = None
+    """The label that names the node. A port and a domain in its value are ignored. Without it: `instance`;
+    for `dcgm`, `Hostname` and `hostname`. Either of these two stands for both."""
+    match: Matchers = ""
+    """Label matchers of PromQL that select the series of this cluster, such as `cluster="a"`."""
+    token: Secret | None = None
+    """The bearer token. It is read again for each request, so its file may be renewed. Never shown."""
+    user: str | None = None
+    """A user name for basic authentication, instead of a token."""
+    password: Secret | None = None
+    """The password of that user, read like the token. Never shown."""
+    headers: Headers = msgspec.field(default_factory=dict)
+    """HTTP headers, such as the tenant of Mimir: `{ X-Scope-OrgID = "team-a" }`. Their values are never shown."""
+    every: MetricsPeriod = 15.0
+    """The polling period. The scrape interval of the server decides how old the numbers are; see docs/prometheus.md."""
+
 
 # ---- the tables [[eval]] ---------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from trainmon.config.types import (
+    BY_NAME,
     InvalidValue,
     ValueType,
     describe,
@@ -22,7 +23,6 @@ from trainmon.config.types import (
     quoted,
     whole_number,
 )
-from trainmon.config.units import BY_NAME
 
 PLAIN: dict[object, ValueType] = {
     bool: ValueType("true or false", expecting("true or false", lambda value: isinstance(value, bool))),

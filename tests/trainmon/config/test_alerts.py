@@ -22,7 +22,7 @@ from trainmon.config.alerts import (
 from trainmon.config.load import load
 from trainmon.config.notify import routes_of
 from trainmon.config.table import value_type
-from trainmon.config.units import parse_size
+from trainmon.config.types import parse_size
 from trainmon.lib import ConfigError
 from trainmon.model import Route
 

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmon.config.types import InvalidValue, expand_hosts, quoted
-from trainmon.config.units import (
+from trainmon.config.types import (
+    InvalidValue,
     duration_text,
+    expand_hosts,
     format_listen_address,
     parse_duration,
     parse_listen_address,
     parse_share,
+    quoted,
 )
 
 
