@@ -116,25 +116,22 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node, gpu in sampled_gpus(state, now):
             if gpu.state != "ok":
-                yield self._finding(node, gpu, state, now)
-
-    def _finding(self, node: Node, gpu: Gpu, state: State, now: Instant) -> Finding:
-        error, is_lost = gpu.error or gpu.state, gpu.state == "lost"
-        is_mild = says(gpu.error, "mismatch") and not is_lost
-        evidence = (gpu.error,) if gpu.error else ()
-        if gpu.last_xid is not None and gpu.last_xid_at is not None:
-            evidence = (f"Xid {gpu.last_xid}, {ago(now - gpu.last_xid_at)} ago", *evidence)
-        return gpu_finding(
-            self, node, gpu, state,
-            severity="warning" if is_mild else fault_severity(state, node.name),
-            summary=f"{'is lost' if is_lost else 'does not respond'}, "
-            f"{sum(other.state == 'ok' for other in node.gpus)} of {len(node.gpus)} GPUs respond: {error}",
-            evidence=evidence,
-            advice="running programs may continue; reboot the node before a new job starts there"
-            if is_mild
-            else f"the job on it will hang or die: {EXCLUDE}; drain and reboot the node",
-            fires_at_once=is_lost,
-        )  # fmt: skip
+                error, is_lost = gpu.error or gpu.state, gpu.state == "lost"
+                is_mild = says(gpu.error, "mismatch") and not is_lost
+                evidence = (gpu.error,) if gpu.error else ()
+                if gpu.last_xid is not None and gpu.last_xid_at is not None:
+                    evidence = (f"Xid {gpu.last_xid}, {ago(now - gpu.last_xid_at)} ago", *evidence)
+                yield gpu_finding(
+                    self, node, gpu, state,
+                    severity="warning" if is_mild else fault_severity(state, node.name),
+                    summary=f"{'is lost' if is_lost else 'does not respond'}, "
+                    f"{sum(other.state == 'ok' for other in node.gpus)} of {len(node.gpus)} GPUs respond: {error}",
+                    evidence=evidence,
+                    advice="running programs may continue; reboot the node before a new job starts there"
+                    if is_mild
+                    else f"the job on it will hang or die: {EXCLUDE}; drain and reboot the node",
+                    fires_at_once=is_lost,
+                )  # fmt: skip
 
     def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         if (unseen := super().unseen(state, alert, now)) is not None:
