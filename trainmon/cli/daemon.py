@@ -12,7 +12,6 @@ import shlex
 import shutil
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,7 +20,7 @@ from pathlib import Path
 import click
 
 from trainmon import __version__
-from trainmon.cli.snapshot import first_full_state, next_evaluation, requested_sources
+from trainmon.cli.snapshot import StateWatcher, first_full_state, next_evaluation, requested_sources
 from trainmon.config import Settings, load_settings
 from trainmon.engine.snapshot import exit_status
 from trainmon.lib import ConfigError, Instant, Seconds, counted
@@ -227,20 +226,17 @@ def evaluated(monitor: Monitor, timeout: Seconds) -> State:
     """The State after all rules were evaluated, when no notification waits any longer."""
     first = monitor.engine.state.evaluated_at
     times: set[Instant | None] = set()
-    done = threading.Event()
 
-    def received(state: State) -> None:
+    def is_done(state: State) -> bool:
         if state.leadership.holder == "nobody":
-            return
+            return False
         times.add(state.evaluated_at)
         # Another program may send the notifications: its first evaluation is enough.
         is_elsewhere = state.leadership.holder != "us" and state.evaluated_at != first
-        if is_elsewhere or (len(times) > EVALUATIONS and not monitor.is_about_to_notify(timeout)):
-            done.set()
+        return is_elsewhere or (len(times) > EVALUATIONS and not monitor.is_about_to_notify(timeout))
 
-    cancel = monitor.subscribe(received)
-    done.wait(timeout)
-    cancel()
+    with contextlib.closing(StateWatcher(monitor.subscribe)) as watcher:
+        watcher.wait_for(is_done, timeout)
     return monitor.engine.state
 
 
@@ -374,7 +370,6 @@ TEMPLATES: dict[str, Callable[[Sequence[str]], str]] = {
 
 def print_service(kind: str, config: Path | None, ssh_config: Path | None) -> int:
     """Print what keeps the daemon of a config running; the exit status."""
-
     _, file = load_settings(config, ())
     click.echo(TEMPLATES[kind](daemon_argv(file, ssh_config)))
     return 0

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from collectors.connections import Connections, local_hostname
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
@@ -113,8 +114,6 @@ def _detailed(client: Client, jobs: Sequence[Job]) -> list[Job]:
 
 def folded(nodes: Sequence[str]) -> str:
     """Names of nodes as a Slurm host list."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
     return str(NodeSet.fromlist(list(nodes), resolver=RESOLVER_NOGROUP)) if nodes else "none"
 
 
@@ -141,10 +140,12 @@ def query_wandb(
     login: Callable[[], Credentials] = find_credentials,
     client: Callable[[], WandbClient] = ChildClient,
 ) -> Account | None:
-    """The account; None where there is no key. Without a key, no client is started."""
+    """The W&B account of this machine; None where there is no key. Without a key, no client is started."""
     found = login()
     if found.location is None:
         return None
+    if sys.stderr.isatty():
+        click.echo(clean(f"querying {found.server} with the key in {found.location} …"), err=True)
     account = Account(found.server, found.location)
     try:
         with contextlib.closing(client()) as connection:
@@ -407,7 +408,6 @@ def write_config(
     ssh_config: Path | None,
 ) -> int:
     """Write a config with what was given, found and guessed; the exit status."""
-
     why = "given" if login else GUESSED_LOGIN
     login = login or _login_of(hosts)
     found = _query(login, hosts, offline, ssh_config)
@@ -428,13 +428,11 @@ def write_config(
 
 
 def _login_of(hosts: Sequence[str]) -> str | None:
-
     return login_of(host for host in hosts if "[" not in host)
 
 
 def _prompt_for_hosts() -> tuple[str, ...]:
     """Ask the person at the terminal which hosts to watch."""
-
     known = [clean(host) for host in known_hosts_by_name()]
     shown = " ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
     if not sys.stdin.isatty():
@@ -450,18 +448,15 @@ def _prompt_for_hosts() -> tuple[str, ...]:
 
 def _query(login: str | None, hosts: Sequence[str], offline: bool, ssh_config: Path | None) -> FoundFacts:
     """What Slurm, W&B and the logs say. Without a login host, HOSTs are not queried."""
-
     if offline:
         return FoundFacts()
-
     slurm = _query_slurm(login, ssh_config)
     runs = query_runs(login, ssh_config) if slurm is not None or not (login or hosts) else ()
-    return FoundFacts(slurm, _query_wandb(), runs)
+    return FoundFacts(slurm, query_wandb(), runs)
 
 
 def _query_slurm(login: str | None, ssh_config: Path | None) -> SlurmReport | None:
     """What the Slurm of a host, or of this machine, reports; None where there is none."""
-
     if login is None and shutil.which("squeue") is None:
         return None
     if sys.stderr.isatty():
@@ -474,18 +469,8 @@ def _query_slurm(login: str | None, ssh_config: Path | None) -> SlurmReport | No
         return None
 
 
-def _query_wandb() -> Account | None:
-    """The W&B account of this machine; None if it has no key."""
-
-    login = find_credentials()
-    if login.location is not None and sys.stderr.isatty():
-        click.echo(clean(f"querying {login.server} with the key in {login.location} …"), err=True)
-    return query_wandb(lambda: login)
-
-
 def _valid(name: str, login: str | None, nodes: Sequence[str], found: FoundFacts, why: str) -> str:
     """The text of the config, after it was decoded: what init writes always loads."""
-
     written = config_text(name, login, nodes, found, why)
     settings, problems = decode(tomllib.loads(written), "the command line")
     if settings is None:

@@ -26,7 +26,7 @@ from trainmon.analysis.log_formats import (
     summary,
 )
 from trainmon.cli.snapshot import first_full_state
-from trainmon.cli.terminal import plain
+from trainmon.cli.terminal import plain, print_lines
 from trainmon.config import Settings, load_settings, log_formats
 from trainmon.lib import ConfigError, TrainmonError
 from trainmon.model import CauseFacts, Classification, LogExcerpt, Run
@@ -156,7 +156,6 @@ def show_log_format(
     log: str, config: Path | None, ssh_config: Path | None, count: int, as_json: bool, wait: float
 ) -> int:
     """Print what is read in the last lines of a log; the exit status."""
-
     settings, _ = load_settings(config, ())
     path = Path(log).expanduser()
     is_file = path.is_file()
@@ -170,13 +169,12 @@ def show_log_format(
     if as_json:
         click.echo(msgspec.json.encode(_format_object(name, read)).decode())  # NaN and infinity are null
     else:
-        click.echo(plain("\n".join(_format_text(name, read, count))))
+        print_lines(*_format_text(name, read, count))
     return 0 if read.steps else NO_STEP
 
 
 def _end_of(path: Path) -> list[str]:
     """The last lines of a file, without the first one if it is cut."""
-
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - END))
@@ -190,7 +188,6 @@ def _read_run(settings: Settings, name: str, ssh_config: Path | None, wait: floa
         ConfigError: there is no such run.
         TrainmonError: its log could not be read.
     """
-
     known = [run.name for run in settings.runs]
     if name not in known:
         if Path(name).expanduser().is_dir():

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import click
 
 from trainmon.analysis.nodes import failing_server, has_read_gpus, spares
 from trainmon.analysis.wandb import active_run, client_file
-from trainmon.cli.terminal import plain, table
+from trainmon.cli.terminal import print_lines, table
 from trainmon.config import ClusterSettings, Settings, load_settings, watched_nodes
 from trainmon.engine.snapshot import encode, exit_status, verdict, worst_first
 from trainmon.lib import Instant, Seconds, clean, counted, short_size
@@ -258,7 +259,6 @@ def print_snapshot(
     hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, as_json: bool, wait: float
 ) -> int:
     """Read everything once, and print it; the exit status."""
-
     settings, _ = load_settings(config, hosts)
     log_to_file()
     with Monitor(settings, keeps=False, ssh_config=ssh_config) as monitor:
@@ -268,7 +268,7 @@ def print_snapshot(
     if as_json:
         click.echo(encode(state, state.at, requested))
     else:
-        click.echo(plain("\n".join(lines(state, requested))))
+        print_lines(*lines(state, requested))
     return exit_status(state, requested)
 
 
@@ -278,7 +278,6 @@ def requested_sources(settings: Settings, hosts: Sequence[str] = ()) -> frozense
     With hosts on the command line, these are the hosts: their login host and Slurm are watched too, but must not hide
     that no host answers. With a config that names W&B runs only, these are the W&B runs: this machine is watched too.
     """
-
     if hosts:
         return frozenset(f"node:{node}" for cluster in settings.clusters for node in watched_nodes(cluster))
     if settings.clusters != (ClusterSettings(),) or settings.disks or not settings.runs:
@@ -292,42 +291,55 @@ def requested_sources(settings: Settings, hosts: Sequence[str] = ()) -> frozense
     return frozenset(f"wandb:{run.name}" for run in settings.runs) if is_all else None
 
 
+class StateWatcher:
+    """Holds the newest State, and waits for a condition on it."""
+
+    def __init__(self, subscribe: Callable[[Callable[[State], None]], Callable[[], None]]) -> None:
+        self._changed = threading.Condition()
+        self.state = State()
+        self.close = subscribe(self._take)
+
+    def _take(self, state: State) -> None:
+        with self._changed:
+            self.state = state
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[State], bool], timeout: Seconds) -> bool:
+        """Wait for a condition; false when it does not come true in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: condition(self.state), timeout)
+
+
 def next_evaluation(monitor: Monitor) -> State:
     """The next State in which the rules were evaluated, so that it has the alerts of all that was read."""
-    since, evaluated = monitor.engine.clock.now(), threading.Event()
-
-    def received(state: State) -> None:
-        if state.evaluated_at is not None and state.evaluated_at > since:
-            evaluated.set()
-
-    cancel = monitor.subscribe(received)
-    monitor.engine.evaluate_now()
-    evaluated.wait(EVALUATION_TIMEOUT)
-    cancel()
+    since = monitor.engine.clock.now()
+    with closing(StateWatcher(monitor.subscribe)) as watcher:
+        monitor.engine.evaluate_now()
+        watcher.wait_for(lambda state: (state.evaluated_at or 0.0) > since, EVALUATION_TIMEOUT)
     return monitor.engine.state
 
 
 def first_full_state(monitor: Monitor, wait: Seconds) -> State:
     """The first State in which every source has answered or failed, and every file was read; a moment later if more may
     come."""
-    is_full = threading.Event()
 
-    def received(state: State) -> None:
+    def is_full(state: State) -> bool:
         have_answered = bool(state.sources) and all(has_answered(state, source) for source in state.sources.values())
-        if have_answered and are_read(state, monitor.named_disks()):
-            is_full.set()
-        else:
-            is_full.clear()
+        return have_answered and are_read(state, monitor.named_disks())
 
-    until = time.monotonic() + wait
-    cancel = monitor.subscribe(received)
-    while is_full.wait(max(0.0, until - time.monotonic())):
-        if may_find_more(monitor.engine.state):
-            time.sleep(max(0.0, min(SETTLE, until - time.monotonic())))
-        if is_full.is_set():
-            break
-    cancel()
+    with closing(StateWatcher(monitor.subscribe)) as watcher:
+        wait_until_full(watcher, is_full, wait)
     return monitor.engine.state
+
+
+def wait_until_full(watcher: StateWatcher, is_full: Callable[[State], bool], wait: Seconds) -> None:
+    """Wait until this is true, and still is true a moment later if more may come."""
+    until = time.monotonic() + wait
+    while watcher.wait_for(is_full, until - time.monotonic()):
+        if may_find_more(watcher.state):
+            time.sleep(max(0.0, min(SETTLE, until - time.monotonic())))
+        if is_full(watcher.state):
+            break
 
 
 def may_find_more(state: State) -> bool:
@@ -340,7 +352,6 @@ def may_find_more(state: State) -> bool:
 
 def has_answered(state: State, source: Source) -> bool:
     """Whether a source has reported its first data, or will not."""
-
     if source.health in ("down", "off") or source.phase in ("retrying", "held", "off"):
         return True
     if source.kind in ("slurm", "wandb", "files", "prometheus"):

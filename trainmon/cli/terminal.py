@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
 from trainmon.lib import cell_width, clean
+from tui.style import ascii_text, wants_ascii
 
 _prompt_lock = threading.Lock()
 
@@ -58,8 +61,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
         ).rstrip()
 
 
+def print_lines(*lines: str) -> None:
+    """Print lines in the characters that this terminal can show."""
+    click.echo(plain("\n".join(lines)))
+
+
+def print_json(value: Any) -> None:
+    """Print plain values as one line of JSON."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
 def plain(text: str) -> str:
     """Text that this terminal can show: replaced by ASCII of the same width if it must be."""
-    from tui.style import ascii_text, wants_ascii
-
     return ascii_text(text) if wants_ascii(os.environ, sys.stdout.encoding) else text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import click
 
-from trainmon.cli.terminal import plain, table
+from trainmon.cli.terminal import plain, print_json, print_lines, table
 from trainmon.ledger.actions import shell_command
 from trainmon.ledger.ledger import action_texts, recent_actions
 from trainmon.lib import find_state_directory
@@ -26,7 +25,6 @@ HEAD = ("TIME", "ACTION", "TARGET", "USER", "STATUS", "RESULT", "EFFECTS")
 
 def list_actions(subject: str | None, as_json: bool, wants_log: bool, since: float) -> int:
     """Print the actions of the last `since` seconds, or the log of one; the exit status."""
-
     log_to_file()
     directory = find_state_directory(os.environ).path
     found = recent_actions(directory, time.time() - since, MAX_ACTIONS)
@@ -34,10 +32,10 @@ def list_actions(subject: str | None, as_json: bool, wants_log: bool, since: flo
     if wants_log:
         return print_log(directory, records)
     if as_json:
-        click.echo(json.dumps([row(record) for record in records], ensure_ascii=False))
+        print_json([row(record) for record in records])
         return 0
     if records:
-        click.echo(plain("\n".join(lines(records))))
+        print_lines(*lines(records))
     else:
         click.echo(plain(f"no actions{f' on {subject}' if subject else ''} in this period"), err=True)
     return 0
@@ -45,7 +43,6 @@ def list_actions(subject: str | None, as_json: bool, wants_log: bool, since: flo
 
 def print_log(directory: Path, records: Sequence[Record]) -> int:
     """The end of the log that was saved for the newest action that has one."""
-
     for record in reversed(records):
         for kept in action_texts(directory, record.action.id):
             at = _at(kept.at, "%Y-%m-%d %H:%M:%S")
@@ -64,7 +61,6 @@ def is_of(record: Record, subject: str) -> bool:
 
 def row(record: Record) -> dict[str, Any]:
     """An action as plain values; every field is always present, null is not known. Times are Unix seconds."""
-
     action = record.action
     return {
         "id": action.id,
@@ -93,7 +89,6 @@ def row(record: Record) -> dict[str, Any]:
 
 def lines(records: Sequence[Record]) -> Iterator[str]:
     """A table for people."""
-
     rows = []
     for record in records:
         action = record.action

@@ -10,7 +10,6 @@ import os
 import queue
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,8 @@ import click
 from trainmon.actions.verbs import VERB, VERBS
 from trainmon.actions.verification.effects import Observation
 from trainmon.cli.act.targets import NotFound, resolve, split_signal
-from trainmon.cli.snapshot import SETTLE, are_read, has_answered
-from trainmon.cli.terminal import plain, read_line
+from trainmon.cli.snapshot import StateWatcher, are_read, has_answered, wait_until_full
+from trainmon.cli.terminal import plain, print_lines, read_line
 from trainmon.config import load_settings
 from trainmon.lib import Seconds, cell_width, clean, find_state_directory
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Milestone, Plan, Record, Refusal, State, Verb
@@ -114,25 +113,6 @@ def _safe(text: str) -> str:
 
 
 # ---- progress --------------------------------------------------------------------------------------------------------
-
-
-class StateWatcher:
-    """Holds the newest State, and waits for a condition on it."""
-
-    def __init__(self, subscribe: Callable[[Callable[[State], None]], Callable[[], None]]) -> None:
-        self._changed = threading.Condition()
-        self.state = State()
-        self.close = subscribe(self._take)
-
-    def _take(self, state: State) -> None:
-        with self._changed:
-            self.state = state
-            self._changed.notify_all()
-
-    def wait_for(self, condition: Callable[[State], bool], timeout: Seconds) -> bool:
-        """Wait for a condition; false when it does not come true in time."""
-        with self._changed:
-            return self._changed.wait_for(lambda: condition(self.state), timeout)
 
 
 def follow(
@@ -267,14 +247,13 @@ class Options:
 
 def run(verb: Verb, args: tuple[str, ...], options: Options) -> int:
     """Run it with the config's hosts; returns the exit status."""
-
     settings, _ = load_settings(options.config, ())
     log_to_file()
     if warning := find_state_directory(os.environ).warning:
         print_error(warning)
     monitor = Monitor(settings, read_only=options.read_only, ssh_config=options.ssh_config, keeps=not options.dry_run)
     with monitor as backend, contextlib.closing(StateWatcher(backend.subscribe)) as watcher:
-        wait_for_sources(watcher)
+        wait_until_full(watcher, have_answered, SOURCES_TIMEOUT)
         return carry_out(backend, watcher, verb, args, options)
 
 
@@ -307,14 +286,6 @@ def carry_out(backend: Backend, watcher: StateWatcher, verb: Verb, args: tuple[s
     backend.act(plan.actions)
     code = follow(watcher, plan.actions, ACTION_TIMEOUT * len(plan.actions), options.wait, print_lines)
     return code or (REFUSED if plan.refusals else 0)
-
-
-def wait_for_sources(watcher: StateWatcher) -> None:
-    """Wait until every source has answered or failed, including those that the first answers added."""
-    until = time.monotonic() + SOURCES_TIMEOUT
-    watcher.wait_for(have_answered, SOURCES_TIMEOUT)
-    watcher.wait_for(lambda _: False, min(SETTLE, max(0.0, until - time.monotonic())))
-    watcher.wait_for(have_answered, until - time.monotonic())
 
 
 def have_answered(state: State) -> bool:
@@ -367,12 +338,6 @@ def confirm(plan: Plan, options: Options) -> str | None:
     except EOFError:
         is_confirmed = False
     return None if is_confirmed else "nothing was done"
-
-
-def print_lines(*lines: str) -> None:
-    """Print lines on stdout."""
-    for line in lines:
-        click.echo(plain(line))
 
 
 def print_error(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
@@ -12,6 +11,7 @@ from typing import Any
 import click
 
 from trainmon.alerting.rules import RULES
+from trainmon.cli.terminal import print_json
 from trainmon.config import did_you_mean, quoted
 from trainmon.engine import snapshot
 from trainmon.ledger.ledger import alerts_now, submit_request
@@ -31,7 +31,6 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 
 def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
     """Acknowledge an alert, or undo that; the exit status."""
-
     found = find_alert(read().stored.alerts, alert)
     request = AlertRequest(
         verb="unack" if undo else "ack", at=time.time(), by=person(by), alert=found.id, why=why, via="command"
@@ -51,7 +50,6 @@ def mute(
     as_json: bool,
 ) -> int:
     """Mute what meets all given conditions, for `lasts` seconds; the exit status."""
-
     if not any((subject, rule, run, node)):
         raise click.UsageError("specify what to mute: SUBJECT, --rule, --run or --node")
     if rule is not None:
@@ -77,7 +75,6 @@ def mute(
 
 def unmute(silence: str, by: str | None, as_json: bool) -> int:
     """Remove a mute; the exit status."""
-
     check_name("mute", silence, [known.id for known in read().stored.silences], "status")
     request = AlertRequest(verb="unmute", at=time.time(), by=person(by), alert=silence, via="command")
     return submit(request, as_json=as_json, done=f"unmuted: {silence}")
@@ -89,7 +86,6 @@ def check_name(noun: str, name: str, names: Sequence[str], listed_by: str) -> No
     Raises:
         click.UsageError: with the nearest name, or the command that lists all of them.
     """
-
     if name not in names:
         near = did_you_mean(name, names) or f"; `trainmon-tui {listed_by}` lists them"
         raise click.UsageError(f"no {noun} {quoted(name)}{near}")
@@ -101,7 +97,6 @@ def read() -> AlertsNow:
     Raises:
         LedgerStuck: when it cannot be read.
     """
-
     return alerts_now(find_state_directory(os.environ).path, time.time())
 
 
@@ -111,7 +106,6 @@ def find_alert(alerts: Sequence[Alert], word: str) -> Alert:
     Raises:
         click.UsageError: when there is none, or more than one.
     """
-
     is_open = [alert for alert in alerts if alert.is_open]
     found = [alert for alert in is_open if word == alert.id]
     found = found or [alert for alert in is_open if word == alert.subject or (alert.id.startswith(word) and word)]
@@ -125,7 +119,6 @@ def find_alert(alerts: Sequence[Alert], word: str) -> Alert:
 
 def unmatched(present: AlertsNow, subject: str | None, node: str | None) -> Iterator[str]:
     """A sentence for each condition that matches nothing now: it may match later, or be a typing error."""
-
     subjects = [alert.subject for alert in present.stored.alerts if alert.is_open]
     if subject is not None and subject not in subjects:
         yield f"no open alert has the subject {quoted(subject)}{did_you_mean(subject, subjects)}"
@@ -137,7 +130,6 @@ def unmatched(present: AlertsNow, subject: str | None, node: str | None) -> Iter
 
 def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
     """Write a request to the ledger, wait a moment for its result, and print it."""
-
     number = submit_request(find_state_directory(os.environ).path, request)
     until = time.monotonic() + RESULT_TIMEOUT
     now = read()
@@ -151,7 +143,7 @@ def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
         now = read()
     is_done = now.stored.requests_until >= number
     if as_json:
-        click.echo(json.dumps(answer(request, number, is_done), ensure_ascii=False))
+        print_json(answer(request, number, is_done))
     else:
         click.echo(done if is_done else f"recorded, takes effect when a monitor runs: {done}")
     return 0
@@ -159,7 +151,6 @@ def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
 
 def answer(request: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
     """A request and its result as plain values."""
-
     silence = snapshot.plain(request.silence) if request.silence is not None else None
     return {
         "order": number, "verb": request.verb, "alert": request.alert, "silence": silence, "by": request.by,
@@ -169,5 +160,4 @@ def answer(request: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
 
 def person(named: str | None = None) -> str:
     """The name of the person: the given one (a dashboard elsewhere passes its user), or the user of this command."""
-
     return clean(named or "", 64).strip() or who()

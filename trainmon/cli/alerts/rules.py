@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import msgspec
 
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.cli.alerts.requests import check_name
-from trainmon.cli.terminal import plain, table
+from trainmon.cli.terminal import plain, print_json, table
 from trainmon.config import (
     CHANNEL_TYPES,
     OLD_NAMES,
@@ -172,13 +171,12 @@ def _settings(rule: Rule) -> Iterator[tuple[str, str, str, str]]:
 
 def show_rules(rule: str | None, config: Path | None, as_json: bool) -> int:
     """Print all rules, or one; the exit status."""
-
     found = rules_of(load_settings(config, ())[0].rules)
     if rule is not None:
         check_name("rule", rule, [known.name for known in found], "rules")
         found = tuple(known for known in found if known.name == rule)
     if as_json:
-        click.echo(json.dumps([row(one) for one in found], ensure_ascii=False))
+        print_json([row(one) for one in found])
         return 0
     text = "\n".join(one_rule(found[0]) if rule is not None else lines(found))
     click.echo(plain(text) if sys.stdout.isatty() else text)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import click
 import msgspec
 
 from trainmon.alerting.rules import ago
-from trainmon.cli.terminal import plain, table
+from trainmon.cli.terminal import print_json, print_lines, table
 from trainmon.engine import snapshot
 from trainmon.engine.snapshot import is_active, worst_first
 from trainmon.ledger.lease import SourceNote
@@ -36,20 +34,18 @@ HEAD = ("ID", "SEVERITY", "PHASE", "AGE", "RULE", "SUMMARY", "DELIVERY")
 
 def show_status(as_json: bool) -> int:
     """Print the status of the monitor and its alerts; the exit status."""
-
     log_to_file()
     now = time.time()
     found = alerts_now(find_state_directory(os.environ).path, now)
     if as_json:
-        click.echo(json.dumps(contract(found, now), ensure_ascii=False))
+        print_json(contract(found, now))
     else:
-        click.echo(plain("\n".join(lines(found, now))))
+        print_lines(*lines(found, now))
     return code(found, now)
 
 
 def code(found: AlertsNow, now: Instant) -> int:
     """The exit status. After `--once` pending alerts count, because it does not wait until they fire."""
-
     if found.leader is None or stale(found, now) is not None:
         return 3
     is_once = found.leader.note.program == "once"
@@ -59,7 +55,6 @@ def code(found: AlertsNow, now: Instant) -> int:
 
 def stale(found: AlertsNow, now: Instant) -> str | None:
     """Why the status is out of date, in a sentence; None when it is current."""
-
     leader = found.leader
     if leader is None and found.is_locked:
         return f"a monitor runs, but does not write its status: {UNWRITTEN}"
@@ -78,7 +73,6 @@ def stale(found: AlertsNow, now: Instant) -> str | None:
 
 def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
     """The status as plain values, for --json. Null is not known; times are Unix seconds."""
-
     stored, leader = found.stored, found.leader
     note = leader.note if leader is not None else None
     return {
@@ -103,7 +97,6 @@ def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
 
 def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
     """The status for people."""
-
     note = found.leader.note if found.leader is not None else None
     if note is None or found.leader is None:
         yield "a monitor runs" if found.is_locked else "no monitor runs"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import textwrap
@@ -19,7 +18,7 @@ import msgspec
 from trainmon.analysis.attempts import why_missing
 from trainmon.analysis.explanation import Explanation, explain, page, short_id, short_name
 from trainmon.cli.attempts.history import did_you_mean, open_line, silent_lines
-from trainmon.cli.terminal import plain
+from trainmon.cli.terminal import plain, print_json, print_lines
 from trainmon.config import load_settings
 from trainmon.config.alerts import policy_of
 from trainmon.ledger.attempts import AttemptName, columns_of, timestamp
@@ -38,7 +37,6 @@ WIDEST = 110
 
 def explain_attempt(words: tuple[str, ...], as_json: bool, as_markdown: bool, config: Path | None) -> int:
     """Print why an attempt ended; the exit status."""
-
     if as_json and as_markdown:
         raise click.UsageError("--json and --markdown exclude each other")
     log_to_file()
@@ -55,12 +53,12 @@ def explain_attempt(words: tuple[str, ...], as_json: bool, as_markdown: bool, co
         click.echo(plain(silence), err=True)
     explanation = explain(*found, policy=retry_policy(config))
     if as_json:
-        click.echo(json.dumps(as_object(explanation), ensure_ascii=False))
+        print_json(as_object(explanation))
     elif as_markdown:
-        click.echo(plain("\n".join(markdown(explanation))))
+        print_lines(*markdown(explanation))
     else:
         width = min(WIDEST, max(80, shutil.get_terminal_size().columns))
-        click.echo(plain("\n".join(text_lines(explanation, width))))
+        print_lines(*text_lines(explanation, width))
     return 0
 
 
@@ -70,7 +68,6 @@ def retry_policy(config: Path | None) -> RetryPolicy:
     Raises:
         ConfigError: the given file cannot be used.
     """
-
     try:
         return policy_of(load_settings(config, ())[0].retry, None)
     except ConfigError:
@@ -86,7 +83,6 @@ def named(name: str, known: Sequence[AttemptName]) -> str:
         TrainmonError: the ledger has no attempts.
         UsageError: names the attempts that are like it, or the several that have this name.
     """
-
     if not known:
         raise TrainmonError("the ledger has no attempts yet: the dashboard and the daemon record them")
     meant = [one for one in known if name in (LAST, *_of_a_run(one))]
@@ -112,7 +108,6 @@ def _of_a_run(one: AttemptName) -> Iterator[str]:
 
 def _own(one: AttemptName) -> Iterator[str]:
     """The names of this attempt alone, unless two clusters have the same job id, or two nodes the same process id."""
-
     yield from (one.attempt_id, short_name(one.job_id, one.restart, one.wandb_id, one.pid))
     if one.job_id is not None and not one.restart:
         yield f"{one.job_id}.0"
@@ -123,7 +118,6 @@ def _own(one: AttemptName) -> Iterator[str]:
 
 def text_lines(one: Explanation, width: int) -> Iterator[str]:
     """The page for a terminal."""
-
     wrap = partial(textwrap.wrap, break_on_hyphens=False)
     yield from wrap(clean(one.sentence), width)
     for title, rows in page(one):
@@ -140,7 +134,6 @@ def text_lines(one: Explanation, width: int) -> Iterator[str]:
 
 def markdown(one: Explanation) -> Iterator[str]:
     """A post-mortem: nothing in it is read as markup."""
-
     yield f"# Post-mortem: attempt {_escaped(short_id(one.attempt))} of {_escaped(one.attempt.run_id)}"
     yield from ("", _escaped(one.sentence))
     for title, rows in page(one):
@@ -165,7 +158,6 @@ def _escaped(text: str) -> str:
 
 def as_object(one: Explanation) -> dict[str, Any]:
     """The object for --json. Times are texts as in `attempts --json`."""
-
     plain = msgspec.to_builtins(one)
     outlook = plain["attempt"]["outlook"]
     resumes = {"resumed": one.resumed, "resumes_at": one.resumes_at}

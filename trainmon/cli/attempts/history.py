@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import shutil
 import time
@@ -16,7 +15,7 @@ import click
 
 from trainmon.analysis.attempts import silence
 from trainmon.analysis.explanation import short_name, start_format
-from trainmon.cli.terminal import plain, table
+from trainmon.cli.terminal import plain, print_json, print_lines, table
 from trainmon.ledger.lease import LeaderNote, LeaderNow
 from trainmon.ledger.ledger import attempt_names, attempt_rows
 from trainmon.ledger.reader import leader_now
@@ -39,7 +38,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def silent_lines(leader: LeaderNow | None, run: str | None, now: Instant) -> Iterator[str]:
     """A sentence for each source that does not answer, if attempts are not recorded because of that: of any run, or of
     this one."""
-
     if leader is None or not leader.is_held:
         return
     for name, runs in leader.note.unrecorded.items():
@@ -83,7 +81,6 @@ Row = dict[str, Any]
 
 def list_attempts(run: str | None, since: float, group: str | None, as_json: bool) -> int:
     """Print the attempts of the last `since` seconds, or their counts; the exit status."""
-
     log_to_file()
     directory, now = find_state_directory(os.environ).path, time.time()
     rows = attempt_rows(directory, now - since, run, MAX_ATTEMPTS)
@@ -91,14 +88,14 @@ def list_attempts(run: str | None, since: float, group: str | None, as_json: boo
         click.echo(plain(line), err=True)
     known = [] if rows or run is None else [one.run_id for one in attempt_names(directory, MAX_ATTEMPTS)]
     if as_json:
-        click.echo(json.dumps(rows if group is None else grouped(rows, group), ensure_ascii=False))
+        print_json(rows if group is None else grouped(rows, group))
     elif not rows:
         of_run = "" if run is None else f" of {run}"
         like = "" if run is None or run in known else did_you_mean(run, known)
         click.echo(plain(f"no attempts{of_run} in this period{like}"), err=True)
     else:
         shown = lines(rows, shutil.get_terminal_size().columns) if group is None else group_lines(rows, group)
-        click.echo(plain("\n".join(shown)))
+        print_lines(*shown)
         if group is None and any(_is_marked(row) for row in rows):
             click.echo("* trainmon-tui did not watch it from start to end", err=True)
         if group is None and any(row["start_is_estimated"] for row in rows):
@@ -108,7 +105,6 @@ def list_attempts(run: str | None, since: float, group: str | None, as_json: boo
 
 def lines(rows: Sequence[Row], width: int) -> Iterator[str]:
     """A table for people, at most as wide as the terminal: its columns move closer, then names are cut."""
-
     shape = start_format((f"{row['run_id']} {_name(row)}", began) for row in rows if (began := _began(row)) is not None)
     cells = [HEAD, *([clean(cell) for cell in _cells(row, shape)] for row in rows)]
     widths = [max(map(cell_width, column)) for column in zip(*cells, strict=True)]
@@ -142,7 +138,6 @@ def _name(row: Row) -> str:
 
 def _cells(row: Row, shape: str) -> tuple[str, ...]:
     """The texts of a row. `shape`: how its start is shown."""
-
     began, until = instant(row["started_at"]), instant(row["ended_at"] or row["seen_at"])
     shown = _began(row)
     cause = row["termination_reason"] or ("unknown" if row["ended_at"] else row["stage"])
@@ -198,7 +193,6 @@ def _keys(row: Row, group: str) -> list[str | None]:
 
 def group_lines(rows: Sequence[Row], group: str) -> Iterator[str]:
     """The groups as a table."""
-
     yield from table(
         (group.upper(), *GROUP_HEAD),
         [

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from typing import Any
 
 import click
 
-from trainmon.cli.terminal import plain, table
+from trainmon.cli.terminal import print_json, print_lines, table
 from trainmon.ledger.query import TIME_LIMIT, QueryRefused, select
 from trainmon.lib import find_state_directory
 
@@ -19,7 +18,6 @@ GRACE = 0.5
 
 def print_rows(query: str, as_json: bool) -> int:
     """Print what a SELECT gives; the exit status."""
-
     watchdog = threading.Timer(TIME_LIMIT + GRACE, _give_up)
     watchdog.daemon = True
     watchdog.start()
@@ -34,10 +32,10 @@ def print_rows(query: str, as_json: bool) -> int:
         watchdog.cancel()
     if as_json:
         rows = [dict(zip(found.columns, map(_value, row), strict=True)) for row in found.rows]
-        click.echo(json.dumps(rows, ensure_ascii=False))
+        print_json(rows)
     else:
         cells = [["" if value is None else str(_value(value)) for value in row] for row in found.rows]
-        click.echo(plain("\n".join(table(found.columns, cells))))
+        print_lines(*table(found.columns, cells))
     return 0
 
 

@@ -13,7 +13,8 @@ from tests.trainmon.cli.act.parts import Parts, job, state
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action, record
 from trainmon.actions.verbs import VERB
-from trainmon.cli.act.run import Options, StateWatcher, carry_out, follow, have_answered, in_commands, lines
+from trainmon.cli.act.run import Options, carry_out, follow, have_answered, in_commands, lines
+from trainmon.cli.snapshot import StateWatcher
 from trainmon.model import (
     ActionRequest,
     CreateFile,
