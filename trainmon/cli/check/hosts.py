@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,11 +64,11 @@ def check_hosts(
     ask: AskUser | None,
     progress: Callable[[int, int], None],
     ssh_config: Path | None = None,
-    nodes_of_jobs: dict[str, tuple[str, ...]] | None = None,
-) -> Iterator[list[Row]]:
+) -> Generator[list[Row], None, dict[str, tuple[str, ...]]]:
     """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on, and
     those of the logs that no host has and of the log formats of the config. `ask` shows login prompts to a person;
-    None: no person is there. `nodes_of_jobs` is filled with these nodes, by cluster."""
+    None: no person is there. Returns the nodes of the jobs that the config does not name, by cluster."""
+    nodes: dict[str, tuple[str, ...]] = {}
     loop = EventLoop()
     logs = LogChecks(log_formats(settings), sum(run.log is not None for run in settings.runs), {}, {})
     loop.start()
@@ -80,11 +80,11 @@ def check_hosts(
             at_once = cluster.connect.at_once
             rows = in_parallel(list(check.of_config()), at_once, HOST_TIMEOUT, progress)
             yield from filter(None, rows)  # a machine that is only queried for Slurm, and has none, has no rows
-            nodes = check.queue.nodes if check.queue is not None and cluster.nodes is None else ()
-            if nodes_of_jobs is not None:
-                nodes_of_jobs[cluster.name] = nodes
-            yield from in_parallel(list(check.of_jobs(nodes)), at_once, HOST_TIMEOUT, progress)
+            of_jobs = check.queue.nodes if check.queue is not None and cluster.nodes is None else ()
+            yield from in_parallel(list(check.of_jobs(of_jobs)), at_once, HOST_TIMEOUT, progress)
+            nodes[cluster.name] = of_jobs
     yield from filter(None, [[*filter(None, logs.missing.values()), *logs.check_formats()]])
+    return nodes
 
 
 class ClusterCheck:

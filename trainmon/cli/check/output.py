@@ -1,43 +1,28 @@
-"""`trainmon-tui check`: its rows, how they are collected and printed, and those about the config and its files."""
+"""The rows of `trainmon-tui check`: how they are collected and printed, and those of paths."""
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import logging
+import multiprocessing
 import os
-import queue
-import shlex
-import shutil
-import stat
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from multiprocessing.pool import ThreadPool
 from posixpath import dirname
 from typing import Literal, NamedTuple
 
 import click
-import msgspec
 
 from trainmon.cli.terminal import plain
-from trainmon.config import AlertmanagerSettings, MetricsSettings, Settings
-from trainmon.ledger.ledger import KEEP, NAME
-from trainmon.ledger.postgresql import connection_error
 from trainmon.lib import (
-    ConfigError,
     Seconds,
     TrainmonError,
     clean,
-    counted,
-    duration,
-    find_state_directory,
     shorten,
-    size,
 )
 from trainmon.model import RunSpec
-from trainmon.runtime.evaluation import copy_address
 from trainmon.transport.shell import Shell
-from trainmon.transport.ssh.config import FALLBACK_NOTE
 from tui.style import DEAD, DONE, WARN
 
 log = logging.getLogger(__name__)
@@ -67,29 +52,17 @@ def in_parallel(
 ) -> Iterator[list[Row]]:
     """The rows of each check, in this order. The checks run on a few daemon threads, so that one that hangs does not
     delay the end: nothing waits longer than `timeout` for the next result. `progress` gets how many have ended."""
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[int, list[Row]]] = queue.SimpleQueue()
-
-    def work() -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                number = waiting.get_nowait()
-                done.put((number, _ended(*checks[number])))
-
-    for number in range(len(checks)):
-        waiting.put(number)
-    for number in range(min(at_once, len(checks))):
-        threading.Thread(target=work, name=f"check {number}", daemon=True).start()
-    ready: dict[int, list[Row]] = {}
-    for number, (late, _) in enumerate(checks):
-        try:
-            while number not in ready:
-                ended, rows = done.get(timeout=timeout)
-                ready[ended] = rows
-                progress(len(ready), len(checks))
-        except queue.Empty:
-            timeout = 0.0  # what hangs is waited for once
-        yield ready.get(number, [late])
+    numbers = itertools.count(1)
+    with ThreadPool(max(1, min(at_once, len(checks)))) as pool:  # its threads are daemons
+        done = [
+            pool.apply_async(_ended, check, callback=lambda _: progress(next(numbers), len(checks))) for check in checks
+        ]
+        for (late, _), rows in zip(checks, done, strict=True):
+            try:
+                yield rows.get(timeout)
+            except multiprocessing.TimeoutError:
+                yield [late]
+                timeout = 0.0  # what hangs is waited for once
 
 
 def _ended(late: Row, check: Callable[[], Iterable[Row]]) -> list[Row]:
@@ -164,84 +137,7 @@ def check_files(host: str, shell: Shell, tests: Iterable[FileTest]) -> Iterator[
     yield from rows.values()
 
 
-# ---- who else can read the secrets of the config ---------------------------------------------------------------------
-
-SECRETS = frozenset({"topic", "reply_topic", "token", "reply_token", "password", "url", "headers", "ping", "copy_to"})
-"""The settings of [[notify]], [heartbeat], [ledger] and `metrics` that are secrets."""
-
-
-def permission_rows(settings: Settings, file: Path | None) -> Iterator[Row]:
-    """A note for each file with secrets that other users can read."""
-    secrets = [*_secrets(settings)]
-    if file is not None and any(not text.startswith(("env:", "file:")) for text in secrets):
-        yield from _row("config", file, stat.S_IRGRP | stat.S_IROTH, "it contains secrets")
-    named = (text.removeprefix("file:") for text in secrets if text.startswith("file:"))
-    for name in dict.fromkeys(named):
-        yield from _row("secret", Path(name).expanduser(), stat.S_IRWXG | stat.S_IRWXO, "it is a secret")
-
-
-def _secrets(value: object, name: str = "") -> Iterator[str]:
-    """The secrets of a setting and of all below it, as they are written."""
-    match value:
-        case AlertmanagerSettings(url=url) | MetricsSettings(url=url) if "@" not in url:  # the address is no secret
-            yield from _secrets(msgspec.structs.asdict(value) | {"url": None})
-        case msgspec.Struct():
-            yield from _secrets(msgspec.structs.asdict(value))
-        case dict():
-            for key, inner in value.items():
-                yield from _secrets(inner, name or key)
-        case tuple():
-            for inner in value:
-                yield from _secrets(inner)
-        case str() if name in SECRETS:
-            yield value
-
-
-def _row(what: str, file: Path, refused: int, why: str) -> Iterator[Row]:
-    try:
-        mode = stat.S_IMODE(file.stat().st_mode)
-    except OSError:
-        return  # another row says that it cannot be read
-    if mode & refused:
-        text = f"other users can read {file} (mode {mode:o}), and {why}"
-        yield Row("note", what, "", text, f"chmod go-rwx {shlex.quote(str(file))}")
-
-
-# ---- prints the rows of `check`, and says what the config holds ------------------------------------------------------
-
-
-def copy_rows(settings: Settings) -> list[Row]:
-    """Whether the ledger can be copied to PostgreSQL."""
-
-    try:
-        url = copy_address(settings)
-    except ConfigError as error:
-        return [Row("bad", "ledger", "copy_to", error.problems[0], error.hint)]
-    if url is None:
-        return []
-    problem = connection_error(url)
-    return [Row("ok" if problem is None else "bad", "ledger", "copy_to", problem or "PostgreSQL answers")]
-
-
-def size_rows(settings: Settings, directory: Path) -> list[Row]:
-    """The size of the ledger, if there is one, and how long it keeps its entries."""
-
-    used = sum(file.stat().st_size for file in directory.glob(f"{NAME}*"))
-    keep = KEEP if settings.ledger is None else settings.ledger.keep
-    return [Row("ok", "ledger", "size", f"{size(used)}; entries are kept for {duration(keep)}")] if used else []
-
-
-def config_rows(settings: Settings, file: Path | None) -> list[Row]:
-    """The config in short, and its settings that this version does not use yet."""
-    counts = f"{counted(len(settings.clusters), 'cluster')}, {counted(len(settings.runs), 'run')}"
-    rows = [Row("ok", "config", "", f"{file or 'no file'}: {counts}")]
-    kept = find_state_directory(os.environ)
-    rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"in {kept.path}"))
-    rows += size_rows(settings, kept.path)
-    rows += copy_rows(settings)
-    if shutil.which("ssh") is None:
-        rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
-    return rows
+# ---- prints the rows -------------------------------------------------------------------------------------------------
 
 
 def print_rows(rows: Iterable[Row]) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.lab.ntfy_server import NtfyServer, error
 from tests.lab.receiver import DIE, Receiver, status
-from trainmon.cli.check.alerting import check_channels
 from trainmon.cli.check.output import Row
+from trainmon.cli.check.services import check_channels
 from trainmon.config import Settings
 from trainmon.config.load import load
 from trainmon.lib import ConfigError

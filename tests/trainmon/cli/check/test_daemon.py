@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tests.collectors.daemon.test_collector import UNREACHABLE, Bastion, HandClock
-from trainmon.cli.check.alerting import START, check_daemon, check_textfile, query
 from trainmon.cli.check.output import Row
+from trainmon.cli.check.services import START, check_daemon, check_textfile, query
 from trainmon.config import DaemonSettings, Settings
 from trainmon.transport.shell import Completed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainmon.cli.check.output import size_rows
+from trainmon.cli.check.command import size_rows
 from trainmon.config import Settings
 from trainmon.config.schema import LedgerSettings
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.cli.check.output import permission_rows
+from trainmon.cli.check.command import permission_rows
 from trainmon.config.load import load
 
 
