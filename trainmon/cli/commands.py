@@ -634,7 +634,7 @@ def ack(**options: Any) -> int:
 
     Exit status: 0 done, or recorded for the next monitor, 2 no such alert, 3 the ledger cannot be written.
     """
-    from trainmon.cli.alerts.requests import ack as request
+    from trainmon.cli.alerts.status import ack as request
 
     return request(**options)
 
@@ -658,7 +658,7 @@ def mute(**options: Any) -> int:
     Exit status: 0 done, or recorded for the next monitor, 2 a usage error, 3 the ledger cannot be
     written.
     """
-    from trainmon.cli.alerts.requests import mute as request
+    from trainmon.cli.alerts.status import mute as request
 
     return request(**options)
 
@@ -669,7 +669,7 @@ def unmute(**options: Any) -> int:
 
     Exit status: 0 done, or recorded for the next monitor, 2 no such mute, 3 the ledger cannot be written.
     """
-    from trainmon.cli.alerts.requests import unmute as request
+    from trainmon.cli.alerts.status import unmute as request
 
     return request(**options)
 

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from trainmon.alerting.rules import RULES, Rule
-from trainmon.cli.alerts.requests import check_name
+from trainmon.cli.alerts.status import check_name
 from trainmon.cli.terminal import plain, print_json, table
 from trainmon.config import (
     CHANNEL_TYPES,

@@ -1,24 +1,31 @@
-"""trainmon-tui status: the monitor, its sources and channels, and open alerts, read from the ledger only."""
+"""trainmon-tui status: the monitor, its sources and channels, and open alerts, read from the ledger. And ack, mute and
+unmute: requests about alerts, which go through the ledger to the running monitor."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import click
 import msgspec
 
-from trainmon.alerting.rules import ago
+from trainmon.alerting.rules import RULES, ago
 from trainmon.cli.terminal import print_json, print_lines, table
+from trainmon.config import did_you_mean, quoted
 from trainmon.engine import snapshot
 from trainmon.engine.snapshot import is_active, worst_first
 from trainmon.ledger.lease import SourceNote
-from trainmon.ledger.ledger import alerts_now
+from trainmon.ledger.ledger import alerts_now, submit_request
 from trainmon.ledger.reader import AlertsNow
 from trainmon.lib import Instant, Seconds, clean, find_state_directory
-from trainmon.model import Alert
+from trainmon.model import Alert, AlertRequest, Silence
+from trainmon.runtime.backend import who
 from trainmon.runtime.logfile import log_to_file
+
+# ---- trainmon-tui status ---------------------------------------------------------------------------------------------
 
 MAX_AGE: Seconds = 45.0
 """A running monitor evaluates every second, and records it every ten. The dashboard of another machine polls every ten
@@ -155,3 +162,148 @@ def _clock(at: Instant | None) -> str:
         return "?"
     is_recent = abs(time.time() - at) < 20 * 3_600
     return time.strftime("%H:%M:%S" if is_recent else "%Y-%m-%d %H:%M", time.localtime(at))
+
+
+# ---- trainmon-tui ack, mute, unmute ----------------------------------------------------------------------------------
+
+RESULT_TIMEOUT: Seconds = 5.0
+"""The longest wait for the result of a request: a monitor reads them every second or two."""
+
+POLL_PERIOD: Seconds = 0.1
+
+by_option = click.option("--by", metavar="NAME", help="Your name, as others see it. [default: your user name]")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+
+
+def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
+    """Acknowledge an alert, or undo that; the exit status."""
+    found = find_alert(read().stored.alerts, alert)
+    request = AlertRequest(
+        verb="unack" if undo else "ack", at=time.time(), by=person(by), alert=found.id, why=why, via="command"
+    )
+    done = f"{'acknowledgement removed' if undo else 'acknowledged'}: {found.id} {found.rule} {found.subject}"
+    return submit(request, as_json=as_json, done=done)
+
+
+def mute(
+    subject: str | None,
+    rule: str | None,
+    run: str | None,
+    node: str | None,
+    lasts: float,
+    why: str,
+    by: str | None,
+    as_json: bool,
+) -> int:
+    """Mute what meets all given conditions, for `lasts` seconds; the exit status."""
+    if not any((subject, rule, run, node)):
+        raise click.UsageError("specify what to mute: SUBJECT, --rule, --run or --node")
+    if rule is not None:
+        check_name("rule", rule, [known.name for known in RULES], "rules")
+    present = read()
+    alert = next((alert for alert in present.stored.alerts if alert.is_open and alert.id == subject), None)
+    if alert is not None:
+        subject, rule = alert.subject, rule or alert.rule
+    for note in unmatched(present, subject, node):
+        click.echo(f"note: {note}", err=True)
+    now = time.time()
+    silence = Silence(
+        id=secrets.token_hex(4), rule=rule, subject=subject, run=run, node=node, until=now + lasts, by=person(by),
+        why=why, made_at=now,
+    )  # fmt: skip
+    about = " ".join(text for text in (rule, subject, run and f"run {run}", node and f"node {node}") if text)
+    until = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(silence.until))
+    request = AlertRequest(verb="mute", at=now, by=silence.by, silence=silence, why=why, via="command")
+    return submit(
+        request, as_json=as_json, done=f"muted until {until}: {about} (to undo: trainmon-tui unmute {silence.id})"
+    )
+
+
+def unmute(silence: str, by: str | None, as_json: bool) -> int:
+    """Remove a mute; the exit status."""
+    check_name("mute", silence, [known.id for known in read().stored.silences], "status")
+    request = AlertRequest(verb="unmute", at=time.time(), by=person(by), alert=silence, via="command")
+    return submit(request, as_json=as_json, done=f"unmuted: {silence}")
+
+
+def check_name(noun: str, name: str, names: Sequence[str], listed_by: str) -> None:
+    """Refuse a name that does not exist.
+
+    Raises:
+        click.UsageError: with the nearest name, or the command that lists all of them.
+    """
+    if name not in names:
+        near = did_you_mean(name, names) or f"; `trainmon-tui {listed_by}` lists them"
+        raise click.UsageError(f"no {noun} {quoted(name)}{near}")
+
+
+def read() -> AlertsNow:
+    """The alerts and silences in the ledger.
+
+    Raises:
+        LedgerStuck: when it cannot be read.
+    """
+    return alerts_now(find_state_directory(os.environ).path, time.time())
+
+
+def find_alert(alerts: Sequence[Alert], word: str) -> Alert:
+    """The open alert with this id, with an id that begins so, or the only one with this subject.
+
+    Raises:
+        click.UsageError: when there is none, or more than one.
+    """
+    is_open = [alert for alert in alerts if alert.is_open]
+    found = [alert for alert in is_open if word == alert.id]
+    found = found or [alert for alert in is_open if word == alert.subject or (alert.id.startswith(word) and word)]
+    if len(found) > 1:
+        listed = ", ".join(f"{alert.id} ({alert.rule})" for alert in found[:5])
+        raise click.UsageError(f"{quoted(word)} matches several alerts: {listed}")
+    if not found:
+        check_name("open alert", word, [name for alert in is_open for name in (alert.id, alert.subject)], "status")
+    return found[0]
+
+
+def unmatched(present: AlertsNow, subject: str | None, node: str | None) -> Iterator[str]:
+    """A sentence for each condition that matches nothing now: it may match later, or be a typing error."""
+    subjects = [alert.subject for alert in present.stored.alerts if alert.is_open]
+    if subject is not None and subject not in subjects:
+        yield f"no open alert has the subject {quoted(subject)}{did_you_mean(subject, subjects)}"
+    sources = present.leader.note.sources if present.leader is not None else ()
+    nodes = [source.name.removeprefix("node:") for source in sources if source.kind == "node"]
+    if node is not None and nodes and node not in nodes:
+        yield f"no node {quoted(node)} is watched{did_you_mean(node, nodes)}"
+
+
+def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
+    """Write a request to the ledger, wait a moment for its result, and print it."""
+    number = submit_request(find_state_directory(os.environ).path, request)
+    until = time.monotonic() + RESULT_TIMEOUT
+    now = read()
+    while (
+        now.stored.requests_until < number
+        and now.leader is not None
+        and now.leader.is_held
+        and time.monotonic() < until
+    ):
+        time.sleep(POLL_PERIOD)
+        now = read()
+    is_done = now.stored.requests_until >= number
+    if as_json:
+        print_json(answer(request, number, is_done))
+    else:
+        click.echo(done if is_done else f"recorded, takes effect when a monitor runs: {done}")
+    return 0
+
+
+def answer(request: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
+    """A request and its result as plain values."""
+    silence = snapshot.plain(request.silence) if request.silence is not None else None
+    return {
+        "order": number, "verb": request.verb, "alert": request.alert, "silence": silence, "by": request.by,
+        "at": request.at, "carried_out": is_done,
+    }  # fmt: skip
+
+
+def person(named: str | None = None) -> str:
+    """The name of the person: the given one (a dashboard elsewhere passes its user), or the user of this command."""
+    return clean(named or "", 64).strip() or who()
