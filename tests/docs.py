@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -13,11 +14,12 @@ import click
 import msgspec
 
 from tests.end_to_end.contract import SNAPSHOT
+from trainmon.alerting.rules import RULES, Rule
 from trainmon.analysis.causes.rules import RULE
 from trainmon.cli import commands as cli
-from trainmon.cli.alerts.rules import cell, channels, default_of, grid, rules
+from trainmon.cli.alerts.rules import written
 from trainmon.cli.commands import COMMON, EXITS
-from trainmon.config import Settings, Table, table_of, value_type
+from trainmon.config import CHANNEL_TYPES, ChannelSettings, Settings, Table, table_of, value_type
 from trainmon.config.alerts import RetrySettings
 from trainmon.lib import description, field_descriptions
 from trainmon.model import CAUSES
@@ -28,6 +30,17 @@ ELSEWHERE = {
     "notify": "See [alerts and rules](alerts-and-rules.md#channel-settings) for the settings of each channel type.",
 }
 """Tables whose settings depend on their type."""
+
+FAMILIES = {
+    "runs": "Run rules",
+    "gpus": "GPU rules",
+    "nodes": "Node rules",
+    "disks": "Disk rules",
+    "ourselves": "Monitoring rules",
+}
+HELD = ("for_", "keep_firing_for")
+"""The fields of all rules whose defaults differ by rule."""
+OF_EVERY_RULE = tuple(field.name for field in msgspec.structs.fields(Rule))
 
 
 def parts() -> dict[str, dict[str, Callable[[], str]]]:
@@ -61,6 +74,77 @@ def causes() -> str:
     ]
     head = ["| cause | family | what it means | what to do | retry | signs from |", "|---|---|---|---|---|---|"]
     return "\n".join([*head, *rows])
+
+
+# ---- rules and channels ----------------------------------------------------------------------------------------------
+
+
+def rules() -> str:
+    """Every rule, by family: what it detects, and its settings."""
+    sections = [f"### Settings of every rule\n\n{grid(_row(Rule, field) for field in msgspec.structs.fields(Rule))}"]
+    for family, group in itertools.groupby(RULES, key=lambda rule: rule.family):
+        found = list(group)
+        lines = [
+            "| rule | what it detects | for | keep firing for | reason for the defaults |",
+            "|---|---|---|---|---|",
+        ]
+        for rule in found:
+            known = {field.name: field for field in msgspec.structs.fields(rule)}
+            for_, keep_firing_for = (default_of(known[name]) for name in HELD)
+            lines.append(
+                f"| `{rule.name}` | {cell(description(rule))} | {for_} | {keep_firing_for} | {cell(rule.origin)} |"
+            )
+        own = [row for rule in found for row in _own_rows(rule)]
+        if own:
+            lines += ["", "| rule | setting | default | meaning |", "|---|---|---|---|", *own]
+        sections.append("\n".join([f"### {FAMILIES[family]}", "", *lines]))
+    return "\n\n".join(sections)
+
+
+def _own_rows(rule: type[Rule]) -> Iterator[str]:
+    for field in msgspec.structs.fields(rule):
+        if field.name not in OF_EVERY_RULE:
+            meaning = cell(field_descriptions(rule)[field.name])
+            yield f"| `{rule.name}` | `{field.name}` | {default_of(field)} | {meaning} |"
+
+
+def channels() -> str:
+    """Every kind of channel, and its settings."""
+    sections = ["### Settings of every channel\n\n" + _channel(ChannelSettings)]
+    sections += [
+        f"### `{name}`\n\n{description(table)}\n\n{_channel(table)}".strip() for name, table in CHANNEL_TYPES.items()
+    ]
+    return "\n\n".join(sections)
+
+
+def _channel(table: type[msgspec.Struct]) -> str:
+    fields = msgspec.structs.fields(table)
+    return grid(_row(table, field) for field in fields) if fields else ""
+
+
+def _row(table: type[msgspec.Struct], field: msgspec.structs.FieldInfo) -> str:
+    default = "see below" if table is Rule and field.name in HELD else default_of(field)
+    meaning = cell(field_descriptions(table)[field.name])
+    return f"| `{field.encode_name}` | {default} | {cell(value_type(field.type).description)} | {meaning} |"
+
+
+def grid(rows: Iterable[str]) -> str:
+    """A table of settings."""
+    return "\n".join(["| setting | default | format | meaning |", "|---|---|---|---|", *rows])
+
+
+def cell(text: str) -> str:
+    """A text inside a table of Markdown."""
+    return text.replace("|", "\\|")
+
+
+def default_of(field: msgspec.structs.FieldInfo) -> str:
+    """A setting's default as the config accepts it; empty where there is none."""
+    if field.required:
+        return "required"
+    default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    text = written(value_type(field.type), default)
+    return f"`{text}`" if text else ""
 
 
 # ---- commands and keys ----------------------------------------------------------------------------------------------
