@@ -293,7 +293,7 @@ def rules(**options: Any) -> int:
 
     Exit status: 0 listed, 2 a usage or config error.
     """
-    from trainmon.cli.alerts.rules import show_rules
+    from trainmon.cli.alerts import show_rules
 
     return show_rules(**options)
 
@@ -421,7 +421,7 @@ def status(**options: Any) -> int:
     Exit status: 0 no critical alert, 1 a critical alert fires (after `--once` also one that is pending, as for
     `snapshot`), 2 a usage error, 3 no recent check, or the ledger cannot be read.
     """
-    from trainmon.cli.alerts.status import show_status
+    from trainmon.cli.alerts import show_status
 
     return show_status(**options)
 
@@ -439,7 +439,7 @@ def actions(**options: Any) -> int:
 
     Exit status: 0 listed, 2 a usage error, 3 the ledger cannot be read or has no such log.
     """
-    from trainmon.cli.act.history import list_actions
+    from trainmon.cli.act.run import list_actions
 
     return list_actions(**options)
 
@@ -468,7 +468,7 @@ def attempts(**options: Any) -> int:
 
     Exit status: 0 listed, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
     """
-    from trainmon.cli.attempts.history import list_attempts
+    from trainmon.cli.attempts import list_attempts
 
     return list_attempts(**options)
 
@@ -491,7 +491,7 @@ def explain(**options: Any) -> int:
 
     Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
     """
-    from trainmon.cli.attempts.explain import explain_attempt
+    from trainmon.cli.attempts import explain_attempt
 
     return explain_attempt(**options)
 
@@ -512,7 +512,7 @@ def sql(**options: Any) -> int:
 
     Exit status: 0 done, 2 a usage error, 3 the query is wrong, may not be run, or exceeds a limit.
     """
-    from trainmon.cli.attempts.sql import print_rows
+    from trainmon.cli.attempts import print_rows
 
     return print_rows(**options)
 
@@ -634,7 +634,7 @@ def ack(**options: Any) -> int:
 
     Exit status: 0 done, or recorded for the next monitor, 2 no such alert, 3 the ledger cannot be written.
     """
-    from trainmon.cli.alerts.status import ack as request
+    from trainmon.cli.alerts import ack as request
 
     return request(**options)
 
@@ -658,7 +658,7 @@ def mute(**options: Any) -> int:
     Exit status: 0 done, or recorded for the next monitor, 2 a usage error, 3 the ledger cannot be
     written.
     """
-    from trainmon.cli.alerts.status import mute as request
+    from trainmon.cli.alerts import mute as request
 
     return request(**options)
 
@@ -669,7 +669,7 @@ def unmute(**options: Any) -> int:
 
     Exit status: 0 done, or recorded for the next monitor, 2 no such mute, 3 the ledger cannot be written.
     """
-    from trainmon.cli.alerts.status import unmute as request
+    from trainmon.cli.alerts import unmute as request
 
     return request(**options)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import DONE, action, record
-from trainmon.cli.act.history import lines, row
+from trainmon.cli.act.run import action_lines, action_row
 from trainmon.ledger.ledger import Ledger
 from trainmon.model import CreateFile, Milestone, Record
 
@@ -64,7 +64,7 @@ def test_the_log_that_was_kept_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_row_has_every_field_in_plain_values() -> None:
-    assert row(record(settled_at=1009.0, **DONE)) == {
+    assert action_row(record(settled_at=1009.0, **DONE)) == {
         "id": "a1", "asked_at": 1000.0, "who": "ana", "from_host": "laptop", "verb": "requeue", "subject": "video-2b",
         "run": "video-2b", "job": "prod/88", "cluster": "prod", "host": "login1",
         "title": "Requeue job 88 of video-2b", "command": "scontrol requeue Incomplete 88", "why": "its node is slow",
@@ -81,7 +81,7 @@ def test_the_table_is_for_people_and_harmless() -> None:
     )
     odd = record(status="done", outcome="created\x1b[2J", marks=marks)
     odd = replace(odd, action=replace(odd.action, verb="save", job=None, operation=CreateFile("/s", "x"), why=""))
-    _, line = lines([odd])
+    _, line = action_lines([odd])
     assert line.partition("  ")[2] == (
         "save    video-2b  ana@laptop  done    created  "
         f"the file is there {time.strftime('%H:%M:%S', time.localtime(1001))}; taken: not yet; "

@@ -1,29 +1,42 @@
-"""trainmon-tui status: the monitor, its sources and channels, and open alerts, read from the ledger. And ack, mute and
-unmute: requests about alerts, which go through the ledger to the running monitor."""
+"""The commands about alerts: status reads the ledger; ack, mute and unmute are requests, which go through the ledger to
+the running monitor; rules lists what each rule detects."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from trainmon.alerting.rules import RULES, ago
-from trainmon.cli.terminal import print_json, print_lines, table
-from trainmon.config import did_you_mean, quoted
+from trainmon.alerting.rules import RULES, Rule, ago
+from trainmon.cli.terminal import plain, print_json, print_lines, table
+from trainmon.config import (
+    OLD_NAMES,
+    ValueType,
+    did_you_mean,
+    duration_text,
+    load_settings,
+    quoted,
+    rules_of,
+    value_type,
+)
 from trainmon.engine import snapshot
 from trainmon.engine.snapshot import is_active, worst_first
 from trainmon.ledger.lease import SourceNote
 from trainmon.ledger.ledger import alerts_now, submit_request
 from trainmon.ledger.reader import AlertsNow
-from trainmon.lib import Instant, Seconds, clean, find_state_directory
+from trainmon.lib import Instant, Seconds, clean, description, field_descriptions, find_state_directory
 from trainmon.model import Alert, AlertRequest, Silence
 from trainmon.runtime.backend import who
 from trainmon.runtime.logfile import log_to_file
+
+# ---- trainmon-tui status ---------------------------------------------------------------------------------------------
 
 # ---- trainmon-tui status ---------------------------------------------------------------------------------------------
 
@@ -307,3 +320,73 @@ def answer(request: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
 def person(named: str | None = None) -> str:
     """The name of the person: the given one (a dashboard elsewhere passes its user), or the user of this command."""
     return clean(named or "", 64).strip() or who()
+
+
+# ---- trainmon-tui rules ----------------------------------------------------------------------------------------------
+
+RULES_HEAD = ("RULE", "FOR", "KEEP FIRING FOR", "CHANGED SETTINGS", "DESCRIPTION")
+
+
+def show_rules(rule: str | None, config: Path | None, as_json: bool) -> int:
+    """Print all rules, or one; the exit status."""
+    found = rules_of(load_settings(config, ())[0].rules)
+    if rule is not None:
+        check_name("rule", rule, [known.name for known in found], "rules")
+        found = tuple(known for known in found if known.name == rule)
+    if as_json:
+        print_json([rule_row(one) for one in found])
+        return 0
+    text = "\n".join(one_rule(found[0]) if rule is not None else rule_lines(found))
+    click.echo(plain(text) if sys.stdout.isatty() else text)
+    return 0
+
+
+def written(kind: ValueType, value: Any) -> str:
+    """A value as the config accepts it; empty where there is none."""
+    return "" if value in (None, (), {}) else kind.format(value)
+
+
+def rule_row(rule: Rule) -> dict[str, Any]:
+    """A rule as plain values: durations in seconds, shares from 0 to 1, sizes in bytes."""
+    kind = type(rule)
+    values, defaults = msgspec.to_builtins(rule), msgspec.to_builtins(kind())
+    settings = {
+        field.encode_name: {
+            "value": values[field.encode_name],
+            "default": defaults[field.encode_name],
+            "meaning": field_descriptions(kind)[field.name],
+        }
+        for field in msgspec.structs.fields(kind)
+    }
+    return {
+        "name": rule.name,
+        "family": rule.family,
+        "what": description(kind),
+        "origin": rule.origin,
+        "settings": settings | {old: settings[new] for old, new in OLD_NAMES.items() if new in settings},
+    }
+
+
+def rule_lines(rules: Sequence[Rule]) -> Iterator[str]:
+    """A table for people."""
+    rows = []
+    for rule in rules:
+        changed = ", ".join(f"{name} = {value}" for name, value, default, _ in _settings(rule) if value != default)
+        for_, keep = map(duration_text, (rule.for_, rule.keep_firing_for)) if rule.enabled else ("off", "off")
+        rows.append((rule.name, for_, keep, changed, description(type(rule))))
+    return table(RULES_HEAD, rows)
+
+
+def one_rule(rule: Rule) -> Iterator[str]:
+    """All of one rule."""
+    yield f"{rule.name}: {description(type(rule))}"
+    yield f"reason for the defaults: {rule.origin}"
+    yield from table(("SETTING", "VALUE", "DEFAULT", "MEANING"), list(_settings(rule)))
+
+
+def _settings(rule: Rule) -> Iterator[tuple[str, str, str, str]]:
+    """Each setting: its name, its value and its default as the config writes them, and its meaning."""
+    kind = type(rule)
+    for field in msgspec.structs.fields(kind):
+        value, default = (written(value_type(field.type), getattr(one, field.name)) or "-" for one in (rule, kind()))
+        yield field.encode_name, value, default, field_descriptions(kind)[field.name]
