@@ -60,8 +60,8 @@ def _everything(
         yield [Row("note", "agent", "", text, fix)]
     ask = ask_on_terminal if not headless and sys.stdin.isatty() else None
     nodes = yield from check_hosts(settings, ask=ask, progress=progress, ssh_config=ssh_config)
-    yield check_metrics(settings, nodes)
-    yield check_wandb(run_specs(settings))
+    yield list(check_metrics(settings, nodes))
+    yield list(check_wandb(run_specs(settings)))
     yield list(check_channels(settings, test=notify))
     yield [*check_daemon(settings, ssh_config, ask), *check_textfile(settings)]
 

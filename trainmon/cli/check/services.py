@@ -10,12 +10,13 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from collectors.connections import local_hostname
 from collectors.daemon.collector import DaemonCollector, DaemonConnection
+from collectors.prometheus.reader import MetricsReader, PrometheusClient, QueryFailed
 from collectors.slurm.collector import Watched
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.collector import COMMON_ERRORS
@@ -26,7 +27,7 @@ from trainmon.alerting.notify.message import Broken, Sender, render
 from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, parts_by_node, present
 from trainmon.analysis.wandb import active_run
 from trainmon.cli.check.output import PATH_TIMEOUT, FileTest, Row, in_parallel, reported, run_test
-from trainmon.config import ClusterSettings, InvalidValue, MetricsSettings, Settings
+from trainmon.config import InvalidValue, MetricsSettings, Settings
 from trainmon.lib import (
     Clock,
     ConfigError,
@@ -47,9 +48,6 @@ from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import AskUser, Shell
 
 # ---- checks the services of the config -------------------------------------------------------------------------------
-
-if TYPE_CHECKING:
-    from collectors.prometheus.reader import MetricsReader
 
 # ---- Slurm -----------------------------------------------------------------------------------------------------------
 
@@ -197,35 +195,20 @@ def check_metrics(
     settings: Settings,
     nodes_of_jobs: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     environ: Mapping[str, str] = os.environ,
-    clock: Clock | None = None,
-) -> list[Row]:
-    """The rows of all metrics tables. Without one, nothing is imported. `nodes_of_jobs`: by cluster, those that the
-    config does not name."""
-    now = (clock or SystemClock()).now
-    tables = [(cluster, table) for cluster in settings.clusters for table in cluster.metrics]
-    by_name = {cluster.name: _nodes(cluster) or nodes_of_jobs.get(cluster.name, ()) for cluster in settings.clusters}
+) -> Iterator[Row]:
+    """The rows of all metrics tables. `nodes_of_jobs`: by cluster, those that the config does not name."""
     disks = tuple(disk.path for disk in settings.disks if disk.on == "nodes")
-    return [
-        row for cluster, table in tables for row in _table(cluster, table, by_name[cluster.name], disks, environ, now)
-    ]
-
-
-def _nodes(cluster: ClusterSettings) -> tuple[str, ...]:
-    """The nodes that the config names; its login host if that is the only one."""
-    return cluster.nodes or ((cluster.login,) if cluster.nodes is not None and cluster.login else ())
+    for cluster in settings.clusters:
+        only_login = (cluster.login,) if cluster.nodes is not None and cluster.login else ()
+        nodes = cluster.nodes or only_login or nodes_of_jobs.get(cluster.name, ())
+        for table in cluster.metrics:
+            yield from _table(f"{cluster.name}, {table.exporter}", table, nodes, disks, environ)
 
 
 def _table(
-    cluster: ClusterSettings,
-    table: MetricsSettings,
-    nodes: tuple[str, ...],
-    disks: tuple[str, ...],
-    environ: Mapping[str, str],
-    now: Callable[[], float],
+    what: str, table: MetricsSettings, nodes: tuple[str, ...], disks: tuple[str, ...], environ: Mapping[str, str]
 ) -> Iterator[Row]:
-    from collectors.prometheus.reader import MetricsReader, PrometheusClient, QueryFailed
-
-    what = f"{cluster.name}, {table.exporter}"
+    now = SystemClock().now
     client = PrometheusClient(table, now, environ)
     reader = MetricsReader(table, client, now)
     try:
@@ -270,39 +253,33 @@ def check_wandb(
     runs: Sequence[RunSpec],
     login: Callable[[], Credentials] = find_credentials,
     client: Callable[[], WandbClient] = ChildClient,
-) -> list[Row]:
+) -> Iterator[Row]:
     """The rows of W&B; none when no run names a project. Nothing is started then."""
     watched = [(run, run.wandb) for run in runs if run.wandb is not None]
     if not watched:
-        return []
+        return
     found = login()
     if found.location is None:
-        return [Row("bad", "W&B", "key", found.error, found.hint)]
-    rows = [Row("ok", "W&B", "key", f"in {found.location}, for {found.server}")]
+        yield Row("bad", "W&B", "key", found.error, found.hint)
+        return
+    yield Row("ok", "W&B", "key", f"in {found.location}, for {found.server}")
     with contextlib.closing(client()) as connection:
-        rows += _wandb_rows(connection, found, watched)
-    return rows
-
-
-def _wandb_rows(
-    connection: WandbClient, login: Credentials, watched: Sequence[tuple[RunSpec, WandbSpec]]
-) -> Iterator[Row]:
-    try:
-        viewer = connection.query(ReadViewer(id=0), Viewer)
-        teams = [team for team in viewer.teams if team != viewer.user]
-        of = f", of {listed(teams)}" if teams else ""
-        yield Row("ok", "W&B", "server", f"{login.server} answers {viewer.user or 'a service account'}{of}")
-        for run, spec in watched:
-            try:
-                runs = connection.query(ListRuns(id=0, spec=spec), RunList).runs
-            except WandbError as failure:
-                if failure.kind in COMMON:
-                    raise
-                yield _not_answered(f"run {run.name}", failure, login)
-            else:
-                yield _active(run, spec, runs, time.time())
-    except WandbError as failure:
-        yield _not_answered("server", failure, login)
+        try:
+            viewer = connection.query(ReadViewer(id=0), Viewer)
+            teams = [team for team in viewer.teams if team != viewer.user]
+            of = f", of {listed(teams)}" if teams else ""
+            yield Row("ok", "W&B", "server", f"{found.server} answers {viewer.user or 'a service account'}{of}")
+            for run, spec in watched:
+                try:
+                    active = connection.query(ListRuns(id=0, spec=spec), RunList).runs
+                except WandbError as failure:
+                    if failure.kind in COMMON:
+                        raise
+                    yield _not_answered(f"run {run.name}", failure, found)
+                else:
+                    yield _active(run, spec, active, time.time())
+        except WandbError as failure:
+            yield _not_answered("server", failure, found)
 
 
 def _not_answered(what: str, failure: WandbError, login: Credentials) -> Row:

@@ -33,11 +33,11 @@ def rows(
         server.script(*answers)
         table = MetricsSettings(url=server.url, token=token)
         cluster = ClusterSettings(name="prod", nodes=nodes, metrics=(table,))
-        return check_metrics(Settings(clusters=(cluster,)), {"prod": of_jobs}, environ={"PROM": TOKEN})
+        return list(check_metrics(Settings(clusters=(cluster,)), {"prod": of_jobs}, environ={"PROM": TOKEN}))
 
 
 def test_without_metrics_there_are_no_rows() -> None:
-    assert check_metrics(Settings()) == []
+    assert list(check_metrics(Settings())) == []
 
 
 def test_it_says_what_the_server_has_and_what_it_lacks() -> None:

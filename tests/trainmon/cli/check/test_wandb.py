@@ -30,7 +30,7 @@ class Checked:
 
     def rows(self, *runs: RunSpec, **environ: str) -> list[Row]:
         result = environ_of(self.server, self.home, **environ)
-        rows = check_wandb(runs, partial(find_credentials, result), partial(ChildClient, result))
+        rows = list(check_wandb(runs, partial(find_credentials, result), partial(ChildClient, result)))
         assert self.server.key not in str(rows)
         return rows
 
