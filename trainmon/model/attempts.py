@@ -450,6 +450,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.end is None else self.end.at
 
     @property
+    def told_end(self) -> AttemptEnd | None:
+        """Its end, also one that was reported before it is closed."""
+        return self.end or self.reported_end
+
+    @property
     def cause(self) -> Classification | None:
         """Why it ended; null while that is not known."""
         return None if self.end is None else self.end.cause

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance, receipts
 from trainmon.analysis.attempts.ending import ENDED, end_of, is_over, lost
-from trainmon.analysis.attempts.fold import adds_nothing, with_named
+from trainmon.analysis.attempts.fold import adds_nothing, end_by, with_named
 from trainmon.analysis.attempts.steps import (
     AFTER,
     BEFORE,
@@ -303,8 +303,7 @@ def of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attemp
     is_newest = run.wandb is not None and run.wandb.current == wandb
     end = None
     if wandb.state in OVER:
-        watched = seen_at >= state.started_at
-        end = AttemptEnd(at=seen_at, source="wandb", noticed_at=state.at, was_watched=watched)
+        end = end_by("wandb", seen_at, state)
     attempt = replace(
         provenance.with_wandb(_plain(run, state, name), wandb),
         started_at=began,

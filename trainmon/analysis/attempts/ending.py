@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
+from operator import attrgetter
 
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.fold import (
+    end_by,
     has_more_receipts,
     joined,
     judged_with,
@@ -17,12 +19,14 @@ from trainmon.analysis.attempts.fold import (
     settled,
     with_codes,
 )
+from trainmon.analysis.attempts.provenance import file_of
 from trainmon.analysis.attempts.steps import (
     before_next_start,
     began_at,
     is_read_to_end,
     latest_of,
     lines_of,
+    run_of,
     with_steps_of,
 )
 from trainmon.analysis.causes.classify import classify, stated
@@ -45,12 +49,10 @@ from trainmon.lib import Instant, Seconds, clean, duration, scrub, size
 from trainmon.model import (
     Attempt,
     AttemptEnd,
-    AttemptFile,
     CauseFacts,
     Classification,
     Cluster,
     Disk,
-    Evidence,
     Fault,
     FileContent,
     Job,
@@ -58,6 +60,7 @@ from trainmon.model import (
     LogExcerpt,
     Node,
     NodeFacts,
+    NodeHistory,
     Outlook,
     Run,
     SchedulerNode,
@@ -81,6 +84,9 @@ ACCOUNTING_LAGS: Seconds = 600.0
 
 LATER: Seconds = 60.0
 """A fault that is reported this long after the end still belongs to the attempt."""
+
+UNWATCHED = NodeHistory()
+"""Of a node of which nothing was read."""
 
 ENDED = frozenset({"finished", "dead", "stopped"})
 """Verdicts of a run that has ended."""
@@ -118,7 +124,7 @@ def is_over(job: Job) -> bool:
 
 def lost(at: Instant, state: State) -> AttemptEnd:
     """The end of an attempt that no longer runs, and of which nothing else is known."""
-    return AttemptEnd(at=at, source="lost", noticed_at=state.at, was_watched=at >= state.started_at)
+    return end_by("lost", at, state)
 
 
 def is_settled(attempt: Attempt, end: AttemptEnd, run: Run, state: State) -> bool:
@@ -136,18 +142,20 @@ def ending_directories(state: State) -> frozenset[str]:
 
 
 def _is_ending(attempt: Attempt, state: State) -> bool:
-    run, job = state.runs.get(attempt.run_id), state.jobs.get(f"{attempt.cluster}/{attempt.job_id}")
-    if attempt.reported_end is not None:
-        return True
-    if job is None:
-        return run is not None and run.verdict in ENDED
-    ended_at = job.ends_at if is_over(job) else job.gone_at
-    return ended_at is not None and state.at - max(ended_at, state.started_at) < PATIENCE
+    job = state.jobs.get(f"{attempt.cluster}/{attempt.job_id}")
+    ended_at = None if job is None else job.ends_at if is_over(job) else job.gone_at
+    is_just_over = ended_at is not None and state.at - max(ended_at, state.started_at) < PATIENCE
+    has_ended = job is None and run_of(attempt, state).verdict in ENDED
+    return attempt.reported_end is not None or is_just_over or has_ended
 
 
 def tail_of(lines: Sequence[str]) -> str:
     """The last lines, as they are stored."""
     return "\n".join(map(clean, scrub("\n".join(lines[-TAIL_LINES:])).split("\n")))[-TAIL_CHARACTERS:]
+
+
+REPORTS = attrgetter("exit_code", "signal", "scheduler_state", "awaits_log")
+"""What the cause of an end follows from: while it is the same, so is the cause."""
 
 
 def closed(seen: Attempt, lines: Sequence[str], *, before: Attempt | None, state: State) -> Attempt:
@@ -156,36 +164,26 @@ def closed(seen: Attempt, lines: Sequence[str], *, before: Attempt | None, state
     showed a known cause, such as a lost GPU, may be gone: it stays the cause."""
     run = state.runs.get(seen.run_id)
     seen = settled(seen, before, inf if run is None else latest_of(seen, run, state), state.at)
-    known = None if before is None else before.end or before.reported_end
-    if known is not None and known.has_own_tail:
-        lines = ()
-    end = seen.end
+    earlier, reported = (None, None) if before is None else (before.end, before.reported_end)
+    known, end = earlier or reported, seen.end
     assert end is not None
+    lines = () if known is not None and known.has_own_tail else lines
     end = replace(end, log_tail=tail_of(lines) or (known or end).log_tail)
-    if before is None:
-        return with_cause(replace(seen, end=end), lines, state)
-    if before.end is None:
-        end = with_codes(end, before.reported_end)
-    else:
+    if before is not None and earlier is not None:
         seen = named_as(seen, before)
-        awaits = end.awaits_log and before.end.awaits_log
-        judged = judged_with(end) if has_more_receipts(end, before.end) else before.end.judged
-        end = joined(before.end, replace(end, awaits_log=awaits, judged=judged))
-    whole = merged(replace(before, end=None, reported_end=None), replace(seen, end=end))
-    if before.end is not None and before.end.cause is not None and says_the_same(before.end, end):
-        kept = replace(end, cause=before.end.cause, judged=before.end.judged, log_tail=before.end.log_tail)
-        return replace(whole, end=kept)
-    found = with_cause(whole, lines, state)
-    assert found.end is not None
-    if known is not None and _shows_node(known, seen) and not _shows_node(found.end, seen):
-        found = replace(found, end=replace(found.end, cause=known.cause))
-    return found
-
-
-def says_the_same(known: AttemptEnd, end: AttemptEnd) -> bool:
-    """Whether the cause of the known end is that of this one, too."""
-    reports = [(one.exit_code, one.signal, one.scheduler_state, one.awaits_log) for one in (known, end)]
-    return reports[0] == reports[1]
+        awaits = end.awaits_log and earlier.awaits_log
+        judged = judged_with(end) if has_more_receipts(end, earlier) else earlier.judged
+        end = joined(earlier, replace(end, awaits_log=awaits, judged=judged))
+    else:
+        end = with_codes(end, reported)
+    whole = merged(before, replace(seen, end=end))
+    if earlier is not None and earlier.cause is not None and REPORTS(earlier) == REPORTS(end):
+        end = replace(end, cause=earlier.cause, judged=earlier.judged, log_tail=earlier.log_tail)
+        return replace(whole, end=end)
+    found = with_cause(whole, end, lines, state)
+    if known is not None and _shows_node(known, seen) and not _shows_node(found, seen):
+        found = replace(found, cause=known.cause)
+    return replace(whole, end=found)
 
 
 def _shows_node(end: AttemptEnd, attempt: Attempt) -> bool:
@@ -194,12 +192,9 @@ def _shows_node(end: AttemptEnd, attempt: Attempt) -> bool:
     return any(text.partition(":")[0] in attempt.nodes for text in facts)
 
 
-def with_cause(attempt: Attempt, lines: Sequence[str], state: State) -> Attempt:
-    """The ended attempt with the end of its log and its cause."""
-    end = attempt.end
-    assert end is not None
+def with_cause(attempt: Attempt, end: AttemptEnd, lines: Sequence[str], state: State) -> AttemptEnd:
+    """The end of an attempt with its cause."""
     text = "\n".join(lines) or end.log_tail or ""
-    by_receipt = receipts.evidence(end)
     facts = CauseFacts(
         log=(LogExcerpt(text=text, first_line=-(text.count("\n") + 1)),) if text else (),
         exit_code=end.exit_code,
@@ -214,9 +209,8 @@ def with_cause(attempt: Attempt, lines: Sequence[str], state: State) -> Attempt:
         target_step=attempt.target_step,
     )
     cause = classify(facts)
-    if by_receipt is not None:
-        cause = replace(cause, evidence=(*cause.evidence, Evidence(text=by_receipt)))
-    return replace(attempt, end=replace(end, cause=cause, judged=judged_with(end)))
+    cause = replace(cause, evidence=(*cause.evidence, *receipts.evidence(end)))
+    return replace(end, cause=cause, judged=judged_with(end))
 
 
 def with_tail(
@@ -228,23 +222,16 @@ def with_tail(
     attempt = known.get(name)
     if attempt is None:
         return known
-    file = AttemptFile(
-        path=clean(content.path or ""),
-        read_at=state.at,
-        error=None if content.error is None else scrub(clean(content.error)),
-        size=content.size,
-        modified_at=None if content.mtime is None else content.mtime - skew,
-    )
-    attempt = replace(attempt, files={**attempt.files, receipts.TAIL: file})
+    attempt = replace(attempt, files={**attempt.files, receipts.TAIL: file_of(content, "", state.at, skew)})
     lines = (content.text or "").splitlines()
-    end = attempt.end or attempt.reported_end
+    end = attempt.told_end
     if end is not None and lines:
         attempt = with_steps_of(attempt, lines, formats, is_whole=len(content.text or "") < WHOLE_CHARACTERS)
         end = replace(end, log_tail=tail_of(lines), has_own_tail=True)
-        if attempt.end is None:
+        if attempt.is_open:
             attempt = replace(attempt, reported_end=end)
         else:
-            attempt = with_cause(replace(attempt, end=end), lines, state)
+            attempt = replace(attempt, end=with_cause(attempt, end, lines, state))
     return {**known, name: attempt}
 
 
@@ -252,34 +239,31 @@ def node_facts(name: str, attempt: Attempt, state: State) -> NodeFacts:
     """What happened on a node in the last part of the attempt: a fault after which the run went on did not end it. What
     is only known of the present belongs to an end just now."""
     ended = (attempt.ended_at or state.at) + LATER
-    went_on = progressed_until(attempt, state.runs.get(attempt.run_id), ended - LATER)
+    went_on = progressed_until(attempt, run_of(attempt, state), ended - LATER)
     began = max(attempt.started_at or 0.0, went_on)
     is_recent = state.at <= ended
-    history, scheduler, node = state.node_histories.get(name), state.scheduler_nodes.get(name), state.nodes.get(name)
-    faults = () if history is None else history.faults
-    counter = None if history is None else history.counters.get("oom_kills")
-    rebooted_at = None if history is None else history.rebooted_at
+    history = state.node_histories.get(name, UNWATCHED)
+    counter, rebooted_at = history.counters.get("oom_kills"), history.rebooted_at
     full = (one for one in state.disks.values() if one.host == name and one.state == "ok" and one.left_bytes == 0)
     return NodeFacts(
         name=name,
-        xids=tuple(one.code for one in broken(faults) if began <= one.last_at and one.first_at <= ended),
+        xids=tuple(one.code for one in broken(history.faults) if began <= one.last_at and one.first_at <= ended),
         oom_kills=sum(one.by for one in counter.grown if began <= one.last <= ended) if counter is not None else 0,
-        lost_gpus=lost_gpus(node, began) if is_recent else 0,
+        lost_gpus=lost_gpus(state.nodes.get(name), began) if is_recent else 0,
         full_disks=tuple(one.mount or one.path for one in full) if is_recent else (),
         rebooted=rebooted_at is not None and began <= rebooted_at <= ended,
-        drained=_drained(scheduler) if is_recent else None,
+        drained=_drained(state.scheduler_nodes.get(name)) if is_recent else None,
     )
 
 
-def progressed_until(attempt: Attempt, run: Run | None, ended: Instant) -> Instant:
+def progressed_until(attempt: Attempt, run: Run, ended: Instant) -> Instant:
     """Until when the attempt surely ran well: shortly before its last step, or its last checkpoint. A fault before has
     not ended it."""
-    at, cadence = (None, None) if run is None else (run.progress.at, run.progress.cadence_s)
-    spans = () if run is None else before_next_start(run.memory.spans, ended)
+    spans = before_next_start(run.memory.spans, ended)
     steps = (min(one.last_at, ended) for one in spans if one.last is not None)
-    known = (at, *steps, attempt.last_committed_at, attempt.unrecognised_at)
+    known = (run.progress.at, *steps, attempt.last_committed_at, attempt.unrecognised_at)
     own = (one for one in known if one is not None and one <= ended)
-    return max(own, default=0.0) - LATER - min(2 * (cadence or 0.0), 10 * LATER)
+    return max(own, default=0.0) - LATER - min(2 * (run.progress.cadence_s or 0.0), 10 * LATER)
 
 
 def broken(faults: Iterable[Fault]) -> Iterator[Fault]:
@@ -302,20 +286,18 @@ def _drained(node: SchedulerNode | None) -> str | None:
 
 
 def _wandb_state(attempt: Attempt, state: State) -> str | None:
-    run = state.runs.get(attempt.run_id)
-    served = () if run is None or run.wandb is None else run.wandb.runs
-    of_files = () if run is None or run.wandb_file is None else run.wandb_file.runs
-    return next((one.state for one in (*served, *of_files) if one.path == attempt.wandb_id), None)
+    run = run_of(attempt, state)
+    clients = (one for one in (run.wandb, run.wandb_file) if one is not None)
+    return next((one.state for each in clients for one in each.runs if one.path == attempt.wandb_id), None)
 
 
 def _was_killed(attempt: Attempt, state: State) -> bool:
     """Whether a kill switch of the run was armed while the attempt ran, and it may have obeyed: it did not go on for
     long, and nobody withdrew the switch."""
-    run = state.runs.get(attempt.run_id)
-    switch = None if run is None else run.kill
-    if run is None or switch is None or attempt.ended_at is None:
+    run = run_of(attempt, state)
+    switch, began, ended = run.kill, attempt.started_at or 0.0, attempt.ended_at
+    if switch is None or ended is None:
         return False
-    began, ended = attempt.started_at or 0.0, attempt.ended_at
     ours = (one for one in state.actions.values() if (one.action.verb, one.action.run) == ("kill", run.name))
     done = (one.done_at for one in ours if one.status == "done")  # a trainer may remove it before it is seen
     seen = switch.armed_at if switch.exists else switch.was_armed_at
@@ -345,22 +327,17 @@ LIVING = frozenset({
 STUCK = frozenset({"stalled", "hung", "data-stall"})
 
 
-def with_outlook(seen: Attempt, before: Attempt | None, run: Run | None, state: State) -> Attempt:
+def with_outlook(seen: Attempt, before: Attempt | None, run: Run, state: State) -> Attempt:
     """The running attempt as it is seen now, with its outlook."""
-    if run is None or run.verdict not in LIVING:
+    if run.verdict not in LIVING:
         return seen if before is None or before.outlook is None else replace(seen, outlook_at=state.at)
-    is_recent = before is not None and state.at // LOOK_EVERY == before.outlook_at // LOOK_EVERY
-    if before is not None and is_recent:
+    if before is not None and state.at // LOOK_EVERY == before.outlook_at // LOOK_EVERY:
         return replace(seen, outlook=before.outlook, outlook_at=before.outlook_at)
-    return replace(seen, outlook=outlook(seen, run, state), outlook_at=state.at)
-
-
-def outlook(attempt: Attempt, run: Run, state: State) -> Outlook:
-    """The first danger: a broken node, then what the run itself shows, then its disks."""
-    return next(_dangers(attempt, run, state), Outlook())
+    return replace(seen, outlook=next(_dangers(seen, run, state), Outlook()), outlook_at=state.at)
 
 
 def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
+    """All dangers. The first one counts: a broken node, then what the run itself shows, then its disks."""
     if run.kill is not None and run.kill.exists:
         yield Outlook(what="its kill switch is armed", cause=stated("kill-switch", "its kill switch is armed"))
     job = state.jobs.get(f"{attempt.cluster}/{attempt.job_id}")
@@ -388,12 +365,10 @@ def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
 
 def _broken_gpus(name: str, since: Instant, state: State) -> str:
     """What is wrong with a GPU of a node, with its node."""
-    history, node = state.node_histories.get(name), state.nodes.get(name)
-    faults = () if history is None else history.faults
-    xids = {one.code for one in broken(faults) if one.last_at >= since}
+    xids = {one.code for one in broken(state.node_histories.get(name, UNWATCHED).faults) if one.last_at >= since}
     if xids:
         return f"{name} reports Xid {', '.join(map(str, sorted(xids)))}"
-    lost = lost_gpus(node, since)
+    lost = lost_gpus(state.nodes.get(name), since)
     return f"{name} has lost {lost} {'GPU' if lost == 1 else 'GPUs'}" if lost else ""
 
 
@@ -448,7 +423,7 @@ def with_outlived(state: State) -> Mapping[str, Attempt]:
     last, changed = last_attempts(state.attempts.values()), {}
     for attempt in state.attempts.values():
         is_last, run = last[attempt.run_id] is attempt, state.runs.get(attempt.run_id)
-        end = attempt.end or attempt.reported_end
+        end = attempt.told_end
         is_by_slurm = end is not None and attempt.job_id is not None and end.source in ("queue", "accounting")
         if not is_by_slurm or end is None or run is None or not (is_last or attempt.outlived_by > 1):
             continue

@@ -220,6 +220,11 @@ def merged(one: Attempt | None, other: Attempt) -> Attempt:
     return resolved(replace(one, **found, named=named, older=older))
 
 
+def end_by(source: EndSource, at: Instant, state: State) -> AttemptEnd:
+    """The end that this source reports now."""
+    return AttemptEnd(at=at, source=source, noticed_at=state.at, was_watched=at >= state.started_at)
+
+
 def _both(one: AttemptEnd | None, other: AttemptEnd | None) -> AttemptEnd | None:
     return joined(one, other) if one is not None and other is not None else one or other
 

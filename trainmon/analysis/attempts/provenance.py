@@ -341,18 +341,25 @@ def with_file(known: Mapping[str, Attempt], content: FileContent, at: Instant, s
     line = "" if is_config else (content.text or "").strip()
     settings = settings_in(content.path or "", content.text or "") if is_config else None
     is_version = 0 < len(line) <= LONGEST_LINE and len(line.splitlines()) == 1
-    file = AttemptFile(
-        path=clean(content.path or named.get("config") or named.get("command") or ""),
-        read_at=at,
-        error=None if content.error is None else scrub(clean(content.error)),
-        size=content.size,
-        modified_at=None if content.mtime is None else content.mtime - skew,
+    file = replace(
+        file_of(content, named.get("config") or named.get("command") or "", at, skew),
         sha256=content.sha256,
         text=scrub(clean(line)) if is_version else None,
         settings_hash=None if settings is None else config_hash(settings),
         settings=None if settings is None else settings_of(settings),
     )
     return {**known, name: merged(attempt, replace(attempt, files={field: file}))}
+
+
+def file_of(content: FileContent, path: str, at: Instant, skew: Seconds) -> AttemptFile:
+    """What is kept of every file that was read; `path`, if the content does not say it."""
+    return AttemptFile(
+        path=clean(content.path or path),
+        read_at=at,
+        error=None if content.error is None else scrub(clean(content.error)),
+        size=content.size,
+        modified_at=None if content.mtime is None else content.mtime - skew,
+    )
 
 
 def config_digest(path: str, sha256: str, text: str | None) -> str:

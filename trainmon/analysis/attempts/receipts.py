@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.fold import VALUE, with_named
+from trainmon.analysis.attempts.fold import VALUE, end_by, with_named
 from trainmon.analysis.runs import name_of, significant
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
     Attempt,
     AttemptEnd,
+    Evidence,
     FileSpec,
     OwnProcess,
     Receipt,
@@ -296,20 +297,17 @@ def end_of(
         is_its_log = log is not None and following is None and own[-1].log_path in (None, log.path)
         written = log.at if log is not None and is_its_log and (log.at or 0.0) >= began else None
         at = min((one for one in (written, following, own[-1].gone_at) if one is not None), default=own[-1].started_at)
-    end = AttemptEnd(at=at, source="receipt", noticed_at=state.at, was_watched=at >= state.started_at)
-    if not all(one.is_over for one in own):
-        end = replace(end, source="lost")
-    return ended(end, own)
+    return ended(end_by("receipt" if all(one.is_over for one in own) else "lost", at, state), own)
 
 
-def evidence(end: AttemptEnd) -> str | None:
+def evidence(end: AttemptEnd) -> Iterator[Evidence]:
     """What the receipt says of the end."""
     if end.receipt is not None:
         how = f"signal {end.signal}" if end.signal else f"exit status {end.exit_code}"
-        return f"receipt {end.receipt}: {how}"
-    if end.cut_receipt is not None:
-        return f"receipt {end.cut_receipt}: no end; the command was killed together with trainmon-run"
-    return None
+        yield Evidence(text=f"receipt {end.receipt}: {how}")
+    elif end.cut_receipt is not None:
+        text = f"receipt {end.cut_receipt}: no end; the command was killed together with trainmon-run"
+        yield Evidence(text=text)
 
 
 # ---- the last lines of an attempt that its receipts name -------------------------------------------------------------

@@ -14,7 +14,7 @@ from trainmon.analysis.checkpoints import names_count_steps
 from trainmon.analysis.log_formats import Format, report
 from trainmon.analysis.runs import our_time
 from trainmon.lib import Instant, Seconds, clean, scrub
-from trainmon.model import LOG_MARK, SPANS, Attempt, AttemptEnd, Log, Run, State, StepSpan
+from trainmon.model import LOG_MARK, SPANS, Attempt, AttemptEnd, Log, Run, RunSpec, State, StepSpan
 
 # ---- where the steps of a log begin and end, which tells the attempts of a run apart, and which are saved ------------
 
@@ -190,6 +190,11 @@ SETTLE: Seconds = 2.0
 
 NUMBERS = re.compile(r"\d+(?:_\d+)?")
 """How a file name such as `slurm-88.out` or `88_3.log` names its job."""
+
+
+def run_of(attempt: Attempt, state: State) -> Run:
+    """The run of an attempt. If the config no longer names it, nothing is known of it."""
+    return state.runs.get(attempt.run_id) or Run(spec=RunSpec(name=attempt.run_id, cluster=attempt.cluster))
 
 
 def began_at(started_at: Instant | None, run: Run, state: State) -> Instant | None:

@@ -28,13 +28,13 @@ from trainmon.analysis.attempts.ending import (
     tail_of,
     with_outlook,
 )
-from trainmon.analysis.attempts.fold import RANKS, SAME_START, adds_nothing, adopted, merged
+from trainmon.analysis.attempts.fold import RANKS, SAME_START, adds_nothing, adopted, end_by, merged
 from trainmon.analysis.attempts.observed import before_next, observed, with_own_lines
 from trainmon.analysis.attempts.provenance import files_to_read
-from trainmon.analysis.attempts.steps import AFTER, NUMBERS, began_at, has_newer, is_read_to_end
+from trainmon.analysis.attempts.steps import AFTER, NUMBERS, began_at, has_newer, is_read_to_end, run_of
 from trainmon.analysis.runs import jobs_of, last_attempts, named_files
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptEnd, AttemptFile, FileSpec, Job, LogSpec, Run, RunSpec, State
+from trainmon.model import Attempt, AttemptEnd, AttemptFile, FileSpec, Job, LogSpec, Run, State
 
 # ---- a State: attempts that it shows, and those it no longer shows ---------------------------------------------------
 
@@ -51,15 +51,16 @@ AT_MOST = 10_000
 def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     """The attempts after this State; the same mapping if nothing has changed. An attempt is closed once: what comes
     later only adds to its end."""
-    late = (one for one in known.values() if one.end is not None and (one.end.awaits_log or state.receipts))
-    found = {**known, **{one.attempt_id: _with_late(one, known, state) for one in late}}
+    ended = ((one, one.end) for one in known.values() if one.end is not None)
+    late = (each for each in ended if each[1].awaits_log or state.receipts)
+    found = {**known, **{one.attempt_id: _with_late(one, end, known, state) for one, end in late}}
     for seen in (*observed(state, known), *_left(known, state)):
         seen = receipts.applied(seen, receipts.of_attempt(seen, state))
         found = adopted(found, seen, state)
-        before, run = found.get(seen.attempt_id), state.runs.get(seen.run_id)
+        before, run = found.get(seen.attempt_id), run_of(seen, state)
         if seen.end is not None:
-            run = run or Run(spec=RunSpec(name=seen.run_id, cluster=seen.cluster))
-            found[seen.attempt_id] = _ended(seen, before, run, state, is_newest=not has_newer(seen, found.values()))
+            is_newest = not has_newer(seen, found.values())
+            found[seen.attempt_id] = _ended(seen, seen.end, before, run, state, is_newest=is_newest)
             continue
         if before is not None and before.reported_end is not None:  # it runs on
             before = replace(before, reported_end=None)
@@ -67,16 +68,16 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     return found if any(found[name] is not known.get(name) for name in found) else known
 
 
-def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_newest: bool) -> Attempt:
+def _ended(
+    seen: Attempt, end: AttemptEnd, before: Attempt | None, run: Run, state: State, *, is_newest: bool
+) -> Attempt:
     """The attempt with what is reported of its end; it is closed once its log and its last checkpoint were read."""
-    assert seen.end is not None
     reported = None if before is None else before.reported_end
     path = seen.log_path if before is None or before.log_host is None else before.log_path
     lines = before_next(seen, path, run, state, is_newest=is_newest)
-    has_log = seen.job_id is not None or names_log(seen, seen.end)
+    has_log = seen.job_id is not None or names_log(seen, end)
     is_unseen = has_log and not lines and (reported is None or reported.log_tail is None)
-    awaits = not is_read_to_end(seen, seen.end, run, state) if is_newest else is_unseen
-    end = replace(seen.end, awaits_log=awaits)
+    end = replace(end, awaits_log=not is_read_to_end(seen, end, run, state) if is_newest else is_unseen)
     if reported is not None:
         at = min(end.at, reported.at) if end.source == reported.source != "lost" else end.at
         end = replace(
@@ -96,13 +97,12 @@ def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_
     return before if before is not None and before == whole else whole
 
 
-def _with_late(one: Attempt, known: Mapping[str, Attempt], state: State) -> Attempt:
+def _with_late(one: Attempt, end: AttemptEnd, known: Mapping[str, Attempt], state: State) -> Attempt:
     """A closed attempt, with what was read since of the end of its log, its last checkpoint or its receipts."""
-    run = state.runs.get(one.run_id)
-    assert one.end is not None
-    if one.end.awaits_log and run is not None and is_read_to_end(one, one.end, run, state):
-        seen, is_newest = replace(one, end=replace(one.end, awaits_log=False)), not has_newer(one, known.values())
-        if one.end.was_watched:
+    run = run_of(one, state)
+    if end.awaits_log and is_read_to_end(one, end, run, state):
+        seen, is_newest = replace(one, end=replace(end, awaits_log=False)), not has_newer(one, known.values())
+        if end.was_watched:
             found, lines = with_log(seen, run, state) if is_newest else (seen, ())
         else:
             found, lines = with_own_lines(seen, run, state, known, is_newest=is_newest)
@@ -155,23 +155,15 @@ def _left(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
     before counts."""
     for one in known.values():
         if one.is_open and (end := _end_of_left(one, known, state)) is not None:
-            end = _at_last_sign(end, one, known, state)
-            reported = one.reported_end
+            run, reported = run_of(one, state), one.reported_end
+            written_at = None if run.log is None or run.log.path != one.log_path else run.log.at
+            if end.source == "lost" and written_at is not None and not has_newer(one, known.values()):
+                end = replace(end, at=max(end.at, written_at))
             is_better = reported is not None and RANKS[reported.source] >= max(1, RANKS[end.source])
             ended = replace(one, end=reported if is_better else end, reported_end=None)
-            run = state.runs.get(one.run_id)
-            if run is not None and one.job_id is not None:
+            if one.job_id is not None:
                 ended = with_run(ended, run, state, began_at(one.started_at, run, state), is_newest=False)
             yield ended
-
-
-def _at_last_sign(end: AttemptEnd, one: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd:
-    """The end that nothing reports: it wrote its log until then."""
-    run = state.runs.get(one.run_id)
-    log = None if run is None else run.log
-    if end.source != "lost" or log is None or log.at is None or log.path != one.log_path:
-        return end
-    return end if has_newer(one, known.values()) else replace(end, at=max(end.at, log.at))
 
 
 def _end_of_left(one: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd | None:
@@ -192,11 +184,9 @@ def _end_of_left(one: Attempt, known: Mapping[str, Attempt], state: State) -> At
     if (job.submitted_at, job.restarts or 0) <= (one.submitted_at, one.restart or 0):
         return None
     at = (job.submitted_at if job.submitted_at != one.submitted_at else job.started_at) or state.at
-    watched = at >= state.started_at
     times = (when for when in (one.preempted_at, job.preempted_at) if when is not None)
     is_preempted = any((one.started_at or 0.0) <= when <= at + PREEMPTED_NEAR for when in times)
-    how = "PREEMPTED" if is_preempted else "REQUEUED"
-    return AttemptEnd(at=at, source="queue", noticed_at=state.at, was_watched=watched, scheduler_state=how)
+    return replace(end_by("queue", at, state), scheduler_state="PREEMPTED" if is_preempted else "REQUEUED")
 
 
 def _end_of_process(one: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd | None:
@@ -208,8 +198,7 @@ def _end_of_process(one: Attempt, known: Mapping[str, Attempt], state: State) ->
         return None
     if one.cluster not in state.clusters or any(one.pid in [each.pid for each in gpu.processes] for gpu in node.gpus):
         return None
-    run = Run(spec=RunSpec(name=one.run_id, cluster=one.cluster))
-    return receipts.end_of(receipts.of_attempt(one, state), run, state, None) or lost(one.seen_at, state)
+    return receipts.end_of(receipts.of_attempt(one, state), run_of(one, state), state, None) or lost(one.seen_at, state)
 
 
 def _is_forgotten(attempt: Attempt, state: State) -> bool:
