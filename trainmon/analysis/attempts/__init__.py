@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.attempts.by_source import silence, unrecorded
 from trainmon.analysis.attempts.ending import OUTLIVES, ending_directories, with_outlived, with_tail
 from trainmon.analysis.attempts.fold import ORDER, SAME_START, is_same_start, merged, named_as, values_of
+from trainmon.analysis.attempts.observed import silence, unrecorded
 from trainmon.analysis.attempts.provenance import (
     by_same_origin,
     changed_settings,

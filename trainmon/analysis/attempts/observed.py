@@ -1,32 +1,17 @@
-"""The State → what it shows of the attempts of its runs, those of jobs that nobody watched too. Pure."""
+"""The State → what each source shows of the attempts of its runs: Slurm, processes, receipts, W&B, logs. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import pairwise
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts import receipts
-from trainmon.analysis.attempts.by_source import (
-    OLD,
-    attempt_of,
-    is_begun,
-    is_requeued,
-    is_restored,
-    may_have_jobs,
-    may_have_others,
-    of_job,
-    of_log,
-    of_other_logs,
-    of_process,
-    of_receipts,
-    of_wandb,
-    with_log,
-    with_names,
-    with_run,
-)
-from trainmon.analysis.attempts.fold import adds_nothing
+from trainmon.analysis.attempts import provenance, receipts
+from trainmon.analysis.attempts.ending import ENDED, end_of, is_over, lost
+from trainmon.analysis.attempts.fold import adds_nothing, end_by, with_named
 from trainmon.analysis.attempts.steps import (
     AFTER,
     BEFORE,
@@ -36,13 +21,356 @@ from trainmon.analysis.attempts.steps import (
     has_newer,
     latest_of,
     lines_of,
+    owns_log,
+    start_of,
+    stepped,
+    with_checkpoints,
     with_steps_of,
 )
 from trainmon.analysis.log_formats import report, written
-from trainmon.analysis.runs import last_attempts, target
+from trainmon.analysis.runs import has_begun, last_attempts, our_time, target
+from trainmon.analysis.runs.job_matching import is_of_task
 from trainmon.analysis.wandb import client_file
-from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptEnd, Receipt, Run, State
+from trainmon.lib import Instant, Seconds, clean, elapsed, scrub
+from trainmon.model import Attempt, AttemptEnd, Job, Receipt, Run, State, WandbRun
+
+# ---- which sources are still to answer before the attempts of a run are known ----------------------------------------
+
+READ_WITHIN: Seconds = 10.0
+"""How long the ledger may need to read its attempts."""
+
+
+def unrecorded(state: State) -> Mapping[str, tuple[str, ...]]:
+    """By source: the runs of which no attempt is recorded while it does not answer. Slurm would say whether they are
+    its jobs; W&B, for a minute after the start, which of its runs they are."""
+    found: dict[str, tuple[str, ...]] = {}
+    for run in state.runs.values():
+        if run.jobs or run.spec.process is not None or receipts.of_run(run, state):
+            continue
+        has_log = run.log is not None and run.log.path is not None
+        asks_slurm = may_have_jobs(run, state) and (has_log or run.wandb is not None)
+        awaits_wandb = has_log and run.wandb is None and run.spec.wandb is not None and may_have_others(run, state)
+        name = f"slurm:{run.spec.cluster}" if asks_slurm else f"wandb:{run.name}" if awaits_wandb else ""
+        source = state.sources.get(name)
+        if source is not None and source.health in ("late", "down"):
+            found[name] = (*found.get(name, ()), run.name)
+    return found
+
+
+def may_have_jobs(run: Run, state: State) -> bool:
+    """Whether its scheduler has not answered since its log began. A source that needs long to appear does not exist.
+    Where there is no squeue, there are no jobs."""
+    cluster, source = state.clusters.get(run.spec.cluster), state.sources.get(f"slurm:{run.spec.cluster}")
+    if (cluster is not None and cluster.has_slurm is False) or (source is not None and source.health == "off"):
+        return False
+    if source is None:
+        return state.at - state.started_at < AFTER
+    began = None if run.log is None else run.log.began_at
+    return source.answered_at is None or (began is not None and source.answered_at < began + AFTER)
+
+
+def may_have_others(run: Run, state: State) -> bool:
+    """Whether the log may belong to an attempt that the ledger holds, or to a W&B run that has not been read yet."""
+    wants_wandb = run.spec.wandb is not None and state.at - state.started_at < AFTER
+    return wants_wandb or not is_restored(state)
+
+
+def is_restored(state: State) -> bool:
+    """Whether the ledger's attempts are in the State. A ledger that does not answer is not waited for."""
+    return state.has_restored_attempts or state.at - state.started_at >= READ_WITHIN
+
+
+def silence(name: str, answered_at: Instant | None, error: str | None, now: Instant) -> str:
+    """`no data from Slurm of prod for 3m (no controller)`."""
+    kind, _, of = name.partition(":")
+    who = f"Slurm of {of}" if kind == "slurm" else f"W&B of {of}"
+    return f"no data from {who} {elapsed(answered_at, now)}" + ("" if error is None else f" ({error})")
+
+
+# ---- an attempt with what its run shows of it ------------------------------------------------------------------------
+
+
+def attempt_of(run: Run, name: str, seen_at: Instant) -> Attempt:
+    """An attempt that no scheduler knows, with what the config says of its run."""
+    return Attempt(
+        attempt_id=f"{run.name}/{name}",
+        run_id=run.name,
+        cluster=run.spec.cluster,
+        model_family=run.spec.model_family,
+        labels=run.spec.labels,
+        nodes=run.spec.nodes,
+        target_step=target(run),
+        seen_at=seen_at,
+    )
+
+
+def with_run(attempt: Attempt, run: Run, state: State, *, is_newest: bool) -> Attempt:
+    """The attempt with what its run shows of it: steps, checkpoints, W&B, log."""
+    until, began, latest = attempt.ended_at or state.at, start_of(attempt, run, state), latest_of(attempt, run, state)
+    is_own = is_newest and owns_log(attempt, run, state)
+    if is_own and run.log is not None:
+        attempt = replace(attempt, log_path=run.log.path or attempt.log_path, log_host=run.log.host)
+    if is_own or not is_newest:
+        spans = run.memory.spans if attempt.end is None else before_next_start(run.memory.spans, until)
+        attempt = stepped(attempt, spans, began, latest, state.started_at)
+    progress = run.progress
+    is_own = is_newest and (began or 0.0) <= (progress.at or 0.0) <= latest
+    if is_own and all(one.first is None for one in run.memory.spans):  # a progress bar, or W&B's steps
+        attempt = replace(attempt, last_step=progress.step)
+    wandb = provenance.wandb_during(run, began, until) if is_newest else None
+    if wandb is not None:
+        attempt = provenance.with_wandb(attempt, wandb)
+    return with_checkpoints(attempt, run, latest)
+
+
+def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str, ...]]:
+    """The newest attempt of a run, which was not watched to its end, with what its run shows of it, and the lines of
+    its log: if the log was last written while it ran."""
+    log, at, began = run.log, None if run.log is None else run.log.at, start_of(seen, run, state)
+    if at is None or began is None or not began - BEFORE <= at <= (seen.ended_at or state.at) + AFTER:
+        return seen, ()
+    seen = with_run(seen, run, state, is_newest=True)
+    return seen, lines_of(log, seen.log_path, is_newest=True)
+
+
+# ---- the attempts of the jobs of a run -------------------------------------------------------------------------------
+
+CLOCKS: Seconds = 30.0
+"""By how much the clock of Slurm may be ahead. Its shortest time limit is a minute."""
+
+
+def is_begun(job: Job) -> bool:
+    """Whether the job runs or ran."""
+    return job.started_at is not None and (job.stage == "running" or is_over(job)) and has_begun(job)
+
+
+def is_requeued(job: Job, now: Instant) -> bool:
+    """Whether Slurm has requeued a job whose processes are still ending. It then counts the next restart, which starts
+    always just now and ends after its time limit."""
+    return job.state == "COMPLETING" and bool(job.restarts) and (job.ends_at is None or job.ends_at > now + CLOCKS)
+
+
+def job_attempt(job: Job, run: Run) -> Attempt:
+    """What a job itself shows of its attempt."""
+    attempt = Attempt(
+        attempt_id=job_attempt_id(job),
+        run_id=run.name,
+        cluster=job.cluster,
+        model_family=run.spec.model_family,
+        labels=run.spec.labels,
+        job_id=job.id,
+        array_id=job.array,
+        restart=job.restarts,
+        submitted_at=job.submitted_at,
+        nodes=job.nodes,
+        gpus=job.gpus or job.gpus_requested,
+        started_at=job.started_at,
+        target_step=target(run),
+        preempted_at=job.preempted_at,
+        log_path=job.stdout,
+    )
+    command = None if job.command is None else clean(scrub(job.command))
+    return with_names(with_named(attempt, "scheduler", {"command": command}), run, job.command)
+
+
+def with_names(attempt: Attempt, run: Run, command: str | None) -> Attempt:
+    """The attempt with what the config and its command line name."""
+    attempt = with_named(attempt, "command", {"config_path": provenance.config_of(command)})
+    return with_named(attempt, "config", {"config_path": run.spec.config, "data_manifest": run.spec.data_manifest})
+
+
+def job_attempt_id(job: Job) -> str:
+    submitted = "" if job.submitted_at is None else f"@{stamp(job.submitted_at)}"
+    return f"{job.cluster}/{job.id}.{job.restarts or 0}{submitted}"
+
+
+@lru_cache(4096)
+def stamp(at: Instant) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y%m%dT%H%M%S")
+
+
+def of_job(job: Job, run: Run, state: State, *, is_newest: bool) -> Attempt | None:
+    end = end_of(job, state.clusters.get(job.cluster), state)
+    closed = state.attempts.get(job_attempt_id(job))
+    is_closed = closed is not None and closed.end is not None and (end is None or adds_nothing(end, closed.end))
+    may_run = end is None and job.gone_at is not None
+    is_unread = job.restarts is None and state.at - (job.gone_at or job.listed_at or job.started_at or 0.0) < AFTER
+    if is_closed or may_run or is_unread:
+        return None
+    source = state.sources.get(f"slurm:{job.cluster}")
+    seen_at = min(state.at, (source.answered_at if source is not None else None) or state.at)
+    attempt = job_attempt(job, run)
+    nodes = [state.nodes.get(name) for name in job.nodes]
+    attempt = replace(
+        provenance.with_environment(attempt, nodes, job=job.number),
+        end=end,
+        seen_at=seen_at if end is None else end.at,
+        start_was_watched=(job.started_at or 0.0) >= state.started_at,
+        gpu_uuids=provenance.gpu_uuids(nodes, attempt.gpus),
+    )
+    return with_run(attempt, run, state, is_newest=is_newest)
+
+
+# ---- the attempts of a run without a scheduler: by its process, its receipts, its W&B runs or its log ----------------
+
+OLD: Seconds = 7 * 86_400.0
+"""Receipts of attempts that ended so long ago are not looked at."""
+
+DAY: Seconds = 86_400.0
+"""How far back logs are looked for that no known attempt precedes."""
+
+OVER = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
+"""States of a W&B run that has ended."""
+
+
+def _plain(run: Run, state: State, name: str) -> Attempt:
+    """An attempt that no scheduler knows, on the nodes that the config names."""
+    nodes = [state.nodes.get(node) for node in run.spec.nodes]
+    gpus = sum(len(node.gpus) for node in nodes if node is not None)
+    uuids, process = provenance.gpu_uuids(nodes, gpus), run.spec.process
+    attempt = replace(attempt_of(run, name, state.at), gpus=gpus or None, gpu_uuids=uuids)
+    return with_names(attempt, run, None if process is None else process.command)
+
+
+def of_process(run: Run, state: State) -> Iterator[Attempt]:
+    process, host = run.spec.process, run.spec.nodes[0] if run.spec.nodes else ""
+    assert process is not None
+    node = state.nodes.get(host)
+    boot_time = None if node is None else node.boot_time
+    if boot_time is None and state.at - state.started_at < AFTER:
+        return  # it is a part of the name
+    booted = "" if boot_time is None else f"@{stamp(boot_time)[:8]}"  # pids begin again
+    attempt = _plain(run, state, f"pid/{host}/{process.pid}{booted}")
+    own = [] if node is None else [gpu for gpu in node.gpus if process.pid in [one.pid for one in gpu.processes]]
+    wandb = None if run.wandb is None else run.wandb.current
+    started_at, ended_at = None if wandb is None else wandb.created_at, run.spec.ended_at
+    if node is not None and boot_time is not None and process.started_s is not None:
+        started_at = our_time(min(boot_time + process.started_s, state.at), node.clock_skew_s or 0.0)
+    attempt = replace(
+        attempt,
+        pid=process.pid,
+        command=process.command,
+        started_at=started_at,
+        start_was_watched=(started_at or 0.0) >= state.started_at,
+        gpus=len(own) or None,
+        gpu_uuids=tuple(gpu.uuid for gpu in own if gpu.uuid),
+        end=None if ended_at is None else AttemptEnd(at=ended_at, source="process", noticed_at=ended_at),
+        seen_at=state.at if ended_at is None else ended_at,
+    )
+    yield with_run(provenance.with_environment(attempt, [node], pid=process.pid), run, state, is_newest=True)
+
+
+def of_receipts(run: Run, groups: Sequence[Sequence[Receipt]], state: State) -> Iterator[Attempt]:
+    """The attempts that trainmon-run has started. One that was opened before its receipt was read keeps its name."""
+    mine = [one for one in state.attempts.values() if one.run_id == run.name and one.job_id is None]
+    by_receipt = {one.receipt: one for one in mine if one.receipt is not None}
+    for index, group in enumerate(groups):
+        following = groups[index + 1][0].started_at if index + 1 < len(groups) else None
+        end = receipts.end_of(group, run, state, following)
+        if end is not None and state.at - end.at > OLD:
+            continue
+        before = next((by_receipt[one.name] for one in group if one.name in by_receipt), None)
+        if before is None:
+            began, until = group[0].started_at - AFTER, (state.at if end is None else end.at) + AFTER
+            others = (one for one in mine if one.receipt is None and began <= one.start <= until)
+            before = next(others, None)
+        elif before.end is not None and end is not None and adds_nothing(end, before.end):
+            continue
+        name = f"receipt/{group[0].name}" if before is None else before.attempt_id.removeprefix(f"{run.name}/")
+        hosts = tuple(dict.fromkeys(one.host for one in group if one.host is not None))
+        attempt = replace(
+            _plain(run, state, name),
+            nodes=run.spec.nodes or hosts,
+            started_at=group[0].started_at,
+            start_was_watched=group[0].started_at >= state.started_at,
+            seen_at=state.at if end is None else end.at,
+            end=end,
+            receipt=group[-1].name,
+        )
+        yield with_run(attempt, run, state, is_newest=following is None)
+
+
+def of_wandb(run: Run, wandb: WandbRun, state: State) -> Attempt | None:
+    began, seen_at = wandb.created_at, wandb.heartbeat_at
+    if began is None or seen_at is None:
+        return None
+    name = _wandb_name(run, wandb, seen_at, state)
+    if "#" in name:  # W&B does not say when it was resumed
+        before = state.attempts.get(f"{run.name}/{name}")
+        began = (None if before is None else before.started_at) or seen_at
+    attempt = replace(
+        provenance.with_wandb(_plain(run, state, name), wandb),
+        started_at=began,
+        seen_at=min(state.at, seen_at),
+        end=end_by("wandb", seen_at, state) if wandb.state in OVER else None,
+        start_was_watched=began >= state.started_at,
+    )
+    if run.wandb is not None and run.wandb.current == wandb:
+        return with_run(attempt, run, state, is_newest=True)
+    return replace(attempt, last_step=wandb.step)  # its own counter is all that is left of an earlier one
+
+
+def _wandb_name(run: Run, wandb: WandbRun, seen_at: Instant, state: State) -> str:
+    """The name of its attempt. A W&B run that is resumed under its own id is another attempt: `wandb/…#2`."""
+    name = f"wandb-file/{wandb.id}" if wandb.entity == client_file.ENTITY else f"wandb/{wandb.path}"
+    own = [one for one in state.attempts.values() if f"{one.attempt_id}#".startswith(f"{run.name}/{name}#")]
+    if not own:
+        return name
+    last = max(own, key=lambda one: (len(one.attempt_id), one.attempt_id))
+    is_resumed = wandb.state not in OVER and last.end is not None and seen_at > last.end.at + AFTER
+    return f"{name}#{len(own) + 1}" if is_resumed else last.attempt_id.removeprefix(f"{run.name}/")
+
+
+def of_log(run: Run, path: str, state: State) -> Attempt:
+    """The attempt that writes this log now. A log that was there when this program started belongs to the attempt that
+    an earlier start of this program has left open."""
+    log = run.log
+    assert log is not None
+    began = log.began_at or state.at
+    watched = log.is_new or began > state.started_at + AFTER
+    name = f"log/{log.host}:{path}"
+    mine = [one for one in state.attempts.values() if one.attempt_id.startswith(f"{run.name}/{name}@")]
+    last = max(mine, key=lambda one: one.attempt_id, default=None)
+    if last is not None and (not watched or (last.started_at or 0.0) >= began):
+        name = last.attempt_id.removeprefix(f"{run.name}/")
+    else:
+        name = f"{name}@{stamp(began)}"
+    has_ended = run.verdict in ENDED and log.at is not None
+    seen_at = max(log.at or 0.0, began if watched else 0.0)  # a new log without a line: `at` is that of the one before
+    attempt = replace(
+        _plain(run, state, name),
+        started_at=began if watched else None,
+        start_was_watched=watched,
+        seen_at=seen_at,
+        end=AttemptEnd(at=seen_at, source="log", noticed_at=state.at) if has_ended else None,
+    )
+    attempt = with_run(attempt, run, state, is_newest=True)
+    estimated = None if watched else log.first_at or attempt.first_step_at
+    return attempt if estimated is None else replace(attempt, started_at=estimated, start_is_estimated=True)
+
+
+def of_other_logs(run: Run, state: State) -> Iterator[Attempt]:
+    """The attempts whose logs appeared while nobody watched, beside the newest log; the newest first. A file that was
+    still written after the next attempt had begun, or right before that one's last line, is another log of it."""
+    log = run.log
+    if log is None or log.at is None or not log.others:
+        return
+    mine = [one for one in state.attempts.values() if one.run_id == run.name]
+    paths = {log.path, *(one.log_path for one in mine)}
+    since = max((one.ended_at or one.seen_at for one in mine), default=state.started_at - DAY)
+    next_at, next_began = log.at, log.first_at if not log.is_new else log.began_at
+    for other in log.others:
+        at = other.written_at
+        if at <= since:
+            return
+        is_beside = next_at - at <= AFTER or (next_began is not None and at > next_began + BEFORE)
+        if is_beside or other.path in paths or not other.path.startswith("/"):
+            continue
+        plain = _plain(run, state, f"log/{log.host}:{other.path}@{stamp(at)}")
+        end = replace(lost(at, state), awaits_log=True)
+        yield replace(plain, seen_at=at, log_host=log.host, log_path=other.path, end=end)
+        next_at, next_began = at, None
+
 
 # ---- the part of a log that one attempt has written, where several append to one file and nobody watched -------------
 
@@ -65,7 +393,8 @@ def own_part(
     if log is None or log.at is None or began is None or attempt.end is None:
         return attempt, tuple(lines)
     times = written(lines, log.at)
-    if all(at is None for at in times) or not _goes_on(times):
+    dated = [at for at in times if at is not None]
+    if not any(after > before for before, after in pairwise(dated)):  # a single time does not tell starts apart
         return attempt, tuple(lines)
     others = [one for one in known.values() if one.run_id == run.name and one.start < attempt.start]
     ends = (min(began, one.ended_at) + SECOND for one in others if one.ended_at is not None)
@@ -105,12 +434,6 @@ def _part_of_followed(
     return (replace(found, log_path=log.path, log_host=log.host), own) if is_part else (attempt, ())
 
 
-def _goes_on(times: Sequence[Instant | None]) -> bool:
-    """Whether the times tell starts apart: not if there is a single one."""
-    dated = [at for at in times if at is not None]
-    return any(after > before for before, after in pairwise(dated))
-
-
 def _between(lines: Sequence[str], times: Sequence[Instant | None], began: Instant, until: Instant) -> tuple[str, ...]:
     """The lines of this time. One without a time belongs to the one above."""
     at, own = next((one for one in times if one is not None), None), []
@@ -127,30 +450,27 @@ OLD_JOB: Seconds = 7 * 86_400.0 - 3_600.0
 """Receipts of attempts that ended so long ago are not looked at: those attempts are no longer in the State."""
 
 
-def of_unwatched_jobs(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
+def of_unwatched_jobs(state: State) -> Iterator[Attempt]:
     """The attempts, the newest first. A job that the queue lists is not one of them, nor an attempt that was seen."""
     answered = _answered(state)
     if not state.receipts or not answered or not is_restored(state):
         return
     by_job: dict[str, list[Attempt]] = {}
-    for one in known.values():
+    for one in state.attempts.values():
         if one.job_id is not None and f"{one.cluster}/{one.job_id}" in state.receipts:
             by_job.setdefault(f"{one.cluster}/{one.job_id}", []).append(one)
     found: list[Attempt] = []
     for key, own in state.receipts.items():
         if own[-1].job_id is not None and own[-1].cluster in answered:
-            found += _of_job(key, own, state, by_job.get(key, ()), known, answered[own[-1].cluster])
+            found += _of_job(key, own, state, by_job.get(key, ()), answered[own[-1].cluster])
     yield from sorted(found, key=lambda one: one.started_at or 0.0, reverse=True)
 
 
 def _answered(state: State) -> Mapping[str, Instant]:
     """By cluster without accounting: when its queue was last read."""
-    found = {}
-    for name, cluster in state.clusters.items():
-        source = state.sources.get(f"slurm:{name}")
-        if cluster.accounting is False and cluster.is_polled and source is not None and source.answered_at is not None:
-            found[name] = source.answered_at
-    return found
+    names = (name for name, one in state.clusters.items() if one.accounting is False and one.is_polled)
+    sources = {name: state.sources.get(f"slurm:{name}") for name in names}
+    return {name: one.answered_at for name, one in sources.items() if one is not None and one.answered_at is not None}
 
 
 def _of_job(
@@ -158,7 +478,6 @@ def _of_job(
     own: Sequence[Receipt],
     state: State,
     seen: Sequence[Attempt],
-    known: Mapping[str, Attempt],
     answered_at: Instant,
 ) -> Iterator[Attempt]:
     """The attempts of one job, one for each restart."""
@@ -169,39 +488,32 @@ def _of_job(
     for restart, group in groups.items():
         is_listed = job is not None and (job.restarts is None or job.restarts <= restart)
         last_at = max(one.ended_at or one.started_at for one in group)
-        if run is None or is_listed or answered_at < last_at + receipts.NEAR or state.at - last_at > OLD_JOB:
+        is_out_of_time = answered_at < last_at + receipts.NEAR or state.at - last_at > OLD_JOB
+        if run is None or is_listed or is_out_of_time:
             continue
         if any(group[-1] in receipts.of_attempt(one, state) for one in seen):
             continue
         later = [one.started_at for other, each in groups.items() if other > restart for one in each]
         if job is not None and job.started_at is not None and job.started_at > last_at:
             later.append(job.started_at)
-        name = _name_of(f"{key}.{restart}", run, group[-1], known)
-        yield _attempt(name, run, group, state, known, min(later, default=None))
+        name = _name_of(f"{key}.{restart}", run, group[-1], state)
+        yield _attempt(name, run, group, state, min(later, default=None))
 
 
 def _run_of(receipt: Receipt, state: State) -> Run | None:
     """The run that trainmon-run was told, else that of the job's name."""
+    own = (run for run in state.runs.values() if run.spec.cluster == receipt.cluster)
     if receipt.run is not None:
-        run = state.runs.get(receipt.run)
-        return run if run is not None and run.spec.cluster == receipt.cluster else None
-    for run in state.runs.values():
-        spec = run.spec
-        if (spec.cluster, spec.job or spec.name) == (receipt.cluster, receipt.job_name) and (
-            receipt.job_id == spec.only if spec.only is not None else receipt.job_id not in spec.without
-        ):
-            return run
-    return None
+        return next((run for run in own if run.name == receipt.run), None)
+    named = (run for run in own if (run.spec.job or run.name) == receipt.job_name)
+    return next((run for run in named if is_of_task(receipt.job_id, run.spec)), None)
 
 
-def _name_of(name: str, run: Run, receipt: Receipt, known: Mapping[str, Attempt]) -> str:
+def _name_of(name: str, run: Run, receipt: Receipt, state: State) -> str:
     """The name of the attempt: an open one that its log has shown before its receipt was read keeps its own."""
-    path = receipt.log_path
-    for one in known.values() if path is not None else ():
-        is_plain = one.run_id == run.name and one.job_id is None and one.receipt is None and one.is_open
-        if is_plain and one.log_path == path and one.start <= (receipt.ended_at or one.seen_at):
-            return one.attempt_id
-    return name
+    own = (one for one in state.attempts.values() if one.run_id == run.name and one.job_id is None and one.is_open)
+    of_log = (one for one in own if one.receipt is None and one.log_path == receipt.log_path is not None)
+    return next((one.attempt_id for one in of_log if one.start <= (receipt.ended_at or one.seen_at)), name)
 
 
 def _attempt(
@@ -209,7 +521,6 @@ def _attempt(
     run: Run,
     own: Sequence[Receipt],
     state: State,
-    known: Mapping[str, Attempt],
     following: Instant | None,
 ) -> Attempt:
     newest, end = own[-1], receipts.end_of(own, run, state, following, is_gone=True)
@@ -234,35 +545,34 @@ def _attempt(
         end=end,
     )
     attempt = receipts.applied(with_names(attempt, run, newest.command), own)
-    return attempt if has_newer(attempt, known.values()) else with_log(attempt, run, state)[0]
+    return attempt if has_newer(attempt, state.attempts.values()) else with_log(attempt, run, state)[0]
 
 
 # ---- the attempts before a process that was found on the GPUs of a machine -------------------------------------------
 
 
-def of_earlier_starts(run: Run, own: Attempt, state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
+def of_earlier_starts(run: Run, own: Attempt, state: State) -> Iterator[Attempt]:
     """The attempts of a run that were over before its process was found. `own`: the attempt of that process."""
     if not state.receipts or not is_restored(state):
         return
     groups = receipts.of_run(run, state)
-    mine = [own, *(one for one in known.values() if one.run_id == run.name and one.pid is not None)]
+    mine = [own, *(one for one in state.attempts.values() if one.run_id == run.name and one.pid is not None)]
     for index, group in enumerate(groups):
         following = groups[index + 1][0].started_at if index + 1 < len(groups) else own.started_at
         end = receipts.end_of(group, run, state, following)
         if end is None or state.at - end.at > OLD or any(_is_of(group, end, one, state) for one in mine):
             continue
-        before = known.get(f"{run.name}/receipt/{group[0].name}")
+        before = state.attempts.get(f"{run.name}/receipt/{group[0].name}")
         if before is not None and before.end is not None and adds_nothing(end, before.end):
             continue
-        began = group[0].started_at
         attempt = replace(
             attempt_of(run, f"receipt/{group[0].name}", end.at),
-            started_at=began,
-            start_was_watched=began >= state.started_at,
+            started_at=group[0].started_at,
+            start_was_watched=group[0].started_at >= state.started_at,
             end=end,
             receipt=group[-1].name,
         )
-        yield with_run(with_names(attempt, run, group[-1].command), run, state, began, is_newest=False)
+        yield with_run(with_names(attempt, run, group[-1].command), run, state, is_newest=False)
 
 
 def _is_of(group: Sequence[Receipt], end: AttemptEnd, attempt: Attempt, state: State) -> bool:
@@ -270,42 +580,45 @@ def _is_of(group: Sequence[Receipt], end: AttemptEnd, attempt: Attempt, state: S
     ran. A process that still runs is none of theirs."""
     if not {one.name for one in group}.isdisjoint(one.name for one in receipts.of_attempt(attempt, state)):
         return True
-    is_over = attempt.end is not None or attempt.reported_end is not None
-    return is_over and attempt.receipt is None and group[0].started_at - receipts.SURELY_NEAR <= attempt.start <= end.at
+    return (
+        attempt.told_end is not None
+        and attempt.receipt is None
+        and group[0].started_at - receipts.SURELY_NEAR <= attempt.start <= end.at
+    )
 
 
 # ---- the State → what it shows of the attempts of its runs -----------------------------------------------------------
 
 
-def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
+def observed(state: State) -> Iterator[Attempt]:
     """What is seen now of every attempt that is not closed for good. A run that has a scheduler has its jobs' attempts
     only; else its process and the receipts of earlier ones tell them apart, else its receipts, else W&B, else its
     log."""
-    unwatched = [*of_unwatched_jobs(state, known)]
+    unwatched = [*of_unwatched_jobs(state)]
     yield from unwatched
-    newest = last_attempts(one for one in (*known.values(), *unwatched) if one.job_id is not None)
+    newest = last_attempts(one for one in (*state.attempts.values(), *unwatched) if one.job_id is not None)
     for run in map(_with_client_file, state.runs.values()):
         jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
         begun = [job for job in jobs if is_begun(job) and not is_requeued(job, state.at)]
         if begun := sorted(begun, key=lambda job: job.started_at or 0.0):
             for job in begun:
-                if (found := of_job(job, run, state, known, is_newest=job is begun[-1])) is not None:
+                if (found := of_job(job, run, state, is_newest=job is begun[-1])) is not None:
                     yield found
         elif run.spec.process is not None:
             for own in of_process(run, state):
                 yield own
-                yield from of_earlier_starts(run, own, state, known)
+                yield from of_earlier_starts(run, own, state)
         elif jobs:
             continue
         elif groups := receipts.of_run(run, state):
-            yield from of_receipts(run, groups, state, known)
+            yield from of_receipts(run, groups, state)
         elif may_have_jobs(run, state) or _is_of_job(run, newest):
             continue
         elif run.wandb is not None:
-            yield from (one for each in run.wandb.runs if (one := of_wandb(run, each, state, known)) is not None)
+            yield from (one for each in run.wandb.runs if (one := of_wandb(run, each, state)) is not None)
         elif run.log is not None and run.log.path is not None and not may_have_others(run, state):
-            yield of_log(run, run.log.path, state, known)
-            yield from of_other_logs(run, state, known)
+            yield of_log(run, run.log.path, state)
+            yield from of_other_logs(run, state)
 
 
 def _with_client_file(run: Run) -> Run:
@@ -319,5 +632,4 @@ def _is_of_job(run: Run, newest: Mapping[str, Attempt]) -> bool:
     at = log.at if log is not None else file.written_at if file is not None else None
     if one is None or at is None:
         return False
-    end = one.end or one.reported_end
-    return one.start - BEFORE <= at <= (one.seen_at if end is None else end.at) + AFTER
+    return one.start - BEFORE <= at <= (one.seen_at if one.told_end is None else one.told_end.at) + AFTER

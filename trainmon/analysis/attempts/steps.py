@@ -203,6 +203,11 @@ def began_at(started_at: Instant | None, run: Run, state: State) -> Instant | No
     return our_time(started_at, (host.clock_skew_s or 0.0) if host is not None else 0.0)
 
 
+def start_of(attempt: Attempt, run: Run, state: State) -> Instant | None:
+    """When an attempt began, by our clock. Only the start of a job is dated by another one."""
+    return attempt.started_at or 0.0 if attempt.job_id is None else began_at(attempt.started_at, run, state)
+
+
 def latest_of(attempt: Attempt, run: Run, state: State, known: Mapping[str, Attempt] | None = None) -> Instant:
     """Until when, by our clock, its lines, steps and checkpoints are dated: until the next attempt of its run begins,
     and at most a minute after its end."""

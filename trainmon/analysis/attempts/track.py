@@ -10,14 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
-from trainmon.analysis.attempts.by_source import (
-    is_begun,
-    is_restored,
-    job_attempt,
-    job_attempt_id,
-    with_log,
-    with_run,
-)
 from trainmon.analysis.attempts.ending import (
     ACCOUNTING_LAGS,
     closed,
@@ -29,9 +21,19 @@ from trainmon.analysis.attempts.ending import (
     with_outlook,
 )
 from trainmon.analysis.attempts.fold import RANKS, SAME_START, adds_nothing, adopted, end_by, merged
-from trainmon.analysis.attempts.observed import before_next, observed, with_own_lines
+from trainmon.analysis.attempts.observed import (
+    before_next,
+    is_begun,
+    is_restored,
+    job_attempt,
+    job_attempt_id,
+    observed,
+    with_log,
+    with_own_lines,
+    with_run,
+)
 from trainmon.analysis.attempts.provenance import files_to_read
-from trainmon.analysis.attempts.steps import AFTER, NUMBERS, began_at, has_newer, is_read_to_end, run_of
+from trainmon.analysis.attempts.steps import AFTER, NUMBERS, has_newer, is_read_to_end, run_of
 from trainmon.analysis.runs import jobs_of, last_attempts, named_files
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, AttemptFile, FileSpec, Job, LogSpec, Run, State
@@ -54,7 +56,7 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     ended = ((one, one.end) for one in known.values() if one.end is not None)
     late = (each for each in ended if each[1].awaits_log or state.receipts)
     found = {**known, **{one.attempt_id: _with_late(one, end, known, state) for one, end in late}}
-    for seen in (*observed(state, known), *_left(known, state)):
+    for seen in (*observed(state), *_left(state)):
         seen = receipts.applied(seen, receipts.of_attempt(seen, state))
         found = adopted(found, seen, state)
         before, run = found.get(seen.attempt_id), run_of(seen, state)
@@ -149,28 +151,28 @@ def pruned(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     return known if len(kept) == len(known) else kept
 
 
-def _left(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
+def _left(state: State) -> Iterator[Attempt]:
     """The ends of open attempts that are over although nothing reports their end now: the job was requeued, or the
     scheduler no longer knows it; the next attempt of the run has another log, process or W&B run. What was reported
     before counts."""
-    for one in known.values():
-        if one.is_open and (end := _end_of_left(one, known, state)) is not None:
+    for one in state.attempts.values():
+        if one.is_open and (end := _end_of_left(one, state)) is not None:
             run, reported = run_of(one, state), one.reported_end
             written_at = None if run.log is None or run.log.path != one.log_path else run.log.at
-            if end.source == "lost" and written_at is not None and not has_newer(one, known.values()):
+            if end.source == "lost" and written_at is not None and not has_newer(one, state.attempts.values()):
                 end = replace(end, at=max(end.at, written_at))
             is_better = reported is not None and RANKS[reported.source] >= max(1, RANKS[end.source])
             ended = replace(one, end=reported if is_better else end, reported_end=None)
             if one.job_id is not None:
-                ended = with_run(ended, run, state, began_at(one.started_at, run, state), is_newest=False)
+                ended = with_run(ended, run, state, is_newest=False)
             yield ended
 
 
-def _end_of_left(one: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd | None:
+def _end_of_left(one: Attempt, state: State) -> AttemptEnd | None:
     if one.pid is not None:
-        return _end_of_process(one, known, state)
+        return _end_of_process(one, state)
     if one.job_id is None:
-        return _followed(one, known, state)
+        return _followed(one, state)
     job = state.jobs.get(f"{one.cluster}/{one.job_id}")
     if job is None:
         is_told = one.reported_end is not None and one.reported_end.source != "lost"
@@ -189,10 +191,10 @@ def _end_of_left(one: Attempt, known: Mapping[str, Attempt], state: State) -> At
     return replace(end_by("queue", at, state), scheduler_state="PREEMPTED" if is_preempted else "REQUEUED")
 
 
-def _end_of_process(one: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd | None:
+def _end_of_process(one: Attempt, state: State) -> AttemptEnd | None:
     """The end of a process that no run shows any more: it ended while this program did not run."""
     if any(run.spec.process is not None and run.spec.process.pid == one.pid for run in state.runs.values()):
-        return _followed(one, known, state)
+        return _followed(one, state)
     node = state.nodes.get(one.nodes[0]) if one.nodes else None
     if node is None or not node.gpus or state.at - state.started_at < AFTER:
         return None
@@ -209,12 +211,12 @@ def _is_forgotten(attempt: Attempt, state: State) -> bool:
     return cluster.accounting is False or state.at - max(state.started_at, attempt.seen_at) > ACCOUNTING_LAGS
 
 
-def _followed(attempt: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd | None:
+def _followed(attempt: Attempt, state: State) -> AttemptEnd | None:
     """The end of an attempt without a job whose run has a newer one of its kind."""
     kind = attempt.attempt_id.removeprefix(f"{attempt.run_id}/").partition("/")[0]
     newer = [
         one
-        for one in known.values()
+        for one in state.attempts.values()
         if one.run_id == attempt.run_id
         and (
             (one.attempt_id.startswith(f"{attempt.run_id}/{kind}/") and kind in ("log", "pid", "wandb-file"))

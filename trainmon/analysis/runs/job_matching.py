@@ -34,9 +34,14 @@ def jobs_of(spec: RunSpec, jobs: Iterable[Job]) -> tuple[Job, ...]:
         if job.name == name
         and job.cluster == spec.cluster
         and spec.user in (None, job.user)
-        and (job.id not in spec.without if spec.only is None else job.id == spec.only)
+        and is_of_task(job.id, spec)
     ]
     return tuple(sorted(own, key=_order))
+
+
+def is_of_task(job_id: str | None, spec: RunSpec) -> bool:
+    """Whether a run may be this job: of several jobs of a name, each has a run of its own."""
+    return job_id not in spec.without if spec.only is None else job_id == spec.only
 
 
 def owner_of(spec: RunSpec, users: Collection[str], me: str | None) -> str | None:
