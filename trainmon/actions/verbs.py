@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from trainmon.lib import Seconds
+    from trainmon.lib import Means, Seconds, Sentence
     from trainmon.model import Verb
 
 Reads = Literal["job", "open jobs", "pending jobs", "steps", "config", "evaluations"]
@@ -186,6 +186,22 @@ VERBS: tuple[VerbSpec, ...] = (
 """In the order of the menu and of the commands."""
 
 VERB: dict[str, VerbSpec] = {spec.name: spec for spec in VERBS}
+
+
+def ask(text: str, *verbs: Verb, subject: str = "") -> Sentence:
+    """A sentence with how a person asks for these verbs in place of each `{}`; with the subject, in a whole command."""
+    before, *rest = text.split("{}")
+    parts: list[str | Means] = [before]
+    for verb, after in zip(verbs, rest, strict=True):
+        parts += [_means(verb, subject), after]
+    return tuple(parts)
+
+
+def _means(verb: Verb, subject: str) -> Means:
+    from trainmon.lib import Means  # not for `--help`
+
+    key, command = VERB[verb].key, f"trainmon-tui {verb} {subject}"
+    return Means(f"{key}, or {command}", command) if subject else Means(key, f"`{verb}`")
 
 
 def verbs_of_key(verb: str) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from trainmon.lib import Instant, clean, counted, scrub
+from trainmon.lib import Instant, clean, counted, say, scrub
 from trainmon.lib.decoding import decoder
 from trainmon.model import CreateFile, Execute, Operation, Record
 
@@ -95,14 +96,23 @@ def write_all(connection: sqlite3.Connection, records: Iterable[Record], texts: 
 
 
 def _row(record: Record) -> tuple[str | float | None, ...]:
+    record = _said(record)
     action = record.action
     values = (
         action.id, action.requested_at, action.who, action.from_host, action.verb, action.subject, action.run,
         action.job, action.cluster, action.host, action.title, shell_command(action.operation), action.why,
-        record.status, record.done_at, record.outcome, record.settled_at, record.note,
+        record.status, record.done_at, say(record.outcome), record.settled_at, record.note,
         as_json(record),
     )  # fmt: skip
     return tuple(storable(value) if isinstance(value, str) else value for value in values)
+
+
+def _said(record: Record) -> Record:
+    """The record with texts for its sentences: who reads the ledger needs no parts."""
+    action = record.action
+    said = {name: tuple(say(one) for one in getattr(action, name)) for name in ("consequences", "warnings")}
+    marks = tuple(mark if mark.missed is None else replace(mark, missed=say(mark.missed)) for mark in record.marks)
+    return replace(record, action=replace(action, **said), outcome=say(record.outcome), marks=marks)
 
 
 def as_json(value: object) -> str:

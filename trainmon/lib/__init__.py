@@ -15,6 +15,7 @@ from trainmon.lib.errors import (
 )
 from trainmon.lib.field_docs import description, field_descriptions
 from trainmon.lib.redact import MASK, is_secret, last_line, scrub
+from trainmon.lib.sentence import Means, Medium, Sentence, joined, say
 from trainmon.lib.state_dir import (
     NETWORK_FILESYSTEMS,
     ScratchDirectory,
@@ -55,8 +56,11 @@ __all__ = [
     "Instant",
     "LoginNeeded",
     "LoginRefused",
+    "Means",
+    "Medium",
     "ScratchDirectory",
     "Seconds",
+    "Sentence",
     "SystemClock",
     "TrainmonError",
     "cell_width",
@@ -72,6 +76,7 @@ __all__ = [
     "find_state_directory",
     "is_first_time",
     "is_secret",
+    "joined",
     "last_line",
     "last_state",
     "listed",
@@ -80,6 +85,7 @@ __all__ = [
     "ordinal",
     "ranges",
     "remove_abandoned",
+    "say",
     "scrub",
     "short_size",
     "shorten",

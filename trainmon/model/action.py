@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib import Instant
+from trainmon.lib import Instant, Sentence
 
 Verb = Literal[
     "save", "kill", "unsave", "unkill", "requeue", "cancel", "hold", "release", "signal", "queue", "exclude",
@@ -122,9 +122,9 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """The job's key as captured."""
     facts: tuple[tuple[str, str], ...] = ()
     """What a person must know before: label and text."""
-    consequences: tuple[str, ...] = ()
+    consequences: tuple[Sentence, ...] = ()
     """What happens next, in sentences."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Sentence, ...] = ()
     expected: Expected = Expected()
     keep_log: str | None = None
     """A log as `host:path`. Its tail is copied to the ledger first, because a requeue may truncate it."""
@@ -147,7 +147,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
     subject: str
     why: str
-    hint: str = ""
+    hint: Sentence = ""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +174,7 @@ class Milestone(msgspec.Struct, frozen=True):
 
     name: str
     at: Instant | None = None
-    missed: str | None = None
+    missed: Sentence | None = None
     """Why it will not happen, or is overdue, in a sentence."""
 
 
@@ -186,7 +186,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     written_at: Instant | None = None
     """When it was recorded, just before it ran. The plan may have been open for long before."""
     done_at: Instant | None = None
-    outcome: str = ""
+    outcome: Sentence = ""
     """The result in a sentence; the output of the command, if there is any."""
     made: str | None = None
     """For `queue`: the id of the new job."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -88,6 +88,8 @@ def verdict_text(verdict: Verdict) -> str:
 
 DIRECTORY = "a directory"
 
+Words = TypeVar("Words")
+
 
 def armed_by(owner: str, kind: str) -> str:
     """Who armed a switch; `kind` is what is there, if that is no regular file with one link: `ana with a FIFO`."""
@@ -121,7 +123,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
         """Whether only a person can remove it: trainmon-tui removes files."""
         return (self.by or "").endswith(armed_by("", DIRECTORY))
 
-    def removal(self, means: str) -> str:
+    def removal(self, means: Words) -> Words | str:
         """How it is removed: by these means of trainmon-tui, unless it is a directory."""
         return f"a person must remove the directory {self.path}" if self.is_directory else means
 

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from trainmon.actions.planning import Offer, offered
 from trainmon.actions.verbs import VERB, verbs_of_key
-from trainmon.lib import Instant, cell_width, clean, shorten
+from trainmon.lib import Instant, cell_width, clean, say, shorten
 from trainmon.model import State, Verb
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, text
@@ -98,7 +98,7 @@ def _entry(verb: Verb, offers: Sequence[Offer]) -> Entry:
     refusal = next((offer.refusal for offer in offers if offer.refusal is not None), None)
     if possible or refusal is None:
         return Entry(verb, clean(title, 200), "")
-    return Entry(verb, clean(title, 200), clean(refusal.why + (f"; {refusal.hint}" if refusal.hint else ""), 600))
+    return Entry(verb, clean(title, 200), clean(refusal.why + (f"; {say(refusal.hint)}" if refusal.hint else ""), 600))
 
 
 def rows(found: Sequence[Entry], width: int) -> list[Row]:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from trainmon.actions.planning import SILENT_VERDICTS, Readback, hold_or_release, reads_for_plan
 from trainmon.actions.verbs import VERB, VERBS, verbs_of_key
-from trainmon.lib import Instant, Seconds, cell_width, clean, counted
+from trainmon.lib import Instant, Seconds, cell_width, clean, counted, say
 from trainmon.model import (
     Action,
     ActionRequest,
@@ -150,16 +150,16 @@ def refusal_lines(refusal: Refusal, width: int) -> Iterator[tuple[Span, ...]]:
     yield from _block(f"{DEAD} refused: {refusal.subject}", width, "crit")
     yield from _labelled("why", refusal.why, width, 6)
     if refusal.hint:
-        yield from _labelled("hint", refusal.hint, width, 6)
+        yield from _labelled("hint", say(refusal.hint), width, 6)
 
 
 def consequence_lines(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
     """The title of an action, its warnings and its consequences: what a person must read before the button."""
     yield from _block(action.title, width, "bold")
     for warning in action.warnings:
-        yield from _block(f"{WARN} {warning}", width, "warn", indent=2)
-    for text in action.consequences:
-        yield from _block(text, width, "", indent=2)
+        yield from _block(f"{WARN} {say(warning)}", width, "warn", indent=2)
+    for sentence in action.consequences:
+        yield from _block(say(sentence), width, "", indent=2)
 
 
 def fact_lines(action: Action, width: int) -> Iterator[tuple[Span, ...]]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.last_seen import SETTLES_WITHIN, disk_key, seen_run
-from trainmon.lib import Instant, Seconds, clean, counted, size
+from trainmon.lib import Instant, Seconds, clean, counted, say, size
 from trainmon.model import (
     Alert,
     Disk,
@@ -25,8 +25,6 @@ from tui.style import Span, count, duration, percent
 from tui.views.alerts import ONLY_SHOWS, SIGNS, is_muted
 from tui.views.runs import WORST_FIRST, reached, verdict_style
 from tui.widgets import Line, Link, Linked, sentence
-
-# ---- changes of actions and alerts as toasts -------------------------------------------------------------------------
 
 Severity = Literal["information", "warning", "error"]
 
@@ -75,7 +73,7 @@ def changes(before: Record, after: Record) -> Iterator[Toast]:
     """The toasts about one action."""
     title = clean(after.action.title, 120)
     if after.status not in (before.status, "asked"):
-        text = after.status + (f": {after.outcome}" if after.outcome else "")
+        text = after.status + (f": {say(after.outcome)}" if after.outcome else "")
         yield Toast(title, clean(text, 600), SEVERITY.get(after.status, "information"))
     if after.note and after.note != before.note:
         yield Toast(title, clean(after.note, 600), "warning")
@@ -85,7 +83,7 @@ def changes(before: Record, after: Record) -> Iterator[Toast]:
         if mark.at is not None and was.at is None:
             yield Toast(title, clean(reached(mark.name, mark.at, after), 600))
         if mark.missed is not None and was.missed is None:
-            yield Toast(title, clean(mark.missed, 600), "warning")
+            yield Toast(title, clean(say(mark.missed), 600), "warning")
 
 
 def in_flight(state: State | None) -> list[Record]:

@@ -10,7 +10,7 @@ from trainmon.analysis.log_formats import LEARNED
 from trainmon.analysis.runs import cause_of
 from trainmon.analysis.runs.trainer import BUSY, SILENT, other_switches
 from trainmon.analysis.wandb import label
-from trainmon.lib import Instant, cell_width, clean, counted, duration, scrub, shorten, shorten_start, size
+from trainmon.lib import Instant, cell_width, clean, counted, duration, say, scrub, shorten, shorten_start, size
 from trainmon.model import (
     Checkpoint,
     Checkpoints,
@@ -255,12 +255,12 @@ def record_lines(record: Record, now: Instant, width: int) -> Iterator[Line]:
     """`save, 2m ago by ana: done`, then a line for each expected result."""
     action = record.action
     requested = f"{calm_age(now - action.requested_at)} ago by {action.who or UNKNOWN}"
-    outcome = f": {record.outcome}" if record.outcome else ""
+    outcome = f": {say(record.outcome)}" if record.outcome else ""
     status = "running" if record.status == "asked" and record.is_open else record.status
     style = STATUS_STYLES.get(record.status, "")
     yield from sentence(safe(f"{action.verb}, {requested}, {status}{outcome}"), width, style)
     texts = [
-        (f"✗ {mark.name}: {mark.missed}", "warn") if mark.missed is not None
+        (f"✗ {mark.name}: {say(mark.missed)}", "warn") if mark.missed is not None
         else (f"◌ {mark.name}", "dim") if mark.at is None
         else (f"✓ {reached(mark.name, mark.at, record)}", "ok")
         for mark in record.marks

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from trainmon.actions import planning as actions
 from trainmon.actions.planning import Actor, FileStat, Readback
 from trainmon.analysis.runs import jobs_of
+from trainmon.lib import say
 from trainmon.model import (
     Action,
     ActionRequest,
@@ -118,14 +119,20 @@ def only(plan: Plan) -> Action:
     """The one action of a plan that refuses nothing."""
     assert plan.refusals == ()
     (one,) = plan.actions
-    return one
+    return said(one)
+
+
+def said(action: Action) -> Action:
+    """With the texts of its sentences, as the dashboard shows them."""
+    texts = {name: tuple(say(one) for one in getattr(action, name)) for name in ("consequences", "warnings")}
+    return replace(action, **texts)
 
 
 def refused(plan: Plan) -> Refusal:
     """The one refusal of a plan that does nothing."""
     assert plan.actions == ()
     (one,) = plan.refusals
-    return one
+    return replace(one, hint=say(one.hint))
 
 
 def stat(path: str, **fields: Any) -> dict[str, FileStat]:

@@ -45,9 +45,9 @@ def facts() -> dict[str, Any]:
     from tests.trainmon.actions.cluster import NOW, RUNNING, done, planned, readback, state
     from tests.trainmon.actions.verification.records import after
     from trainmon.actions.planning import offered, reads_for_plan
-    from trainmon.cli.act.run import in_commands
     from trainmon.cli.act.targets import resolve
     from trainmon.cli.commands import COMMANDS, GROUPS
+    from trainmon.lib import say
     from tui.keys import active_keys, markdown
     from tui.modals.menu import entries
     from tui.screens.help import help_rows
@@ -70,7 +70,7 @@ def facts() -> dict[str, Any]:
         "reads": [read.jobs for read in reads_for_plan(plan.request, state(), readback())],
         "plan": (action.title, action.operation.argv),  # type: ignore[union-attr]
         "button": verbs.VERB["nudge"].button_text(3),
-        "sentence": in_commands("D nudges it"),
+        "sentence": say(verbs.ask("{} nudges it", "nudge"), "command"),  # type: ignore[arg-type]
         "settled": after(done(action), 5).settled_at is not None,
     }
 

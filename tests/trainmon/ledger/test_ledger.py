@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from tests.trainmon.cli.test_attempts import LONG
 from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from tests.trainmon.ledger.records import DONE, action, actions, open_records, record, texts
+from trainmon.actions.verbs import ask
 from trainmon.analysis.explanation import GpuHour
 from trainmon.ledger.actions import TEXT_AT_MOST
 from trainmon.ledger.attempts import AttemptHour
 from trainmon.ledger.ledger import ActionText, Ledger, LedgerStuck
 from trainmon.ledger.queue import RECORDS_AT_MOST, WriteQueue
-from trainmon.model import CreateFile, Record
+from trainmon.model import CreateFile, Milestone, Record
 
 
 def test_what_was_written_is_on_the_disk_when_write_returns(tmp_path: Path) -> None:
@@ -43,6 +44,18 @@ def test_nothing_is_begun_before_there_is_something_to_write(tmp_path: Path) -> 
         assert actions(ledger, 0.0) == open_records(ledger) == []
         assert troubles.empty()
     assert list((tmp_path / "state").iterdir()) == []
+
+
+def test_sentences_are_kept_as_texts_that_every_version_reads(tmp_path: Path) -> None:
+    removes, cancels = ask("{} removes it", "unkill"), ask("press {} to cancel the job", "cancel")
+    wanted = action(consequences=(cancels,), warnings=(removes, "It is lost."))
+    with opened(tmp_path / "state") as (ledger, _):
+        ledger.write(record(action=wanted, outcome=removes, marks=(Milestone("it exits", missed=cancels),)))
+        (kept,) = open_records(ledger)
+    assert (kept.outcome, kept.marks[0].missed) == ("U removes it", "press C to cancel the job")
+    assert (kept.action.consequences, kept.action.warnings) == (
+        ("press C to cancel the job",), ("U removes it", "It is lost."),
+    )  # fmt: skip
 
 
 def test_a_network_disk_gets_a_rollback_journal(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NASTY, NOW
 from trainmon.actions.verbs import VERB
+from trainmon.lib import say
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Expected, Plan, Refusal, RemoveFile, Verb
 from tui.modals.plan import PlanScreen
 from tui.views import command_line, is_dangerous, plan_rows, plan_summary, visible
@@ -328,7 +329,7 @@ async def test_at_80x24_every_consequence_is_above_the_fold_before_the_identifie
         (action,) = screen.plan.actions
         text = " ".join(text_of(app).replace("│", " ").split())
         for sentence in (*action.consequences, *action.warnings):
-            assert sentence in text
+            assert say(sentence) in text
         labels = [label for label, _ in action.facts]
         names = ["run", "job", "cluster", "owner", "host"]
         assert [label for label in labels if label in names] == labels[-len(names) - 1 : -1]

@@ -38,7 +38,7 @@ from trainmon.actions.planning import (
     unchecked,
 )
 from trainmon.actions.verbs import VERB
-from trainmon.lib import Clock, Seconds, TrainmonError, drop_oldest
+from trainmon.lib import Clock, Seconds, Sentence, TrainmonError, drop_oldest, joined
 from trainmon.model import Action, ActionChanged, ActionRequest, Event, JobChanged, Plan, Record, Refusal, State, Status
 from trainmon.slurm.client import Client
 from trainmon.slurm.parse import detailed
@@ -231,7 +231,7 @@ class Executor:
         readback = PreflightView(action.host, shell, slurm, self._clock, seconds).for_action(reads_before(action))
         refusal = recheck(action, readback)
         if refusal is not None:
-            return self._over(record, "refused", f"{refusal.why} ({refusal.hint})")
+            return self._over(record, "refused", joined(refusal.why, " (", refusal.hint, ")"))
         record = _noted(record, unchecked(action, readback))
         done = execute(action, shell, slurm)
         job = None if done.detail is None else self._state().jobs.get(done.detail.key)
@@ -241,7 +241,7 @@ class Executor:
             return self._over(record, "failed", done.message)
         return replace(record, status=done.status, outcome=done.message, made=done.made, done_at=self._clock.now())
 
-    def _over(self, record: Record, status: Status, outcome: str) -> Record:
+    def _over(self, record: Record, status: Status, outcome: Sentence) -> Record:
         """The record of an action that has failed or is refused: nothing follows."""
         now = self._clock.now()
         done_at = now if status == "failed" else None

@@ -14,11 +14,11 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.actions.verbs import VERB
+from trainmon.actions.verbs import VERB, ask
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.retries import RetryDecision, by_run, config_to_read, decide, history_of, needs_config_change
 from trainmon.analysis.runs import jobs_of, listening, present, rivals, writers
-from trainmon.lib import Instant, clean, counted, duration
+from trainmon.lib import Instant, Sentence, clean, counted, duration, joined
 from trainmon.model import (
     Action,
     ActionRequest,
@@ -119,7 +119,7 @@ class Actor(msgspec.Struct, frozen=True):
 class Refused(Exception):
     """Ends the plan of a row."""
 
-    def __init__(self, subject: str, why: str, hint: str = "") -> None:
+    def __init__(self, subject: str, why: str, hint: Sentence = "") -> None:
         super().__init__(why)
         self.refusal = Refusal(subject=subject, why=why, hint=hint)
 
@@ -201,7 +201,7 @@ class PlanContext:
         """The end of a title: ` of video-2b`."""
         return f" of {self.run.name}" if self.run is not None else ""
 
-    def refused(self, why: str, hint: str = "") -> Refused:
+    def refused(self, why: str, hint: Sentence = "") -> Refused:
         return Refused(self.subject, why, hint)
 
     def ago(self, at: Instant | None) -> str:
@@ -314,7 +314,7 @@ class PlanContext:
         """
         switch = self.switch("kill")
         if switch is not None and switch.exists:
-            hint = switch.removal(f"remove it first: U, or trainmon-tui unkill {self.name}")
+            hint = switch.removal(ask("remove it first: {}", "unkill", subject=self.name))
             raise self.refused(f"{self.armed('kill')}: {consequence}", hint)
 
     def check_queue(self, job: Job | None) -> None:
@@ -540,16 +540,16 @@ def retry_facts(context: PlanContext) -> tuple[tuple[str, str], ...]:
     return (*budget, ("last causes", f"{causes}; the last attempt ended {context.ago(retry.last.ended_at)}"))
 
 
-def retry_warnings(context: PlanContext) -> tuple[str, ...]:
+def retry_warnings(context: PlanContext) -> tuple[Sentence, ...]:
     """Why another attempt may only repeat the last one."""
     retry = retry_of(context)
     needs_no_warning = retry is None or retry.decision.choice in ("now", "none") or not retry.decision.budget_text
     if context.run is None or retry is None or needs_no_warning:
         return ()
     nodes = ",".join(retry.decision.exclude)
-    off = f" X on {nodes} excludes it from the pending job." if nodes else ""
+    off = ask(f" {{}} on {nodes} excludes it from the pending job.", "exclude") if nodes else ""
     unread = f" {retry.unread[0].upper()}{retry.unread[1:]}." if retry.unread else ""
-    may_help = f"Another attempt may not help: {retry.decision.why}.{off}{unread}"
+    may_help = joined(f"Another attempt may not help: {retry.decision.why}.", off, unread)
     # The settings may be in the batch script, which a requeue does not read again.
     is_requeue = (context.request.verb, retry.decision.choice) == ("requeue", "after-change")
     is_of_config = needs_config_change(retry.last, context.run.spec.retry)
@@ -570,8 +570,8 @@ def action(
     verb: Verb | None = None,
     job: Job | None = None,
     facts: tuple[tuple[str, str], ...] = (),
-    consequences: tuple[str, ...] = (),
-    warnings: tuple[str, ...] = (),
+    consequences: tuple[Sentence, ...] = (),
+    warnings: tuple[Sentence, ...] = (),
     expected: Expected | None = None,
     keep_log: str | None = None,
     keep_errors: str | None = None,

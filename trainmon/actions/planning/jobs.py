@@ -18,8 +18,9 @@ from trainmon.actions.planning.context import (
     retry_facts,
     retry_warnings,
 )
+from trainmon.actions.verbs import ask
 from trainmon.analysis.runs import jobs_of, saves_on
-from trainmon.lib import clean
+from trainmon.lib import Sentence, clean
 from trainmon.model import Action, Execute, Expected, Job, JobChain, Process, Refusal, RunSpec
 from trainmon.slurm import commands
 from trainmon.slurm.batch_script import receiver
@@ -38,9 +39,10 @@ TRAP_NEEDED = (
 
 ADMIN_HELD = "JobHeldAdmin"
 
-ENDS_NOW = (
+ENDS_NOW = ask(
     "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; to save "
-    "one, use S."
+    "one, use {}.",
+    "save",
 )
 SAVES_FIRST = "Slurm ends it now: SIGTERM, on which its trainer saves{}, then SIGKILL after KillWait (30s by default)."
 SAVES_IN_TIME = "A save that takes longer than KillWait is lost."
@@ -94,7 +96,7 @@ def cancel(context: PlanContext) -> RowPlan:
     return RowPlan(actions=(made,), typed=job.id, because=because)
 
 
-def ends_now(context: PlanContext) -> tuple[str, ...]:
+def ends_now(context: PlanContext) -> tuple[Sentence, ...]:
     """What the end of a running job costs."""
     if context.run is None or not saves_on(context.run, "TERM", context.now):
         return ENDS_NOW, lost_steps(context)
@@ -130,9 +132,9 @@ def hold(context: PlanContext) -> RowPlan:
         raise context.refused(f"no job of {context.name} is pending or running")
     free = [job for job in wanted if not is_held(job)]
     if not free:
-        raise context.refused(f"job {wanted[0].id} is held already", "H releases it")
-    waits_on = "It stays in the queue and is not started until it is released (H)."
-    runs_on = "It runs on; if it is requeued, it stays pending until it is released (H)."
+        raise context.refused(f"job {wanted[0].id} is held already", ask("{} releases it", "release"))
+    waits_on = ask("It stays in the queue and is not started until it is released ({}).", "release")
+    runs_on = ask("It runs on; if it is requeued, it stays pending until it is released ({}).", "release")
     made = (
         action(
             context,
@@ -195,11 +197,11 @@ def signal(context: PlanContext) -> RowPlan:
     if name not in NUMBERS:
         raise context.refused(
             f"{clean(context.request.signal, 20)} is not a signal that a trainer can catch",
-            f"one of {', '.join(NUMBERS)}; C cancels the job",
+            ask(f"one of {', '.join(NUMBERS)}; {{}} cancels the job", "cancel"),
         )
     job = context.check_job(context.job)
     if job.stage == "waiting":
-        raise context.refused(f"job {job.id} is pending: none of its processes runs", "C cancels it")
+        raise context.refused(f"job {job.id} is pending: none of its processes runs", ask("{} cancels it", "cancel"))
     if job.stage == "ended":
         raise context.refused(f"job {job.id} has ended: {end_reason(job)}")
     if job.key in context.readback.errors:

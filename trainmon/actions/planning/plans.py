@@ -19,8 +19,8 @@ from trainmon.actions.planning.context import (
     second_trainer,
 )
 from trainmon.actions.planning.jobs import is_held
-from trainmon.actions.verbs import VERB, VERBS, function
-from trainmon.lib import Instant
+from trainmon.actions.verbs import VERB, VERBS, ask, function
+from trainmon.lib import Instant, Sentence
 from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Verb
 
 NOBODY = Actor("", "")
@@ -179,7 +179,7 @@ def unchecked(action: Action, readback: Readback) -> str | None:
     return None if why is None else f"could not check whether job {action.expected.id} still runs: {why}"
 
 
-def _changes(action: Action, readback: Readback) -> Iterator[tuple[str, str]]:
+def _changes(action: Action, readback: Readback) -> Iterator[tuple[str, Sentence]]:
     """What has changed since the plan, each with a hint; the most important first."""
     expected, errors = action.expected, readback.errors
     if expected.switch_absent is not None:
@@ -190,7 +190,7 @@ def _changes(action: Action, readback: Readback) -> Iterator[tuple[str, str]]:
             yield f"it is no longer known whether the kill switch is armed: {error}", TRY_AGAIN
         elif stat.exists:
             by = f" by {stat.by}" if stat.by else ""
-            yield f"the kill switch has been armed meanwhile{by}", stat.removal("remove it first: U")
+            yield f"the kill switch has been armed meanwhile{by}", stat.removal(ask("remove it first: {}", "unkill"))
     if name := expected.undrained:
         node = readback.nodes.get(name)
         if node is None:

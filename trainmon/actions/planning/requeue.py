@@ -22,9 +22,10 @@ from trainmon.actions.planning.context import (
     retry_warnings,
 )
 from trainmon.actions.planning.jobs import ends_now, is_held, log_files, split_location
+from trainmon.actions.verbs import ask
 from trainmon.analysis.checkpoints import PLACEHOLDER
 from trainmon.analysis.runs import jobs_of, saves_on, target
-from trainmon.lib import clean
+from trainmon.lib import Sentence, clean
 from trainmon.model import Action, Attempt, Checkpoint, Execute, Expected, Job, JobChain, Record, Run
 from trainmon.slurm import commands
 from trainmon.slurm.reasons import end_reason, waiting_reason
@@ -111,7 +112,9 @@ def _start(context: PlanContext, run: Run, retry: Retry, checkpoint: Checkpoint,
         ),
         consequences=(
             "It is complete when the file of results has a new result of this checkpoint.",
-            "The training is not started: N queues another job, or R on its job requeues it.",
+            ask(
+                "The training is not started: {} queues another job, or {} on its job requeues it.", "queue", "requeue"
+            ),
         ),
         warnings=tuple(warnings),
         expected=Expected(switch_absent=context.switch_path("kill") if context.request.is_retry else None),
@@ -162,7 +165,7 @@ def requeue(context: PlanContext) -> RowPlan:
     Raises:
         Refused: when Slurm cannot requeue the job, or the next attempt would end at once or disturb another.
     """
-    another = f"queue another: N, or trainmon-tui queue {context.name}"
+    another = ask("queue another: {}", "queue", subject=context.name)
     if crashed_evaluator(context) is not None:
         return evaluate(context)
     job = _known(context, another)
@@ -214,11 +217,11 @@ def _needs_no_start(context: PlanContext, job: Job) -> str:
     return f"{context.name} has reached its target: step {step:,} of {goal:,}" if goal and step >= goal else ""
 
 
-def _check_job(context: PlanContext, job: Job, another: str) -> None:
+def _check_job(context: PlanContext, job: Job, another: Sentence) -> None:
     """Raises: Refused: when Slurm cannot start the job again."""
     if job.stage == "waiting":
         why = f"job {job.id} is already pending: {waiting_reason(job, context.now)}"
-        raise context.refused(why, "H releases it" if is_held(job) else "")
+        raise context.refused(why, ask("{} releases it", "release") if is_held(job) else "")
     if job.requeue is False:
         raise context.refused(f"job {job.id} cannot be requeued: it was submitted with --no-requeue", another)
     if job.batch is False:
@@ -234,7 +237,7 @@ def _copied(*files: str | None) -> tuple[str, ...]:
     )
 
 
-def _known(context: PlanContext, another: str) -> Job:
+def _known(context: PlanContext, another: Sentence) -> Job:
     """The job that is meant.
 
     Raises:

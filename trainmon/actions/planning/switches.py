@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 
 from trainmon.actions.planning.context import FileStat, PlanContext, RowPlan, SwitchKind, action
-from trainmon.lib import clean, duration
+from trainmon.actions.verbs import ask
+from trainmon.lib import Sentence, clean, duration
 from trainmon.model import DIRECTORY, CreateFile, Expected, Job, RemoveFile, Run, Switch
 
 HANG = 3.0
@@ -76,7 +77,11 @@ def kill(context: PlanContext) -> RowPlan:
             "Nothing is saved and nothing ends now: the next trainer that starts reads the file first, and exits."
             if _has_no_reader(context)
             else f"The trainer saves{context.usual_save_time()} and exits{_next(context)}.",
-            "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
+            ask(
+                "The file stays until somebody removes it ({}); until then a requeue ({}) is refused.",
+                "unkill",
+                "requeue",
+            ),
             burns,
         ),
         warnings=(*_unread(context, run), *_shared(context, run, path)),
@@ -182,7 +187,7 @@ def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, Run]:
         since = context.ago(switch.armed_at) or "at an unknown time"
         pending = "; the trainer has not consumed it yet" if kind == "save" else ""
         why = f"{clean(switch.path)} was already armed {since}{by}{text}{pending}"
-        raise context.refused(why, switch.removal("U removes it"))
+        raise context.refused(why, switch.removal(ask("{} removes it", "unkill")))
     return path, context.run
 
 
@@ -191,7 +196,7 @@ def _next(context: PlanContext) -> str:
     return f" at its next iteration (about {duration(interval)})" if interval else " at its next iteration"
 
 
-def _unread(context: PlanContext, run: Run) -> tuple[str, ...]:
+def _unread(context: PlanContext, run: Run) -> tuple[Sentence, ...]:
     """A warning that no trainer may read the switch, and what helps then."""
     if _has_no_reader(context):
         return ("None of its jobs runs now: the next job reads the file first.",)
@@ -200,7 +205,7 @@ def _unread(context: PlanContext, run: Run) -> tuple[str, ...]:
     is_slow = silent is not None and interval is not None and silent > max(QUICK, HANG * interval)
     if run.verdict not in ("saving", "evaluating") and (is_slow or run.verdict in SILENT_VERDICTS):
         since = "No step is known." if silent is None else f"No step for {duration(silent)}."
-        return (f"{since} A hung trainer will not see the switch; press C to cancel the job.",)
+        return (ask(f"{since} A hung trainer will not see the switch; press {{}} to cancel the job.", "cancel"),)
     return ()
 
 

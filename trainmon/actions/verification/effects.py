@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from trainmon.actions.planning import is_held
-from trainmon.actions.verbs import STARTS, VERB
+from trainmon.actions.verbs import STARTS, VERB, ask
 from trainmon.analysis.gpus import is_empty
-from trainmon.lib import Instant, Seconds, counted, duration
+from trainmon.lib import Instant, Seconds, Sentence, counted, duration
 from trainmon.model import Action, Checkpoint, Job, Milestone, Record, Run, State, Switch, has_task
 from trainmon.slurm.reasons import end_reason
 
@@ -95,7 +95,7 @@ class Observation:
             return 0
         return 1 + (source.answered_at - self.since) // source.period
 
-    def milestone(self, name: str, at: Instant | None, missed: str | None = None) -> Milestone:
+    def milestone(self, name: str, at: Instant | None, missed: Sentence | None = None) -> Milestone:
         """The milestone as it is now. An observed one does not change; a missed one keeps its text."""
         old = next((mark for mark in self.record.marks if mark.name == name), Milestone(name))
         if old.at is not None:
@@ -483,7 +483,8 @@ def kill(observed: Observation) -> Progress:
     if observed.action.job is None and f"slurm:{observed.action.cluster}" in observed.state.sources:
         return (appears,), appears.at is not None  # no job of it ran: nothing exits
     limit = _take_limit(run) + COMMIT_SAVES * (observed.save_s or COMMIT_AT_LEAST / 3)
-    late = f"still there after {duration(limit)}: a hung trainer will not see the switch; press C to cancel the job"
+    still = f"still there after {duration(limit)}"
+    late = ask(f"{still}: a hung trainer will not see the switch; press {{}} to cancel the job", "cancel")
     exits = observed.milestone(EXITS, exited_at(observed), late if observed.is_past(limit) else None)
     no_save = None
     if exits.at is not None and observed.now - exits.at >= EXIT_LISTED:

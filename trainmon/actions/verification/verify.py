@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.actions.verbs import VERB, function
 from trainmon.actions.verification.effects import Observation, submitted_job
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, joined
 from trainmon.model import Record, State
 
 RESULT_TIMEOUT: Seconds = 180.0
@@ -52,7 +52,7 @@ def _resolve(observed: Observation) -> Record:
         return record  # it runs now
     spec = VERB[observed.action.verb]
     if spec.proof and function(spec.proof)(observed):
-        outcome = f"{record.outcome}; {OBSERVED}" if record.outcome else OBSERVED
+        outcome = joined(record.outcome, "; ", OBSERVED) if record.outcome else OBSERVED
         number = submitted_job(observed) if record.made is None else record.made
         return replace(record, status="done", outcome=outcome, done_at=record.done_at or begun, made=number)
     source, started_at = observed.state.sources.get(f"slurm:{observed.action.cluster}"), observed.state.started_at

@@ -9,10 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib import Instant, Seconds, clean, dated, scrub
+from trainmon.lib import Instant, Seconds, clean, dated, say, scrub
 from trainmon.model import Alert, Attempt, Record, Series
-
-# ---- what the scheduler, the log, the alerts and people did, on one clock --------------------------------------------
 
 AFTERMATH: Seconds = 3_600.0
 """How long after its end an alert or an action still belongs to an attempt, if no other attempt begins."""
@@ -129,7 +127,7 @@ def _alerts(alerts: Iterable[Alert]) -> Iterator[Moment]:
 def _actions(records: Iterable[Record]) -> Iterator[Moment]:
     for one in records:
         action = one.action
-        outcome = f" ({one.outcome})" if one.outcome and one.status != "done" else ""
+        outcome = f" ({say(one.outcome)})" if one.outcome and one.status != "done" else ""
         why = f", “{action.why}”" if action.why else ""
         by = f"{action.who}@{action.from_host}" if action.who else None
         text = scrub(clean(f"{action.title}: {one.status}{outcome}{why}"))

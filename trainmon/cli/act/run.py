@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 import click
 
-from trainmon.actions.verbs import VERB, VERBS
+from trainmon.actions.verbs import VERB
 from trainmon.actions.verification.effects import Observation
 from trainmon.cli.act.targets import NotFound, resolve, split_signal
 from trainmon.cli.snapshot import StateWatcher, are_read, has_answered, wait_until_full
@@ -26,7 +25,7 @@ from trainmon.cli.terminal import plain, print_json, print_lines, read_line, tab
 from trainmon.config import load_settings
 from trainmon.ledger.actions import shell_command
 from trainmon.ledger.ledger import action_texts, recent_actions
-from trainmon.lib import Seconds, cell_width, clean, find_state_directory
+from trainmon.lib import Seconds, cell_width, clean, find_state_directory, say
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Milestone, Plan, Record, Refusal, State, Verb
 from trainmon.runtime.logfile import log_to_file
 from trainmon.runtime.monitor import Monitor
@@ -40,16 +39,6 @@ from tui.style import DEAD, WARN
 
 MAX_LINE = 100_000
 """Characters of a line that are printed: a command is never cut."""
-
-KEYS = {spec.key: spec.name for spec in VERBS if spec.help}
-"""The keys of the dashboard that sentences name, and the commands that do the same."""
-KEY = re.compile(rf"(?<![\w'-])(?<!\d )([{''.join(KEYS)}])(?=$| [a-z]|[,;.)])")
-
-QUOTED = re.compile("(“[^”]*”)")
-"""Text that a person wrote into a switch file. It names no keys: `plan C` stays."""
-
-KEY_AND_COMMAND = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
-"""A sentence that names the key and the command."""
 
 CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
 """Exit statuses by status. A requeue is done when the job was seen to run again. An action with an unknown result may
@@ -80,25 +69,15 @@ def lines(plan: Plan) -> Iterator[str]:
 
 def refused(refusal: Refusal) -> Iterator[str]:
     """Why not, and the way out."""
-    yield _safe(f"{DEAD} refused: {refusal.subject}: {in_commands(refusal.why)}")
+    yield _safe(f"{DEAD} refused: {refusal.subject}: {refusal.why}")
     if refusal.hint:
-        yield _safe(f"    → {in_commands(refusal.hint)}")
-
-
-def in_commands(sentence: str) -> str:
-    """Where a sentence names a key of the dashboard, the command: `U removes it` → `unkill takes it back`."""
-    sentence = KEY_AND_COMMAND.sub("", sentence)
-    if "releas" in sentence:  # the one key that does two things
-        sentence = sentence.replace("(H)", "(`release`)")
-    parts = QUOTED.split(sentence)
-    parts[::2] = [KEY.sub(lambda key: f"`{KEYS[key[1]]}`", part) for part in parts[::2]]
-    return "".join(parts)
+        yield _safe(f"    → {say(refusal.hint, 'command')}")
 
 
 def _action(action: Action) -> Iterator[str]:
     yield _safe(action.title)
     for warning in action.warnings:
-        yield _safe(f"  {WARN} {in_commands(warning)}")
+        yield _safe(f"  {WARN} {say(warning, 'command')}")
     facts = list(action.facts)
     match action.operation:
         case CreateFile(text=text):
@@ -107,7 +86,7 @@ def _action(action: Action) -> Iterator[str]:
             facts.append(("how", "in a login shell, so that its modules are loaded"))
     kept = (log for log in (action.keep_log, action.keep_errors) if log)
     facts += [("first", f"the end of {log} is copied to the ledger") for log in kept]
-    facts += [("" if number else "then", in_commands(text)) for number, text in enumerate(action.consequences)]
+    facts += [("" if number else "then", say(text, "command")) for number, text in enumerate(action.consequences)]
     width = max((cell_width(label) for label, _ in facts), default=0)
     for label, text in facts:
         yield _safe(f"  {label}{' ' * (width - cell_width(label))}  {text}")
@@ -202,7 +181,7 @@ def _effects(record: Record) -> tuple[Milestone, ...]:
 def _facts(record: Record) -> Iterator[tuple[str, float | None, str]]:
     name = record.action.id
     if record.status != "asked":
-        outcome = f": {in_commands(record.outcome)}" if record.outcome else ""
+        outcome = f": {say(record.outcome, 'command')}" if record.outcome else ""
         yield f"{name} status", record.done_at, f"{record.status}{outcome}"
     if record.note:
         yield f"{name} note {record.note}", record.done_at, record.note
@@ -210,7 +189,7 @@ def _facts(record: Record) -> Iterator[tuple[str, float | None, str]]:
         if mark.at is not None:
             yield f"{name} {mark.name}", mark.at, mark.name
         if mark.missed is not None:
-            yield f"{name} {mark.name} {mark.missed}", None, f"not: {mark.name}: {in_commands(mark.missed)}"
+            yield f"{name} {mark.name} {mark.missed}", None, f"not: {mark.name}: {say(mark.missed, 'command')}"
 
 
 def line(at: float | None, action: Action, text: str) -> str:
@@ -415,8 +394,10 @@ def action_row(record: Record) -> dict[str, Any]:
         "checkpoint": action.checkpoint,
         "status": record.status,
         "done_at": record.done_at,
-        "outcome": record.outcome,
-        "marks": [{"name": mark.name, "at": mark.at, "missed": mark.missed} for mark in record.marks],
+        "outcome": say(record.outcome),
+        "marks": [
+            {"name": mark.name, "at": mark.at, "missed": mark.missed and say(mark.missed)} for mark in record.marks
+        ],
         "settled_at": record.settled_at,
         "note": record.note,
     }
@@ -435,7 +416,7 @@ def action_lines(records: Sequence[Record]) -> Iterator[str]:
             f"{of} ({job})" if action.run and job else of,
             f"{action.who}@{action.from_host}",
             record.status,
-            "; ".join(filter(None, (record.outcome, record.note, action.why and f"“{action.why}”"))),
+            "; ".join(filter(None, (say(record.outcome), record.note, action.why and f"“{action.why}”"))),
             "; ".join(map(_milestone, record.marks)),
         ))  # fmt: skip
     return table(ACTIONS_HEAD, rows)
@@ -443,7 +424,7 @@ def action_lines(records: Sequence[Record]) -> Iterator[str]:
 
 def _milestone(mark: Milestone) -> str:
     if mark.missed is not None:
-        return f"not: {mark.name} ({mark.missed})"
+        return f"not: {mark.name} ({say(mark.missed)})"
     return f"{mark.name} {_at(mark.at, '%H:%M:%S')}" if mark.at is not None else f"{mark.name}: not yet"
 
 

@@ -13,7 +13,7 @@ from tests.trainmon.actions.execution.world import World, job
 from tests.trainmon.actions.planning.test_retries import failed
 from trainmon.actions.planning import split_location
 from trainmon.analysis.attempts import with_file
-from trainmon.lib import HostUnreachable
+from trainmon.lib import HostUnreachable, say
 from trainmon.lib.decoding import decoder
 from trainmon.model import FileContent
 from trainmon.slurm import commands
@@ -88,7 +88,10 @@ def test_a_kill_switch_that_was_armed_meanwhile_aborts_a_requeue(world: World, t
     action = only(world.plan("requeue"))
     (tmp_path / "kill").touch()
     record = world.act(action)
-    assert (record.status, record.outcome.startswith("the kill switch has been armed meanwhile")) == ("refused", True)
+    assert (record.status, say(record.outcome).startswith("the kill switch has been armed meanwhile")) == (
+        "refused",
+        True,
+    )
 
 
 def test_a_host_that_is_not_connected_refuses_every_plan_with_a_message(world: World) -> None:

@@ -19,6 +19,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     state,
 )
 from trainmon.actions.verification.verify import verify_record
+from trainmon.lib import say
 from trainmon.model import (
     Checkpoint,
     Job,
@@ -51,7 +52,8 @@ def restarted(record: Record, seconds: float, **changes: Any) -> Record:
 
 def marks_of(record: Record) -> dict[str, float | str | None]:
     """Its marks: when, in seconds after the act; else what was missed; else nothing yet."""
-    return {mark.name: mark.missed if mark.at is None else round(mark.at - NOW, 1) for mark in record.marks}
+    missed = {mark.name: mark.missed and say(mark.missed) for mark in record.marks}
+    return missed | {mark.name: round(mark.at - NOW, 1) for mark in record.marks if mark.at is not None}
 
 
 def with_switch(path: str, **fields: Any) -> Run:

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from tests.trainmon.cli.act.parts import Parts, job, state
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action, record
-from trainmon.actions.verbs import VERB
-from trainmon.cli.act.run import Options, carry_out, follow, have_answered, in_commands, lines
+from trainmon.actions.verbs import VERB, ask
+from trainmon.cli.act.run import Options, carry_out, follow, have_answered, lines
 from trainmon.cli.snapshot import StateWatcher
+from trainmon.lib import say
 from trainmon.model import (
     ActionRequest,
     CreateFile,
@@ -30,10 +31,10 @@ from trainmon.model import (
 )
 
 ASK = ActionRequest(verb="requeue", subjects=("video-2b",), requested_at=1000.0)
-REFUSED = Refusal(subject="sweep", why="its kill switch is armed", hint="take it back first: U")
+REFUSED = Refusal(subject="sweep", why="its kill switch is armed", hint=ask("take it back first: {}", "unkill"))
 REQUEUE = action(
     facts=(("run", "video-2b"), ("command", "scontrol requeue Incomplete 88")),
-    consequences=("It ends.", "C cancels it for good."),
+    consequences=("It ends.", ask("{} cancels it for good.", "cancel")),
     warnings=("12 steps are lost.",),
     keep_log="login1:/fsx/log",
 )
@@ -89,23 +90,13 @@ def test_a_plan_shows_the_line_of_a_switch_and_a_login_shell() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("sentence", "expected"),
-    [
-        ("U takes it back", "`unkill` takes it back"),
-        ("look first; K, then wait", "look first; `kill`, then wait"),
-        ("61 C is hot: GPU-X of Node K-1", "61 C is hot: GPU-X of Node K-1"),
-        ("SIGTERM ends it", "SIGTERM ends it"),
-        ("first take it back: U, or trainmon-tui unkill r", "first take it back: trainmon-tui unkill r"),
-        (
-            "armed by ana (“plan C failed; see S”); U takes it back",
-            "armed by ana (“plan C failed; see S”); `unkill` takes it back",
-        ),
-        ("not started until it is released (H).", "not started until it is released (`release`)."),
-    ],
-)
-def test_keys_of_the_dashboard_are_reported_as_commands(sentence: str, expected: str) -> None:
-    assert in_commands(sentence) == expected
+def test_a_sentence_names_a_key_of_the_dashboard_or_a_command() -> None:
+    removes, whole = ask("{} removes it", "unkill"), ask("remove it first: {}", "unkill", subject="llm")
+    assert (say(removes), say(removes, "command")) == ("U removes it", "`unkill` removes it")
+    assert say(whole) == "remove it first: U, or trainmon-tui unkill llm"
+    assert say(whole, "command") == "remove it first: trainmon-tui unkill llm"
+    assert say(ask("until it is released ({}).", "release"), "command") == "until it is released (`release`)."
+    assert say("armed by ana (“plan C failed; see S”)", "command") == "armed by ana (“plan C failed; see S”)"
 
 
 def test_a_dry_run_prints_the_plan_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ from trainmon.analysis.runs import (
 )
 from trainmon.analysis.wandb import are_separate, client_file, label
 from trainmon.analysis.wandb import metric_names as wandb_keys
-from trainmon.lib import Instant, Seconds, counted, duration, ordinal
+from trainmon.lib import Instant, Seconds, counted, duration, ordinal, say
 from trainmon.model import Alert, Attempt, AttemptEnd, Finding, Job, Record, Run, State, verdict_text
 
 # ---- rules about the attempts of a run -------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def _done(record: Record) -> str | None:
     if record.status == "done":
         return f"was {what} automatically: {record.action.why}"
     is_open = record.status == "asked"
-    return None if is_open else f"could not be {what} automatically ({record.outcome}): {record.action.why}"
+    return None if is_open else f"could not be {what} automatically ({say(record.outcome)}): {record.action.why}"
 
 
 def _suggested(state: State, run: Run, ended: Attempt, decision: RetryDecision) -> str | None:
