@@ -1,8 +1,9 @@
-"""All rules about runs together: what they say of a run of which hardly anything is known, and what they are called."""
+"""All rules together: what those about runs say of a run of which hardly anything is known, and what rules are named."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any, get_args
 
 import pytest
@@ -22,7 +23,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     state,
     wandb,
 )
-from trainmon.alerting.rules import RUNS
+from trainmon.alerting.rules import DISKS, GPUS, MONITORING, NODES, RULES, RUNS
 from trainmon.alerting.rules.base import Rule
 from trainmon.model import SEVERITIES, Finding, Log, Progress, Run, State, Switch, Verdict, Wandb
 
@@ -63,19 +64,24 @@ def test_of_a_run_that_was_just_named_nothing_is_reported() -> None:
     assert everything(State(at=NOW, runs={"llm": Run(spec=SPEC)})) == []
 
 
-def test_the_rules_have_their_names_and_say_where_their_defaults_are_from() -> None:
-    assert [rule.name for rule in RUNS] == [
-        "run-dead", "ended-early", "not-scheduled", "run-stopped", "finished", "restarted", "run-hung", "run-stalled",
-        "data-stall", "log-unread", "loss-nan", "loss-spike", "skipped-steps", "loss-scale-floor", "slow-throughput",
-        "straggler",
-        "no-job-queued", "time-limit-near", "wandb-several-active", "wandb-run-crashed", "wandb-heartbeat-lost",
-        "kill-switch-left",
-        "save-switch-ignored", "checkpoint-overdue", "checkpoint-torn", "checkpoint-pointer",
-        "auto-requeue", "retry-storm", "wrong-resume", "second-trainer",
-    ]  # fmt: skip
-    for rule in RUNS:
+@pytest.mark.parametrize(
+    ("family", "rules"),
+    [("runs", RUNS), ("gpus", GPUS), ("nodes", NODES), ("disks", DISKS), ("ourselves", MONITORING)],
+)
+def test_a_rule_is_among_its_family_and_says_where_its_defaults_are_from(
+    family: str, rules: tuple[type[Rule], ...]
+) -> None:
+    for rule in rules:
+        assert rule.family == family
         assert rule.origin
-        assert rule.family == "runs"
+        assert rule.__doc__
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name), "as the config and every message write it"
+
+
+def test_every_rule_has_a_name_of_its_own() -> None:
+    names = [rule.name for rule in RULES]
+    assert len(set(names)) == len(names)
+    assert len(names) == sum(map(len, (RUNS, GPUS, NODES, DISKS, MONITORING)))
 
 
 @pytest.mark.parametrize("verdict", ["stopped", "finished"])

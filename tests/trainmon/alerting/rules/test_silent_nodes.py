@@ -58,14 +58,6 @@ def test_every_rule_has_its_trouble_here_or_is_no_word_of_a_probe() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_rule_has_its_words_and_says_where_its_defaults_are_from(name: str) -> None:
-    rule = ALL[name]
-    assert rule.family == ("gpus" if rule in GPUS else "nodes")
-    assert rule.origin
-    assert rule.__doc__
-
-
 def test_a_cluster_of_256_well_nodes_says_nothing() -> None:
     names = tuple(f"n{number}" for number in range(1, 257))
     scene = Scene(*names).runs()

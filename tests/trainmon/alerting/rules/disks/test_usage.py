@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.disks.scene import NOW, TB, Scene, alert_of, sample, saved
-from trainmon.alerting.rules import DISKS, RULES
+from trainmon.alerting.rules import DISKS
 from trainmon.alerting.rules.base import Rule
 from trainmon.alerting.rules.disks import DiskFull, DiskHung, DiskReadOnly, InodesFull
 from trainmon.model import Checkpoint, Log, Run, RunSpec
@@ -24,14 +24,6 @@ def nearly_full(share: float = 0.05, **changes: Any) -> Scene:
 def test_well_disks_say_nothing() -> None:
     for kind in DISKS:
         assert Scene().saves(saved()).found(kind()) == {}
-
-
-def test_the_rules_of_the_family_are_among_all() -> None:
-    assert [rule.name for rule in DISKS] == [
-        "disk-full", "inodes-full", "quota", "disk-forecast", "checkpoints-do-not-fit", "disk-hung", "disk-read-only",
-    ]  # fmt: skip
-    assert set(DISKS) <= set(RULES)
-    assert {rule.family for rule in DISKS} == {"disks"}
 
 
 # ---- bytes -----------------------------------------------------------------------------------------------------------
