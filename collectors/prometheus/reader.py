@@ -39,7 +39,7 @@ from trainmon.lib import (
     listed,
     scrub,
 )
-from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
+from trainmon.lib.threads import DeadlineExceeded, DeadlineRunner
 from trainmon.model import GPU_METRICS, LATE_AFTER, DiskHistoryRead, DiskSample, GpuFacts, GpuHistoryRead
 
 # ---- the HTTP API of a Prometheus server -----------------------------------------------------------------------------

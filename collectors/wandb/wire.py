@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.analysis.wandb.values import NON_FINITE
+from trainmon.analysis.wandb.metric_names import NON_FINITE
 from trainmon.lib import Instant
 from trainmon.model import Points, Sample, WandbRun, WandbSpec
 

@@ -14,8 +14,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.analysis.checkpoints.contents import Folder
-from trainmon.analysis.checkpoints.layouts import GROWING, recognised
+from trainmon.analysis.checkpoints.layouts import GROWING, Folder, recognised
 from trainmon.analysis.log_formats.read import plain
 from trainmon.model import CheckpointListing, RunSpec, WandbSpec
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, clean, counted, say, scrub
-from trainmon.lib.decoding import decoder
+from trainmon.lib.threads import decoder
 from trainmon.model import CreateFile, Execute, Operation, Record
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from trainmon.ledger.actions import as_json, decode_rows
 from trainmon.ledger.alerts import replace_statement
 from trainmon.lib import Instant, Seconds
-from trainmon.lib.decoding import decoder
+from trainmon.lib.threads import decoder
 from trainmon.model import Channel
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from trainmon.ledger.actions import as_json, storable
 from trainmon.ledger.alerts import HistoryLine, add_history, counted, delete_counted, write_changes
 from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
 from trainmon.lib import Instant, Seconds, drop_oldest
-from trainmon.lib.decoding import converted, decoder
+from trainmon.lib.threads import converted, decoder
 from trainmon.model import AlertChanges, Notice, Notification
 
 log = logging.getLogger(__name__)

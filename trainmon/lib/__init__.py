@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.lib.bounded import drop_oldest
-from trainmon.lib.clock import Clock, Instant, Seconds, SystemClock, clock_difference
+from trainmon.lib.clock import Clock, Instant, Seconds, SystemClock, clock_difference, drop_oldest
 from trainmon.lib.errors import (
     CommandFailed,
     ConfigError,
@@ -14,8 +13,6 @@ from trainmon.lib.errors import (
     TrainmonError,
 )
 from trainmon.lib.field_docs import description, field_descriptions
-from trainmon.lib.redact import MASK, is_secret, last_line, scrub
-from trainmon.lib.sentence import Means, Medium, Sentence, joined, say
 from trainmon.lib.state_dir import (
     NETWORK_FILESYSTEMS,
     ScratchDirectory,
@@ -25,18 +22,27 @@ from trainmon.lib.state_dir import (
     write_private,
 )
 from trainmon.lib.text import (
+    MASK,
+    Means,
+    Medium,
+    Sentence,
     cell_width,
     clean,
     counted,
     dated,
     duration,
     elapsed,
+    is_secret,
+    joined,
+    last_line,
     last_state,
     listed,
     mib_size,
     natural_key,
     ordinal,
     ranges,
+    say,
+    scrub,
     short_size,
     shorten,
     shorten_lines,

@@ -1,9 +1,11 @@
-"""Time as an argument: loops take a Clock, pure functions take an Instant."""
+"""Time as an argument: loops take a Clock, pure functions take an Instant; and dictionaries that keep the newest."""
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Any, Protocol
+
+# ---- time as an argument ---------------------------------------------------------------------------------------------
 
 Instant = float
 """Unix seconds (UTC)."""
@@ -33,3 +35,12 @@ class SystemClock:
 
     def monotonic(self) -> Seconds:
         return time.monotonic()
+
+
+# ---- collections that only keep so many of the newest ----------------------------------------------------------------
+
+
+def drop_oldest(kept: dict[Any, Any], limit: int) -> None:
+    """Drop what was added first until no more than `limit` are left."""
+    while len(kept) > limit:
+        del kept[next(iter(kept))]

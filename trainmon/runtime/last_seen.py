@@ -13,7 +13,7 @@ import msgspec
 from collectors.polling_thread import PollingThread
 from trainmon.analysis.last_seen import is_settled, seen
 from trainmon.lib import Seconds, SystemClock, write_private
-from trainmon.lib.decoding import decoder
+from trainmon.lib.threads import decoder
 from trainmon.model import LastSeen, State
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ import msgspec
 
 from collectors.wandb.wire import FailureKind, ReadMetadata, RequestFailed, RunMetadata
 from trainmon.analysis.wandb import metric_names
-from trainmon.analysis.wandb.values import (
+from trainmon.analysis.wandb.metric_names import (
     DEEPEST,
     NAME_LENGTH,
     integer,

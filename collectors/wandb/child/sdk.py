@@ -46,7 +46,7 @@ from collectors.wandb.wire import (  # fmt: skip
     RunList,
     Viewer,
 )
-from trainmon.analysis.wandb.values import safe_text
+from trainmon.analysis.wandb.metric_names import safe_text
 from trainmon.lib import Seconds, clean, size
 
 RUNS_KEPT = 200

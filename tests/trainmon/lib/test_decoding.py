@@ -9,7 +9,7 @@ import pytest
 
 RACE = """
 import os, sys, threading, msgspec
-from trainmon.lib.decoding import converted, decoder
+from trainmon.lib.threads import converted, decoder
 
 threading.excepthook = lambda _: os._exit(3)
 
@@ -51,5 +51,5 @@ def test_a_thread_that_fails_is_noticed() -> None:
 
 @pytest.mark.slow
 def test_msgspec_alone_dies_of_it() -> None:
-    """When this fails, msgspec is repaired, and trainmon.lib.decoding is no longer needed."""
+    """When this fails, msgspec is repaired, and trainmon.lib.threads is no longer needed."""
     assert any(race(f"msgspec.json.decode({TEXT}, type=outer)") < 0 for _ in range(10))

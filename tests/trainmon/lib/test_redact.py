@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmon.lib.redact import MASK, scrub
+from trainmon.lib.text import MASK, scrub
 
 HEX40 = "0123456789abcdef0123456789abcdef01234567"
 S3CRET = "S3cr3tValue0fMine"

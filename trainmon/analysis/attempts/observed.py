@@ -29,7 +29,7 @@ from trainmon.analysis.attempts.steps import (
 )
 from trainmon.analysis.log_formats import report, written
 from trainmon.analysis.runs import has_begun, last_attempts, our_time, target
-from trainmon.analysis.runs.job_matching import is_of_task
+from trainmon.analysis.runs.context import is_of_task
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import Instant, Seconds, clean, elapsed, scrub
 from trainmon.model import Attempt, AttemptEnd, Job, Receipt, Run, State, WandbRun

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from trainmon.analysis.causes.lines import MODULE
 from trainmon.analysis.causes.signs import SURVIVED, Found, Signs
-from trainmon.analysis.causes.tracebacks import MODULE
 
 STATED = ("kill-switch", "preempted", "no-restart", "node-fail", "gpu-hardware", "host-oom")
 """Stated reasons. The first two explain all others; of the rest, the earliest counts. A time limit is weaker: an error

@@ -11,11 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.causes.choose import FULL, choose, is_evaluation
-from trainmon.analysis.causes.lines import RAISED, read_lines
+from trainmon.analysis.causes.lines import EXCEPTION, read_lines
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
-from trainmon.analysis.causes.signs import OF_PART, RESULT_LINES, SURVIVED, Found, Signs, read_signs
-from trainmon.analysis.causes.times import in_order
+from trainmon.analysis.causes.signs import OF_PART, RESULT_LINES, SURVIVED, Found, Signs, in_order, read_signs
 from trainmon.lib import clean, counted, duration, scrub
 from trainmon.lib.log_prefix import LEVEL
 from trainmon.model import CauseFacts, CauseName, Classification, Evidence, LogExcerpt, NodeFacts
@@ -282,7 +281,7 @@ def _is_fatal(one: Found, signs: Signs) -> bool:
     if one.is_fatal_exception or one.strength == 3 or one.rule.cause == "segfault":
         return True
     line = signs.lines[one.index]
-    is_plain = RAISED.match(line.text) is not None and HAS_LEVEL.search(line.head) is None
+    is_plain = EXCEPTION.match(line.text) is not None and HAS_LEVEL.search(line.head) is None
     return is_plain and one.raised is None and one.index == len(signs.lines) - 1
 
 

@@ -1,4 +1,4 @@
-"""The lines of a log without colours, progress rewrites and rank prefixes. Pure."""
+"""The lines of a log without colours, progress rewrites and rank prefixes, and the Python tracebacks in them. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from trainmon.lib import without_sequences
 from trainmon.lib.log_prefix import SHAPE, prefix_of, without_prefix
 from trainmon.model import LogExcerpt
+
+# ---- the lines of a log without colours, progress rewrites and rank prefixes -----------------------------------------
 
 LONGEST = 2_000
 """Characters at each end of a line that are examined: messages stand at an end, also behind a progress bar."""
@@ -16,7 +20,7 @@ LONGEST = 2_000
 FEW = 8
 """Ranks. More than these, and than half of the lines, are the numbers of lines."""
 
-RAISED = re.compile(r"[\w.]*(?:Error|Exception|Warning|Interrupt)\b")
+EXCEPTION = re.compile(r"[\w.]*(?:Error|Exception|Warning|Interrupt)\b")
 """An exception, whose module looks like the name of a logger."""
 
 
@@ -65,3 +69,115 @@ def _line(number: int, text: str, shape: str, file: str | None) -> Line:
     prefix = prefix_of(text)
     rank = None if prefix.writer is None else text[prefix.writer]
     return Line(number, rank, without_prefix(text), text[: prefix.end], shape, file)
+
+
+# ---- the Python tracebacks of a log, also where several ranks write at once ------------------------------------------
+
+FRAME = re.compile(r'^[\s|+]*File "([^"]{1,1000})", line \d+(?:, in (.{1,200}))?')
+NAMES = (
+    "Error|Exception|Interrupt|Exit|Warning|Abort|Timeout|Failure|Refused|Reset|Full|Empty|Unavailable|Iteration|NotFound"
+    "|Invalid|Expired|Errors|Missing|Exhausted"
+)
+RAISED = re.compile(
+    rf"^[\s|]*((?:[A-Za-z_]\w*\.){{0,12}}(?:[A-Z]\w*(?:{NAMES})|Exception|[A-Z]\w{{3,}}|error|timeout))(?::\s?(.*)|\s*)$"
+)
+HEADER = "Traceback (most recent call last)"
+CHAINED = re.compile(
+    r"^[\s|]*(?:During handling of the above exception|The above exception was the direct cause|Original Traceback"
+    r"|-- Process \d+ terminated with the following error)"
+)
+IGNORED = re.compile(r"Exception ignored (?:in|on|while)")
+OUTERMOST = frozenset(
+    {"<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_bootstrap_inner", "_wrap", "run_path"}
+)
+PROGRAM = OUTERMOST - {"_bootstrap", "_bootstrap_inner", "_wrap"}
+"""Where a program begins, not one of its threads or child processes."""
+MODULE = re.compile(r"site-packages|dist-packages|/lib/python|^<frozen")
+"""A path of a library."""
+SOURCE = re.compile(r"│ *(?:❱ *)?\d+ │")
+"""A line of code as Rich shows it."""
+GAP = 30
+"""Foreign lines within a traceback, of ranks that write into the same log."""
+
+
+Stream = tuple[str | None, str | None]
+"""A file and a rank."""
+
+
+class Raised(msgspec.Struct):
+    """One exception with its traceback."""
+
+    stream: Stream
+    start: int
+    """The index of its first line."""
+    is_ignored: bool = False
+    """`Exception ignored in`: Python itself says that it ends nothing."""
+    indent: int = 0
+    """Of its header: torchrun indents the whole traceback of the rank that failed first."""
+    is_chained: bool = False
+    """It belongs to the exception before it."""
+    end: int = -1
+    """The index of the line with its type."""
+    type: str = ""
+    """Empty if the log ends before it."""
+    message: str = ""
+    frames: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    """Path and function, the outermost first."""
+    place: int | None = None
+    """The index of the last line that shows a frame of the program's own code."""
+
+    @property
+    def begins_program(self) -> bool:
+        """Whether its traceback begins where a new program begins: not in a thread or a child process."""
+        return not self.frames or self.frames[0][1] in PROGRAM
+
+    @property
+    def is_uncaught(self) -> bool:
+        """Whether its traceback begins where a program begins. A logged exception begins where it was caught."""
+        return not self.frames or self.stream[1] is not None or self.frames[0][1] in OUTERMOST
+
+
+def tracebacks(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
+    """All tracebacks by their last line, and the indices of the lines that show code or frames."""
+    done: list[Raised] = []
+    code: set[int] = set()
+    current: dict[Stream, Raised] = {}
+    ignored: dict[Stream, int] = {}
+    chained: dict[Stream, int] = {}
+    for index, line in enumerate(lines):
+        stream, text = line.stream, line.text
+        if text[:1] == "│" and SOURCE.match(text):
+            code.add(index)
+        elif IGNORED.search(text):
+            ignored[stream] = index
+        elif CHAINED.match(text):
+            chained[stream] = index
+        if HEADER in text or (stream not in current and FRAME.match(text)):
+            # A log may begin, or an interleaved rank go on, in the middle of a traceback.
+            is_chained = index - chained.get(stream, -99) <= 3
+            indent = len(text) - len(text.lstrip()) if HEADER in text else 0
+            is_ignored = index - ignored.get(stream, -99) <= 3
+            current[stream] = Raised(stream, index, is_ignored, indent, is_chained)
+            if HEADER in text:
+                code.add(index)  # what stands before it in the line is its own exception, or a progress bar
+                continue
+        raised = current.get(stream)
+        if raised is None:
+            continue
+        if found := FRAME.match(text):
+            raised.frames.append((found[1], found[2] or ""))
+            if not MODULE.search(found[1]):
+                raised.place = index
+            code.add(index)
+        elif text[raised.indent : raised.indent + 1].isspace() or (text.startswith("  |") and not RAISED.match(text)):
+            code.add(index)
+        elif found := RAISED.match(text):
+            raised.end, raised.type, raised.message = index, found[1], found[2] or ""
+            done.append(current.pop(stream))
+        elif index - raised.start > GAP + 3 * len(raised.frames):
+            del current[stream]
+    for raised in current.values():
+        if raised.frames:  # the log ends, or was cut, before its exception
+            raised.end = max(raised.start, raised.place or 0)
+            done.append(raised)
+    return done, code

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from trainmon.analysis.disks.capacity import (
+    DAY,
+    ENOUGH,
+    RATE_SPAN,
     Fit,
     Save,
     checkpoints_that_fit,
@@ -15,7 +18,6 @@ from trainmon.analysis.disks.capacity import (
     saved_on,
     with_trend,
 )
-from trainmon.analysis.disks.forecast import DAY, ENOUGH, RATE_SPAN
 from trainmon.analysis.disks.quota import EXPIRED, Parser, of_path, parse
 
 __all__ = [

@@ -3,45 +3,45 @@
 from __future__ import annotations
 
 from trainmon.analysis.runs.context import (
+    ENDED_RUNS_STAY,
     PATIENCE,
     Queue,
     RunContext,
     has_begun,
     has_reached_target,
-    is_new_attempt,
-    is_trained_elsewhere,
-    our_time,
-    patience,
-    position,
-    queue_of,
-    significant,
-    target,
-    where,
-)
-from trainmon.analysis.runs.job_matching import (
-    ENDED_RUNS_STAY,
     holds_nodes,
+    is_new_attempt,
     is_running,
+    is_trained_elsewhere,
     jobs_of,
+    name_of,
+    our_time,
     owner_of,
     parts_by_node,
+    patience,
+    position,
     present,
+    process_runs,
+    queue_of,
     rivals,
+    significant,
+    target,
     watched_runs,
+    where,
 )
-from trainmon.analysis.runs.last_attempt import REPORTED, last_attempts
 from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS, trouble_of
 from trainmon.analysis.runs.no_steps import (
     ARMED_BEFORE,
     OURS_BEFORE,
+    REPORTED,
     cause_of,
     how_it_ended,
+    last_attempts,
     last_line_at,
     needed_to_save,
     steps_on_under_it,
     who_stopped,
 )
-from trainmon.analysis.runs.own_processes import name_of, process_runs
 from trainmon.analysis.runs.status import STILL, judge
 from trainmon.analysis.runs.throughput import ENOUGH, MINUTE, loss_scale
 from trainmon.analysis.runs.trainer import (

@@ -18,6 +18,7 @@ from trainmon.analysis.runs.context import (
     RunContext,
     has_reached_target,
     is_new_attempt,
+    is_running,
     no_slurm_answer,
     patience,
     position,
@@ -26,10 +27,11 @@ from trainmon.analysis.runs.context import (
     stopped,
     where,
 )
-from trainmon.analysis.runs.job_matching import is_running
-from trainmon.analysis.runs.last_attempt import after_its_attempt, after_its_log
 from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.analysis.runs.no_steps import (
+    after_its_attempt,
+    after_its_log,
+    after_its_process,
     is_unread,
     last_line_at,
     short_of_time,
@@ -40,7 +42,6 @@ from trainmon.analysis.runs.no_steps import (
     weighed,
     without_a_job,
 )
-from trainmon.analysis.runs.own_processes import after_its_process
 from trainmon.analysis.runs.writers import survivor, survivor_text
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration, elapsed

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.analysis.runs.last_attempt import last_attempts
+from trainmon.analysis.runs.no_steps import last_attempts
 from trainmon.lib import Instant, Seconds, clean, duration, scrub
 from trainmon.model import Asked, Attempt, FileContent, FileSpec, LogSpec, Run, RunSpec, State, Trainer
 

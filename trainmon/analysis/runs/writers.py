@@ -9,8 +9,7 @@ from posixpath import dirname, normpath
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.context import our_time
-from trainmon.analysis.runs.job_matching import holds_nodes
+from trainmon.analysis.runs.context import holds_nodes, our_time
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Attempt, Job, Node, Run, RunMemory, State
 

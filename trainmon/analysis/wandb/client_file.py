@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.wandb import metric_names
 from trainmon.analysis.wandb.active_run import how_it_ended, label
-from trainmon.analysis.wandb.values import NAME_LENGTH, NON_FINITE, read_config, read_summary, safe_text
+from trainmon.analysis.wandb.metric_names import NAME_LENGTH, NON_FINITE, read_config, read_summary, safe_text
 from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import (
     WANDB,

@@ -37,7 +37,7 @@ from trainmon.lib import (
     TrainmonError,
     size,
 )
-from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
+from trainmon.lib.threads import DeadlineExceeded, DeadlineRunner
 from trainmon.model import AnyReading, JobPart, Node, NodeReading, Spec
 from trainmon.slurm.client import Client
 from trainmon.slurm.commands import OWN_STEP

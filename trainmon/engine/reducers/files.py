@@ -12,7 +12,7 @@ from trainmon.analysis.attempts import attempt_of_log, steps
 from trainmon.analysis.checkpoints import evals
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
 from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere, trainer, with_commits
-from trainmon.analysis.wandb import progress as wandb_progress
+from trainmon.analysis.wandb.active_run import counts, without_own_borrowed, without_wandb_steps
 from trainmon.engine.reducers import attempts
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.nodes import cleaned
@@ -216,7 +216,7 @@ def _progress(
     if chunk.restarted is not None or ((run.log is None or _was_missing(run.log)) and _is_whole(chunk)):
         spans = steps.with_start(spans, at, first)
     losses = list(run.memory.unjudged)
-    is_first = progress.at is None or wandb_progress.counts(progress)
+    is_first = progress.at is None or counts(progress)
     lines = [*chunk.kept, *chunk.lines, *([] if chunk.partial is None else chunk.partial.split("\r"))]
     times = cache(partial(log_formats.written, [*chunk.kept, *chunk.lines], at, ahead))
     for index, text in enumerate(lines, start=-len(chunk.kept)):
@@ -226,7 +226,7 @@ def _progress(
         is_whole = is_finished or is_former
         found, shape = log_formats.read_line(text, progress, shape, at, formats, is_finished=is_whole)
         if found is not None:
-            after = log_formats.advance(wandb_progress.without_wandb_steps(progress, found[1]), *found, at)
+            after = log_formats.advance(without_wandb_steps(progress, found[1]), *found, at)
             if is_former and (after.step or 0) <= (progress.step or 0):
                 continue  # a bar that was read before: an unfinished line comes again and again
             has_moved = (after.step, after.epoch) != (progress.step, progress.epoch)
@@ -243,7 +243,7 @@ def _progress(
     memory, unjudged = run.memory, tuple(losses[-RECENT_LOSSES:])
     if shape != memory.shape or unjudged != memory.unjudged or spans is not memory.spans:
         memory = replace(memory, shape=shape, unjudged=unjudged, spans=spans)
-    return wandb_progress.without_own_borrowed(progress), memory
+    return without_own_borrowed(progress), memory
 
 
 def _was_missing(log: Log | None) -> bool:

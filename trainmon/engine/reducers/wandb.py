@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from trainmon.analysis.runs import loss
 from trainmon.analysis.runs.wandb_evidence import stopped_by
 from trainmon.analysis.wandb import active_run, client_file, metric_names
-from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import files
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant
@@ -50,10 +49,10 @@ def polled(batch: EventBatch, event: WandbPolled) -> None:
     if old is None or current is None or old.path != current.path:
         wandb = replace(wandb, recent=(), trouble=None, samples=())
     if current is not None:
-        stepped_at = wandb_progress.stepped_at(before, current, event.at)
+        stepped_at = active_run.stepped_at(before, current, event.at)
         wandb = replace(wandb, stepped_at=stepped_at, samples=_samples(wandb.samples, event.samples))
         wandb = _troubled(wandb, _by_summary(wandb, current, event.at))
-    progress = wandb_progress.polled(run.progress, before, wandb, event.at)
+    progress = active_run.polled(run.progress, before, wandb, event.at)
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
 
@@ -76,7 +75,7 @@ def curves_grew(batch: EventBatch, event: CurvesGrew) -> None:
             trouble = loss.follow(None if event.fresh else wandb.trouble, recent, key, points, event.at)
             wandb = replace(wandb, recent=(*recent, *points.values[-RECENT_LOSSES:])[-RECENT_LOSSES:])
             wandb = _troubled(wandb, trouble)
-            progress = wandb_progress.grew(progress, current, points, wandb.stepped_at, first=not recent)
+            progress = active_run.grew(progress, current, points, wandb.stepped_at, first=not recent)
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
 
@@ -93,10 +92,10 @@ def file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> None:
         run = replace(run, wandb_file=file)
         wandb, is_served = client_file.of_file(file), run.wandb is not None and run.wandb.current is not None
         if wandb is not None and wandb.current is not None and not is_served:
-            progress = wandb_progress.polled(run.progress, client_file.of_file(before), wandb, event.received_at)
+            progress = active_run.polled(run.progress, client_file.of_file(before), wandb, event.received_at)
             if points is not None:
                 numbers = client_file.row_numbers(rows, key, known)
-                progress = wandb_progress.grew(
+                progress = active_run.grew(
                     progress, wandb.current, points, wandb.stepped_at, first=not known, numbers=numbers
                 )
             run = replace(run, progress=progress)

@@ -18,7 +18,7 @@ from collectors.wandb.child.convert import (
     read_run,
     read_start,
 )
-from trainmon.analysis.wandb.values import NAMES_AT_MOST, number, read_config, read_summary, safe_text
+from trainmon.analysis.wandb.metric_names import NAMES_AT_MOST, number, read_config, read_summary, safe_text
 from trainmon.model import WandbSpec
 
 SPEC = WandbSpec(project="team/video")

@@ -14,7 +14,7 @@ from tests.trainmon.actions.planning.test_retries import failed
 from trainmon.actions.planning import split_location
 from trainmon.analysis.attempts import with_file
 from trainmon.lib import HostUnreachable, say
-from trainmon.lib.decoding import decoder
+from trainmon.lib.threads import decoder
 from trainmon.model import FileContent
 from trainmon.slurm import commands
 from trainmon.transport.shell import Completed

@@ -8,9 +8,8 @@ from importlib import import_module
 from itertools import chain
 from typing import Any
 
-from trainmon.analysis.causes.rule import Rule
 from trainmon.analysis.causes.rules import RULES
-from trainmon.analysis.causes.sieve import expression
+from trainmon.analysis.causes.sieve import Rule, expression
 
 CLASSES = {"DIGIT": "7", "WORD": "w", "SPACE": " ", "NOT_WORD": " ", "NOT_SPACE": "x", "NOT_DIGIT": "x"}
 MOST = 60

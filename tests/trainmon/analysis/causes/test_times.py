@@ -10,7 +10,7 @@ from tests.trainmon.analysis.causes.logs import of
 from tests.trainmon.analysis.causes.test_classify import CHILD_FAILED, OOM, uncaught
 from trainmon.analysis.causes.classify import classify, fatal_end
 from trainmon.analysis.causes.lines import read_lines
-from trainmon.analysis.causes.times import in_order
+from trainmon.analysis.causes.signs import in_order
 from trainmon.model import CauseFacts, LogExcerpt
 
 LOST = "OSError: [Errno 5] Input/output error: '/mnt/nfs/step.pt'"

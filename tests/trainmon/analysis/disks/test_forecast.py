@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainmon.analysis.disks.sawtooths import HOUR, SERIES, TB, Look, Series, looks, score
 from trainmon.analysis.disks import with_trend
-from trainmon.analysis.disks.forecast import Point, deletions, forecast, thinned
+from trainmon.analysis.disks.capacity import Point, deletions, forecast, thinned
 from trainmon.engine.history import WEEK, History
 from trainmon.model import Allowance, Disk, Forecast, Quota
 

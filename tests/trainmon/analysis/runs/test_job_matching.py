@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.job_matching import (
+from trainmon.analysis.runs.context import (
     ENDED_RUNS_STAY,
     FOUND_AT_MOST,
     holds_nodes,

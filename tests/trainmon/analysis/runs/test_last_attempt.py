@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.trainmon.analysis.runs.judged import judge
 from tests.trainmon.analysis.runs.test_status_jobs import NOW, PROGRESS, SLURM, SPEC, job, run
 from trainmon.analysis.runs.context import RunContext
-from trainmon.analysis.runs.last_attempt import last_attempts
+from trainmon.analysis.runs.no_steps import last_attempts
 from trainmon.model import (
     Attempt,
     AttemptEnd,

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from trainmon.alerting.notify.message import Broken, Message, Retry, Sent
 from trainmon.lib import Seconds, clean, scrub
-from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
+from trainmon.lib.threads import ChildRunner, DeadlineExceeded
 from trainmon.model import Alert, Channel
 
 TEMPORARY = 75

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from trainmon.alerting.notify.message import Broken, Message, Retry, Sent, fitted
 from trainmon.lib import Seconds
-from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
+from trainmon.lib.threads import ChildRunner, DeadlineExceeded
 from trainmon.model import Channel, Severity
 
 PROGRAM = "notify-send"

@@ -19,7 +19,7 @@ from urllib3.exceptions import HTTPError, MaxRetryError, NameResolutionError, Pr
 from trainmon import __version__
 from trainmon.alerting.notify.message import Broken, Retry
 from trainmon.lib import Clock, Seconds, SystemClock, clean
-from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
+from trainmon.lib.threads import DeadlineExceeded, DeadlineRunner
 
 logging.getLogger("urllib3").setLevel(logging.CRITICAL + 1)
 """It logs request URLs, and they are secrets."""

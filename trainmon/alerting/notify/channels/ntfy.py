@@ -19,10 +19,8 @@ import urllib3
 from trainmon.alerting.notify.channels.http import AGENT, Http, Reply, host_of, judge, pool_for, text_of
 from trainmon.alerting.notify.message import Attachment, Broken, Message, Retry, Sent, fitted, is_good_news
 from trainmon.lib import Clock, Seconds, SystemClock, clean, shorten_lines, write_private
-from trainmon.lib.decoding import decoder
+from trainmon.lib.threads import decoder
 from trainmon.model import AlertRequest, AlertRequested, Channel, Event, Severity
-
-# ---- the channel `ntfy` ----------------------------------------------------------------------------------------------
 
 MESSAGE_BYTES = 4_096
 """ntfy's limit: it turns a longer message into a file and shows nothing of it."""

@@ -21,7 +21,7 @@ from trainmon.alerting.notify.message import Attachment
 from trainmon.alerting.notify.plots.child import Line, Plot
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import Clock, Seconds, SystemClock, clean
-from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
+from trainmon.lib.threads import ChildRunner, DeadlineExceeded
 from trainmon.model import Curve, Notice, NoticeKind, Run, Sample, State, Wandb
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.causes.rule import Rule
 from trainmon.analysis.causes.rules.code import CODE
 from trainmon.analysis.causes.rules.data import DATA
 from trainmon.analysis.causes.rules.gpus import GPUS
@@ -10,6 +9,7 @@ from trainmon.analysis.causes.rules.network import NETWORK
 from trainmon.analysis.causes.rules.results import RESULTS
 from trainmon.analysis.causes.rules.scheduler import SCHEDULER
 from trainmon.analysis.causes.rules.storage import STORAGE
+from trainmon.analysis.causes.sieve import Rule
 from trainmon.model import CauseName
 
 RULES: tuple[Rule, ...] = (*SCHEDULER, *GPUS, *STORAGE, *NETWORK, *DATA, *RESULTS, *CODE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.causes.rule import Rule
+from trainmon.analysis.causes.sieve import Rule
 
 DATA = (
     Rule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.causes.rule import Rule
+from trainmon.analysis.causes.sieve import Rule
 
 HARDWARE_XIDS = frozenset({48, 64, 74, 79, 94, 95, 119, 120, 140, *range(144, 151), 154, 155, 156, 158, 167})
 """The Xids that ask for a reset, a reboot or another node (NVIDIA: Xid errors, immediate actions)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.causes.rule import Rule
+from trainmon.analysis.causes.sieve import Rule
 
 OF_ALL = r"^(?!.*(?<!best )(?<!at )(?<!after )\b(?:epoch|stage|phase|fold|round)s?\W{0,3}\d|(?:test|val|eval)\w*\W).*"
 """Before the last words of a trainer: they are not those of an epoch, of a fold or of an evaluation."""

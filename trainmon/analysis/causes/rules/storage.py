@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.causes.rule import Rule
+from trainmon.analysis.causes.sieve import Rule
 
 SHARD = r"shard(?!.{0,60}\.(?:tar|parquet|arrow|tfrecords?|jsonl?|csv|npy|mds|idx|zst)\b)"
 """A shard of a checkpoint, not of the data."""

@@ -19,7 +19,7 @@ from tests.lab.receiver import HANG, Answer, status
 from tests.lab.webhook_receiver import WebhookReceiver
 from trainmon.alerting.notify.channels.http import RETRY_AFTER_AT_MOST, Http, host_of, judge
 from trainmon.alerting.notify.message import Broken, Retry
-from trainmon.lib.deadline import MAX_ABANDONED, DeadlineExceeded, DeadlineRunner
+from trainmon.lib.threads import MAX_ABANDONED, DeadlineExceeded, DeadlineRunner
 
 
 class Still:

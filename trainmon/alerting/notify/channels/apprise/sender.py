@@ -18,8 +18,7 @@ from trainmon.alerting.notify.channels.apprise.child import Answer, Incident, Re
 from trainmon.alerting.notify.channels.webhook import fingerprint
 from trainmon.alerting.notify.message import Broken, Message, Retry, Sent, is_good_news, printable
 from trainmon.lib import ScratchDirectory, Seconds, clean, scrub
-from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
-from trainmon.lib.decoding import decoder
+from trainmon.lib.threads import ChildRunner, DeadlineExceeded, decoder
 from trainmon.model import Channel, Severity
 
 log = logging.getLogger(__name__)

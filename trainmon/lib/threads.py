@@ -1,7 +1,10 @@
-"""Calls and child processes with a deadline, whatever hangs.
+"""Calls and child processes with a deadline, whatever hangs; and decoders of JSON that threads may share.
 
 A call runs on a thread that is abandoned when it takes too long: a socket's timeout bounds one read, not all of them,
 and name resolution has none at all. A child process is killed with its whole session.
+
+msgspec learns the fields of a type at its first use. A thread that decodes the type in the meantime reads a null
+pointer, and the process dies (msgspec 0.22; tests/trainmon/lib/test_decoding.py shows it).
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from trainmon.lib.clock import Seconds
+
+# ---- calls and child processes with a deadline, whatever hangs -------------------------------------------------------
 
 Answer = TypeVar("Answer")
 
@@ -124,3 +129,28 @@ def kill_session(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(END_TIMEOUT)
+
+
+# ---- decoders of JSON that threads may share -------------------------------------------------------------------------
+
+Kind = TypeVar("Kind")
+
+_lock = threading.Lock()
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}
+
+
+def decoder(kind: type[Kind]) -> msgspec.json.Decoder[Kind]:
+    """The decoder of a type. It is built once, by one thread at a time."""
+    with _lock:
+        if kind not in _decoders:
+            _decoders[kind] = msgspec.json.Decoder(kind)
+        return _decoders[kind]
+
+
+def converted(values: Mapping[str, Any], kind: type[Kind]) -> Kind:
+    """The values as this type.
+
+    Raises: msgspec.ValidationError.
+    """
+    decoder(kind)
+    return msgspec.convert(values, kind)
