@@ -1,4 +1,4 @@
-"""All rules together: what those about runs say of a run of which hardly anything is known, and their names."""
+"""All rules together: what those about runs say of a run of which hardly anything is known, and the names of rules."""
 
 from __future__ import annotations
 
