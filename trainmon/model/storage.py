@@ -195,6 +195,8 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
     """The path of the checkpoint from which the trainer would resume, by its own rule: its pointer, or its newest."""
     problem: str | None = None
     """The problem with that, in a sentence: a pointer to nothing, or no committed checkpoint at all."""
+    trouble: str | None = None
+    """That problem without what is so at the beginning of every training."""
     save_s: Seconds | None = None
     """How long a save usually takes: the median."""
     every_s: Seconds | None = None

@@ -12,10 +12,8 @@ from trainmon.analysis.checkpoints.evals import (
     together,
 )
 from trainmon.analysis.checkpoints.layouts import names_count_steps, steps_at_risk
-from trainmon.analysis.checkpoints.listing import NONE_FOUND
 
 __all__ = [
-    "NONE_FOUND",
     "PLACEHOLDER",
     "PLACEHOLDERS",
     "describe",

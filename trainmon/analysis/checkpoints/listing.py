@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from statistics import median, median_low
 from typing import Any, NamedTuple
@@ -100,19 +100,28 @@ def _highest(layout: str, mine: Sequence[FoundCheckpoint], folder: Folder) -> st
     return None if newest is None else newest.name
 
 
-def problem(
+class Wrong(NamedTuple):
+    """One thing that is wrong."""
+
+    text: str
+    is_usual: bool = False
+    """Whether it is so at the beginning of every training, or as long as some files have not been read."""
+
+
+def wrong(
     taken: Resumption, known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, is_moving: bool
-) -> str | None:
-    """What is wrong, in a sentence: no committed checkpoint at all, or a restart that would fail or take a wreck.
+) -> list[Wrong]:
+    """What is wrong: no committed checkpoint at all, or a restart that would fail or take a wreck.
 
     `known`: the checkpoints by name; `others`: names that are no checkpoints; `unclear`: how many were not examined;
     `is_moving`: whether a file was written within MOVES_WITHIN.
     """
     nothing = None if any(one.is_whole for one in known.values()) else _nothing(known, others, unclear, taken)
-    return "; ".join(filter(None, (nothing, _pointer(taken, known, is_moving, unclear)))) or None
+    pointer = _pointer(taken, known, is_moving, unclear)
+    return [*([nothing] if nothing is not None else []), *([Wrong(pointer)] if pointer is not None else [])]
 
 
-def stale(taken: Resumption, newest: FoundCheckpoint | None, folder: Folder) -> str | None:
+def stale(taken: Resumption, newest: FoundCheckpoint | None, folder: Folder) -> list[Wrong]:
     """That the pointer was not moved on after a commit, as where a quota ended its write: the work since would be done
     again. DeepSpeed's and nanotron's are part of the commit; KempnerForge moves its own with the next save."""
     if (
@@ -123,9 +132,9 @@ def stale(taken: Resumption, newest: FoundCheckpoint | None, folder: Folder) -> 
         or taken.name not in folder
         or folder.t - newest.committed_at < MOVES_WITHIN
     ):
-        return None
-    last = newest.name if newest.step is None else f"step {newest.step}"
-    return f"{taken.pointer} names {taken.name}, although {last} is complete: a restart would resume from the older one"
+        return []
+    last, names = newest.name if newest.step is None else f"step {newest.step}", f"{taken.pointer} names {taken.name}"
+    return [Wrong(f"{names}, although {last} is complete: a restart would resume from the older one")]
 
 
 def not_examined(entries: int) -> str:
@@ -133,22 +142,22 @@ def not_examined(entries: int) -> str:
     return "1 entry was not examined" if entries == 1 else f"{entries:,} entries were not examined"
 
 
-def _nothing(known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, taken: Resumption) -> str | None:
+def _nothing(known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, taken: Resumption) -> Wrong | None:
     if any(one.state == "unknown" for one in known.values()):
         return None
     if unclear:
-        return f"{NONE_FOUND} so far: {not_examined(unclear)}"
+        return Wrong(f"{NONE_FOUND} so far: {not_examined(unclear)}", is_usual=True)
     if not known and (others or taken.pointer):
         like = next((name for name in others if re.search(r"\d", name)), "".join(others[:1]))
         names = f"{len(others)} other names, such as {like}" if others[1:] else f"{len(others)} other name"
-        return f"{NONE_FOUND}: nothing here looks like a checkpoint ({names})"
+        return Wrong(f"{NONE_FOUND}: nothing here looks like a checkpoint ({names})")
     if not known:
-        return f"{NONE_FOUND}: the directory is empty, nothing was saved yet"
+        return Wrong(f"{NONE_FOUND}: the directory is empty, nothing was saved yet", is_usual=True)
     torn = [one for one in known.values() if one.state == "torn"]
     if not torn:
-        return f"{NONE_FOUND} yet: {_called(next(iter(known.values())))} is being written"
+        return Wrong(f"{NONE_FOUND} yet: {_called(next(iter(known.values())))} is being written", is_usual=True)
     rest = f", and {len(torn) - 1} more" if len(torn) > 1 else ""
-    return f"{NONE_FOUND}: {_called(torn[0])} is incomplete ({torn[0].why}){rest}"
+    return Wrong(f"{NONE_FOUND}: {_called(torn[0])} is incomplete ({torn[0].why}){rest}")
 
 
 def _called(one: Checkpoint) -> str:
@@ -251,7 +260,7 @@ def read(
     }
     others = [name for name in folder.contents if name not in {one.name for one in everything}]
     is_moving = last is not None and folder.t - last.newest < MOVES_WITHIN
-    wrong = problem(taken, known, others, len(unclear) + listing.left_out, is_moving) or stale(taken, newest, folder)
+    found = wrong(taken, known, others, len(unclear) + listing.left_out, is_moving) or stale(taken, newest, folder)
     return Checkpoints(
         path=path,
         host=host,
@@ -259,9 +268,14 @@ def read(
         note=_note(listing, unclear, ordered, layout),
         list=tuple(known.values()),
         resumes=None if taken.name is None else _below(path, taken.name),
-        problem=None if wrong is None else clean(wrong),
+        problem=_joined(one.text for one in found),
+        trouble=_joined(one.text for one in found if not one.is_usual),
         **statistics,
     )
+
+
+def _joined(texts: Iterable[str]) -> str | None:
+    return clean("; ".join(texts)) or None
 
 
 def with_pointers(listing: CheckpointListing, before: CheckpointListing | None) -> CheckpointListing:
@@ -298,7 +312,8 @@ def _without_listing(path: str, host: str, at: Instant, error: str, before: Chec
     if not says(error, "missing"):
         return replace(before, error=error) if before is not None else Checkpoints(
             path=path, host=host, listed_at=at, error=error)  # fmt: skip
-    return Checkpoints(path=path, host=host, listed_at=at, error=error, problem=f"{NONE_FOUND}: the directory {error}")
+    problem = f"{NONE_FOUND}: the directory {error}"
+    return Checkpoints(path=path, host=host, listed_at=at, error=error, problem=problem, trouble=problem)
 
 
 def _steady(

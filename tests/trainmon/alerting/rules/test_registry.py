@@ -86,7 +86,8 @@ def test_every_rule_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("verdict", ["stopped", "finished"])
 def test_what_a_person_ended_and_what_is_done_is_never_critical(verdict: Verdict) -> None:
-    wreck = checkpoints(checkpoint(12_500, 99, state="torn"), problem="latest is empty", every_steps=1)
+    torn = checkpoint(12_500, 99, state="torn")
+    wreck = checkpoints(torn, problem="latest is empty", trouble="latest is empty", every_steps=1)
     quiet = replace(PROGRESS, at=NOW - 90_000, skipped_in_row=90)
     for jobs in ((), (ended("FAILED"),), (ended("COMPLETED"),), (ended("CANCELLED"),)):
         seen = state(*jobs, verdict=verdict, why="ann", progress=quiet, checkpoints=wreck)

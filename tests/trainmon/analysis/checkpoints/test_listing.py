@@ -174,6 +174,7 @@ def test_one_that_was_not_looked_through_is_not_judged(tmp_path: Path):
     none = replace(listing, entries=tuple(cut), left_out=3)
     answer = checkpoints.read(none, host="n1", at=NOW, is_running=True, now=NOW, skew=0.0, before=None)
     assert answer.problem == "no committed checkpoint found so far: 4 entries were not examined"
+    assert answer.trouble is None, "they may be read yet"
 
 
 def test_what_cannot_be_looked_at_is_as_old_as_the_last_look(tmp_path: Path):

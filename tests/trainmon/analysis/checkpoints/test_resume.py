@@ -17,8 +17,10 @@ from trainmon.model import CheckpointListing
 
 def test_an_empty_directory_is_an_error_state_of_its_own(tmp_path: Path):
     assert problem(tmp_path) == "no committed checkpoint found: the directory is empty, nothing was saved yet"
+    assert read(tmp_path).trouble is None, "every training begins so"
     (tmp_path / "notes.txt").touch()
     assert problem(tmp_path) == "no committed checkpoint found: nothing here looks like a checkpoint (1 other name)"
+    assert read(tmp_path).trouble == problem(tmp_path)
 
 
 def test_a_missing_directory_says_so(tmp_path: Path):
@@ -30,11 +32,13 @@ def test_a_missing_directory_says_so(tmp_path: Path):
 def test_the_first_save_is_distinguished_from_a_loss(tmp_path: Path):
     made(tmp_path, SAVES["hf"], 500, at=NOW - 61, stop=4)
     assert problem(tmp_path) == "no committed checkpoint found yet: step 500 is being written"
+    assert read(tmp_path).trouble is None
     made(tmp_path, SAVES["hf"], 1000, at=NOW - 61, stop=4)
     assert problem(tmp_path, is_running=False) == (
         "no committed checkpoint found: step 1000 is incomplete (no trainer_state.json yet), and 1 more; "
         "a restart would resume from checkpoint-1000, which is incomplete: no trainer_state.json yet"
     )
+    assert read(tmp_path, is_running=False).trouble == problem(tmp_path, is_running=False)
 
 
 def test_hf_resumes_the_highest_even_when_it_is_torn(tmp_path: Path):

@@ -17,7 +17,7 @@ from trainmon.alerting.rules.runs.base import (
     present_in,
     waiting_in,
 )
-from trainmon.analysis.checkpoints import NONE_FOUND, names_count_steps, steps_at_risk
+from trainmon.analysis.checkpoints import names_count_steps, steps_at_risk
 from trainmon.analysis.runs import patience, was_withdrawn
 from trainmon.lib import Instant, counted, duration
 from trainmon.model import Checkpoints, Finding, Run, State, Switch, verdict_text
@@ -147,18 +147,14 @@ class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires: the pointer moves after the commit."""
 
     def check_listed(self, state: State, run: Run, known: Checkpoints, now: Instant) -> Iterator[Finding]:
-        # Every training begins without a save, and some of its files may not have been read yet.
-        usual = ("nothing was saved yet", f"{NONE_FOUND} so far", f"{NONE_FOUND} yet")
-        parts = (known.problem or "").split("; ")
-        problem = "; ".join(part for part in parts if not any(text in part for text in usual))
-        if not problem or run.verdict == "finished":
+        if known.trouble is None or run.verdict == "finished":
             return
         is_next = run.verdict in ("dead", "queued", "starting")
         yield self.finding(
             state,
             run,
             "critical" if is_next else "warning",
-            f"a restart of {run.name} would fail or lose steps: {problem}",
+            f"a restart of {run.name} would fail or lose steps: {known.trouble}",
             evidence=(known.path, *((f"it would resume from {known.resumes}",) if known.resumes else ())),
             advice="before the next attempt starts, correct the pointer, or move the incomplete checkpoint away"
             + (f"; H holds the pending job: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
