@@ -175,9 +175,8 @@ def _is_start_of(receipt: Receipt, spec: RunSpec, process: OwnProcess) -> bool:
     """Whether a receipt that names no run is of a start of this run, which was found as a process: the same script with
     the same log, or without one the same command line."""
     host = spec.nodes[0].partition(".")[0] if spec.nodes else None
-    if receipt.run is not None or receipt.job_id is not None or receipt.command is None:
-        return False
-    if receipt.cluster != spec.cluster or (receipt.host or "").partition(".")[0] != host:
+    is_there = receipt.cluster == spec.cluster and (receipt.host or "").partition(".")[0] == host
+    if not is_there or receipt.run is not None or receipt.job_id is not None or receipt.command is None:
         return False
     if receipt.log_path is None or spec.log is None:
         return receipt.log_path is spec.log and receipt.command == process.command
@@ -199,7 +198,7 @@ def of_attempt(attempt: Attempt, state: State) -> tuple[Receipt, ...]:
     if attempt.job_id is None:
         groups = of_run(run, state) if run is not None and attempt.receipt is not None else ()
         return next((group for group in groups if any(one.name == attempt.receipt for one in group)), ())
-    began, ended = attempt.started_at, attempt.end or attempt.reported_end
+    began, ended = attempt.started_at, attempt.told_end
     return tuple(
         one
         for one in state.receipts.get(f"{attempt.cluster}/{attempt.job_id}", ())
@@ -213,9 +212,8 @@ def _of_process(attempt: Attempt, run: Run | None, state: State) -> tuple[Receip
     """The receipt of the command that this process is, or that has started it. Pids are used again."""
     process = None if run is None or run.spec.process is None else run.spec.process
     pids = (attempt.pid,) if process is None or process.pid != attempt.pid else (process.pid, *process.parents)
-    found: list[Receipt] = []
-    for own in state.receipts.values():
-        found += [one for one in own if one.cluster == attempt.cluster and one.job_id is None]
+    every = (one for own in state.receipts.values() for one in own)
+    found = [one for one in every if one.cluster == attempt.cluster and one.job_id is None]
     if attempt.receipt is not None:
         return tuple(one for one in found if one.name == attempt.receipt)
     began, host = attempt.started_at, attempt.nodes[0].partition(".")[0] if attempt.nodes else None
@@ -244,7 +242,12 @@ def deciding(own: Sequence[Receipt]) -> Receipt | None:
     failed = [one for one in last if one.ended_at is not None and (one.exit_code or one.signal)]
     if failed:
         return min(failed, key=lambda one: (one.ended_at or 0.0, one.name))
-    return last[-1] if all(one.ended_at is not None for one in last) else None
+    return last[-1] if last and all(one.ended_at is not None for one in last) else None
+
+
+def cut_off(own: Sequence[Receipt]) -> Receipt | None:
+    """The first receipt of the last commands whose processes are gone without an end."""
+    return next((one for one in newest_of(own) if one.gone_at is not None), None)
 
 
 def applied(attempt: Attempt, own: Sequence[Receipt]) -> Attempt:
@@ -272,7 +275,7 @@ def ended(end: AttemptEnd, own: Sequence[Receipt]) -> AttemptEnd:
     """The end with the exit code and signal of the receipts, unless a script has gone on after its command."""
     found = deciding(own)
     if found is None:
-        gone = next((one for one in newest_of(own) if one.gone_at is not None), None)
+        gone = cut_off(own)
         return end if gone is None else replace(end, cut_receipt=gone.name)
     has_failed, state = bool(found.exit_code or found.signal), (end.scheduler_state or "").partition(" ")[0]
     if state == "COMPLETED" if has_failed else state == "FAILED" and bool(end.exit_code or end.signal):
@@ -319,13 +322,10 @@ TAIL = "log_tail"
 def tail_to_read(attempt: Attempt, state: State) -> FileSpec | None:
     """The request for the last lines of an attempt that is over: the copy of them in its receipt, else the part of its
     log. None if there is none, or if its end is not known yet."""
-    if attempt.end is None and attempt.reported_end is None:
-        return None
-    own = of_attempt(attempt, state)
-    found = deciding(own) if own else None
+    own = () if attempt.told_end is None else of_attempt(attempt, state)
+    found, gone = deciding(own), cut_off(own)
     if found is not None and found.tail_path is not None:
         return FileSpec(f"{TAIL} {attempt.attempt_id}", found.tail_path, part=(0, None))
-    gone = next((one for one in newest_of(own) if one.gone_at is not None), None) if own else None
     if gone is None or gone.log_path is None or gone.log_offset is None:
         return None
     return FileSpec(f"{TAIL} {attempt.attempt_id}", gone.log_path, part=(gone.log_offset, _next_offset(gone, state)))
@@ -346,6 +346,5 @@ def is_awaited(attempt: Attempt, state: State) -> bool:
     """Whether more is to come of the receipts of an attempt that is over: an end, or its last lines."""
     known = state.attempts.get(attempt.attempt_id, attempt)
     own = of_attempt(replace(known, end=attempt.end, receipt=attempt.receipt or known.receipt), state)
-    if any(not one.is_over for one in own):
-        return True
-    return bool(own) and TAIL not in known.files and tail_to_read(attempt, state) is not None
+    is_running = any(not one.is_over for one in own)
+    return is_running or (bool(own) and TAIL not in known.files and tail_to_read(attempt, state) is not None)

@@ -172,9 +172,9 @@ def with_checkpoints(attempt: Attempt, run: Run, latest: Instant) -> Attempt:
     if known.list and not by_then:
         unknown = replace(attempt, has_checkpoints=False, last_committed_step=None, last_committed_at=None)
         return attempt if (attempt.last_committed_at or latest) <= latest else unknown
-    attempt = replace(attempt, has_checkpoints=True, counts_steps=names_count_steps(run, known))
     written = max((one.at for one in by_then if one.state == "unknown" and one.at is not None), default=None)
-    attempt = replace(attempt, unrecognised_at=written)
+    counts = names_count_steps(run, known)
+    attempt = replace(attempt, has_checkpoints=True, counts_steps=counts, unrecognised_at=written)
     whole = [one for one in by_then if one.is_whole and one.step is not None]
     newest = max(whole, key=lambda one: one.step or 0, default=None)
     newest = known.committed if known.committed in whole else newest  # by its pointer: a rewind leaves greater ones

@@ -50,12 +50,13 @@ AT_MOST = 10_000
 """More than a sweep starts in a week. An attempt whose job is still listed must stay, or it would be opened again."""
 
 
-def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
+def track(state: State) -> Mapping[str, Attempt]:
     """The attempts after this State; the same mapping if nothing has changed. An attempt is closed once: what comes
     later only adds to its end."""
+    known = state.attempts
     ended = ((one, one.end) for one in known.values() if one.end is not None)
     late = (each for each in ended if each[1].awaits_log or state.receipts)
-    found = {**known, **{one.attempt_id: _with_late(one, end, known, state) for one, end in late}}
+    found = {**known, **{one.attempt_id: _with_late(one, end, state) for one, end in late}}
     for seen in (*observed(state), *_left(state)):
         seen = receipts.applied(seen, receipts.of_attempt(seen, state))
         found = adopted(found, seen, state)
@@ -99,15 +100,15 @@ def _ended(
     return before if before is not None and before == whole else whole
 
 
-def _with_late(one: Attempt, end: AttemptEnd, known: Mapping[str, Attempt], state: State) -> Attempt:
+def _with_late(one: Attempt, end: AttemptEnd, state: State) -> Attempt:
     """A closed attempt, with what was read since of the end of its log, its last checkpoint or its receipts."""
     run = run_of(one, state)
     if end.awaits_log and is_read_to_end(one, end, run, state):
-        seen, is_newest = replace(one, end=replace(end, awaits_log=False)), not has_newer(one, known.values())
+        seen, is_newest = replace(one, end=replace(end, awaits_log=False)), not has_newer(one, state.attempts.values())
         if end.was_watched:
             found, lines = with_log(seen, run, state) if is_newest else (seen, ())
         else:
-            found, lines = with_own_lines(seen, run, state, known, is_newest=is_newest)
+            found, lines = with_own_lines(seen, run, state, state.attempts, is_newest=is_newest)
         if is_newest or lines:
             one = closed(found, lines, before=one, state=state)
         elif not is_wanted(one, state):
@@ -232,17 +233,15 @@ def _followed(attempt: Attempt, state: State) -> AttemptEnd | None:
 # ---- jobs from accounting --------------------------------------------------------------------------------------------
 
 
-def with_accounted(
-    known: Mapping[str, Attempt], jobs: Iterable[Job], state: State
-) -> tuple[Mapping[str, Attempt], tuple[Job, ...]]:
-    """The attempts with the ends of jobs from accounting, the earlier attempts of requeued ones included, and the jobs
-    whose log and checkpoints are still to be read. Attempts that this program has not watched are opened and closed at
-    once."""
-    found, jobs, waiting = dict(known), tuple(jobs), []
-    state = replace(state, accounted=jobs)  # one shows that a log is not that of another
+def with_accounted(state: State) -> tuple[Mapping[str, Attempt], tuple[Job, ...]]:
+    """The attempts with the ends of the jobs from accounting, the earlier attempts of requeued ones included, and the
+    jobs whose log and checkpoints are still to be read. Attempts that this program has not watched are opened and
+    closed at once."""
+    found, waiting = dict(state.attempts), []
     for run in state.runs.values():
-        peers = {job_attempt_id(job): _as_accounted(job, run, state) for job in jobs_of(run.spec, jobs) if job.ends_at}
-        for job in jobs_of(run.spec, jobs):
+        jobs = jobs_of(run.spec, state.accounted)
+        peers = {job_attempt_id(job): _as_accounted(job, run, state) for job in jobs if job.ends_at}
+        for job in jobs:
             found = adopted(found, job_attempt(job, run), state)
             before = _attempt_of(job, found)
             is_known = before is not None and before.end is not None and before.end.source == "accounting"
@@ -258,8 +257,8 @@ def with_accounted(
             if is_newest and (before is None or before.is_open) and not is_settled(seen, end, run, state):
                 waiting.append(job)
                 continue
-            end = replace(end, awaits_log=not is_newest or not is_read_to_end(seen, end, run, state))
-            seen = replace(seen, end=end)
+            awaits = not is_newest or not is_read_to_end(seen, end, run, state)
+            seen = replace(seen, end=replace(end, awaits_log=awaits))
             seen, lines = with_own_lines(seen, run, state, {**peers, **found}, is_newest=is_newest)
             found[seen.attempt_id] = closed(seen, lines, before=before, state=state)
     return found, tuple(waiting)

@@ -18,7 +18,7 @@ from trainmon.analysis.attempts import (
 from trainmon.analysis.retries import with_decisions
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptsRestored, FileContent, JobsAccounted, NodeReading, Receipts, Run
+from trainmon.model import Attempt, AttemptsRestored, FileContent, Job, NodeReading, Receipts, Run
 
 
 def restored(batch: EventBatch, event: AttemptsRestored) -> None:
@@ -28,10 +28,10 @@ def restored(batch: EventBatch, event: AttemptsRestored) -> None:
         _change(batch, with_stored(batch.current("attempts"), event.attempts))
 
 
-def accounted(batch: EventBatch, event: JobsAccounted, now: Instant) -> None:
+def accounted(batch: EventBatch, jobs: tuple[Job, ...], now: Instant) -> None:
     """Add the ends that accounting knows, now or when the rest of what is known of them has been read."""
-    state = batch.so_far(now)
-    found, batch.maps["accounted"] = with_accounted(state.attempts, (*state.accounted, *event.jobs), state)
+    batch.maps["accounted"] = (*batch.so_far(now).accounted, *jobs)
+    found, batch.maps["accounted"] = with_accounted(batch.so_far(now))
     _change(batch, found)
 
 
@@ -78,11 +78,11 @@ def outlived(batch: EventBatch, now: Instant) -> None:
 def advance(batch: EventBatch, now: Instant) -> None:
     """Open, update and close the attempts by the State so far."""
     state = batch.so_far(now)
-    attempts = pruned(track(state.attempts, state), state)
+    attempts = pruned(track(state), state)
     if attempts is not state.attempts:
         _change(batch, attempts)
     if state.accounted:
-        accounted(batch, JobsAccounted("", ()), now)
+        accounted(batch, (), now)
 
 
 def _change(batch: EventBatch, attempts: Mapping[str, Attempt]) -> None:

@@ -82,7 +82,7 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
             case JobChanged():
                 jobs.job_changed(batch, event)
             case JobsAccounted():
-                attempts.accounted(batch, event, now)
+                attempts.accounted(batch, event.jobs, now)
             case SchedulerNodesListed():
                 jobs.nodes_listed(batch, event)
             case ActionChanged():
