@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,40 @@ ALONE = "child.py"
 def test_threads_share_decoders() -> None:
     files = [path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py") if path.name != ALONE]
     assert [str(path) for path in files if FIRST_USE.search(path.read_text())] == []
+
+
+SENTENCES = frozenset({"why", "error", "problem", "outcome", "hint", "missed"})
+READ_BY = frozenset({
+    "startswith", "endswith", "find", "rfind", "index", "partition", "rpartition", "split", "search", "match",
+    "fullmatch", "findall", "finditer", "sub",
+})  # fmt: skip
+READ_BACK = {"switch.why": "the first line of a switch file", "hooks.why": "of a file that is shipped alone"}
+"""What has the name of a sentence and is data."""
+
+
+def test_sentences_are_for_people() -> None:
+    """Code that searches a sentence breaks when its words change: it compares a code beside it (why_code), or asks what
+    the words of a probe mean (says in trainmon.model)."""
+    files = [path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")]
+    found = {f"{path}:{node.lineno}": ast.unparse(node) for path in files for node in read_sentences(path)}
+    assert found == {}
+
+
+def read_sentences(path: Path) -> Iterator[ast.expr]:
+    """Where a file looks for words in a sentence, or cuts it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            read = node.comparators
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READ_BY:
+            read = [node.func.value, *node.args]
+        else:
+            continue
+        if any(is_sentence(one) for one in read):
+            yield node
+
+
+def is_sentence(node: ast.expr) -> bool:
+    """`run.why`, `(disk.error or "")`."""
+    if isinstance(node, ast.BoolOp):
+        return any(is_sentence(one) for one in node.values)
+    return isinstance(node, ast.Attribute) and node.attr in SENTENCES and ast.unparse(node) not in READ_BACK
