@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.checkpoints import names_count_steps
 from trainmon.analysis.log_formats import Format, report
-from trainmon.analysis.runs import our_time
+from trainmon.analysis.runs import our_time, skew_of
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import LOG_MARK, SPANS, Attempt, AttemptEnd, Log, Run, RunSpec, State, StepSpan
 
@@ -199,8 +199,7 @@ def run_of(attempt: Attempt, state: State) -> Run:
 
 def began_at(started_at: Instant | None, run: Run, state: State) -> Instant | None:
     """When a job began, by our clock."""
-    host = state.nodes.get(run.log.host) if run.log is not None else None
-    return our_time(started_at, (host.clock_skew_s or 0.0) if host is not None else 0.0)
+    return our_time(started_at, skew_of(None if run.log is None else run.log.host, state.nodes))
 
 
 def start_of(attempt: Attempt, run: Run, state: State) -> Instant | None:

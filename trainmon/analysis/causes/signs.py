@@ -340,7 +340,8 @@ def _meaning(chain: Sequence[Found]) -> Found:
         is_sample = best.rule.cause == "missing-file" and DATA_FILE.search(best.raised.message if best.raised else "")
         if best.raised is not None and "JSONDecode" in best.raised.type and any(map(CONFIG.search, frames)):
             best = msgspec.structs.replace(best, rule=RULE["config-error"])
-        if (in_worker or is_sample) and not best.is_consequence and not _is_bug(best):
+        is_bug = best.raised is not None and BUG.match(f"{best.raised.type}: {best.raised.message}") is not None
+        if (in_worker or is_sample) and not best.is_consequence and not is_bug:
             best = msgspec.structs.replace(best, rule=RULE["data-error"])
     raised = best.raised
     if raised is not None and raised.place is None:
@@ -348,11 +349,6 @@ def _meaning(chain: Sequence[Found]) -> Found:
         raised = msgspec.structs.replace(raised, place=next((place for place in places if place is not None), None))
     # The outermost traceback tells when it happened.
     return msgspec.structs.replace(best, index=chain[0].index, raised=raised)
-
-
-def _is_bug(one: Found) -> bool:
-    """Whether an exception is of the program whatever it reads."""
-    return one.raised is not None and BUG.match(f"{one.raised.type}: {one.raised.message}") is not None
 
 
 # ---- puts the lines of a log in the order of their clocks ------------------------------------------------------------

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, islice, pairwise
 from posixpath import dirname
-from statistics import fmean, median
+from statistics import StatisticsError, correlation, median
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -202,11 +202,10 @@ def theil_sen(points: Sequence[Point]) -> Slope:
 
 def _fit(points: Sequence[Point]) -> float:
     """How much of the change is growth along one line: R²."""
-    mean_at, mean_used = fmean(p.at for p in points), fmean(p.used for p in points)
-    spread = sum((p.at - mean_at) ** 2 for p in points)
-    change = sum((p.used - mean_used) ** 2 for p in points)
-    together = sum((p.at - mean_at) * (p.used - mean_used) for p in points)
-    return together**2 / (spread * change) if spread and change else 0.0
+    try:
+        return correlation([p.at for p in points], [p.used for p in points]) ** 2
+    except StatisticsError:  # nothing has changed
+        return 0.0
 
 
 # ---- what is written is deleted again --------------------------------------------------------------------------------

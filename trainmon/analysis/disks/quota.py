@@ -76,8 +76,8 @@ def _tables(text: str, owner: str, now: Instant) -> Iterator[Allowance]:
         words = line.split()
         if not words or words[0] == "Filesystem" or AWAY.search(line):
             continue
-        if len(words) == 1 and is_name(words[0]):
-            waiting = words
+        if len(words) == 1 and ("/" in words[0] or words[0].endswith(SERVER)):
+            waiting = words  # a filesystem, or one of its servers: its numbers are in the next line
             continue
         row = _row([*waiting, *words], owner, now)
         if row is not None:
@@ -85,11 +85,6 @@ def _tables(text: str, owner: str, now: Instant) -> Iterator[Allowance]:
             yield row
         else:
             waiting = [*waiting, *words] if waiting and len(waiting) + len(words) < COLUMNS else []
-
-
-def is_name(word: str) -> bool:
-    """Whether it may be a filesystem, or one of its servers, whose numbers are in the next line."""
-    return "/" in word or word.endswith(SERVER)
 
 
 def _row(words: Sequence[str], owner: str, now: Instant) -> Allowance | None:

@@ -237,14 +237,6 @@ def requeued_since(jobs: Iterable[Job], last: Job | None) -> Job | None:
     return next((one for one in waiting if (one.submitted_at or 0.0) > ended_at), None)
 
 
-def is_running(run: Run, jobs: Mapping[str, Job], sources: Mapping[str, Source]) -> bool | None:
-    """Whether a job of the run runs now; None where its scheduler does not say."""
-    source = sources.get(f"slurm:{run.spec.cluster}")
-    if source is None or source.health in ("off", "down") or source.answered_at is None or not run.jobs:
-        return None
-    return present([jobs[key] for key in run.jobs if key in jobs]) is not None
-
-
 # ---- the context of a run --------------------------------------------------------------------------------------------
 
 PATIENCE = 10.0
@@ -329,17 +321,24 @@ def has_begun(job: Job) -> bool:
 
 def queue_of(run: Run, context: RunContext) -> Queue | None:
     """The run's jobs, where its scheduler answers; None where nothing is known of them: then nothing follows."""
-    if not does_answer(run, context):
+    if not does_answer(run, context.sources):
         return None
-    host = context.nodes.get(run.log.host) if run.log is not None else None
-    skew = (host.clock_skew_s or 0.0) if host is not None else 0.0
+    skew = skew_of(None if run.log is None else run.log.host, context.nodes)
     jobs = tuple(by_our_clock(context.jobs[key], skew) for key in run.jobs if key in context.jobs)
     return Queue(jobs, present(jobs)) if jobs else None
 
 
-def does_answer(run: Run, context: RunContext) -> bool:
-    source = context.sources.get(f"slurm:{run.spec.cluster}")
+def does_answer(run: Run, sources: Mapping[str, Source]) -> bool:
+    """Whether its scheduler answers."""
+    source = sources.get(f"slurm:{run.spec.cluster}")
     return source is not None and source.answered_at is not None and source.health not in ("off", "down")
+
+
+def is_running(run: Run, jobs: Mapping[str, Job], sources: Mapping[str, Source]) -> bool | None:
+    """Whether a job of the run runs now; None where its scheduler does not say."""
+    if not run.jobs or not does_answer(run, sources):
+        return None
+    return present([jobs[key] for key in run.jobs if key in jobs]) is not None
 
 
 def by_our_clock(job: Job, skew: Seconds) -> Job:
@@ -348,6 +347,12 @@ def by_our_clock(job: Job, skew: Seconds) -> Job:
         name: our_time(getattr(job, name), skew) for name in ("submitted_at", "started_at", "starts_at", "ends_at")
     }
     return job if abs(skew) < SKEWED else replace(job, **times)
+
+
+def skew_of(host: str | None, nodes: Mapping[str, Node]) -> Seconds:
+    """How far the clock of a host is ahead; 0 if that is not known."""
+    node = None if host is None else nodes.get(host)
+    return 0.0 if node is None else node.clock_skew_s or 0.0
 
 
 def our_time(at: Instant | None, skew: Seconds) -> Instant | None:
@@ -416,7 +421,7 @@ def no_slurm_answer(run: Run, context: RunContext, now: Instant) -> str:
     cluster = context.clusters.get(run.spec.cluster)
     # There may be no squeue, although the config needs it.
     has_slurm = run.spec.process is None and (cluster is None or cluster.has_slurm is not False)
-    if source is None or not has_slurm or source.health == "off" or does_answer(run, context):
+    if source is None or not has_slurm or source.health == "off" or does_answer(run, context.sources):
         return ""
     return f"no data from Slurm {elapsed(source.answered_at, now)}"
 
@@ -425,7 +430,9 @@ def missing_job(run: Run, context: RunContext, now: Instant) -> str:
     """What its scheduler says where it lists no job of it, or says nothing."""
     if silence := no_slurm_answer(run, context, now):
         return f"; {silence}" if run.jobs or run.spec.job else ""
-    return "" if run.jobs or not does_answer(run, context) else f"; Slurm lists no job {run.spec.job or run.name}"
+    return (
+        "" if run.jobs or not does_answer(run, context.sources) else f"; Slurm lists no job {run.spec.job or run.name}"
+    )
 
 
 # ---- runs that are found without a scheduler -------------------------------------------------------------------------

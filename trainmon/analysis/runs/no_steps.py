@@ -23,6 +23,7 @@ from trainmon.analysis.runs.context import (
     no_slurm_answer,
     our_time,
     patience,
+    skew_of,
     stopped,
     target,
     where,
@@ -42,6 +43,7 @@ from trainmon.model import (
     Record,
     Run,
     Stop,
+    Verdict,
 )
 from trainmon.slurm.reasons import end_reason, waiting_reason
 
@@ -71,7 +73,7 @@ FINAL_LINES = 3
 def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | None:
     """The verdict, if the log has ended; None while it may go on."""
     log, progress = run.log, run.progress
-    has_jobs = run.jobs or (run.spec.job and does_answer(run, context))
+    has_jobs = run.jobs or (run.spec.job and does_answer(run, context.sources))
     may_have_jobs = has_jobs or no_slurm_answer(run, context, now)
     is_armed = run.kill is not None and run.kill.exists
     if log is None or log.at is None or may_have_jobs or is_armed:
@@ -154,19 +156,24 @@ def _ended_well(run: Run, how: str) -> Judgement:
         return Judgement("finished", f"{how}; no target step is known" if goal is None else how)
     if step >= goal:
         return finished(run, how, f"; {how}")
-    return Judgement("dead", f"{how}, at step {step:,} of {goal:,}: not finished")
+    return not_finished(run, f"{how}, at step {step:,}")
+
+
+def not_finished(run: Run, how: str, otherwise: Verdict = "unknown") -> Judgement:
+    """The verdict on a run that ended as if it were complete, and has not reached its target: `otherwise` if it has no
+    target."""
+    goal = target(run)
+    if goal is None:
+        return Judgement(otherwise, f"{how}; no target step is known")
+    return Judgement("dead", f"{how} of {goal:,}: not finished")
 
 
 def after_its_process(run: Run, process: OwnProcess, ended_at: Instant, now: Instant) -> Judgement:
     """The verdict when the process is gone. How it ended is not known."""
-    progress, goal = run.progress, target(run)
     how = f"process {process.pid} ended {duration(max(0.0, now - ended_at))} ago"
-    at = "" if progress.at is None else f", at {where(progress)}"
     if has_reached_target(run):
         return at_its_target(run, how)
-    if goal is None:
-        return Judgement("unknown", f"{how}{at}; no target step is known")
-    return Judgement("dead", f"{how}{at} of {goal:,}: not finished")
+    return not_finished(run, how if run.progress.at is None else f"{how}, at {where(run.progress)}")
 
 
 # ---- the verdict on a run whose last attempt has ended by the ledger, and of which nothing newer is seen -------------
@@ -188,8 +195,8 @@ def after_its_attempt(run: Run, context: RunContext, now: Instant) -> Judgement 
     is_going = run.spec.process is not None and run.spec.ended_at is None
     if is_going or attempt is None or attempt.end is None or attempt.end.source not in REPORTED:
         return None
-    host = context.nodes.get(run.log.host) if run.log is not None and attempt.job_id is not None else None
-    ended_at = our_time(attempt.end.at, (host.clock_skew_s or 0.0) if host is not None else 0.0) or 0.0
+    host = run.log.host if run.log is not None and attempt.job_id is not None else None
+    ended_at = our_time(attempt.end.at, skew_of(host, context.nodes)) or 0.0
     if _goes_on(run, ended_at) and not attempt.outlived_by:
         return None
     what = "its command" if attempt.job_id is None else f"job {attempt.job_id}"
@@ -203,7 +210,7 @@ def after_its_attempt(run: Run, context: RunContext, now: Instant) -> Judgement 
 
 
 def _by_its_cause(run: Run, attempt: Attempt, end: AttemptEnd, how: str) -> Judgement:
-    cause, goal = None if end.cause is None else end.cause.cause, target(run)
+    cause = None if end.cause is None else end.cause.cause
     is_well = (end.exit_code == 0 and not end.signal) or end.scheduler_state == "COMPLETED"
     is_said = cause == "completed" and (end.exit_code, end.signal, end.scheduler_state) == (None, None, None)
     if (is_well or is_said) and has_reached_target(run):
@@ -212,9 +219,7 @@ def _by_its_cause(run: Run, attempt: Attempt, end: AttemptEnd, how: str) -> Judg
         return Judgement("stopped", how, stop=Stop(how))
     if cause != "completed":
         return Judgement("dead", how)
-    if goal is not None:
-        return Judgement("dead", f"{how} of {goal:,}: not finished")
-    return Judgement("finished" if attempt.job_id is None else "unknown", f"{how}; no target step is known")
+    return not_finished(run, how, "finished" if attempt.job_id is None else "unknown")
 
 
 def _cause(end: AttemptEnd) -> str:
@@ -291,10 +296,7 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
         return Judgement("dead", f"{how}{at}; how it ended is not known")
     if last.state != "COMPLETED":
         return Judgement("dead", f"no job: {how}{at}")
-    goal = target(run)
-    if goal is None:
-        return Judgement("unknown", f"{how}{at}; no target step is known")
-    return Judgement("dead", f"{how}{at} of {goal:,}: not finished")
+    return not_finished(run, how + at)
 
 
 def cause_of(job: Job, attempts: Iterable[Attempt]) -> str | None:
@@ -472,13 +474,13 @@ def weighed(run: Run, context: RunContext, job: Job | None, what: str, now: Inst
         why = f"{what}; no process holds memory on its GPUs{missing}"
         if job is not None:
             return Judgement("stalled" if is_new_attempt(run, job) else "dead", f"{why}; job {job.id} is {job.state}")
-        is_dark = bool(run.jobs or run.spec.job) and not does_answer(run, context)
+        is_dark = bool(run.jobs or run.spec.job) and not does_answer(run, context.sources)
         return Judgement("unknown" if is_dark and missing else "dead", why)
     if gpus.spin:
         return Judgement("hung", f"{what}; {gpus.spin}: probably a stuck collective{gpus.silent_nodes}{missing}")
     mean = gpus.mean_pct
     if mean is None:
-        is_gone = bool(missing) and run.spec.job is not None and does_answer(run, context)
+        is_gone = bool(missing) and run.spec.job is not None and does_answer(run, context.sources)
         return Judgement("dead" if is_gone else "stalled", what + missing)
     if mean <= IDLE_PCT:
         return Judgement("data-stall", f"{what}; its GPUs are idle ({mean:.0f}%){gpus.silent_nodes}{missing}")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.analysis.runs import loss
 from trainmon.analysis.runs.context import Judgement, RunContext, is_new_attempt, patience, stopped, target
-from trainmon.analysis.runs.no_steps import requested_by, since, steps_on_under_it, weighed
+from trainmon.analysis.runs.no_steps import not_finished, requested_by, since, steps_on_under_it, weighed
 from trainmon.analysis.wandb import active_run, client_file, counts, metric_names
 from trainmon.lib import Instant, Seconds, duration, elapsed
 from trainmon.model import WANDB, Job, Record, Run, Source, Stop, Wandb, WandbFile, WandbRun
@@ -193,11 +193,9 @@ def _stopped(run: Run, last: WandbRun, context: RunContext, now: Instant) -> Jud
 def _finished(run: Run, last: WandbRun) -> Judgement:
     """The verdict after a regular end: the target step decides whether the run is complete."""
     goal = target(run)
-    if goal is None:
-        return Judgement("finished", f"{_ended(last)}; no target step is known")
-    if max(metric_names.step_of(last) or 0, run.progress.step or 0) < goal:
-        return Judgement("dead", f"{_ended(last)} of {goal:,}: not finished")
-    return Judgement("finished", f"{_ended(last)} of {goal:,}")
+    if goal is not None and max(metric_names.step_of(last) or 0, run.progress.step or 0) >= goal:
+        return Judgement("finished", f"{_ended(last)} of {goal:,}")
+    return not_finished(run, _ended(last), "finished")
 
 
 def _ended(last: WandbRun) -> str:

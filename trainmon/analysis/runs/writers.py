@@ -9,9 +9,9 @@ from posixpath import dirname, normpath
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.context import holds_nodes, our_time
+from trainmon.analysis.runs.context import holds_nodes, our_time, skew_of
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import Attempt, Job, Node, Run, RunMemory, State
+from trainmon.model import Attempt, Job, Run, RunMemory, State
 
 SAME: Seconds = 5.0
 """Two listings may date one commit this much apart: clocks are compared anew each time."""
@@ -93,8 +93,7 @@ def two_writers(run: Run, state: State) -> tuple[Job, Job] | None:
     if len(jobs) < 2 or run.checkpoints is None:
         return None
     first, second, *_ = sorted(jobs.values(), key=lambda job: job.started_at or 0.0)
-    host: Node | None = state.nodes.get(run.checkpoints.host)
-    since = our_time(second.started_at, (host.clock_skew_s or 0.0) if host is not None else 0.0) or state.at
+    since = our_time(second.started_at, skew_of(run.checkpoints.host, state.nodes)) or state.at
     is_back = any((one.memory.back_at or 0.0) > since for one in together)
     again: dict[str, int] = {}
     for folder in {one[2] for one in run.memory.commits}:

@@ -244,13 +244,10 @@ def shared_checkpoints(active: Sequence[WandbRun], checkpoints: Checkpoints | No
 def _directories(run: WandbRun) -> Iterable[tuple[str, str]]:
     for name, value in run.config.items():
         key = re.split(r"[./]", name)[-1]
-        if DIRECTORY.fullmatch(key.lower().replace("-", "_")) and _is_path(key, value):
+        # `save` may be a switch, and `out_dir` may be a bare name.
+        is_path = "/" in value or (value and key.lower().endswith(("dir", "folder", "directory")))
+        if is_path and DIRECTORY.fullmatch(key.lower().replace("-", "_")):
             yield key, value.rstrip("/")
-
-
-def _is_path(key: str, value: str) -> bool:
-    """Whether a setting is a path: `save` may be a switch, and `out_dir` may be a bare name."""
-    return "/" in value or (bool(value) and key.lower().endswith(("dir", "folder", "directory")))
 
 
 # ---- the progress of a run by W&B, where its log shows nothing -------------------------------------------------------

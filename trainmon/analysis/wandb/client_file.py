@@ -26,7 +26,6 @@ from trainmon.model import (
     Wandb,
     WandbDirectory,
     WandbFile,
-    WandbFileRun,
     WandbRows,
     WandbRun,
 )
@@ -206,7 +205,15 @@ def _runs(known: WandbFile, rows: WandbRows, *, is_older: bool) -> tuple[WandbRu
         entity=ENTITY, project=rows.id, id=name, name=name, state=""
     )  # fmt: skip
     if rows.run is not None:
-        run = _named(run, rows.run)
+        begun = rows.run
+        run = replace(
+            run,
+            name=safe_text(begun.name) or safe_text(begun.id) or run.id,
+            group=safe_text(begun.group),
+            host=safe_text(begun.host),
+            tags=tuple(filter(None, map(safe_text, begun.tags))),
+            created_at=begun.started_at,
+        )
     if not is_older:
         step = run.step if rows.step is None else int(rows.step)
         state = run.state if rows.exit is None else "failed" if rows.exit[0] else "finished"
@@ -219,17 +226,6 @@ def _runs(known: WandbFile, rows: WandbRows, *, is_older: bool) -> tuple[WandbRu
         config={**run.config, **read_config(config)} if config else run.config,
     )
     return (run, *(one for one in known.runs if one.id != name))[:FILES_AT_MOST]
-
-
-def _named(run: WandbRun, begun: WandbFileRun) -> WandbRun:
-    return replace(
-        run,
-        name=safe_text(begun.name) or safe_text(begun.id) or run.id,
-        group=safe_text(begun.group),
-        host=safe_text(begun.host),
-        tags=tuple(filter(None, map(safe_text, begun.tags))),
-        created_at=begun.started_at,
-    )
 
 
 def _directory(rows: WandbRows) -> str:

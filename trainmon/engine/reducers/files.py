@@ -11,7 +11,7 @@ from trainmon.analysis import log_formats
 from trainmon.analysis.attempts import attempt_of_log, steps
 from trainmon.analysis.checkpoints import evals
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
-from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere, trainer, with_commits
+from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere, skew_of, trainer, with_commits
 from trainmon.analysis.wandb.active_run import counts, without_own_borrowed, without_wandb_steps
 from trainmon.engine.reducers import attempts
 from trainmon.engine.reducers.batch import EventBatch
@@ -310,12 +310,12 @@ def read(batch: EventBatch, event: NodeReading) -> None:
         case FileContent(id=name) as content if name.startswith(trainer.PREFIX):
             _reported(batch, event, content)
         case FileContent() as content:
-            attempts.file_read(batch, content, event.received_at, skew=_skew(batch, event.node))
+            attempts.file_read(batch, content, event.received_at, skew=skew_of(event.node, batch.current("nodes")))
         case Receipts() as listing:
             attempts.receipts_read(batch, event, listing)
         case SwitchSamples(s=switches):
             for switch in switches:
-                _switched(batch, event, switch, skew=_skew(batch, event.node))
+                _switched(batch, event, switch, skew=skew_of(event.node, batch.current("nodes")))
 
 
 def _is_read_elsewhere(run: Run, event: NodeReading, chunk: LogChunk) -> bool:
@@ -332,7 +332,7 @@ def _is_read_elsewhere(run: Run, event: NodeReading, chunk: LogChunk) -> bool:
 def _reported(batch: EventBatch, event: NodeReading, content: FileContent) -> None:
     """Apply the status file of a trainer. One that cannot be read, or is gone, changes nothing: its age shows."""
     run = batch.current("runs").get(content.id.removeprefix(trainer.PREFIX))
-    found = trainer.read_status(content, event.node, _skew(batch, event.node))
+    found = trainer.read_status(content, event.node, skew_of(event.node, batch.current("nodes")))
     if run is not None and found is not None and _reads_for(batch, event, run):
         batch.writable("runs")[run.name] = replace(run, trainer=found)
 
@@ -394,7 +394,7 @@ def _listed(batch: EventBatch, event: NodeReading, listing: CheckpointListing) -
                 at=event.received_at,
                 is_running=_is_written(run, batch),
                 now=event.received_at,
-                skew=_skew(batch, event.node),
+                skew=skew_of(event.node, batch.current("nodes")),
                 before=run.checkpoints,
             )
             run = replace(run, listing=listing, checkpoints=known)
@@ -428,16 +428,11 @@ def pass_time(batch: EventBatch, now: Instant) -> None:
             at=known.listed_at,
             is_running=_is_written(run, batch),
             now=now,
-            skew=_skew(batch, known.host),
+            skew=skew_of(known.host, batch.current("nodes")),
             before=known,
         )
         if again != known:
             batch.writable("runs")[name] = replace(run, checkpoints=again)
-
-
-def _skew(batch: EventBatch, host: str) -> float:
-    node = batch.current("nodes").get(host)
-    return 0.0 if node is None else node.clock_skew_s or 0.0
 
 
 def _switched(batch: EventBatch, event: NodeReading, sample: SwitchSample, skew: float) -> None:
