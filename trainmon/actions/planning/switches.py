@@ -187,7 +187,7 @@ def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, Run]:
         since = context.ago(switch.armed_at) or "at an unknown time"
         pending = "; the trainer has not consumed it yet" if kind == "save" else ""
         why = f"{clean(switch.path)} was already armed {since}{by}{text}{pending}"
-        raise context.refused(why, switch.removal(ask("{} removes it", "unkill")))
+        raise context.refused(why, switch.removal(ask("{} removes it", "unkill" if kind == "kill" else "unsave")))
     return path, context.run
 
 

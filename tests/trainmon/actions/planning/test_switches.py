@@ -22,6 +22,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     state,
 )
 from trainmon.actions import planning as actions
+from trainmon.lib import say
 from trainmon.model import CreateFile, RemoveFile, Switch
 
 ARMED = Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben", why="trainmon-tui kill by ben (aaaaaaaaaaaa)")
@@ -116,8 +117,9 @@ def test_one_that_is_armed_is_refused_with_who_and_since() -> None:
     one = refused(planned("kill", of=state(run=run)))
     assert one.why == f"{KILL} was already armed 4m ago by ben (“trainmon-tui kill by ben (aaaaaaaaaaaa)”)"
     assert one.hint == "U removes it"
-    two = refused(planned("save", of=state(run=run)))
-    assert two.why == f"{SAVE} was already armed 60s ago by ana; the trainer has not consumed it yet"
+    two = planned("save", of=state(run=run))
+    assert refused(two).why == f"{SAVE} was already armed 60s ago by ana; the trainer has not consumed it yet"
+    assert say(two.refusals[0].hint, "command") == "`unsave` removes it", "`unkill` takes a kill switch only"
 
 
 def test_what_was_read_just_now_counts_more_than_the_last_look() -> None:
