@@ -68,14 +68,8 @@ class Sign(NamedTuple):
     order: int
     rule: Rule
     strength: int
-    pattern: str
-
-
-class Match(NamedTuple):
-    rule: Rule
-    strength: int
     """3: a stated reason. 2: a sign. 0: a hint."""
-    text: str
+    pattern: str
 
 
 class Sieve:
@@ -96,13 +90,13 @@ class Sieve:
             for word in words(pattern) or ("",):
                 self.by_word.setdefault(word, []).append(Sign(order, rule, strength, pattern))
 
-    def matches(self, text: str) -> Iterator[Match]:
-        """What a line says, in the order of the table; hints last."""
+    def matches(self, text: str) -> Iterator[tuple[Sign, str]]:
+        """The signs of a line and what they match, in the order of the table; hints last."""
         lower = text.casefold()
         found = {sign.order: sign for word, signs in self.by_word.items() if word in lower for sign in signs}
         for _, sign in sorted(found.items()):
             if (match := expression(sign.pattern).search(text)) is not None:
-                yield Match(sign.rule, sign.strength, match[0])
+                yield sign, match[0]
 
 
 @cache

@@ -15,7 +15,7 @@ import msgspec
 
 from trainmon.analysis.causes.lines import Line, Raised, Stream, tracebacks
 from trainmon.analysis.causes.rules import RULE, RULES
-from trainmon.analysis.causes.sieve import Match, Rule, Sieve
+from trainmon.analysis.causes.sieve import Rule, Sieve, Sign
 from trainmon.lib import Seconds
 
 # ---- where a log shows signs of causes -------------------------------------------------------------------------------
@@ -271,12 +271,14 @@ def _sign(text: str, head: str, is_late: bool) -> Found | None:
     if (guess := GUESS.search(text)) is not None:
         return Found(0, RULE["host-oom"], guess[0], 0)
     is_quiet = _is_quiet(head + text) or SHELL_NOISE.search(text) is not None
-    for rule, strength, found in sieve().matches(text):
-        if rule.role == "result" and not is_late and "runtime" not in found:
+    for sign, found in sieve().matches(text):
+        is_result = sign.rule.role == "result"
+        if is_result and not is_late and "runtime" not in found:
             continue
-        if strength == 0 and is_quiet and rule.role != "result":
+        if sign.strength == 0 and is_quiet and not is_result:
             continue
-        return Found(0, rule, found, 1 if is_quiet and strength == 2 and rule.role != "result" else strength)
+        is_warning = is_quiet and sign.strength == 2 and not is_result
+        return Found(0, sign.rule, found, 1 if is_warning else sign.strength)
     return None
 
 
@@ -314,16 +316,15 @@ def _text(raised: Raised, lines: Sequence[Line]) -> str:
 
 
 def _exception(raised: Raised, text: str) -> Found:
-    hint: Match | None = None
-    text = text if raised.type else ""
-    for match in sieve().matches(text):
-        if match.rule.role != "result" and match.strength:
-            return Found(raised.end, match.rule, match.text, 2, raised)
-        hint = hint or match
+    hint: tuple[Sign, str] | None = None
+    for sign, found in sieve().matches(text if raised.type else ""):
+        if sign.rule.role != "result" and sign.strength:
+            return Found(raised.end, sign.rule, found, 2, raised)
+        hint = hint or (sign, found)
     name = raised.type.rpartition(".")[2]
     is_consequence = CONSEQUENCE.match(name) is not None or CONSEQUENCE_TEXT.search(raised.message) is not None
-    if is_consequence and hint is not None and hint.rule.role == "root":
-        return Found(raised.end, hint.rule, hint.text, 0, raised, is_consequence)
+    if is_consequence and hint is not None and hint[0].rule.role == "root":
+        return Found(raised.end, hint[0].rule, hint[1], 0, raised, is_consequence)
     return Found(raised.end, RULE["python-exception"], raised.message, 2 if raised.type else 0, raised, is_consequence)
 
 

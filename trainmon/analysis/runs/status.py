@@ -100,20 +100,16 @@ def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
         judged = _without_its_log(run, blind, context, job, now)
     else:
         judged = wandb_evidence.weigh(run, _living(run, context, job, now), context, job, now)
-    tail = _at_its_target(run, job) if reached and judged.verdict not in OVER else ""
-    tail += "" if queue is None else queue.others
+    tail = "" if queue is None else queue.others
+    if reached and judged.verdict not in OVER:  # it may evaluate, save, or hang
+        running = "job" if job is not None else "process" if run.spec.process is not None else None
+        tail = "; target reached" + (f", {running} still runs" if running is not None else "") + tail
     silence = no_slurm_answer(run, context, now)
     if judged.verdict in GOING and silence:
         tail += f"; {silence}"
     elif judged.verdict in GOING and job is not None:
         tail = short_of_time(run, job, now) + tail
     return judged.also(tail)
-
-
-def _at_its_target(run: Run, job: Job | None) -> str:
-    """What still runs of a run at its target: it may evaluate, save, or hang."""
-    running = "job" if job is not None else "process" if run.spec.process is not None else None
-    return "; target reached" + (f", {running} still runs" if running is not None else "")
 
 
 def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judgement:

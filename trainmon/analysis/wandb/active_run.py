@@ -69,7 +69,9 @@ def read(spec: WandbSpec, runs: Sequence[WandbRun], before: Wandb | None, at: In
     beats = {run.id: _beat(run, before.beats.get(run.id), at) for run in runs if run.state in ALIVE}
     running = [run for run in runs if run.id in beats and age(beats[run.id], at) <= TRUSTED_FOR]
     active = [run for run in running if not _is_followed(run, running)]
-    active = [run for run in active if not _may_be_a_restart(run, active)]
+    # One that began after the last heartbeat of an older one trains beside that, or replaces it: the next heartbeat of
+    # either shows which.
+    active = [run for i, run in enumerate(active) if not any(_is_before(older, run) for older in active[i + 1 :])]
     followed = None if before.current is None else before.current.id
     active.sort(key=lambda run: run.id != followed)
     attempts = _attempts(runs, active, before)
@@ -128,12 +130,6 @@ def _is_followed(run: WandbRun, running: Sequence[WandbRun]) -> bool:
         newer.heartbeat_at is not None and newer.heartbeat_at - last > (BEAT if _is_before(run, newer) else SILENT)
         for newer in running[: running.index(run)]
     )
-
-
-def _may_be_a_restart(run: WandbRun, active: Sequence[WandbRun]) -> bool:
-    """Whether this run began after the last heartbeat of an older one. It trains beside that one, or replaces it: the
-    next heartbeat of either shows which."""
-    return any(_is_before(older, run) for older in active[active.index(run) + 1 :])
 
 
 def _is_before(older: WandbRun, newer: WandbRun) -> bool:
