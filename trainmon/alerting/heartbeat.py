@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.episode import Token, new_alert
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
-from trainmon.alerting.rules import TEST, ago, is_answering
+from trainmon.alerting.rules import TEST, is_answering
 from trainmon.analysis.checkpoints import steps_at_risk
-from trainmon.lib import Instant, Seconds, clean, counted, size
+from trainmon.lib import Instant, Seconds, ago, clean, counted, size
 from trainmon.model import SEVERITIES, Alert, Checkpoints, Disk, Finding, Notice, Run, State, Verdict, verdict_text
 
 # ---- notifications without an alert ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import click
 import msgspec
 
-from trainmon.alerting.rules import RULES, Rule, ago
+from trainmon.alerting.rules import RULES, Rule
 from trainmon.cli.terminal import plain, print_json, print_lines, table
 from trainmon.config import (
     OLD_NAMES,
@@ -31,7 +31,7 @@ from trainmon.engine.snapshot import is_active, worst_first
 from trainmon.ledger.lease import SourceNote
 from trainmon.ledger.ledger import alerts_now, submit_request
 from trainmon.ledger.reader import AlertsNow
-from trainmon.lib import Instant, Seconds, clean, description, field_descriptions, find_state_directory
+from trainmon.lib import Instant, Seconds, ago, clean, description, field_descriptions, find_state_directory
 from trainmon.model import Alert, AlertRequest, Silence
 from trainmon.runtime.backend import who
 from trainmon.runtime.logfile import log_to_file

@@ -144,6 +144,17 @@ def duration(seconds: float) -> str:
     return f"{hours // 24}d{hours % 24}h"
 
 
+def ago(seconds: float) -> str:
+    """An age for people, in whole units that have passed: `59s`, `6m`, `3h12m`, `2d4h`."""
+    total = int(max(0.0, seconds))
+    days, hours, minutes = total // 86_400, total // 3_600 % 24, total // 60 % 60
+    if days:
+        return f"{days}d" + (f"{hours}h" if hours else "")
+    if hours:
+        return f"{hours}h" + (f"{minutes:02}m" if minutes else "")
+    return f"{minutes}m" if minutes else f"{total}s"
+
+
 def elapsed(since: float | None, now: float) -> str:
     """`for 3m`, or `yet` without a time: no data yet, no data for 3m."""
     return "yet" if since is None else f"for {duration(now - since)}"

@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.alerting.rules import TEST, ago
-from trainmon.lib import Instant, Seconds, TrainmonError, clean, counted, scrub, shorten, shorten_lines
+from trainmon.alerting.rules import TEST
+from trainmon.lib import Instant, Seconds, TrainmonError, ago, clean, counted, scrub, shorten, shorten_lines
 from trainmon.model import SEVERITIES, Alert, Notice, NoticeKind, Notification, Severity
 from trainmon.model import Channel as Health
 

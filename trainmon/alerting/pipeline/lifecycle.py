@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.episode import Token, after_outage, firing_again, new_alert
-from trainmon.alerting.rules import TEST, Rule, ago
+from trainmon.alerting.rules import TEST, Rule
 from trainmon.alerting.rules.base import Gone, Results, Unknown
-from trainmon.lib import Instant, Seconds, dated
+from trainmon.lib import Instant, Seconds, ago, dated
 from trainmon.model import KEPT_RESOLVED, Alert, Finding, State, is_worse
 
 OVER = "over"

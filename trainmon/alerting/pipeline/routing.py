@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.lifecycle import NOT_WATCHED, NOTIFY_END_WITHIN, RULE_OFF
 from trainmon.alerting.pipeline.quiet import may_be_hidden_soon
-from trainmon.alerting.rules import CHANNEL, TEST, ago
-from trainmon.lib import Instant, Seconds
+from trainmon.alerting.rules import CHANNEL, TEST
+from trainmon.lib import Instant, Seconds, ago
 from trainmon.model import Alert, NoticeKind, Route, Silence, is_worse
 
 HOUR: Seconds = 3_600.0

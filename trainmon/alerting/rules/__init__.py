@@ -3,7 +3,7 @@ findings. A new rule is added to the tuple of its family."""
 
 from __future__ import annotations
 
-from trainmon.alerting.rules.base import Rule, ago, is_answering
+from trainmon.alerting.rules.base import Rule, is_answering
 from trainmon.alerting.rules.disks import (
     CheckpointsDoNotFit,
     DiskForecast,
@@ -100,7 +100,6 @@ __all__ = [
     "SourceDown",
     "SourceLate",
     "UnansweredTest",
-    "ago",
     "is_answering",
 ]
 

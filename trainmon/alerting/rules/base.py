@@ -139,17 +139,6 @@ def is_unread(source: Source, state: State) -> bool:
     return server is not None and server.health != "ok"
 
 
-def ago(seconds: Seconds) -> str:
-    """A duration in its two largest units, as on the screens: `6m`, `3h12m`, `2d4h`."""
-    total = int(max(0.0, seconds))
-    days, hours, minutes = total // 86_400, total // 3_600 % 24, total // 60 % 60
-    if days:
-        return f"{days}d" + (f"{hours}h" if hours else "")
-    if hours:
-        return f"{hours}h" + (f"{minutes:02}m" if minutes else "")
-    return f"{minutes}m" if minutes else f"{total}s"
-
-
 # ---- one evaluation of all rules -------------------------------------------------------------------------------------
 
 RULE_RAISED = "rule-raised"

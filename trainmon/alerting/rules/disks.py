@@ -17,7 +17,6 @@ from trainmon.alerting.rules.base import (
     Size,
     Unknown,
     Unseen,
-    ago,
     is_answering,
     open_alert,
     silent,
@@ -35,7 +34,7 @@ from trainmon.analysis.disks import (
     lies_on,
     saved_on,
 )
-from trainmon.lib import Instant, Seconds, clean, counted, listed, ordinal, size
+from trainmon.lib import Instant, Seconds, ago, clean, counted, listed, ordinal, size
 from trainmon.model import Alert, Allowance, Disk, Finding, Forecast, Quota, Run, Severity, State, says
 
 # ---- what disk rules share -------------------------------------------------------------------------------------------

@@ -12,13 +12,12 @@ from trainmon.alerting.rules.base import (
     Share,
     Unknown,
     Unseen,
-    ago,
     is_logging_in,
     is_new,
     is_unread,
     lasted,
 )
-from trainmon.lib import Instant, Seconds, clean, counted
+from trainmon.lib import Instant, Seconds, ago, clean, counted
 from trainmon.model import LATE_AFTER, Alert, Finding, Source, State
 
 # ---- whether this machine has lost its own network, or its VPN -------------------------------------------------------

@@ -15,7 +15,6 @@ from trainmon.alerting.rules.base import (
     Unknown,
     Unseen,
     Well,
-    ago,
     is_answering,
     is_logging_in,
     is_unread,
@@ -25,7 +24,7 @@ from trainmon.alerting.rules.base import (
 )
 from trainmon.analysis.gpus import FRESH
 from trainmon.analysis.nodes import BUCKETS, leak, spares
-from trainmon.lib import Instant, Seconds, clean, counted, mib_size
+from trainmon.lib import Instant, Seconds, ago, clean, counted, mib_size
 from trainmon.model import (
     FAULT_GAP,
     LATE_AFTER,

@@ -19,9 +19,8 @@ from msgspec.structs import replace
 from trainmon.alerting.notify.delivery.due import NEAR, NOT_PASSED_ON, Budget, MessageBatch, SendQueue, stand_ins
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import Attachment, Broken, Message, Retry, Sender, Sent, printable, summary
-from trainmon.alerting.rules import ago
 from trainmon.ledger.outbox import OutboxState, Owed
-from trainmon.lib import Clock, Instant, Seconds, drop_oldest
+from trainmon.lib import Clock, Instant, Seconds, ago, drop_oldest
 from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Delivery, Notice, Notification, Route
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from trainmon.alerting.notify.delivery.deliverer import Deliverer
 from trainmon.alerting.notify.delivery.journal import Journal
-from trainmon.alerting.rules import ago
 from trainmon.analysis.attempts import unrecorded
 from trainmon.ledger.alerts import read_requests
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, LeaseLock, SourceNote, claim_row, sign_of
@@ -23,7 +22,7 @@ from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import read_overdue
 from trainmon.ledger.queue import Answer
 from trainmon.ledger.reader import AlertsNow, read_all, remember
-from trainmon.lib import Clock, Instant, Seconds
+from trainmon.lib import Clock, Instant, Seconds, ago
 from trainmon.model import (
     AlertChanges,
     AlertRequested,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainmon.alerting.rules.base import Duration, Unknown, Unseen, ago, is_answering, open_alert, silent
+from trainmon.alerting.rules.base import Duration, Unknown, Unseen, is_answering, open_alert, silent
 from trainmon.alerting.rules.nodes import (
     EXCLUDE,
     GpuRule,
@@ -23,7 +23,7 @@ from trainmon.alerting.rules.nodes import (
 )
 from trainmon.alerting.rules.runs.base import LIVING
 from trainmon.analysis.gpus import RECOVERY, XidMeaning, meaning, switch_meaning
-from trainmon.lib import Instant, counted
+from trainmon.lib import Instant, ago, counted
 from trainmon.model import Alert, Fault, Finding, Gpu, Node, NodeHistory, SchedulerNode, Severity, State, says
 
 # ---- rules about GPU faults ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, ago, is_answering, lasted
+from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, is_answering, lasted
 from trainmon.alerting.rules.nodes import (
     AWAY,
     EXCLUDE,
@@ -24,7 +24,7 @@ from trainmon.alerting.rules.nodes import (
 )
 from trainmon.analysis.gpus import EMPTY_MIB
 from trainmon.analysis.runs import holds_nodes, is_running
-from trainmon.lib import Instant, mib_size
+from trainmon.lib import Instant, ago, mib_size
 from trainmon.model import Alert, Finding, Gpu, Job, Node, NodeHistory, Run, State, verdict_text
 
 # ---- rules about GPUs that slow down ---------------------------------------------------------------------------------

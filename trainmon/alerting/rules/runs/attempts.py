@@ -7,7 +7,7 @@ from functools import partial
 from itertools import takewhile
 from typing import ClassVar, NamedTuple
 
-from trainmon.alerting.rules.base import Duration, Unseen, ago, open_alert
+from trainmon.alerting.rules.base import Duration, Unseen, open_alert
 from trainmon.alerting.rules.runs.base import (
     EVERYTHING,
     LIVING,
@@ -51,7 +51,7 @@ from trainmon.analysis.runs import (
 )
 from trainmon.analysis.wandb import are_separate, client_file, label
 from trainmon.analysis.wandb import metric_names as wandb_keys
-from trainmon.lib import Instant, Seconds, counted, duration, ordinal, say
+from trainmon.lib import Instant, Seconds, ago, counted, duration, ordinal, say
 from trainmon.model import Alert, Attempt, AttemptEnd, Finding, Job, Record, Run, State, verdict_text
 
 # ---- rules about the attempts of a run -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from trainmon.actions.verification.effects import CLOCK_TOLERANCE, COMMIT_AT_LEAST, COMMIT_SAVES
-from trainmon.alerting.rules.base import Duration, Unknown, ago
+from trainmon.alerting.rules.base import Duration, Unknown
 from trainmon.alerting.rules.runs.base import (
     BETWEEN,
     LIVING,
@@ -19,7 +19,7 @@ from trainmon.alerting.rules.runs.base import (
 )
 from trainmon.analysis.checkpoints import names_count_steps, steps_at_risk
 from trainmon.analysis.runs import patience, was_withdrawn
-from trainmon.lib import Instant, counted, duration
+from trainmon.lib import Instant, ago, counted, duration
 from trainmon.model import Checkpoints, Finding, Run, State, Switch, verdict_text
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, ago, open_alert, silent
+from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, open_alert, silent
 from trainmon.alerting.rules.nodes import is_of_another_user
 from trainmon.alerting.rules.runs.base import (
     BETWEEN,
@@ -40,7 +40,7 @@ from trainmon.analysis.runs import (
     loss_scale,
     trouble_of,
 )
-from trainmon.lib import Instant, Seconds, counted
+from trainmon.lib import Instant, Seconds, ago, counted
 from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuAverage, Job, Run, Severity, State, verdict_text
 
 # ---- rules about the loss of a run -----------------------------------------------------------------------------------
