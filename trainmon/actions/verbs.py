@@ -20,7 +20,7 @@ nodes; the steps and the batch script of the job, the config file of the run, th
 STARTS = "it starts anew"
 """The milestone of a job that runs again."""
 
-PLANNING, EFFECTS = "trainmon.actions.planning", "trainmon.actions.verification.effects"
+PLANNING, EFFECTS = "trainmon.actions.planning", "trainmon.actions.verification"
 
 
 class VerbSpec(NamedTuple):

@@ -13,7 +13,7 @@ from collectors.connections import local_hostname
 from collectors.daemon.collector import DaemonConnection
 from collectors.supervisor import Supervisor
 from collectors.wandb.collector import WandbCollector
-from trainmon.actions.verification.verify import followed_directories
+from trainmon.actions.verification import followed_directories
 from trainmon.analysis.attempts import ending_directories, read_once, unwatched_since
 from trainmon.config import Settings, log_formats
 from trainmon.engine.engine import Engine

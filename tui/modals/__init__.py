@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tui.modals.dialog import Dialog, Find, Jump, LoginPrompt, Mute, Once, Pick, Target, TextPrompt, ask, is_displayed
+from tui.modals.dialog import Dialog, Find, Jump, LoginPrompt, Mute, Once, Pick, TextPrompt, ask, is_displayed
 from tui.modals.log_format import LogFormat
 from tui.modals.menu import CommandPalette, Menu
 from tui.modals.plan import PlanScreen
@@ -19,7 +19,6 @@ __all__ = [
     "Once",
     "Pick",
     "PlanScreen",
-    "Target",
     "TextPrompt",
     "ask",
     "is_displayed",

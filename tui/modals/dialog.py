@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from textual import events, on
 from textual.app import App, ComposeResult, RenderResult
@@ -227,33 +227,27 @@ LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 """The home row first."""
 
 
-class Target(NamedTuple):
-    """A pane: its number, and the position of its letter."""
-
-    name: str
-    at: Offset
-
-
 class Jump(Dialog[str | None]):
-    """Shows the letters over the screen below; any other key closes it."""
+    """Shows a letter at each pane, over the screen below; any other key closes it."""
 
     READS_EVERY_KEY = True
 
-    def __init__(self, targets: Sequence[Target]) -> None:
+    def __init__(self, targets: Iterable[tuple[str, Offset]]) -> None:
+        """`targets`: the numbers of the panes, and the positions of their letters."""
         super().__init__()
         self.targets = dict(zip(LETTERS, targets, strict=False))
 
     def compose(self) -> ComposeResult:
-        for letter, target in self.targets.items():
+        for letter, (_, at) in self.targets.items():
             label = text(f" {letter} ", "letter")
-            label.styles.offset = target.at
+            label.styles.offset = at
             yield label
 
     def on_key(self, event: events.Key) -> None:
         event.stop()
         event.prevent_default()
-        target = self.targets.get(event.key)
-        self.dismiss(None if target is None else target.name)
+        number, _ = self.targets.get(event.key, (None, None))
+        self.dismiss(number)
 
 
 # ---- the dialog of an interactive login ------------------------------------------------------------------------------

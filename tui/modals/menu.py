@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from textual import events
 from textual.binding import BindingType
@@ -15,11 +15,8 @@ from trainmon.model import State, Verb
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, text
 from tui.style import Span
-from tui.views import Command, find_commands
+from tui.views import Command, Subject, find_commands
 from tui.widgets import SENTENCE, Heading, KeyedLines, Row
-
-if TYPE_CHECKING:
-    from tui.views import Subject
 
 # ---- the action menu of a row ----------------------------------------------------------------------------------------
 

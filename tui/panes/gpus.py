@@ -18,7 +18,7 @@ from tui.panes.base import Pane
 from tui.style import UNKNOWN, mib, source_text
 from tui.views import Kind, Subject, fact_text
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
-from tui.views.node_detail import Scheduled, gpu_head, gpu_rows, node_facts, read_ago
+from tui.views.node_detail import gpu_head, gpu_rows, node_facts, read_ago
 from tui.views.nodes import (
     DOWN,
     HOT,
@@ -173,10 +173,9 @@ class FactsPane(NodePane):
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
         self.caption(clean(self.node))
         jobs = [job for job in state.jobs.values() if self.node in job.nodes]
-        running = tuple(job for job in jobs if job.stage == "running" and job.gone_at is None)
-        scheduled = Scheduled(state.scheduler_nodes.get(self.node), running)
-        server = failing_server(source, state.sources)
-        self.lines.set_rows(node_facts(self.node, node, source, state.at, width, scheduled, server))
+        running = [job for job in jobs if job.stage == "running" and job.gone_at is None]
+        listed, server = state.scheduler_nodes.get(self.node), failing_server(source, state.sources)
+        self.lines.set_rows(node_facts(self.node, node, source, state.at, width, listed, running, server))
 
 
 REDRAW_EVERY: Seconds = 5.0

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from trainmon.model import State
 from tui.backend import Backend
 from tui.keys import NAMES, bindings
-from tui.modals import Jump, Target, ask
+from tui.modals import Jump, ask
 from tui.panes import (
     AlertsPane,
     ChangesLine,
@@ -240,7 +240,7 @@ class MainScreen(PaneScreen):
 
     def action_jump(self) -> None:
         shown = [(number, pane) for number, pane in self.panes.items() if number in NAMES and pane.display]
-        targets = [Target(number, pane.region.offset + Offset(2, 0)) for number, pane in sorted(shown)]
+        targets = [(number, pane.region.offset + Offset(2, 0)) for number, pane in sorted(shown)]
         ask(self.app, Jump(targets), self.jump_to)
 
     def jump_to(self, number: str) -> None:

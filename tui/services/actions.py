@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.app import App
 
@@ -14,6 +14,7 @@ from tui.backend import Backend
 from tui.modals import Menu, Mute, Pick, PlanScreen, TextPrompt, ask
 from tui.views import (
     READ_ONLY,
+    Subject,
     Toast,
     action_request,
     action_toasts,
@@ -28,10 +29,7 @@ from tui.views import (
 from tui.views.alert_detail import Choice, choices, silences_of
 from tui.views.alerts import is_muted, matches, most_urgent, silence_text, silences
 
-# ---- from a capital key to a plan, from the plan to the backend, and from States to toasts about the resu ------------
-
-if TYPE_CHECKING:
-    from tui.views import Subject
+# ---- from a capital key to a plan, from the plan to the backend, and from States to toasts about the results ---------
 
 
 class DashboardService:
@@ -158,15 +156,15 @@ class AlertActionService(DashboardService):
     def update(self, state: State) -> None:
         """Show what is new about alerts in this State, and ring the bell for critical ones."""
         before, self._state = self._state, state
-        new = alert_toasts(before, state, self._notified)
+        toasts, rings = alert_toasts(before, state, self._notified)
         if before is not None and before.alerts is not state.alerts:
             fired_now = {one.id for one in newly_firing(before, state)}
             open_ones = {one.id for one in state.alerts.values() if one.is_open}
             self._shown = (self._shown | (fired_now - self._notified)) & open_ones
             self._notified = {name for name in self._notified if not self._is_critical(name)}
-        for toast in new.toasts:
+        for toast in toasts:
             self._notify(toast)
-        if new.bell:
+        if rings:
             self._app.bell()
 
     def should_show(self, alerts: Sequence[str]) -> bool:

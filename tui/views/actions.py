@@ -165,36 +165,32 @@ def consequence_lines(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
 def fact_lines(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
     """The facts of an action, with the exact command or file."""
     facts = list(action_facts(action))
-    column = min(LABEL, max(cell_width(clean(fact.label)) for fact in facts)) + 2
-    for fact in facts:
-        yield from _labelled(fact.label, fact.text, width, column, fact.style)
+    column = min(LABEL, max(cell_width(clean(label)) for label, _, _ in facts)) + 2
+    for label, text, style in facts:
+        yield from _labelled(label, text, width, column, style)
 
 
-class PlanFact(NamedTuple):
-    """A label and a text."""
-
-    label: str
-    text: str
-    style: str = ""
+PlanFact = tuple[str, str, str]
+"""A label, a text and its style."""
 
 
 def action_facts(action: Action) -> Iterator[PlanFact]:
     """What a person must know before, and the operation in its place."""
     if not any(label in OPERATION for label, _ in action.facts):
-        yield PlanFact("host", action.host)
+        yield "host", action.host, ""
         yield from operation_facts(action.operation)
     for label, text in action.facts:
-        yield from operation_facts(action.operation) if label in OPERATION else [PlanFact(label, text)]
+        yield from operation_facts(action.operation) if label in OPERATION else [(label, text, "")]
 
 
 def operation_facts(operation: Operation) -> Iterator[PlanFact]:
     """The exact command, or the file and its content."""
     labels = {Execute: "command", CreateFile: "creates"}
-    yield PlanFact(labels.get(type(operation), "removes"), command_line(operation), "accent bold")
+    yield labels.get(type(operation), "removes"), command_line(operation), "accent bold"
     if isinstance(operation, CreateFile) and operation.text:
-        yield PlanFact("content", operation.text.rstrip("\n"))
+        yield "content", operation.text.rstrip("\n"), ""
     if isinstance(operation, Execute) and operation.login_shell:
-        yield PlanFact("", "in a login shell, for its modules")
+        yield "", "in a login shell, for its modules", ""
 
 
 def command_line(operation: Operation) -> str:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
 
 from trainmon.lib import Instant, cell_width, clean, scrub, shorten
 from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Leadership, Severity, Silence, State
@@ -52,15 +53,25 @@ def urgent(alerts: Iterable[Alert], now: Instant) -> list[Alert]:
     return sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.fired_at or one.since, one.id))
 
 
-_last: list[tuple[Mapping[str, Alert], Instant, tuple[Alert, ...]]] = [({}, -1.0, ())]
-"""Alerts, time and result of the last call: the header, the strip and four panes need it in one paint."""
+Found = TypeVar("Found")
 
 
+def once_per_state(compute: Callable[[State], Found]) -> Callable[[State], Found]:
+    """Compute it only if the alerts or the time differ from the last call: several panes need it in one paint."""
+    last: list[tuple[Mapping[str, Alert], Instant, Found]] = []
+
+    def computed(state: State) -> Found:
+        if not last or last[0][0] is not state.alerts or last[0][1] != state.at:
+            last[:] = [(state.alerts, state.at, compute(state))]
+        return last[0][2]
+
+    return computed
+
+
+@once_per_state
 def most_urgent(state: State) -> tuple[Alert, ...]:
-    """The urgent alerts of a State; computed once per State."""
-    if _last[0][0] is not state.alerts or _last[0][1] != state.at:
-        _last[0] = (state.alerts, state.at, tuple(urgent(state.alerts.values(), state.at)))
-    return _last[0][2]
+    """The urgent alerts of a State."""
+    return tuple(urgent(state.alerts.values(), state.at))
 
 
 def sign(alert: Alert, now: Instant) -> Span:
@@ -284,31 +295,23 @@ PRESENT: Collection[AlertStatus] = (*UNSETTLED, "recovering", "acknowledged", "i
 """Alerts whose condition holds: they move their rows up."""
 
 
-def _of_statuses(statuses: Collection[AlertStatus]) -> Callable[[State], Concerns]:
-    """The concerns by unmuted alerts of these statuses. Computed once per State: several panes need it."""
-    last: list[tuple[Mapping[str, Alert], float, Concerns]] = [({}, -1.0, Concerns({}, {}, {}, {}))]
-
-    def concerns(state: State) -> Concerns:
-        if last[0][0] is state.alerts and last[0][1] == state.at:
-            return last[0][2]
-        found = Concerns({}, {}, {}, {})
-        for one in state.alerts.values():
-            if one.severity == "info" or is_muted(one, state.at):
-                continue
-            if (status := status_of(one, state.at)) in statuses:
-                concern = Concern.PENDING if status == "pending" else Concern(SEVERITIES.index(one.severity))
-                keys = (one.run, one.node, disk_of(one), one.run and rule_key(one.run, one.rule))
-                for known, key in zip(found, keys, strict=True):
-                    if key is not None:
-                        known[key] = min(concern, known.get(key, concern))
-        last[0] = (state.alerts, state.at, found)
-        return found
-
-    return concerns
+def _of_statuses(statuses: Collection[AlertStatus], state: State) -> Concerns:
+    """The concerns by unmuted alerts of these statuses."""
+    found = Concerns({}, {}, {}, {})
+    for one in state.alerts.values():
+        if one.severity == "info" or is_muted(one, state.at):
+            continue
+        if (status := status_of(one, state.at)) in statuses:
+            concern = Concern.PENDING if status == "pending" else Concern(SEVERITIES.index(one.severity))
+            keys = (one.run, one.node, disk_of(one), one.run and rule_key(one.run, one.rule))
+            for known, key in zip(found, keys, strict=True):
+                if key is not None:
+                    known[key] = min(concern, known.get(key, concern))
+    return found
 
 
-alert_marks = _of_statuses(UNSETTLED)
-alert_ranks = _of_statuses(PRESENT)
+alert_marks = once_per_state(partial(_of_statuses, UNSETTLED))
+alert_ranks = once_per_state(partial(_of_statuses, PRESENT))
 
 
 def with_mark(row: Row, concern: Concern | None) -> Row:

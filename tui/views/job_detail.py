@@ -166,7 +166,6 @@ def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
 # ---- the attempts of a run, and the explanation of one, as lines -----------------------------------------------------
 
 ATTEMPTS_SHOWN = 8
-STYLES = {"log": ""}
 
 
 def attempts_of(run: Run, state: State) -> list[Attempt]:
@@ -230,7 +229,7 @@ def _row_lines(row: PageRow, label: int, width: int) -> Iterator[Line | Linked]:
     if row.link is not None:
         yield _link_line(row, label, width)
         return
-    style = "warn" if row.label.startswith(">") else STYLES.get(row.style, row.style)
+    style = "warn" if row.label.startswith(">") else "" if row.style == "log" else row.style
     head, is_short = f"{row.label:<{label}}", row.style == "log" and not row.label.startswith(">")
     room = max(8, width - label)
     texts = [(Span(shorten(row.text, room), "dim"),)] if is_short else list(sentence(row.text, room, style)) or [()]

@@ -104,27 +104,19 @@ RECENT = 30.0
 """How long before the last State a new alert may have fired: those of a daemon arrive with its next answer."""
 
 
-class AlertNews(NamedTuple):
-    """Toasts, and whether to ring the bell."""
-
-    toasts: tuple[Toast, ...] = ()
-    bell: bool = False
-
-
-def alert_toasts(before: State | None, after: State, notified: Container[str] = ()) -> AlertNews:
-    """New critical alerts ring the bell. Acknowledgements and a new sender are only shown. A channel has already
-    shown those in `notified`."""
+def alert_toasts(before: State | None, after: State, notified: Container[str] = ()) -> tuple[tuple[Toast, ...], bool]:
+    """The toasts, and whether to ring the bell: for new critical alerts. Acknowledgements and a new sender are only
+    shown. A channel has already shown those in `notified`."""
     if before is None:
-        return AlertNews()
+        return (), False
     new = [one for one in newly_firing(before, after) if one.id not in notified]
     toasts = [Toast(f"CRITICAL  {clean(one.rule, 60)}", clean(one.summary, 400), "error") for one in new]
     rest = len(toasts) - CRITICAL_AT_ONCE + 1
     if rest > 1:
         more = Toast("CRITICAL", f"{counted(rest, 'more critical alert')}: press 5 for all", "error")
         toasts = [*toasts[: CRITICAL_AT_ONCE - 1], more]
-    return AlertNews(
-        (*toasts, *acknowledged(before, after), *sender_toasts(before.leadership, after.leadership)), bool(new)
-    )
+    news = (*toasts, *acknowledged(before, after), *sender_toasts(before.leadership, after.leadership))
+    return news, bool(new)
 
 
 def newly_firing(before: State, after: State) -> Iterator[Alert]:

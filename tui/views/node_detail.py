@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from trainmon.lib import Instant, cell_width, counted, duration, mib_size, shorten
 from trainmon.model import LATE_AFTER, Gpu, Job, Node, SchedulerNode, Source
@@ -150,30 +149,21 @@ def read_ago(at: Instant | None, node: Node, source: Source | None, now: Instant
 # ---- processes, host, probe ----------------------------------------------------------------------------------------
 
 
-class Scheduled(NamedTuple):
-    """The scheduler's record of a node, and the jobs that run there."""
-
-    node: SchedulerNode | None = None
-    jobs: tuple[Job, ...] = ()
-
-
-UNSCHEDULED = Scheduled()
-
-
 def node_facts(
     name: str,
     node: Node | None,
     source: Source | None,
     now: Instant,
     width: int,
-    scheduled: Scheduled = UNSCHEDULED,
+    listed: SchedulerNode | None = None,
+    jobs: Sequence[Job] = (),
     server: Source | None = None,
 ) -> list[Row]:
-    """The facts that are not in the table, by section. Jobs are links. `server`: the failing Prometheus server that has
-    its numbers."""
+    """The facts that are not in the table, by section. `listed`: the scheduler's record of the node; `jobs`: those that
+    run there, as links; `server`: the failing Prometheus server that has its numbers."""
     lines: list[Line | Linked] = [
         *source_lines(source, now, width, server),
-        *scheduler_lines(node, scheduled, now, width),
+        *scheduler_lines(node, listed, jobs, now, width),
     ]
     if node is not None:
         is_read = read_ago(node.host_at, node, source, now)
@@ -205,9 +195,10 @@ def source_lines(source: Source | None, now: Instant, width: int, server: Source
     yield from facts(texts, width, dict.fromkeys(texts, "warn"))
 
 
-def scheduler_lines(node: Node | None, scheduled: Scheduled, now: Instant, width: int) -> Iterator[Line | Linked]:
+def scheduler_lines(
+    node: Node | None, listed: SchedulerNode | None, jobs: Sequence[Job], now: Instant, width: int
+) -> Iterator[Line | Linked]:
     """The state and reason of its scheduler, and links to its running jobs."""
-    listed = scheduled.node
     if listed is not None:
         because = node_reason(listed, now)
         text = node_state(listed) + (f": {because}" if because else "")
@@ -217,7 +208,7 @@ def scheduler_lines(node: Node | None, scheduled: Scheduled, now: Instant, width
     elif node is not None and node.scheduler_state:
         because = f": {node.scheduler_reason}" if node.scheduler_reason else ""
         yield from wrapped_fact("scheduler", safe(f"{node.scheduler_state}{because}"), width)
-    for index, job in enumerate(scheduled.jobs):
+    for index, job in enumerate(jobs):
         seconds = seconds_left(job, now)
         time = f", {duration(seconds)} left" if seconds is not None else ""
         rest = shorten(safe(f"  {job.id} of {job.user}, {state_code(job)}{time}"), max(0, width - LABEL - 8))

@@ -16,7 +16,7 @@ from tests.tui.screen_text import StillClock, arrive, at_rest, dashboard
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
 from trainmon.model import ActionRequest, Prompt
-from tui.modals.dialog import Dialog, Jump, LoginPrompt, Pick, Target, TextPrompt
+from tui.modals.dialog import Dialog, Jump, LoginPrompt, Pick, TextPrompt
 from tui.modals.menu import CommandPalette, Menu
 from tui.modals.plan import PlanScreen
 from tui.screens.details import RunScreen
@@ -36,8 +36,8 @@ DIALOGS: tuple[tuple[Callable[[], Dialog[Any]], tuple[str, ...], str], ...] = (
     (plan, ("tab",), "enter"),
     (plan, (), "escape"),
     (lambda: Pick("Order", [("a", "a"), ("b", "b")]), (), "enter"),
-    (lambda: Jump([Target("pane 1", Offset(1, 1))]), (), "a"),
-    (lambda: Jump([Target("pane 1", Offset(1, 1))]), (), "escape"),
+    (lambda: Jump([("pane 1", Offset(1, 1))]), (), "a"),
+    (lambda: Jump([("pane 1", Offset(1, 1))]), (), "escape"),
     (lambda: TextPrompt("Acknowledge?", "it", verb="acknowledges"), (), "enter"),
     (lambda: TextPrompt("Fetch?", verb="fetches", value="/tmp"), (), "enter"),
     (lambda: Menu([("run", "llm-7b-a")], plans.acting(), NOW), (), "enter"),

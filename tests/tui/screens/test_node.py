@@ -24,7 +24,7 @@ from tui.panes.gpus import axes
 from tui.screens.details import NodeScreen, heights
 from tui.style import Span
 from tui.views import fact_text
-from tui.views.node_detail import PROCESSES, Scheduled, gpu_head, gpu_rows, node_facts, read_ago
+from tui.views.node_detail import PROCESSES, gpu_head, gpu_rows, node_facts, read_ago
 from tui.widgets import width_of
 
 DEGREES = Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100")))
@@ -369,12 +369,12 @@ async def test_y_copies_the_node_or_the_whole_fact_under_the_cursor() -> None:
 
 
 def test_the_scheduler_says_why_it_gives_no_jobs_and_which_run() -> None:
-    facts = Scheduled(
-        scheduler_node(7, "ALLOCATED", "DRAIN", reason="fan 3 broken", reason_by="root", reason_at=STATES_NOW - 60.0),
-        (job("418223", name="llm-7b-a", user="ana"), job("88_3")),
+    listed = scheduler_node(
+        7, "ALLOCATED", "DRAIN", reason="fan 3 broken", reason_by="root", reason_at=STATES_NOW - 60.0
     )
+    jobs = (job("418223", name="llm-7b-a", user="ana"), job("88_3"))
 
-    text = [row.text for row in node_facts("gpu-007", None, None, STATES_NOW, 78, facts)]
+    text = [row.text for row in node_facts("gpu-007", None, None, STATES_NOW, 78, listed, jobs)]
 
     assert text == [
         "scheduler     draining: fan 3 broken (root 1m ago)",
@@ -386,7 +386,7 @@ def test_the_scheduler_says_why_it_gives_no_jobs_and_which_run() -> None:
 
 def test_a_fact_of_several_lines_is_copied_whole_below_a_link() -> None:
     down = source("n", health="down", error="no answer", hint=f"try: ssh {'-v ' * 40}n")
-    rows = node_facts("n", None, down, STATES_NOW, 60, Scheduled(jobs=(job("1"),)))
+    rows = node_facts("n", None, down, STATES_NOW, 60, jobs=(job("1"),))
 
     assert len({row.key for row in rows}) == len(rows)
     assert fact_text([row.text for row in rows], 2).startswith("try: ssh -v")

@@ -15,10 +15,10 @@ BEFORE = with_alerts(alert(phase="pending", fired_at=None))
 def test_a_new_critical_alert_is_shown_and_rings_once() -> None:
     after = with_alerts(alert())
 
-    assert [(toast.title, toast.severity) for toast in alert_toasts(BEFORE, after).toasts] == [
+    assert [(toast.title, toast.severity) for toast in alert_toasts(BEFORE, after)[0]] == [
         ("CRITICAL  run-dead", "error")
     ]
-    assert alert_toasts(BEFORE, after).bell
+    assert alert_toasts(BEFORE, after)[1]
     assert alert_toasts(after, after) == ((), False)
     assert alert_toasts(after, with_alerts(alert(summary="the same, a second later"))) == ((), False)
 
@@ -28,7 +28,7 @@ def test_the_first_state_says_nothing_and_what_was_recalled_is_no_news() -> None
 
     assert alert_toasts(None, with_alerts(alert())) == ((), False)
     assert alert_toasts(with_alerts(), old) == ((), False)
-    assert alert_toasts(with_alerts(), with_alerts(alert(fired_at=NOW - 5.0))).bell
+    assert alert_toasts(with_alerts(), with_alerts(alert(fired_at=NOW - 5.0)))[1]
 
 
 def test_warnings_muted_and_hidden_ones_do_not_ring() -> None:
@@ -37,14 +37,14 @@ def test_warnings_muted_and_hidden_ones_do_not_ring() -> None:
 
 
 def test_one_that_gets_worse_or_is_hidden_no_longer_rings() -> None:
-    assert alert_toasts(with_alerts(alert(severity="warning")), with_alerts(alert())).bell
-    assert alert_toasts(with_alerts(alert(inhibited_by="x")), with_alerts(alert())).bell
+    assert alert_toasts(with_alerts(alert(severity="warning")), with_alerts(alert()))[1]
+    assert alert_toasts(with_alerts(alert(inhibited_by="x")), with_alerts(alert()))[1]
 
 
 def test_of_many_at_once_the_rest_is_counted() -> None:
     many = with_alerts(*(alert(f"{n:08}", fired_at=NOW - 1.0) for n in range(500)))
 
-    toasts = alert_toasts(with_alerts(), many).toasts
+    toasts = alert_toasts(with_alerts(), many)[0]
 
     assert len(toasts) == 3
     assert toasts[-1].text == "498 more critical alerts: press 5 for all"
@@ -53,15 +53,15 @@ def test_of_many_at_once_the_rest_is_counted() -> None:
 def test_an_acknowledgement_is_shown_with_who_it_was() -> None:
     toasts = alert_toasts(with_alerts(alert()), with_alerts(alert(acknowledged_by="ana")))
 
-    assert [(toast.title, toast.text) for toast in toasts.toasts] == [("acknowledged by ana", "llm-7b-a is not well")]
-    assert not toasts.bell
+    assert [(toast.title, toast.text) for toast in toasts[0]] == [("acknowledged by ana", "llm-7b-a is not well")]
+    assert not toasts[1]
 
 
 def test_a_new_leader_is_shown() -> None:
     bastion, us = Leadership(holder="daemon", where="bastion", at=NOW), Leadership(holder="us", where="here", at=NOW)
 
-    gone = alert_toasts(with_alerts(leadership=bastion), with_alerts(leadership=us)).toasts
-    back = alert_toasts(with_alerts(leadership=us), with_alerts(leadership=bastion)).toasts
+    gone = alert_toasts(with_alerts(leadership=bastion), with_alerts(leadership=us))[0]
+    back = alert_toasts(with_alerts(leadership=us), with_alerts(leadership=bastion))[0]
 
     assert [toast.text for toast in gone] == ["bastion no longer sends notifications; this program sends them now"]
     assert [toast.text for toast in back] == [
@@ -75,5 +75,5 @@ def test_a_request_that_did_not_get_through_is_shown() -> None:
 
     toasts = alert_toasts(with_alerts(leadership=leadership), with_alerts(leadership=failed))
 
-    assert [toast.severity for toast in toasts.toasts] == ["warning"]
-    assert "did not reach bastion" in toasts.toasts[0].text
+    assert [toast.severity for toast in toasts[0]] == ["warning"]
+    assert "did not reach bastion" in toasts[0][0].text

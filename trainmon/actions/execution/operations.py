@@ -377,8 +377,7 @@ class PreflightView:
             self._add(nodes=listed, gone=frozenset(key for name, key in keys.items() if name not in listed))
 
     def _add(self, **parts: Any) -> None:
-        known = asdict(self.readback)
-        self.readback = replace(self.readback, **{name: known[name] | part for name, part in parts.items()})
+        self.readback = merged(self.readback, Readback(**parts))
 
     def _left(self) -> Seconds:
         return max(0.5, self._until - self._clock.monotonic())

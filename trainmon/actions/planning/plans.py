@@ -135,18 +135,14 @@ def _reads_for_row(context: PlanContext) -> Iterator[ReadRequest]:
         host,
         context.cluster,
         users=cluster.queue_users if cluster is not None and needs_queue else None,
-        jobs=tuple((job.key, _scontrol_id(job)) for job in meant),
+        # an array's waiting tasks are among the records of its number
+        jobs=tuple((job.key, str(job.array) if job.is_waiting_array and job.array else job.id) for job in meant),
         steps=tuple((job.key, job.step_target) for job in meant) if "steps" in reads else (),
         scripts=tuple((job.key, str(job.number)) for job in meant) if "steps" in reads else (),
         switches=() if kill is None else (kill,),
         nodes=context.nodes,
         configs=(retry.config,) if retry is not None and retry.config is not None else (),
     )
-
-
-def _scontrol_id(job: Job) -> str:
-    """What `scontrol show job` is given: an array's waiting tasks are among the records of its number."""
-    return str(job.array) if job.is_waiting_array and job.array is not None else job.id
 
 
 # ---- the last check --------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from trainmon.actions.verbs import VERB
-from trainmon.actions.verification.effects import Observation
+from trainmon.actions.verification import Observation
 from trainmon.cli.act.targets import NotFound, resolve, split_signal
 from trainmon.cli.snapshot import StateWatcher, are_read, has_answered, wait_until_full
 from trainmon.cli.terminal import plain, print_json, print_lines, read_line, table

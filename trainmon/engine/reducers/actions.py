@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from trainmon.actions.verification.verify import verify_record
+from trainmon.actions.verification import verify_record
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
 from trainmon.model import ActionChanged

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.trainmon.actions.cluster import DONE, NOW, RUN, RUNNING, done, only, planned, readback, refused, state
 from tests.trainmon.analysis.retries import attempts
 from trainmon.actions.planning import LEDGER
-from trainmon.actions.verification.verify import verify_record
+from trainmon.actions.verification import verify_record
 from trainmon.model import (
     Attempt,
     CauseName,

@@ -18,7 +18,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     source,
     state,
 )
-from trainmon.actions.verification.verify import verify_record
+from trainmon.actions.verification import verify_record
 from trainmon.lib import say
 from trainmon.model import (
     Checkpoint,

@@ -30,7 +30,7 @@ from tests.trainmon.actions.verification.records import (
     saved,
     with_switch,
 )
-from trainmon.actions.verification.verify import followed_directories
+from trainmon.actions.verification import followed_directories
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     ActionChanged,

@@ -1,1 +1,0 @@
-"""Verification of actions: every new State is checked for their effect. Pure."""
