@@ -15,6 +15,7 @@ from tui.modals import Jump
 from tui.panes import Pane
 from tui.screens.details import LogScreen, NodeScreen, RunScreen
 from tui.screens.main import MainScreen
+from tui.widgets import placed
 
 
 async def test_a_number_key_goes_to_the_pane_and_the_second_time_zooms_it() -> None:
@@ -175,7 +176,7 @@ async def test_a_click_selects_the_row_and_a_double_click_opens_it() -> None:
 
 async def test_a_click_on_the_footer_presses_its_key() -> None:
     async with showing(troubled()) as (app, pilot, _):
-        column = next(start for key, start in app.main.foot.placed() if key.short == "Zoom")
+        column = next(start for key, _, start in placed(app.main.foot.keys()) if key.short == "Zoom")
         await pilot.click(app.main.foot, offset=(column, 0))
         await at_rest(pilot)
 
