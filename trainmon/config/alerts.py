@@ -29,7 +29,7 @@ from trainmon.config.types import (
     describe,
     did_you_mean,
     parse_duration,
-    parse_texts,
+    parse_each,
     quoted,
     whole_number,
 )
@@ -221,11 +221,8 @@ def parse_limit(value: object) -> dict[str, object]:
     found: dict[str, object] = {"times": whole_number(0)(value["times"])}
     if "within" in value:
         found["within"] = parse_duration(value["within"])
-    changes = parse_texts(value.get("after_change", []))
-    for change in changes:
-        if change not in CHANGES:
-            raise InvalidValue(f"has {quoted(change)} in after_change; it must be one of: {', '.join(CHANGES)}")
-    return {**found, "after_change": changes}
+    otherwise = f" in after_change; it must be one of: {', '.join(CHANGES)}"
+    return {**found, "after_change": parse_each(value.get("after_change", []), CHANGES.__contains__, otherwise)}
 
 
 Limit = Annotated[

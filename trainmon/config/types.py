@@ -171,17 +171,17 @@ def parse_texts(value: object) -> list[str]:
     return value
 
 
-def parse_users(value: object) -> list[str]:
-    """User names. They become arguments of a command, joined by commas.
+def parse_each(value: object, accepts: Callable[[str], object], otherwise: str) -> list[str]:
+    """A list of texts that are all accepted. `otherwise`: the end of the sentence about one that is not.
 
     Raises:
-        InvalidValue: when one of them is not a user name.
+        InvalidValue: when it is not such a list.
     """
-    users = parse_texts(value)
-    for user in users:
-        if not USER.fullmatch(user):
-            raise InvalidValue(f"has {quoted(user)}, which is not a user name")
-    return users
+    texts = parse_texts(value)
+    for text in texts:
+        if not accepts(text):
+            raise InvalidValue(f"has {quoted(text)}{otherwise}")
+    return texts
 
 
 def parse_argv(value: object) -> list[str]:
@@ -275,7 +275,11 @@ def _read_secret(path: Path) -> str:
 
 Count = Annotated[int, ValueType("a whole number, 1 or more", whole_number(1))]
 User = Annotated[str, ValueType("a user name", text_like(USER, "a user name"))]
-Users = Annotated[tuple[str, ...], ValueType("a list of user names", parse_users)]
+Users = Annotated[
+    tuple[str, ...],
+    ValueType("a list of user names", lambda value: parse_each(value, USER.fullmatch, ", which is not a user name")),
+]
+"""They become arguments of a command, joined by commas."""
 Argv = Annotated[tuple[str, ...], ValueType("a command as a list of strings", parse_argv)]
 Pattern = Annotated[str, ValueType("a regular expression", parse_pattern)]
 RemotePath = Annotated[str, ValueType("an absolute path", parse_path)]
@@ -329,10 +333,7 @@ def _expand(text: str) -> Sequence[str]:
         except NodeSetException as error:
             why = str(error).split(":")[0]
             raise InvalidValue(f"has an invalid host list {quoted(text)} ({why}): {SLURM_FORM}") from error
-    for name in names:
-        if not HOST.fullmatch(name):
-            raise InvalidValue(f"has {quoted(name)}, which is not a host name")
-    return names
+    return parse_each(names, HOST.fullmatch, ", which is not a host name")
 
 
 def parse_hosts(value: object, instead: str = "") -> list[str]:
@@ -514,11 +515,7 @@ def parse_days(value: object) -> list[int]:
     Raises:
         InvalidValue: when it is not a list of days.
     """
-    days = parse_texts(value)
-    for day in days:
-        if day not in DAYS:
-            raise InvalidValue(f'has "{quoted(day)[1:-1]}"; the days are {", ".join(DAYS)}')
-    return [DAYS.index(day) for day in days]
+    return [DAYS.index(day) for day in parse_each(value, DAYS.__contains__, f"; the days are {', '.join(DAYS)}")]
 
 
 def parse_listen_address(value: object) -> tuple[str, int]:
