@@ -52,7 +52,7 @@ def remove_abandoned(kind: str) -> None:
                 os.close(descriptor)
 
 
-# ---- finds the state directory, on a local disk if possible, because SQLite's write-ahead log needs one;  ------------
+# ---- the state directory: on a local disk if possible, because SQLite's write-ahead log needs one --------------------
 
 NAME = "trainmon-tui"
 SYSTEM = Path("/var/lib")

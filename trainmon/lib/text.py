@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Literal, NamedTuple
 
-# ---- makes untrusted text safe to show (log lines, process names, error messages) and measures its width  ------------
+# ---- text that is safe to show, and its width ------------------------------------------------------------------------
 
 LIMIT = 4_000
 """The maximum length of a line: no screen is wider, and a 10 MB line must not stay in memory."""
@@ -96,9 +96,9 @@ def shorten(text: str, width: int, mark: str = "…") -> str:
     return text
 
 
-def shorten_start(text: str, width: int, mark: str = "…") -> str:
+def shorten_start(text: str, width: int) -> str:
     """Cut a clean text at its start to at most `width` cells: for paths, whose end matters most."""
-    return shorten(text[::-1], width, mark)[::-1]
+    return shorten(text[::-1], width)[::-1]
 
 
 def shorten_lines(text: str, limit: int, mark: str) -> tuple[str, bool]:

@@ -274,8 +274,7 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     shape: LogShape = LogShape()
     """What was learned about the step lines of its log, if no format knows them."""
     exiting_at: Instant | None = None
-    """When its log last announced its end, and that line."""
-    exiting: str = ""
+    """When its log last announced its end."""
     floor_at: Instant | None = None
     """When its log last reported the minimum loss scale, and that line."""
     floor: str = ""

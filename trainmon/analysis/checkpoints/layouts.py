@@ -181,8 +181,6 @@ def short_of_dcp(contents: Contents) -> str:
     return ""
 
 
-# ---- the layouts of checkpoints, and the names of their directories --------------------------------------------------
-
 # ---- what the numbers in the names of checkpoints count, and which steps no checkpoint has ---------------------------
 
 FASTER = 0.25

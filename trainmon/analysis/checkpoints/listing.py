@@ -183,7 +183,7 @@ def _pointer(taken: Resumption, known: Mapping[str, Checkpoint], is_moving: bool
     return None
 
 
-# ---- A listing of a checkpoint directory → the state of each checkpoint, the one to resume from, save sta ------------
+# ---- the state of each checkpoint of a listing -----------------------------------------------------------------------
 
 TORN_AFTER = 600.0
 """Seconds without a write after which a save has failed: saves of the 2 TB model took 290 s on the shared disk."""

@@ -278,7 +278,7 @@ def _full_at(slope: float, now: Instant, left: float | None) -> Instant | None:
     return now + max(0.0, left) / slope if slope > 0 and left is not None else None
 
 
-# ---- the space of a disk ---------------------------------------------------------------------------------------------
+# ---- how many of the next saves fit ----------------------------------------------------------------------------------
 
 RECENT = 12
 """How many complete checkpoints determine the size."""

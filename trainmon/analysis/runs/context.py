@@ -31,9 +31,7 @@ from trainmon.model import (
     WhyCode,
 )
 
-# ---- the jobs of a run in order, its nodes and sources, and the clock; and which runs there are ----------------------
-
-# ---- matches jobs to runs, and finds runs ----------------------------------------------------------------------------
+# ---- which jobs belong to which run, and which runs there are --------------------------------------------------------
 
 ENDED_RUNS_STAY: Seconds = 86_400.0
 """How long a run that was found by itself stays after its last job: a night and a morning."""

@@ -47,8 +47,6 @@ from trainmon.model import (
 )
 from trainmon.slurm.reasons import end_reason, waiting_reason
 
-# ---- the verdict on a run that has ended -----------------------------------------------------------------------------
-
 # ---- the verdict on a run that nothing but its log shows -------------------------------------------------------------
 
 QUIET: Seconds = 60.0

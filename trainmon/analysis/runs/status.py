@@ -129,7 +129,7 @@ def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Jud
     if quiet > patience(run) and unanswered and counts(progress):
         why = f"{unanswered}, and its log shows no step; the last was {where(progress)}"
         return Judgement("unknown", why + tail)
-    if quiet > patience(run) and not _is_busy(run, patience(run), now):
+    if quiet > patience(run) and not _is_busy(run, now):
         if is_unread(run, job, now) and not gpus_of(run, context.nodes, context.sources, now).spin:
             return unread(run, context, now).also(f"; W&B shows no step for {duration(quiet)}{tail}")
         return (stopped_or_silent if tail else silent)(run, context, job, quiet, now)
@@ -180,7 +180,7 @@ def _starting(run: Run, context: RunContext, job: Job, now: Instant) -> Judgemen
     assert job.started_at is not None
     up, progress = now - job.started_at, run.progress
     reported_at = progress.doing_at if progress.doing != "train" else None
-    if reported_at is not None and reported_at >= job.started_at and _is_busy(run, patience(run), now):
+    if reported_at is not None and reported_at >= job.started_at and _is_busy(run, now):
         busy = _busy(replace(run, progress=replace(progress, step=None, epoch=None)), now)
         if busy is not None:
             return busy
@@ -273,7 +273,7 @@ def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
     assert log is not None
     if log.at is None:
         return Judgement("idle", "its log is empty")
-    if _is_busy(run, patience(run), now):
+    if _is_busy(run, now):
         return _busy(run, now) or Judgement("starting", "its log grows but shows no step yet")
     silence = no_slurm_answer(run, context, now)
     if silence:
@@ -284,10 +284,10 @@ def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
     return Judgement("starting", "its log grows but shows no step yet") if is_new else unread(run, context, now)
 
 
-def _is_busy(run: Run, within: Seconds, now: Instant) -> bool:
-    """Whether it said within this time that it evaluates or saves, or is seen to write a checkpoint: that takes the
-    time of many steps, and for the slow ones what three of them usually take."""
-    progress = run.progress
+def _is_busy(run: Run, now: Instant) -> bool:
+    """Whether it said so lately that it evaluates or saves, or is seen to write a checkpoint: that takes the time of
+    many steps, and for the slow ones what three of them usually take."""
+    progress, within = run.progress, patience(run)
     if progress.doing != "train" and progress.doing_at is not None:
         return now - progress.doing_at <= max(within, OVERLONG * _usual(run, progress.doing))
     writing = _writing(run)

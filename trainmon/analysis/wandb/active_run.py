@@ -26,7 +26,7 @@ from trainmon.model import (
     WandbSpec,
 )
 
-# ---- which of the matching W&B runs is active; what it means if none or several are, or share their check ------------
+# ---- which of the matching runs is active, and what it means if none or several are ----------------------------------
 
 TRUSTED_FOR: Seconds = 600.0
 """W&B has shown runs as running for weeks after they were gone. wandb beats every 30 s, the server gives up after 5

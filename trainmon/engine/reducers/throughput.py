@@ -112,7 +112,7 @@ def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
     memory = replace(memory, read_to=log.first + len(log.lines))
     for line in new:
         if EXITING.search(line):
-            memory = replace(memory, exiting_at=now, exiting=line[:LINE])
+            memory = replace(memory, exiting_at=now)
         elif FLOOR.search(line):
             memory = replace(memory, floor_at=now, floor=line[:LINE])
         elif OVERFLOW.search(line):

@@ -146,9 +146,7 @@ def leaving(seen: State, **memory: object) -> State:
 
 
 def test_a_run_that_exits_by_itself_has_saved_just_now_or_is_done_in_time_is_fine() -> None:
-    assert (
-        found(TimeLimitNear(), leaving(SOON, exiting_at=NOW - 30, exiting="exiting program after 100 minutes")) is None
-    )
+    assert found(TimeLimitNear(), leaving(SOON, exiting_at=NOW - 30)) is None
     saved = checkpoints(checkpoint(12_870, 60), save_s=180.0)
     assert found(TimeLimitNear(), changed(SOON, checkpoints=saved)) is None
     assert found(TimeLimitNear(), changed(SOON, eta_at=NOW + 100)) is None
@@ -179,7 +177,7 @@ def test_a_trainer_that_reports_its_deadline_stops_in_time_and_one_that_waits_fo
 
 
 def test_an_exit_of_an_earlier_job_is_none_of_this_one() -> None:
-    assert found(TimeLimitNear(), leaving(SOON, exiting_at=NOW - 50_000, exiting="exiting program")) is not None
+    assert found(TimeLimitNear(), leaving(SOON, exiting_at=NOW - 50_000)) is not None
 
 
 def test_without_a_known_save_five_minutes_are_near() -> None:
