@@ -61,7 +61,7 @@ from trainmon.model.attempts import (
 )
 from trainmon.model.job import ME, Cluster, Job, JobPart, SchedulerNode, by_name, count_tasks, has_task
 from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun
-from trainmon.model.log import LOG_LINES, LOG_MARK, WANDB, Bar, Log, LogShape, Progress, TrainingMetrics
+from trainmon.model.log import LOG_LINES, LOG_MARK, WANDB, Bar, Log, LogShape, Progress, StepNumbers, TrainingMetrics
 from trainmon.model.node import (
     FAULT_GAP,
     FAULTS,
@@ -379,6 +379,7 @@ __all__ = [
     "Spec",
     "State",
     "Status",
+    "StepNumbers",
     "StepSpan",
     "Stop",
     "StoredAlerts",

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from trainmon.lib import Instant, Seconds
 from trainmon.model.probe_wire import OtherLog
+
+
+class StepNumbers(NamedTuple):
+    """What a line of a log says of the training."""
+
+    step: int | None = None
+    target_step: int | None = None
+    loss: float | None = None
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +46,10 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...] = ()
     """At most LOG_LINES. Line i has the number first + i, which never repeats for this run."""
     first: int = 0
+    numbers: tuple[StepNumbers | None, ...] = ()
+    """What each line says, up to the last line; null of one that says nothing of the training."""
     partial: str | None = None
+    partial_numbers: StepNumbers | None = None
     dropped: int = 0
     """Lines that were never sent because they came too fast, since the start."""
     lines_per_s: float | None = None

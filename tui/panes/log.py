@@ -91,7 +91,8 @@ class LogPane(FollowingPane):
             self.caption(clean(self.run or ""))
             self.show_message((problem or "", "dim"))
         else:
-            self.view.set_lines(log.lines, log.first, log.partial)
+            unfinished = () if log.partial is None else (log.partial_numbers,)
+            self.view.set_lines(log.lines, log.first, log.partial, (*log.numbers, *unfinished))
             self._draw_frame(log, state)
 
     def _draw_frame(self, log: Log, state: State) -> None:

@@ -20,8 +20,9 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 
-from trainmon.analysis.log_formats import cells_read, parse_line, report, stripped
+from trainmon.analysis.log_formats import cells, stripped
 from trainmon.lib import clean
+from trainmon.model import StepNumbers
 from tui.keys import bindings
 from tui.widgets.keyed_lines import Rows
 from tui.widgets.spans import SpanStyles
@@ -54,6 +55,8 @@ class Text:
 
     lines: Sequence[str]
     first: int
+    numbers: Sequence[StepNumbers | None] = ()
+    """What each line says of the training, up to the last line."""
 
     @property
     def end(self) -> int:
@@ -61,6 +64,11 @@ class Text:
 
     def __getitem__(self, number: int) -> str:
         return self.lines[number - self.first]
+
+    def said_in(self, number: int) -> StepNumbers | None:
+        """What a line says of the training."""
+        at = number - self.end
+        return self.numbers[at] if -len(self.numbers) <= at < 0 else None
 
 
 class View(NamedTuple):
@@ -118,11 +126,12 @@ def cut(text: str, left: int, width: int) -> str:
     return "".join(kept)
 
 
-@lru_cache(maxsize=1024)
-def lead(text: str) -> int:
+def lead(text: str, said: StepNumbers | None) -> int:
     """Width of a step line's prefix: writer and time. 0 for every other line."""
+    if said is None or not text.isascii():
+        return 0
     before, found, _ = text.partition(stripped(text))
-    return len(before) if found and before.strip() and text.isascii() and parse_line(text) is not None else 0
+    return len(before) if found and before.strip() else 0
 
 
 class StepPlace(NamedTuple):
@@ -137,11 +146,12 @@ class StepPlace(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def place_of(text: str) -> StepPlace | None:
-    """The step and the loss of a line that names both."""
-    if not text.isascii():
+def place_of(text: str, said: StepNumbers | None) -> StepPlace | None:
+    """Where the step and the loss are that were read in a line; None where it does not have both."""
+    if said is None or said.step is None or said.loss is None or not text.isascii():
         return None
-    found = {cell.field: cell for cell in cells_read(report([text]).lines[-1])}
+    read = {name: value for name, value in said._asdict().items() if value is not None}
+    found = {cell.field: cell for cell in cells(text, read)}
     step, loss = found.get("target_step") or found.get("step"), found.get("loss")
     if step is None or loss is None or step.end > loss.start:
         return None
@@ -150,11 +160,11 @@ def place_of(text: str) -> StepPlace | None:
     return StepPlace(start, step.end, named if named > step.end else step.end, loss.end)
 
 
-def window(text: str, view: View) -> str:
+def window(text: str, view: View, said: StepNumbers | None = None) -> str:
     """The visible piece of a cut line. A step line that is too long keeps its time of day, its step and its loss."""
     if view.whole or len(text) <= view.width:
         return cut(text, max(0, view.left), view.width)
-    place, at = place_of(text), lead(text)
+    place, at = place_of(text, said), lead(text, said)
     if place is None or view.left:
         begins = max(0, at + view.left)
         return f"…{cut(text, begins, view.width - 1)}" if at and begins else cut(text, begins, view.width)
@@ -171,7 +181,7 @@ def shown(text: Text, position: LogPosition, view: View) -> list[LogRow]:
     rows: list[LogRow] = []
     for number in range(max(position.line, text.first), text.end):
         line = text[number]
-        pieces = parts(line, view.width) if view.wrap else [window(line, view)]
+        pieces = parts(line, view.width) if view.wrap else [window(line, view, text.said_in(number))]
         start = position.part if number == position.line else 0
         rows.extend(LogRow(number, part, pieces[part]) for part in range(start, len(pieces)))
         if len(rows) >= view.height:
@@ -225,7 +235,7 @@ _WARN = re.compile(
 )
 
 
-def marks(text: str, needle: str) -> list[tuple[int, int, str]]:
+def marks(text: str, needle: str, said: StepNumbers | None = None) -> list[tuple[int, int, str]]:
     """Pieces of a row to highlight, as (start, end, style): search matches, or else errors and warnings, or else the
     step and the loss."""
     if needle:
@@ -235,7 +245,7 @@ def marks(text: str, needle: str) -> list[tuple[int, int, str]]:
     pieces = [(m.start(), m.end(), "crit") for m in _ERROR.finditer(text)]
     pieces += [(m.start(), m.end(), "warn") for m in _WARN.finditer(text)]
     at = begins.end() if (begins := CUT.match(text)) else 0
-    if (place := place_of(text[at:].replace("… ", "| "))) is not None:
+    if (place := place_of(text[at:].replace("… ", "| "), said)) is not None:
         stands_out = (place.start, place.step_end), (place.loss_start, place.loss_end)
         pieces += [(at + start, at + end, "accent") for start, end in stands_out]
     pieces.sort(key=lambda piece: (piece[2] == "accent", piece))
@@ -246,12 +256,12 @@ def marks(text: str, needle: str) -> list[tuple[int, int, str]]:
     return sorted(kept)
 
 
-def row_marks(row: LogRow, line: str, view: View, needle: str) -> list[tuple[int, int, str]]:
+def row_marks(row: LogRow, line: str, view: View, needle: str, said: StepNumbers | None) -> list[tuple[int, int, str]]:
     """The marks of a visible row. A part of a wrapped line has those of its line, also what goes on in the next row."""
     if not view.wrap or not line.isascii() or not line.isprintable():
-        return marks(clean(row.text), needle)
+        return marks(clean(row.text), needle, said)
     width = max(2, view.width)
-    found = ((start - row.part * width, end - row.part * width, name) for start, end, name in marks(line, needle))
+    found = ((start - row.part * width, end - row.part * width, name) for start, end, name in marks(line, needle, said))
     return [(max(0, start), min(width, end), name) for start, end, name in found if start < width and end > 0]
 
 
@@ -296,12 +306,17 @@ class LogView(Rows, can_focus=True):
         left = 0 if self.wrapping else self.left
         return View(self.size.width, self.size.height, self.wrapping, left, whole=bool(self.needle))
 
-    def set_lines(self, lines: tuple[str, ...], first: int, partial: str | None) -> None:
-        """Set new lines of the same log. The view stays in place, or follows the end."""
+    def set_lines(
+        self, lines: tuple[str, ...], first: int, partial: str | None, numbers: Sequence[StepNumbers | None] = ()
+    ) -> None:
+        """Set new lines of the same log, with the numbers of each, also of the unfinished one. The view stays in place,
+        or follows the end."""
+        text = Text(lines if partial is None else (*lines, partial), first, numbers)
         if self.only:
-            lines, first = tuple(line for line in lines if self.only.lower() in line.lower()), 0
-            partial = partial if partial and self.only.lower() in partial.lower() else None
-        self.text = Text(lines if partial is None else (*lines, partial), first)
+            kept = [at for at in range(text.first, text.end) if self.only.lower() in text[at].lower()]
+            partial = partial if text.end - 1 in kept else None
+            text = Text(tuple(text[at] for at in kept), 0, [text.said_in(at) for at in kept])
+        self.text = text
         self.partial = None if partial is None else self.text.end - 1
         self.redraw()
 
@@ -337,7 +352,7 @@ class LogView(Rows, can_focus=True):
         segments, at = [], 0
         row = self._rows[y]
         line = self.text[row.line] if self.text.first <= row.line < self.text.end else row.text
-        for start, end, name in row_marks(row, line, self.view, self.needle):
+        for start, end, name in row_marks(row, line, self.view, self.needle, self.text.said_in(row.line)):
             style = self._styles["hit" if is_hit and name == "match" else name]
             segments += [Segment(text[at:start], under), Segment(text[start:end], under + style)]
             at = end

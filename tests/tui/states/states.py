@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterable
 
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.analysis.log_formats import report
 from trainmon.model import (
     Action,
     Checkpoint,
@@ -25,6 +29,7 @@ from trainmon.model import (
     SchedulerNode,
     Source,
     State,
+    StepNumbers,
     Switch,
 )
 
@@ -68,7 +73,13 @@ def log(lines: tuple[str, ...], **more: object) -> Log:
         "host": "gpu-001", "path": "/scratch/llm-70b/slurm-418190.out", "at": NOW - 6.0, "checked_at": NOW - 1.0,
         "size": 48_000_000, "lines": lines, "first": 41_000, "lines_per_s": 0.3,
     }  # fmt: skip
-    return msgspec.convert({**plain, **more}, Log)
+    return replace(msgspec.convert({**plain, **more}, Log), numbers=numbers_in(lines))
+
+
+def numbers_in(lines: Iterable[str]) -> tuple[StepNumbers | None, ...]:
+    """What the engine reads in each of these lines."""
+    read = (one.found for one in report(lines).lines)
+    return tuple(None if one is None else StepNumbers(one.step, one.target_step, one.loss) for one in read)
 
 
 LINE = (

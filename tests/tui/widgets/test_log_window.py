@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from tests.tui.states.states import numbers_in
 from tui.widgets.log_view import (
     LogPosition,
     Text,
@@ -23,6 +24,12 @@ from tui.widgets.log_view import (
     shown,
     window,
 )
+
+
+def log(*lines: str) -> Text:
+    """These lines, with what the engine reads in them."""
+    return Text(lines, 0, numbers_in(lines))
+
 
 LOG = Text(tuple(f"line {number}" for number in range(100, 120)), 100)
 
@@ -103,7 +110,7 @@ TITAN = "[rank0]:[titan] 2026-01-02 03:04:05,678 - root - INFO - step: 12  loss:
 
 
 def test_a_step_line_too_long_keeps_its_time_step_and_loss_and_left_shows_who_wrote_it() -> None:
-    text = Text((TITAN, TITAN.replace("INFO - step: 12", "WARNING - watchdog")), 0)
+    text = log(TITAN, TITAN.replace("INFO - step: 12", "WARNING - watchdog"))
     rows = [row.text for row in shown(text, LogPosition(0), View(40, 2))]
     assert rows[0] == "03:04:05 …step: 12  loss:  2.0  grad_nor"
     assert rows[1] == text[1][:40]
@@ -132,11 +139,11 @@ MEGATRON = (
     ],
 )
 def test_the_loss_of_a_step_line_is_seen_at_any_width(line: str, width: int, expected: str) -> None:
-    assert shown(Text((line,), 0), LogPosition(0), View(width, 1))[0].text == expected
+    assert shown(log(line), LogPosition(0), View(width, 1))[0].text == expected
 
 
 def test_the_step_and_the_loss_stand_out_and_an_error_more() -> None:
-    assert [(MEGATRON[start:end], style) for start, end, style in marks(MEGATRON, "")] == [
+    assert [(MEGATRON[start:end], style) for start, end, style in marks(MEGATRON, "", log(MEGATRON).said_in(0))] == [
         ("iteration       12/     100", "accent"),
         ("lm loss: 2.071234E+00", "accent"),
     ]
@@ -146,10 +153,11 @@ def test_the_step_and_the_loss_stand_out_and_an_error_more() -> None:
 @pytest.mark.parametrize("width", [80, 110])
 def test_a_cut_step_line_stands_out_too(width: int) -> None:
     line = f"[rank0]:[titan] 2026-11-22 18:41:45,406 - root - INFO - {MEGATRON} and much more"
-    row = window(line, View(width, 10))
+    said = log(line).said_in(0)
+    row = window(line, View(width, 10), said)
 
     assert "…" in row
-    assert [row[start:end] for start, end, _ in marks(row, "")] == [
+    assert [row[start:end] for start, end, _ in marks(row, "", said)] == [
         "iteration       12/     100",
         "lm loss: 2.071234E+00",
     ]
@@ -157,7 +165,10 @@ def test_a_cut_step_line_stands_out_too(width: int) -> None:
 
 def test_a_wrapped_step_line_stands_out_in_each_of_its_rows() -> None:
     view = View(40, 10, wrap=True)
-    rows = shown(Text((MEGATRON,), 0), LogPosition(0), view)
-    found = [row.text[start:end] for row in rows for start, end, _ in row_marks(row, MEGATRON, view, "")]
+    text = log(MEGATRON)
+    rows = shown(text, LogPosition(0), view)
+    found = [
+        row.text[start:end] for row in rows for start, end, _ in row_marks(row, MEGATRON, view, "", text.said_in(0))
+    ]
 
     assert "".join(found) == "iteration       12/     100lm loss: 2.071234E+00"

@@ -41,6 +41,7 @@ from trainmon.model import (
     Receipts,
     Run,
     RunMemory,
+    StepNumbers,
     StepSpan,
     Switch,
     SwitchSample,
@@ -141,7 +142,8 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
     first = log.first + len(log.lines) + len(mark)
     ahead = chunk.t - event.received_at
     others = tuple(OtherLog(one.path, min(event.received_at, one.written_at - ahead)) for one in chunk.others)
-    progress, memory = _progress(run, chunk, first, at or event.received_at, ahead, formats)
+    progress, memory, said = _progress(run, chunk, first, at or event.received_at, ahead, formats)
+    numbers = (*log.numbers, *[None] * len(mark), *said[len(chunk.kept) :][: len(chunk.lines)])
     if began_at is None and not is_new and at is not None and not _begins_again(memory.spans, chunk):
         first_at = _first_written(chunk, at, -ahead)
     return replace(
@@ -162,6 +164,8 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
             size=chunk.size if chunk.size is not None else log.size,
             lines=lines[-LOG_LINES:],
             first=log.first + max(0, len(lines) - LOG_LINES),
+            numbers=numbers[-LOG_LINES:],
+            partial_numbers=None if chunk.partial is None else said[-1],
             partial=None if chunk.partial is None else cleaned(last_state(chunk.partial)),
             dropped=log.dropped + chunk.dropped,
             lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
@@ -209,9 +213,10 @@ def _began(event: NodeReading, chunk: LogChunk, log: Log, at: Instant | None) ->
 
 def _progress(
     run: Run, chunk: LogChunk, first: int, at: Instant, ahead: Seconds, formats: tuple[log_formats.Format, ...]
-) -> tuple[Progress, RunMemory]:
-    """`first`: the number of its first line. `ahead`: how far the clock of its host is ahead of ours."""
-    progress, shape, last = run.progress, run.memory.shape, None
+) -> tuple[Progress, RunMemory, list[StepNumbers | None]]:
+    """Also what each of its lines says. `first`: the number of its first line. `ahead`: how far the clock of its host
+    is ahead of ours."""
+    progress, shape, last, said = run.progress, run.memory.shape, None, list[StepNumbers | None]()
     spans = run.memory.spans
     if chunk.restarted is not None or ((run.log is None or _was_missing(run.log)) and _is_whole(chunk)):
         spans = steps.with_start(spans, at, first)
@@ -225,6 +230,7 @@ def _progress(
         is_former = len(chunk.lines) <= index < len(lines) - len(chunk.kept) - 1  # a carriage return ends it
         is_whole = is_finished or is_former
         found, shape = log_formats.read_line(text, progress, shape, at, formats, is_finished=is_whole)
+        said.append(None if found is None else StepNumbers(found[1].step, found[1].target_step, found[1].loss))
         if found is not None:
             after = log_formats.advance(without_wandb_steps(progress, found[1]), *found, at)
             if is_former and (after.step or 0) <= (progress.step or 0):
@@ -243,7 +249,7 @@ def _progress(
     memory, unjudged = run.memory, tuple(losses[-RECENT_LOSSES:])
     if shape != memory.shape or unjudged != memory.unjudged or spans is not memory.spans:
         memory = replace(memory, shape=shape, unjudged=unjudged, spans=spans)
-    return without_own_borrowed(progress), memory
+    return without_own_borrowed(progress), memory, said
 
 
 def _was_missing(log: Log | None) -> bool:

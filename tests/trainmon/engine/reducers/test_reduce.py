@@ -260,6 +260,22 @@ def test_lines_have_numbers_that_never_repeat_and_are_bounded() -> None:
     assert (len(log.lines), log.first) == (2000, 1000)
 
 
+def test_what_each_line_says_is_kept_beside_it_through_repeats_restarts_and_bounds() -> None:
+    kept = chunk("a", STEP.format(7), kept=(STEP.format(6),), mtime=1000.0)
+    state = folded(RunsChanged((RUN,)), reading_of(kept), reading_of(chunk("b", STEP.format(8), restarted="truncated")))
+    log = state.runs["llm"].log
+    assert log is not None
+    assert [said and said.step for said in log.numbers] == [None, 7, None, None, 8]
+    repeats = chunk("b", STEP.format(8), STEP.format(9))
+    state = folded(
+        reading_of(Hello(1, 1001.0, "n1")), reading_of(repeats), reading_of(chunk(*"x" * 1_996)), state=state
+    )
+    log = state.runs["llm"].log
+    assert log is not None
+    pairs = [pair for pair in zip(log.lines, log.numbers, strict=True) if pair[1] is not None]
+    assert pairs == [(STEP.format(8), (8, 5000, 2.0)), (STEP.format(9), (9, 5000, 2.0))]
+
+
 def test_switches_are_armed_and_taken() -> None:
     there = SwitchSample("/fsx/save", True, mtime=990.0, owner="ann", text="because\nof this")
     state = folded(RunsChanged((RUN,)), reading_of(SwitchSamples(1, 1000.0, (there,))))
