@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -30,6 +31,8 @@ class PollingThread(ABC):
         self._clock = clock
         self._sources: dict[str, Source] = {}
         """The submitted sources, by name."""
+        self._requests: deque[Callable[[], None]] = deque(maxlen=256)
+        """What other threads have asked for."""
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -61,6 +64,15 @@ class PollingThread(ABC):
         if source != self._sources.get(source.name):
             self._sources[source.name] = source
             self._submit(SourceChanged(source))
+
+    def _request(self, task: Callable[[], None]) -> None:
+        """Have a task done soon, by `_do_requests` on our own thread. Does not block."""
+        self._requests.append(task)
+        self._wake.set()
+
+    def _do_requests(self) -> None:
+        while self._requests and not self._stopping.is_set():
+            self._requests.popleft()()
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -7,7 +7,6 @@ reports the error and the age.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
@@ -156,7 +155,6 @@ class QuotaPoller(PollingThread):
         """By key: the last source that was up."""
         self._gone: set[str] = set()
         """Keys without a host now."""
-        self._refresh_requested = threading.Event()
 
     def start(self) -> None:
         if self.query.shared and not self._is_du:
@@ -165,8 +163,7 @@ class QuotaPoller(PollingThread):
 
     def refresh(self) -> None:
         """Poll now, at most once a minute; du keeps its own interval."""
-        self._refresh_requested.set()
-        self._wake.set()
+        self._request(self._poll_soon)
 
     def has_source(self, source: str) -> bool:
         """Whether it reports this source."""
@@ -174,11 +171,8 @@ class QuotaPoller(PollingThread):
 
     def step(self) -> Seconds:
         """Poll the host that is due. Returns the seconds until the next call."""
+        self._do_requests()
         now = self._clock.monotonic()
-        if self._refresh_requested.is_set():
-            self._refresh_requested.clear()
-            for key, began in self._began.items() if not self._is_du else ():
-                self._due[key] = min(self._due[key], max(now, began + MIN_REFRESH))
         hosts = tuple(self._hosts())
         hosts = hosts[:1] if self.query.shared else hosts
         self._report_missing(hosts, now)
@@ -189,6 +183,10 @@ class QuotaPoller(PollingThread):
         now = self._clock.monotonic()
         soonest = min((self._due.get(self._key(host), now) for host in hosts), default=now + RETRY_UNREACHABLE)
         return min(CHECK_EVERY, max(0.0, soonest - now))
+
+    def _poll_soon(self) -> None:
+        for key, began in self._began.items() if not self._is_du else ():
+            self._due[key] = min(self._due[key], max(self._clock.monotonic(), began + MIN_REFRESH))
 
     def _key(self, host: str) -> str:
         return self.query.cluster if self.query.shared else host

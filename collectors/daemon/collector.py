@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -153,7 +153,6 @@ class DaemonCollector(PollingThread):
         self._shell: Shell | None = None
         self._prefix: tuple[str, ...] = ()
         """LOGIN_SHELL if only a login shell finds the command."""
-        self._requests: deque[AlertRequest] = deque(maxlen=256)
         self._polls_started, self._polls_done = 0, 0
         """The number of polls that have begun, and that have ended."""
         self._done = threading.Condition()
@@ -185,8 +184,7 @@ class DaemonCollector(PollingThread):
 
     def send(self, request: AlertRequest) -> None:
         """Send a person's request to the daemon; State.leadership shows the result."""
-        self._requests.append(request)
-        self._wake.set()
+        self._request(partial(self._send_request, request))
 
     def refresh(self) -> None:
         """Poll now: a person requested it. A key that was refused may be fixed."""
@@ -214,8 +212,7 @@ class DaemonCollector(PollingThread):
 
     def step(self) -> Seconds:
         """Do what is due. Returns the seconds until the next call."""
-        while self._requests and not self._stopping.is_set():
-            self._send_request(self._requests.popleft())
+        self._do_requests()
         now = self._clock.monotonic()
         if now < self._next or self._is_held:
             self._check_silence()

@@ -139,8 +139,7 @@ class Demo(PollingThread):
         self._nodes: DemoNodeCollector | None = None
         self._wandb: WandbCollector | None = None
         self._began = self._at = 0.0
-        self._requests: deque[str | None] = deque(maxlen=64)
-        """Logins, by source; None is a refresh."""
+        self._node_requests: deque[Callable[[DemoNodeCollector], None]] = deque(maxlen=64)
         self._has_failed = False
         self._scratch: ScratchDirectory | None = None
         """The directory that it made itself."""
@@ -159,7 +158,7 @@ class Demo(PollingThread):
 
     def refresh(self) -> None:
         """Read everything now and retry all connections; at most once a second."""
-        self._requests.append(None)
+        self._node_requests.append(lambda nodes: nodes.refresh(self._clock.monotonic()))
         self._wake.set()
         self._poller.refresh()
         if self._wandb is not None:
@@ -196,7 +195,7 @@ class Demo(PollingThread):
 
     def login(self, source: str) -> None:
         """Log in to a source that waits for a login, such as `node:gpu-011`."""
-        self._requests.append(source)
+        self._node_requests.append(lambda nodes: nodes.login(source))
         self._wake.set()
 
     def step(self) -> Seconds:
@@ -212,12 +211,8 @@ class Demo(PollingThread):
         passed, self._at = monotonic - self._at, monotonic
         with self._lock:
             started = world.advance(min(passed, MAX_STEP) * self._speed, now)
-        while self._requests:
-            source = self._requests.popleft()
-            if source is None:
-                self._nodes.refresh(monotonic)
-            else:
-                self._nodes.login(source)
+        while self._node_requests:
+            self._node_requests.popleft()(self._nodes)
         self._nodes.read_once(self._files().get(CLUSTER, ()))
         self._nodes.step(started, monotonic, now)
         queued = (*((job.number, job.state, job.reason, job.tasks) for job in world.queue.jobs), *world.queue.drains)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections import deque
 from collections.abc import Callable, Container, Iterator
 from functools import partial
 from typing import Literal
@@ -51,7 +50,6 @@ class Poller(PollingThread):
         self._queue = PolledQueue(watched, submit, clock, on_poll, unwatched_since)
         self._rate_limit = RateLimit(watched.every)
         self._client: Client | None = None
-        self._requests: deque[Callable[[], None]] = deque(maxlen=64)
         self._job_polled_at: dict[str, Seconds] = {}
         self._silent_until = float("-inf")
         """Until then no details are requested: the last request had no answer."""
@@ -80,15 +78,10 @@ class Poller(PollingThread):
         self._request(partial(self._poll_job, key))
 
     def step(self) -> Seconds:
-        while self._requests:
-            self._requests.popleft()()
+        self._do_requests()
         if self._rate_limit.due_in(self._clock.monotonic()) <= 0:
             self._poll()
         return self._rate_limit.due_in(self._clock.monotonic())
-
-    def _request(self, request: Callable[[], None]) -> None:
-        self._requests.append(request)
-        self._wake.set()
 
     def _refresh(self) -> None:
         self._refresh_nodes = True

@@ -10,7 +10,6 @@ import logging
 import re
 import threading
 import zlib
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -137,7 +136,6 @@ class WandbCollector(PollingThread):
         self._runs: dict[str, TrackedRun] = {}
         self._wanted: tuple[RunSpec, ...] | None = runs
         """The new runs, until the thread takes them over."""
-        self._requests: deque[Callable[[], None]] = deque(maxlen=64)
         self._active: dict[str, set[str]] = {}
         """By project: the ids of the running runs, as last listed."""
 
@@ -172,17 +170,12 @@ class WandbCollector(PollingThread):
 
         self._request(save_and_reply)
 
-    def _request(self, task: Callable[[], None]) -> None:
-        self._requests.append(task)
-        self._wake.set()
-
     # ---- the thread --------------------------------------------------------------------------------------------------
 
     def step(self) -> Seconds | None:
         """Do what is due. Returns the seconds until the next call; None: until it is woken."""
         self._update_runs()
-        while self._requests and not self._stopping.is_set():
-            self._requests.popleft()()
+        self._do_requests()
         if not self._runs:
             return None
         limit, monotonic = self._rate_limit, self._clock.monotonic

@@ -8,9 +8,8 @@ no nan and no infinity: they are written as W&B's words for them.
 from __future__ import annotations
 
 import math
-import sys
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -30,7 +29,7 @@ busy: 429. server: 5xx. unreachable: no connection. slow: no answer in time. sdk
 
 
 class PackedPoints(msgspec.Struct, frozen=True, gc=False):
-    """Points of one curve as columns of little-endian float64, which keep nan and infinities."""
+    """Points of one curve as columns of float64 of this machine, which keep nan and infinities."""
 
     steps: bytes
     times: bytes
@@ -38,10 +37,10 @@ class PackedPoints(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, points: Points) -> PackedPoints:
-        return cls(_packed(points.steps), _packed(points.times), _packed(points.values))
+        return cls(*(array("d", column).tobytes() for column in (points.steps, points.times, points.values)))
 
     def points(self) -> Points:
-        return Points(_unpacked(self.steps), _unpacked(self.times), _unpacked(self.values))
+        return Points(*(array("d", column) for column in (self.steps, self.times, self.values)))
 
 
 # ---- requests ------------------------------------------------------------------------------------------------------
@@ -246,19 +245,3 @@ def _as_word(value: float | str) -> float | str:
     if isinstance(value, str) or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _packed(column: Sequence[float]) -> bytes:
-    return _little_endian(array("d", column)).tobytes()
-
-
-def _unpacked(data: bytes) -> array[float]:
-    column = array("d")
-    column.frombytes(data)
-    return _little_endian(column)
-
-
-def _little_endian(column: array[float]) -> array[float]:
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column
