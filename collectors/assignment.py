@@ -73,22 +73,32 @@ class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(path for run in self.runs for path in directories_of(run)))
 
 
-def assign(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
-    """One Spec for every host of the plan, given the hosts that are up, and whether the first one still connects for
-    the first time."""
-    reader = _reader(plan, up, is_awaited=is_awaited)
-    training = _training(plan)
-    own = {host: _own(plan, host, training) for host in plan.hosts}
-    return own if reader is None else own | {reader: merge(replace(own[reader], logs=()), _shared(plan))}
+def assign(
+    plans: Iterable[WatchPlan], up: Collection[str], awaited: Collection[str] = ()
+) -> tuple[dict[str, Spec], dict[str, Spec]]:
+    """What each host reads, and which part of it only as a stand-in for the first host of a plan. `up` are the hosts
+    that can read files now; `awaited`, those whose first connection is still being established."""
+    specs: dict[str, Spec] = {}
+    stand_in: dict[str, Spec] = {}
+    for plan in plans:
+        first = plan.hosts[0] if plan.hosts else None
+        reader = first if first in awaited else next((host for host in plan.hosts if host in up), first)
+        training = _training(plan)
+        for host in plan.hosts:
+            spec = _own(plan, host, training)
+            if host == reader:
+                shared = _shared(plan)
+                if host != first:
+                    new_disks = tuple(path for path in shared.disks if path not in spec.disks)
+                    _add(stand_in, host, replace(shared, disks=new_disks))
+                spec = merge(replace(spec, logs=()), shared)
+            _add(specs, host, spec)
+    return specs, stand_in
 
 
-def stand_in_specs(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
-    """For a host that stands in for the first one: the part of its Spec that it reads only for that."""
-    reader = _reader(plan, up, is_awaited=is_awaited)
-    if reader is None or reader == plan.hosts[0]:
-        return {}
-    own, shared = _own(plan, reader, _training(plan)), _shared(plan)
-    return {reader: replace(shared, disks=tuple(path for path in shared.disks if path not in own.disks))}
+def _add(specs: dict[str, Spec], host: str, spec: Spec) -> None:
+    """Two clusters may share a host."""
+    specs[host] = merge(specs[host], spec) if host in specs else spec
 
 
 def disks_of_nodes(plan: WatchPlan) -> Mapping[str, tuple[str, ...]]:
@@ -146,23 +156,11 @@ def merge(one: Spec, other: Spec) -> Spec:
     )
 
 
-def merge_into(specs: dict[str, Spec], more: Mapping[str, Spec]) -> None:
-    """Add the specs of another cluster, which may share hosts with this one."""
-    for host, spec in more.items():
-        specs[host] = merge(specs[host], spec) if host in specs else spec
-
-
 def with_followed(spec: Spec, directories: Collection[str]) -> Spec:
     """The Spec of a host while actions wait for checkpoints in these directories: those that it reads are listed, and
     the switch files are read, at least every 2 s."""
     followed = tuple(path for path in spec.checkpoints if path in directories)
     return replace(spec, followed=followed, period=min(spec.period, FOLLOWED_EVERY)) if followed else spec
-
-
-def _reader(plan: WatchPlan, up: Collection[str], *, is_awaited: bool) -> str | None:
-    """The host that reads the shared files."""
-    first = plan.hosts[0] if plan.hosts else None
-    return first if is_awaited else next((host for host in plan.hosts if host in up), first)
 
 
 def _training(plan: WatchPlan) -> Collection[str]:
@@ -282,18 +280,3 @@ def by_mount(reading: DiskSamples, implied: frozenset[str], spec: Spec | None) -
 def name_of(sample: DiskSample, implied: frozenset[str]) -> str:
     """A disk's name: its mount, if only a run's own path names it."""
     return sample.mount if sample.path in implied and sample.mount is not None else sample.path
-
-
-def assign_all(
-    plans: Iterable[WatchPlan], up: Collection[str], awaited: Collection[str]
-) -> tuple[dict[str, Spec], dict[str, Spec]]:
-    """What each host reads, and which part of it as a stand-in. `up` are the hosts that can read files now; `awaited`,
-    those whose first connection is still being established."""
-    specs: dict[str, Spec] = {}
-    stand_in: dict[str, Spec] = {}
-    for plan in plans:
-        able = {host for host in plan.hosts if host in up}
-        is_awaited = bool(plan.hosts) and plan.hosts[0] in awaited
-        merge_into(specs, assign(plan, able, is_awaited=is_awaited))
-        merge_into(stand_in, stand_in_specs(plan, able, is_awaited=is_awaited))
-    return specs, stand_in

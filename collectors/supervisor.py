@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from collectors.assignment import WatchPlan, assign_all, with_followed
+from collectors.assignment import WatchPlan, assign, with_followed
 from collectors.connections import ClusterConnections, Connections, is_local, local_hostname
 from collectors.discovery import RunDiscovery
 from collectors.nodes.backoff import NEEDS_A_STEP
@@ -90,7 +90,7 @@ class Assignments:
         if inputs == self._computed_from:
             return
         plans = tuple(replace(plan, files=(*plan.files, *files.get(plan.cluster, ()))) for plan in plans)
-        specs, stand_in = assign_all(plans, up, awaited)
+        specs, stand_in = assign(plans, up, awaited)
         named = {disk for plan in plans for disk in (*plan.shared_disks, *plan.node_disks)}
         implied = frozenset(disk for plan in plans for disk in plan.implied_disks if disk not in named)
         for host, spec in specs.items():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 
 import msgspec
 import pytest
 
-from collectors.assignment import WatchPlan, assign, merge, requested_parts, rivals, stand_in_specs, with_followed
+from collectors import assignment
+from collectors.assignment import WatchPlan, merge, requested_parts, rivals, with_followed
 from trainmon.model import (
     AnyReading,
     CheckpointListing,
@@ -46,6 +48,14 @@ PLAN = WatchPlan(
 
 
 LOGS = (LogSpec("llm", "/fsx/logs/*/x.out"), LogSpec("evals 1 of llm", "/fsx/ckpt/evals.jsonl", optional=True))
+
+
+def assign(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
+    return assignment.assign((plan,), up, plan.hosts[:1] if is_awaited else ())[0]
+
+
+def stand_in_specs(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
+    return assignment.assign((plan,), up, plan.hosts[:1] if is_awaited else ())[1]
 
 
 def test_shared_files_are_read_once_on_the_login_host() -> None:

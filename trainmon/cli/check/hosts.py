@@ -125,7 +125,7 @@ class ClusterCheck:
     def of_config(self) -> Iterator[Check]:
         """Its hosts; the first reads the shared files, and its login host or this machine queries its Slurm."""
         plan = self._plan(())
-        specs = assign(plan, plan.hosts)
+        specs, _ = assign((plan,), plan.hosts)
         for host in plan.hosts:
             if not self._may_use_step(plan, host):  # else the queue tells which jobs are there
                 yield self._check(plan, host, specs[host], is_first=host == plan.hosts[0])
@@ -135,7 +135,7 @@ class ClusterCheck:
     def of_jobs(self, nodes: tuple[str, ...]) -> Iterator[Check]:
         """The nodes that a step may reach, and those of the runs' jobs that the config does not name."""
         plan, named = self._plan(nodes), self._plan(()).hosts
-        specs = assign(plan, plan.hosts)
+        specs, _ = assign((plan,), plan.hosts)
         for host in plan.hosts:
             if host not in named or self._may_use_step(plan, host):
                 yield self._check(plan, host, specs[host])
