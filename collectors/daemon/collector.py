@@ -42,7 +42,7 @@ from trainmon.model import (
     Source,
 )
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import AskUser, Completed, Shell, Sink, Stream
+from trainmon.transport.shell import AskUser, Completed, Shell
 
 # ---- the connection to the daemon's machine --------------------------------------------------------------------------
 
@@ -89,14 +89,7 @@ class SharedShell:
     """Its owner redials it."""
 
     def __init__(self, shell: Shell) -> None:
-        self.host = shell.host
-        self._shell = shell
-
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
-        return self._shell.run(argv, stdin=stdin, timeout=timeout)
-
-    def stream(self, argv: Sequence[str], sink: Sink) -> Stream:
-        return self._shell.stream(argv, sink)
+        self.host, self.run, self.stream = shell.host, shell.run, shell.stream
 
     def close(self) -> None:
         """Its owner closes it."""

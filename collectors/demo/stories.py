@@ -277,7 +277,6 @@ class Schedule:
             raise ConfigError([f"--demo={first}: unknown story"], hint=f"one of {', '.join(names)}")
         at = names.index(first) if first else 0
         self.order = (*names[at:], *names[:at])
-        self._rounds: dict[int, tuple[Incident, ...]] = {}
 
     def incidents(self, elapsed: Seconds) -> tuple[Incident, ...]:
         """The active incidents `elapsed` seconds after the start."""
@@ -287,15 +286,12 @@ class Schedule:
 
     def round(self, number: int) -> tuple[Incident, ...]:
         """All incidents of the n-th round, in order of their begin."""
-        if number not in self._rounds:
-            self._rounds = {n: incidents for n, incidents in self._rounds.items() if n >= number - 1}
-            incidents = []
-            for index, story in enumerate(self.order):
-                victim = VICTIMS[story][number % len(VICTIMS[story])]
-                begins = number * ROUND + FIRST_AT + index * SPACING
-                ends = begins + DURATIONS[story]
-                incidents.append(Incident(story, victim, begins, ends))
-                if story == "lost":
-                    incidents.append(Incident("reboot", victim.partition("/")[0], ends, ends + REBOOT))
-            self._rounds[number] = tuple(incidents)
-        return self._rounds[number]
+        incidents = []
+        for index, story in enumerate(self.order):
+            victim = VICTIMS[story][number % len(VICTIMS[story])]
+            begins = number * ROUND + FIRST_AT + index * SPACING
+            ends = begins + DURATIONS[story]
+            incidents.append(Incident(story, victim, begins, ends))
+            if story == "lost":
+                incidents.append(Incident("reboot", victim.partition("/")[0], ends, ends + REBOOT))
+        return tuple(incidents)

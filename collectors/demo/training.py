@@ -91,10 +91,6 @@ Effect = (
     | Validated
 )
 
-WANDB_EFFECTS = (MetricsLogged, Validated)
-"""Effects that change no file."""
-
-
 Phase = Literal["training", "saving", "hung", "down", "starting", "finished"]
 
 RunFault = Literal["hang", "nan", "lost", "burst", "spike", "restart"]

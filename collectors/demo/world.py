@@ -22,7 +22,6 @@ from collectors.demo.slurm import DrainedNode, initial_queue
 from collectors.demo.stories import GPUS, NODES, READER, TB, TRAINERS, Incident, Schedule, Trainer, relocated
 from collectors.demo.trainers import CheckpointDirectory
 from collectors.demo.training import (
-    WANDB_EFFECTS,
     AttemptEnded,
     CheckpointRemoved,
     Effect,
@@ -304,8 +303,6 @@ class Files:
         for effect in effects:
             if isinstance(effect, LogWritten):
                 text += effect.text
-                continue
-            if isinstance(effect, WANDB_EFFECTS):
                 continue
             self._append(text, now)
             text = ""

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import urllib.parse
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Protocol
@@ -338,13 +338,17 @@ class MetricsReader:
         gaps: list[Seconds] = []
         gap = ""
         names = {query.short_name(node): node for node in nodes}
-        for label, some in self._asked(nodes, found):
-            mounts = self._mounts([path for node in some for path in (disks or {}).get(node, ())])
-            text = query.newest(self.exporter, label, some, self.settings.match, self._window, *mounts)
-            series = self._client.query(text)
-            gap = gap or self._client.gap
-            found |= readings.read(self.exporter, label, series, names)
-            gaps += filter(None, [readings.interval(series)])
+        for (
+            label
+        ) in self.labels:  # of nodes that no label before it has: exporters of two releases may run side by side
+            for some in query.chunks([node for node in nodes if node not in found]):
+                paths = [path for node in some for path in (disks or {}).get(node, ())]
+                mounts = [query.at_mount_points(readings.mount_points(paths))] if self.exporter.is_host else []
+                text = query.newest(self.exporter, label, some, self.settings.match, self._window, *mounts)
+                series = self._client.query(text)
+                gap = gap or self._client.gap
+                found |= readings.read(self.exporter, label, series, names)
+                gaps += filter(None, [readings.interval(series)])
         if not found and self._window < LOOKBACK:  # all exporters, or the server itself, may have paused
             self._window = LOOKBACK
             return self.read(nodes, disks)
@@ -369,16 +373,6 @@ class MetricsReader:
             self._count_cpus([*found])
             self.lacking += ("number of CPUs",) if not any(self.cpus.values()) else ()
         return found
-
-    def _asked(self, nodes: Sequence[str], found: Collection[str]) -> Iterator[tuple[str, Sequence[str]]]:
-        """The labels, each with the nodes that no label before it has: exporters of two releases may run side by
-        side. Nodes are added to `found` meanwhile."""
-        for label in self.labels:
-            yield from ((label, some) for some in query.chunks([node for node in nodes if node not in found]))
-
-    def _mounts(self, paths: Iterable[str]) -> list[str]:
-        """Of the filesystems, those of these paths are asked for."""
-        return [query.at_mount_points(readings.mount_points(paths))] if self.exporter.is_host else []
 
     def _find_disks(self, found: Mapping[str, NodeNumbers], disks: Mapping[str, Sequence[str]]) -> None:
         """Take over the disks of the nodes that have samples."""

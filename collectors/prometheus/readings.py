@@ -150,23 +150,6 @@ def read(exporter: Exporter, label: str, series: Sequence[Series], nodes: Mappin
     return {name: node for name, node in found.items() if node.at}
 
 
-def with_indexes(
-    exporter: Exporter, label: str, series: Sequence[Series], nodes: Mapping[str, str]
-) -> Iterator[tuple[int, str, float, Series]]:
-    """The series of GPUs: the index, the field and its factor, and the series."""
-    for _, index, (field, scale), one in _placed(exporter, label, series, nodes):
-        if index is not None and field not in ("info", "index"):
-            yield index, field, scale, one
-
-
-def of_filesystems(
-    exporter: Exporter, label: str, series: Sequence[Series], nodes: Mapping[str, str]
-) -> Iterator[tuple[str, str, Series]]:
-    """The series of filesystems: our name of the node, the field, and the series."""
-    for node, _, (field, _), one in _placed(exporter, label, series, nodes):
-        yield node, field, one
-
-
 def _placed(
     exporter: Exporter, label: str, series: Sequence[Series], nodes: Mapping[str, str]
 ) -> Iterator[tuple[str, int | None, tuple[str, float], Series]]:
@@ -417,10 +400,10 @@ def columns(
     MIG instances is one GPU: its memory is the sum of theirs, its temperature and power are those of each of them, and
     its utilization is not known."""
     found: dict[tuple[int, str, str], array[float]] = {}
-    placed = (with_indexes(exporter, label, series, names) for label, series in answers.items())
-    for index, field, scale, one in chain.from_iterable(placed):
+    placed = (_placed(exporter, label, series, names) for label, series in answers.items())
+    for _, index, (field, scale), one in chain.from_iterable(placed):
         instance = one.metric.get(exporter.instance_label, "")
-        if instance and field == "utilization_pct":
+        if index is None or field in ("info", "index") or (instance and field == "utilization_pct"):
             continue
         column = found.setdefault((index, field, instance), array("d", [math.nan]) * length)
         for at, text in one.values:
@@ -441,7 +424,7 @@ def disk_columns(
     """By node and mount point: of each field, a value for each step, or nan. As in a sample, more than the size is
     none: it is a negative count."""
     found: dict[Mounted, dict[str, array[float]]] = {}
-    for node, field, one in of_filesystems(exporter, label, series, names):
+    for node, _, (field, _), one in _placed(exporter, label, series, names):
         fields = found.setdefault((node, one.metric.get("mountpoint", "")), {})
         column = fields.setdefault(field, array("d", [math.nan]) * length)
         for at, text in one.values:
