@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import io
 import os
-import re
 import socket
 import struct
 import subprocess
@@ -107,7 +106,7 @@ def blob_of(parts: Iterable[bytes]) -> bytes:
 
 def words(line: str) -> list[str]:
     """The fields of a line with a public key. In OpenSSH, spaces and tabs separate them, and a NUL ends the line."""
-    return [word for word in re.split("[ \t]", line.partition("\0")[0].rstrip("\r")) if word]
+    return [word for word in line.partition("\0")[0].rstrip("\r").replace("\t", " ").split(" ") if word]
 
 
 def listed_key(fields: Sequence[str]) -> bytes | None:
@@ -331,21 +330,22 @@ def fingerprint(blob: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
-def read(files: Iterable[str]) -> list[Entry]:
-    """All readable lines of the files that exist."""
+def read(files: Iterable[str], name: str) -> list[Entry]:
+    """The readable lines about a host, of the files that exist."""
     entries: list[Entry | None] = []
     for file in files:
         with contextlib.suppress(OSError):
             lines = Path(file).read_bytes().decode("utf-8", "replace").split("\n")
-            entries += [_entry(file, number, line) for number, line in enumerate(lines, 1)]
+            entries += [_entry(file, number, line, name) for number, line in enumerate(lines, 1)]
     return [entry for entry in entries if entry is not None]
 
 
-def _entry(file: str, number: int, line: str) -> Entry | None:
+def _entry(file: str, number: int, line: str, name: str) -> Entry | None:
+    """A line, if it lists this name. The keys of other hosts are not decoded: there may be thousands of them."""
     fields = words(line)
-    if not fields or fields[0].startswith("#"):
+    marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
+    if not fields or fields[0].startswith("#") or not _is_listed(fields[0], name):
         return None
-    marker = fields.pop(0) if fields[0].startswith("@") else ""
     blob = listed_key(fields[1:])
     if blob is None or marker not in ("", "@revoked", "@cert-authority"):
         return None
@@ -355,6 +355,8 @@ def _entry(file: str, number: int, line: str) -> Entry | None:
 def _is_listed(hosts: str, name: str) -> bool:
     if hosts.startswith("|"):
         return _is_hash_of(hosts, name)
+    if not set("*?!") & set(hosts):
+        return name in hosts.lower().split(",")
     # fnmatch knows [sets], OpenSSH does not: `[host]:2222` is literal there.
     patterns = hosts.lower().replace("[", "[[]").split(",")
     if any(pattern.startswith("!") and fnmatch.fnmatchcase(name, pattern[1:]) for pattern in patterns):
@@ -378,7 +380,7 @@ class KnownHosts:
         self.host = alias or hostname
         """The name that a certificate must be for, in these letters."""
         self.name = alias.lower() if alias else hostname if port == 22 else f"[{hostname}]:{port}"
-        self._lines = [entry for entry in read(files) if _is_listed(entry.hosts, self.name)]
+        self._lines = read(files, self.name)
         # OpenSSH takes a host that is listed without its port as known, but never as changed.
         self._portless = None if alias or port == 22 else KnownHosts(files, hostname, 22)
 
