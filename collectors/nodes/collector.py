@@ -12,7 +12,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from collectors.nodes.backoff import MAX_DOUBT, MIN_DOUBT, Assigned, Backoff, pause_before, requires_job
+from collectors.assignment import Assigned
+from collectors.nodes.backoff import MAX_DOUBT, MIN_DOUBT, Backoff, pause_before, requires_job
 from collectors.nodes.steps import StepShell
 from collectors.nodes.stream import START_TIMEOUT, ProbeStream
 from collectors.probe import bundle
@@ -154,21 +155,19 @@ class NodeCollector:
 
     def refresh(self) -> None:
         """Dial now if it waits for a retry, was off without a job, or has refused our key: either may be fixed."""
-        self._retry_at = 0.0
-        if self.backoff.needs_job:
-            self.resume()
         with self._lock:
-            if self._source.phase == "held" and not self._source.can_log_in:
-                self._report(phase="waiting", error=None, hint=None)
+            self._retry_at = 0.0
+            was_refused = self._source.phase == "held" and not self._source.can_log_in
+            if was_refused or (self.is_off and self.backoff.needs_job):
+                self._wait_for_dial()
 
     def login(self) -> None:
         """Dial again, with prompts: a person requested it."""
         with self._lock:
             has_failed = self.first_dial is not None and self.failures.pop(self.name, None) is not None
             if has_failed or self._source.phase in ("held", "retrying") or (self.is_off and self.backoff.needs_job):
-                self._retry_at = 0.0
                 self.first_dial = None
-                self._report(phase="waiting", error=None, hint=None)
+                self._wait_for_dial()
 
     def release(self, reason: str) -> None:
         """Disconnect: the host is not needed now. That is no error."""
@@ -181,8 +180,11 @@ class NodeCollector:
         """Connect again: the host is needed."""
         with self._lock:
             if self.is_off:
-                self._retry_at = 0.0
-                self._report(phase="waiting", error=None, hint=None)
+                self._wait_for_dial()
+
+    def _wait_for_dial(self) -> None:
+        self._retry_at = 0.0
+        self._report(phase="waiting", error=None, hint=None)
 
     def queue_polled(self) -> None:
         """The queue was polled: whether we have a job there explains refusals and losses."""
@@ -220,8 +222,8 @@ class NodeCollector:
                 self._leased_at = self._clock.monotonic()
                 self._send_code(stream)
         except Exception as failure:  # a bug must not end the collector silently: it becomes the source's error
-            error = failure if isinstance(failure, TrainmonError) else None
-            error = error or HostUnreachable(self.name, f"{type(failure).__name__}: {failure}")
+            text = f"{type(failure).__name__}: {failure}"
+            error = failure if isinstance(failure, TrainmonError) else HostUnreachable(self.name, text)
             if shell is not None:
                 shell.close()
             prompted = isinstance(error, HostUnreachable) and error.prompted
@@ -246,7 +248,11 @@ class NodeCollector:
             self._turn_off(off_reason)
             return
         if prompted or isinstance(error, LoginNeeded | LoginRefused):
-            self._hold(error, can_log_in=prompted or isinstance(error, LoginNeeded))
+            # Not dialled again before a person logs in, or has fixed what the server refuses.
+            can_log_in = prompted or isinstance(error, LoginNeeded)
+            fixed = "; then ".join(filter(None, (error.hint, "r here connects again")))
+            advice = (error.hint or "press L to log in again") if can_log_in else fixed
+            self._report(phase="held", error=error.message, hint=advice, retry_at=None, can_log_in=can_log_in)
             return
         pause = pause_before(self._tries)
         self._tries += 1
@@ -255,13 +261,6 @@ class NodeCollector:
         now, accepted = self._clock.now(), isinstance(error, HostUnreachable) and error.accepted and not self._up_since
         login_since = (self._source.login_since or now) if accepted else None
         self._report(phase="retrying", error=message, hint=hint, retry_at=now + pause, login_since=login_since)
-
-    def _hold(self, error: TrainmonError, *, can_log_in: bool) -> None:
-        """Do not dial again before a person logs in, or has fixed what the server refuses."""
-        hint = error.hint or "press L to log in again"
-        if not can_log_in:
-            hint = "; then ".join(filter(None, (error.hint, "r here connects again")))
-        self._report(phase="held", error=error.message, hint=hint, retry_at=None, can_log_in=can_log_in)
 
     def _give_up(self) -> None:
         """Do not dial again until a person requests it: the host is off, and its row says why."""

@@ -149,16 +149,13 @@ class Step:
                 branch.end(None, HostUnreachable(branch.host, f"its step of job {self.job} was terminated by Slurm"))
             elif ended is not None:
                 branch.end(int(ended[1]), None)
-            elif self._shows_hidden_gpus(line):
+            elif not self.with_gpus and line.startswith(b'{"k":"hello"') and HIDDEN.encode() in line:
                 self.hides_gpus = True
                 self.close()
             else:
                 branch.sink.received(line + b"\n")
             if branch.has_ended:
                 self._close_if_unused()
-
-    def _shows_hidden_gpus(self, line: bytes) -> bool:
-        return not self.with_gpus and line.startswith(b'{"k":"hello"') and HIDDEN.encode() in line
 
     def stderr_received(self, data: bytes) -> None:
         for line in data.splitlines(keepends=True):

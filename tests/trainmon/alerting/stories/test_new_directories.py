@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import pytest
 
-from collectors.nodes.backoff import Assigned
+from collectors.assignment import Assigned
 from tests.trainmon.alerting.stories.test_real_rules import Cluster
 from trainmon.alerting.rules.disks import DiskHung
 from trainmon.model import (
