@@ -84,7 +84,7 @@ class Process(msgspec.Struct, frozen=True, gc=False):
     caught: int | None = None
     """The signals that it catches: SigCgt of /proc/PID/status, where bit n - 1 is signal n."""
     environment: Mapping[str, str] = {}
-    """The few variables that name its data, container and job; see collectors/probe/gpu/processes.py."""
+    """The few variables that name its data, container and job; see collectors/probe/gpu/card.py."""
 
 
 class GpuFacts(msgspec.Struct, frozen=True, gc=False):

@@ -11,8 +11,7 @@ import time
 import pynvml
 
 from collectors.probe import host
-from collectors.probe.gpu.card import FAULTS, Card, error_rows
-from collectors.probe.gpu.processes import Processes
+from collectors.probe.gpu.card import FAULTS, Card, Processes, error_rows
 from collectors.probe.gpu.xid import Deduplicator, KernelLog, NvmlEvents
 from collectors.probe.stdlib import Any, Line, Mapping, Operation
 

@@ -14,7 +14,7 @@ import pytest
 
 from collectors.probe.files import receipts
 from collectors.probe.files.receipts import Receipts
-from collectors.probe.gpu.processes import Processes
+from collectors.probe.gpu.card import Processes
 from tests.collectors.probe.wire import readings_of
 from tests.trainmon.job.commands import seen, until, wrapped
 

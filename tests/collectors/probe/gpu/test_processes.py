@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from collectors.probe.gpu.processes import Processes
+from collectors.probe.gpu.card import Processes
 from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe, until
 from trainmon.model import GpuFactsAll
