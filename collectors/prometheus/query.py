@@ -218,11 +218,10 @@ class Series(msgspec.Struct, frozen=True, gc=False):
     """The only sample of an instant vector."""
 
 
-class Data(msgspec.Struct, frozen=True, gc=False, rename={"kind": "resultType"}):
+class Data(msgspec.Struct, frozen=True, gc=False):
     """The result of a query: a matrix, or a vector."""
 
     result: tuple[Series, ...]
-    kind: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):

@@ -71,7 +71,7 @@ class ReadProgress:
         self.step: int | None = None
         self.failures = 0
         self.metadata: RunMetadata | None = None
-        self.has_metadata = False
+        """None before it was requested; empty if it cannot be read."""
 
 
 class TrackedRun:
@@ -233,7 +233,7 @@ class TrackedRun:
             case ReadConsole():
                 self.error = f"its console log cannot be read: {message}"
             case ReadMetadata():
-                progress.has_metadata = True
+                progress.metadata = RunMetadata(path=request.path)
 
     # ---- read once, between the rounds -------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class TrackedRun:
                 return history
         if current is None:
             return None
-        if current.host is None and not self._progress[current.path].has_metadata:
+        if current.host is None and self._progress[current.path].metadata is None:
             return ReadMetadata(id=0, path=current.path)
         if self._samples is None or at - self._fetched_at < SAMPLE_EVERY:
             return None
@@ -266,7 +266,7 @@ class TrackedRun:
     def add_metadata(self, answer: RunMetadata) -> None:
         """Store a run's metadata; the next list includes it."""
         if answer.path in self._progress:
-            self._progress[answer.path].metadata, self._progress[answer.path].has_metadata = answer, True
+            self._progress[answer.path].metadata = answer
 
     def sample_fetched(self, answer: FetchedFile, at: Instant) -> SampleFetched:
         """Store the sample that was fetched in advance."""

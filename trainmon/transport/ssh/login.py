@@ -15,7 +15,7 @@ import re
 import shlex
 import threading
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from paramiko import PKey, SSHException, common
 from paramiko.message import Message
@@ -32,19 +32,11 @@ DENIAL = re.compile(r"pam_[a-z]|no active job|^\s*access denied", re.IGNORECASE)
 """Matches refusals by PAM (pam_slurm_adopt, pam_slurm), but not the banner of a site."""
 
 
-class Accepted(NamedTuple):
-    """The login succeeded."""
-
-
 class Denied(NamedTuple):
     """The request failed: the methods that may be tried next, and whether this step itself succeeded."""
 
     methods: tuple[str, ...]
     partial: bool
-
-
-class KeyAccepted(NamedTuple):
-    """The server would accept this public key."""
 
 
 class AuthRequest(NamedTuple):
@@ -55,11 +47,8 @@ class AuthRequest(NamedTuple):
     fields: tuple[tuple[str, bool], ...]
 
 
-class PasswordExpired(NamedTuple):
-    """The server requires a new password."""
-
-
-Reply = Accepted | Denied | KeyAccepted | AuthRequest | PasswordExpired
+Reply = Literal["accepted", "key accepted", "password expired"] | Denied | AuthRequest
+"""The login succeeded; the server would accept this public key; it requires a new password."""
 
 
 class ConnectionLost(Exception):
@@ -99,7 +88,7 @@ class UserAuth:
         return self._request(timeout, "none")
 
     def offer_key(self, blob: bytes, timeout: Seconds) -> Reply:
-        """Offer a public key without signing: KeyAccepted, or Denied.
+        """Offer a public key without signing: `key accepted`, or Denied.
 
         Raises:
             SSHException: when the ssh config does not allow the key; so does `sign`.
@@ -193,7 +182,7 @@ class UserAuth:
     def _on_success(self, message: Message) -> None:
         self._authenticated = True
         self._connection._auth_trigger()  # type: ignore[attr-defined]
-        self._replies.put(Accepted())
+        self._replies.put("accepted")
 
     def _on_failure(self, message: Message) -> None:
         self._replies.put(Denied(tuple(message.get_list()), message.get_boolean()))
@@ -201,9 +190,9 @@ class UserAuth:
     def _on_message_60(self, message: Message) -> None:
         """Message 60 means something else in every method."""
         if self._method == "publickey":
-            self._replies.put(KeyAccepted())
+            self._replies.put("key accepted")
         elif self._method == "password":
-            self._replies.put(PasswordExpired())
+            self._replies.put("password expired")
         else:
             title, instructions = (message.get_string().decode("utf-8", "replace") for _ in range(2))
             self._note_denial(instructions)
@@ -352,7 +341,7 @@ class Login:
             self._methods = reply.methods
             if reply.partial:
                 self._done.discard("keyboard-interactive")  # the next step of several may be one again
-        return isinstance(reply, Accepted)
+        return reply == "accepted"
 
     # ---- keys --------------------------------------------------------------------------------------------------------
 
@@ -370,7 +359,7 @@ class Login:
             # Offered before signing: a rejected key needs no passphrase and no touch of a token.
             if identity.blob is not None:
                 reply = self._auth.offer_key(identity.blob, self._timeout)
-                if isinstance(reply, Denied | Accepted):
+                if reply != "key accepted":
                     return self._handle(reply)
             key = key or self._unlock(identity)
             if key is None:
@@ -449,7 +438,7 @@ class Login:
             password = self._ask("Password", self._unused_keys, (question, False), what="a password")[0]
             self.prompted = True
             reply = self._auth.password(password, ANSWER_TIMEOUT)
-        if isinstance(reply, PasswordExpired):
+        if reply == "password expired":
             hint = f"change it: ssh {self._host}"
             raise LoginRefused(self._host, f"{self._host}: the password has expired", hint=hint)
         logged_in = self._handle(reply)
