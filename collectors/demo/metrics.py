@@ -51,10 +51,10 @@ class LossJump(NamedTuple):
 class MetricGenerator:
     """Makes the metrics of one run."""
 
-    def __init__(self, trainer: Trainer, seed: int, loss_jumps: tuple[LossJump, ...] = ()) -> None:
+    def __init__(self, trainer: Trainer, seed: int) -> None:
         self.trainer = trainer
         self._salt = Random(f"{seed} {trainer.run.name} course").uniform(1.0, 100.0)
-        self._loss_jumps = loss_jumps
+        self._loss_jumps = loss_jumps(trainer)
 
     def metrics(
         self, at: Instant, step: int, step_time: Seconds, *, attempt: int = 0, spike_age: int | None = None

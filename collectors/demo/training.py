@@ -121,9 +121,9 @@ class SwitchFiles(msgspec.Struct, frozen=True):
 class TrainingLoop:
     """The training loop of one run. `advance` lets time pass and yields the effects."""
 
-    def __init__(self, trainer: Trainer, seed: int, generator: MetricGenerator | None = None) -> None:
+    def __init__(self, trainer: Trainer, seed: int) -> None:
         self.trainer = trainer
-        self.generator = generator or MetricGenerator(trainer, seed)
+        self.generator = MetricGenerator(trainer, seed)
         self.lines = LINES[trainer.format](trainer)
         self.phase: Phase = "training"
         self.step = trainer.first_step
@@ -143,12 +143,10 @@ class TrainingLoop:
         self._spike_age: int | None = None
         """Steps since a spike began."""
         self._is_slow_start = False
-        self._kill_switch_logged = False
         self._signalled = False
         self._kill_request: tuple[str, Seconds] | None = None
-        self.next_attempt: Callable[[Instant], tuple[int, int] | None] | None = None
-        """Asks the scheduler for the job number and the restart count of the attempt that starts now, if one does.
-        Without a scheduler the next attempt starts by itself."""
+        self.next_attempt: Callable[[Instant], tuple[int, int] | None] = lambda at: None
+        """Asks the scheduler for the job number and the restart count of the attempt that starts now, if one does."""
 
     def kill(self, message: str, wait: Seconds) -> None:
         """Kill the attempt's processes with this message in the log. The next attempt starts after `wait`."""
@@ -247,7 +245,7 @@ class TrainingLoop:
         if self.step % trainer.validate_every == 0 and not self._is_nan:
             yield Validated(metrics)
         if switches.kill:
-            self._is_exiting = self._kill_switch_logged = True
+            self._is_exiting = True
             yield WasAsked("stop", "the kill switch")
             yield LogWritten(self.lines.message("kill_switch", at, path=trainer.run.kill_switch or ""))
         elif switches.save:
@@ -295,27 +293,20 @@ class TrainingLoop:
         yield AttemptEnded(exit_code, silent)
 
     def _start(self, at: Instant, switches: SwitchFiles, *, held: bool) -> Iterator[Effect]:
-        """Start the next attempt, unless its node is broken (`held`) or a kill switch prevents it.
-
-        A scheduler ignores the kill switch: each attempt starts and exits at once.
-        """
-        start: tuple[int, int] | None = None
-        if not held and self.next_attempt is not None:
-            start = self.next_attempt(at)
-        elif not held and not (switches.kill and self._kill_switch_logged):
-            start = self.job + 1, self.restarts + 1
+        """Start the next attempt, unless its node is broken (`held`). The scheduler ignores the kill switch: with it,
+        each attempt starts and exits at once."""
+        start = None if held else self.next_attempt(at)
         if start is None:
             self._wait("down", 1.0)
             return
         self.job, self.restarts = start
         self.attempt += 1
         self._is_exiting = False
-        self._kill_switch_logged = switches.kill
         yield LogStarted(self.job)
         if switches.kill:
             yield WasAsked("stop", "the kill switch")
             yield LogWritten(self.lines.message("kill_switch", at, path=self.trainer.run.kill_switch or ""))
-            yield from self._end("down", RESTART_AFTER if self.next_attempt is None else KILL_SWITCH_EXIT, 0)
+            yield from self._end("down", KILL_SWITCH_EXIT, 0)
             return
         self.step = self.saved[-1] if self.saved else 0
         yield LogWritten(self.lines.message("started", at, step=self.step, job=self.job, restarts=self.restarts))

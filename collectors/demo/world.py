@@ -17,7 +17,6 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from collectors.demo.metrics import MetricGenerator, loss_jumps
 from collectors.demo.slurm import DrainedNode, initial_queue
 from collectors.demo.stories import GPUS, NODES, READER, TB, TRAINERS, Incident, Schedule, Trainer, relocated
 from collectors.demo.trainers import CheckpointDirectory
@@ -378,9 +377,7 @@ class World:
         self.schedule = schedule
         self.incidents: tuple[Incident, ...] = ()
         trainers = tuple(replace(trainer, run=relocated(trainer.run, directory)) for trainer in TRAINERS)
-        generators = (MetricGenerator(trainer, seed, loss_jumps(trainer)) for trainer in trainers)
-        loops = (TrainingLoop(generator.trainer, seed, generator) for generator in generators)
-        self.loops = {loop.trainer.run.name: loop for loop in loops}
+        self.loops = {trainer.run.name: TrainingLoop(trainer, seed) for trainer in trainers}
         self._files = {trainer.run.name: Files(trainer) for trainer in trainers}
         self.nodes = {name: Node(name, started, [self._workload(name)] * GPUS, seed) for name in NODES}
         self._random = Random(f"{seed} disks")
