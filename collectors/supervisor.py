@@ -18,12 +18,11 @@ from msgspec.structs import replace
 
 from collectors.assignment import WatchPlan, assign, with_followed
 from collectors.connections import ClusterConnections, Connections, is_local, local_hostname
-from collectors.discovery import RunDiscovery
+from collectors.discovery import Coverage, OverSsh, RunDiscovery
 from collectors.nodes.backoff import NEEDS_A_STEP
 from collectors.nodes.collector import NodeCollector
 from collectors.nodes.steps import step_notice
 from collectors.polling_thread import PollingThread
-from collectors.prometheus.nodes import Coverage, OverSsh
 from collectors.quota import quota_pollers
 from collectors.slurm.collector import HideAbsent, MakePoller, Poller, Watched, clusters_of, polled_clusters
 from collectors.slurm.poll import UnwatchedSince

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from collectors.connections import local_hostname
-from collectors.discovery import watch_plan
+from collectors.discovery import VIEWED_FOR, watch_plan
 from collectors.nodes.collector import NodeCollector
-from collectors.prometheus.nodes import VIEWED_FOR
 from collectors.slurm.collector import Watched
 from collectors.supervisor import JOB_ENDED, KEEP_FOR, Supervisor
 from trainmon.config import ClusterSettings, DiskSettings, MetricsSettings, RunSettings, Settings, load_settings

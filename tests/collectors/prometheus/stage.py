@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from collectors.discovery import OverSsh
 from collectors.prometheus.collector import PrometheusPoller
-from collectors.prometheus.nodes import OverSsh
 from collectors.prometheus.query import Series
 from collectors.prometheus.reader import QueryFailed
 from tests.collectors.prometheus.captured import NEWEST, series, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from collectors.prometheus.nodes import OverSsh
+from collectors.discovery import OverSsh
 from collectors.prometheus.query import Series
 from collectors.prometheus.reader import QueryFailed
 from tests.collectors.prometheus.captured import NEWEST, series, until

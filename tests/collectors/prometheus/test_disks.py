@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.prometheus.nodes import OverSsh
+from collectors.discovery import OverSsh
 from collectors.prometheus.reader import QueryFailed
 from tests.collectors.prometheus.captured import NEWEST
 from tests.collectors.prometheus.stage import HOSTS, Stage, filesystem

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from collectors.discovery import OverSsh
 from collectors.prometheus.collector import PrometheusPoller
-from collectors.prometheus.nodes import OverSsh
 from tests.collectors.prometheus.captured import FOLDER
 from tests.lab.daemons import until
 from tests.lab.receiver import Answer, Receiver

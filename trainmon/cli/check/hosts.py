@@ -15,12 +15,11 @@ from typing import Any
 
 from collectors.assignment import WatchPlan, assign
 from collectors.connections import ClusterConnections, is_local
-from collectors.discovery import watch_plan
+from collectors.discovery import Coverage, watch_plan
 from collectors.nodes.backoff import NEEDS_A_JOB, NEEDS_A_STEP, requires_job
 from collectors.nodes.steps import SHARES_GPUS, StepShell
 from collectors.nodes.stream import ProbeStream
 from collectors.probe import bundle
-from collectors.prometheus.nodes import Coverage
 from collectors.quota import QuotaQuery, quota_query, run_query
 from collectors.slurm.collector import polled_clusters
 from trainmon.cli.check.output import Check, Row, check_files, files_of, in_parallel, reported

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.discovery import watch_plan
-from collectors.prometheus.nodes import VIEWED_FOR, Coverage
+from collectors.discovery import VIEWED_FOR, Coverage, watch_plan
 from trainmon.config import ClusterSettings, MetricsSettings, RunSettings, Settings, run_specs
 from trainmon.model import Source
 
