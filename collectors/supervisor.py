@@ -24,7 +24,7 @@ from collectors.nodes.collector import NodeCollector
 from collectors.nodes.steps import step_notice
 from collectors.polling_thread import PollingThread
 from collectors.quota import quota_pollers
-from collectors.slurm.collector import HideAbsent, MakePoller, Poller, Watched, clusters_of, polled_clusters
+from collectors.slurm.collector import MakePoller, Poller, Watched, clusters_of, polled_clusters
 from collectors.slurm.poll import UnwatchedSince
 from collectors.wandb.login import Credentials
 from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings
@@ -168,9 +168,8 @@ class Supervisor(PollingThread):
         self._refreshed_at: Seconds = -REFRESH_EVERY
 
     def _queue(self, make: MakePoller, watched: Watched, cluster: ClusterSettings) -> Poller:
-        submit = self._submit if watched.required else HideAbsent(self._submit)
         client, polled = partial(self._slurm_client, cluster), partial(self._polled, cluster.name)
-        return make(watched, client, submit, self._clock, polled, self._unwatched_since)
+        return make(watched, client, self._submit, self._clock, polled, self._unwatched_since)
 
     def _metrics_pollers(self) -> Mapping[str, PrometheusPoller]:
         """The pollers of Prometheus servers, by cluster. Without a server, their HTTP client is not imported."""

@@ -16,7 +16,7 @@ from collectors.polling_thread import MIN_REFRESH, PollingThread
 from collectors.slurm.poll import MIN_INTERVAL, OnPoll, PolledQueue, RateLimit, UnwatchedSince, Watched
 from trainmon.config import ClusterSettings, Settings, queue_users
 from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError
-from trainmon.model import Cluster, ClustersChanged, Event, JobsListed, Source, SourceChanged, SourceRemoved
+from trainmon.model import Cluster, ClustersChanged, Event, Source, SourceRemoved
 from trainmon.slurm import errors
 from trainmon.slurm.client import Client, SlurmFailed
 
@@ -167,30 +167,18 @@ class Poller(PollingThread):
             hint=(error.hint or None) if error is not None else None,
         )
         self._phase = phase
-        self._submit_source(source)
+        is_absent = phase == "off" or (phase == "waiting" and error is not None)
+        if not is_absent or self.watched.required or self._has_answered:
+            self._submit_source(source)
+        elif self._sources.pop(source.name, None) is not None:
+            # Nobody counts on a scheduler, and there is none, or its host is not reached, which has a row of its own.
+            self._submit(SourceRemoved(source.name))
 
 
 # ---- the Slurm pollers of all clusters, each on the host where its commands run --------------------------------------
 
 Submit = Callable[[Event], None]
 MakePoller = Callable[[Watched, Callable[[], Client], Submit, Clock, OnPoll, UnwatchedSince], Poller]
-
-
-class HideAbsent:
-    """Submits the events of a poller that the config does not need: its source is hidden until it has answered."""
-
-    def __init__(self, submit: Submit) -> None:
-        self._submit = submit
-        self._has_answered = False
-
-    def __call__(self, event: Event) -> None:
-        self._has_answered = self._has_answered or isinstance(event, JobsListed)
-        if isinstance(event, SourceChanged) and not self._has_answered:
-            source = event.source
-            # There is no scheduler, or its host is not reached, which has a row of its own.
-            if source.phase == "off" or (source.phase == "waiting" and source.error is not None):
-                event = SourceRemoved(source.name)
-        self._submit(event)
 
 
 def clusters_of(settings: Settings, polled: Container[str]) -> tuple[Cluster, ...]:

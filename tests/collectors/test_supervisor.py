@@ -23,7 +23,6 @@ from trainmon.model import (
     DisksForgotten,
     Event,
     Job,
-    JobsListed,
     RunsChanged,
     RunSpec,
     Source,
@@ -297,19 +296,6 @@ def test_a_run_with_a_job_needs_a_queue(tmp_path: Path, run: RunSettings) -> Non
     settings = Settings(clusters=(ClusterSettings(name="prod", login="login1"),), runs=(run,))
     with staged(tmp_path, settings) as stage:
         assert stage.queues["prod"].watched.required
-
-
-def test_where_nobody_counts_on_slurm_its_absence_is_no_source(tmp_path: Path) -> None:
-    with staged(tmp_path, Settings(clusters=(ClusterSettings(name="prod", login="login1"),))) as stage:
-        tell = stage.queues["prod"].submit
-        source = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="waiting")
-        tell(SourceChanged(source))
-        tell(SourceChanged(Source(name="slurm:prod", kind="slurm", cluster="prod", phase="off", error="no squeue")))
-        assert stage.wait_for(lambda event: isinstance(event, SourceRemoved)) == SourceRemoved("slurm:prod")
-        lost = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="waiting", error="no way to login1")
-        tell(JobsListed("prod", 5.0, ()))
-        tell(SourceChanged(lost))
-        assert stage.wait_for(lambda event: event == SourceChanged(lost))
 
 
 def test_connections_are_lent_and_never_made_for_it(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.collectors.slurm.fake_slurm import FakeClock, FakeSlurm, Polled
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError
 from trainmon.model import (
     SchedulerNodesListed,
+    SourceRemoved,
 )
 from trainmon.slurm.client import Client
 from trainmon.transport.shell import Completed
@@ -144,18 +145,34 @@ def test_a_person_who_keeps_pressing_r_gets_a_look_every_5_s() -> None:
     assert polled.slurm.count("sinfo") == 4  # and it is a look at everything
 
 
-@pytest.mark.parametrize(("required", "phase"), [(False, "off"), (True, "retrying")])
-def test_a_host_without_slurm_is_a_fault_only_where_it_is_needed(required: bool, phase: str) -> None:
-    polled = Polled(required=required)
+def test_a_host_without_slurm_is_a_fault_where_it_is_needed() -> None:
+    polled = Polled(required=True)
     polled.slurm.trouble["squeue"] = Completed(127, b"", b"env: 'squeue': No such file or directory")
     polled.first()
-    assert (polled.source.phase, polled.source.error) == (phase, "there is no squeue on login1")
+    assert (polled.source.phase, polled.source.error) == ("retrying", "there is no squeue on login1")
     assert polled.cluster.has_slurm is False
     assert polled.poller.step() == 600
 
 
-def test_a_host_that_is_not_connected_yet_is_no_error_at_first() -> None:
+def test_where_nobody_counts_on_slurm_its_absence_is_no_source() -> None:
     polled = Polled()
+    polled.slurm.trouble["squeue"] = Completed(127, b"", b"env: 'squeue': No such file or directory")
+    polled.poller._report("waiting")
+    polled.first()
+    assert polled.events[-1] == SourceRemoved("slurm:prod")
+    assert polled.cluster.has_slurm is False
+    polled.slurm.trouble.clear()
+    polled.slurm.submit()
+    polled.clock.at += polled.poller.step()
+    polled.first()
+    assert polled.source.phase == "up"
+    polled.unreachable = HostUnreachable("login1", "no way to login1")
+    polled.pass_by(60)
+    assert (polled.source.phase, polled.source.error) == ("waiting", "no way to login1")
+
+
+def test_a_host_that_is_not_connected_yet_is_no_error_at_first() -> None:
+    polled = Polled(required=True)
     polled.slurm.submit()
     polled.unreachable = HostUnreachable("login1", "login1 does not answer", hint="is it up?")
     polled.first()
