@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.wandb.child.convert import SAMPLES_AT_MOST, is_safe_path, read_samples
+from collectors.wandb.convert import SAMPLES_AT_MOST, is_safe_path, read_samples
 from trainmon.model import Sample
 
 

@@ -16,7 +16,7 @@ import wandb
 from wandb.apis import public
 from wandb.sdk import wandb_setup
 
-from collectors.wandb.child.convert import (
+from collectors.wandb.convert import (
     NotFound,
     UnusableAnswer,
     filters,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from collectors.wandb.child.convert import (
+from collectors.wandb.convert import (
     KEYS_AT_MOST,
     filters,
     instant,

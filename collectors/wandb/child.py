@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 
-from collectors.wandb.child.convert import instant, is_fatal, request_failed
+from collectors.wandb.convert import instant, is_fatal, request_failed
 from collectors.wandb.wire import (
     REQUESTS,
     AnyAnswer,
@@ -37,7 +37,7 @@ from collectors.wandb.wire import (
 from trainmon.lib import Instant, Seconds
 
 if TYPE_CHECKING:
-    from collectors.wandb.child.sdk import Sdk
+    from collectors.wandb.sdk import Sdk
 
 ANSWER_TIMEOUT: Seconds = 22.0
 """After this time the child answers in place of the SDK, and ends: the SDK waits for some answers forever. The parent
@@ -191,7 +191,7 @@ class SdkServer:
     def _started_sdk(self) -> Sdk:
         """The SDK, imported with the first request. Its process is reported first, because the SDK may hang."""
         if self._sdk is None:
-            from collectors.wandb.child import sdk
+            from collectors.wandb import sdk
 
             self._core_pid = sdk.core_process()
             if self._core_pid is not None:

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from collectors.wandb.child.__main__ import LOG_AT_MOST, keep_small, last_status
-from collectors.wandb.child.convert import NotFound, is_fatal, request_failed
+from collectors.wandb.child import LOG_AT_MOST, keep_small, last_status
+from collectors.wandb.convert import NotFound, is_fatal, request_failed
 
 
 class SdkError(Exception):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.wandb.child.__main__ import environment
+from collectors.wandb.child import environment
 from collectors.wandb.wire import (
     ChildStarted,
     CoreStarted,
@@ -44,7 +44,7 @@ time.sleep(120)
 
 WRITING = """
 import contextlib, itertools, os, pathlib, sys, threading, time
-from collectors.wandb.child.__main__ import SdkServer
+from collectors.wandb.child import SdkServer
 directory = pathlib.Path(sys.argv[1])
 def write():
     for number in itertools.count():

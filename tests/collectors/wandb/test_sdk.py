@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from collectors.wandb.child.convert import NotFound
-from collectors.wandb.child.sdk import sampled
+from collectors.wandb.convert import NotFound
+from collectors.wandb.sdk import sampled
 from collectors.wandb.wire import ReadHistory
 
 ASKED = ReadHistory(id=1, path="team/video/ab12", keys=("loss", "lr"), since={"loss": 7}, samples=500)

@@ -1,1 +1,0 @@
-"""The child process that runs the W&B SDK."""
