@@ -23,6 +23,8 @@ class PollingThread(ABC):
 
     join_timeout: ClassVar[Seconds] = 0.3
     """How long `stop` waits for the end of a step."""
+    most_requests: ClassVar[int] = 64
+    """More of them replace the oldest."""
 
     def __init__(self, name: str, every: Seconds, submit: Callable[[Event], None], clock: Clock) -> None:
         """`every` is the pause after an unexpected exception in `step`."""
@@ -31,7 +33,7 @@ class PollingThread(ABC):
         self._clock = clock
         self._sources: dict[str, Source] = {}
         """The submitted sources, by name."""
-        self._requests: deque[Callable[[], None]] = deque(maxlen=256)
+        self._requests: deque[Callable[[], None]] = deque(maxlen=self.most_requests)
         """What other threads have asked for."""
         self._wake = threading.Event()
         self._stopping = threading.Event()
