@@ -58,6 +58,7 @@ def test_a_form_is_read_for_its_step_and_loss(form: dict[str, Any]) -> None:
     progress, _ = read(form["lines"])
     assert progress.step == form["step"]
     assert form["loss"] is None or is_same(progress.loss, form["loss"])
+    assert progress.target_step == form.get("target_step", progress.target_step)
 
 
 PREFIXES = (

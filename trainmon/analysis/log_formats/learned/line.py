@@ -48,7 +48,7 @@ OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
 SPEEDS = {"step_time_s", "samples_per_s", "tokens_per_s"}
 OF_AN_EPISODE = re.compile(r"\W{0,8}(?i:episode)\b")
 """`Episode 50, Steps: 180`: its own; `Episodes: 50, Steps: 5000`: those of all."""
-PREPOSITIONS = names.vocabulary("at after for in of")
+PREPOSITIONS = names.vocabulary("at after for in of on")
 
 
 class Line(NamedTuple):

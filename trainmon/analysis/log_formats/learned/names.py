@@ -31,7 +31,7 @@ TOKEN = re.compile(
 )
 AFTER = re.compile(
     r"(?:\s?-\s{0,8}(?P<last>\d{1,12})(?=[\],]| is ))?"  # Minibatch[   1- 500, 64.02%]
-    r"(?:\s{0,4}(?:/|\bof\b|\bout of\b)\s{0,10}"
+    r"(?:\s{0,4}(?:/|из\b|(?:completed?\W{1,2}|done\W{1,2}|finished\W{1,2})?\b(?:out )?of\b)\s{0,10}"
     r"(?P<total>(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,3})?[KMk]?)(?!\w|\.\d|/\d))?"  # not 5/6/7
     r"(?:\s{0,2}\((?:[-+\d.eE,\s/%]|nan|inf|z){1,40}\))?"  # an average or a share in brackets: 0.61 (0.92)
     r"(?:\s?(?P<unit>[a-zA-Z]{1,12}(?:/(?:[a-zA-Z]{1,12}|\d{1,3}s)){1,2}|ms|s|secs?|seconds|us|min|it)(?![\w/=:]|\s=\s))?"
@@ -68,13 +68,14 @@ IN_OTHER_LANGUAGES = {
     "current": "当前",
     "total": "总",
     "accuracy": "准确率 精度 정확도 точност",
+    "error": "误差 誤差 오차 ошибк erro",
 }
 """Words of training in Chinese, Korean, Japanese, Russian (their stems) and Spanish."""
 ENGLISH = {word: english for english, words in IN_OTHER_LANGUAGES.items() for word in words.split()}
 FOREIGN = "|".join(word + "[а-яё]{0,8}" * ("а" <= word[0] <= "я") for word in sorted(ENGLISH, key=len, reverse=True))
 IN_ENGLISH = re.compile(
     rf"(?=[\d第{''.join({word[0] for word in ENGLISH})}])"  # fails fast elsewhere
-    r"(?:(?:第\s?(?P<count>\d{1,12}(?:\s?/\s?\d{1,12})?)\s?(?:个|次(?!训练))?"
+    r"(?:(?:第\s{0,3}(?P<count>\d{1,12}(?:\s?/\s?\d{1,12})?)\s{0,3}(?:个|次(?!训练))?"
     r"|(?<![\d.])(?P<nth>\d{1,12})(?=번째|\s?\w{1,8}目|[步轮][，,：:])(?:번째)?)\s?)?"
     rf"(?P<of>{FOREIGN})(?:目|의)?",
     re.IGNORECASE,
@@ -184,7 +185,7 @@ COUNTERS = {
     "batch": 5, "batches": 5, "minibatch": 5, "minibatches": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
     "timesteps": 7, "timestep": 7, "env interacts": 7, "instance": 7,
     "#": 7, "s": 8, "round": 9, "episode": 9, "episodes": 9, "pass": 9, "t": 9, "i": 9, "idx": 9,
-    "gs": 7, "gstep": 0, "niter": 3,
+    "gs": 7, "gstep": 0, "niter": 3, "global": 0,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 PLURALS: dict[Name, int] = {("steps",): 6, ("iters",): 6, ("iterations",): 6}

@@ -118,7 +118,7 @@ REWRITTEN = (
     (
         re.compile(
             r"(?:^\W{0,8}|\b(?:after|trained|processed|finished|completed)\s)(\d{1,9})(?:-?(?:st|nd|rd|th))?\s"
-            r"(epoch|iteration|iter|step|batch|update)(?:e?s)?\b(?![\s:=#(]{0,3}\d)",
+            r"(?:train(?:ing)?\s)?(epoch|iteration|iter|step|batch|update)(?:e?s\b|\(s\)|\b)(?![\s:=#(]{0,3}\d)",
             re.IGNORECASE,
         ),
         r"\2: \1, ",
@@ -226,10 +226,13 @@ REWRITTEN = (
     (re.compile(r"^At iterate {1,8}(\d{1,9}) {1,8}f= {1,8}(-?[\d.]{1,12})D([+-]\d\d)"), r"iteration \1 loss: \2e\3"),
     # the times and the share around a step: `12m 3s (- 48m 12s) (200 20%) 0.30`, `200 20% (0m 12s) 0.30`
     (
-        re.compile(r"^\d{1,4}m \d\d?s \(- ?\d{1,4}m \d\d?s\) \((\d{1,9}) \d{1,3}%\) (?=\d{1,6}\.\d)"),
-        r"step \1 loss: ",
+        re.compile(
+            r"^(?:\d{1,4}m \d\d?s \(- ?\d{1,4}m \d\d?s\) \((\d{1,9}) \d{1,3}%\)"
+            r"|(\d{1,9}) \d{1,3}% \(\d{1,4}m \d\d?s\)) (?=\d{1,6}\.\d|[\w -]{0,20}loss)"
+        ),
+        r"step \1\2, ",
     ),
-    (re.compile(r"^(\d{1,9}) \d{1,3}% \(\d{1,4}m \d\d?s\) (?=\d{1,6}\.\d)"), r"step \1 loss: "),
+    (re.compile(r"^(step \d{1,9}), (?=\d{1,6}\.\d)"), r"\1 loss: "),
     # MXNet's epoch: `Iter[0] Batch [50]`
     (re.compile(r"\bIter(?=\[\d{1,6}\] {1,4}Batch \[)"), "Epoch"),
 )
