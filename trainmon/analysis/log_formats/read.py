@@ -49,6 +49,8 @@ OF_TRAINING = re.compile(
     r"(?:train|epoch|step|iter|batch)[^|]{0,80}%?\||(?<!val_)(?<!eval_)(?<!test_)loss=", re.IGNORECASE
 )
 
+SHOWN_LOSS = re.compile(r"loss=|(?i:mse|bce|nll|elbo)=")
+
 LOSS_FOLLOWS = r".{0,40}?(?:\d|nan|inf)"
 KEEP_LOSS = (
     rf"loss{LOSS_FOLLOWS}|Loss{LOSS_FOLLOWS}|LOSS|xent: |Cost |rmse|learn: |l_[a-z_]{{1,20}}: |G_GAN|Err_G"
@@ -147,4 +149,4 @@ def read_line(
 def _is_of_another(line: StepLine, text: str, shape: LogShape) -> bool:
     """Whether it is a nameless bar with a loss that its format does not know, or that of an epoch whose number stands
     above it: `10/1000 […, train_loss=3.1]`."""
-    return line.kind == "bar" and (line.loss is None or shape.epoch is not None) and "loss=" in text
+    return line.kind == "bar" and (line.loss is None or shape.epoch is not None) and SHOWN_LOSS.search(text) is not None

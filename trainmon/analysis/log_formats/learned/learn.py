@@ -75,11 +75,13 @@ AT_A_RATE = re.compile(
 )
 """`epoch 6 lr 4.8e-01` is a step even without a loss; `step 5: we set lr to 0.1` and `epochs=20, lr=0.1` are not."""
 EPOCH_TOOK = re.compile(
-    r"(?i:(?!.*(?:\b|_)(?:eval|test|valid|infer|predict)).*\bepoch)\W{0,3}\d{1,12}(?:/\d{1,12})?\W{1,3}"
-    r"(?:\w{1,12}\W{1,3}){0,3}?(?i:in|took|time|taken)\W{1,3}"
+    r"(?i:(?!.*(?:\b|_)(?:eval|test|valid|infer|predict)).*\bepoch)\W{0,3}\d{1,12}"
+    r"(?:(?:/\d{1,12})?\W{1,3}(?:\w{1,12}\W{1,3}){0,3}?(?i:in|took|time|taken)|/\d{1,12}(?=.{0,24}$))\W{1,9}"
     r"(?:(?:\d{1,4}m ?)?[\d.]{1,12} ?s(?:ec)?|[\d:]{4,12}$)"
 )
-"""`Epoch 3 in 1.23 sec`, without a loss. Two lines are needed."""
+"""`Epoch 3 in 1.23 sec`, `epoch 3/5  1.23s`, without a loss. Two lines are needed."""
+SHARE_OF_AN_EPOCH = re.compile(r"\W{0,8}epoch\W{1,3}\d{1,6}\W{1,3}\d{1,9} ?/ ?\d{1,9}\W{0,4}$", re.IGNORECASE)
+"""`Epoch 3: 9172/10000`: how many of a test were right."""
 AT_A_GLOBAL_STEP = re.compile(r"\W{0,8}epoch\W{1,4}\d{1,6}\W{1,4}global[ _]step\W{1,3}\d{1,12}\W{0,4}$", re.IGNORECASE)
 """`Epoch: 677, global_step=69222400`, without a loss. Two lines are needed."""
 IS_OVER = re.compile(r"\b(?:end|ended|finished|done|completed?)\b", re.IGNORECASE)
@@ -89,12 +91,14 @@ BELIEVED = re.compile(
 )
 """`Train: [1/50][1/157]`, `Batch 859, train_perplexity=2.1`: a single line is believed."""
 ANNOUNCED = re.compile(
-    r"(?P<rule>[*=~#-]{3,80}(?=.*[*=~#-]{3}$))?\W{0,80}(?:(?:now|start(?:ing|ed)?|begin(?:ning)?|train(?:ing)?|running|entering|going|in|into|of|info)\W{1,4}){0,4}"
-    r"epoch\W{0,4}(?P<epoch>\d{1,6})(?:\W{0,3}(?:/|of|total)\W{0,3}(?P<epochs>\d{1,6}))?"
-    r"(?:\W{1,3}(?:begin|start)\w{0,3})?\W{0,80}$",
+    r"(?P<rule>[*=~#-]{3,80}(?=.*[*=~#-]{3}$))?\W{0,80}(?:(?:now|start(?:ing|ed)?|begin(?:ning)?|train(?:ing)?|running"
+    r"|entering|going|online|in|into|of|info)\W{1,4}){0,4}epoch\W{0,4}(?P<epoch>\d{1,6})"
+    r"(?:\W{1,3}(?:begin|start|complete|finish|done|end)\w{0,3})?(?:\W{0,3}(?:/|of|total)\W{0,3}(?P<epochs>\d{1,6}))?"
+    r"(?:\W{1,3}(?:begin|start|complete|finish|done|end)\w{0,3})?(?: \[[^\]]{1,60}\])?\W{0,80}$",
     re.IGNORECASE,
 )
-"""`=== Beginning epoch 24 of 600 ===`, `~~~ Epoch 1/30 ~~~`: an epoch that begins. `epoch: 8` may be a setting."""
+"""`=== Beginning epoch 24 of 600 ===`, `online epoch # 3 [batchSize = 64]`, `Epoch 3 done`: an epoch begins or ends.
+`epoch: 8` may be a setting."""
 EVALUATOR = re.compile(r"(?i:tester|evaluator)\.(?:py|cc|cpp):\d")
 """A source file in front of a line that says that it is no line of training."""
 AT_A_SPEED = re.compile(
@@ -259,16 +263,18 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
         return replace(shape, epoch=epoch or shape.epoch), step or _announced(shape, line)
     if not found.counts and not shape.counter and "learning_rate" in dict(found.metrics):
         return shape, StepLine(loss=found.loss, is_part=found.is_part)  # fastText counts no steps
+    if not found.counts and found.is_named and shape.counter:  # `Train loss: 0.3`, where the steps show none
+        return shape, StepLine(step=shape.step, loss=found.loss, is_part=found.is_part)
     return _taken(shape, found, line)
 
 
 def _announced(shape: LogShape, line: str) -> StepLine | None:
-    """An epoch that begins: all that some logs say of how far they are."""
+    """An epoch that begins or ends: all that some logs say of how far they are."""
     found = ANNOUNCED.match(line)
     if found is None or shape.counter:
         return None
     epoch = int(found["epoch"])
-    is_grown = shape.epoch is not None and shape.epoch[0] < epoch
+    is_grown = shape.epoch is not None and shape.epoch[0] < epoch + (IS_OVER.search(line) is not None)
     return StepLine(kind="epoch", epoch=epoch) if found["epochs"] or found["rule"] or is_grown else None
 
 
@@ -284,11 +290,15 @@ def _without_a_loss(found: Line, text: str) -> Line:
         or (found.batches is not None and not OF_TESTING.search(text))
         or EPOCH_TOOK.match(text)
         or AT_A_GLOBAL_STEP.match(text)
+        or found.counter == "total timesteps"
         or AT_A_SPEED.match(text)
     )
     if found.loss is not None or found.is_bar or found.is_timed or not is_a_step:
         return found
-    step = found if found.counts else found._replace(step=found.epoch, target=found.epochs, counter="epoch")
+    if not found.counts or SHARE_OF_AN_EPOCH.match(text):
+        step = found._replace(step=found.epoch, target=found.epochs, counter="epoch", batch=None, batches=None)
+    else:
+        step = found
     return step._replace(
         is_timed=True,
         is_named=(has_speed and not found.counts) or (found.is_named and BELIEVED.match(text) is not None),

@@ -40,7 +40,7 @@ AFTER = re.compile(
     r"(?=(?: finished)?\s*(?:[,;|)]|-{3}|$)))?"  # 0.689 avg loss, 100 / 25000 steps
 )
 DIVIDER = re.compile(
-    r"[|,;，{}\t•│┃·\[]|\s-\s|[\])>]:?(?=\s*\w)|:\s+(?=\S)|\s{3,}(?=\w)|=(?=\S)|\b[A-Z]{4,8}:[\w.]{1,60}:"
+    r"[|,;，{}\t•│┃·\[]|\s-\s|\.\s+(?=[A-Z])|[\])>]:?(?=\s*\w)|:\s+(?=\S)|\s{3,}(?=\w)|=(?=\S)|\b[A-Z]{4,8}:[\w.]{1,60}:"
     r"|\b(?:N/A|n/a|None)\b|[\"']\s+(?=[\w.]{1,40}=)"  # msg="training step" step=100
 )
 """What stands between two fields. A name does not reach across it."""
@@ -199,7 +199,7 @@ BESIDE_A_COUNTER = vocabulary(
     "optimization the at in on info debug this learner learning ppo policy model main iter total progress num n "
     "pretrain pretraining finetune finetuning sft rl log print time rollout no number count idx index env overall "
     "timer rank epoch step tot mini # whole communication performed after for local gradient grad i result "
-    "results metrics misc runtime"
+    "results metrics misc runtime sarsa dqn ddqn a2c a3c sac td3 ddpg trpo"
 )
 """Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""
 BEHIND_A_COUNTER = vocabulary("train training num number no id idx index i #")
