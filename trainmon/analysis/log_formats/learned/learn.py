@@ -84,6 +84,8 @@ SHARE_OF_AN_EPOCH = re.compile(r"\W{0,8}epoch\W{1,3}\d{1,6}\W{1,3}\d{1,9} ?/ ?\d
 """`Epoch 3: 9172/10000`: how many of a test were right."""
 AT_A_GLOBAL_STEP = re.compile(r"\W{0,8}epoch\W{1,4}\d{1,6}\W{1,4}global[ _]step\W{1,3}\d{1,12}\W{0,4}$", re.IGNORECASE)
 """`Epoch: 677, global_step=69222400`, without a loss. Two lines are needed."""
+FOR_ALL = ("", "bar", "n/total", "batch of epoch")
+"""Counters that a summary of an epoch does not make those of one epoch."""
 IS_OVER = re.compile(r"\b(?:end|ended|finished|done|completed?)\b", re.IGNORECASE)
 """`Epoch 3 finished`: what follows is of the next one."""
 BELIEVED = re.compile(
@@ -314,6 +316,8 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     gives_way = shape.counter == "epoch" or (shape.counter == "bar" and has_a_step)
     is_other = found.counter != shape.counter and not (gives_way and found.is_named)
     is_of_this_epoch = shape.counter == "bar" or (shape.position is not None and found.step == shape.position[0])
+    if is_other and found.counter == "epoch" and shape.counter not in FOR_ALL:
+        shape = _summarized(shape, found)
     if is_other and found.counter == "epoch" and is_of_this_epoch:
         return shape, StepLine(step=shape.step, loss=found.loss, epoch=float(found.step or 0))  # a summary of the epoch
     epoch_now, _, batches = shape.position or (None, 0, None)  # fewer of it: a validation that no word tells
@@ -351,10 +355,31 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     )
 
 
+def _summarized(shape: LogShape, found: Line) -> LogShape:
+    """The shape after the summary of an epoch: if the steps begin again below it, they are those of the next one."""
+    over = found.step or 0
+    first = shape.first_epoch if over else 0
+    return replace(shape, epoch=(over + 1, found.epochs), last=(over, shape.step or 0), first_epoch=first)
+
+
+def _goes_on(shape: LogShape, found: Line) -> bool:
+    """Whether the count of an epoch is that of all: `epoch 1/3 step 100/300`, then `epoch 2/3 step 110/300`."""
+    if shape.position is None:
+        return shape.counter == found.counter == "batch of epoch"
+    epoch, batch, batches = shape.position
+    if not found.epochs or not batches or found.epoch != epoch + 1 or found.batches != batches:
+        return False
+    each, over = batches / found.epochs, epoch + 1 - (shape.first_epoch or 0)
+    return over - 0.5 < batch / each <= over < (found.batch or 0) / each <= over + 0.5
+
+
 def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int | None]:
     """The step and the target over all epochs: where the log counts batches of an epoch, epoch × batches + batch."""
     epoch, batch, batches = found.epoch, found.batch, found.batches
+    goes_on = _goes_on(shape, found)
     shape = shape if shape.position is None else replace(shape, position=None)
+    if goes_on:
+        return shape, batch or 0, batches
     # `Epoch 2/5`, then `step 100/938`; `epoch : 100` above `1/100` is a setting
     if epoch is None and found.target and shape.epoch is not None and shape.epoch != (found.target, None):
         epoch = shape.epoch[0]

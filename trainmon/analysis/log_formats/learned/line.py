@@ -132,6 +132,8 @@ def read(text: str) -> Line | None:
     line = _with_batch(_with_counter(line, counter, found), text, counter)
     if not line.counts and bar is not None and dict(line.metrics).get("step_time_s", 1) > 1 / FASTEST:
         line = _with_bar(line, bar, _description(text, bar))
+    elif bar is not None and line.epoch is None and line.target is None and line.step == whole(bar["done"]):
+        line = line._replace(target=whole(bar["of"]))
     metrics = dict(line.metrics)
     is_timed, has_rate = not SPEEDS.isdisjoint(metrics), "learning_rate" in metrics
     is_of_training = line.epoch is not None or (line.target is not None and "train" in text.lower())
