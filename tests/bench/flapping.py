@@ -18,16 +18,18 @@ from __future__ import annotations
 
 import math
 import os
+import queue
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from tests.bench.table import show
 from tests.lab.ntfy_server import NtfyServer
@@ -75,8 +77,6 @@ PERIODS = (10, 12, 16, 20, 24, 30, 36, 40, 48, 60, 72, 90, 80, 120, 144, 180, 24
 LOADED = (Monitor,)
 """Imports what the daemon imports: its memory is the base of the comparison."""
 
-T = TypeVar("T")
-
 
 class Window(NamedTuple):
     """What five simulated minutes cost."""
@@ -102,32 +102,42 @@ class Hour(NamedTuple):
     """How many the State has."""
 
 
-class SimulatedWait(threading.Condition):
-    """A wait that ends when the simulated clock has passed its timeout, or with a notification."""
+class SimulatedWork:
+    """The work of a service, which waits for it until the simulated clock has passed its timeout."""
 
     def __init__(self, clock: FakeClock) -> None:
-        super().__init__()
         self.is_idle = False
         self._clock = clock
+        self._items: deque[Callable[[], None]] = deque()
+        self._changed = threading.Condition()
         self._until: Seconds = math.inf
 
-    def wait(self, timeout: Seconds | None = None) -> bool:
-        self._until = math.inf if timeout is None else self._clock.steady + timeout
-        self.is_idle = True
-        return super().wait()
+    def put(self, item: Callable[[], None]) -> None:
+        with self._changed:
+            self._items.append(item)
+            self._go_on()
 
-    def wait_for(self, predicate: Callable[[], T], timeout: Seconds | None = None) -> T:
-        return predicate() or (self.wait(timeout) and predicate())
+    def empty(self) -> bool:
+        return not self._items
 
-    def notify(self, n: int = 1) -> None:
-        self.is_idle = False
-        super().notify(n)
+    def get(self, timeout: Seconds = math.inf) -> Callable[[], None]:
+        with self._changed:
+            if not self._items:
+                self._until, self.is_idle = self._clock.steady + timeout, True
+                self._changed.wait_for(lambda: not self.is_idle)
+            if not self._items:
+                raise queue.Empty
+            return self._items.popleft()
 
     def wake(self) -> None:
         """End the wait if it is over by the simulated clock."""
-        with self:
+        with self._changed:
             if self._until <= self._clock.steady:
-                self.notify()
+                self._go_on()
+
+    def _go_on(self) -> None:
+        self.is_idle = False
+        self._changed.notify()
 
 
 class Day:
@@ -148,8 +158,8 @@ class Day:
             Sources(lambda source: None, lambda path, key: Curve()),
         )  # fmt: skip
         notifications = self._service.notifications
-        self._wait = SimulatedWait(self._clock)
-        notifications._changed = self._wait
+        self._work = SimulatedWork(self._clock)
+        notifications._work = self._work
         self._service.start()
         self.engine = Engine(self._clock, ledger=self._ledger, alerting=self._service.alerting)
         self._known: frozenset[str] = frozenset()
@@ -216,8 +226,8 @@ class Day:
 
     def _settle(self) -> None:
         """Wake the service if its wait is over by the simulated clock, and let it finish what it does."""
-        self._wait.wake()
-        while not self._wait.is_idle or self._is_ledger_busy():
+        self._work.wake()
+        while not self._work.is_idle or self._is_ledger_busy():
             time.sleep(0.0002)
 
     def _is_ledger_busy(self) -> bool:
@@ -227,7 +237,7 @@ class Day:
         done.wait()
         service = self._service.notifications
         is_sending = any(thread.name.startswith("channel ") for thread in threading.enumerate())
-        return is_sending or not (service._journal.is_settled and self._wait.is_idle)
+        return is_sending or not (service._journal.is_settled and self._work.is_idle)
 
     def _readings(self, clock: FakeClock) -> Iterator[NodeReading]:
         at, second = clock.wall, clock.steady
