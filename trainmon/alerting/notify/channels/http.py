@@ -48,7 +48,6 @@ class Http:
     """The HTTP client of one channel. No error that it raises holds an address: addresses are secrets."""
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
-        self._name = name
         self._clock = clock or SystemClock()
         self._deadline_runner: DeadlineRunner[Reply] = DeadlineRunner(f"http-{name}")
 

@@ -286,10 +286,8 @@ class Deliverer:
             case Retry():
                 given_up = state.queue.failed(batch, mono, answer.after)
                 pause = min(queued.due for queued in batch.queued) - mono
-                gone = {one.notice.key for one in given_up}
-                waiting = [one for one in batch.notifications if one.notice.key not in gone]
                 self._fails(state, "retrying", answer.message)
-                self._write(state.name, waiting, "waiting", answer.message, pause)
+                self._write(state.name, batch.notifications, "waiting", answer.message, pause)
                 self._give_up(state.name, given_up, f"not delivered in a day: {answer.message}")
             case Broken():
                 given_up = state.queue.refused(batch, mono)
@@ -376,9 +374,8 @@ class Deliverer:
                 state.queue.passed_on(notification.notice.key)
 
     def _give_up(self, name: str, notifications: Sequence[Notification], reason: str) -> None:
-        if notifications:
-            self._give_to_others(name, notifications, f"{name} could not deliver it")
-            self._write(name, notifications, "dead", reason)
+        self._give_to_others(name, notifications, f"{name} could not deliver it")
+        self._write(name, notifications, "dead", reason)
 
     def _give_to_others(self, name: str, notifications: Sequence[Notification], because: str) -> None:
         """Have others deliver what this channel cannot."""

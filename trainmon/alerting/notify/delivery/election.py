@@ -49,6 +49,10 @@ CHECK_EVERY: Seconds = 10.0
 REQUESTS_EVERY: Seconds = 1.0
 SEARCH_EVERY: Seconds = 60.0
 """How often the leader looks for notifications in the ledger that nobody sends: it takes a limited number at once."""
+NOTE_EVERY: Seconds = 10.0
+"""How often the leader writes its note."""
+SOURCE_NOTE_EVERY: Seconds = 2.0
+"""The same at most, when something changed."""
 QUIET: Seconds = 60.0
 """A leader that has not evaluated its rules for so long is reported as quiet: its disk is full, or it is stopped."""
 
@@ -115,6 +119,8 @@ class Election:
         """As it was last reported."""
         self._noted: list[tuple[str, str, str | None]] = []
         """The health and the error of each source, as last written."""
+        self.next_note: Seconds = 0.0
+        self._next_source_note: Seconds = 0.0
         self._other = UNKNOWN
         """The leader while this program stands by, and its last note."""
         self._other_note: LeaderNote | None = None
@@ -333,7 +339,7 @@ class Election:
             self._report(Leadership(holder="us", where="here", problem=self._problem, since=now))
             self._deliverer.restore(known.channels, known.sent)
             self._deliverer.add(known.notifications)
-        self.write_note()
+        self._write_note()
         if self._silent:
             notice = took_over(self._other_note, self._silent, now, self._deliverer.everyday)
             self._journal.add_changes(AlertChanges(at=now, notices=(notice,)))
@@ -374,21 +380,21 @@ class Election:
             channels=self._deliverer.health,
         )
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the rules were evaluated for the first time, and no note has reported that yet."""
-        return self.state is not None and self._leadership.at is None
-
-    @property
-    def has_source_changes(self) -> bool:
-        """Whether the health of a source differs from the last note."""
-        return self._sources() != self._noted
+    def write_note_in_time(self) -> None:
+        """Write the note when it is time for it: at once after the first evaluation of the rules, soon after the health
+        of a source has changed."""
+        mono = self._clock.monotonic()
+        has_begun = self.state is not None and self._leadership.at is None
+        has_changes = mono >= self._next_source_note and self._sources() != self._noted
+        if mono >= self.next_note or has_begun or has_changes:
+            self.next_note, self._next_source_note = mono + NOTE_EVERY, mono + SOURCE_NOTE_EVERY
+            self._write_note()
 
     def _sources(self) -> list[tuple[str, str, str | None]]:
         sources = self.state.sources.values() if self.state is not None else ()
         return [(one.name, one.health, one.error) for one in sources]
 
-    def write_note(self) -> None:
+    def _write_note(self) -> None:
         """Write how this program is, and report it."""
         if self.role == "paused":
             return

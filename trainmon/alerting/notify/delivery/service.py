@@ -47,10 +47,6 @@ FLUSH: Seconds = 10.0
 """How long the program may still send at its end."""
 FALLBACK_AFTER = 0.6
 """After this part of FLUSH, the fallback sends what other channels could not."""
-NOTE_EVERY: Seconds = 10.0
-"""How often the leader writes its note."""
-SOURCE_NOTE_EVERY: Seconds = 2.0
-"""The same at most, when something changed."""
 CHANNELS_EVERY: Seconds = 1.0
 JUMP: Seconds = 30.0
 """A larger jump of the clock retries everything at once: the machine slept, or its clock was set."""
@@ -83,8 +79,6 @@ class NotificationService:
         self._is_over = False
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         """What other threads ask of its own, which waits for it."""
-        self._next_note: Seconds = 0.0
-        self._next_source_note: Seconds = 0.0
         self._next_channels: Seconds = 0.0
         self._channels: dict[str, Channel] = {}
         self._offset = clock.now() - clock.monotonic()
@@ -162,7 +156,7 @@ class NotificationService:
     def report_trouble(self, trouble: str | None) -> None:
         """Publish what is wrong with this program itself; None when nothing is. From any thread."""
         self._election.trouble = trouble
-        self._next_note = 0.0
+        self._election.next_note = 0.0
         self._wake()
 
     def _ask(self, work: Callable[[], None]) -> None:
@@ -198,7 +192,7 @@ class NotificationService:
         dues = (self._election.due_in, self._journal.due_in, self._deliverer.due_in)
         times = [due for due in dues if due is not None]
         if self._election.is_leading:
-            times += [self._next_note - mono, self._next_channels - mono]
+            times += [self._election.next_note - mono, self._next_channels - mono]
         return max(0.0, min(times))
 
     def _turn(self) -> None:
@@ -228,10 +222,7 @@ class NotificationService:
                 if changed := tuple(one for one in self._deliverer.health if self._channels.get(one.name) != one):
                     self._channels |= {health.name: health for health in changed}
                     self._submit(ChannelsChanged(changed))
-            has_changes = mono >= self._next_source_note and self._election.has_source_changes
-            if mono >= self._next_note or self._election.has_begun or has_changes:
-                self._next_note, self._next_source_note = mono + NOTE_EVERY, mono + SOURCE_NOTE_EVERY
-                self._election.write_note()
+            self._election.write_note_in_time()
 
     def _add_changes(self, changes: AlertChanges) -> None:
         if self._election.is_leading:  # it may have been lost meanwhile

@@ -225,7 +225,7 @@ def test_a_source_that_changed_is_read_within_seconds_and_not_at_the_next_regula
 
         tick("late")
         until(lambda: health() == ["late"])
-        scene.service._next_note = float("inf")  # the regular one does not come
+        scene.service._election.next_note = float("inf")  # the regular one does not come
         tick("ok")
         until(lambda: health() == ["ok"])
 
