@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -37,9 +37,6 @@ log = logging.getLogger(__name__)
 EVALUATE_EVERY: Seconds = 0.8
 """Rules are evaluated once a second: a State comes each second, and sometimes a little sooner."""
 
-POLL_EVERY: Seconds = 5.0
-"""The shortest interval at which a source of a pending alert is polled in addition to its own period."""
-
 LOG_ERROR_EVERY: Seconds = 60.0
 """An error that comes with every evaluation is logged this often."""
 
@@ -66,8 +63,8 @@ class AlertManager:
         runs_once: bool = False,
         token: Callable[[], str] = lambda: secrets.token_urlsafe(12),
     ) -> None:
-        """`poll_soon` polls a source, by its name, because a pending alert depends on it. `runs_once`: each evaluation
-        is a program of its own, started by cron."""
+        """`poll_soon` is asked at each evaluation to poll a source, by its name, because a pending alert depends on it.
+        `runs_once`: each evaluation is a program of its own, started by cron."""
         self._outbox = outbox
         self._heartbeat = heartbeat
         self._clock = clock or SystemClock()
@@ -80,7 +77,6 @@ class AlertManager:
         self._gone: frozenset[str] = frozenset()
         self._timers = grouping.GroupTimers()
         self._next_at: Instant | None = None
-        self._polled: dict[str, Seconds] = {}
         self._changes = PendingChanges()
         self._leadership = LeadershipTracker(runs_once=runs_once)
         self._error_logged_at: Seconds | None = None
@@ -160,7 +156,9 @@ class AlertManager:
                 what != "found" for _, what, _ in advanced.history
             ):
                 alerts |= self._flapped(alerts, rules, now)
-            self._poll_sources_of_pending(alerts.values(), steady)
+            if self._poll_soon is not None:
+                for name in {name for alert in alerts.values() if alert.phase == "pending" for name in alert.sources}:
+                    self._poll_soon(name)
             state = replace(state, alerts=alerts, evaluated_at=now)
         state = self._silenced(state, now)
         if self._outbox is None or not self._leadership.may_notify(state.leadership, steady):
@@ -239,20 +237,9 @@ class AlertManager:
         self._changes.note((name, "flapping", "it fires and resolves repeatedly") for name in flapped.started)
         return flapped.changed
 
-    def _poll_sources_of_pending(self, alerts: Iterable[Alert], steady: Seconds) -> None:
-        if self._poll_soon is None:
-            return
-        for name in {name for alert in alerts if alert.phase == "pending" for name in alert.sources}:
-            if steady - self._polled.get(name, -POLL_EVERY) >= POLL_EVERY:
-                self._polled[name] = steady
-                self._poll_soon(name)
-        if len(self._polled) > 1_000:
-            self._polled = {name: at for name, at in self._polled.items() if steady - at < POLL_EVERY}
-
     def _silenced(self, state: State, now: Instant) -> State:
-        windows = {window.id: window for window in quiet.in_force(self._settings[1].windows, now)}
-        people = {name: silence for name, silence in state.silences.items() if not silence.window}
-        in_force = quiet.in_force((*people.values(), *windows.values()), now)
+        people = (silence for silence in state.silences.values() if not silence.window)
+        in_force = quiet.in_force((*people, *self._settings[1].windows), now)
         changed = {
             name: alert if alert.muted_until is not None else routing.unmuted(alert)
             for name, alert in quiet.muted(state.alerts, in_force).items()

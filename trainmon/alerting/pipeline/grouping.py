@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.routing import DueAlert, notified
 from trainmon.lib import Instant, Seconds, counted
-from trainmon.model import SEVERITIES, Alert, Delivery, Notice, NoticeKind, Severity
+from trainmon.model import SEVERITIES, Alert, Notice, NoticeKind, Severity
 
 CARRIED = 200
 """Alerts that one notification carries, the worst first. Its lines count the others."""
@@ -121,7 +121,7 @@ def group_alerts(due_alerts: Sequence[DueAlert], timers: GroupTimers, now: Insta
         later += [at for group, at in times.items() if group not in ready]
         is_one = bool(key) or (bool(urgent) and _is_burst(timers.firsts, now))
         for group, members in _merged(ready, 1 if is_one else GROUPS).items():
-            after = [_waiting(notified(one, now), kind, channels, now) for one in members]
+            after = [notified(one, now) for one in members]
             notices.append(notice := _notice(kind, channels, group, members, after, now))
             alerts |= {one.id: one if one.thread else replace(one, thread=notice.key) for one in after}
         timers = _advanced(timers, kind, {key: mine} if key and ready else ready, now)
@@ -292,10 +292,3 @@ def _counts(alerts: Iterable[Alert]) -> tuple[str, ...]:
     counts = Counter((SEVERITIES.index(alert.severity), alert.rule) for alert in alerts)
     lines = [f"{count:,} × {rule} ({SEVERITIES[rank]})" for (rank, rule), count in sorted(counts.items())]
     return (f"{counted(counts.total(), 'alert')} at once", *lines)
-
-
-def _waiting(alert: Alert, kind: NoticeKind, channels: Sequence[str], now: Instant) -> Alert:
-    """The alert with its deliveries as waiting, until a channel reports more."""
-    kept = [delivery for delivery in alert.delivery if delivery.channel not in channels]
-    new = [Delivery(channel=name, kind=kind, state="waiting", at=now) for name in channels]
-    return replace(alert, delivery=(*kept, *new))

@@ -12,7 +12,7 @@ from trainmon.alerting.pipeline.lifecycle import NOT_WATCHED, NOTIFY_END_WITHIN,
 from trainmon.alerting.pipeline.quiet import may_be_hidden_soon
 from trainmon.alerting.rules import CHANNEL, TEST
 from trainmon.lib import Instant, Seconds, ago
-from trainmon.model import Alert, NoticeKind, Route, Silence, is_worse
+from trainmon.model import Alert, Delivery, NoticeKind, Route, Silence, is_worse
 
 HOUR: Seconds = 3_600.0
 
@@ -163,8 +163,10 @@ def channels_for(alert: Alert, routing: Routing, later: bool = False) -> tuple[s
 
 
 def notified(due: DueAlert, now: Instant) -> Alert:
-    """The alert after its notification."""
-    alert = replace(due.alert, notified_at=now, notices=due.alert.notices + 1)
+    """The alert after its notification. Its deliveries wait, until a channel reports more."""
+    kept = (delivery for delivery in due.alert.delivery if delivery.channel not in due.channels)
+    new = (Delivery(channel=name, kind=due.kind, state="waiting", at=now) for name in due.channels)
+    alert = replace(due.alert, notified_at=now, notices=due.alert.notices + 1, delivery=(*kept, *new))
     if due.kind == "cause":
         return alert
     if due.kind == "resolve":
