@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -17,7 +17,6 @@ from trainmon.alerting.rules import TEST, Rule
 from trainmon.alerting.rules.base import evaluate
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import (
-    Alert,
     AlertChanges,
     AlertRequest,
     AlertRequested,
@@ -155,7 +154,9 @@ class AlertManager:
             if any(alert.flapping for alert in alerts.values()) or any(
                 what != "found" for _, what, _ in advanced.history
             ):
-                alerts |= self._flapped(alerts, rules, now)
+                flapped = episode.flapped(alerts, now, {name for name, rule in rules.items() if not rule.may_flap})
+                changes.note((name, "flapping", "it fires and resolves repeatedly") for name in flapped.started)
+                alerts |= flapped.changed
             if self._poll_soon is not None:
                 for name in {name for alert in alerts.values() if alert.phase == "pending" for name in alert.sources}:
                     self._poll_soon(name)
@@ -230,12 +231,6 @@ class AlertManager:
         return state
 
     # ---- stages ------------------------------------------------------------------------------------------------------
-
-    def _flapped(self, alerts: Mapping[str, Alert], rules: Mapping[str, Rule], now: Instant) -> Mapping[str, Alert]:
-        """The alerts that flapping changed."""
-        flapped = episode.flapped(alerts, now, {name for name, rule in rules.items() if not rule.may_flap})
-        self._changes.note((name, "flapping", "it fires and resolves repeatedly") for name in flapped.started)
-        return flapped.changed
 
     def _silenced(self, state: State, now: Instant) -> State:
         people = (silence for silence in state.silences.values() if not silence.window)

@@ -156,15 +156,11 @@ def _node(members: Iterable[DueAlert]) -> str | None:
     return nodes.pop() if len(nodes) == 1 else None
 
 
-def _owner(alert: Alert) -> str | None:
-    return alert.node or alert.run
-
-
 def _is_first(alert: Alert, timers: GroupTimers, at: Instant) -> bool:
     """Whether nothing as severe was notified of its run or node lately; of a critical alert, of its subject."""
     if alert.severity == "critical":
         return at - timers.owners.get(("critical", alert.subject), -QUIET) >= QUIET
-    owner, as_bad = _owner(alert), SEVERITIES[: SEVERITIES.index(alert.severity) + 1]
+    owner, as_bad = alert.node or alert.run, SEVERITIES[: SEVERITIES.index(alert.severity) + 1]
     return owner is not None and not any(at - timers.owners.get((one, owner), -QUIET) < QUIET for one in as_bad)
 
 
@@ -246,7 +242,7 @@ def _advanced(
     first_groups = sum(any(_is_first(one.alert, timers, now) for one in members) for members in ready.values())
     firsts = (*timers.firsts, *(now,) * min(first_groups, GROUPS))[-BURST:]
     alerts = [one.alert for members in ready.values() for one in members]
-    owners |= {(alert.severity, owner): now for alert in alerts if (owner := _owner(alert)) is not None}
+    owners |= {(alert.severity, owner): now for alert in alerts if (owner := alert.node or alert.run) is not None}
     owners |= {("critical", alert.subject): now for alert in alerts if alert.severity == "critical"}
     return GroupTimers(
         dict(list(groups.items())[-GROUPS_REMEMBERED:]),

@@ -35,6 +35,7 @@ NOT_PASSED_ON: tuple[NoticeKind, ...] = ("heartbeat", "test", "start", "goodbye"
 REPORTS: frozenset[NoticeKind] = frozenset(
     {"fire", "worse", "resolve", "repeat", "escalate", "flapping", "event", "digest"}
 )
+"""The kinds that report that alerts fire or are resolved, and can be merged with others."""
 Reported = tuple[str, str, Severity, bool]
 """(rule, subject, severity, whether the alert is over)"""
 
@@ -91,16 +92,11 @@ class QueuedNotification:
         one = self.notification
         return not (one.attempts or one.delivered_by or one.is_stand_in or self.is_passed_on or self.is_given_up)
 
-    @property
-    def is_report(self) -> bool:
-        """Whether it reports that alerts fire or are resolved, and can be merged with others."""
-        return self.notification.notice.kind in REPORTS
-
     def reported(self) -> dict[Reported, Alert]:
         """Its alerts, by what a later notification about the same would also report."""
         notice = self.notification.notice
         is_end = notice.kind == "resolve"
-        return {(*one.key, one.severity, is_end): one for one in notice.alerts if self.is_report}
+        return {(*one.key, one.severity, is_end): one for one in notice.alerts if notice.kind in REPORTS}
 
     @property
     def critical_subjects(self) -> frozenset[str]:
@@ -301,7 +297,9 @@ class SendQueue:
                     queued.notification, notice=replace(queued.notification.notice, alerts=left)
                 )
                 newest.since = min(newest.since, queued.since)
-        return self._remove(lambda queued: queued.is_untouched and queued.is_report and not queued.alerts)
+        return self._remove(
+            lambda queued: queued.is_untouched and queued.notification.notice.kind in REPORTS and not queued.alerts
+        )
 
     def clear(self) -> list[Notification]:
         """Remove and return all that are not being sent."""

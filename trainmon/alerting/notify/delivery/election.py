@@ -17,7 +17,7 @@ from trainmon.alerting.notify.delivery.deliverer import Deliverer
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.analysis.attempts import unrecorded
 from trainmon.ledger.alerts import read_requests
-from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, LeaseLock, SourceNote, claim_row, sign_of
+from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, LeaseLock, SourceNote, claim_row, release_row, sign_of
 from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import read_overdue
 from trainmon.ledger.queue import Answer
@@ -119,8 +119,7 @@ class Election:
         """As it was last reported."""
         self._noted: list[tuple[str, str, str | None]] = []
         """The health and the error of each source, as last written."""
-        self.next_note: Seconds = 0.0
-        self._next_source_note: Seconds = 0.0
+        self.next_note = self._next_source_note = 0.0
         self._other = UNKNOWN
         """The leader while this program stands by, and its last note."""
         self._other_note: LeaderNote | None = None
@@ -220,6 +219,8 @@ class Election:
 
     def release(self) -> None:
         """Stop leading. Only the ledger's thread opens the lock; any thread may close it."""
+        if self.is_leading and self._by_row:
+            self._ledger.transact(lambda work: release_row(work, self.holder.name), self._wake)
         self._lock.release()
 
     # ---- queries

@@ -21,7 +21,7 @@ from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import Sender
 from trainmon.alerting.notify.message import render as render_message
 from trainmon.ledger.alerts import add_request
-from trainmon.ledger.lease import is_row, release_row, this_program
+from trainmon.ledger.lease import is_row, this_program
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Clock, Seconds, SystemClock
 from trainmon.model import (
@@ -86,9 +86,9 @@ class NotificationService:
         self._stuck_reported: Seconds | None = None
 
         us, wake = this_program(), self._wake
-        self._by_row = is_row(is_network=ledger.is_network)
+        by_row = is_row(is_network=ledger.is_network)
         self._journal = Journal(
-            ledger, clock, wake, patience=patience, holder=us.name if self._by_row else None, is_leader=self.is_leader
+            ledger, clock, wake, patience=patience, holder=us.name if by_row else None, is_leader=self.is_leader
         )
         self._deliverer = Deliverer(
             senders, routes, self._journal, clock, submit, wake, is_leader=self.is_leader, alerts=self._alerts,
@@ -96,7 +96,7 @@ class NotificationService:
         )  # fmt: skip
         self._election = Election(
             ledger, clock, submit, self._deliverer, self._journal, wake,
-            holder=us, by_row=self._by_row, program=program, patience=patience, lease=lease,
+            holder=us, by_row=by_row, program=program, patience=patience, lease=lease,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
 
@@ -111,8 +111,7 @@ class NotificationService:
         deliver by then: the next program may start in five minutes, or never."""
         began = time.monotonic()
         deadline = began + flush
-        was_leading = self._election.is_leading
-        if was_leading:
+        if self._election.is_leading:
             everyday, all_names = self._deliverer.everyday, self._deliverer.names
             self._ask(partial(self._deliverer.finish, everyday))
             _wait(lambda: self._deliverer.are_done(everyday), began + FALLBACK_AFTER * flush)
@@ -124,8 +123,6 @@ class NotificationService:
         self._wake()
         if self._thread.is_alive():
             self._thread.join(1.0)
-        if was_leading and self._by_row:
-            self._ledger.transact(lambda connection: release_row(connection, self._election.holder.name), self._wake)
         self._election.release()
 
     def enqueue(self, changes: AlertChanges) -> None:
