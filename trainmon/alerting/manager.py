@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from trainmon.alerting import heartbeat
 from trainmon.alerting.handover import LeadershipTracker, PendingChanges, as_reported, delivered
-from trainmon.alerting.pipeline import causes, episode, grouping, lifecycle, quiet, routing
+from trainmon.alerting.pipeline import episode, grouping, lifecycle, quiet, routing
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import TEST, Rule
 from trainmon.alerting.rules.base import evaluate
@@ -176,7 +176,7 @@ class AlertManager:
         others = routed.keys() - {due.alert.id for due in extra}
         due_alerts = [*extra, *(due for name, due in routed.items() if name in others)]
         if state.evaluated_at == now:  # their advice rests on the same facts
-            due_alerts = causes.with_causes(due_alerts, alerts, state, routes, now)
+            due_alerts = grouping.with_causes(due_alerts, alerts, state, routes, now)
         grouped = grouping.group_alerts(due_alerts, self._timers, now)
         self._timers, self._next_at = grouped.timers, grouped.next_at
         changes.notices += grouped.notices
