@@ -61,19 +61,12 @@ class MetricRule(RunRule, frozen=True, kw_only=True):
     """A rule about a number that comes with the steps. Without new steps, its alerts stay as they are."""
 
     unknown_while: ClassVar[frozenset[str]] = BETWEEN
-
     reads = (log_source, loss_source, file_source)
 
-    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
-        """After a restart, this program knows only the new numbers: that alone does not end an alert."""
-        unseen, run = super().unseen(state, alert, now), state.runs.get(alert.run or "")
-        if unseen is not None or run is None or alert.found_at >= state.started_at or run.verdict not in LIVING:
-            return unseen
-        return self.after_restart(state, run, alert)
-
-    def after_restart(self, state: State, run: Run, alert: Alert) -> Unknown | None:
-        """Why an alert from before this program's start is not over, although it is not found."""
-        return None
+    def alert_before_start(self, state: State, run: Run) -> Alert | None:
+        """The open alert from before this program's start: the new numbers alone do not end it."""
+        alert = open_alert(state, self.name, f"run:{run.name}")
+        return alert if alert is not None and alert.found_at < state.started_at else None
 
 
 class LossNan(MetricRule, frozen=True, kw_only=True):
@@ -192,10 +185,12 @@ class SkippedSteps(MetricRule, frozen=True, kw_only=True):
     steps: int = 20
     """The alert fires after this many skipped iterations in a row."""
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
         progress = run.progress
         skipped = max(progress.skipped_in_row, run.memory.skipped_in_row)
         if skipped < self.steps or run.verdict not in LIVING:
+            if skipped and run.verdict in LIVING and self.alert_before_start(state, run) is not None:
+                yield self.unknown(run, f"{counted(skipped, 'skipped iteration')} since this program started")
             return
         scale = "" if (value := loss_scale(run)) is None else f"; the loss scale is {value:g}"
         yield self.finding(
@@ -209,10 +204,6 @@ class SkippedSteps(MetricRule, frozen=True, kw_only=True):
             since=progress.skipping_since,
         )
 
-    def after_restart(self, state: State, run: Run, alert: Alert) -> Unknown | None:
-        skipped = max(run.progress.skipped_in_row, run.memory.skipped_in_row)
-        return Unknown(f"{counted(skipped, 'skipped iteration')} since this program started") if skipped else None
-
 
 class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
     """The loss scale has fallen to its minimum: the next overflow ends the run, or it no longer learns."""
@@ -224,7 +215,7 @@ class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
     """The minimum loss scale of the trainer."""
     keep_firing_for: Duration = 600.0
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
         memory, scale = run.memory, loss_scale(run)
         peak = memory.scale_peak
         since: Instant | None = None
@@ -234,6 +225,12 @@ class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
         elif run.verdict in LIVING and scale is not None and peak is not None and scale <= self.floor < peak:
             text = f"it is {scale:g} at step {run.progress.step or 0:,}, and was {peak:g}"
         else:
+            alert = self.alert_before_start(state, run)
+            if alert is not None and run.verdict in LIVING and scale is not None and scale <= self.floor:
+                job = present_in(state, run)
+                if job is None or (job.started_at or 0.0) <= alert.found_at:
+                    why = f"it is still {scale:g}; its value before this program started is not known"
+                    yield self.unknown(run, why)
             return
         yield self.finding(
             state,
@@ -245,12 +242,6 @@ class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
             "learning rate, or train in bf16",
             since=since,
         )
-
-    def after_restart(self, state: State, run: Run, alert: Alert) -> Unknown | None:
-        scale, job = loss_scale(run), present_in(state, run)
-        if scale is None or scale > self.floor or (job is not None and (job.started_at or 0.0) > alert.found_at):
-            return None
-        return Unknown(f"it is still {scale:g}; its value before this program started is not known")
 
 
 # ---- rules about how fast a run is -----------------------------------------------------------------------------------
