@@ -12,14 +12,13 @@ from trainmon.alerting.rules.runs.base import (
     EVERYTHING,
     LIVING,
     OVER,
+    JobRule,
     RunRule,
-    Sources,
     how_to_cancel,
     how_to_requeue,
     how_to_restart,
     present_in,
     queue_in,
-    slurm_source,
     tail,
 )
 from trainmon.analysis.explanation import resume_of
@@ -49,19 +48,15 @@ from trainmon.analysis.runs import (
     where,
     who_stopped,
 )
-from trainmon.analysis.wandb import are_separate, client_file, label
-from trainmon.analysis.wandb import metric_names as wandb_keys
+from trainmon.analysis.wandb import are_separate, client_file, label, metric_names
 from trainmon.lib import Instant, Seconds, ago, counted, duration, ordinal, say
 from trainmon.model import Alert, Attempt, AttemptEnd, Finding, Job, Record, Run, State, verdict_text
 
 # ---- rules about the attempts of a run -------------------------------------------------------------------------------
 
 
-class AttemptRule(RunRule, frozen=True, kw_only=True):
-    """Needs what reports the attempts: Slurm, if the run has jobs."""
-
-    unknown_while: ClassVar[frozenset[str]] = frozenset()
-    reads: ClassVar[Sources] = (slurm_source,)
+class AttemptRule(JobRule, frozen=True, kw_only=True):
+    """A rule about all attempts of a run. Slurm reports them, if the run has jobs."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         attempts = by_run(state.attempts.values()) if state.attempts else {}
@@ -610,7 +605,7 @@ def _short_of(state: State, run: Run, queue: Queue | None) -> tuple[int, int] | 
     """The last step and the target step of a run that ended as if it were complete."""
     wandb = client_file.evidence(run)
     goal, current = target(run), None if wandb is None else wandb.current
-    by_wandb = None if current is None else wandb_keys.step_of(current)
+    by_wandb = None if current is None else metric_names.step_of(current)
     step = max(run.progress.step or 0, by_wandb or 0)
     if goal is None or step >= goal or (run.progress.step is None and by_wandb is None):
         return None

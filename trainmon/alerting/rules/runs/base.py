@@ -131,6 +131,13 @@ class RunRule(Rule, frozen=True, kw_only=True):
         return Finding(**known | more)
 
 
+class JobRule(RunRule, frozen=True, kw_only=True):
+    """Needs only Slurm, if the run has jobs."""
+
+    unknown_while: ClassVar[frozenset[str]] = frozenset()
+    reads: ClassVar[Sources] = (slurm_source,)
+
+
 def queue_in(state: State, run: Run) -> Queue | None:
     """Its jobs, if Slurm answers."""
     return queue_of(run, RunContext(state.nodes, state.sources, state.jobs, state.actions))

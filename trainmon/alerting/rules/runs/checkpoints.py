@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from trainmon.actions.verification import CLOCK_TOLERANCE, COMMIT_AT_LEAST, COMMIT_SAVES
 from trainmon.alerting.rules.base import Duration, Unknown
@@ -170,6 +170,8 @@ BUSY = frozenset({"evaluating", "saving"})
 class SwitchRule(RunRule, frozen=True, kw_only=True):
     """Needs the host that reads the files of the run."""
 
+    which: ClassVar[Literal["kill", "save"]]
+    """The switch that the rule is about."""
     by_age: ClassVar[bool] = True
     unknown_while: ClassVar[frozenset[str]] = frozenset()
 
@@ -182,7 +184,8 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
         return (f"node:{host}",) if f"node:{host}" in state.sources else ()
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
-        if (switch := self.switch(run)) is None:
+        switch: Switch | None = getattr(run, self.which)
+        if switch is None:
             return
         if switch.exists and run.verdict in BUSY:
             yield self.unknown(run, f"{run.name} is {verdict_text(run.verdict)}, and ignores its switches meanwhile")
@@ -190,10 +193,6 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
             why = switch.error or "its host does not report it"
             yield self.unknown(run, f"{switch.path} cannot be seen: {why}")
         yield from self.check_switch(state, run, switch, now)
-
-    def switch(self, run: Run) -> Switch | None:
-        """The switch file of the run that the rule is about."""
-        raise NotImplementedError
 
     def check_switch(self, state: State, run: Run, switch: Switch, now: Instant) -> Iterator[Finding]:
         """The findings about a switch file of a run."""
@@ -204,6 +203,7 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
     """The kill switch is still armed: the next attempt would end at once, or the running one ignores it."""
 
     name: ClassVar[str] = "kill-switch-left"
+    which = "kill"
     origin: ClassVar[str] = "IDEFICS and BLOOM: a forgotten kill switch ends one array task after the other"
 
     for_: Duration = 120.0
@@ -211,9 +211,6 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
     may just have ended."""
     after: Duration = 900.0
     """The alert fires this long after the switch was armed. A trainer may take minutes to save and exit."""
-
-    def switch(self, run: Run) -> Switch | None:
-        return run.kill
 
     def check_switch(self, state: State, run: Run, kill: Switch, now: Instant) -> Iterator[Finding]:
         if not kill.exists or kill.armed_at is None or run.verdict in BUSY or now - kill.armed_at < self.after:
@@ -240,6 +237,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
     """The trainer did not consume the save switch, or consumed it and committed no checkpoint."""
 
     name: ClassVar[str] = "save-switch-ignored"
+    which = "save"
     origin: ClassVar[str] = (
         "trainers read the switch at every iteration: ten iterations or 10m; a save may take twice the usual, or 15m"
     )
@@ -252,9 +250,6 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
     """How long the switch may remain: this long, or ten usual step intervals of the run if that is longer."""
     unsaved: Duration = COMMIT_AT_LEAST
     """How long a checkpoint may take afterwards: this long, or twice the usual save time if that is longer."""
-
-    def switch(self, run: Run) -> Switch | None:
-        return run.save
 
     def check_switch(self, state: State, run: Run, save: Switch, now: Instant) -> Iterator[Finding]:
         if run.verdict not in (LIVING | SILENT) - BUSY:

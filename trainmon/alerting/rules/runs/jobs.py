@@ -11,12 +11,12 @@ from trainmon.alerting.rules.runs.base import (
     LIVING,
     OVER,
     UNKNOWN,
+    JobRule,
     RunRule,
     how_to_queue,
     how_to_save,
     present_in,
     queue_in,
-    slurm_source,
     waiting_in,
     wandb_source,
 )
@@ -28,13 +28,6 @@ from trainmon.model import Finding, Job, Run, State, Wandb, WandbRun, verdict_te
 from trainmon.slurm.reasons import is_permanent, waiting_reason
 
 # ---- rules about the jobs of a run -----------------------------------------------------------------------------------
-
-
-class JobRule(RunRule, frozen=True, kw_only=True):
-    """Needs only Slurm."""
-
-    unknown_while: ClassVar[frozenset[str]] = frozenset()
-    reads = (slurm_source,)
 
 
 class NotScheduled(JobRule, frozen=True, kw_only=True):
