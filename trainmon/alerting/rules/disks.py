@@ -206,35 +206,32 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for volume in volumes(state, now, lambda disk: disk.state != "ok"):
             bad = [disk for disk in volume.disks if disk.state != "ok" and not _is_yet_to_come(disk, state)]
             if bad:
-                yield self._finding(volume, bad, state, now)
+                first, path = bad[0], quote(bad[0].path)
+                error = clean(first.error or "no reason")
+                does = f"cannot be read: {error}"
+                advice = f"check df {path} on {first.host}; if it is a mount, tell the storage administrators"
+                if first.state == "hung":
+                    does = "does not answer"
+                    advice = f"its server may be down, and df {path} hangs there too: tell the storage administrators"
+                elif _is_missing(first):
+                    does = error
+                    advice = f"a mount is missing, or the config is wrong: see findmnt -T {path} on {first.host}"
+                hosts = sorted(disk.host for disk in bad)
+                where = f" on {len(bad)} of {counted(len(volume.disks), 'host')}" if len(volume.disks) > 1 else ""
+                run = next((run.name for run in state.runs.values() if _is_used(first, run)), None)
+                yield self.finding(
+                    volume, state, "warning" if run is None else "critical",
+                    f"{volume.name} {does}{where}; last tried {ago(now - first.at)} ago",
+                    evidence=(f"{listed(hosts)}: {clean(first.error or first.state)}",),
+                    advice=advice,
+                    cluster=first.cluster,
+                    run=run,
+                    node=first.host if len(bad) == 1 else None,
+                    sources=(f"node:{hosts[0]}",),
+                )  # fmt: skip
 
     def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         return unseen_disks(holders(alert, state), alert, state, now)
-
-    def _finding(self, volume: Volume, bad: Sequence[Disk], state: State, now: Instant) -> Finding:
-        first, path = bad[0], quote(bad[0].path)
-        error = clean(first.error or "no reason")
-        does = f"cannot be read: {error}"
-        advice = f"check df {path} on {first.host}; if it is a mount, tell the storage administrators"
-        if first.state == "hung":
-            does = "does not answer"
-            advice = f"its server may be down, and df {path} hangs there too: tell the storage administrators"
-        elif _is_missing(first):
-            does = error
-            advice = f"a mount is missing, or the config is wrong: see findmnt -T {path} on {first.host}"
-        hosts = sorted(disk.host for disk in bad)
-        where = f" on {len(bad)} of {counted(len(volume.disks), 'host')}" if len(volume.disks) > 1 else ""
-        run = next((run.name for run in state.runs.values() if _is_used(first, run)), None)
-        return self.finding(
-            volume, state, "warning" if run is None else "critical",
-            f"{volume.name} {does}{where}; last tried {ago(now - first.at)} ago",
-            evidence=(f"{listed(hosts)}: {clean(first.error or first.state)}",),
-            advice=advice,
-            cluster=first.cluster,
-            run=run,
-            node=first.host if len(bad) == 1 else None,
-            sources=(f"node:{hosts[0]}",),
-        )  # fmt: skip
 
 
 def _is_missing(disk: Disk) -> bool:

@@ -419,35 +419,32 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
                 continue
             text, is_ours = _text(slurm), name in state.nodes or affected_run(state, name) is not None
             if text is not None and is_ours and is_answering(state, f"slurm:{slurm.cluster}"):
-                yield self._finding(slurm, text, state, now)
-
-    def _finding(self, slurm: SchedulerNode, text: str, state: State, now: Instant) -> Finding:
-        is_down = slurm.state in DOWN or bool(DOWN_FLAGS & set(slurm.flags))
-        has_run, at = is_used(state, slurm.name), slurm.reason_at
-        severity: Severity = "critical" if is_down and has_run else "warning"
-        if not has_run and at is not None and now - at > self.old:
-            severity = "info"
-        by = f" (by {slurm.reason_by})" if slurm.reason_by else ""
-        since = f" (for {ago(now - at)})" if at is not None else ""
-        cluster = state.clusters.get(slurm.cluster)
-        is_mine = cluster is not None and cluster.me is not None and cluster.me == slurm.reason_by
-        return Finding(
-            rule=self.name,
-            subject=f"node:{slurm.name}",
-            severity=severity,
-            summary=f"Slurm {text.format(slurm.name)}{since}: {slurm.reason or 'no reason is given'}{by}",
-            evidence=(f"{'+'.join((slurm.state, *slurm.flags))} {slurm.reason or ''}".strip(),),
-            advice=DRAINED
-            if has_run and slurm.is_drained
-            else "sinfo -R shows the reason; ask the administrators of the cluster",
-            cluster=slurm.cluster,
-            run=affected_run(state, slurm.name),
-            node=slurm.name,
-            sources=(f"slurm:{slurm.cluster}",),
-            since=at,
-            fires_at_once=text != UNANSWERED,
-            person=is_mine and slurm.is_drained and not is_down,
-        )
+                is_down = slurm.state in DOWN or bool(DOWN_FLAGS & set(slurm.flags))
+                has_run, at = is_used(state, slurm.name), slurm.reason_at
+                severity: Severity = "critical" if is_down and has_run else "warning"
+                if not has_run and at is not None and now - at > self.old:
+                    severity = "info"
+                by = f" (by {slurm.reason_by})" if slurm.reason_by else ""
+                since = f" (for {ago(now - at)})" if at is not None else ""
+                cluster = state.clusters.get(slurm.cluster)
+                is_mine = cluster is not None and cluster.me is not None and cluster.me == slurm.reason_by
+                yield Finding(
+                    rule=self.name,
+                    subject=f"node:{slurm.name}",
+                    severity=severity,
+                    summary=f"Slurm {text.format(slurm.name)}{since}: {slurm.reason or 'no reason is given'}{by}",
+                    evidence=(f"{'+'.join((slurm.state, *slurm.flags))} {slurm.reason or ''}".strip(),),
+                    advice=DRAINED
+                    if has_run and slurm.is_drained
+                    else "sinfo -R shows the reason; ask the administrators of the cluster",
+                    cluster=slurm.cluster,
+                    run=affected_run(state, slurm.name),
+                    node=slurm.name,
+                    sources=(f"slurm:{slurm.cluster}",),
+                    since=at,
+                    fires_at_once=text != UNANSWERED,
+                    person=is_mine and slurm.is_drained and not is_down,
+                )
 
     def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         is_listed = alert.node in state.scheduler_nodes

@@ -24,7 +24,7 @@ from trainmon.alerting.rules.nodes import (
 from trainmon.alerting.rules.runs.base import LIVING
 from trainmon.analysis.gpus import RECOVERY, XidMeaning, meaning, switch_meaning
 from trainmon.lib import Instant, ago, counted
-from trainmon.model import Alert, Fault, Finding, Gpu, Node, NodeHistory, SchedulerNode, Severity, State, says
+from trainmon.model import Alert, Fault, Finding, Node, NodeHistory, SchedulerNode, Severity, State, says
 
 # ---- rules about GPU faults ------------------------------------------------------------------------------------------
 
@@ -50,30 +50,27 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node, gpu in sampled_gpus(state, now):
             if gpu.ecc_uncorrected:
-                yield self._finding(node, gpu, state, now)
-
-    def _finding(self, node: Node, gpu: Gpu, state: State, now: Instant) -> Finding:
-        counter = past_of(state, node.name).counters.get(f"ecc {gpu.index}")
-        growths = counter.grown[-5:] if counter is not None else ()
-        last = growths[-1].last if growths else None
-        # Errors that were new before this program started are known from the open alert.
-        alert = open_alert(state, self.name, f"gpu:{node.name}/{gpu.index}")
-        was_new = alert is not None and NEW_ERRORS in alert.summary and now - alert.since <= self.recent
-        first = alert.since if alert is not None and was_new else None
-        is_new = first is not None or (last is not None and now - last <= self.recent)
-        news = " since its driver was loaded; none is new"
-        if last is not None and counter is not None:
-            news = f", {counter.since(now - self.recent):,} {NEW_ERRORS}, the last {ago(now - last)} ago"
-        elif first is not None:
-            news = f", some {NEW_ERRORS}, the first {ago(now - first)} ago"
-        return gpu_finding(
-            self, node, gpu, state,
-            severity=fault_severity(state, node.name) if is_new else "warning",
-            summary=f"has {counted(gpu.ecc_uncorrected or 0, 'uncorrected ECC error')}{news}",
-            evidence=tuple(f"{growth.by} more, {ago(now - growth.last)} ago" for growth in growths),
-            advice=f"drain the node and reset the GPU; {EXCLUDE}; if new errors appear, replace the GPU",
-            since=last,
-        )  # fmt: skip
+                counter = past_of(state, node.name).counters.get(f"ecc {gpu.index}")
+                growths = counter.grown[-5:] if counter is not None else ()
+                last = growths[-1].last if growths else None
+                # Errors that were new before this program started are known from the open alert.
+                alert = open_alert(state, self.name, f"gpu:{node.name}/{gpu.index}")
+                was_new = alert is not None and NEW_ERRORS in alert.summary and now - alert.since <= self.recent
+                first = alert.since if alert is not None and was_new else None
+                is_new = first is not None or (last is not None and now - last <= self.recent)
+                news = " since its driver was loaded; none is new"
+                if last is not None and counter is not None:
+                    news = f", {counter.since(now - self.recent):,} {NEW_ERRORS}, the last {ago(now - last)} ago"
+                elif first is not None:
+                    news = f", some {NEW_ERRORS}, the first {ago(now - first)} ago"
+                yield gpu_finding(
+                    self, node, gpu, state,
+                    severity=fault_severity(state, node.name) if is_new else "warning",
+                    summary=f"has {counted(gpu.ecc_uncorrected or 0, 'uncorrected ECC error')}{news}",
+                    evidence=tuple(f"{growth.by} more, {ago(now - growth.last)} ago" for growth in growths),
+                    advice=f"drain the node and reset the GPU; {EXCLUDE}; if new errors appear, replace the GPU",
+                    since=last,
+                )  # fmt: skip
 
 
 class RowRemap(GpuRule, frozen=True, kw_only=True):
