@@ -27,16 +27,18 @@ from trainmon.config.schema import (
     RunSettings,
     Settings,
 )
-from trainmon.config.table import Table, table_of, value_type
 from trainmon.config.types import (
     InvalidValue,
+    Table,
     ValueType,
     did_you_mean,
     duration_text,
     parse_duration,
     quoted,
     resolve_secret,
+    table_of,
     toml,
+    value_type,
 )
 
 __all__ = [

@@ -12,7 +12,6 @@ import msgspec
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.analysis.retries import DEFAULTS
-from trainmon.config.table import Table, type_name
 from trainmon.config.types import (
     Argv,
     Datetime,
@@ -23,6 +22,7 @@ from trainmon.config.types import (
     InvalidValue,
     ListenAddress,
     Secret,
+    Table,
     TextfilePath,
     TimeOfDay,
     ValueType,
@@ -31,6 +31,7 @@ from trainmon.config.types import (
     parse_duration,
     parse_each,
     quoted,
+    type_name,
     whole_number,
 )
 from trainmon.lib import Instant, Seconds

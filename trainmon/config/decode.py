@@ -10,8 +10,7 @@ from trainmon.alerting.rules import RULES
 from trainmon.analysis.log_formats import custom_format
 from trainmon.config.notify import AlertmanagerSettings, NotifySettings, NtfySettings
 from trainmon.config.schema import ClusterSettings, MetricsSettings, RunSettings, Settings
-from trainmon.config.table import Table, table_of, value_type
-from trainmon.config.types import InvalidValue, describe, did_you_mean, quoted
+from trainmon.config.types import InvalidValue, Table, describe, did_you_mean, quoted, table_of, value_type
 from trainmon.lib import ConfigError, listed
 
 NAMED_BY = ("name", "type", "path", "run")

@@ -9,17 +9,18 @@ from typing import Annotated, Any, get_args
 
 import msgspec
 
-from trainmon.config.table import Table, type_name
 from trainmon.config.types import (
     Argv,
     Count,
     Duration,
     InvalidValue,
     Secret,
+    Table,
     ValueType,
     matching,
     parse_secret,
     quoted,
+    type_name,
 )
 from trainmon.model import Route, Severity
 

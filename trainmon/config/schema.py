@@ -19,7 +19,6 @@ from trainmon.config.alerts import (
     RuleSettings,
 )
 from trainmon.config.notify import Headers, NotifySettings, address_error
-from trainmon.config.table import Table
 from trainmon.config.types import (
     Argv,
     Count,
@@ -37,6 +36,7 @@ from trainmon.config.types import (
     Share,
     Size,
     SlurmPeriod,
+    Table,
     User,
     Users,
     ValueType,

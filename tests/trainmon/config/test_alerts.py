@@ -21,8 +21,7 @@ from trainmon.config.alerts import (
 )
 from trainmon.config.load import load
 from trainmon.config.notify import routes_of
-from trainmon.config.table import value_type
-from trainmon.config.types import parse_size
+from trainmon.config.types import parse_size, value_type
 from trainmon.lib import ConfigError
 from trainmon.model import Route
 
