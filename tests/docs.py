@@ -20,7 +20,7 @@ from trainmon.cli import commands as cli
 from trainmon.cli.alerts import written
 from trainmon.cli.commands import COMMON, EXITS
 from trainmon.config import CHANNEL_TYPES, ChannelSettings, Settings, Table, table_of, value_type
-from trainmon.config.alerts import RetrySettings
+from trainmon.config.schema import RetrySettings
 from trainmon.lib import description, field_descriptions
 from trainmon.model import CAUSES
 

@@ -23,7 +23,7 @@ from trainmon.analysis.attempts import silence, why_missing
 from trainmon.analysis.explanation import Explanation, explain, page, short_id, short_name, start_format
 from trainmon.cli.terminal import plain, print_json, print_lines, table
 from trainmon.config import load_settings
-from trainmon.config.alerts import policy_of
+from trainmon.config.schema import policy_of
 from trainmon.ledger.attempts import AttemptName, columns_of, timestamp
 from trainmon.ledger.lease import LeaderNote, LeaderNow
 from trainmon.ledger.ledger import attempt_names, attempt_records, attempt_rows

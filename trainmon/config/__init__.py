@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trainmon.config.alerts import OLD_NAMES, DaemonSettings, heartbeat_of, routing_of, rules_of
 from trainmon.config.decode import watched_nodes
 from trainmon.config.load import load_settings, log_formats, login_of, queue_users, run_specs, why_not_trusted
 from trainmon.config.notify import (
@@ -16,8 +15,10 @@ from trainmon.config.notify import (
     topic_error,
 )
 from trainmon.config.schema import (
+    OLD_NAMES,
     ClusterSettings,
     ConnectSettings,
+    DaemonSettings,
     DiskSettings,
     ImplicitCluster,
     LedgerSettings,
@@ -26,6 +27,9 @@ from trainmon.config.schema import (
     QuotaSettings,
     RunSettings,
     Settings,
+    heartbeat_of,
+    routing_of,
+    rules_of,
 )
 from trainmon.config.types import (
     InvalidValue,

@@ -17,9 +17,8 @@ from pathlib import Path
 import msgspec
 
 from trainmon.analysis.log_formats import Format, custom_format
-from trainmon.config.alerts import policy_of
 from trainmon.config.decode import decode, watched_nodes
-from trainmon.config.schema import ClusterSettings, DiskSettings, ImplicitCluster, RunSettings, Settings
+from trainmon.config.schema import ClusterSettings, DiskSettings, ImplicitCluster, RunSettings, Settings, policy_of
 from trainmon.config.types import InvalidValue, did_you_mean, expand_hosts, quoted
 from trainmon.lib import ConfigError
 from trainmon.model import ME, RunSpec, WandbSpec

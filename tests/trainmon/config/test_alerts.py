@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from trainmon.alerting.rules import RULES
-from trainmon.config.alerts import (
+from trainmon.config.load import load
+from trainmon.config.notify import routes_of
+from trainmon.config.schema import (
     HeartbeatSettings,
     MaintenanceSettings,
     heartbeat_of,
@@ -19,8 +21,6 @@ from trainmon.config.alerts import (
     rules_of,
     windows_of,
 )
-from trainmon.config.load import load
-from trainmon.config.notify import routes_of
 from trainmon.config.types import parse_size, value_type
 from trainmon.lib import ConfigError
 from trainmon.model import Route
