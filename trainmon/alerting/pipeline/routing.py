@@ -148,18 +148,18 @@ def quiet_because(alert: Alert) -> str | None:
     return "flapping" if alert.flapping else None
 
 
-def channels_for(alert: Alert, routing: Routing, later: bool = False) -> tuple[str, ...]:
-    """The channels that are notified of an alert at once; with `later`, those that wait for an acknowledgement."""
+def channels_for(alert: Alert, routing: Routing) -> tuple[str, ...]:
+    """The channels that are notified of an alert at once."""
     if alert.rule == TEST:
-        return () if later else tuple(route.channel for route in routing.routes if not route.fallback)
-    if alert.subject.startswith(CHANNEL) and alert.severity != "critical" and not later:
+        return tuple(route.channel for route in routing.routes if not route.fallback)
+    if alert.subject.startswith(CHANNEL) and alert.severity != "critical":
         # A failing channel is notified by others: by the fallbacks and by whoever wants such alerts. Without a
         # fallback, every other channel is notified, whatever it wants.
         others = [route for route in routing.routes if route.channel != alert.subject.removeprefix(CHANNEL)]
         if any(route.fallback for route in others):
             others = [route for route in others if route.fallback or (_wants(route, alert) and not route.after)]
         return tuple(route.channel for route in others)
-    return tuple(route.channel for route in routing.routes if _wants(route, alert) and (route.after > 0) == later)
+    return tuple(route.channel for route in routing.routes if _wants(route, alert) and not route.after)
 
 
 def notified(due: DueAlert, now: Instant) -> Alert:

@@ -65,6 +65,7 @@ class Journal:
         self._retry_at: Seconds | None = None
         self.trouble: str | None = None
         """Why nothing can be written now."""
+        self.trouble_since = self._turned_at
         self.is_lost = False
         """Whether another program took the lease: what is not written yet is not ours to write."""
         self.sent_unwritten = 0
@@ -176,6 +177,7 @@ class Journal:
     def _is_stuck(self, trouble: str) -> None:
         if self.trouble is None:
             log.warning("ledger stuck: %s", trouble)
+            self.trouble_since = self._clock.monotonic()
         self.trouble = trouble
 
     def _notification(self, owed: Owed, why: str | None = None) -> Notification:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from random import Random
 
 from trainmon.alerting.notify.delivery.deliverer import SEND_TIMEOUT, Attach, Deliverer, Render
 from trainmon.alerting.notify.delivery.election import LEASE, Election
@@ -71,7 +70,6 @@ class NotificationService:
         timeout: Seconds = SEND_TIMEOUT,
         program: str = "",
         render: Render = render_message,
-        rng: Random | None = None,
         lease: Seconds = LEASE,
     ) -> None:
         self._ledger, self._submit = ledger, submit
@@ -82,7 +80,6 @@ class NotificationService:
         self._next_channels: Seconds = 0.0
         self._channels: dict[str, Channel] = {}
         self._offset = clock.now() - clock.monotonic()
-        self._stuck_since: Seconds | None = None
         self._stuck_reported: Seconds | None = None
 
         us, wake = this_program(), self._wake
@@ -92,7 +89,7 @@ class NotificationService:
         )
         self._deliverer = Deliverer(
             senders, routes, self._journal, clock, submit, wake, is_leader=self.is_leader, alerts=self._alerts,
-            timeout=timeout, render=render, attach=attach, rng=rng,
+            timeout=timeout, render=render, attach=attach,
         )  # fmt: skip
         self._election = Election(
             ledger, clock, submit, self._deliverer, self._journal, wake,
@@ -229,11 +226,8 @@ class NotificationService:
         """Send the notice with the first notification that goes out without the ledger."""
         trouble = self._journal.trouble
         if trouble is None:
-            self._stuck_since = None
             return
-        if self._stuck_since is None:
-            self._stuck_since = mono
-        is_time = self._journal.sent_unwritten > 0 or mono - self._stuck_since > STUCK_QUIETLY
+        is_time = self._journal.sent_unwritten > 0 or mono - self._journal.trouble_since > STUCK_QUIETLY
         if not is_time or (self._stuck_reported is not None and mono - self._stuck_reported <= STUCK_AGAIN):
             return
         self._stuck_reported = mono
