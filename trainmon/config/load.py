@@ -172,7 +172,8 @@ def load(path: Path) -> Settings:
         ConfigError: when the file cannot be read, is not trusted or has mistakes; it has a sentence for each.
     """
     try:
-        with open(path, "rb", opener=_open) as opened:
+        # A pipe is refused, not waited for.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as opened:
             if problem := why_not_trusted(path, os.fstat(opened.fileno()), os.getuid()):
                 why, fix = problem
                 raise ConfigError([f"{path}: not read, because {why}, and a config may contain commands"], hint=fix)
@@ -198,10 +199,6 @@ def load(path: Path) -> Settings:
     if settings is None:
         raise ConfigError(problems)
     return settings
-
-
-def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe is refused, not waited for
 
 
 def find_file(environ: Mapping[str, str], cwd: Path) -> Path | None:

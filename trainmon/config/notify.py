@@ -19,6 +19,7 @@ from trainmon.config.types import (
     ValueType,
     matching,
     parse_secret,
+    parse_table,
     quoted,
     type_name,
 )
@@ -248,16 +249,15 @@ def parse_headers(value: object) -> dict[str, str]:
     Raises:
         InvalidValue: when it is not a table of headers, or a value is not a secret.
     """
-    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise InvalidValue('must be a table of strings such as { Authorization = "env:HOOK_LOGIN" }')
-    for name, text in value.items():
+    headers = parse_table(value, '{ Authorization = "env:HOOK_LOGIN" }')
+    for name, text in headers.items():
         if not re.fullmatch(r"[A-Za-z0-9-]+", name):
             raise InvalidValue(f"has {quoted(name)}, which is not an HTTP header name")
         try:
             parse_secret(text)
         except InvalidValue as wrong:
             raise InvalidValue(f"has a {quoted(name)} that {wrong}") from wrong
-    return value
+    return headers
 
 
 Topic = Annotated[str, ValueType('a topic; "env:NAME" or "file:/path"', _checked_secret(topic_error))]

@@ -198,14 +198,14 @@ def parse_argv(value: object) -> list[str]:
     return parse_texts(value)
 
 
-def parse_labels(value: object) -> dict[str, str]:
-    """Labels: a table of texts.
+def parse_table(value: object, example: str) -> dict[str, str]:
+    """A table of texts.
 
     Raises:
         InvalidValue: when it is not one.
     """
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise InvalidValue('must be a table of strings such as { owner = "team-a" }')
+        raise InvalidValue(f"must be a table of strings such as {example}")
     return value
 
 
@@ -296,7 +296,10 @@ Secret = Annotated[str, ValueType('"env:NAME" or "file:/path"', parse_secret)]
 Project = Annotated[
     str, ValueType('"team/project"', matching(PROJECT, '"team/project", as in the URL of its page', group=1))
 ]
-Labels = Annotated[Mapping[str, str], ValueType('a table of strings: { owner = "team-a" }', parse_labels)]
+Labels = Annotated[
+    Mapping[str, str],
+    ValueType('a table of strings: { owner = "team-a" }', lambda value: parse_table(value, '{ owner = "team-a" }')),
+]
 
 
 MAX_HOSTS = 20_000
