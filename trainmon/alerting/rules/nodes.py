@@ -128,7 +128,20 @@ class GpuRule(Rule, frozen=True, kw_only=True):
     """What the numbers are called, then the fields of a GPU that have them. One of the fields is enough."""
 
     def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
-        return unseen_gpu(state, alert, now, *self.needs)
+        if (unseen := unseen_node(state, alert)) is not None:
+            return unseen
+        name, index = node_and_gpu(alert.subject)
+        node = state.nodes[name]
+        if not is_fresh(node.gpus_at, state, name, now):
+            since = "" if node.gpus_at is None else f" for {ago(now - node.gpus_at)}"
+            return Unknown(f"the GPUs of {name} have not been read{since}")
+        gpu = next((gpu for gpu in node.gpus if gpu.index == index), None)
+        if gpu is None:
+            return Unknown(f"{name} no longer lists its GPU {index}")
+        if gpu.state != "ok":
+            return Unknown(f"GPU {index} does not answer: {gpu.error or gpu.state}")
+        is_lacking = self.needs and all(getattr(gpu, field) is None for field in self.needs[1:])
+        return Unknown(f"GPU {index} does not report its {self.needs[0]}") if is_lacking else None
 
 
 @of_last_state
@@ -169,25 +182,6 @@ def unseen_node(state: State, alert: Alert) -> Unknown | None:
     """Why the state of the node is unknown: its source does not answer, or it is not watched."""
     name, _ = node_and_gpu(alert.subject)
     return silent(state, alert.sources) if name in state.nodes else Unknown(f"{name} is no longer watched")
-
-
-def unseen_gpu(state: State, alert: Alert, now: Instant, what: str = "", *fields: str) -> Unknown | None:
-    """Why the state of the GPU is unknown: its node, the GPU itself, or all of these fields, called `what`, are
-    missing."""
-    if (unseen := unseen_node(state, alert)) is not None:
-        return unseen
-    name, index = node_and_gpu(alert.subject)
-    node = state.nodes[name]
-    if not is_fresh(node.gpus_at, state, name, now):
-        since = "" if node.gpus_at is None else f" for {ago(now - node.gpus_at)}"
-        return Unknown(f"the GPUs of {name} have not been read{since}")
-    gpu = next((gpu for gpu in node.gpus if gpu.index == index), None)
-    if gpu is None:
-        return Unknown(f"{name} no longer lists its GPU {index}")
-    if gpu.state != "ok":
-        return Unknown(f"GPU {index} does not answer: {gpu.error or gpu.state}")
-    is_lacking = fields and all(getattr(gpu, field) is None for field in fields)
-    return Unknown(f"GPU {index} does not report its {what}") if is_lacking else None
 
 
 def node_finding(rule: Rule, node: Node, state: State, severity: Severity, summary: str, **more: Any) -> Finding:
