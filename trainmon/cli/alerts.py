@@ -33,7 +33,6 @@ from trainmon.ledger.ledger import alerts_now, submit_request
 from trainmon.ledger.reader import AlertsNow
 from trainmon.lib import Instant, Seconds, ago, clean, description, field_descriptions, find_state_directory
 from trainmon.model import Alert, AlertRequest, Silence
-from trainmon.runtime.backend import who
 from trainmon.runtime.logfile import log_to_file
 
 # ---- trainmon-tui status ---------------------------------------------------------------------------------------------
@@ -319,6 +318,8 @@ def answer(request: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
 
 def person(named: str | None = None) -> str:
     """The name of the person: the given one (a dashboard elsewhere passes its user), or the user of this command."""
+    from trainmon.runtime.backend import who
+
     return clean(named or "", 64).strip() or who()
 
 

@@ -1,4 +1,4 @@
-"""The commands about attempts: attempts lists them, explain shows on one page why one ended, sql queries the ledger."""
+"""The commands about attempts: attempts lists them, explain shows on one page why one ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import difflib
 import os
 import shutil
 import textwrap
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +26,6 @@ from trainmon.config.schema import policy_of
 from trainmon.ledger.attempts import AttemptName, columns_of, timestamp
 from trainmon.ledger.lease import LeaderNote, LeaderNow
 from trainmon.ledger.ledger import attempt_names, attempt_records, attempt_rows
-from trainmon.ledger.query import TIME_LIMIT, QueryRefused, select
 from trainmon.ledger.reader import leader_now
 from trainmon.lib import (
     ConfigError,
@@ -42,8 +40,6 @@ from trainmon.lib import (
 )
 from trainmon.model import Attempt, RetryPolicy
 from trainmon.runtime.logfile import log_to_file
-
-# ---- trainmon-tui attempts -------------------------------------------------------------------------------------------
 
 # ---- what commands say of attempts that the ledger does not have -----------------------------------------------------
 
@@ -337,7 +333,7 @@ def _own(one: AttemptName) -> Iterator[str]:
         yield f"{one.job_id}.0"
 
 
-# ---- text and Markdown -------------------------------------------------------------------------------------------
+# ---- one attempt as text and Markdown, and as JSON -------------------------------------------------------------------
 
 
 def text_lines(one: Explanation, width: int) -> Iterator[str]:
@@ -377,9 +373,6 @@ def _escaped(text: str) -> str:
     return "".join(f"\\{char}" if char in "\\`*_[]<>#|~" else char for char in text)
 
 
-# ---- JSON --------------------------------------------------------------------------------------------------------
-
-
 def as_object(one: Explanation) -> dict[str, Any]:
     """The object for --json. Times are texts as in `attempts --json`."""
     plain = msgspec.to_builtins(one)
@@ -411,41 +404,3 @@ def as_object(one: Explanation) -> dict[str, Any]:
         "smell_test": [{**check, "is_traceable": not check["to_add"]} for check in plain["checks"]],
         "traceable": one.traceable,
     }
-
-
-# ---- trainmon-tui sql ------------------------------------------------------------------------------------------------
-
-GRACE = 0.5
-"""Seconds after its time limit in which a query must stop by itself: one call of a function cannot be interrupted."""
-
-
-def print_rows(query: str, as_json: bool) -> int:
-    """Print what a SELECT gives; the exit status."""
-    watchdog = threading.Timer(TIME_LIMIT + GRACE, _give_up)
-    watchdog.daemon = True
-    watchdog.start()
-    try:
-        found = select(find_state_directory(os.environ).path, query)
-    except QueryRefused as error:
-        click.echo(f"trainmon-tui: {error.message}", err=True)
-        if error.hint:
-            click.echo(f"try: {error.hint}", err=True)
-        return 3
-    finally:
-        watchdog.cancel()
-    if as_json:
-        rows = [dict(zip(found.columns, map(_value, row), strict=True)) for row in found.rows]
-        print_json(rows)
-    else:
-        cells = [["" if value is None else str(_value(value)) for value in row] for row in found.rows]
-        print_lines(*table(found.columns, cells))
-    return 0
-
-
-def _value(value: Any) -> Any:
-    return value.hex() if isinstance(value, bytes) else value
-
-
-def _give_up() -> None:
-    os.write(2, b"trainmon-tui: the query was stopped after 10s\n")
-    os._exit(3)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
 from trainmon import __version__
 from trainmon.actions.verbs import VERBS, VerbSpec
@@ -277,7 +277,7 @@ def log_format(**options: Any) -> int:
 
     Exit status: 0 steps were read, 1 no step was read, 2 a usage or config error, 3 the log could not be read.
     """
-    from trainmon.cli.logs import show_log_format
+    from trainmon.cli.logs.log_format import show_log_format
 
     return show_log_format(**options)
 
@@ -333,9 +333,7 @@ def completion(shell: str) -> int:
     zsh:  echo 'eval "$(trainmon-tui completion zsh)"' >> ~/.zshrc
     fish: trainmon-tui completion fish > ~/.config/fish/completions/trainmon-tui.fish
     """
-    from trainmon.cli.completion import script
-
-    click.echo(script(shell, COMMANDS))
+    click.echo(SHELLS[shell](Words(), {}, PROGRAM, COMPLETE).source())
     return 0
 
 
@@ -512,7 +510,7 @@ def sql(**options: Any) -> int:
 
     Exit status: 0 done, 2 a usage error, 3 the query is wrong, may not be run, or exceeds a limit.
     """
-    from trainmon.cli.attempts import print_rows
+    from trainmon.cli.sql import print_rows
 
     return print_rows(**options)
 
@@ -539,7 +537,7 @@ def classify(**options: Any) -> int:
 
     Exit status: 0 each cause was found, 1 a cause is not known, 2 a usage error, 3 a file could not be read.
     """
-    from trainmon.cli.logs import classify_logs
+    from trainmon.cli.logs.classify import classify_logs
 
     return classify_logs(**options)
 
@@ -690,3 +688,67 @@ DASHBOARD = "dashboard"
 
 COMMANDS = {command.name or "": command for group in ((dashboard,), *GROUPS.values()) for command in group}
 SUBCOMMANDS = tuple(name for name in COMMANDS if name != DASHBOARD)
+
+# ---- what a shell completes: the scripts for the shells are those of click -------------------------------------------
+
+PROGRAM = "trainmon-tui"
+COMPLETE = "_TRAINMON_TUI_COMPLETE"
+"""Set by the shell's completion, which asks for the words that may follow."""
+
+
+def complete(instruction: str) -> int:
+    """Answer a shell that asks which words may follow; the exit status."""
+    shell = SHELLS.get(instruction.partition("_")[0])
+    if shell is None:
+        return 1
+    click.echo(shell(Words(), {}, PROGRAM, COMPLETE).complete())
+    return 0
+
+
+class Bash(BashComplete):
+    """To bash, `--demo=s` is three words. It completes the last."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        words, incomplete = super().get_completion_args()
+        joined = "\0".join(words).removesuffix("\0=").replace("\0=\0", "=")
+        return joined.split("\0") if joined else [], incomplete
+
+
+class OneWord(ShellComplete):
+    """To zsh and fish, `--demo=s` is one word. They complete all of it."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        option, sign, _ = incomplete.partition("=")
+        found = super().get_completions(args, incomplete)
+        if sign and option.startswith("-"):
+            for item in found:
+                item.value = f"{option}={item.value}"
+        return found
+
+
+class Zsh(OneWord, ZshComplete):
+    """As click's."""
+
+
+class Fish(OneWord, FishComplete):
+    """As click's, whose script cuts a description at its first comma."""
+
+    source_template = FishComplete.source_template.replace('split ","', 'split -m 1 ","')
+
+
+SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
+
+
+class Words(click.Group):
+    """The command line as click sees it: the options of the dashboard, then a command or hosts."""
+
+    def __init__(self) -> None:
+        self._hosts, *options = dashboard.params
+        super().__init__(PROGRAM, params=options, commands=[COMMANDS[name] for name in SUBCOMMANDS])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        hosts = [] if incomplete.startswith("-") else self._hosts.shell_complete(ctx, incomplete)
+        return [*super().shell_complete(ctx, incomplete), *hosts]

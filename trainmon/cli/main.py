@@ -12,8 +12,7 @@ from pathlib import Path
 
 import click
 
-from trainmon.cli.commands import COMMANDS, DASHBOARD, SUBCOMMANDS, known_hosts
-from trainmon.cli.completion import COMPLETE, complete
+from trainmon.cli.commands import COMMANDS, COMPLETE, DASHBOARD, SUBCOMMANDS, complete, known_hosts
 
 LIKE_COMMANDS = {
     **{name: name for name in SUBCOMMANDS}, "help": "--help", "demo": "--demo", "version": "--version",
@@ -34,7 +33,7 @@ PIPE_CLOSED = 141
 def main() -> None:
     """The entry point `trainmon-tui`."""
     if COMPLETE in os.environ:
-        sys.exit(complete(os.environ[COMPLETE], COMMANDS))
+        sys.exit(complete(os.environ[COMPLETE]))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that is not UTF-8 gets `?` for a character that it lacks, not a traceback.
         sys.stdout.reconfigure(errors="replace")

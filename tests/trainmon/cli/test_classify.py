@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.cli.logs import COUNTED, HEAD, TAIL
+from trainmon.cli.logs.classify import COUNTED, HEAD, TAIL
 from trainmon.cli.main import run
 
 STEP = "step 1/9 | loss: 2.5 | lr 1e-4 | tokens/s 17\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.trainmon.analysis.causes.logs import captured, of
 from tests.trainmon.analysis.causes.test_classify import CHILD_FAILED, OOM, WATCHDOG, uncaught
 from trainmon.analysis.causes.classify import classify
-from trainmon.cli.logs import HEAD, TAIL
+from trainmon.cli.logs.classify import HEAD, TAIL
 from trainmon.model import CauseFacts, LogExcerpt
 
 LOGS = [log for log in captured() if log.cause not in ("completed", "unknown", "hang")]
