@@ -286,12 +286,9 @@ class FoundFacts(NamedTuple):
     runs: tuple[Run, ...] = ()
 
 
-def config_text(
-    name: str, login: str | None, nodes: Sequence[str], found: FoundFacts | None = None, why: str = "given"
-) -> str:
+def config_text(name: str, login: str | None, nodes: Sequence[str], found: FoundFacts, why: str = "given") -> str:
     """A config for these hosts, with what was found. Each setting says whether it was given, found or guessed; `why`
     says so of the login host."""
-    found = found or FoundFacts()
     slurm, account = found.slurm, found.account
     unnamed = NO_NODES
     if slurm is not None:

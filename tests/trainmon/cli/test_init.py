@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import fields
 
 from tests.trainmon.cli.test_main import trainmon
-from trainmon.cli.init import SlurmReport, config_text
+from trainmon.cli.init import FoundFacts, SlurmReport, config_text
 from trainmon.config import load as config
 from trainmon.config import table_of
 from trainmon.model import SchedulerNode
@@ -26,7 +26,7 @@ def test_what_it_writes_loads_and_is_private(tmp_path: Path) -> None:
 
 def test_every_comment_is_a_setting_that_loads(tmp_path: Path) -> None:
     file = tmp_path / "t.toml"
-    file.write_text(re.sub(r"(?m)^# (?=\[|\w+ = )", "", config_text("main", "login1", ["gpu-[001-004]"])))
+    file.write_text(re.sub(r"(?m)^# (?=\[|\w+ = )", "", config_text("main", "login1", ["gpu-[001-004]"], FoundFacts())))
     settings = config.load(file)
     assert settings.read_only
     assert settings.runs[0].nodes == ("gpu-001", "gpu-002", "gpu-003", "gpu-004")
@@ -38,11 +38,12 @@ def test_every_setting_that_is_used_is_in_it(table: type) -> None:
     from tests.docs import field_descriptions
 
     used = {name for name, note in field_descriptions(table).items() if "Not used yet." not in note}
-    assert {name for name in used if f"{name} = " not in config_text("main", "login1", ["gpu-001"])} == set()
+    written = config_text("main", "login1", ["gpu-001"], FoundFacts())
+    assert {name for name in used if f"{name} = " not in written} == set()
 
 
 def test_every_table_of_the_config_is_in_it() -> None:
-    lines = config_text("main", "login1", ["gpu-001"]).replace("# ", "").splitlines()
+    lines = config_text("main", "login1", ["gpu-001"], FoundFacts()).replace("# ", "").splitlines()
     tables = [one.encode_name for one in fields(config.Settings) if table_of(one.type)[0] is not None]
     assert {name for name in tables if not {f"[{name}]", f"[[{name}]]"} & set(lines)} == set()
 

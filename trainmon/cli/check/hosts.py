@@ -77,10 +77,10 @@ def check_hosts(
             check = ClusterCheck(settings, cluster, loop, ask, ssh_config, logs)
             stack.callback(check.close)
             at_once = cluster.connect.at_once
-            rows = in_parallel(list(check.of_config()), at_once, HOST_TIMEOUT, progress)
+            rows = in_parallel(list(check.checks(None)), at_once, HOST_TIMEOUT, progress)
             yield from filter(None, rows)  # a machine that is only queried for Slurm, and has none, has no rows
             of_jobs = check.queue.nodes if check.queue is not None and cluster.nodes is None else ()
-            yield from in_parallel(list(check.of_jobs(of_jobs)), at_once, HOST_TIMEOUT, progress)
+            yield from in_parallel(list(check.checks(of_jobs)), at_once, HOST_TIMEOUT, progress)
             nodes[cluster.name] = of_jobs
     yield from filter(None, [[*filter(None, logs.missing.values()), *logs.check_formats()]])
     return nodes
@@ -121,23 +121,19 @@ class ClusterCheck:
         if self.queue is not None:
             self.queue.client.shell.close()
 
-    def of_config(self) -> Iterator[Check]:
-        """Its hosts; the first reads the shared files, and its login host or this machine queries its Slurm."""
-        plan = self._plan(())
+    def checks(self, nodes: tuple[str, ...] | None) -> Iterator[Check]:
+        """Before the queue was read, which is None: the hosts of the config that need no step; the first reads the
+        shared files, and the login host or this machine queries its Slurm. Then those that a step may reach, and the
+        nodes of the runs' jobs that the config does not name."""
+        is_first, named = nodes is None, self._plan(()).hosts
+        plan = self._plan(nodes or ())
         specs, _ = assign((plan,), plan.hosts)
         for host in plan.hosts:
-            if not self._may_use_step(plan, host):  # else the queue tells which jobs are there
-                yield self._check(plan, host, specs[host], is_first=host == plan.hosts[0])
-        if self._polled is not None and self._polled.login not in plan.hosts:
+            needs_queue = host not in named or self._may_use_step(plan, host)
+            if needs_queue != is_first:
+                yield self._check(plan, host, specs[host], is_first=is_first and host == plan.hosts[0])
+        if is_first and self._polled is not None and self._polled.login not in plan.hosts:
             yield self._check(plan, self._polled.login, None)
-
-    def of_jobs(self, nodes: tuple[str, ...]) -> Iterator[Check]:
-        """The nodes that a step may reach, and those of the runs' jobs that the config does not name."""
-        plan, named = self._plan(nodes), self._plan(()).hosts
-        specs, _ = assign((plan,), plan.hosts)
-        for host in plan.hosts:
-            if host not in named or self._may_use_step(plan, host):
-                yield self._check(plan, host, specs[host])
 
     def _plan(self, nodes: tuple[str, ...]) -> WatchPlan:
         """What is read over SSH. `nodes`: those of the runs' jobs."""

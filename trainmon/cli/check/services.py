@@ -213,7 +213,10 @@ def _table(
     reader = MetricsReader(table, client, now)
     try:
         if not nodes:  # no job of the runs is known
-            yield _labels(reader, what)
+            label, seen = reader.label_values()
+            if not seen:
+                raise reader.why_empty(())
+            yield Row("ok", "Prometheus", what, f"{label} has {counted(len(seen), 'value')}: {listed(seen)}")
             return
         found = reader.read(nodes, dict.fromkeys(nodes, disks))
     except QueryFailed as failure:
@@ -234,13 +237,6 @@ def _table(
         if some:
             text = f"{len(some)} of {counted(len(nodes), 'node')} without {without}: {listed(some)}"
             yield Row("note", "Prometheus", what, text, reader.scrape_hint)
-
-
-def _labels(reader: MetricsReader, what: str) -> Row:
-    label, seen = reader.label_values()
-    if not seen:
-        raise reader.why_empty(())
-    return Row("ok", "Prometheus", what, f"{label} has {counted(len(seen), 'value')}: {listed(seen)}")
 
 
 # ---- W&B: the key and its user, and whether the projects and W&B runs of the config exist ----------------------------
