@@ -466,7 +466,7 @@ def attempts(**options: Any) -> int:
 
     Exit status: 0 listed, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
     """
-    from trainmon.cli.attempts import list_attempts
+    from trainmon.cli.attempts.history import list_attempts
 
     return list_attempts(**options)
 
@@ -489,7 +489,7 @@ def explain(**options: Any) -> int:
 
     Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
     """
-    from trainmon.cli.attempts import explain_attempt
+    from trainmon.cli.attempts.history import explain_attempt
 
     return explain_attempt(**options)
 
@@ -510,7 +510,7 @@ def sql(**options: Any) -> int:
 
     Exit status: 0 done, 2 a usage error, 3 the query is wrong, may not be run, or exceeds a limit.
     """
-    from trainmon.cli.sql import print_rows
+    from trainmon.cli.attempts.sql import print_rows
 
     return print_rows(**options)
 

@@ -16,7 +16,7 @@ from tests.trainmon.cli.test_attempts import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from tests.trainmon.ledger.records import record
 from trainmon.analysis.explanation import GpuHour
-from trainmon.cli.attempts import grouped
+from trainmon.cli.attempts.history import grouped
 from trainmon.engine.attempts import WRITE_EVERY, AttemptRecorder
 from trainmon.engine.engine import Engine
 from trainmon.ledger.actions import as_json

@@ -1,0 +1,1 @@
+"""The commands about attempts: attempts and explain (history.py), sql."""
