@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.cli.test_attempts import LONG, NEXT, NOON
+from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from tests.trainmon.ledger.records import record
 from trainmon.analysis.explanation import GpuHour

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.cli.test_attempts import LONG
+from tests.trainmon.cli.attempts.test_history import LONG
 from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from tests.trainmon.ledger.records import DONE, action, actions, open_records, record, texts
 from trainmon.actions.verbs import ask

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.cli.test_attempts import LONG, NOON, OTHER
+from tests.trainmon.cli.attempts.test_history import LONG, NOON, OTHER
 from trainmon.analysis.attempts import missing, why_missing
 from trainmon.ledger.attempts import COLUMNS, columns_of
 from trainmon.model import Attempt, AttemptEnd, AttemptFile

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.lab.postgresql import PASSWORD, Postgresql
-from tests.trainmon.cli.test_attempts import LONG, NEXT, NOON, OTHER
+from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON, OTHER
 from tests.trainmon.ledger.opened import At, opened, plain, until
 from tests.trainmon.ledger.records import record
 from tests.trainmon.ledger.test_query import QUERY

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.cli.test_attempts import LONG, NOON
+from tests.trainmon.cli.attempts.test_history import LONG, NOON
 from tests.trainmon.ledger.contents import contents, restored
 from tests.trainmon.ledger.opened import At, opened
 from tests.trainmon.ledger.records import actions, open_records, record

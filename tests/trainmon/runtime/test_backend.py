@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.trainmon.cli.test_attempts import LONG, NEXT, NOON
+from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, opened, until
 from trainmon.analysis.explanation import AttemptRecords
 from trainmon.engine.engine import Engine
