@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.pool import ThreadPool
 from posixpath import dirname
@@ -140,15 +141,22 @@ def check_files(host: str, shell: Shell, tests: Iterable[FileTest]) -> Iterator[
 # ---- prints the rows -------------------------------------------------------------------------------------------------
 
 
+_printing = threading.Lock()
+"""Held while something is printed: other threads tell the progress."""
+
+
 def print_rows(rows: Iterable[Row]) -> None:
-    """Print one line per row, and below it the fix."""
-    for row in rows:
-        symbol, name_of_colour = {"ok": (DONE, "green"), "bad": (DEAD, "red"), "note": (WARN, "yellow")}[row.mark]
-        mark = click.style(plain(symbol), fg=name_of_colour)
-        name = f"{clean(row.subject):<12} {shorten(clean(row.what), 40):<12} " if row.what else f"{row.subject:<12} "
-        click.echo(f"{mark} {plain(name)}{plain(clean(row.text.removeprefix(f'{row.subject}: ')))}", color=colour())
-        if row.fix:
-            print_fix(row.fix)
+    """Print one line per row, and below it the fix, in place of the progress."""
+    with _printing:
+        _rewrite_line("")
+        for row in rows:
+            symbol, name_of_colour = {"ok": (DONE, "green"), "bad": (DEAD, "red"), "note": (WARN, "yellow")}[row.mark]
+            mark = click.style(plain(symbol), fg=name_of_colour)
+            name = f"{clean(row.subject):<12} "
+            name += f"{shorten(clean(row.what), 40):<12} " if row.what else ""
+            click.echo(f"{mark} {plain(name)}{plain(clean(row.text.removeprefix(f'{row.subject}: ')))}", color=colour())
+            if row.fix:
+                print_fix(row.fix)
 
 
 def print_fix(fix: str) -> None:
@@ -159,9 +167,13 @@ def print_fix(fix: str) -> None:
 
 def progress(done: int, hosts: int) -> None:
     """One line on a terminal's standard error, rewritten as hosts are done."""
+    with _printing:
+        _rewrite_line(f"{done} of {hosts} hosts" if done < hosts else "")
+
+
+def _rewrite_line(text: str) -> None:
     if sys.stderr.isatty():
-        text = f"\r{done} of {hosts} hosts" if done < hosts else "\r" + " " * 40 + "\r"
-        click.echo(text, err=True, nl=False)
+        click.echo(f"\r{' ' * 40}\r{text}", err=True, nl=False)
 
 
 def colour() -> bool | None:

@@ -1,9 +1,11 @@
-"""What `check` says of the ledger."""
+"""What `check` says of the ledger, and how its rows stand on a terminal."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+from tests.lab.terminal import Terminal
 from trainmon.cli.check.command import size_rows
 from trainmon.config import Settings
 from trainmon.config.schema import LedgerSettings
@@ -16,3 +18,12 @@ def test_the_size_of_the_ledger_and_how_long_it_keeps_entries_are_shown(tmp_path
     assert [row.text for row in size_rows(Settings(), tmp_path)] == ["4.0 MiB; entries are kept for 90d0h"]
     (row,) = size_rows(Settings(ledger=LedgerSettings(keep=30 * 86_400.0)), tmp_path)
     assert row.text == "4.0 MiB; entries are kept for 30d0h"
+
+
+def test_no_row_stands_behind_the_count_of_hosts(tmp_path: Path) -> None:
+    hosts = [f"no-{number}.invalid" for number in range(6)]
+    environ = {"HOME": str(tmp_path), "TRAINMON_CONFIG": "", "LC_ALL": "C.UTF-8"}
+    with Terminal([sys.executable, "-m", "trainmon", "check", *hosts], rows=60, env=environ) as terminal:
+        assert terminal.wait() == 3
+        rows = [line for line in terminal.text().splitlines() if "cannot be resolved" in line]
+    assert [line.split()[:2] for line in rows] == [["✗", host] for host in hosts]
