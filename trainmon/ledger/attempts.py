@@ -109,11 +109,12 @@ def timestamp(at: Instant | None) -> str | None:
 
 def columns_of(attempt: Attempt, now: Instant) -> dict[str, Any]:
     """The row of an attempt, by column."""
-    end = attempt.end
-    cause = None if end is None else end.cause
-    row = {name: getattr(attempt, name) for name in PLAIN}
-    row |= {name: timestamp(getattr(attempt, name)) for name in TIMES}
-    row |= {
+    end, cause = attempt.end, attempt.cause
+    return {
+        **{name: getattr(attempt, name) for name in PLAIN},
+        **{name: timestamp(getattr(attempt, name)) for name in TIMES},
+        **{name: None if end is None else getattr(end, name) for name in ENDING},
+        **{name: None if cause is None else getattr(cause, field) for name, field in CAUSE.items()},
         "labels": dict(attempt.labels),
         "nodes": list(attempt.nodes),
         "gpu_uuids": list(attempt.gpu_uuids),
@@ -124,9 +125,6 @@ def columns_of(attempt: Attempt, now: Instant) -> dict[str, Any]:
         "log_tail": None if end is None else end.log_tail,
         "written_at": timestamp(now),
     }
-    row |= {name: None if end is None else getattr(end, name) for name in ENDING}
-    row |= {name: None if cause is None else getattr(cause, field) for name, field in CAUSE.items()}
-    return row
 
 
 def write_attempts(connection: sqlite3.Connection, attempts: Iterable[Attempt], now: Instant) -> None:

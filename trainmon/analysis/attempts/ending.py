@@ -51,12 +51,9 @@ from trainmon.model import (
     AttemptEnd,
     CauseFacts,
     Classification,
-    Cluster,
-    Disk,
     Fault,
     FileContent,
     Job,
-    Log,
     LogExcerpt,
     Node,
     NodeFacts,
@@ -92,39 +89,31 @@ ENDED = frozenset({"finished", "dead", "stopped"})
 """Verdicts of a run that has ended."""
 
 
-def end_of(job: Job, cluster: Cluster | None, state: State) -> AttemptEnd | None:
-    """The end of a job that has run; None while it runs, or while its end is not known yet."""
+def end_of(job: Job, state: State, *, by_accounting: bool = False) -> AttemptEnd | None:
+    """The end of a job that has run; None while it runs, or while its end is not known yet. Accounting has reported it
+    if `by_accounting`, or if the queue no longer shows the job."""
     # `0:0` of a job that has failed was read while it still ran, and a job that was requeued has not exited.
     is_early = job.state in ("FAILED", "REQUEUED") and job.exit_code == "0:0"
     code, _, number = ("" if is_early else job.exit_code or "").partition(":")
+    cluster, gone_at = state.clusters.get(job.cluster), job.gone_at
     if is_over(job):
         by = f" by {job.cancelled_by}" if job.cancelled_by else ""
-        at = job.ends_at or job.gone_at or state.at
-        return AttemptEnd(
-            at=at,
-            source="accounting" if job.gone_at is not None and cluster is not None and cluster.accounting else "queue",
-            noticed_at=state.at,
-            was_watched=at >= state.started_at,
+        is_accounted = by_accounting or (gone_at is not None and cluster is not None and cluster.accounting)
+        return replace(
+            end_by("accounting" if is_accounted else "queue", job.ends_at or gone_at or state.at, state),
             exit_code=int(code) if code.isdecimal() else None,
             signal=int(number) or None if number.isdecimal() else None,
             scheduler_state=job.state + by,
         )
-    if job.gone_at is None:
-        return None
     has_accounting = cluster is None or cluster.accounting is not False
-    if has_accounting and state.at - job.gone_at < ACCOUNTING_LAGS:
+    if gone_at is None or (has_accounting and state.at - gone_at < ACCOUNTING_LAGS):
         return None
-    return lost(job.gone_at, state)
+    return end_by("lost", gone_at, state)
 
 
 def is_over(job: Job) -> bool:
     """Whether the job, or an earlier attempt of it that accounting reports, has ended."""
     return job.stage == "ended" or (job.state == "REQUEUED" and job.ends_at is not None)
-
-
-def lost(at: Instant, state: State) -> AttemptEnd:
-    """The end of an attempt that no longer runs, and of which nothing else is known."""
-    return end_by("lost", at, state)
 
 
 def is_settled(attempt: Attempt, end: AttemptEnd, run: Run, state: State) -> bool:
@@ -397,12 +386,9 @@ def _full_disks(run: Run, state: State) -> Iterator[Outlook]:
         has_no_inodes = disk.left_inodes == 0 or (disk.inodes_full_at or soon) < soon
         if (is_full or has_no_inodes) and is_on(disk, saved.path, saved.host, state.disks):
             what = f"{where} is almost full" if is_full else f"{where} has hardly any inodes left"
-            yield Outlook(what=what, cause=stated("disk-full" if is_full else "inodes-full", _left(disk)))
-
-
-def _left(disk: Disk) -> str:
-    inodes = "" if disk.left_inodes is None else f" and {disk.left_inodes:,} inodes"
-    return f"{disk.mount or disk.path}: {size(disk.left_bytes or 0)}{inodes} left"
+            inodes = "" if disk.left_inodes is None else f" and {disk.left_inodes:,} inodes"
+            left = f"{where}: {size(disk.left_bytes or 0)}{inodes} left"
+            yield Outlook(what=what, cause=stated("disk-full" if is_full else "inodes-full", left))
 
 
 # ---- trainers that outlived their jobs -------------------------------------------------------------------------------
@@ -465,7 +451,7 @@ def _present(attempt: Attempt, run: Run, state: State, *, is_alone: bool) -> Att
     is_over = any(at is not None and at >= attempt.outlived_at - NOTED_EVERY for at in ends)
     if is_over or (holders and are_read and not is_there):
         return replace(attempt, outlived_gone_at=state.at)
-    log = run.log if run.log is not None and _is_own(run.log, attempt) else None
+    log = run.log if run.log is not None and attempt.log_path in (None, run.log.path) else None
     seen_at = (None if log is None else log.modified_at) if is_alone else state.at if is_there else None
     is_later = seen_at is not None and seen_at - attempt.outlived_at >= NOTED_EVERY
     return replace(attempt, outlived_at=seen_at) if is_later else attempt
@@ -482,13 +468,9 @@ def _values(attempt: Attempt, run: Run, state: State, ended_at: Instant) -> Iter
     newest = None if saved is None or saved.error is not None or is_shared else saved.committed
     if newest is not None and newest.step is not None and newest.at is not None and attempt.counts_steps is not False:
         yield newest.step, newest.at
-    is_counted = log is not None and _is_own(log, attempt) and not counts(run.progress)
+    is_counted = log is not None and attempt.log_path in (None, log.path) and not counts(run.progress)
     if is_counted and log is not None and log.modified_at is not None and step is not None:
         yield step, log.modified_at
-
-
-def _is_own(log: Log, attempt: Attempt) -> bool:
-    return attempt.log_path in (None, log.path)
 
 
 def _pids(attempt: Attempt, state: State) -> tuple[str, ...]:

@@ -216,7 +216,8 @@ def merged(one: Attempt | None, other: Attempt) -> Attempt:
     found |= {"end": _both(one.end, other.end), "reported_end": _both(one.reported_end, other.reported_end)}
     if found["end"] is not None:  # and so a cause
         found |= {"reported_end": None, "outlook": None, "outlook_at": 0.0}
-    found["files"] = {name: _first(one.files.get(name), other.files.get(name)) for name in {**one.files, **other.files}}
+    files = (*one.files.items(), *other.files.items())
+    found["files"] = {name: min((file for each, file in files if each == name), key=first_read) for name, _ in files}
     return resolved(replace(one, **found, named=named, older=older))
 
 
@@ -295,10 +296,9 @@ def _newest(facts: list[tuple[bool, Instant, Any]]) -> tuple[Instant, Any]:
     return newest[1], values[0] if len(values) == 1 else max(values, key=_known)
 
 
-def _first(one: AttemptFile | None, other: AttemptFile | None) -> AttemptFile:
-    """The first time that the file was read. It may have changed since."""
-    found = [each for each in (one, other) if each is not None]
-    return min(found, key=lambda each: (each.error is not None, each.read_at, msgspec.json.encode(each)))
+def first_read(file: AttemptFile) -> Any:
+    """The first time that a file was read counts: it may have changed since."""
+    return file.error is not None, file.read_at, msgspec.json.encode(file)
 
 
 def settled(seen: Attempt, before: Attempt | None, latest: Instant, at: Instant) -> Attempt:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance, receipts
-from trainmon.analysis.attempts.ending import ENDED, end_of, is_over, lost
+from trainmon.analysis.attempts.ending import ENDED, end_of, is_over
 from trainmon.analysis.attempts.fold import adds_nothing, end_by, with_named
 from trainmon.analysis.attempts.steps import (
     AFTER,
@@ -170,13 +170,7 @@ def job_attempt(job: Job, run: Run) -> Attempt:
         log_path=job.stdout,
     )
     command = None if job.command is None else clean(scrub(job.command))
-    return with_names(with_named(attempt, "scheduler", {"command": command}), run, job.command)
-
-
-def with_names(attempt: Attempt, run: Run, command: str | None) -> Attempt:
-    """The attempt with what the config and its command line name."""
-    attempt = with_named(attempt, "command", {"config_path": provenance.config_of(command)})
-    return with_named(attempt, "config", {"config_path": run.spec.config, "data_manifest": run.spec.data_manifest})
+    return provenance.with_names(with_named(attempt, "scheduler", {"command": command}), run, job.command)
 
 
 def job_attempt_id(job: Job) -> str:
@@ -190,7 +184,7 @@ def stamp(at: Instant) -> str:
 
 
 def of_job(job: Job, run: Run, state: State, *, is_newest: bool) -> Attempt | None:
-    end = end_of(job, state.clusters.get(job.cluster), state)
+    end = end_of(job, state)
     closed = state.attempts.get(job_attempt_id(job))
     is_closed = closed is not None and closed.end is not None and (end is None or adds_nothing(end, closed.end))
     may_run = end is None and job.gone_at is not None
@@ -229,7 +223,7 @@ def _plain(run: Run, state: State, name: str) -> Attempt:
     gpus = sum(len(node.gpus) for node in nodes if node is not None)
     uuids, process = provenance.gpu_uuids(nodes, gpus), run.spec.process
     attempt = replace(attempt_of(run, name, state.at), gpus=gpus or None, gpu_uuids=uuids)
-    return with_names(attempt, run, None if process is None else process.command)
+    return provenance.with_names(attempt, run, None if process is None else process.command)
 
 
 def of_process(run: Run, state: State) -> Iterator[Attempt]:
@@ -367,7 +361,7 @@ def of_other_logs(run: Run, state: State) -> Iterator[Attempt]:
         if is_beside or other.path in paths or not other.path.startswith("/"):
             continue
         plain = _plain(run, state, f"log/{log.host}:{other.path}@{stamp(at)}")
-        end = replace(lost(at, state), awaits_log=True)
+        end = replace(end_by("lost", at, state), awaits_log=True)
         yield replace(plain, seen_at=at, log_host=log.host, log_path=other.path, end=end)
         next_at, next_began = at, None
 
@@ -544,7 +538,7 @@ def _attempt(
         target_step=target(run),
         end=end,
     )
-    attempt = receipts.applied(with_names(attempt, run, newest.command), own)
+    attempt = receipts.applied(provenance.with_names(attempt, run, newest.command), own)
     return attempt if has_newer(attempt, state.attempts.values()) else with_log(attempt, run, state)[0]
 
 
@@ -572,7 +566,7 @@ def of_earlier_starts(run: Run, own: Attempt, state: State) -> Iterator[Attempt]
             end=end,
             receipt=group[-1].name,
         )
-        yield with_run(with_names(attempt, run, group[-1].command), run, state, is_newest=False)
+        yield with_run(provenance.with_names(attempt, run, group[-1].command), run, state, is_newest=False)
 
 
 def _is_of(group: Sequence[Receipt], end: AttemptEnd, attempt: Attempt, state: State) -> bool:

@@ -186,10 +186,11 @@ def _setting(config: Mapping[str, str], pattern: re.Pattern[str]) -> str | None:
     return None if value is None else clean(scrub(value), VALUE)
 
 
-def config_of(command: str | None) -> str | None:
-    """The config file that a command line names."""
+def with_names(attempt: Attempt, run: Run, command: str | None) -> Attempt:
+    """The attempt with what the config and its command line name."""
     found = CONFIG_OPTION.search(command or "")
-    return None if found is None else found[1]
+    attempt = with_named(attempt, "command", {"config_path": None if found is None else found[1]})
+    return with_named(attempt, "config", {"config_path": run.spec.config, "data_manifest": run.spec.data_manifest})
 
 
 def wandb_during(run: Run, began: Instant | None, until: Instant) -> WandbRun | None:

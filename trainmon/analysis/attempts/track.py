@@ -16,7 +16,6 @@ from trainmon.analysis.attempts.ending import (
     end_of,
     is_over,
     is_settled,
-    lost,
     tail_of,
     with_outlook,
 )
@@ -181,7 +180,7 @@ def _end_of_left(one: Attempt, state: State) -> AttemptEnd | None:
             return one.reported_end
         run, own = state.runs.get(one.run_id), receipts.of_attempt(one, state)
         by_receipts = None if run is None else receipts.end_of(own, run, state, None)
-        return by_receipts or lost(one.seen_at, state)
+        return by_receipts or end_by("lost", one.seen_at, state)
     if job.submitted_at is None or one.submitted_at is None:
         return one.reported_end if one.submitted_at is None else None
     if (job.submitted_at, job.restarts or 0) <= (one.submitted_at, one.restart or 0):
@@ -201,7 +200,8 @@ def _end_of_process(one: Attempt, state: State) -> AttemptEnd | None:
         return None
     if one.cluster not in state.clusters or any(one.pid in [each.pid for each in gpu.processes] for gpu in node.gpus):
         return None
-    return receipts.end_of(receipts.of_attempt(one, state), run_of(one, state), state, None) or lost(one.seen_at, state)
+    by_receipt = receipts.end_of(receipts.of_attempt(one, state), run_of(one, state), state, None)
+    return by_receipt or end_by("lost", one.seen_at, state)
 
 
 def _is_forgotten(attempt: Attempt, state: State) -> bool:
@@ -227,7 +227,7 @@ def _followed(attempt: Attempt, state: State) -> AttemptEnd | None:
         and one.seen_at > attempt.seen_at
         and (None in (one.started_at, attempt.started_at) or (one.started_at or 0.0) > (attempt.started_at or 0.0))
     ]
-    return lost(attempt.seen_at, state) if newer else None
+    return end_by("lost", attempt.seen_at, state) if newer else None
 
 
 # ---- jobs from accounting --------------------------------------------------------------------------------------------
@@ -240,7 +240,8 @@ def with_accounted(state: State) -> tuple[Mapping[str, Attempt], tuple[Job, ...]
     found, waiting = dict(state.attempts), []
     for run in state.runs.values():
         jobs = jobs_of(run.spec, state.accounted)
-        peers = {job_attempt_id(job): _as_accounted(job, run, state) for job in jobs if job.ends_at}
+        over = ((job_attempt(job, run), end_of(job, state, by_accounting=True)) for job in jobs if job.ends_at)
+        peers = {one.attempt_id: replace(one, end=end) for one, end in over}
         for job in jobs:
             found = adopted(found, job_attempt(job, run), state)
             before = _attempt_of(job, found)
@@ -262,12 +263,6 @@ def with_accounted(state: State) -> tuple[Mapping[str, Attempt], tuple[Job, ...]
             seen, lines = with_own_lines(seen, run, state, {**peers, **found}, is_newest=is_newest)
             found[seen.attempt_id] = closed(seen, lines, before=before, state=state)
     return found, tuple(waiting)
-
-
-def _as_accounted(job: Job, run: Run, state: State) -> Attempt:
-    """The attempt of a job in accounting: when it began and ended."""
-    end = end_of(job, None, state)
-    return replace(job_attempt(job, run), end=None if end is None else replace(end, source="accounting"))
 
 
 def _attempt_of(job: Job, known: Mapping[str, Attempt]) -> Attempt | None:
@@ -313,9 +308,8 @@ def is_wanted(attempt: Attempt, state: State) -> bool:
     end = attempt.end
     if end is None or not end.awaits_log or end.log_tail is not None or "log_path" in attempt.files:
         return False
-    if attempt.job_id is None and not (names_log(attempt, end) and _is_last_writer(attempt, state)):
-        return False
-    return state.at - max(end.noticed_at, state.started_at) < GIVE_UP
+    is_recent = state.at - max(end.noticed_at, state.started_at) < GIVE_UP
+    return is_recent and (attempt.job_id is not None or (names_log(attempt, end) and _is_last_writer(attempt, state)))
 
 
 def names_log(attempt: Attempt, end: AttemptEnd) -> bool:

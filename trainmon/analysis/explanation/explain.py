@@ -278,16 +278,13 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
 def with_state(records: AttemptRecords, attempt: Attempt, state: State) -> AttemptRecords:
     """The records with what a State knows of the run of an attempt. The State is newer."""
     run, nodes = attempt.run_id, set(attempt.nodes)
-    attempts = {one.attempt_id: one for one in records.attempts}
-    attempts |= {name: one for name, one in state.attempts.items() if one.run_id == run}
-    alerts = {one.id: one for one in records.alerts}
-    alerts |= {name: one for name, one in state.alerts.items() if one.run == run or one.node in nodes}
-    actions = {one.action.id: one for one in records.actions}
-    actions |= {name: one for name, one in state.actions.items() if one.action.run == run}
+    attempts = (one for one in state.attempts.values() if one.run_id == run)
+    alerts = (one for one in state.alerts.values() if one.run == run or one.node in nodes)
+    actions = (one for one in state.actions.values() if one.action.run == run)
     return AttemptRecords(
-        attempts=tuple(attempts.values()),
-        alerts=tuple(alerts.values()),
-        actions=tuple(actions.values()),
+        attempts=tuple({one.attempt_id: one for one in (*records.attempts, *attempts)}.values()),
+        alerts=tuple({one.id: one for one in (*records.alerts, *alerts)}.values()),
+        actions=tuple({one.action.id: one for one in (*records.actions, *actions)}.values()),
         gpu_hours=records.gpu_hours,
         evals=together(records.evals, () if run not in state.runs else state.runs[run].evals.results),
     )
@@ -438,11 +435,10 @@ def resume_of(earlier: Sequence[Attempt], after: Attempt) -> Resume:
 
 def _context(attempt: Attempt) -> Iterator[ContextLine]:
     """The lines of evidence with those around them; without any, the last lines of the log."""
-    end = attempt.end
+    end, cause = attempt.end, attempt.cause
     if end is None or not end.log_tail:
         return
     lines = end.log_tail.split("\n")
-    cause = end.cause
     numbers = [one.line for one in (cause.evidence if cause is not None else ()) if one.line is not None]
     marked = [number for number in numbers if -len(lines) <= number < 0][:EVIDENCE_AT_MOST]
     near = {n for number in marked or [-1 - AROUND] for n in range(number - AROUND, number + AROUND + 1)}
@@ -493,10 +489,10 @@ def brief(
 def _loss(attempt: Attempt) -> str:
     """The steps that must be trained again, and their share of the GPU time of the attempt."""
     steps, spent = attempt.steps_lost, attempt.gpu_seconds
-    if attempt.last_step is None and not attempt.may_have_gone_on:
-        return "no step was made" + ("" if spent is None else f"; {gpu_time(spent)} were used")
-    if steps is None:
-        return "the steps lost are not known" + ("" if spent is None else f"; {gpu_time(spent)} were used")
+    has_no_step = attempt.last_step is None and not attempt.may_have_gone_on
+    if steps is None or has_no_step:
+        what = "no step was made" if has_no_step else "the steps lost are not known"
+        return what + ("" if spent is None else f"; {gpu_time(spent)} were used")
     first = attempt.resumed_from or 0 if attempt.first_step is None else attempt.first_step - 1
     share = min(1.0, steps / max(1, (attempt.last_step or 0) - first))
     hours = "GPU hours are not known" if spent is None else f"{gpu_time(share * spent)} of {gpu_time(spent)}"

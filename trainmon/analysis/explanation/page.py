@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from trainmon.analysis.attempts import ORDER, values_of, why_missing
 from trainmon.analysis.checkpoints import describe
 from trainmon.analysis.explanation.explain import AWAITED, Change, Explanation, Resume, at_text, not_compared, short_id
-from trainmon.analysis.explanation.timeline import worst
+from trainmon.analysis.explanation.timeline import What, worst
 from trainmon.lib import clean, counted, duration, mib_size, scrub, size
 from trainmon.model import Attempt, Origin
 
@@ -111,13 +111,13 @@ def _file(attempt: Attempt, field: str) -> Iterator[PageRow]:
     if file.error is not None:
         yield PageRow("", f"{file.path} cannot be read: {file.error}", "warn")
         return
-    facts = [] if file.size is None else [size(file.size)]
-    if file.modified_at is not None:
-        facts.append(f"changed {at_text(file.modified_at)}")
-    read = f"read {at_text(file.read_at)}"
-    if started_at is not None:
-        read = f"read {duration(max(0.0, file.read_at - started_at))} after the start"
-    yield PageRow("", ", ".join((*facts, read)), "dim")
+    late = "" if started_at is None else f"read {duration(max(0.0, file.read_at - started_at))} after the start"
+    facts = (
+        None if file.size is None else size(file.size),
+        None if file.modified_at is None else f"changed {at_text(file.modified_at)}",
+        late or f"read {at_text(file.read_at)}",
+    )
+    yield PageRow("", ", ".join(filter(None, facts)), "dim")
     if started_at is not None and (file.modified_at or 0.0) > started_at + AT_THE_START:
         yield PageRow("", "It was changed after the start: the attempt may have read what it was before.", "warn")
 
@@ -149,6 +149,8 @@ MEASURED: dict[str, tuple[str, Callable[[float], str]]] = {
     "temperature": ("hottest", "{:.0f} °C".format), "utilization": ("idlest", "{:.0f}%".format),
     "power": ("least", "{:,.0f} W".format), "memory": ("fullest", mib_size),
 }  # fmt: skip
+MOMENTS: Mapping[What, Style] = {"alert": "warn", "next-attempt": "dim", "resolved": "dim", "left-out": "dim"}
+"""How moments of the timeline are shown."""
 NODES_AT_MOST = 16
 EVALS_AT_MOST = 20
 
@@ -178,7 +180,7 @@ def _safe(text: str) -> str:
 
 
 def _timeline(one: Explanation) -> Iterator[PageRow]:
-    day, styles = "", {"ended": "", "alert": "warn", "next-attempt": "dim", "resolved": "dim", "left-out": "dim"}
+    day = ""
     for moment in one.timeline:
         at = datetime.fromtimestamp(moment.at, UTC)
         if (date := at.strftime("%Y-%m-%d")) != day:
@@ -186,22 +188,19 @@ def _timeline(one: Explanation) -> Iterator[PageRow]:
             yield PageRow(date, "", "dim")
         by = f" by {moment.by}" if moment.by else ""
         link = ("attempt", one.following.attempt_id) if moment.what == "next-attempt" and one.following else None
-        style: Style = styles.get(moment.what, "")  # type: ignore[assignment]
-        yield PageRow(at.strftime("%H:%M:%S"), moment.text + by, style, link)
+        yield PageRow(at.strftime("%H:%M:%S"), moment.text + by, MOMENTS.get(moment.what, ""), link)
 
 
 def _evidence(one: Explanation) -> Iterator[PageRow]:
-    attempt, end = one.attempt, one.attempt.end
+    attempt, end, is_over = one.attempt, one.attempt.end, one.attempt.reported_end is not None
     if end is None:
-        is_over = attempt.reported_end is not None
         yield PageRow("", AWAITED + "." if is_over else "The attempt still runs.", "dim")
-        for fact in one.facts:
-            yield PageRow("fact", fact, "warn")
+    for fact in one.facts:
+        yield PageRow("fact", fact, "warn")
+    if end is None:
         if not is_over and attempt.outlook is not None and attempt.outlook.cause is not None:
             yield PageRow("if it ends", f"{attempt.outlook.cause.cause}: {attempt.outlook.cause.advice}")
         return
-    for fact in one.facts:
-        yield PageRow("fact", fact, "warn")
     if attempt.log_path is not None:
         where = "" if attempt.log_offset is None else f", from byte {attempt.log_offset:,}"
         host = f"{attempt.log_host}:" if attempt.log_host else ""

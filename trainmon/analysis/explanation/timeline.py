@@ -58,7 +58,7 @@ def timeline(
 
 
 def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
-    end, committed = attempt.end or attempt.reported_end, attempt.last_committed_step
+    end, committed = attempt.told_end, attempt.last_committed_step
     if attempt.submitted_at is not None:
         yield Moment(at=attempt.submitted_at, what="queued", text="queued")
     if attempt.started_at is not None:
@@ -84,7 +84,7 @@ def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
 
 def _after_first_step(attempt: Attempt) -> Iterator[tuple[Instant, str]]:
     """What the first step certainly came before."""
-    end, saved_at = attempt.end or attempt.reported_end, attempt.last_committed_at
+    end, saved_at = attempt.told_end, attempt.last_committed_at
     if end is not None:
         yield end.at, "the end"
     is_own = attempt.has_committed and (attempt.last_committed_step or 0) >= (attempt.first_step or 0)
@@ -94,7 +94,7 @@ def _after_first_step(attempt: Attempt) -> Iterator[tuple[Instant, str]]:
 
 def ending(attempt: Attempt) -> str:
     """`ended: FAILED, exit code 1, last step 12,898`."""
-    end = attempt.end or attempt.reported_end
+    end = attempt.told_end
     assert end is not None
     last = "last known" if attempt.may_have_gone_on else "last"
     has_exited = end.exit_code or end.scheduler_state in (None, "COMPLETED")  # else Slurm prints 0
