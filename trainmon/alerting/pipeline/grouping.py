@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from trainmon.alerting.pipeline.lifecycle import NOTIFY_END_WITHIN
 from trainmon.alerting.pipeline.routing import DueAlert, Routing, notified, quiet_because
 from trainmon.analysis.explanation import brief
-from trainmon.analysis.retries import is_on_purpose
+from trainmon.analysis.retries import ENDED_ON_PURPOSE
 from trainmon.lib import Instant, Seconds, counted
 from trainmon.model import SEVERITIES, Alert, Attempt, Notice, NoticeKind, RetryPolicy, Severity, State
 
@@ -357,6 +357,6 @@ def _ended_attempt(alert: Alert, state: State, now: Instant) -> Attempt | None:
     attempt = max(ended, key=lambda one: one.ended_at or 0.0, default=None)
     if attempt is None or attempt.end is None or any(one.stage == "ending" for one in attempts):
         return None
-    is_planned = alert.event and attempt.cause is not None and is_on_purpose(attempt.cause.cause)
+    is_planned = alert.event and attempt.cause is not None and attempt.cause.cause in ENDED_ON_PURPOSE
     is_read = not attempt.end.awaits_log or now - attempt.end.noticed_at >= LOG_WITHIN
     return attempt if is_read and not is_planned else None

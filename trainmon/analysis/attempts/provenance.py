@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.fold import DIGITS, ORDER, VALUE, merged, values_of, with_named
+from trainmon.analysis.attempts.steps import run_of
 from trainmon.lib import MASK, Instant, Seconds, clean, scrub
 from trainmon.model import (
     Attempt,
@@ -96,11 +97,8 @@ COLUMNS = {"container": "container_digest", "evaluators": "evaluator_versions"}
 
 def has_same_config(one: Attempt, other: Attempt) -> bool | None:
     """Whether both had the same settings: by W&B, else by their config files. None if neither is known of both."""
-    for origin in ORDER["config_hash"]:
-        first, second = (_hash_by(origin, attempt) for attempt in (one, other))
-        if first is not None and second is not None:
-            return first == second
-    return None
+    pairs = ((_hash_by(origin, one), _hash_by(origin, other)) for origin in ORDER["config_hash"])
+    return next((first == second for first, second in pairs if None not in (first, second)), None)
 
 
 def has_same_settings(one: Attempt, other: Attempt) -> bool | None:
@@ -324,8 +322,7 @@ def _paths(attempt: Attempt, state: State) -> Iterator[tuple[str, str]]:
     config = named.get("config") or named.get("command")
     if config is None:
         return
-    job, run = state.jobs.get(f"{attempt.cluster}/{attempt.job_id}"), state.runs.get(attempt.run_id)
-    process = None if run is None else run.spec.process
+    job, process = state.jobs.get(f"{attempt.cluster}/{attempt.job_id}"), run_of(attempt, state).spec.process
     workdir = job.workdir if job is not None else process.workdir if process is not None else None
     if config.startswith(("/", "~")) or workdir is not None:
         yield "config_path", config if config.startswith("~") else posixpath.join(workdir or "/", config)

@@ -226,9 +226,9 @@ def owns_log(attempt: Attempt, run: Run, state: State) -> bool:
     log = run.log
     if log is None or (log.path and (attempt.job_id is None or log.path == attempt.log_path)):
         return True
-    if log.path and log.path != run.spec.log and _is_of_other_job(log.path, attempt, run, state):
-        return False
-    return log.at is not None and log.at >= (began_at(attempt.started_at, run, state) or 0.0) - BEFORE
+    is_of_other = log.path not in (None, run.spec.log) and _is_of_other_job(log.path or "", attempt, run, state)
+    is_new = log.at is not None and log.at >= (began_at(attempt.started_at, run, state) or 0.0) - BEFORE
+    return is_new and not is_of_other
 
 
 def _is_of_other_job(path: str, attempt: Attempt, run: Run, state: State) -> bool:
@@ -236,24 +236,23 @@ def _is_of_other_job(path: str, attempt: Attempt, run: Run, state: State) -> boo
     named = {*NUMBERS.findall(posixpath.basename(path))}
     if attempt.job_id in named:
         return False
-    if NUMBERS.sub("#", path) == NUMBERS.sub("#", attempt.log_path or ""):
-        return True  # that of a job which Slurm has not listed yet
     jobs = [*(state.jobs[key] for key in run.jobs if key in state.jobs), *state.accounted]
-    if any(job.id != attempt.job_id and (job.stdout == path or job.id in named) for job in jobs):
-        return True
-    return any(one.run_id == run.name and one.job_id in named for one in state.attempts.values())
+    return (
+        NUMBERS.sub("#", path) == NUMBERS.sub("#", attempt.log_path or "")  # of a job which Slurm has not listed yet
+        or any(job.id != attempt.job_id and (job.stdout == path or job.id in named) for job in jobs)
+        or any(one.run_id == run.name and one.job_id in named for one in state.attempts.values())
+    )
 
 
 def is_read_to_end(attempt: Attempt, end: AttemptEnd, run: Run, state: State) -> bool:
     """Whether the end of its log was read, and the last checkpoint was listed."""
     since, log, saved = max(end.at, state.started_at), run.log, run.checkpoints
-    if receipts.is_awaited(replace(attempt, end=end), state):
-        return False
     if log is None or log.checked_at is None or log.checked_at < since + SETTLE:
         return False
     has_saves = run.spec.checkpoints is None or (saved is not None and saved.listed_at >= since)
     was_followed = attempt.log_path is not None and attempt.log_path == log.path_before
-    return has_saves and (was_followed or owns_log(attempt, run, state))
+    is_its_log = was_followed or owns_log(attempt, run, state)
+    return has_saves and is_its_log and not receipts.is_awaited(replace(attempt, end=end), state)
 
 
 def lines_of(log: Log | None, path: str | None, *, is_newest: bool) -> tuple[str, ...]:

@@ -267,22 +267,13 @@ def with_accounted(state: State) -> tuple[Mapping[str, Attempt], tuple[Job, ...]
 
 def _attempt_of(job: Job, known: Mapping[str, Attempt]) -> Attempt | None:
     """The attempt of a job in accounting, which does not count restarts: the one that was queued and started then."""
-    return next(
-        (
-            one
-            for one in known.values()
-            if (one.cluster, one.job_id, one.submitted_at) == (job.cluster, job.id, job.submitted_at)
-            and abs((one.started_at or 0.0) - (job.started_at or 0.0)) <= SAME_START
-        ),
-        known.get(job_attempt_id(job)) or next((one for one in known.values() if _is_by_receipts(one, job)), None),
-    )
-
-
-def _is_by_receipts(one: Attempt, job: Job) -> bool:
-    """Whether it is the attempt of that job that only its receipts have shown: they do not say when it was queued."""
-    if (one.cluster, one.job_id, one.submitted_at) != (job.cluster, job.id, None) or one.started_at is None:
-        return False
-    return (job.started_at or 0.0) - receipts.NEAR <= one.started_at <= (job.ends_at or one.started_at)
+    of_job = [one for one in known.values() if (one.cluster, one.job_id) == (job.cluster, job.id)]
+    queued, began = (one for one in of_job if one.submitted_at == job.submitted_at), job.started_at or 0.0
+    found = next((one for one in queued if abs((one.started_at or 0.0) - began) <= SAME_START), None)
+    # Its receipts, which may be all that has shown it, do not say when it was queued.
+    others = ((one, one.started_at) for one in of_job if one.submitted_at is None and one.started_at is not None)
+    by_receipts = (one for one, at in others if began - receipts.NEAR <= at <= (job.ends_at or at))
+    return found or known.get(job_attempt_id(job)) or next(by_receipts, None)
 
 
 # ---- the logs of attempts that ended unseen, before the newest one of their run --------------------------------------

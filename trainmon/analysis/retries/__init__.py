@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainmon.analysis.retries.budget import (
     DEFAULTS,
+    ENDED_ON_PURPOSE,
     STORM,
     Blame,
     blamed,
@@ -11,7 +12,6 @@ from trainmon.analysis.retries.budget import (
     fisher,
     history_of,
     in_vain,
-    is_on_purpose,
     order_of,
     progressing,
     since_progress,
@@ -36,6 +36,7 @@ from trainmon.analysis.retries.decision import (
 __all__ = [
     "ACTOR",
     "DEFAULTS",
+    "ENDED_ON_PURPOSE",
     "STORM",
     "TOO_LATE",
     "Blame",
@@ -52,7 +53,6 @@ __all__ = [
     "history_of",
     "in_vain",
     "is_automatic",
-    "is_on_purpose",
     "needs_config_change",
     "obstacle",
     "order_of",

@@ -26,7 +26,7 @@ ENDED_ON_PURPOSE: Mapping[CauseName, str] = {
     "no-restart": "its launcher has decided that it must not be restarted",
     "requeued": "it was requeued: its job is pending or runs again",
 }
-"""These ends have no budget, and nobody can give them one."""
+"""These ends have no budget, and nobody can give them one: nothing failed."""
 
 STOP: frozenset[CauseName] = frozenset({"data-error", "checkpoint-mismatch"})
 """The same data, or a checkpoint of another model, fail again in the same way."""
@@ -35,12 +35,14 @@ OUT_OF_MEMORY: frozenset[CauseName] = frozenset({"cuda-oom", "host-oom"})
 MEMORY_CHANGES: tuple[RetryChange, ...] = ("batch", "checkpointing", "placement")
 
 
-def _default(cause: CauseName) -> RetryLimit:
-    times = 3 if cause in TRANSIENT else 0 if cause in STOP else 1
-    return RetryLimit(times=times, after_change=MEMORY_CHANGES if cause in OUT_OF_MEMORY else ())
-
-
-DEFAULTS: Mapping[CauseName, RetryLimit] = {cause: _default(cause) for cause in CAUSES if cause not in ENDED_ON_PURPOSE}
+DEFAULTS: Mapping[CauseName, RetryLimit] = {
+    cause: RetryLimit(
+        times=3 if cause in TRANSIENT else 0 if cause in STOP else 1,
+        after_change=MEMORY_CHANGES if cause in OUT_OF_MEMORY else (),
+    )
+    for cause in CAUSES
+    if cause not in ENDED_ON_PURPOSE
+}
 """The limit of each cause: 3 retries after a fault of the infrastructure, none after a data or schema error, and one
 after any other cause: for most it only confirms that the failure repeats (NVRx: general 3, bounded 1, confirmation
 1)."""
@@ -133,11 +135,6 @@ def in_vain(history: Sequence[Attempt]) -> tuple[Attempt, ...]:
     that was requeued counts: it may requeue itself."""
     causes = ((one, one.cause.cause) for one in since_progress(history)[1:] if one.cause is not None)
     return tuple(one for one, cause in causes if cause == "requeued" or cause not in ENDED_ON_PURPOSE)
-
-
-def is_on_purpose(cause: CauseName) -> bool:
-    """Whether nothing failed: the run completed, or a person or its launcher ended it."""
-    return cause in ENDED_ON_PURPOSE
 
 
 def spent(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit) -> int:

@@ -35,6 +35,7 @@ from trainmon.analysis.runs import writers
 from trainmon.lib import Instant, Seconds, counted
 from trainmon.model import (
     Attempt,
+    AttemptEnd,
     CauseName,
     Classification,
     Job,
@@ -123,14 +124,16 @@ def decide(
     history, limit = history_of(attempt, attempts), limit_of(cause, policy)
     used, change = spent(attempt, history, limit), config_change(attempt, limit, config)
     exclude: tuple[str, ...] = ()
-    if (why := _why_stop(attempt, history, limit, used, is_changed=change is not None and change.is_new)) is not None:
+    if (
+        why := _why_stop(attempt, cause, history, limit, used, is_changed=change is not None and change.is_new)
+    ) is not None:
         choice = "stop"
     elif cause == "evaluator":
         choice, why = "evaluator", "the training is saved: only the evaluator must run again"
     elif change is not None:
         choice, why = ("now" if change.is_new else "after-change"), change.text(cause)
     elif limit.after_change:
-        choice, why = "after-change", _needs_change(attempt, history, limit)
+        choice, why = "after-change", _needs_change(attempt, cause, history, limit)
     elif cause in NEEDS:
         choice, why = "after-change", f"{cause}: a retry needs {NEEDS[cause]} first"
     else:
@@ -215,27 +218,31 @@ def _is_of_config(limit: RetryLimit) -> bool:
 
 
 def _why_stop(
-    attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, used: int, *, is_changed: bool
+    attempt: Attempt,
+    cause: CauseName,
+    history: Sequence[Attempt],
+    limit: RetryLimit,
+    used: int,
+    *,
+    is_changed: bool,
 ) -> str | None:
     """Why an attempt is not retried, if it is not. `is_changed`: whether its config has changed since."""
-    cause = key_of(attempt)
-    assert cause is not None
     if attempt.end is not None and attempt.end.exit_code == NO_RESTART:
         return f"exit status {NO_RESTART}: {ENDED_ON_PURPOSE['no-restart']}"
     step = next((one.last_step for one in reversed(history) if one.last_step is not None), 0)
     goal = next((one.target_step for one in reversed(history) if one.target_step is not None), math.inf)
-    if step >= goal and cause[0] != "evaluator":
+    if step >= goal and cause != "evaluator":
         return f"it reached its target, step {step:,} of {goal:,}: nothing is left to train"
     *before, last = since_progress(history)
-    alike = [one for one in before if key_of(one) == cause]
+    alike = [one for one in before if key_of(one) == key_of(attempt)]
     if limit.times == 0:
-        return f"{cause[0]}: the next attempt would end in the same way"
+        return f"{cause}: the next attempt would end in the same way"
     if limit.after_change and not is_changed and alike and has_changed(alike[-1], last, limit.after_change) is False:
         config = f"config {last.config_hash}, " if last.config_hash is not None else ""
-        return f"{cause[0]} came again, and nothing had changed ({config}{_placement(last)})"
+        return f"{cause} came again, and nothing had changed ({config}{_placement(last)})"
     unknown = [has_changed(one, after, limit.after_change) is None for one, after in pairwise((*alike, last))]
     if limit.after_change and not is_changed and unknown[-2:] == [True, True]:
-        return f"{cause[0]} came again after a retry of which it is not known whether anything had changed"
+        return f"{cause} came again after a retry of which it is not known whether anything had changed"
     if used >= limit.times:
         times = "once" if used == 1 else f"{used} times"
         doubt = (
@@ -243,7 +250,7 @@ def _why_stop(
             if limit.after_change and unknown[-1:] == [True]
             else ""
         )
-        return f"{cause[0]} came again {times} without a new step or checkpoint{doubt}: its budget is spent"
+        return f"{cause} came again {times} without a new step or checkpoint{doubt}: its budget is spent"
     if len(vain := in_vain(history)) >= STORM:
         return f"the last {len(vain)} retries made no new step and no new checkpoint"
     return None
@@ -263,14 +270,13 @@ def _is_same(change: RetryChange, before: Attempt, after: Attempt) -> bool | Non
     return None if (0, None) in places else places[0] == places[1]
 
 
-def _needs_change(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit) -> str:
+def _needs_change(attempt: Attempt, cause: CauseName, history: Sequence[Attempt], limit: RetryLimit) -> str:
     """What must change before a retry, or that a person must confirm that it has."""
-    key, changes = key_of(attempt), _changes(limit)
-    assert key is not None
-    alike = [one for one in since_progress(history) if key_of(one) == key]
+    changes = _changes(limit)
+    alike = [one for one in since_progress(history) if key_of(one) == key_of(attempt)]
     if len(alike) > 1 and has_changed(alike[-2], alike[-1], limit.after_change) is None:
-        return f"{key[0]} came again, and it is not known whether {changes} has changed: confirm that before one retry"
-    return f"{key[0]}: a retry needs a change of {changes} first"
+        return f"{cause} came again, and it is not known whether {changes} has changed: confirm that before one retry"
+    return f"{cause}: a retry needs a change of {changes} first"
 
 
 def _changes(limit: RetryLimit) -> str:
@@ -368,7 +374,7 @@ def due(state: State, now: Instant) -> Iterator[Due]:
         if last is None or last.end is None or not WAIT <= now - last.end.at <= TOO_LATE:
             continue
         may_change = last.end.awaits_log and now - last.end.noticed_at < LOG_WAIT  # its cause
-        if may_change or _may_go_on(run, last, state, now):
+        if may_change or _may_go_on(run, last, last.end, state, now):
             continue
         decision = decide(last, state.attempts.values(), run.spec.retry)
         is_armed = run.kill is not None and run.kill.exists
@@ -379,11 +385,10 @@ def due(state: State, now: Instant) -> Iterator[Due]:
             yield Due(verb=verb, run=run.name, attempt=last, decision=decision)
 
 
-def _may_go_on(run: Run, last: Attempt, state: State, now: Instant) -> bool:
+def _may_go_on(run: Run, last: Attempt, end: AttemptEnd, state: State, now: Instant) -> bool:
     """Whether its trainer may have outlived its job: it has written something since, also without a known step, its
     next step is not yet due, or its log has not been read since this program started."""
-    end, log = last.end, run.log
-    assert end is not None
+    log = run.log
     newest = None if run.checkpoints is None else run.checkpoints.committed
     writes = (last.outlived_at, None if log is None else log.modified_at, None if newest is None else newest.at)
     written_at = max((at for at in writes if at is not None), default=0.0)

@@ -23,6 +23,7 @@ from trainmon.alerting.rules.runs.base import (
 )
 from trainmon.analysis.explanation import resume_of
 from trainmon.analysis.retries import (
+    ENDED_ON_PURPOSE,
     STORM,
     TOO_LATE,
     RetryDecision,
@@ -32,7 +33,6 @@ from trainmon.analysis.retries import (
     decide,
     in_vain,
     is_automatic,
-    is_on_purpose,
     obstacle,
 )
 from trainmon.analysis.runs import (
@@ -89,7 +89,7 @@ class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
         record = automatic(state, ended) if mode == "on" else None
         at = ended.end.at if record is None else record.done_at or record.settled_at or now
         decision = decide(ended, state.attempts.values(), run.spec.retry) if now - at <= self.new_for else None
-        if decision is None or is_on_purpose(decision.cause) or (record is None and ended is not attempts[-1]):
+        if decision is None or decision.cause in ENDED_ON_PURPOSE or (record is None and ended is not attempts[-1]):
             return
         text = _suggested(state, run, ended, decision) if record is None else _done(record)
         if text is None:
@@ -269,7 +269,7 @@ def _against_decision(before: Attempt, state: State, run: Run) -> str | None:
     if before.retry_decision not in ("stop", "after-change", "evaluator"):
         return None
     decision = decide(before, state.attempts.values(), run.spec.retry)
-    return None if decision is None or is_on_purpose(decision.cause) else decision.why
+    return None if decision is None or decision.cause in ENDED_ON_PURPOSE else decision.why
 
 
 class Restart(NamedTuple):
