@@ -151,11 +151,12 @@ def closed(seen: Attempt, lines: Sequence[str], *, before: Attempt | None, state
     """The attempt with the end that is seen now, and its cause: by these lines of its log, else by those that are
     known. The cause is determined again if what is reported of the end has changed, or its log was read since. What
     showed a known cause, such as a lost GPU, may be gone: it stays the cause."""
-    run = state.runs.get(seen.run_id)
-    seen = settled(seen, before, inf if run is None else latest_of(seen, run, state), state.at)
-    earlier, reported = (None, None) if before is None else (before.end, before.reported_end)
-    known, end = earlier or reported, seen.end
+    run, end = state.runs.get(seen.run_id), seen.end
     assert end is not None
+    latest = inf if run is None else latest_of(seen, run, state)
+    seen = settled(seen, before, latest, state.at, has_log=not end.awaits_log)
+    earlier, reported = (None, None) if before is None else (before.end, before.reported_end)
+    known = earlier or reported
     lines = () if known is not None and known.has_own_tail else lines
     end = replace(end, log_tail=tail_of(lines) or (known or end).log_tail)
     if before is not None and earlier is not None:

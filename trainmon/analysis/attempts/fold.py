@@ -301,11 +301,9 @@ def first_read(file: AttemptFile) -> Any:
     return file.error is not None, file.read_at, msgspec.json.encode(file)
 
 
-def settled(seen: Attempt, before: Attempt | None, latest: Instant, at: Instant) -> Attempt:
+def settled(seen: Attempt, before: Attempt | None, latest: Instant, at: Instant, *, has_log: bool) -> Attempt:
     """An attempt that has ended, with the last step and the checkpoints that are its own, which are not newer than
     `latest`: those of an earlier look if its log had been read then, or still is not."""
-    assert seen.end is not None
-    has_log = not seen.end.awaits_log
     was_read = before is not None and before.end is not None and not before.end.awaits_log
     if before is not None and (was_read or (before.settled is not None and not has_log)):
         return replace(seen, **{name: getattr(before, name) for name in SETTLED})

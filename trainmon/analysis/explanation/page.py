@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from trainmon.analysis.attempts import ORDER, values_of, why_missing
 from trainmon.analysis.checkpoints import describe
-from trainmon.analysis.explanation.explain import AWAITED, Change, Explanation, Resume, at_text, not_compared, short_id
+from trainmon.analysis.explanation.explain import AWAITED, Explanation, Resume, at_text, not_compared, short_id
 from trainmon.analysis.explanation.timeline import What, worst
 from trainmon.lib import clean, counted, duration, mib_size, scrub, size
 from trainmon.model import Attempt, Origin
@@ -66,7 +66,7 @@ def config_rows(one: Explanation) -> Iterator[PageRow]:
         hashed = _hashed(one.attempt) if field == "config_hash" else ""
         yield PageRow(FIELDS[field], f"{value}{hashed}" if value else UNKNOWN, "" if value else "dim")
         if field in changed:
-            yield PageRow("", _was(changed.pop(field)), "warn")
+            yield PageRow("", f"changed; before: {_value(changed.pop(field).before)}", "warn")
         if field == "config_hash":
             yield from _settings(one)
         yield from _file(one.attempt, field)
@@ -74,7 +74,7 @@ def config_rows(one: Explanation) -> Iterator[PageRow]:
             yield from _contradictions(one.attempt, field)
     for change in changed.values():
         yield PageRow(FIELDS[change.field], _value(change.after))
-        yield PageRow("", _was(change), "warn")
+        yield PageRow("", f"changed; before: {_value(change.before)}", "warn")
     if one.previous is None:
         yield PageRow("changed", "No earlier attempt is known.", "dim")
     elif not one.changes:
@@ -131,10 +131,6 @@ def _contradictions(attempt: Attempt, field: str) -> Iterator[PageRow]:
             yield PageRow("", f"from {ORIGINS[origins[0]]}, but {ORIGINS[other]} says {values[other]}", "warn")
 
 
-def _was(change: Change) -> str:
-    return f"changed; before: {_value(change.before)}"
-
-
 def _value(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or UNKNOWN
@@ -169,14 +165,10 @@ def page(one: Explanation) -> tuple[Section, ...]:
         Section(f"Traceability: {one.traceable} of {len(one.checks)}", tuple(_checks(one))),
     )
     return tuple(
-        Section(title, tuple(row._replace(label=_safe(row.label), text=_safe(row.text)) for row in rows))
+        Section(title, tuple(row._replace(label=scrub(clean(row.label)), text=scrub(clean(row.text))) for row in rows))
         for title, rows in found
         if rows
     )
-
-
-def _safe(text: str) -> str:
-    return scrub(clean(text))
 
 
 def _timeline(one: Explanation) -> Iterator[PageRow]:
