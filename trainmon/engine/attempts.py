@@ -80,5 +80,5 @@ class AttemptRecorder:
         found = state.nodes.get(node)
         if found is not None and attempt.end is not None:
             hour = gpu_hour(node, [gpu.index for gpu in found.gpus], attempt.end.at, now, self._read)
-            if not hour.is_empty:
+            if any(hour.metrics.values()):
                 self._journal.keep_gpu_hour(attempt, hour)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -32,7 +33,7 @@ from trainmon.analysis.runs import has_begun, last_attempts, our_time, target
 from trainmon.analysis.runs.context import is_of_task
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import Instant, Seconds, clean, elapsed, scrub
-from trainmon.model import Attempt, AttemptEnd, Job, Receipt, Run, State, WandbRun
+from trainmon.model import Attempt, AttemptEnd, Job, Log, OwnProcess, Receipt, Run, State, WandbRun
 
 # ---- which sources are still to answer before the attempts of a run are known ----------------------------------------
 
@@ -90,17 +91,16 @@ def silence(name: str, answered_at: Instant | None, error: str | None, now: Inst
 # ---- an attempt with what its run shows of it ------------------------------------------------------------------------
 
 
-def attempt_of(run: Run, name: str, seen_at: Instant) -> Attempt:
-    """An attempt that no scheduler knows, with what the config says of its run."""
+def attempt_of(run: Run, attempt_id: str, **facts: Any) -> Attempt:
+    """An attempt of which these fields were observed, with what the config says of its run."""
     return Attempt(
-        attempt_id=f"{run.name}/{name}",
+        attempt_id=attempt_id,
         run_id=run.name,
         cluster=run.spec.cluster,
         model_family=run.spec.model_family,
         labels=run.spec.labels,
-        nodes=run.spec.nodes,
         target_step=target(run),
-        seen_at=seen_at,
+        **facts,
     )
 
 
@@ -152,12 +152,9 @@ def is_requeued(job: Job, now: Instant) -> bool:
 
 def job_attempt(job: Job, run: Run) -> Attempt:
     """What a job itself shows of its attempt."""
-    attempt = Attempt(
-        attempt_id=job_attempt_id(job),
-        run_id=run.name,
-        cluster=job.cluster,
-        model_family=run.spec.model_family,
-        labels=run.spec.labels,
+    attempt = attempt_of(
+        run,
+        job_attempt_id(job),
         job_id=job.id,
         array_id=job.array,
         restart=job.restarts,
@@ -165,7 +162,6 @@ def job_attempt(job: Job, run: Run) -> Attempt:
         nodes=job.nodes,
         gpus=job.gpus or job.gpus_requested,
         started_at=job.started_at,
-        target_step=target(run),
         preempted_at=job.preempted_at,
         log_path=job.stdout,
     )
@@ -217,24 +213,24 @@ OVER = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
 """States of a W&B run that has ended."""
 
 
-def _plain(run: Run, state: State, name: str) -> Attempt:
+def _plain(run: Run, state: State, attempt_id: str) -> Attempt:
     """An attempt that no scheduler knows, on the nodes that the config names."""
-    nodes = [state.nodes.get(node) for node in run.spec.nodes]
+    names, process = run.spec.nodes, run.spec.process
+    nodes = [state.nodes.get(node) for node in names]
     gpus = sum(len(node.gpus) for node in nodes if node is not None)
-    uuids, process = provenance.gpu_uuids(nodes, gpus), run.spec.process
-    attempt = replace(attempt_of(run, name, state.at), gpus=gpus or None, gpu_uuids=uuids)
+    uuids = provenance.gpu_uuids(nodes, gpus)
+    attempt = attempt_of(run, attempt_id, nodes=names, gpus=gpus or None, gpu_uuids=uuids)
     return provenance.with_names(attempt, run, None if process is None else process.command)
 
 
-def of_process(run: Run, state: State) -> Iterator[Attempt]:
-    process, host = run.spec.process, run.spec.nodes[0] if run.spec.nodes else ""
-    assert process is not None
+def of_process(run: Run, process: OwnProcess, state: State) -> Iterator[Attempt]:
+    host = run.spec.nodes[0] if run.spec.nodes else ""
     node = state.nodes.get(host)
     boot_time = None if node is None else node.boot_time
     if boot_time is None and state.at - state.started_at < AFTER:
         return  # it is a part of the name
     booted = "" if boot_time is None else f"@{stamp(boot_time)[:8]}"  # pids begin again
-    attempt = _plain(run, state, f"pid/{host}/{process.pid}{booted}")
+    attempt = _plain(run, state, f"{run.name}/pid/{host}/{process.pid}{booted}")
     own = [] if node is None else [gpu for gpu in node.gpus if process.pid in [one.pid for one in gpu.processes]]
     wandb = None if run.wandb is None else run.wandb.current
     started_at, ended_at = None if wandb is None else wandb.created_at, run.spec.ended_at
@@ -266,11 +262,10 @@ def of_receipts(run: Run, groups: Sequence[Sequence[Receipt]], state: State) -> 
         before = next((by_receipt[one.name] for one in group if one.name in by_receipt), None)
         if before is None:
             began, until = group[0].started_at - AFTER, (state.at if end is None else end.at) + AFTER
-            others = (one for one in mine if one.receipt is None and began <= one.start <= until)
-            before = next(others, None)
+            before = next((one for one in mine if one.receipt is None and began <= one.start <= until), None)
         elif before.end is not None and end is not None and adds_nothing(end, before.end):
             continue
-        name = f"receipt/{group[0].name}" if before is None else before.attempt_id.removeprefix(f"{run.name}/")
+        name = f"{run.name}/receipt/{group[0].name}" if before is None else before.attempt_id
         hosts = tuple(dict.fromkeys(one.host for one in group if one.host is not None))
         attempt = replace(
             _plain(run, state, name),
@@ -289,8 +284,8 @@ def of_wandb(run: Run, wandb: WandbRun, state: State) -> Attempt | None:
     if began is None or seen_at is None:
         return None
     name = _wandb_name(run, wandb, seen_at, state)
-    if "#" in name:  # W&B does not say when it was resumed
-        before = state.attempts.get(f"{run.name}/{name}")
+    if "#" in name.removeprefix(run.name):  # W&B does not say when it was resumed
+        before = state.attempts.get(name)
         began = (None if before is None else before.started_at) or seen_at
     attempt = replace(
         provenance.with_wandb(_plain(run, state, name), wandb),
@@ -306,33 +301,28 @@ def of_wandb(run: Run, wandb: WandbRun, state: State) -> Attempt | None:
 
 def _wandb_name(run: Run, wandb: WandbRun, seen_at: Instant, state: State) -> str:
     """The name of its attempt. A W&B run that is resumed under its own id is another attempt: `wandb/…#2`."""
-    name = f"wandb-file/{wandb.id}" if wandb.entity == client_file.ENTITY else f"wandb/{wandb.path}"
-    own = [one for one in state.attempts.values() if f"{one.attempt_id}#".startswith(f"{run.name}/{name}#")]
+    is_file = wandb.entity == client_file.ENTITY
+    name = f"{run.name}/wandb-file/{wandb.id}" if is_file else f"{run.name}/wandb/{wandb.path}"
+    own = [one for one in state.attempts.values() if f"{one.attempt_id}#".startswith(f"{name}#")]
     if not own:
         return name
     last = max(own, key=lambda one: (len(one.attempt_id), one.attempt_id))
     is_resumed = wandb.state not in OVER and last.end is not None and seen_at > last.end.at + AFTER
-    return f"{name}#{len(own) + 1}" if is_resumed else last.attempt_id.removeprefix(f"{run.name}/")
+    return f"{name}#{len(own) + 1}" if is_resumed else last.attempt_id
 
 
-def of_log(run: Run, path: str, state: State) -> Attempt:
+def of_log(run: Run, log: Log, path: str, state: State) -> Attempt:
     """The attempt that writes this log now. A log that was there when this program started belongs to the attempt that
     an earlier start of this program has left open."""
-    log = run.log
-    assert log is not None
-    began = log.began_at or state.at
+    began, name = log.began_at or state.at, f"{run.name}/log/{log.host}:{path}@"
     watched = log.is_new or began > state.started_at + AFTER
-    name = f"log/{log.host}:{path}"
-    mine = [one for one in state.attempts.values() if one.attempt_id.startswith(f"{run.name}/{name}@")]
+    mine = (one for one in state.attempts.values() if one.attempt_id.startswith(name))
     last = max(mine, key=lambda one: one.attempt_id, default=None)
-    if last is not None and (not watched or (last.started_at or 0.0) >= began):
-        name = last.attempt_id.removeprefix(f"{run.name}/")
-    else:
-        name = f"{name}@{stamp(began)}"
+    is_known = last is not None and (not watched or (last.started_at or 0.0) >= began)
     has_ended = run.verdict in ENDED and log.at is not None
     seen_at = max(log.at or 0.0, began if watched else 0.0)  # a new log without a line: `at` is that of the one before
     attempt = replace(
-        _plain(run, state, name),
+        _plain(run, state, last.attempt_id if is_known and last is not None else f"{name}{stamp(began)}"),
         started_at=began if watched else None,
         start_was_watched=watched,
         seen_at=seen_at,
@@ -360,7 +350,7 @@ def of_other_logs(run: Run, state: State) -> Iterator[Attempt]:
         is_beside = next_at - at <= AFTER or (next_began is not None and at > next_began + BEFORE)
         if is_beside or other.path in paths or not other.path.startswith("/"):
             continue
-        plain = _plain(run, state, f"log/{log.host}:{other.path}@{stamp(at)}")
+        plain = _plain(run, state, f"{run.name}/log/{log.host}:{other.path}@{stamp(at)}")
         end = replace(end_by("lost", at, state), awaits_log=True)
         yield replace(plain, seen_at=at, log_host=log.host, log_path=other.path, end=end)
         next_at, next_began = at, None
@@ -522,12 +512,9 @@ def _attempt(
     end = end if following is None else replace(end, scheduler_state="REQUEUED")
     array, _, task = (newest.job_id or "").partition("_")
     hosts = (one.host.partition(".")[0] for one in own if one.host is not None)
-    attempt = Attempt(
-        attempt_id=name,
-        run_id=run.name,
-        cluster=newest.cluster,
-        model_family=run.spec.model_family,
-        labels=run.spec.labels,
+    attempt = attempt_of(
+        run,
+        name,
         job_id=newest.job_id,
         array_id=int(array) if task and array.isdecimal() else None,
         restart=newest.restart or 0,
@@ -535,7 +522,6 @@ def _attempt(
         started_at=own[0].started_at,
         start_was_watched=own[0].started_at >= state.started_at,
         seen_at=end.at,
-        target_step=target(run),
         end=end,
     )
     attempt = receipts.applied(provenance.with_names(attempt, run, newest.command), own)
@@ -556,11 +542,15 @@ def of_earlier_starts(run: Run, own: Attempt, state: State) -> Iterator[Attempt]
         end = receipts.end_of(group, run, state, following)
         if end is None or state.at - end.at > OLD or any(_is_of(group, end, one, state) for one in mine):
             continue
-        before = state.attempts.get(f"{run.name}/receipt/{group[0].name}")
+        name = f"{run.name}/receipt/{group[0].name}"
+        before = state.attempts.get(name)
         if before is not None and before.end is not None and adds_nothing(end, before.end):
             continue
-        attempt = replace(
-            attempt_of(run, f"receipt/{group[0].name}", end.at),
+        attempt = attempt_of(
+            run,
+            name,
+            nodes=run.spec.nodes,
+            seen_at=end.at,
             started_at=group[0].started_at,
             start_was_watched=group[0].started_at >= state.started_at,
             end=end,
@@ -595,11 +585,10 @@ def observed(state: State) -> Iterator[Attempt]:
         jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
         begun = [job for job in jobs if is_begun(job) and not is_requeued(job, state.at)]
         if begun := sorted(begun, key=lambda job: job.started_at or 0.0):
-            for job in begun:
-                if (found := of_job(job, run, state, is_newest=job is begun[-1])) is not None:
-                    yield found
+            seen = (of_job(job, run, state, is_newest=job is begun[-1]) for job in begun)
+            yield from (one for one in seen if one is not None)
         elif run.spec.process is not None:
-            for own in of_process(run, state):
+            for own in of_process(run, run.spec.process, state):
                 yield own
                 yield from of_earlier_starts(run, own, state)
         elif jobs:
@@ -611,7 +600,7 @@ def observed(state: State) -> Iterator[Attempt]:
         elif run.wandb is not None:
             yield from (one for each in run.wandb.runs if (one := of_wandb(run, each, state)) is not None)
         elif run.log is not None and run.log.path is not None and not may_have_others(run, state):
-            yield of_log(run, run.log.path, state)
+            yield of_log(run, run.log, run.log.path, state)
             yield from of_other_logs(run, state)
 
 

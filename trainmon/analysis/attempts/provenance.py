@@ -343,7 +343,7 @@ def with_file(known: Mapping[str, Attempt], content: FileContent, at: Instant, s
         file_of(content, named.get("config") or named.get("command") or "", at, skew),
         sha256=content.sha256,
         text=scrub(clean(line)) if is_version else None,
-        settings_hash=None if settings is None else config_hash(settings),
+        settings_hash=config_hash(settings or {}),
         settings=None if settings is None else settings_of(settings),
     )
     return {**known, name: merged(attempt, replace(attempt, files={field: file}))}
@@ -362,8 +362,7 @@ def file_of(content: FileContent, path: str, at: Instant, skew: Seconds) -> Atte
 
 def config_digest(path: str, sha256: str, text: str | None) -> str:
     """The hash of a config file as attempts have it: of its settings, else of all of it. `text`: null if it is long."""
-    settings = settings_in(path, text or "")
-    return (None if settings is None else config_hash(settings)) or sha256[:DIGITS]
+    return config_hash(settings_in(path, text or "") or {}) or sha256[:DIGITS]
 
 
 def settings_in(path: str, text: str) -> Mapping[str, str] | None:

@@ -21,6 +21,7 @@ from trainmon.analysis.attempts.ending import (
 )
 from trainmon.analysis.attempts.fold import RANKS, SAME_START, adds_nothing, adopted, end_by, merged
 from trainmon.analysis.attempts.observed import (
+    DAY,
     before_next,
     is_begun,
     is_restored,
@@ -137,7 +138,6 @@ def unwatched_since(state: State) -> Instant | None:
     return max(seen, default=state.started_at - DAY) - MARGIN
 
 
-DAY: Seconds = 86_400.0
 MARGIN: Seconds = 3_600.0
 """An attempt that was seen last may have ended before others that were not seen at all."""
 

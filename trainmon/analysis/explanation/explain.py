@@ -402,11 +402,6 @@ def _changes(before: Attempt, after: Attempt) -> Iterator[Change]:
             yield Change(field=field, before=was, after=now)
 
 
-def not_compared(before: Attempt, after: Attempt) -> tuple[str, ...]:
-    """The fields that are known of only one of two attempts."""
-    return tuple(field for field in COMPARED if bool(getattr(before, field)) != bool(getattr(after, field)))
-
-
 def writer_of(step: int, attempts: Sequence[Attempt]) -> Attempt | None:
     """The attempt that wrote the checkpoint of a step: the last one that trained and committed it."""
     spans = ((one, (one.first_step, one.last_step, one.last_committed_step)) for one in reversed(attempts))

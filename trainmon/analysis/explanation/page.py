@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from trainmon.analysis.attempts import ORDER, values_of, why_missing
 from trainmon.analysis.checkpoints import describe
-from trainmon.analysis.explanation.explain import AWAITED, Explanation, Resume, at_text, not_compared, short_id
+from trainmon.analysis.explanation.explain import AWAITED, Explanation, Resume, at_text, short_id
 from trainmon.analysis.explanation.timeline import What, worst
 from trainmon.lib import clean, counted, duration, mib_size, scrub, size
 from trainmon.model import Attempt, Origin
@@ -83,8 +83,11 @@ def config_rows(one: Explanation) -> Iterator[PageRow]:
     else:
         text = f"since attempt {short_id(one.previous)}: {', '.join(FIELDS[one.field] for one in one.changes)}"
         yield PageRow("changed", text, "warn", ("attempt", one.previous.attempt_id))
-    if one.previous is not None and (fields := not_compared(one.previous, one.attempt)):
-        text = f"{', '.join(FIELDS[field] for field in fields)}: known of only one of the two attempts"
+    before = one.previous or one.attempt
+    known = ((name, getattr(before, field), getattr(one.attempt, field)) for field, name in FIELDS.items())
+    known_once = [name for name, was, now in known if bool(was) != bool(now)]
+    if known_once:
+        text = f"{', '.join(known_once)}: known of only one of the two attempts"
         yield PageRow("not compared", text, "dim")
 
 

@@ -113,8 +113,7 @@ def _alerts(alerts: Iterable[Alert]) -> Iterator[Moment]:
     for one in alerts:
         if one.fired_at is None:
             continue
-        is_later = one.found_at - one.fired_at >= 1.0
-        summary = dated(one.summary, one.found_at) if is_later else one.summary
+        summary = dated(one.summary, one.found_at) if one.found_at - one.fired_at >= 1.0 else one.summary
         text = scrub(clean(f"{one.severity} {one.rule}: {summary}"))
         yield Moment(at=one.fired_at, what="alert", text=text)
         if one.acknowledged_at is not None:
@@ -172,10 +171,6 @@ class GpuHour(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: Instant
     metrics: Mapping[str, tuple[tuple[float | None, ...], ...]] = {}
     """By metric: for each GPU, 60 means per minute, the last one just before the end. Memory is in MiB, power in W."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not any(self.metrics.values())
 
 
 def gpu_hour(node: str, gpus: Sequence[int], ended_at: Instant, now: Instant, read: Read) -> GpuHour:
