@@ -165,16 +165,14 @@ def with_environment(
 ) -> Attempt:
     """The attempt with what the environment names: of a process on these GPUs of this job, or with this pid."""
     processes = (process for node in nodes if node is not None for gpu in node.gpus for process in gpu.processes)
-    for process in processes:
-        found = process.environment
-        if found.get("SLURM_JOB_ID") == str(job) if job is not None else process.pid == pid:
-            values = {
-                "container": next((found[name] for name in CONTAINERS if name in found), None),
-                "data_manifest": found.get("TRAINMON_DATA_MANIFEST"),
-            }
-            known = {name: clean(scrub(value), VALUE) for name, value in values.items() if value}
-            return with_named(attempt, "environment", known)
-    return attempt
+    own = (one for one in processes if job is None or one.environment.get("SLURM_JOB_ID") == str(job))
+    found = next((one.environment for one in own if job is not None or one.pid == pid), {})
+    values = {
+        "container": next((found[name] for name in CONTAINERS if name in found), None),
+        "data_manifest": found.get("TRAINMON_DATA_MANIFEST"),
+    }
+    known = {name: clean(scrub(value), VALUE) for name, value in values.items() if value}
+    return with_named(attempt, "environment", known)
 
 
 def _setting(config: Mapping[str, str], pattern: re.Pattern[str]) -> str | None:

@@ -176,8 +176,8 @@ def with_checkpoints(attempt: Attempt, run: Run, latest: Instant) -> Attempt:
     counts = names_count_steps(run, known)
     attempt = replace(attempt, has_checkpoints=True, counts_steps=counts, unrecognised_at=written)
     whole = [one for one in by_then if one.is_whole and one.step is not None]
-    newest = max(whole, key=lambda one: one.step or 0, default=None)
-    newest = known.committed if known.committed in whole else newest  # by its pointer: a rewind leaves greater ones
+    greatest = max(whole, key=lambda one: one.step or 0, default=None)
+    newest = known.committed if known.committed in whole else greatest  # by its pointer: a rewind leaves greater ones
     if newest is None:
         return replace(attempt, last_committed_step=None)
     return replace(attempt, last_committed_step=newest.step, last_committed_at=newest.at)

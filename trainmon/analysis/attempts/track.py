@@ -134,7 +134,7 @@ def unwatched_since(state: State) -> Instant | None:
     None while the ledger may not have been read yet."""
     if not is_restored(state):
         return None
-    seen = [one.seen_at for one in state.attempts.values() if one.seen_at < state.started_at]
+    seen = (one.seen_at for one in state.attempts.values() if one.seen_at < state.started_at)
     return max(seen, default=state.started_at - DAY) - MARGIN
 
 

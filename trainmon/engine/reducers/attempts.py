@@ -70,21 +70,19 @@ def log_read(batch: EventBatch, attempt: Attempt, read: Run, now: Instant) -> No
 
 def outlived(batch: EventBatch, now: Instant) -> None:
     """Note what is still written after the end of an attempt, before the runs are judged by it."""
-    state = batch.so_far(now)
-    if (attempts := with_outlived(state)) is not state.attempts:
-        _change(batch, attempts)
+    _change(batch, with_outlived(batch.so_far(now)))
 
 
 def advance(batch: EventBatch, now: Instant) -> None:
     """Open, update and close the attempts by the State so far."""
     state = batch.so_far(now)
-    attempts = pruned(track(state), state)
-    if attempts is not state.attempts:
-        _change(batch, attempts)
+    _change(batch, pruned(track(state), state))
     if state.accounted:
         accounted(batch, (), now)
 
 
 def _change(batch: EventBatch, attempts: Mapping[str, Attempt]) -> None:
-    """Set the attempts, with what is decided about those that ended."""
-    batch.maps["attempts"] = with_decisions(batch.current("attempts"), attempts, batch.current("runs"))
+    """Set the attempts, if they have changed, with what is decided about those that ended."""
+    before = batch.current("attempts")
+    if attempts is not before:
+        batch.maps["attempts"] = with_decisions(before, attempts, batch.current("runs"))
