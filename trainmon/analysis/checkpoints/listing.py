@@ -176,11 +176,8 @@ def _pointer(taken: Resumption, known: Mapping[str, Checkpoint], is_moving: bool
     one = known.get(taken.name)
     if one is None:
         return None if unclear else f"{who} {taken.name}, which does not exist"
-    if one.state == "torn":
-        return f"{who} {taken.name}, which is incomplete: {one.why}"
-    if one.state == "writing" and taken.pointer and not is_moving:
-        return f"{who} {taken.name}, which is incomplete: {one.why}"
-    return None
+    is_left = one.state == "writing" and taken.pointer and not is_moving
+    return f"{who} {taken.name}, which is incomplete: {one.why}" if one.state == "torn" or is_left else None
 
 
 # ---- the state of each checkpoint of a listing -----------------------------------------------------------------------
