@@ -47,14 +47,6 @@ JUDGED_AT_MOST = 200
 """Points of one poll that are judged, the last: three steps a second in a minute."""
 
 
-class JudgedLoss(NamedTuple):
-    """The state of one value, and the usual range of the recent values."""
-
-    state: LossState
-    low: float | None = None
-    high: float | None = None
-
-
 class Band(NamedTuple):
     """The usual range of a loss."""
 
@@ -80,14 +72,11 @@ def band(recent: Sequence[float]) -> Band | None:
     return Band(known[edge], known[-1 - edge], middle + width)
 
 
-def judge(recent: Sequence[float], value: float) -> JudgedLoss:
-    """What a value is after these."""
+def judge(value: float, usual: Band | None) -> LossState:
+    """What a value is after others with this band."""
     if not math.isfinite(value):
-        return JudgedLoss("nan")
-    usual = band(recent)
-    if usual is None:
-        return JudgedLoss("fine")
-    return JudgedLoss("spike" if value > usual.limit else "fine", usual.low, usual.high)
+        return "nan"
+    return "spike" if usual is not None and value > usual.limit else "fine"
 
 
 def follow(
@@ -99,7 +88,7 @@ def follow(
     trouble = before
     for back in range(new, 0, -1):
         value, step = points.values[-back], points.steps[-back]
-        trouble = _next(trouble, judge(known[: len(known) - back], value), key, value, step, at)
+        trouble = _next(trouble, band(known[: len(known) - back]), key, value, step, at)
     if trouble is not None and trouble.state == "nan" and trouble is not before:
         first = len(points.values)
         while first and not math.isfinite(points.values[first - 1]):
@@ -159,13 +148,14 @@ def describe(trouble: LossTrouble | None) -> str:
 
 
 def _next(
-    before: LossTrouble | None, judged: JudgedLoss, key: str, value: float, step: float, at: Instant
+    before: LossTrouble | None, usual: Band | None, key: str, value: float, step: float, at: Instant
 ) -> LossTrouble | None:
-    """What is odd after one more point."""
-    state = before.state if before is not None else "fine"
-    if judged.state == "fine":
+    """What is odd after one more point. `usual`: the band of those before it."""
+    state, new = "fine" if before is None else before.state, judge(value, usual)
+    if new == "fine":
         return replace(before, after=before.after + 1) if before is not None and state == "spike" else None
-    if before is not None and state == judged.state and not before.after:
+    if before is not None and state == new and not before.after:
         is_higher = state == "spike" and value > before.value
         return replace(before, value=value, step=step) if is_higher else before
-    return LossTrouble(state=judged.state, key=key, value=value, step=step, at=at, low=judged.low, high=judged.high)
+    low, high = (None, None) if usual is None or new == "nan" else (usual.low, usual.high)
+    return LossTrouble(state=new, key=key, value=value, step=step, at=at, low=low, high=high)
