@@ -36,7 +36,6 @@ from trainmon.model import (
     Action,
     Attempt,
     AttemptEnd,
-    Classification,
     Job,
     Log,
     OwnProcess,
@@ -136,9 +135,7 @@ def _last_lines(log: Log) -> tuple[str, ...]:
     return tuple(lines)[::-1]
 
 
-@lru_cache(256)
-def _fatal_end(lines: tuple[str, ...]) -> Classification | None:
-    return fatal_end(lines)
+_fatal_end = lru_cache(256)(fatal_end)
 
 
 def _last_words(lines: tuple[str, ...], within: int = FINAL_LINES) -> str:

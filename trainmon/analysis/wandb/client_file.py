@@ -93,7 +93,10 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
         return replace(before, host=host, is_behind=False, checked_at=at, error=clean(rows.error or ""))
     path = clean(rows.path, PATH_LENGTH)
     is_same = before.file == rows.file and before.path == path
-    known = before if is_same else _anew(before, rows.file)
+    known = before if is_same else replace(
+        before, file=rows.file, rows=0, damaged_before=before.damaged_before + before.damaged, damaged=0,
+        exit_code=None, logged_at=None, recent=(), trouble=None, loss_why="",
+    )  # fmt: skip
     points = points_of(rows, known.rows)
     names = tuple(dict.fromkeys((*(known.names if is_same else ()), *points)))
     is_older = rows.rows < known.rows  # another reader has begun at the start of the file
@@ -132,22 +135,6 @@ def ends_incomplete(file: WandbFile, verdict: Verdict) -> bool:
     if not file.tail or file.is_behind or file.written_at is None or file.checked_at is None:
         return False
     return file.checked_at - file.written_at >= (SETTLED if verdict in ENDED else QUIET)
-
-
-def _anew(before: WandbFile, file: str) -> WandbFile:
-    """Nothing of another file is known yet."""
-    return replace(
-        before,
-        file=file,
-        rows=0,
-        damaged_before=before.damaged_before + before.damaged,
-        damaged=0,
-        exit_code=None,
-        logged_at=None,
-        recent=(),
-        trouble=None,
-        loss_why="",
-    )
 
 
 def shown(run: Run, *, is_failing: bool) -> Wandb | None:
