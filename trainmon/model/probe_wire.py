@@ -241,18 +241,19 @@ WORDS: tuple[tuple[Meaning, str], ...] = (
     ("missing", "no file matches"),
     ("dangling", DANGLING),
     ("no-python", "no usable python3"),
-    ("nvml-fails", "NVML: "),
+    ("nvml-fails", "\nNVML: "),
     ("no-library", "NVIDIA GPUs, but no"),
     ("not-loaded", "Driver Not Loaded"),
     ("no-permission", "Insufficient Permissions"),
     ("mismatch", "version mismatch"),
     ("hidden", "a cgroup hides"),
 )
+"""Behind a line feed: only at the beginning. nvidia-smi says it, too."""
 
 
 def says(text: str | None, meaning: Meaning) -> bool:
     """Whether an error or a note has this meaning. Only here are words of a probe, of its shell and of NVML read."""
-    return any(means == meaning and words in (text or "") for means, words in WORDS)
+    return any(means == meaning and words in f"\n{text or ''}" for means, words in WORDS)
 
 
 # ---- readings of files -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, facts, host, job, samples, slurm
 from trainmon.alerting.rules.gpus.faults import GpuMissing
-from trainmon.model import Finding, GpuFactsAll, Hello, SchedulerNode, State, Trouble
+from trainmon.model import Finding, GpuFactsAll, Hello, SchedulerNode, State, Trouble, says
 
 MISSING = GpuMissing()
 MISMATCH = "NVML: Driver/library version mismatch"
@@ -134,3 +134,9 @@ def test_it_is_not_over_because_nobody_says_any_more_that_there_should_be_gpus()
     assert scene.why_unknown(MISSING, finding) == "n1 still lists no GPU"
     scene.scheduler(slurm("n1", "IDLE"))
     assert scene.why_unknown(MISSING, finding) is None, "Slurm says that it has none"
+
+
+def test_nvml_fails_if_the_note_begins_with_it() -> None:
+    assert says("NVML: Unknown Error", "nvml-fails")
+    assert not says("Failed to initialize NVML: Unknown Error", "nvml-fails"), "nvidia-smi says that"
+    assert not says(None, "missing")
