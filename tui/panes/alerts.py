@@ -77,8 +77,7 @@ class AlertsPane(Pane):
         return not key.startswith((SENTENCE, HEADING, SILENCE))
 
     def moment(self) -> Moment | None:
-        alert = None if self.state is None else self.state.alerts.get(self.selected or "")
-        return None if alert is None or self.state is None else moment_of_alert(alert, self.state)
+        return None if self.state is None else moment_of_alert(self.selected or "", self.state)
 
     def still_is(self, key: str, state: State) -> bool:
         return key in state.alerts

@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.binding import BindingType
 
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain, short_id, with_state
-from trainmon.analysis.log_formats import summary
 from trainmon.analysis.wandb import client_file
-from trainmon.lib import Instant, clean, counted, shorten_start
-from trainmon.model import Attempt, Run, State, WandbRun, verdict_text
+from trainmon.lib import clean
+from trainmon.model import Attempt, State, WandbRun
 from tui.backend import Backend
 from tui.charts.sparkline import gpu_hour_lines
 from tui.keys import bindings
 from tui.panes.base import FollowingPane, Pane
 from tui.services.changes import Changes
-from tui.style import UNKNOWN, VERDICTS, Span, count, duration, eta, real, short, since
 from tui.views import (
-    GOING,
-    LABEL,
     Subject,
-    batch_of_epoch,
-    checkpoint_lines,
-    fact,
     fact_text,
-    facts,
-    job_lines,
-    linked_fact,
-    log_named,
-    optional_fact,
-    recent_actions,
+    run_lines,
     settings_lines,
-    switch_lines,
-    trainer_lines,
-    wandb_lines,
-    wrapped_fact,
 )
-from tui.views.alert_detail import Moment, alert_lines, alerts_of, moment_of_alert, moment_of_run
+from tui.views.alert_detail import Moment, alert_lines, moment_of_alert, moment_of_run
 from tui.views.alerts import alerts_about
 from tui.views.disks import ShownDisk, disk_lines, shown_disks, spare_line, spares
-from tui.views.job_detail import attempt_lines, explanation_lines, node_links
+from tui.views.job_detail import explanation_lines
 from tui.views.job_detail import job_lines as job_details
 from tui.views.news import change_lines
-from tui.widgets import KeyedLines, Line, Link, Linked, Row, TextView, first_link, rows, sentence
+from tui.widgets import KeyedLines, Line, Linked, Row, TextView, first_link, rows
 
 CHARTED_NODES = 4
 """The nodes of an attempt whose GPUs are plotted. The rest have their numbers only."""
@@ -64,6 +48,10 @@ class LinkedPane(Pane):
     def on_mount(self) -> None:
         self.heads.display = False
 
+    def copy_text(self) -> str | None:
+        """The id of its alert or attempt, as `trainmon-tui ack` and `explain` take it."""
+        return self.about
+
     def show_lines(self, lines: Iterable[Line | Linked]) -> None:
         """Show these lines; the cursor stays on its link."""
         self.lines.set_rows(rows(lines))
@@ -82,13 +70,8 @@ class AlertPane(LinkedPane):
     def alerts(self) -> tuple[str, ...]:
         return (self.about,)
 
-    def copy_text(self) -> str | None:
-        """Its id, as `trainmon-tui ack` takes it."""
-        return self.about
-
     def moment(self) -> Moment | None:
-        alert = None if self.state is None else self.state.alerts.get(self.about)
-        return None if alert is None or self.state is None else moment_of_alert(alert, self.state)
+        return None if self.state is None else moment_of_alert(self.about, self.state)
 
     def draw(self, state: State, width: int) -> None:
         alert = state.alerts.get(self.about)
@@ -156,10 +139,6 @@ class AttemptPane(LinkedPane):
     def _show_stored(self, attempt: Attempt, records: AttemptRecords) -> None:
         self.stored = attempt, records
         self.again()
-
-    def copy_text(self) -> str | None:
-        """Its id, as `trainmon-tui explain` takes it."""
-        return self.about
 
     def draw(self, state: State, width: int) -> None:
         stored, records = self.stored or (None, AttemptRecords())
@@ -237,73 +216,3 @@ class RunPane(LinkedPane, FollowingPane):
             # up to 600 lines that change once a minute; only the run's own screen shows them
             self._settings = one, width, [] if one is None else list(settings_lines(one, width))
         self.show_lines((*run_lines(run, state, width, few=not self.follow), *self._settings[2]))
-
-
-def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Iterator[Line | Linked]:
-    """All details of a run. `few`: the main ones only."""
-    (symbol, style), now = VERDICTS[run.verdict], state.at
-    yield (Span(f"{symbol} {verdict_text(run.verdict)}", f"{style} bold"),)
-    yield from sentence(clean(run.why), width)
-    yield ()
-    for section in (tuple(alerts_of(run.name, state, width)), tuple(job_lines(run, state, width))):
-        yield from (*section, ()) if section else ()
-    if not few and (attempts := tuple(attempt_lines(run, state, width))):
-        yield from (*attempts, ())
-    yield from numbers(run, now, width)
-    yield ()
-    yield from checkpoint_lines(run, state, width)
-    yield ()
-    yield from switch_lines("kill", run.kill, now, width)
-    yield from switch_lines("save", run.save, now, width)
-    yield from trainer_lines(run, now, width)
-    yield from recent_actions(run, state, width)
-    yield ()
-    yield from log_lines(run, now, width)
-    yield from wandb_lines(run, state, width, few=few)
-    yield ()
-    job = state.jobs.get(run.job or "")
-    for name, path in (("script", job.command), ("workdir", job.workdir)) if job is not None else ():
-        yield from optional_fact(name, path and shorten_start(path, width - LABEL), width)
-    if not run.spec.nodes:
-        yield fact("nodes", "-", width, "dim")
-    yield from node_links(run.spec.nodes, state, width)
-
-
-def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
-    """Steps, time left, loss and speed."""
-    progress = run.progress
-    target = "" if progress.target_step is None else f" of {count(progress.target_step)}"
-    last = since(progress.at, now) + (" ago" if progress.at is not None else "")
-    usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s is not None else ""
-    speeds = (
-        "" if progress.tokens_per_s is None else f"{short(progress.tokens_per_s)} tokens/s",
-        "" if progress.samples_per_s is None else f"{short(progress.samples_per_s)} samples/s",
-        "" if progress.step_time_s is None else f"{duration(progress.step_time_s)} per step",
-    )
-    place = batch_of_epoch(run)
-    texts = {
-        "step": count(run.step) + target + (f" ({place})" if place else ""),
-        "last step": last + usual,
-        "finishes in": eta(run.eta_at if run.verdict in GOING else None, now),
-        "loss": f"{real(run.loss)}, grad norm {real(progress.grad_norm)}",
-        "learning rate": real(progress.learning_rate),
-        "speed": ", ".join(speed for speed in speeds if speed) or UNKNOWN,
-        "skipped": f"{counted(progress.skipped, 'iteration')}!" if progress.skipped else None,
-        "nan": f"{counted(progress.nan_iterations, 'iteration')}!" if progress.nan_iterations else None,
-    }
-    return facts(texts, width, {"skipped": "warn", "nan": "crit"})
-
-
-def log_lines(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
-    """The log: path, age, rate, format."""
-    if run.log is None:
-        text = "none configured" if run.spec.log is None else f"not read yet: {log_named(run.spec.log)}"
-        yield fact("log", text, width, "dim")
-        return
-    path = shorten_start(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL)
-    yield linked_fact("log", Link("log", run.name), path, width)
-    rate = "" if run.log.lines_per_s is None else f", {run.log.lines_per_s:.1f} lines/s"
-    yield fact("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + rate, width)
-    lines = 0 if run.log is None else run.log.first + len(run.log.lines)
-    yield from wrapped_fact("format", clean(summary(run.progress, run.memory.shape, lines)), width)
-    yield from optional_fact("error", run.log.error, width, "warn")

@@ -31,13 +31,12 @@ from tui.views.runs import (
     checkpoint_lines,
     is_save_overdue,
     job_lines,
-    recent_actions,
     record_lines,
+    run_lines,
     settings_lines,
     switch_lines,
     trainer_lines,
     verdict_style,
-    wandb_lines,
 )
 from tui.views.table import LABEL, fact, fact_text, facts, linked_fact, log_named, optional_fact, safe, wrapped_fact
 
@@ -79,8 +78,8 @@ __all__ = [
     "pieces",
     "plan_rows",
     "plan_summary",
-    "recent_actions",
     "record_lines",
+    "run_lines",
     "safe",
     "settings_lines",
     "subjects_text",
@@ -88,6 +87,5 @@ __all__ = [
     "trainer_lines",
     "verdict_style",
     "visible",
-    "wandb_lines",
     "wrapped_fact",
 ]

@@ -31,7 +31,7 @@ from tui.views.alerts import (
     worst_delivery_first,
 )
 from tui.views.job_detail import time_and_age
-from tui.views.table import LABEL, fact, link_label, linked_fact, more_fact, optional_fact, safe, wrapped_fact
+from tui.views.table import LABEL, apart, fact, link_label, linked_fact, more_fact, optional_fact, safe, wrapped_fact
 from tui.widgets import Line, Link, Linked, sentence
 
 # ---- one alert in full, as lines -------------------------------------------------------------------------------------
@@ -53,27 +53,25 @@ def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
         return
     symbol, word, style = SIGNS[alert.severity]
     phase = ended_how(alert) if alert.phase == "resolved" else alert.phase
-    yield (Span(f"{symbol} {word}  ", f"{style} bold"), Span(clean(f"{phase}  {alert.rule}"), "bold"))
-    yield from sentence(safe(alert.summary), width)
-    if alert.data != "ok" and alert.is_open:
-        why = safe(alert.data_why or "its source is late")
-        yield from sentence(
-            f"The data of this alert is stale: {why}. The alert keeps its state until new data arrives.", width, "warn"
-        )
-    yield ()
-    if alert.advice:
-        yield from optional_fact("what to do", alert.advice, width, "accent")
-        yield ()
-    yield from related(alert, state, width)
-    yield from times(alert, state.at, width)
-    yield ()
-    yield from acknowledgement(alert, state, width)
-    yield ()
-    yield from notifications(alert, state, width)
-    yield ()
+    title = (Span(f"{symbol} {word}  ", f"{style} bold"), Span(clean(f"{phase}  {alert.rule}"), "bold"))
+    stale = f"The data of this alert is stale: {safe(alert.data_why or 'its source is late')}."
+    stale += " The alert keeps its state until new data arrives."
+    is_stale = alert.data != "ok" and alert.is_open
+    yield from apart(
+        (title, *sentence(safe(alert.summary), width), *(sentence(stale, width, "warn") if is_stale else ())),
+        *([optional_fact("what to do", alert.advice, width, "accent")] if alert.advice else []),
+        (*related(alert, state, width), *times(alert, state.at, width)),
+        acknowledgement(alert, state, width),
+        notifications(alert, state, width),
+        evidence(alert, state.at, width),
+    )
+
+
+def evidence(alert: Alert, now: Instant, width: int) -> Iterator[Line]:
+    """The lines that show it, and when they were found if that is over."""
+    is_present = alert.phase in ("pending", "firing") and alert.data == "ok"
     if alert.evidence:
-        is_present = alert.phase in ("pending", "firing") and alert.data == "ok"
-        yield (Span("evidence" if is_present else f"evidence, {time_and_age(alert.found_at, state.at)}", "dim"),)
+        yield (Span("evidence" if is_present else f"evidence, {time_and_age(alert.found_at, now)}", "dim"),)
     for line in alert.evidence:
         yield from sentence(safe(line), width)
 
@@ -203,9 +201,10 @@ class Moment(NamedTuple):
     """The metric whose chart it was opened from."""
 
 
-def moment_of_alert(alert: Alert, state: State) -> Moment | None:
-    """The beginning of an alert about a run."""
-    if alert.run is None or alert.run not in state.runs:
+def moment_of_alert(name: str, state: State) -> Moment | None:
+    """The beginning of an alert about a run, by the alert's id."""
+    alert = state.alerts.get(name)
+    if alert is None or alert.run is None or alert.run not in state.runs:
         return None
     named = STEP.search(alert.summary)
     step = None if named is None else int((named[1] or named[2]).replace(",", "") or 0)
@@ -216,7 +215,7 @@ def moment_of_run(run: Run, state: State) -> Moment | None:
     """The beginning of its worst open alert, or its spike."""
     alerts = [one for one in state.alerts.values() if one.run == run.name and one.severity != "info" and one.is_open]
     for alert in sorted(alerts, key=lambda one: (status_of(one, state.at) == "pending", *ORDERS["worst"](one))):
-        return moment_of_alert(alert, state)
+        return moment_of_alert(alert.id, state)
     spike = trouble_of(run, "spike") or trouble_of(run, "nan")
     if spike is None:
         return None

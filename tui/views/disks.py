@@ -43,7 +43,9 @@ from tui.views.table import (
     Column,
     RowCache,
     Table,
+    apart,
     fact,
+    facts,
     filtered,
     heads,
     linked_fact,
@@ -355,11 +357,7 @@ def disk_lines(shown: ShownDisk | None, state: State, width: int) -> Iterator[Li
     if shown is None:
         yield (Span("This disk is no longer watched.", "dim"),)
         return
-    yield from space(shown, state, width)
-    yield ()
-    yield from writers(shown, state, width)
-    yield ()
-    yield from deletable(shown, state, width)
+    yield from apart(space(shown, state, width), writers(shown, state, width), deletable(shown, state, width))
 
 
 def space(shown: ShownDisk, state: State, width: int) -> Iterator[Line]:
@@ -368,15 +366,15 @@ def space(shown: ShownDisk, state: State, width: int) -> Iterator[Line]:
     where = f"{len(shown.hosts)} hosts" if len(shown.hosts) > 1 else disk.host
     if disk.state != "ok":
         yield from optional_fact("problem", unanswered(disk, now), width, "crit")
-    kind = disk.filesystem or "unknown filesystem"
-    yield fact("mounted", clean(f"{kind} at {disk.mount or disk.path} on {where}"), width)
     free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
-    yield fact("space", f"{percent(bytes_used(disk), 1.0)} used: {free}", width)
-    if shown.usable:
-        yield fact("usable", f"{size(disk.usable_free_bytes)} until the usable share is used", width)
-    if disk.total_inodes is not None:
-        free = f"{count(disk.free_inodes)} of {count(disk.total_inodes)} free"
-        yield fact("inodes", f"{percent(inodes_used(disk), 1.0)} used: {free}", width)
+    free_inodes = f"{count(disk.free_inodes)} of {count(disk.total_inodes)} free"
+    texts = {
+        "mounted": clean(f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} on {where}"),
+        "space": f"{percent(bytes_used(disk), 1.0)} used: {free}",
+        "usable": f"{size(disk.usable_free_bytes)} until the usable share is used" if shown.usable else None,
+        "inodes": f"{percent(inodes_used(disk), 1.0)} used: {free_inodes}" if disk.total_inodes is not None else None,
+    }
+    yield from facts(texts, width)
     if disk.quota is not None:
         yield from wrapped_fact("quota", clean(quota_sentence(disk.quota, now)), width)
     growth = shown.per_day

@@ -10,7 +10,7 @@ from trainmon.analysis.explanation import Explanation, PageRow, page, short_id, 
 from trainmon.analysis.retries import order_of
 from trainmon.analysis.runs import cause_of, needed_to_save
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten
-from trainmon.model import Attempt, Job, Run, State, verdict_text
+from trainmon.model import Job, Run, State, verdict_text
 from trainmon.slurm import reasons
 from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, since, whole
 from tui.views.jobs import (
@@ -24,7 +24,18 @@ from tui.views.jobs import (
     state_code,
     status_text,
 )
-from tui.views.table import LABEL, fact, facts, link_label, linked_fact, more_fact, optional_fact, safe, wrapped_fact
+from tui.views.table import (
+    LABEL,
+    apart,
+    fact,
+    facts,
+    link_label,
+    linked_fact,
+    more_fact,
+    optional_fact,
+    safe,
+    wrapped_fact,
+)
 from tui.widgets import Line, Link, Linked, sentence, width_of
 
 # ---- one job in full, as lines ---------------------------------------------------------------------------------------
@@ -46,14 +57,9 @@ def job_lines(key: str, state: State, width: int) -> Iterator[Line | Linked]:
     if source is not None and source.health in ("late", "down"):
         text = f"No data from Slurm for {since(source.answered_at, now)}; this is old data: {source.error or ''}"
         yield from sentence(safe(text).rstrip(": "), width, "warn")
-    yield from sentence(status_text(job, now, cause_of(job, state.attempts.values())).text or "runs", width)
-    yield ()
+    status = sentence(status_text(job, now, cause_of(job, state.attempts.values())).text or "runs", width)
     run = runs_by_job(state.runs.values()).get(job.key)
-    yield from job_links(job, run, state, width)
-    yield ()
-    yield from times(job, run, now, width)
-    yield ()
-    yield from fields(job, now, width)
+    yield from apart(status, job_links(job, run, state, width), times(job, run, now, width), fields(job, now, width))
 
 
 def job_links(job: Job, run: Run | None, state: State, width: int) -> Iterator[Line | Linked]:
@@ -168,15 +174,10 @@ def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
 ATTEMPTS_SHOWN = 8
 
 
-def attempts_of(run: Run, state: State) -> list[Attempt]:
-    """The attempts of a run, the newest first."""
-    own = (one for one in state.attempts.values() if one.run_id == run.name)
-    return sorted(own, key=order_of, reverse=True)
-
-
 def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     """A link per attempt: when it started, its cause, how long it ran, its last step, and the steps lost."""
-    own, troubles = attempts_of(run, state), [*_not_recorded(run, state)]
+    all_of_run = (one for one in state.attempts.values() if one.run_id == run.name)
+    own, troubles = sorted(all_of_run, key=order_of, reverse=True), [*_not_recorded(run, state)]
     if own or troubles:
         yield (Span("attempts", "head"),)
     for trouble in troubles:

@@ -27,6 +27,7 @@ from tui.views.nodes import missing_gpus
 from tui.views.table import (
     LABEL,
     Column,
+    apart,
     fact,
     facts,
     heads,
@@ -161,14 +162,11 @@ def node_facts(
 ) -> list[Row]:
     """The facts that are not in the table, by section. `listed`: the scheduler's record of the node; `jobs`: those that
     run there, as links; `server`: the failing Prometheus server that has its numbers."""
-    lines: list[Line | Linked] = [
-        *source_lines(source, now, width, server),
-        *scheduler_lines(node, listed, jobs, now, width),
-    ]
-    if node is not None:
-        is_read = read_ago(node.host_at, node, source, now)
-        lines += [*process_lines(node, width), *host_lines(node, now, width, is_read), *probe_lines(node, width)]
-    return rows(lines or [(Span(f"{safe(name)} is no longer watched.", "dim"),)])
+    about = (*source_lines(source, now, width, server), *scheduler_lines(node, listed, jobs, now, width))
+    if node is None:
+        return rows(about or [(Span(f"{safe(name)} is no longer watched.", "dim"),)])
+    host = host_lines(node, now, width, read_ago(node.host_at, node, source, now))
+    return rows(apart(about, process_lines(node, width), host, probe_lines(node, width)))
 
 
 def source_lines(source: Source | None, now: Instant, width: int, server: Source | None = None) -> Iterator[Line]:
@@ -226,7 +224,6 @@ NO_PROCESS_LIST = "Prometheus has no list of processes; SSH has, if it can conne
 def process_lines(node: Node, width: int) -> Iterator[Line]:
     """The processes of each GPU: user, memory, command."""
     running = [(gpu, process) for gpu in node.gpus for process in gpu.processes]
-    yield ()
     if not running:
         yield (Span(NO_PROCESS_LIST if node.probe == "prometheus" else NO_PROCESS, "dim"),)
         return
@@ -243,7 +240,6 @@ def process_lines(node: Node, width: int) -> Iterator[Line]:
 def host_lines(node: Node, now: Instant, width: int, is_read: str) -> Iterator[Line]:
     """Load, memory, and counters that should not grow. Healthy InfiniBand ports share one line. `is_read`: how old the
     numbers are, if they are not current."""
-    yield ()
     yield from optional_fact("host", is_read, width, "warn")
     cpus = UNKNOWN if node.cpu_count is None else str(node.cpu_count)
     used = percent(node.memory_used_mib, node.memory_total_mib)
@@ -269,7 +265,6 @@ SKEW = 2.0
 
 def probe_lines(node: Node, width: int) -> Iterator[Line]:
     """The probe: what it reads with, and what fails."""
-    yield ()
     names = sorted({safe(gpu.name) for gpu in node.gpus if gpu.name})
     texts = {
         "GPUs": f"{len(node.gpus)} × {', '.join(names) or UNKNOWN}",

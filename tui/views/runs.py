@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.gpus import unread
-from trainmon.analysis.log_formats import LEARNED
+from trainmon.analysis.log_formats import LEARNED, summary
 from trainmon.analysis.runs import cause_of
 from trainmon.analysis.runs.trainer import BUSY, SILENT, other_switches
 from trainmon.analysis.wandb import label
@@ -24,15 +24,102 @@ from trainmon.model import (
     Verdict,
     Wandb,
     WandbRun,
+    verdict_text,
 )
 from tui.charts.values import PHASES, file_notes, heartbeat, newest_row, number, trouble
-from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since
-from tui.views.job_detail import time_left
+from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, eta, real, short, since
+from tui.views.alert_detail import alerts_of
+from tui.views.job_detail import attempt_lines, node_links, time_left
 from tui.views.jobs import clusters, is_missing, state_code, status_text
-from tui.views.table import FROM_LOG, LABEL, fact, facts, linked_fact, more_fact, optional_fact, safe, wrapped_fact
+from tui.views.table import (
+    FROM_LOG,
+    LABEL,
+    apart,
+    fact,
+    facts,
+    linked_fact,
+    log_named,
+    more_fact,
+    optional_fact,
+    safe,
+    wrapped_fact,
+)
 from tui.widgets import Line, Link, Linked, sentence
 
 # ---- the details of a run as lines -----------------------------------------------------------------------------------
+
+
+def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Iterator[Line | Linked]:
+    """All details of a run. `few`: the main ones only."""
+    (symbol, style), now = VERDICTS[run.verdict], state.at
+    verdict = Span(f"{symbol} {verdict_text(run.verdict)}", f"{style} bold")
+    attempts = () if few else attempt_lines(run, state, width)
+    optional = map(tuple, (alerts_of(run.name, state, width), job_lines(run, state, width), attempts))
+    return apart(
+        ((verdict,), *sentence(clean(run.why), width)),
+        *(section for section in optional if section),
+        numbers(run, now, width),
+        checkpoint_lines(run, state, width),
+        (
+            *switch_lines("kill", run.kill, now, width),
+            *switch_lines("save", run.save, now, width),
+            *trainer_lines(run, now, width),
+            *recent_actions(run, state, width),
+        ),
+        (*log_lines(run, now, width), *wandb_lines(run, state, width, few=few)),
+        place_lines(run, state, width),
+    )
+
+
+def place_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
+    """The script and the directory of its job, and its nodes."""
+    job = state.jobs.get(run.job or "")
+    for name, path in (("script", job.command), ("workdir", job.workdir)) if job is not None else ():
+        yield from optional_fact(name, path and shorten_start(path, width - LABEL), width)
+    if not run.spec.nodes:
+        yield fact("nodes", "-", width, "dim")
+    yield from node_links(run.spec.nodes, state, width)
+
+
+def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
+    """Steps, time left, loss and speed."""
+    progress = run.progress
+    target = "" if progress.target_step is None else f" of {count(progress.target_step)}"
+    last = since(progress.at, now) + (" ago" if progress.at is not None else "")
+    usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s is not None else ""
+    speeds = (
+        "" if progress.tokens_per_s is None else f"{short(progress.tokens_per_s)} tokens/s",
+        "" if progress.samples_per_s is None else f"{short(progress.samples_per_s)} samples/s",
+        "" if progress.step_time_s is None else f"{duration(progress.step_time_s)} per step",
+    )
+    place = batch_of_epoch(run)
+    texts = {
+        "step": count(run.step) + target + (f" ({place})" if place else ""),
+        "last step": last + usual,
+        "finishes in": eta(run.eta_at if run.verdict in GOING else None, now),
+        "loss": f"{real(run.loss)}, grad norm {real(progress.grad_norm)}",
+        "learning rate": real(progress.learning_rate),
+        "speed": ", ".join(speed for speed in speeds if speed) or UNKNOWN,
+        "skipped": f"{counted(progress.skipped, 'iteration')}!" if progress.skipped else None,
+        "nan": f"{counted(progress.nan_iterations, 'iteration')}!" if progress.nan_iterations else None,
+    }
+    return facts(texts, width, {"skipped": "warn", "nan": "crit"})
+
+
+def log_lines(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
+    """The log: path, age, rate, format."""
+    if run.log is None:
+        text = "none configured" if run.spec.log is None else f"not read yet: {log_named(run.spec.log)}"
+        yield fact("log", text, width, "dim")
+        return
+    path = shorten_start(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL)
+    yield linked_fact("log", Link("log", run.name), path, width)
+    rate = "" if run.log.lines_per_s is None else f", {run.log.lines_per_s:.1f} lines/s"
+    yield fact("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + rate, width)
+    lines = 0 if run.log is None else run.log.first + len(run.log.lines)
+    yield from wrapped_fact("format", clean(summary(run.progress, run.memory.shape, lines)), width)
+    yield from optional_fact("error", run.log.error, width, "warn")
+
 
 JOBS_SHOWN = 6
 ACTIONS_SHOWN = 5
@@ -119,11 +206,12 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
         "" if found.every_s is None or found.every_steps is None else f"({counted(found.every_steps, 'step')})",
     )
     saving = " ".join(part for part in parts if part)
-    if saving:
-        share = "" if found.share is None else f" = {100 * found.share:.2f}% of the time"
-        yield fact("saving", saving + share, width)
-    if found.bytes is not None:
-        yield fact("size", f"{size(found.bytes)} each", width)
+    share = "" if found.share is None else f" = {100 * found.share:.2f}% of the time"
+    texts = {
+        "saving": saving + share if saving else None,
+        "size": None if found.bytes is None else f"{size(found.bytes)} each",
+    }
+    yield from facts(texts, width)
     yield from optional_fact("left out", found.note, width, "dim")
     yield from eval_lines(run, width)
     yield fact("checked", f"{calm_age(now - found.listed_at)} ago on {clean(found.host)}", width, "dim")
@@ -333,8 +421,8 @@ def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Li
     yield from phase_lines(found, now, width, stale=problem is not None)
     yield fact("last data", f"{calm_age(max(0.0, now - found.polled_at))} ago", width, "dim")
     if found.current is not None:
-        yield from run_lines(found.current, found, now, width)
-    yield from attempt_lines(found, now, width, FEW if few else MANY)
+        yield from wandb_run_lines(found.current, found, now, width)
+    yield from wandb_attempt_lines(found, now, width, FEW if few else MANY)
     yield from sample_lines(found.samples, width, few=few)
 
 
@@ -373,7 +461,7 @@ def phase_lines(found: Wandb, now: Instant, width: int, *, stale: bool) -> Itera
     yield from optional_fact("loss", found.loss_why, width, "crit" if found.loss_state == "nan" else "warn")
 
 
-def run_lines(one: WandbRun, found: Wandb, now: Instant, width: int) -> Iterator[Line]:
+def wandb_run_lines(one: WandbRun, found: Wandb, now: Instant, width: int) -> Iterator[Line]:
     """The active attempt, or else the newest."""
     beat = heartbeat(found, one, now)
     texts = {
@@ -389,7 +477,7 @@ def run_lines(one: WandbRun, found: Wandb, now: Instant, width: int) -> Iterator
     yield from optional_fact("page", one.url, width, "accent")
 
 
-def attempt_lines(found: Wandb, now: Instant, width: int, at_most: int) -> Iterator[Line]:
+def wandb_attempt_lines(found: Wandb, now: Instant, width: int, at_most: int) -> Iterator[Line]:
     """The attempts of its group, the latest first."""
     order = {name: index for index, name in reversed(list(enumerate(found.attempts)))}
     runs = sorted(found.runs, key=lambda one: order.get(one.id, len(order)))

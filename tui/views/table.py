@@ -108,6 +108,14 @@ def safe(text: str) -> str:
     return scrub(clean(text))
 
 
+def apart(*sections: Iterable[Line | Linked]) -> Iterator[Line | Linked]:
+    """These sections, with an empty line between two."""
+    for number, section in enumerate(sections):
+        if number:
+            yield ()
+        yield from section
+
+
 def fact(label: str, text: str, width: int, style: str = "") -> Line:
     return (Span(f"{label:<{LABEL}}", "dim"), Span(shorten(text, width - LABEL), style))
 

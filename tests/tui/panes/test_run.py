@@ -13,9 +13,8 @@ from tests.trainmon.analysis.retries.attempts import ended
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
 from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
-from tui.panes.details import run_lines
 from tui.panes.log import log_title, why_nothing
-from tui.views import action_toasts, checkpoint_lines, job_lines, record_lines, switch_lines
+from tui.views import action_toasts, checkpoint_lines, job_lines, record_lines, run_lines, switch_lines
 from tui.widgets import Line, Link, Linked, sentence, width_of
 
 
