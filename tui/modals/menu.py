@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
@@ -14,19 +14,11 @@ from trainmon.lib import Instant, cell_width, clean, say, shorten
 from trainmon.model import State, Verb
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, text
-from tui.style import Span
+from tui.style import Span, pad
 from tui.views import Command, Subject, find_commands
 from tui.widgets import SENTENCE, Heading, KeyedLines, Row
 
 # ---- the action menu of a row ----------------------------------------------------------------------------------------
-
-
-class Entry(NamedTuple):
-    """One line of the menu: a verb, and the refusal when it is impossible for all rows."""
-
-    verb: Verb
-    text: str
-    refusal: str
 
 
 class Menu(Dialog[Verb | None]):
@@ -36,8 +28,7 @@ class Menu(Dialog[Verb | None]):
 
     def __init__(self, subjects: Sequence[Subject], state: State, now: Instant) -> None:
         super().__init__()
-        self.subjects = tuple(subjects)
-        self.entries = entries(self.subjects, state, now)
+        self.entries = entries(subjects, state, now)
         self.lines = KeyedLines()
         self.refusal = text("", "body")
         names = clean(subjects[0][1] if len(subjects) == 1 else f"{len(subjects)} marked rows", 200)
@@ -52,7 +43,7 @@ class Menu(Dialog[Verb | None]):
         self.lines.set_rows(rows(self.entries, self.lines.row_width))
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
-        self.refusal.update(next((entry.refusal for entry in self.entries if entry.verb == event.key), ""))
+        self.refusal.update(next((why_not(one) for one in self.entries if one.verb == event.key), ""))
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         self._close_with(event.key)
@@ -72,42 +63,31 @@ class Menu(Dialog[Verb | None]):
             self.dismiss(found.verb)
 
 
-def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[Entry, ...]:
-    """Each verb once, possible ones first. With several rows a verb is refused when all rows refuse it."""
-    offers: dict[Verb, list[Offer]] = {}
-    for kind, key in subjects:
-        for offer in offered(state, kind, key, now):
-            offers.setdefault(offer.verb, []).append(offer)
-    found = {verb: _entry(verb, several) for verb, several in offers.items()}
+def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[Offer, ...]:
+    """What is offered, possible actions first."""
+    found = {offer.verb: offer for offer in offered(state, subjects, now)}
     held = [found[verb] for verb in ("hold", "release") if verb in found]
     if len(held) == 2 and any(entry.refusal for entry in held):  # both have one key: omit the impossible one
         found.pop("hold" if held[0].refusal and not held[1].refusal else "release")
-    return tuple(sorted(found.values(), key=lambda entry: bool(entry.refusal)))
+    return tuple(sorted(found.values(), key=lambda entry: entry.refusal is not None))
 
 
-def _entry(verb: Verb, offers: Sequence[Offer]) -> Entry:
-    possible = [offer for offer in offers if offer.refusal is None]
-    title = (
-        offers[0].title
-        if len(offers) == 1 or verb == "unkill"
-        else f"{VERB[verb].title}: {len(possible)} of {len(offers)} rows"
-    )
-    refusal = next((offer.refusal for offer in offers if offer.refusal is not None), None)
-    if possible or refusal is None:
-        return Entry(verb, clean(title, 200), "")
-    return Entry(verb, clean(title, 200), clean(refusal.why + (f"; {say(refusal.hint)}" if refusal.hint else ""), 600))
+def why_not(offer: Offer) -> str:
+    """Why it is refused, and what helps; empty if it is not."""
+    refusal = offer.refusal
+    return "" if refusal is None else clean(refusal.why + (f"; {say(refusal.hint)}" if refusal.hint else ""), 600)
 
 
-def rows(found: Sequence[Entry], width: int) -> list[Row]:
+def rows(found: Sequence[Offer], width: int) -> list[Row]:
     """The lines. A refused verb is dim, with its reason cut to fit: the full reason stands below."""
-    return [entry_row(entry, max(cell_width(one.text) for one in found), width) for entry in found]
+    return [entry_row(entry, max(cell_width(one.title) for one in found), width) for entry in found]
 
 
-def entry_row(entry: Entry, column: int, width: int) -> Row:
-    key, title = f" {VERB[entry.verb].key:<3}", entry.text + " " * (column - cell_width(entry.text))
-    if not entry.refusal:
+def entry_row(entry: Offer, column: int, width: int) -> Row:
+    key, title = f" {VERB[entry.verb].key:<3}", pad(entry.title, column)
+    if entry.refusal is None:
         return Row(entry.verb, (Span(key, "accent bold"), Span(title)))
-    why = shorten(f"  refused: {entry.refusal}", width - cell_width(key) - cell_width(title))
+    why = shorten(f"  refused: {why_not(entry)}", width - cell_width(key) - cell_width(title))
     return Row(entry.verb, (Span(key, "dim"), Span(title, "dim"), Span(why, "dim")))
 
 

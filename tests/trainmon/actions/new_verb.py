@@ -64,8 +64,8 @@ def facts() -> dict[str, Any]:
         "docs": "| `D` | nudge the job, so that it goes on |" in markdown(),
         "help": any("nudge the job" in row.text for row in help_rows("runs")),
         "palette": find_commands("nudge", commands("runs", None, ()))[0].cap,
-        "menu": [one.title for one in offered(state(), "run", "llm", NOW) if one.verb == "nudge"],
-        "menu lines": [one.text for one in entries([("run", "llm")], state(), NOW) if one.verb == "nudge"],
+        "menu": [one.title for one in offered(state(), [("run", "llm")], NOW) if one.verb == "nudge"],
+        "menu lines": [one.title for one in entries([("run", "llm")], state(), NOW) if one.verb == "nudge"],
         "request": request.subjects if not isinstance(request, str) else request,
         "reads": [read.jobs for read in reads_for_plan(plan.request, state(), readback())],
         "plan": (action.title, action.operation.argv),  # type: ignore[union-attr]

@@ -12,7 +12,7 @@ from tests.tui.states import plans
 from tests.tui.states.states import NOW
 from trainmon.actions.verbs import VERB
 from trainmon.model import SchedulerNode, Source, State
-from tui.modals.menu import Menu, entries
+from tui.modals.menu import Menu, entries, why_not
 from tui.modals.plan import PlanScreen
 
 RUN, OTHER = ("run", "llm-70b"), ("run", "sft-1b")
@@ -32,7 +32,7 @@ def state(**facts: object) -> State:
 
 def offered(*subjects: tuple[str, str], of: State | None = None) -> dict[str, str]:
     """Each verb with its refusal; empty where it can be done."""
-    return {entry.verb: entry.refusal for entry in entries(subjects, of or state(), NOW)}  # type: ignore[arg-type]
+    return {entry.verb: why_not(entry) for entry in entries(subjects, of or state(), NOW)}  # type: ignore[arg-type]
 
 
 def test_what_can_be_done_comes_first_and_the_rest_says_why_not() -> None:
@@ -61,7 +61,7 @@ def test_read_only_refuses_everything_in_words() -> None:
 def test_over_several_rows_a_verb_is_refused_only_when_all_refuse_it() -> None:
     found = {entry.verb: entry for entry in entries((RUN, OTHER), state(), NOW)}  # type: ignore[arg-type]
 
-    assert found["kill"].text == "Kill: 1 of 2 rows"
+    assert found["kill"].title == "Kill: 1 of 2 rows"
     assert not found["kill"].refusal
     assert found["queue"].refusal
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -29,7 +29,7 @@ TRY_AGAIN = "nothing was done; check it and try again"
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """One line of a row's menu. A refusal disables it and gives the reason."""
+    """One line of the menu of some rows. A refusal of all these rows disables it and gives the reason."""
 
     verb: Verb
     title: str
@@ -74,16 +74,20 @@ def _rows(context: PlanContext | Refusal) -> list[RowPlan]:
         return [RowPlan(refusals=(refused.refusal,))]
 
 
-def offered(state: State, kind: Literal["run", "job", "node"], subject: str, now: Instant) -> tuple[Offer, ...]:
-    """The menu of a row, from the State alone. What is read just before a plan may still refuse an action."""
-    offers = []
-    for spec in VERBS:
-        if not spec.menu or (spec.target == "node") != (kind == "node"):
-            continue
-        request = ActionRequest(verb=spec.name, subjects=(subject,), requested_at=now)
-        made = plan(request, state, Readback(at=now), NOBODY, now)
-        refusal = None if made.actions or made.choices else next(iter(made.refusals), None)
-        offers.append(Offer(spec.name, spec.menu, refusal))
+def offered(
+    state: State, subjects: Iterable[tuple[Literal["run", "job", "node"], str]], now: Instant
+) -> tuple[Offer, ...]:
+    """The menu of these rows, from the State alone. What is read just before a plan may still refuse an action."""
+    rows, offers = tuple(subjects), []
+    for spec in (spec for spec in VERBS if spec.menu):
+        names = [name for kind, name in rows if (kind == "node") == (spec.target == "node")]
+        requests = (ActionRequest(verb=spec.name, subjects=(name,), requested_at=now) for name in names)
+        plans = [plan(request, state, Readback(at=now), NOBODY, now) for request in requests]
+        refusals = [None if one.actions or one.choices else next(iter(one.refusals), None) for one in plans]
+        many = f"{spec.title}: {refusals.count(None)} of {len(names)} rows"
+        if refusals:
+            title = spec.menu if len(names) == 1 or spec.name == "unkill" else many
+            offers.append(Offer(spec.name, title, None if None in refusals else refusals[0]))
     return tuple(offers)
 
 

@@ -206,7 +206,7 @@ def test_another_is_not_queued_twice_nor_under_a_kill_switch() -> None:
 
 def offers(kind: str, subject: str, **fields: object) -> dict[Verb, Offer]:
     known = state(**fields)
-    return {offer.verb: offer for offer in actions.offered(known, kind, subject, NOW)}
+    return {offer.verb: offer for offer in actions.offered(known, [(kind, subject)], NOW)}
 
 
 def test_the_menu_of_a_run_says_what_may_be_done_and_why_not() -> None:

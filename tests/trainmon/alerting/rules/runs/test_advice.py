@@ -20,7 +20,7 @@ BARE = replace(SPEC, script=None, save_switch=None, kill_switch=None)
 
 def refused(seen: State, words: str) -> set[str]:
     """The commands of an advice that would be refused at once."""
-    offers = {offer.verb: offer.refusal for offer in offered(seen, "run", "llm", NOW)}
+    offers = {offer.verb: offer.refusal for offer in offered(seen, [("run", "llm")], NOW)}
     return {verb for verb in VERBS.findall(words) if offers[verb] is not None}
 
 
