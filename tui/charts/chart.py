@@ -23,8 +23,7 @@ from tui.charts.axes import (
     ticks,
 )
 from tui.charts.curves import NOTHING, Column, Columns, Copies, Copy, Frame, Read
-from tui.charts.render import Chart, CurveLine, CurveRole, frame_of, picture, signs
-from tui.charts.sparkline import side_by_side
+from tui.charts.render import Chart, CurveLine, CurveRole, frame_of, picture, side_by_side, signs
 from tui.charts.values import change, reading, title
 from tui.style import Span
 

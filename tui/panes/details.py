@@ -12,7 +12,7 @@ from trainmon.analysis.wandb import client_file
 from trainmon.lib import clean
 from trainmon.model import Attempt, State, WandbRun
 from tui.backend import Backend
-from tui.charts.sparkline import gpu_hour_lines
+from tui.charts.render import gpu_hour_lines
 from tui.keys import bindings
 from tui.panes.base import FollowingPane, Pane
 from tui.services.changes import Changes

@@ -12,7 +12,7 @@ from trainmon.analysis.nodes import failing_server
 from trainmon.lib import Instant, Seconds, clean, counted
 from trainmon.model import Gpu, State
 from tui.backend import Backend
-from tui.charts.sparkline import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
+from tui.charts.render import HOUR, LEAST_WIDTH, Axis, hour_picture, side_by_side
 from tui.keys import bindings
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, mib, source_text
@@ -229,7 +229,7 @@ class PlotPane(NodePane):
         each = (width - 2 * len(shown)) // len(shown)
         series = (self.backend.history(f"{self.node}/{self.gpu}", axis.metric, HOUR) for axis, _ in shown)
         pictures = [
-            picture(axis, current, one, state.at, each, height, plain=self.is_ascii)
+            hour_picture(axis, current, one, state.at, each, height, plain=self.is_ascii)
             for (axis, current), one in zip(shown, series, strict=True)
         ]
         self.body.set_lines(side_by_side(pictures))

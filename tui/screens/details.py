@@ -14,7 +14,7 @@ from trainmon.lib import Instant, Seconds, clean, counted, shorten
 from trainmon.model import State
 from tui.backend import Backend
 from tui.charts.chart import View
-from tui.charts.sparkline import LEAST_HEIGHT
+from tui.charts.render import LEAST_HEIGHT
 from tui.keys import bindings
 from tui.modals import TextPrompt
 from tui.panes import (

@@ -15,7 +15,7 @@ from tests.tui.states.states import NOW, queued
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain
 from trainmon.lib import cell_width
 from trainmon.model import Attempt, AttemptEnd, Log, Run, RunSpec, Source, State
-from tui.charts.sparkline import gpu_hour_lines
+from tui.charts.render import gpu_hour_lines
 from tui.screens.details import NodeScreen, RunScreen
 from tui.style import Span
 from tui.views.job_detail import ATTEMPTS_SHOWN, attempt_lines, explanation_lines

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tui.keys import NAMES
-from tui.screens.layout import Chosen, Shape, pane_regions, shape, what_is_hidden
+from tui.screens.main import Chosen, Shape, pane_regions, shape, what_is_hidden
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.tui.still import StillBackend
 from trainmon.engine.history import History
 from trainmon.model import Gpu, InfinibandPort, Node, Process, Series, Source
 from tui.app import Dashboard
-from tui.charts.sparkline import Axis, picture, side_by_side, stretches
+from tui.charts.render import Axis, hour_picture, side_by_side, stretches
 from tui.panes.gpus import axes
 from tui.screens.details import NodeScreen, heights
 from tui.style import Span
@@ -224,7 +224,7 @@ async def test_an_open_screen_requests_a_connection_to_its_node() -> None:
 
 def test_an_axis_never_moves() -> None:
     flat = [Series((-100.0, -50.0, 0.0), (value,) * 3) for value in (5.0, 95.0)]
-    low, high = (picture(DEGREES, "", series, NOW, 40, 12) for series in flat)
+    low, high = (hour_picture(DEGREES, "", series, NOW, 40, 12) for series in flat)
     texts = [["".join(span.text for span in line) for line in lines] for lines in (low, high)]
     ticks = [[text[:4].strip("┤│└ ") for text in lines[1:]] for lines in texts]
     assert ticks[0] == ticks[1]
@@ -238,7 +238,7 @@ def test_an_axis_never_moves() -> None:
 @pytest.mark.parametrize("series", [Series((), ()), Series((0.0,), (50.0,)), Series((-1.0, 0.0), (math.nan, math.nan)),
                                     Series((-3_500.0, 0.0), (0.0, 500.0))])  # fmt: skip
 def test_a_picture_is_exactly_as_large_as_requested(width: int, height: int, series: Series) -> None:
-    lines = picture(DEGREES, "94", series, NOW, width, height)
+    lines = hour_picture(DEGREES, "94", series, NOW, width, height)
     assert len(lines) == height
     assert {width_of(line) for line in lines} == {width}
 
@@ -270,7 +270,7 @@ def test_an_old_slice_keeps_its_mean_when_time_goes_on() -> None:
 
 
 def test_plain_pictures_have_no_braille() -> None:
-    lines = picture(DEGREES, "61", Series((-100.0, -50.0, 0.0), (61.0,) * 3), NOW, 40, 12, plain=True)
+    lines = hour_picture(DEGREES, "61", Series((-100.0, -50.0, 0.0), (61.0,) * 3), NOW, 40, 12, plain=True)
     text = "".join(span.text for line in lines for span in line)
     assert "*" in text
     assert not any("\u2800" <= char <= "\u28ff" for char in text)
