@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import rich
 from textual import events
 from textual.app import App
-from textual.binding import BindingType
 from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
@@ -62,7 +61,7 @@ class Dashboard(App[None], inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = False
     """We have our own: Textual's matches letters anywhere, and its list lags behind the typed text."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("app")]
+    BINDINGS = bindings("app")
     ALLOW_SELECT = False
 
     def __init__(self, backend: Backend, *, clock: Clock | None = None, seen: LastSeen | None = None) -> None:

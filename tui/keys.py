@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 from trainmon.actions.verbs import VERBS
 
@@ -223,7 +223,7 @@ ACTS = ("act-any", "act", "act-node")
 """The scopes of the keys that act."""
 
 
-def bindings(*scopes: str) -> list[Binding]:
+def bindings(*scopes: str) -> list[BindingType]:
     """The Textual bindings of some scopes; each has its id. Those in EVERYWHERE go before what has the focus."""
     return [
         Binding(names, key.action, key.text, bool(key.short), key.cap, names in EVERYWHERE, id=key.id)

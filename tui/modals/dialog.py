@@ -54,7 +54,7 @@ class Dialog(ModalScreen[Answer], Once[Answer]):
     Textual's style sheets follow the first base only.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+    BINDINGS = bindings("back")
     READS_EVERY_KEY: ClassVar[bool] = False
     """Whether every key means something, also before it is drawn: it only goes to another place."""
 
@@ -139,7 +139,7 @@ class TriggerButton(Widget, can_focus=True):
     TriggerButton.danger:focus { text-style: bold reverse; }
     TriggerButton:disabled { text-style: dim; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("button")]
+    BINDINGS = bindings("button")
     ALLOW_SELECT = False
 
     @dataclass

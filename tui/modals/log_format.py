@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice
-from typing import ClassVar
-
-from textual import events
-from textual.binding import BindingType
 
 from trainmon.analysis.log_formats import (
     Cell,
@@ -60,9 +56,9 @@ FIELDS = {
 class LogLines(KeyedLines):
     """The lines of the log. Left and right do not scroll them."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("cells")]
+    BINDINGS = bindings("cells")
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_resize(self) -> None:
         """Keep the selected line in sight."""
         if self.cursor_key is not None:
             self.call_after_refresh(self.move_to, self.cursor_key)

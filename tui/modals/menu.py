@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
 
 from trainmon.actions.planning import Offer, offered
 from trainmon.actions.verbs import VERB, verbs_of_key
@@ -24,7 +22,7 @@ from tui.widgets import SENTENCE, Heading, KeyedLines, Row
 class Menu(Dialog[Verb | None]):
     """Enter or a capital letter opens the plan of a verb. The menu itself changes nothing."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("act", "act-node")]
+    BINDINGS = bindings("act", "act-node")
 
     def __init__(self, subjects: Sequence[Subject], state: State, now: Instant) -> None:
         super().__init__()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
-from typing import ClassVar
 
 from msgspec.structs import replace
-from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.widget import Widget
@@ -43,7 +41,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
     Only Tab, an arrow or the mouse reaches the action button. The action's capital letter does nothing here.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("plan", "moves")]
+    BINDINGS = bindings("plan", "moves")
     CLASSES = "dialog plan"
 
     @dataclass

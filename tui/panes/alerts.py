@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from typing import ClassVar
-
-from textual.binding import BindingType
 
 from trainmon.lib import clean
 from trainmon.model import State
@@ -36,7 +33,7 @@ class AlertsPane(Pane):
     NAME = "Alerts"
     LISTS_ALERTS = True
     SORTS = tuple(ORDERS)
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("alerts")]
+    BINDINGS = bindings("alerts")
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)

@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 class Pane(Vertical):
     """A numbered frame: a title line, a line of column heads, and the rows."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("marks")]
+    BINDINGS = bindings("marks")
 
     NUMBER: ClassVar[str] = ""
     NAME: ClassVar[str] = ""

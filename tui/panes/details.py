@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
-
-from textual.binding import BindingType
 
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain, short_id, with_state
 from trainmon.analysis.wandb import client_file
@@ -65,7 +62,7 @@ class AlertPane(LinkedPane):
 
     NAME = "Alert"
     LISTS_ALERTS = True
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("alerts")]
+    BINDINGS = bindings("alerts")
 
     def alerts(self) -> tuple[str, ...]:
         return (self.about,)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 
 from trainmon.analysis.nodes import failing_server
 from trainmon.lib import Instant, Seconds, clean, counted
@@ -16,7 +14,7 @@ from tui.charts.render import HOUR, LEAST_WIDTH, Axis, hour_picture, side_by_sid
 from tui.keys import bindings
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, mib, source_text
-from tui.views import Kind, Subject, fact_text
+from tui.views import Subject, fact_text
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
 from tui.views.node_detail import gpu_head, gpu_rows, node_facts, read_ago
 from tui.views.nodes import (
@@ -51,8 +49,8 @@ class GpusPane(Pane):
     NUMBER = "2"
     NAME = "GPUs"
     SORTS = ("severity", "name", "temperature", "utilization")
-    KIND: ClassVar[Kind | None] = "node"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("gpus")]
+    KIND = "node"
+    BINDINGS = bindings("gpus")
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)

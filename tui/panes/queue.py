@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import ClassVar
-
-from textual.binding import BindingType
 
 from trainmon.analysis.nodes import spares
 from trainmon.analysis.runs import cause_of, needed_to_save
@@ -56,7 +53,7 @@ class QueuePane(Pane):
     NUMBER = "7"
     NAME = "Queue"
     SORTS = tuple(ORDERS)
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("queue")]
+    BINDINGS = bindings("queue")
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)

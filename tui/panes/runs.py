@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
 
 from trainmon.analysis.runs import needed_to_save, trouble_of
 from trainmon.lib import Instant, cell_width, clean, shorten
 from trainmon.model import Job, Run, State, verdict_text
 from tui.panes.base import Pane
 from tui.style import CRIT, VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
-from tui.views import GOING, RANK, Kind, batch_of_epoch, is_save_overdue, verdict_style
+from tui.views import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.alert_detail import Moment, moment_of_run
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
 from tui.views.jobs import clusters, seconds_left, short_wait
@@ -42,7 +41,7 @@ class RunsPane(Pane):
     NUMBER = "1"
     NAME = "Runs"
     SORTS = ("worst", "name", "last", "step")
-    KIND: ClassVar[Kind | None] = "run"
+    KIND = "run"
 
     def draw(self, state: State, width: int) -> None:
         if not state.runs:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container
 
 from trainmon.analysis.wandb import client_file
@@ -18,7 +16,7 @@ from tui.backend import Backend
 from tui.charts.axes import Limits
 from tui.charts.chart import ATTEMPTS_AT_MOST, ChartGrid, Charts, View, chart_cells, layout, legend
 from tui.charts.values import file_notes, head, notes, rows, source_spans, trouble, why_nothing
-from tui.keys import bindings
+from tui.keys import KEYS, bindings
 from tui.panes.base import FollowingPane
 from tui.style import Span
 from tui.views.alert_detail import Moment, moment_of_curve
@@ -28,12 +26,12 @@ from tui.widgets import GUTTER, KeyedLines, Picture, width_of
 class ChartsView(Picture, can_focus=True):
     """The charts themselves. Without a visible table they have the focus, and keys move the hidden cursor."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("list", "moves")]
+    BINDINGS = bindings("list", "moves")
 
     def __init__(self, table: KeyedLines) -> None:
         super().__init__()
         self.table = table
-        for name in (f"action_{binding.action}" for binding in bindings("list", "moves")):
+        for name in (f"action_{key.action}" for key in KEYS if key.scope in ("list", "moves")):
             setattr(self, name, getattr(table, name))
 
     def on_click(self) -> None:
@@ -48,7 +46,7 @@ class WandbPane(FollowingPane):
 
     NUMBER = "6"
     NAME = "W&B"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("wandb")]
+    BINDINGS = bindings("wandb")
     DEFAULT_CSS = """
     WandbPane {
         & > #wandb-body { height: 1fr; width: 1fr; layout: horizontal; }

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Protocol, cast
 
-from textual.binding import BindingType
 from textual.screen import Screen
 
 from trainmon.lib import clean, scrub
@@ -63,7 +62,7 @@ class StateScreen(Once[None]):
     """A screen that gets each State, and the last one when it is opened."""
 
     CONTEXT: ClassVar[str] = ""
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", "alerts", "moments", "format", *ACTS)]
+    BINDINGS = bindings("back", "pane", "page", "alerts", "moments", "format", *ACTS)
     pane: Pane
     """The pane that keys apply to."""
 
@@ -167,7 +166,7 @@ class StateScreen(Once[None]):
 class PaneScreen(StateScreen):
     """A screen of panes, with a footer and a line to type in."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("rows")]
+    BINDINGS = bindings("rows")
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 
 from trainmon.lib import Instant, Seconds, clean, counted, shorten
 from trainmon.model import State
@@ -48,7 +46,7 @@ VIEW_EVERY: Seconds = 10.0
 class LinkedScreen(StateScreen):
     """A header, one pane about a run, its charts, a job, a node or another thing, and the footer; Esc goes back."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("detail")]
+    BINDINGS = bindings("detail")
 
     def __init__(self, about: Link, pane: Pane, context: str) -> None:
         """`context`: its name in the key table."""
@@ -80,7 +78,7 @@ class LogScreen(PaneScreen):
     """The same pane as on the main screen, with all the room; Esc goes back."""
 
     CONTEXT = "log-screen"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("detail", "log-screen")]
+    BINDINGS = bindings("detail", "log-screen")
 
     def __init__(self, run: str) -> None:
         super().__init__()
@@ -106,7 +104,7 @@ class JobScreen(LinkedScreen):
 class RunScreen(LinkedScreen):
     """The detail pane with all the room."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("samples")]
+    BINDINGS = bindings("samples")
 
     def __init__(self, run: str) -> None:
         pane = RunPane(id="run-full", follow=True)
@@ -174,7 +172,7 @@ class NodeScreen(LinkedScreen):
         """Request that the node is connected to as long as this screen is open."""
         self.dashboard.backend.view_node(self.about.name)
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_resize(self) -> None:
         self.fit()
 
     def show(self, state: State) -> None:
@@ -248,7 +246,7 @@ class MomentScreen(PaneScreen):
     """A run at one time. Enter opens the run; `o` and Esc go back."""
 
     CONTEXT = "moment"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("detail", "moment")]
+    BINDINGS = bindings("detail", "moment")
 
     def __init__(self, moment: Moment, now: Instant, backend: Backend) -> None:
         super().__init__()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
-
-from textual.binding import BindingType
 
 from tui.keys import ACTS, CONTEXTS, KEYS, SHOWN_AT, Key, active_keys, bindings
 from tui.modals.dialog import Dialog, Find, text
@@ -67,7 +64,7 @@ class Help(Dialog[None]):
 
     CONTEXT = "help"
     CLASSES = "dialog tall"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "help")]
+    BINDINGS = bindings("back", "help")
 
     def __init__(self, context: str) -> None:
         super().__init__()

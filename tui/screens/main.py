@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.geometry import NULL_OFFSET, NULL_SPACING, Offset, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.message import Message
@@ -223,7 +222,7 @@ class MainScreen(PaneScreen):
         """`q`, which bubbles behind what the keys before it sent."""
 
     CONTEXT = "runs"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("main")]
+    BINDINGS = bindings("main")
 
     def __init__(self, backend: Backend) -> None:
         super().__init__()
@@ -277,7 +276,7 @@ class MainScreen(PaneScreen):
         self.fit()
         self.runs.focus_body()
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_resize(self) -> None:
         self.fit()
 
     def fit(self) -> None:

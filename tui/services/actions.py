@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 from textual.app import App
 
@@ -35,8 +34,8 @@ from tui.views.alerts import is_muted, matches, most_urgent, silence_text, silen
 class DashboardService:
     """What the services of a dashboard share: the app, the backend, and the latest State."""
 
-    WARNING_TIMEOUT: ClassVar[Seconds] = 15.0
-    """How long a warning or an error stays on the screen."""
+    WARNING_TIMEOUT = 15.0
+    """Seconds that a warning or an error stays on the screen."""
 
     def __init__(self, app: App[None], backend: Backend, clock: Clock) -> None:
         self._app = app

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -58,7 +57,7 @@ class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
     }
     """
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("list", "moves")]
+    BINDINGS = bindings("list", "moves")
 
     @dataclass
     class Moved(Message):

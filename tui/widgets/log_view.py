@@ -10,12 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from rich.cells import cell_len, get_character_cell_size
 from rich.segment import Segment
 from textual import events
-from textual.binding import BindingType
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
@@ -277,7 +276,7 @@ class LogView(Rows, can_focus=True):
 
     DEFAULT_CSS = "LogView { height: 1fr; width: 1fr; }"
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("log", "moves")]
+    BINDINGS = bindings("log", "moves")
 
     class Changed(Message):
         """Follow, wrap, the search or the position changed: the frame shows it."""
