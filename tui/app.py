@@ -31,11 +31,10 @@ from tui.screens.main import MainScreen
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes, StateFeed, wait_before_paint
 from tui.services.terminal import ChannelNotification, Toasts, on_hang_up
-from tui.style import wants_ascii
+from tui.style import Link, wants_ascii
 from tui.themes import DARK, THEMES, Ascii, defaults, fitting
 from tui.views import Command, commands
 from tui.views.alert_detail import Moment
-from tui.widgets import Link
 
 SILENT_AFTER = 15.0
 """The engine publishes about once a second. After this time without a State, the header says so."""

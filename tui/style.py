@@ -1,4 +1,4 @@
-"""Numbers, ages and states as short texts with a style, and the symbols of the screen. Pure.
+"""Numbers, ages and states as short texts with a style, the symbols of the screen, and rows of such texts. Pure.
 
 Panes always write the first form of a symbol. `themes.Ascii` replaces it on the last step before the terminal, one
 cell for one cell, so that columns stay where they are and no pane has to know. `snapshot` prints numbers without
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import locale
 import math
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from trainmon import lib
 from trainmon.lib import Instant, Seconds, cell_width, clean
@@ -303,3 +304,90 @@ def remarks(alert: Alert, state: State) -> list[Span]:
         ("flapping" if alert.flapping else "", "warn"),
     )
     return [Span(text, style) for text, style in texts if text]
+
+
+# ---- rows of spans ---------------------------------------------------------------------------------------------------
+
+SENTENCE = "\0"
+"""Prefix of the keys of text rows, which show no cursor. No name can begin so."""
+
+HEADING = "\1"
+"""Prefix of the keys of heading rows, which never hold the cursor: no key press has a meaning there."""
+
+
+class Row(NamedTuple):
+    """One screen line. The key identifies its subject, whatever its position."""
+
+    key: str
+    spans: tuple[Span, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(span.text for span in self.spans)
+
+
+def width_of(spans: Iterable[Span]) -> int:
+    """Terminal cells that spans take: a wide character takes two."""
+    from rich.cells import cell_len
+
+    return sum(cell_len(span.text) for span in spans)
+
+
+# ---- lines with links ------------------------------------------------------------------------------------------------
+
+LinkKind = Literal["run", "job", "node", "log", "wandb", "alert", "disk", "attempt", "changes"]
+
+Line = tuple[Span, ...]
+
+_SIGN = ">"
+"""Prefix of the keys of linked rows. The other rows are numbered."""
+
+
+class Link(NamedTuple):
+    """The target of a link: a run or node by name, a job by key, a run's log or W&B charts, an alert or attempt by
+    id, a disk by the key of its row."""
+
+    kind: LinkKind
+    name: str
+
+
+class Linked(NamedTuple):
+    """A line with a link."""
+
+    link: Link
+    spans: Line
+
+
+def rows(lines: Iterable[Line | Linked]) -> list[Row]:
+    """Lines as rows. The cursor stays on its link when lines above it change."""
+    found: list[Row] = []
+    taken: set[Link] = set()
+    for number, line in enumerate(lines):
+        if isinstance(line, Linked) and line.link not in taken:
+            taken.add(line.link)
+            found.append(Row(f"{_SIGN}{line.link.kind}:{line.link.name}", line.spans))
+        else:
+            found.append(Row(str(number), line.spans if isinstance(line, Linked) else line))
+    return found
+
+
+def link_of(key: str | None) -> Link | None:
+    """The link of the row with this key."""
+    kind, colon, name = (key or "").removeprefix(_SIGN).partition(":")
+    if key is None or not key.startswith(_SIGN) or not colon:
+        return None
+    return next((Link(known, name) for known in get_args(LinkKind) if kind == known), None)
+
+
+def first_link(shown: Iterable[Row]) -> str | None:
+    """The key of the first row with a link."""
+    return next((row.key for row in shown if link_of(row.key) is not None), None)
+
+
+SENTENCE_LINES = 6
+
+
+def sentence(text: str, width: int, style: str = "") -> Iterator[Line]:
+    """A sentence, wrapped, without a label."""
+    for line in textwrap.wrap(text, max(8, width), break_on_hyphens=False)[:SENTENCE_LINES]:
+        yield (Span(line, style),)

@@ -12,8 +12,7 @@ from trainmon.lib import Instant, Seconds, cell_width, clean, counted, shorten, 
 from trainmon.model import GroupPhase, Run, Source, Wandb, WandbFile, WandbRun
 from tui.charts.axes import UNITS
 from tui.charts.curves import Copy
-from tui.style import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN, Span, calm_age, count, pad, short
-from tui.widgets import Row, sentence
+from tui.style import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN, Row, Span, calm_age, count, pad, sentence, short
 
 # ---- what the file of the W&B client is shown to say -----------------------------------------------------------------
 

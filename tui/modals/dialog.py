@@ -23,9 +23,9 @@ from textual.widgets import Input, Static
 from trainmon.lib import Seconds, cell_width, clean, shorten
 from trainmon.model import Prompt
 from tui.keys import EVERYWHERE, bindings
-from tui.style import CURSOR, Span
+from tui.style import CURSOR, Row, Span
 from tui.views.alert_detail import USUAL, Choice, parse_duration
-from tui.widgets import KeyedLines, Row
+from tui.widgets import KeyedLines
 
 # ---- the base of all dialogs, and of all screens that close only once ------------------------------------------------
 

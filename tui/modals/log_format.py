@@ -20,9 +20,9 @@ from trainmon.analysis.log_formats import (
 from trainmon.lib import ConfigError, cell_width, clean, counted, shorten
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, Pick, ask, text
-from tui.style import Span
+from tui.style import Line, Row, Span
 from tui.views import fact, pieces, wrapped_fact
-from tui.widgets import KeyedLines, Line, Row, SpanLines
+from tui.widgets import KeyedLines, SpanLines
 
 LOW = 16
 """Lines of a screen that has no room for the keys."""

@@ -12,9 +12,9 @@ from trainmon.lib import Instant, cell_width, clean, say, shorten
 from trainmon.model import State, Verb
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, text
-from tui.style import Span, pad
+from tui.style import SENTENCE, Row, Span, pad
 from tui.views import Command, Subject, find_commands
-from tui.widgets import SENTENCE, Heading, KeyedLines, Row
+from tui.widgets import Heading, KeyedLines
 
 # ---- the action menu of a row ----------------------------------------------------------------------------------------
 

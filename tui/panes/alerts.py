@@ -8,6 +8,7 @@ from trainmon.lib import clean
 from trainmon.model import State
 from tui.keys import bindings
 from tui.panes.base import Pane
+from tui.style import HEADING, SENTENCE
 from tui.views.alert_detail import Moment, moment_of_alert
 from tui.views.alerts import (
     ORDERS,
@@ -23,7 +24,6 @@ from tui.views.alerts import (
     silence_text,
     status_of,
 )
-from tui.widgets import HEADING, SENTENCE
 
 
 class AlertsPane(Pane):

@@ -20,12 +20,12 @@ from textual.message import Message
 from trainmon.lib import Instant, cell_width, shorten
 from trainmon.model import Run, State
 from tui.keys import bindings
-from tui.style import Span
+from tui.style import SENTENCE, Row, Span
 from tui.themes import Ascii
 from tui.views import Kind, Subject
 from tui.views.alert_detail import Moment
 from tui.views.alerts import alerts_about_subjects
-from tui.widgets import SENTENCE, Heading, KeyedLines, Row, SpanLine
+from tui.widgets import Heading, KeyedLines, SpanLine
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from tui.charts.render import gpu_hour_lines
 from tui.keys import bindings
 from tui.panes.base import FollowingPane, Pane
 from tui.services.changes import Changes
+from tui.style import Line, Linked, Row, first_link, rows
 from tui.views import (
     Subject,
     fact_text,
@@ -25,7 +26,7 @@ from tui.views.disks import ShownDisk, disk_lines, shown_disks, spare_line, spar
 from tui.views.job_detail import explanation_lines
 from tui.views.job_detail import job_lines as job_details
 from tui.views.news import change_lines
-from tui.widgets import KeyedLines, Line, Linked, Row, TextView, first_link, rows
+from tui.widgets import KeyedLines, TextView
 
 CHARTED_NODES = 4
 """The nodes of an attempt whose GPUs are plotted. The rest have their numbers only."""

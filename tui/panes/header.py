@@ -12,11 +12,11 @@ from textual.containers import Horizontal
 
 from trainmon.lib import Instant, Seconds, cell_width, clean, shorten
 from trainmon.model import Alert, Run, Source, State, verdict_text
-from tui.style import WARN, Span, age, calm_age
+from tui.style import WARN, Span, age, calm_age, width_of
 from tui.views import WORST_FIRST, verdict_style
 from tui.views.alerts import SIGNS, alert_marks, broken_channels, most_urgent, pending_count, sender, urgent_counts
 from tui.views.table import AGES_EVERY
-from tui.widgets import GUTTER, Heading, width_of
+from tui.widgets import GUTTER, Heading
 
 TIME_WIDTH = 10
 

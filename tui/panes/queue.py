@@ -11,7 +11,7 @@ from trainmon.model import Job, Source, State
 from trainmon.slurm import reasons
 from tui.keys import bindings
 from tui.panes.base import Pane
-from tui.style import Span, calm_age, since, source_text
+from tui.style import SENTENCE, Row, Span, calm_age, since, source_text
 from tui.views import Subject
 from tui.views.jobs import (
     CLUSTER,
@@ -34,7 +34,6 @@ from tui.views.jobs import (
     status_text,
 )
 from tui.views.table import RowCache
-from tui.widgets import SENTENCE, Row
 
 NO_SLURM = (
     ("No Slurm cluster is watched. This machine has no squeue, and", ""),

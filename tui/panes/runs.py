@@ -10,13 +10,12 @@ from trainmon.analysis.runs import needed_to_save, trouble_of
 from trainmon.lib import Instant, cell_width, clean, shorten
 from trainmon.model import Job, Run, State, verdict_text
 from tui.panes.base import Pane
-from tui.style import CRIT, VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
+from tui.style import CRIT, VERDICTS, Row, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.alert_detail import Moment, moment_of_run
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
 from tui.views.jobs import clusters, seconds_left, short_wait
 from tui.views.table import Column, Table, filtered, heads, row_cells, value, warned
-from tui.widgets import Row
 
 EMPTY = (
     ("No run is watched yet. Add one to trainmon.toml:", ""),

@@ -18,9 +18,9 @@ from tui.charts.chart import ATTEMPTS_AT_MOST, ChartGrid, Charts, View, chart_ce
 from tui.charts.values import file_notes, head, notes, rows, source_spans, trouble, why_nothing
 from tui.keys import KEYS, bindings
 from tui.panes.base import FollowingPane
-from tui.style import Span
+from tui.style import Span, width_of
 from tui.views.alert_detail import Moment, moment_of_curve
-from tui.widgets import GUTTER, KeyedLines, Picture, width_of
+from tui.widgets import GUTTER, KeyedLines, Picture
 
 
 class ChartsView(Picture, can_focus=True):

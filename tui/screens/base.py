@@ -18,8 +18,9 @@ from tui.panes import HeaderLine, LogPane, Pane
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes
 from tui.services.terminal import can_open, is_page, open_page
+from tui.style import Link
 from tui.views.alert_detail import Moment
-from tui.widgets import Footer, Link
+from tui.widgets import Footer
 
 OF_SOME_CONTEXTS = frozenset(
     {

@@ -32,11 +32,11 @@ from tui.panes import (
 from tui.screens.base import PaneScreen, StateScreen
 from tui.services.changes import Changes
 from tui.services.terminal import for_samples, meant
-from tui.style import Span, age
+from tui.style import Link, Span, age, link_of
 from tui.views.alert_detail import Moment, log_line
 from tui.views.news import clock_text
 from tui.views.nodes import missing_gpus
-from tui.widgets import Heading, KeyedLines, Link, link_of
+from tui.widgets import Heading, KeyedLines
 
 # ---- screens about one run, its log, its charts, a job, a node, a disk or an alert -----------------------------------
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from tui.keys import ACTS, CONTEXTS, KEYS, SHOWN_AT, Key, active_keys, bindings
 from tui.modals.dialog import Dialog, Find, text
-from tui.style import Span
-from tui.widgets import Row, TextView
+from tui.style import Row, Span
+from tui.widgets import TextView
 
 TITLES = {
     "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "alerts": "Alerts", "queue": "Queue", "queue-nodes": "Queue, nodes",

@@ -33,7 +33,8 @@ from tui.panes import (
 )
 from tui.screens.base import PaneScreen, StateScreen
 from tui.screens.details import LogScreen
-from tui.widgets import KeyedLines, Link
+from tui.style import Link
+from tui.widgets import KeyedLines
 
 # ---- the layout of the main screen -----------------------------------------------------------------------------------
 

@@ -30,9 +30,8 @@ from trainmon.model import (
     Verb,
 )
 from tui.keys import ACTS, CONTEXTS, NAMES, Key, active_keys
-from tui.style import DEAD, WARN, Span
+from tui.style import DEAD, WARN, Link, Row, Span
 from tui.views.alerts import ORDERS, status_of
-from tui.widgets import Link, Row
 
 # ---- actions ---------------------------------------------------------------------------------------------------------
 

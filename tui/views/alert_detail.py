@@ -13,7 +13,7 @@ from trainmon.analysis.log_formats import parse_line
 from trainmon.analysis.runs import trouble_of
 from trainmon.lib import Instant, Seconds, clean, counted, listed, ordinal, shorten
 from trainmon.model import Alert, Points, Run, Silence, State
-from tui.style import Span, calm_age, count, duration, ended_how
+from tui.style import Line, Link, Linked, Span, calm_age, count, duration, ended_how, sentence
 from tui.views.alerts import (
     DELIVERY,
     ORDERS,
@@ -32,7 +32,6 @@ from tui.views.alerts import (
 )
 from tui.views.job_detail import time_and_age
 from tui.views.table import LABEL, apart, fact, link_label, linked_fact, more_fact, optional_fact, safe, wrapped_fact
-from tui.widgets import Line, Link, Linked, sentence
 
 # ---- one alert in full, as lines -------------------------------------------------------------------------------------
 

@@ -11,9 +11,25 @@ from typing import Literal, NamedTuple, TypeVar
 
 from trainmon.lib import Instant, cell_width, clean, scrub, shorten
 from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Leadership, Severity, Silence, State
-from tui.style import CRIT, DONE, DOT, PAUSED, WAITING, WARN, Span, calm_age, duration, ended_how, pad, remarks
+from tui.style import (
+    CRIT,
+    DONE,
+    DOT,
+    HEADING,
+    PAUSED,
+    SENTENCE,
+    WAITING,
+    WARN,
+    Row,
+    Span,
+    calm_age,
+    duration,
+    ended_how,
+    pad,
+    remarks,
+    width_of,
+)
 from tui.views.table import AGES_EVERY, filtered
-from tui.widgets import HEADING, SENTENCE, Row, width_of
 
 # ---- an alert in short texts, the sender of notifications, and the alerts of the run, job, node or disk o ------------
 

@@ -26,6 +26,10 @@ from tui.style import (
     NOT_APPLICABLE,
     UNKNOWN,
     WARN,
+    Line,
+    Link,
+    Linked,
+    Row,
     Span,
     age,
     bytes_used,
@@ -57,7 +61,6 @@ from tui.views.table import (
     warned,
     wrapped_fact,
 )
-from tui.widgets import Line, Link, Linked, Row
 
 # ---- the disks as rows -----------------------------------------------------------------------------------------------
 

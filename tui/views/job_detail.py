@@ -12,7 +12,21 @@ from trainmon.analysis.runs import cause_of, needed_to_save
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten
 from trainmon.model import Job, Run, State, verdict_text
 from trainmon.slurm import reasons
-from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, since, whole
+from tui.style import (
+    NOT_APPLICABLE,
+    UNKNOWN,
+    VERDICTS,
+    Line,
+    Link,
+    Linked,
+    Span,
+    calm_age,
+    count,
+    sentence,
+    since,
+    whole,
+    width_of,
+)
 from tui.views.jobs import (
     elapsed,
     folded,
@@ -36,7 +50,6 @@ from tui.views.table import (
     safe,
     wrapped_fact,
 )
-from tui.widgets import Line, Link, Linked, sentence, width_of
 
 # ---- one job in full, as lines ---------------------------------------------------------------------------------------
 

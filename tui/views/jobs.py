@@ -16,12 +16,14 @@ from tui.style import (
     CRIT,
     DEAD,
     DONE,
+    HEADING,
     NOT_APPLICABLE,
     OK,
     PAUSED,
     UNKNOWN,
     WAITING,
     WARN,
+    Row,
     Span,
     calm_age,
     pad,
@@ -29,7 +31,6 @@ from tui.style import (
     whole,
 )
 from tui.views.table import AGES_EVERY, Column, RowCache, Table, filtered, heads, row_cells, value, warned
-from tui.widgets import HEADING, Row
 
 # ---- the scheduler's nodes -------------------------------------------------------------------------------------------
 

@@ -21,10 +21,9 @@ from trainmon.model import (
     State,
     verdict_text,
 )
-from tui.style import Span, count, duration, percent
+from tui.style import Line, Link, Linked, Span, count, duration, percent, sentence
 from tui.views.alerts import ONLY_SHOWS, SIGNS, is_muted
 from tui.views.runs import WORST_FIRST, reached, verdict_style
-from tui.widgets import Line, Link, Linked, sentence
 
 Severity = Literal["information", "warning", "error"]
 

@@ -10,6 +10,10 @@ from tui.style import (
     DEAD,
     NOT_APPLICABLE,
     UNKNOWN,
+    Line,
+    Link,
+    Linked,
+    Row,
     Span,
     age,
     count,
@@ -18,9 +22,11 @@ from tui.style import (
     pad,
     percent,
     real,
+    rows,
     since,
     slowing,
     source_text,
+    width_of,
 )
 from tui.views.jobs import node_reason, node_state, node_style, seconds_left, state_code
 from tui.views.nodes import missing_gpus
@@ -39,7 +45,6 @@ from tui.views.table import (
     warned,
     wrapped_fact,
 )
-from tui.widgets import Line, Link, Linked, Row, rows, width_of
 
 # ---- the table of GPUs ---------------------------------------------------------------------------------------------
 

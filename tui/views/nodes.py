@@ -18,6 +18,7 @@ from tui.style import (
     NOT_APPLICABLE,
     UNKNOWN,
     WARN,
+    Row,
     Span,
     age,
     heat,
@@ -30,7 +31,6 @@ from tui.style import (
 from tui.views.alerts import Concern
 from tui.views.jobs import node_state
 from tui.views.table import value, warned
-from tui.widgets import Row
 
 # ---- A node in one line ----------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from trainmon.model import (
     verdict_text,
 )
 from tui.charts.values import PHASES, file_notes, heartbeat, newest_row, number, trouble
-from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, eta, real, short, since
+from tui.style import UNKNOWN, VERDICTS, Line, Link, Linked, Span, calm_age, count, eta, real, sentence, short, since
 from tui.views.alert_detail import alerts_of
 from tui.views.job_detail import attempt_lines, node_links, time_left
 from tui.views.jobs import clusters, is_missing, state_code, status_text
@@ -44,7 +44,6 @@ from tui.views.table import (
     safe,
     wrapped_fact,
 )
-from tui.widgets import Line, Link, Linked, sentence
 
 # ---- the details of a run as lines -----------------------------------------------------------------------------------
 

@@ -8,8 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from trainmon.lib import Seconds, cell_width, clean, scrub, shorten
 from trainmon.model import WANDB
-from tui.style import NOT_APPLICABLE, UNKNOWN, Span, pad
-from tui.widgets import SENTENCE_LINES, Line, Link, Linked, Row, width_of
+from tui.style import NOT_APPLICABLE, SENTENCE_LINES, UNKNOWN, Line, Link, Linked, Row, Span, pad, width_of
 
 # ---- A table ---------------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.keys import bindings
-from tui.style import CURSOR, MARKED, Span
-from tui.widgets.spans import GUTTER, HEADING, SENTENCE, Row, SpanStyles, changed_columns
+from tui.style import CURSOR, HEADING, MARKED, SENTENCE, Row, Span
+from tui.widgets.spans import GUTTER, SpanStyles, changed_columns
 
 
 class Rows(Widget):

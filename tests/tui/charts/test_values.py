@@ -13,7 +13,7 @@ from tests.tui.states.wandb_runs import NAME, attempt, watched
 from trainmon.model import Curve, Run, Source, Wandb
 from tui.charts.curves import Copy
 from tui.charts.values import change, notes, number, rows, signed, state_spans, title, trouble, why_nothing
-from tui.widgets import width_of
+from tui.style import width_of
 
 
 def curve(*values: float, every: int = 1) -> Copy:

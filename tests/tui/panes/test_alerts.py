@@ -22,6 +22,7 @@ from trainmon.model import Alert, Leadership, State
 from tui.panes.alerts import alert_sentence
 from tui.panes.header import alert_strip as strip
 from tui.panes.header import header, sender_flag
+from tui.style import Linked
 from tui.views.alert_detail import alert_lines, alerts_of, choices, parse_duration, silences_of
 from tui.views.alerts import (
     ORDERS,
@@ -36,7 +37,6 @@ from tui.views.alerts import (
     status_of,
     urgent,
 )
-from tui.widgets import Linked
 
 
 def texts(width: int = 110, wanted: str = "", sort: str = "worst") -> list[str]:

@@ -15,9 +15,9 @@ from trainmon.lib import natural_key
 from trainmon.model import Node, Source, State
 from tui.app import Dashboard
 from tui.panes.gpus import GpusPane, grid_caption, node_sentence
-from tui.style import Span
+from tui.style import Row, Span
 from tui.views.nodes import METRICS, Grid, Metric, node_summary
-from tui.widgets import GUTTER, Row
+from tui.widgets import GUTTER
 
 TEMPERATURE, MEMORY, UTILIZATION, POWER, ERRORS = METRICS
 

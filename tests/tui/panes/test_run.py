@@ -14,8 +14,8 @@ from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record,
 from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
 from tui.panes.log import log_title, why_nothing
+from tui.style import Line, Link, Linked, sentence, width_of
 from tui.views import action_toasts, checkpoint_lines, job_lines, record_lines, run_lines, switch_lines
-from tui.widgets import Line, Link, Linked, sentence, width_of
 
 
 def text_of(name: str, state: State, width: int = 60) -> list[str]:

@@ -17,9 +17,8 @@ from trainmon.lib import cell_width
 from trainmon.model import Attempt, AttemptEnd, Log, Run, RunSpec, Source, State
 from tui.charts.render import gpu_hour_lines
 from tui.screens.details import NodeScreen, RunScreen
-from tui.style import Span
+from tui.style import Line, Link, Linked, Span
 from tui.views.job_detail import ATTEMPTS_SHOWN, attempt_lines, explanation_lines
-from tui.widgets import Line, Link, Linked
 
 RUN = "llm-70b"
 

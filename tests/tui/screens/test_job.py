@@ -17,9 +17,8 @@ from trainmon.model import State
 from tui.app import Dashboard
 from tui.screens.details import JobScreen, LogScreen, NodeScreen, RunScreen
 from tui.screens.main import MainScreen
-from tui.style import Span
+from tui.style import Link, Linked, Row, Span, first_link, link_of, rows, width_of
 from tui.views.job_detail import NODES_SHOWN, job_lines
-from tui.widgets import Link, Linked, Row, first_link, link_of, rows, width_of
 
 
 def texts(key: str, state: State | None = None, width: int = 70) -> list[str]:

@@ -22,10 +22,9 @@ from tui.app import Dashboard
 from tui.charts.render import Axis, hour_picture, side_by_side, stretches
 from tui.panes.gpus import axes
 from tui.screens.details import NodeScreen, heights
-from tui.style import Span
+from tui.style import Span, width_of
 from tui.views import fact_text
 from tui.views.node_detail import PROCESSES, gpu_head, gpu_rows, node_facts, read_ago
-from tui.widgets import width_of
 
 DEGREES = Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100")))
 

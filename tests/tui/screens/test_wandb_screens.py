@@ -20,7 +20,7 @@ from trainmon.model import State
 from tui.app import Dashboard
 from tui.modals import TextPrompt
 from tui.screens.details import RunScreen
-from tui.widgets import width_of
+from tui.style import width_of
 
 PAGE = "https://wandb.ai/team/project/runs/id3"
 

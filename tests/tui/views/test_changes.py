@@ -12,8 +12,8 @@ from tests.tui.states.states import NOW, calm, job, run
 from trainmon.analysis.last_seen import disk_key, is_settled, seen
 from trainmon.model import Attempt, AttemptEnd, LastSeen, Progress, Source, State
 from tui.services.changes import Changes
+from tui.style import Link, Linked
 from tui.views.news import change_lines, changes_since, summary
-from tui.widgets import Link, Linked
 
 AGO = 3 * 3_600.0 + 600.0
 

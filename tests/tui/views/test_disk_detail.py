@@ -15,8 +15,8 @@ from tests.tui.states.worlds import GIB, NOW, TIB, disk, state
 from trainmon.engine.engine import Engine
 from trainmon.model import Checkpoint, Checkpoints, Disk, Event, Forecast, Log, Run, RunSpec, State
 from tui.screens.details import RunScreen
+from tui.style import Linked
 from tui.views.disks import disk_lines, shown_disks, spares
-from tui.widgets import Linked
 
 
 def checkpoint(step: int, state: str, **facts: object) -> Checkpoint:

@@ -13,6 +13,7 @@ from tests.tui.states.states import NOW, calm, cluster, job, queue_jobs, queued,
 from trainmon.lib import cell_width
 from trainmon.model import Job, State
 from tui.panes.queue import job_sentence, queue_entries, queue_sentence, queue_summary, sentences
+from tui.style import HEADING
 from tui.views.jobs import (
     CLUSTER,
     ENDED_SHOWN,
@@ -33,7 +34,6 @@ from tui.views.jobs import (
     status_text,
 )
 from tui.views.table import RowCache
-from tui.widgets import HEADING
 
 
 def entries(state: State, sort: str = "state", wanted: str = "", *, mine: bool = False) -> list[QueueEntry]:

@@ -9,8 +9,8 @@ from tests.tui.states.states import NASTY, NOW, run
 from tests.tui.states.wandb import EARLIER, SAMPLES, current
 from tests.tui.states.wandb_runs import NAME
 from trainmon.model import Sample, Source, State, Wandb, WandbRun
+from tui.style import Link, Linked, width_of
 from tui.views.runs import attempt_text, settings_lines, value_of, wandb_lines
-from tui.widgets import Link, Linked, width_of
 
 
 def text_of(state: State, width: int = 80, *, few: bool = False) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.geometry import Region
 
-from tui.style import Span
-from tui.widgets import GUTTER, Heading, KeyedLines, Row, changed_columns, width_of
+from tui.style import Row, Span, width_of
+from tui.widgets import GUTTER, Heading, KeyedLines, changed_columns
 
 
 def row(key: str, *texts: str) -> Row:
