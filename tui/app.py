@@ -286,12 +286,13 @@ class Dashboard(App[None], inherit_bindings=False):
 
     # ---- navigation ----
 
-    def context_of(self, screen: Screen[Any]) -> str:
-        """The name of this screen in the key table."""
-        return screen.foot.context if isinstance(screen, StateScreen) else getattr(screen, "CONTEXT", "help")
+    @property
+    def key_context(self) -> str:
+        """The name of the screen in the key table."""
+        return self.screen.foot.context if isinstance(self.screen, StateScreen) else "help"
 
     def action_palette(self) -> None:
-        offered = commands(self.context_of(self.screen), self.shown, self.theme_names())
+        offered = commands(self.key_context, self.shown, self.theme_names())
         ask(self, CommandPalette(offered), self.run_command)
 
     def run_command(self, command: Command) -> None:
@@ -356,7 +357,7 @@ class Dashboard(App[None], inherit_bindings=False):
             self.open(Link("changes", ""))
 
     def action_help(self) -> None:
-        self.push_screen(Help(self.context_of(self.screen)))
+        self.push_screen(Help(self.key_context))
 
     def action_how_to_quit(self) -> None:
         self.notify("q quits from the panes, Ctrl+Q from everywhere. Training continues.", timeout=3, markup=False)

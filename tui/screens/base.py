@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Protocol, cast
-
-from textual.screen import Screen
+from typing import Protocol, cast
 
 from trainmon.lib import clean, scrub
 from trainmon.model import State, Verb
@@ -56,13 +54,10 @@ class DashboardApp(Protocol):
 
     def open_moment(self, moment: Moment) -> None: ...
 
-    def context_of(self, screen: Screen[Any]) -> str: ...
-
 
 class StateScreen(Once[None]):
     """A screen that gets each State, and the last one when it is opened."""
 
-    CONTEXT: ClassVar[str] = ""
     BINDINGS = bindings("back", "pane", "page", "alerts", "moments", "format", *ACTS)
     pane: Pane
     """The pane that keys apply to."""
@@ -91,11 +86,10 @@ class StateScreen(Once[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable keys that the context does not list: logs and disks have no actions, charts no rows to filter."""
-        context = self.dashboard.context_of(self)
         if action in {"act", "menu"}:
-            return not set(ACTS).isdisjoint(CONTEXTS[context])
+            return not set(ACTS).isdisjoint(CONTEXTS[self.foot.context])
         if action in OF_SOME_CONTEXTS:
-            return any(key.action == f"screen.{action}" for key in active_keys(context))
+            return any(key.action == f"screen.{action}" for key in active_keys(self.foot.context))
         return super().check_action(action, parameters)
 
     def action_act(self, verb: Verb) -> None:

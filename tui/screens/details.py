@@ -77,7 +77,6 @@ class LinkedScreen(StateScreen):
 class LogScreen(PaneScreen):
     """The same pane as on the main screen, with all the room; Esc goes back."""
 
-    CONTEXT = "log-screen"
     BINDINGS = bindings("detail", "log-screen")
 
     def __init__(self, run: str) -> None:
@@ -90,7 +89,7 @@ class LogScreen(PaneScreen):
         yield from (self.header, self.log_pane, self.find, self.foot)
 
     def on_mount(self) -> None:
-        self.foot.at(self.CONTEXT)
+        self.foot.at("log-screen")
         self.log_pane.view.focus()
 
 
@@ -245,7 +244,6 @@ CHARTS_FROM = 20
 class MomentScreen(PaneScreen):
     """A run at one time. Enter opens the run; `o` and Esc go back."""
 
-    CONTEXT = "moment"
     BINDINGS = bindings("detail", "moment")
 
     def __init__(self, moment: Moment, now: Instant, backend: Backend) -> None:
@@ -267,7 +265,7 @@ class MomentScreen(PaneScreen):
         yield from (self.header, self.title_line, self.charts, self.log_pane, self.find, self.foot)
 
     def on_mount(self) -> None:
-        self.foot.at(self.CONTEXT)
+        self.foot.at("moment")
         self.log_pane.view.focus()
         self.set_timer(LAID_OUT_AFTER, self._show_moment)
 

@@ -62,7 +62,6 @@ SIGNS = (
 class Help(Dialog[None]):
     """Esc, q and ? close it."""
 
-    CONTEXT = "help"
     CLASSES = "dialog tall"
     BINDINGS = bindings("back", "help")
 

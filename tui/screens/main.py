@@ -222,7 +222,6 @@ class MainScreen(PaneScreen):
     class Left(Message):
         """`q`, which bubbles behind what the keys before it sent."""
 
-    CONTEXT = "runs"
     BINDINGS = bindings("main")
 
     def __init__(self, backend: Backend) -> None:
