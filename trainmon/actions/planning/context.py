@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2s
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from trainmon.actions.verbs import VERB, ask
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.retries import RetryDecision, by_run, config_to_read, decide, history_of, needs_config_change
-from trainmon.analysis.runs import jobs_of, listening, present, rivals, writers
+from trainmon.analysis.runs import jobs_of, listening, present, rivals
 from trainmon.lib import Instant, Sentence, clean, counted, duration, joined
 from trainmon.model import (
     Action,
@@ -492,33 +492,6 @@ def check_change(context: PlanContext) -> None:
         raise context.refused(retry.unread or retry.decision.why)
 
 
-def second_trainer(context: PlanContext) -> Iterator[RowPlan]:
-    """What must be typed to start a run although another trainer writes its checkpoints, or may. A queued job waits for
-    those of its own run; a requeue ends its own job.
-
-    Raises:
-        Refused: when nobody can type it.
-    """
-    if context.run is None or "config" not in VERB[context.request.verb].reads:
-        return
-    state = replace(context.state, jobs=context.known_jobs, at=context.now)
-    own = context.jobs if context.request.verb == "queue" else context.jobs[:1]
-    for job_id, why in writers(context.run, state, [job.key for job in own]):
-        if context.request.is_retry:
-            raise context.refused(why)
-        yield RowPlan(typed=job_id, because=why)
-
-
-def nodes_to_avoid(context: PlanContext) -> tuple[str, ...]:
-    """The nodes that a new job of an automatic retry must not get: it may start before it can be changed. With those
-    that the jobs of the run exclude already."""
-    retry = retry_of(context) if context.request.is_retry else None
-    if retry is None or not retry.decision.exclude:
-        return ()
-    known = () if context.job is None else (*context.job.excluded, *context.job.excluded_in_part)
-    return tuple(dict.fromkeys((*known, *retry.decision.exclude)))
-
-
 def reason(context: PlanContext) -> str:
     """Why the action is requested. That the config has changed is known only now."""
     retry = retry_of(context) if context.request.is_retry else None
@@ -673,16 +646,3 @@ def _training(context: PlanContext) -> tuple[tuple[str, str], ...]:
         age = context.ago(found.committed.at) or "of unknown age"
         checkpoint = f"{step}{age}" + (f"; {counted(risk, 'step')} since" if risk else "")
     return (*facts, ("last checkpoint", checkpoint))
-
-
-def lost_steps(context: PlanContext) -> str:
-    """The training that an end without a save loses, in a sentence."""
-    run, found = context.run, context.checkpoints
-    risk = None if run is None else steps_at_risk(run)
-    if risk is None or found is None or run is None:
-        return "The training since the last checkpoint is lost. It is not known how much that is."
-    if found.committed is None and risk:
-        return f"No committed checkpoint was found: all training ({counted(risk, 'step')}) is lost."
-    time = run.progress.step_time_s
-    cost = f" ({duration(risk * time)} of training)" if time else ""
-    return f"{counted(risk, 'step')}{cost} since the last checkpoint {'is' if risk == 1 else 'are'} lost."

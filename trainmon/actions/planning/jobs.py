@@ -13,14 +13,14 @@ from trainmon.actions.planning.context import (
     RowPlan,
     action,
     check_change,
-    lost_steps,
-    nodes_to_avoid,
     retry_facts,
+    retry_of,
     retry_warnings,
 )
 from trainmon.actions.verbs import ask
+from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.runs import jobs_of, saves_on
-from trainmon.lib import Sentence, clean
+from trainmon.lib import Sentence, clean, counted, duration
 from trainmon.model import Action, Execute, Expected, Job, JobChain, Process, Refusal, RunSpec
 from trainmon.slurm import commands
 from trainmon.slurm.batch_script import receiver
@@ -101,6 +101,19 @@ def ends_now(context: PlanContext) -> tuple[Sentence, ...]:
     if context.run is None or not saves_on(context.run, "TERM", context.now):
         return ENDS_NOW, lost_steps(context)
     return SAVES_FIRST.format(context.usual_save_time()), SAVES_IN_TIME
+
+
+def lost_steps(context: PlanContext) -> str:
+    """The training that an end without a save loses, in a sentence."""
+    run, found = context.run, context.checkpoints
+    risk = None if run is None else steps_at_risk(run)
+    if risk is None or found is None or run is None:
+        return "The training since the last checkpoint is lost. It is not known how much that is."
+    if found.committed is None and risk:
+        return f"No committed checkpoint was found: all training ({counted(risk, 'step')}) is lost."
+    time = run.progress.step_time_s
+    cost = f" ({duration(risk * time)} of training)" if time else ""
+    return f"{counted(risk, 'step')}{cost} since the last checkpoint {'is' if risk == 1 else 'are'} lost."
 
 
 def _jobs_behind(context: PlanContext, job: Job) -> tuple[str, ...]:
@@ -341,6 +354,16 @@ def _submission(context: PlanContext, spec: RunSpec, script: str, count: int) ->
             ),
         ),
     )
+
+
+def nodes_to_avoid(context: PlanContext) -> tuple[str, ...]:
+    """The nodes that a new job of an automatic retry must not get: it may start before it can be changed. With those
+    that the jobs of the run exclude already."""
+    retry = retry_of(context) if context.request.is_retry else None
+    if retry is None or not retry.decision.exclude:
+        return ()
+    known = () if context.job is None else (*context.job.excluded, *context.job.excluded_in_part)
+    return tuple(dict.fromkeys((*known, *retry.decision.exclude)))
 
 
 def exclude(context: PlanContext) -> RowPlan:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from trainmon.actions.planning.context import (
     Actor,
@@ -16,10 +17,10 @@ from trainmon.actions.planning.context import (
     RowPlan,
     contexts_of,
     retry_of,
-    second_trainer,
 )
 from trainmon.actions.planning.jobs import is_held
 from trainmon.actions.verbs import VERB, VERBS, ask, function
+from trainmon.analysis.runs import writers
 from trainmon.lib import Instant, Sentence
 from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Verb
 
@@ -72,6 +73,23 @@ def _rows(context: PlanContext | Refusal) -> list[RowPlan]:
         return [function(VERB[context.request.verb].plan)(context), *second_trainer(context)]
     except Refused as refused:
         return [RowPlan(refusals=(refused.refusal,))]
+
+
+def second_trainer(context: PlanContext) -> Iterator[RowPlan]:
+    """What must be typed to start a run although another trainer writes its checkpoints, or may. A queued job waits for
+    those of its own run; a requeue ends its own job.
+
+    Raises:
+        Refused: when nobody can type it.
+    """
+    if context.run is None or "config" not in VERB[context.request.verb].reads:
+        return
+    state = replace(context.state, jobs=context.known_jobs, at=context.now)
+    own = context.jobs if context.request.verb == "queue" else context.jobs[:1]
+    for job_id, why in writers(context.run, state, [job.key for job in own]):
+        if context.request.is_retry:
+            raise context.refused(why)
+        yield RowPlan(typed=job_id, because=why)
 
 
 def offered(
