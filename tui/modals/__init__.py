@@ -1,7 +1,5 @@
 """Dialogs: plans, menus, logins, silences, the command palette."""
 
-from __future__ import annotations
-
 from tui.modals.dialog import Dialog, Find, Jump, LoginPrompt, Mute, Once, Pick, TextPrompt, ask, is_displayed
 from tui.modals.log_format import LogFormat
 from tui.modals.menu import CommandPalette, Menu

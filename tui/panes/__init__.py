@@ -1,7 +1,5 @@
 """The panes of the main screen, one per number key, and its header lines."""
 
-from __future__ import annotations
-
 from tui.panes.alerts import AlertsPane
 from tui.panes.base import Pane
 from tui.panes.details import AlertPane, AttemptPane, ChangesPane, JobPane, OneDiskPane, RunPane

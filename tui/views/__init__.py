@@ -1,7 +1,5 @@
 """Pure functions from State to lines and rows; the panes and dialogs show them."""
 
-from __future__ import annotations
-
 from tui.views.actions import (
     READ_ONLY,
     Command,

@@ -1,7 +1,5 @@
 """Widgets: lists with a cursor, headings, the footer, logs and pictures. Only the cells that changed are painted."""
 
-from __future__ import annotations
-
 from tui.widgets.footer import Footer, chosen, fitting, foot_spans, placed
 from tui.widgets.keyed_lines import KeyedLines, TextView
 from tui.widgets.log_view import LogView

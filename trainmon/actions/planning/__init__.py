@@ -1,7 +1,5 @@
 """Plans of actions: what would be done, what is refused and why, and the last check before an action. Pure."""
 
-from __future__ import annotations
-
 from trainmon.actions.planning.context import LEDGER, Actor, FileStat, Readback, ReadRequest, cluster_of
 from trainmon.actions.planning.jobs import NUMBERS, is_held, split_location
 from trainmon.actions.planning.plans import (
