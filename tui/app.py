@@ -25,7 +25,7 @@ from tui.backend import Backend
 from tui.keys import bindings, unused
 from tui.modals import CommandPalette, Dialog, LoginPrompt, Pick, ask, is_displayed
 from tui.screens.base import StateScreen
-from tui.screens.details import MomentScreen, screen_for
+from tui.screens.details import LinkedScreen, MomentScreen, screen_for
 from tui.screens.help import Help
 from tui.screens.main import MainScreen
 from tui.services.actions import ActionService, AlertActionService
@@ -351,7 +351,7 @@ class Dashboard(App[None], inherit_bindings=False):
     def action_changes(self) -> None:
         """List what changed since the dashboard was last used; again: close the list."""
         self.main.hide_changes()
-        if isinstance(self.screen, StateScreen) and self.screen.foot.context == "changes":
+        if isinstance(self.screen, LinkedScreen) and self.screen.about.kind == "changes":
             self.screen.action_back()
         else:
             self.open(Link("changes", ""))
