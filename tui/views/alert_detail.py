@@ -9,10 +9,9 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from trainmon.analysis.log_formats import parse_line
 from trainmon.analysis.runs import trouble_of
 from trainmon.lib import Instant, Seconds, clean, counted, listed, ordinal, shorten
-from trainmon.model import Alert, Points, Run, Silence, State
+from trainmon.model import Alert, Log, Points, Run, Silence, State
 from tui.style import Line, Link, Linked, Span, calm_age, count, duration, ended_how, sentence
 from tui.views.alerts import (
     DELIVERY,
@@ -228,7 +227,7 @@ def log_line(moment: Moment, run: Run) -> int | None:
     log = run.log
     if log is None:
         return None
-    found = line_of_step(log.lines, step_of(moment, run), is_earlier=moment.at < (run.memory.back_at or 0.0))
+    found = line_of_step(log, step_of(moment, run), is_earlier=moment.at < (run.memory.back_at or 0.0))
     for kept in reversed(moment.evidence if found is None else ()):
         ends = range(len(log.lines) - 1, -1, -1)
         found = next((i for i in ends if kept and log.lines[i].startswith(kept)), None)
@@ -246,14 +245,14 @@ def step_of(moment: Moment, run: Run) -> int | None:
     return round(progress.step - max(0.0, progress.at - moment.at) / usual)
 
 
-def line_of_step(lines: Sequence[str], step: int | None, *, is_earlier: bool) -> int | None:
+def line_of_step(log: Log, step: int | None, *, is_earlier: bool) -> int | None:
     """The index of the line with the nearest step. A restart repeats steps: `is_earlier` takes the line before it."""
     if step is None or step <= 0:
         return None
-    read = ((index, parse_line(line)) for index, line in enumerate(lines))
-    steps = [(index, one[1].step) for index, one in read if one is not None and one[1].step is not None]
-    if not steps:  # a format that was learned
-        return line_with_number(lines, step, is_earlier=is_earlier)
+    said = enumerate(log.numbers, start=len(log.lines) - len(log.numbers))
+    steps = [(index, one.step) for index, one in said if one is not None and one.step is not None]
+    if not steps:
+        return line_with_number(log.lines, step, is_earlier=is_earlier)
     numbers = [number for _, number in steps]
     usual = median(abs(later - one) for one, later in pairwise(numbers)) if len(numbers) > 1 else 0
     if step < min(numbers) - usual or (is_earlier and step > max(numbers) + usual):

@@ -139,7 +139,7 @@ async def test_a_log_that_has_lost_the_lines_of_that_time_says_so() -> None:
     ],
 )
 def test_the_line_of_a_step(lines: list[str], step: int, is_earlier: bool, found: int | None) -> None:
-    assert line_of_step(lines, step, is_earlier=is_earlier) == found
+    assert line_of_step(log(tuple(lines)), step, is_earlier=is_earlier) == found
 
 
 async def test_a_run_without_an_alert_says_that_there_is_no_moment() -> None:
