@@ -359,14 +359,13 @@ class PreflightView:
                 self._add(jobs=shown)
                 if key not in shown:
                     self._gone(key)
-        for key, number in read.steps:
+        for key, steps, number in read.steps:
             if key not in self.readback.gone and key not in self.readback.errors:
-                text = self._query(read.cluster, commands.steps(number), key)
+                text = self._query(read.cluster, commands.steps(steps), key)
                 if text is not None:
                     self._add(steps={key: read_steps(text)})
-        for key, number in read.scripts:  # of a job of another user, Slurm may not show it
             text = self._query(read.cluster, commands.batch_script(number), f"{key} script")
-            if text is not None:
+            if text is not None:  # that of another user's job, Slurm may not show
                 self._add(scripts={key: text})
         for path in read.configs:
             self._config(f"{read.host}:{path}", path)
@@ -442,7 +441,7 @@ def unreadable(reads: Iterable[ReadRequest], why: str) -> Readback:
         for read in reads
         for key in (
             *(f"{read.host}:{path}" for path in (*read.switches, *read.configs)),
-            *(key for key, _ in (*read.jobs, *read.steps)),
+            *(key for key, *_ in (*read.jobs, *read.steps)),
             *(f"{read.cluster}/{name}" for name in read.nodes),
             *((read.cluster,) if read.users is not None else ()),
         )

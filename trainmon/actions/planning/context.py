@@ -91,10 +91,8 @@ class ReadRequest:
     """Whose queue is read. Empty: our own. None: no queue."""
     jobs: tuple[tuple[str, str], ...] = ()
     """Keys of jobs, and the number that scontrol is given for each."""
-    steps: tuple[tuple[str, str], ...] = ()
-    """The same for jobs whose steps are needed."""
-    scripts: tuple[tuple[str, str], ...] = ()
-    """The same for jobs whose batch script is needed."""
+    steps: tuple[tuple[str, str, str], ...] = ()
+    """Keys of jobs whose steps and batch script are needed, and what Slurm is given for each of these."""
     switches: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     """Nodes whose state in the scheduler is needed."""

@@ -159,8 +159,7 @@ def _reads_for_row(context: PlanContext) -> Iterator[ReadRequest]:
         users=cluster.queue_users if cluster is not None and needs_queue else None,
         # an array's waiting tasks are among the records of its number
         jobs=tuple((job.key, str(job.array) if job.is_waiting_array and job.array else job.id) for job in meant),
-        steps=tuple((job.key, job.step_target) for job in meant) if "steps" in reads else (),
-        scripts=tuple((job.key, str(job.number)) for job in meant) if "steps" in reads else (),
+        steps=tuple((job.key, job.step_target, str(job.number)) for job in meant) if "steps" in reads else (),
         switches=() if kill is None else (kill,),
         nodes=context.nodes,
         configs=(retry.config,) if retry is not None and retry.config is not None else (),

@@ -45,7 +45,8 @@ def test_a_requeue_reads_the_queue_its_job_and_the_kill_switch() -> None:
 
 def test_a_signal_reads_the_steps_too() -> None:
     (look,) = actions.reads_for_plan(ask("signal", "prod/88_3"), state(), readback())
-    assert look.jobs == look.steps == (("prod/88_3", "88_3"),)
+    assert look.jobs == (("prod/88_3", "88_3"),)
+    assert look.steps == (("prod/88_3", "88_3", str(RUNNING.number)),)
 
 
 def test_the_elements_that_wait_are_requested_by_the_number_of_their_array() -> None:
