@@ -23,7 +23,7 @@ class PollingThread(ABC):
 
     join_timeout: ClassVar[Seconds] = 0.3
     """How long `stop` waits for the end of a step."""
-    most_requests: ClassVar[int] = 64
+    most_requests: ClassVar[int | None] = 64
     """More of them replace the oldest."""
 
     def __init__(self, name: str, every: Seconds, submit: Callable[[Event], None], clock: Clock) -> None:

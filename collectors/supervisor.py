@@ -6,7 +6,6 @@ One thread ticks them and assigns the shared files to hosts. The pollers of queu
 from __future__ import annotations
 
 import logging
-import queue
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -110,6 +109,8 @@ class Supervisor(PollingThread):
     returns the credentials for W&B; `followed`, the checkpoint directories in which an action awaits a checkpoint;
     `files`, by cluster, the files of attempts to read; `unwatched_since`, since when some may have been missed."""
 
+    most_requests = None
+
     def __init__(
         self,
         settings: Settings,
@@ -163,8 +164,6 @@ class Supervisor(PollingThread):
         """Replaced as a whole, never changed: other threads read it."""
         self._released_at: dict[str, Seconds] = {}
         """Since when a host has no job any more."""
-        self._queues_to_poll: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._readings: queue.SimpleQueue[NodeReading] = queue.SimpleQueue()  # they may tell more about the runs
         self._refreshed_at: Seconds = -REFRESH_EVERY
 
     def _queue(self, make: MakePoller, watched: Watched, cluster: ClusterSettings) -> Poller:
@@ -295,10 +294,7 @@ class Supervisor(PollingThread):
 
     def step(self) -> Seconds:
         """Advance the nodes, and assign the shared files to hosts."""
-        while not self._queues_to_poll.empty():  # they may explain a lost connection
-            self.poll_queue_soon(self._queues_to_poll.get())
-        while not self._readings.empty():
-            self._learn(self._readings.get())
+        self._do_requests()
         self._remove_old()
         if self._coverage.has_changed(self._clock.monotonic()):
             with self._hosts_lock:
@@ -356,8 +352,7 @@ class Supervisor(PollingThread):
         if isinstance(event, SourceChanged) and event.source.phase == "up" and event.source.cluster in self._metrics:
             self._metrics[event.source.cluster].connected(event.source.name.removeprefix("node:"))
         if isinstance(event, NodeReading) and self._discovery.is_relevant(event.node, event.reading):
-            self._readings.put(event)
-            self._wake.set()
+            self._request(partial(self._learn, event))
 
     def _learn(self, event: NodeReading) -> None:
         with self._hosts_lock:
@@ -407,15 +402,11 @@ class Supervisor(PollingThread):
         node.wake = self._wake.set
         if is_node and host != cluster.login and not local:
             node.backoff.has_own_job = partial(self._discovery.has_own_job, cluster.name, host)
-            node.backoff.poll_queue = partial(self._request_queue_poll, cluster.name)
+            # It may explain a lost connection. The node holds its lock then, so our own thread asks for the poll.
+            node.backoff.poll_queue = partial(self._request, partial(self.poll_queue_soon, cluster.name))
         if connections.needs_step(host, is_node=is_node):
             node.backoff.requirement = NEEDS_A_STEP
         return node
-
-    def _request_queue_poll(self, cluster: str) -> None:
-        """Request a poll of the queue. A NodeCollector's lock is held, so our own thread does it."""
-        self._queues_to_poll.put(cluster)
-        self._wake.set()
 
     def _remove_old(self) -> None:
         """Remove nodes some time after their last job."""

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -126,7 +125,7 @@ VERSION = 1
 class DaemonCollector(PollingThread):
     """Polls the daemon of one host. `dial` may block. `on_active` and `on_silent` run on our own thread."""
 
-    most_requests: ClassVar[int] = 256
+    most_requests = 256
     """A person may acknowledge many alerts at once."""
 
     def __init__(

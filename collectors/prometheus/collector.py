@@ -11,6 +11,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -243,7 +244,6 @@ class TablePoller(PollingThread):
         self._name, self._cluster, self._reader = name, cluster, reader
         self._nodes, self._reports = nodes, reports
         self._in_sight: Mapping[str, tuple[str, ...]] = {}
-        self._views: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._past_at: dict[str, Seconds] = {}
         self._disks_past: set[tuple[str, str]] = set()
         """The disks whose past was read, by node and path."""
@@ -263,8 +263,7 @@ class TablePoller(PollingThread):
 
     def view(self, node: str) -> None:
         """A person opened a node's screen: its plots need its past. Does not block."""
-        self._views.put(node)
-        self._wake.set()
+        self._request(partial(self._read_past, node))
 
     def step(self) -> Seconds:
         """Poll the server if it is due. Returns the seconds until the next call."""
@@ -276,8 +275,7 @@ class TablePoller(PollingThread):
         if times.due_in(self._clock.monotonic()) <= 0:
             self._poll(nodes)
         self._read_past_of_disks()
-        while not self._views.empty() and not self._stopping.is_set():
-            self._read_past(self._views.get())
+        self._do_requests()
         self._reports.keep(self._name, nodes)
         for node in self._past_at.keys() - nodes.keys():
             del self._past_at[node]
