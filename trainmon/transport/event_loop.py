@@ -112,7 +112,7 @@ class EventLoop:
         self.call_later(0.01, lambda: self._poll(child, 0.02))
 
     def _poll(self, child: subprocess.Popen[bytes], wait: Seconds) -> None:
-        if child.poll() is None or any(not pipe.closed for pipe in _pipes(child)):
+        if child.poll() is None or any(not pipe.closed for pipe in pipes_of(child)):
             self.call_later(wait, lambda: self._poll(child, min(2 * wait, 5.0)))
         else:
             with self._lock:
@@ -140,7 +140,7 @@ class EventLoop:
                     os.killpg(child.pid, signal.SIGKILL)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(GRACE_PERIOD)
-            for pipe in _pipes(child):
+            for pipe in pipes_of(child):
                 pipe.close()
         self._selector.close()
         os.close(self._wake_read)
@@ -177,8 +177,8 @@ class EventLoop:
             _log.exception("a callback of the event loop failed")
 
 
-def _pipes(child: subprocess.Popen[bytes]) -> list[IO[bytes]]:
-    """The pipes between a child and this program."""
+def pipes_of(child: subprocess.Popen[bytes]) -> list[IO[bytes]]:
+    """The pipes between a child and this program, its input first."""
     return [pipe for pipe in (child.stdin, child.stdout, child.stderr) if pipe is not None]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, NamedTuple, Protocol
 
 from trainmon.lib import CommandFailed, Seconds, TrainmonError
-from trainmon.transport.event_loop import WRITE, EventLoop
+from trainmon.transport.event_loop import WRITE, EventLoop, pipes_of
 
 # ---- A Shell runs commands on one host -------------------------------------------------------------------------------
 
@@ -236,8 +236,7 @@ class LocalStream(CommandStream):
         self._process = process
         self._on_end = on_end
         self._wait = 0.005
-        pipes = (pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe is not None)
-        self._stdin, *outputs = pipes
+        self._stdin, *outputs = pipes_of(process)
         self._outputs = dict(zip(outputs, (sink.received, sink.stderr_received), strict=True))
         """The output pipes that are open, and who gets their bytes."""
         for pipe in (self._stdin, *self._outputs):
