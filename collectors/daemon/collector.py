@@ -149,9 +149,8 @@ class DaemonCollector(PollingThread):
         self._shell: Shell | None = None
         self._prefix: tuple[str, ...] = ()
         """LOGIN_SHELL if only a login shell finds the command."""
-        self._polls_started, self._polls_done = 0, 0
-        """The number of polls that have begun, and that have ended."""
-        self._done = threading.Condition()
+        self._waiting: list[threading.Event] = []
+        """For the end of the next poll."""
         self._next: Seconds = clock.monotonic()
         self._last_active: Seconds = clock.monotonic()
         """When the daemon last notified; at first, when the polls began."""
@@ -197,11 +196,9 @@ class DaemonCollector(PollingThread):
         """Poll now, wait for the answer, and return whether the daemon notifies: the last check before we notify."""
         if self._is_held:
             return False
-        with self._done:
-            wanted = self._polls_started + 1
-            self._next = self._clock.monotonic()
-            self._wake.set()
-            self._done.wait_for(lambda: self._polls_done >= wanted or self._stopping.is_set(), timeout)
+        polled = threading.Event()
+        self._request(partial(self._poll_now, polled))
+        polled.wait(0.0 if self._stopping.is_set() else timeout)
         return self.is_active is True
 
     # ---- its own thread ----------------------------------------------------------------------------------------------
@@ -214,8 +211,6 @@ class DaemonCollector(PollingThread):
             self._check_silence()
             return max(0.1, min(RETRY_EVERY, self._next - now)) if not self._is_held else self._every
         self._next = now + self._every
-        with self._done:
-            self._polls_started += 1
         asked_at = self._clock.now()
         try:
             is_watched, status = self.poll()
@@ -238,10 +233,13 @@ class DaemonCollector(PollingThread):
             self._poll_done()
         return max(0.1, self._next - self._clock.monotonic())
 
+    def _poll_now(self, polled: threading.Event) -> None:
+        self._waiting.append(polled)
+        self._next = self._clock.monotonic()
+
     def _poll_done(self) -> None:
-        with self._done:
-            self._polls_done = self._polls_started
-            self._done.notify_all()
+        while self._waiting:
+            self._waiting.pop().set()
 
     def poll(self) -> tuple[bool, Status]:
         """Poll now. Returns whether a daemon watches there, and the status.
