@@ -8,7 +8,7 @@ of node_exporter.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -50,9 +50,10 @@ class Exporter(NamedTuple):
         """The metric that every node with this exporter has."""
         return next(iter(self.metrics))
 
-    def metric_of(self, field: str) -> tuple[str, float] | None:
-        """The metric of a field, and its factor."""
-        return next(((name, scale) for name, (own, scale) in self.metrics.items() if own == field), None)
+    @property
+    def fields(self) -> set[str]:
+        """What it may offer."""
+        return {field for field, _ in self.metrics.values()}
 
 
 DCGM = Exporter(
@@ -196,8 +197,8 @@ NAMES: Mapping[str, str] = {
 
 def lacking(exporter: Exporter, fields: set[str]) -> tuple[str, ...]:
     """What the series do not have: the fields that the exporter could offer, and those that it never does."""
-    offered = {field for field, _ in exporter.metrics.values()}
-    absent = [name for field, name in NAMES.items() if field in offered and field not in fields]
+    missing = exporter.fields - fields
+    absent = [name for field, name in NAMES.items() if field in missing]
     return tuple(dict.fromkeys((*absent, *exporter.never)))
 
 
@@ -298,19 +299,16 @@ def cpu_counts(exporter: Exporter, label: str, nodes: Sequence[str], match: str)
     return f"count by ({label}) ({series})"
 
 
-def past(exporter: Exporter, label: str, node: str, match: str, fields: Iterable[str]) -> str:
-    """The metrics of one node that are plotted."""
-    found = [metric for field in fields if (metric := exporter.metric_of(field)) is not None]
-    names = [name for name, _ in found]
-    if "info" in {field for field, _ in exporter.metrics.values()}:
-        names += [name for name, (field, _) in exporter.metrics.items() if field == "info"]
+def past(exporter: Exporter, label: str, node: str, match: str, fields: Collection[str]) -> str:
+    """The metrics of one node that are plotted, and what names the indexes of its GPUs."""
+    names = [name for name, (field, _) in exporter.metrics.items() if field in fields or field == "info"]
     return selector(exporter, names, match, of_nodes(label, [node]))
 
 
 def past_of_disks(exporter: Exporter, label: str, nodes: Sequence[str], match: str, points: Iterable[str]) -> str:
     """What was free on the filesystems at these mount points, and their sizes."""
-    found = (exporter.metric_of(field) for field in ("free_bytes", "free_inodes", "total_bytes"))
-    names = [metric[0] for metric in found if metric is not None]
+    fields = ("free_bytes", "free_inodes", "total_bytes")
+    names = [name for name, (field, _) in exporter.metrics.items() if field in fields]
     return selector(exporter, names, match, of_nodes(label, nodes), at_mount_points(points))
 
 

@@ -301,7 +301,7 @@ class MetricsReader:
         """By node: its watched disks, as they were last."""
         self._exported: set[str] = set()
         """The watched paths whose disk some node has had."""
-        self.xids = XidChanges(has_times=self.exporter.metric_of("xid_at") is not None)
+        self.xids = XidChanges(has_times="xid_at" in self.exporter.fields)
         self.cpus: dict[str, int | None] = {}
         """By node: the number of its CPUs; None if the server does not know it."""
         self._cpus_at: Instant = -math.inf

@@ -169,7 +169,7 @@ def _placed(
 def _indexes(exporter: Exporter, label: str, series: Iterable[Series]) -> dict[tuple[str, str], int]:
     """By node and UUID: the index of a GPU, where only one of its series names it."""
     found: dict[tuple[str, str], int] = {}
-    if exporter.metric_of("info") is None:
+    if "info" not in exporter.fields:
         return found
     for one in series:
         field, _ = exporter.metrics.get(one.metric.get("__name__", ""), ("", 1.0))
