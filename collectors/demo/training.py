@@ -15,9 +15,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from collectors.demo.metrics import MetricGenerator, StepMetrics
 from collectors.demo.stories import Trainer
-from collectors.demo.trainers import LAYOUTS, LINES
+from collectors.demo.trainers import LAYOUTS, LINES, MetricGenerator, StepMetrics
 from trainmon.analysis.runs.trainer import Moment, Status
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Asked

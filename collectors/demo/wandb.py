@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from collectors.demo.metrics import (
+from collectors.demo.stories import GPUS, Trainer
+from collectors.demo.trainers import (
     NAMES,
     Attempt,
     HistoryRow,
@@ -23,7 +24,6 @@ from collectors.demo.metrics import (
     validation_steps,
     wandb_row,
 )
-from collectors.demo.stories import GPUS, Trainer
 from collectors.demo.training import AttemptEnded, Effect, MetricsLogged, TrainingLoop, Validated
 from collectors.wandb.child_process import AnswerType, WandbError
 from collectors.wandb.login import Credentials

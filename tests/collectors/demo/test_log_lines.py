@@ -7,9 +7,8 @@ import re
 
 import pytest
 
-from collectors.demo.metrics import StepMetrics
 from collectors.demo.stories import TRAINERS, Trainer
-from collectors.demo.trainers import LINES, LogFormat
+from collectors.demo.trainers import LINES, LogFormat, StepMetrics
 from trainmon.analysis.log_formats import KEEP, StepLine, parse_line
 
 NOW = 1_760_000_000.25

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.demo.metrics import NAMES
 from collectors.demo.stories import RUNS, TRAINERS, Trainer
+from collectors.demo.trainers import NAMES
 from collectors.demo.wandb import HEIGHT, ROWS_KEPT, WIDTH, MetricHistory, frame
 from tests.collectors.demo.stage import Stage
 from trainmon.analysis.log_formats import parse_line
