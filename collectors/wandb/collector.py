@@ -269,10 +269,9 @@ class WandbCollector(PollingThread):
         try:
             self._submit(run.update(self._connect().query(run.listing(), RunList), self._clock.now()))
             self._report(run, "up")
-            request = run.next_request()
-            other = run.other_request(request)
-            if request is not None and self._read(run, request) and other is not None:
-                self._read(run, other)
+            for request in run.requests():
+                if not self._read(run, request):
+                    break
         except WandbError as failure:
             if failure.kind == "slow":  # the run that hangs is last in the next round: it must not block the others
                 runs = list(self._runs.items())

@@ -134,25 +134,21 @@ class TrackedRun:
         newer = () if current is None else self.wandb.runs[: self.wandb.runs.index(current)]
         return any(run.id in self.wandb.beats and run.id not in self.wandb.active for run in newer)
 
-    # ---- read in every round: at most one more request --------------------------------------------------
+    # ---- read in every round: at most one more request, at the start both ----------------------------------------
 
-    def next_request(self) -> PollRequest | None:
-        """The request that follows the list: history and console log take turns."""
+    def requests(self) -> tuple[PollRequest, ...]:
+        """The requests that follow the list: history and console log take turns. What was never read comes, too."""
         current = self.wandb.current
         if current is None:
-            return None
+            return ()
         history, console = self._history(current), self._console(current)
         self._is_consoles_turn = console is not None and (history is None or not self._is_consoles_turn)
-        return console if self._is_consoles_turn else history
-
-    def other_request(self, before: PollRequest | None) -> PollRequest | None:
-        """The other of the two, if it was never read: at the start both are wanted."""
-        current = self.wandb.current
-        if current is None or before is None:
-            return None
-        if isinstance(before, ReadConsole):
-            return self._history(current) if self._progress[current.path].version is None else None
-        return self._console(current) if self._console_path != current.path else None
+        if self._is_consoles_turn:
+            unread = self._progress[current.path].version is None
+            wanted: tuple[PollRequest | None, ...] = (console, history if unread else None)
+        else:
+            wanted = (history, console if self._console_path != current.path else None)
+        return tuple(request for request in wanted if request is not None)
 
     def _history(self, run: WandbRun) -> ReadHistory | None:
         progress = self._progress[run.path]
