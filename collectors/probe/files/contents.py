@@ -121,8 +121,9 @@ class Content:
         try:
             found = os.fstat(handle)
             self._signature = signature(found)
+            line = {"path": paths.shown(path), "size": found.st_size, "mtime": found.st_mtime}  # type: Line
             if self._part is not None:
-                yield self._line(path, found, end_of_part(handle, found.st_size, *self._part))
+                yield dict(line, text=end_of_part(handle, found.st_size, *self._part))
             digest, head = sha256(), b""
             if found.st_size > MAX_BYTES:
                 raise Unusable("larger than %d MiB" % (MAX_BYTES >> 20))
@@ -140,18 +141,12 @@ class Content:
             os.close(handle)
         if (after.st_size, after.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
             raise Unusable("it changed meanwhile")
-        line = self._line(path, found)
         line["sha256"] = digest.hexdigest()
         if found.st_size <= MAX_TEXT:
             text = head.decode("utf-8", "replace")
             if "\ufffd" not in text:
                 line["text"] = text
         yield line
-
-    @staticmethod
-    def _line(path: bytes, found: os.stat_result, text: "str | None" = None) -> "Line":
-        line = {"path": paths.shown(path), "size": found.st_size, "mtime": found.st_mtime}  # type: Line
-        return line if text is None else dict(line, text=text)
 
 
 class Contents:
