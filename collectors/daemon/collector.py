@@ -42,7 +42,7 @@ from trainmon.model import (
     Source,
 )
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import AskUser, Completed, Shell
+from trainmon.transport.shell import LOGIN_SHELL, AskUser, Completed, Shell
 
 # ---- the connection to the daemon's machine --------------------------------------------------------------------------
 
@@ -116,7 +116,6 @@ UNREACHED_PERIODS = 6
 
 NOT_FOUND = 127
 """The exit status of a shell for an unknown command."""
-LOGIN_SHELL = ("bash", "-lc", 'exec "$@"', "bash")
 SKEWED: Seconds = 2.0
 VERSION = 1
 """The version of the output of `status --json`."""

@@ -53,7 +53,7 @@ from trainmon.model import (
 )
 from trainmon.slurm.client import ON_A_LINE, Client
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import Completed, LocalShell, Shell, Sink, Stream
+from trainmon.transport.shell import LOGIN_SHELL, Completed, LocalShell, Shell, Sink, Stream
 
 # ---- the demo's node collector ---------------------------------------------------------------------------------------
 
@@ -265,7 +265,6 @@ class DemoNodeCollector:
 
 # ---- the demo as a collector -----------------------------------------------------------------------------------------
 
-LOGIN = ("bash", "-lc", 'exec "$@"', "bash")
 LFS = "lfs"
 
 
@@ -284,8 +283,8 @@ class DemoShell:
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
         """Simulate a Slurm or lfs command; run any other command, such as one on a switch file."""
         command = list(argv)  # without its login shell or its `env`
-        if tuple(command[: len(LOGIN)]) == LOGIN:
-            del command[: len(LOGIN)]
+        if tuple(command[: len(LOGIN_SHELL)]) == LOGIN_SHELL:
+            del command[: len(LOGIN_SHELL)]
         elif command[:1] == ["env"]:
             del command[0]
             while command and (command[0] == "-u" or "=" in command[0]):

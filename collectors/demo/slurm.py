@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -16,6 +15,7 @@ import msgspec
 from collectors.demo.stories import GPUS, ME, NODES, Trainer
 from collectors.demo.training import START_TAKES, TrainingLoop
 from trainmon.lib import Instant, Seconds, ranges
+from trainmon.slurm.commands import time_text
 from trainmon.transport.shell import Completed
 
 REQUEUE_DELAY: Seconds = 12.0
@@ -275,8 +275,7 @@ def job_of(trainer: Trainer, number: int, at: Instant, **more: object) -> SlurmJ
 
 
 def iso_time(at: Instant | None) -> str:
-    """As Slurm writes a time: 2026-11-21T12:03:00."""
-    return "Unknown" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return "Unknown" if at is None else time_text(at)
 
 
 HOUR = 3_600.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 from msgspec.structs import replace
@@ -110,15 +109,10 @@ class JobAccounting:
             if self._begin >= self._end:
                 return
             end = min(self._begin + RANGE, self._end)
-            argv = commands.jobs_between(_time(self._begin), _time(end + 1), cluster.queue_users)
+            argv = commands.jobs_between(self._begin, end + 1, cluster.queue_users)
             for number in parse.read_numbers(client.run(argv)):
                 self._due.setdefault(number, MAX_TRIES - 1)
             self._begin = end
-
-
-def _time(at: Instant) -> str:
-    """As sacct reads it; the client sets the time zone to UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 # ---- one poll of a scheduler -----------------------------------------------------------------------------------------

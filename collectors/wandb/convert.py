@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
+from collectors.wandb.login import LOGIN_HINT
 from collectors.wandb.wire import FailureKind, ReadMetadata, RequestFailed, RunMetadata
 from trainmon.analysis.wandb import metric_names
 from trainmon.analysis.wandb.metric_names import (
@@ -232,10 +233,9 @@ GONE = "the service process is not running"
 FATAL = {"MailboxClosedError", "HandleAbandonedError", "BrokenPipeError", "ConnectionResetError"}
 """Errors after which wandb-core has ended. The SDK does not restart it."""
 
-LOGIN = "log in with `wandb login`, or set WANDB_API_KEY"
 HINTS: dict[FailureKind, str] = {
-    "key": LOGIN,
-    "unauthorized": "is this the key of an account of this server? " + LOGIN,
+    "key": LOGIN_HINT,
+    "unauthorized": "is this the key of an account of this server? " + LOGIN_HINT,
     "forbidden": "is this the key of an account that may read the project? ask the admin of its team",
     "absent": "are entity, project and run right, and may this account see them?",
     "unreachable": "can this machine reach it? WANDB_BASE_URL sets the address of a private server",

@@ -24,7 +24,7 @@ CLOUD_HOSTS = frozenset({"api.wandb.ai", "api.forge.coreweave.com", "forge.corew
 SETTINGS = "default"
 """The only section of a settings file that the client reads."""
 
-HINT = "log in with `wandb login`, or set WANDB_API_KEY"
+LOGIN_HINT = "log in with `wandb login`, or set WANDB_API_KEY"
 
 
 class Credentials(NamedTuple):
@@ -83,7 +83,7 @@ def find_credentials(environ: Mapping[str, str] = os.environ, cwd: Path | None =
     file, error = _netrc_with_key(credentials, environ, home)
     file = file or _setting("api_key", files)[1]
     if file is None:
-        return credentials._replace(error=error or f"there is no key for {credentials.server}", hint=HINT)
+        return credentials._replace(error=error or f"there is no key for {credentials.server}", hint=LOGIN_HINT)
     return credentials._replace(location=f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file))
 
 

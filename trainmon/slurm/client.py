@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError, clean
 from trainmon.slurm import commands, errors
-from trainmon.transport.shell import Completed, Shell
+from trainmon.transport.shell import LOGIN_SHELL, Completed, Shell
 
 TIMEOUT: Seconds = 25.0
 """A controller with a rate limit makes commands sleep and retry: that takes seconds, not minutes."""
@@ -134,7 +134,7 @@ class Client:
         name = f"{self._directory}{argv[0]}" if argv[0] != ON_A_LINE[0] else argv[0]
         line = (*ENVIRONMENT, *self._conf, name, *argv[1:])
         if login_shell:
-            line = ("bash", "-lc", 'exec "$@"', "bash", *argv)
+            line = (*LOGIN_SHELL, *argv)
         try:
             return self.shell.run(line, stdin=stdin, timeout=timeout)
         except CommandFailed as failure:

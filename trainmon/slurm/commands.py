@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
+from trainmon.lib import Instant
 from trainmon.model import JobPart
 
 MARK = f"|{secrets.token_hex(3)}#"
@@ -96,12 +98,17 @@ def accounting(ids: Sequence[str], fields: Sequence[str] = ACCOUNTING) -> tuple[
     )  # fmt: skip
 
 
-def jobs_between(start: str, end: str, users: Sequence[str] = ()) -> tuple[str, ...]:
+def time_text(at: Instant) -> str:
+    """As Slurm reads and writes a time: 2026-11-21T12:03:00. The client sets the time zone to UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def jobs_between(start: Instant, end: Instant, users: Sequence[str] = ()) -> tuple[str, ...]:
     """The numbers of the jobs of some users, by default our own, that ran in a period."""
     of_users = (f"--user={','.join(users)}",) if users else ()
     return (
-        "sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", f"--starttime={start}",
-        f"--endtime={end}", *of_users, "--format=JobIDRaw",
+        "sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", f"--starttime={time_text(start)}",
+        f"--endtime={time_text(end)}", *of_users, "--format=JobIDRaw",
     )  # fmt: skip
 
 

@@ -23,6 +23,9 @@ CHUNK = 65_536
 PENDING_LIMIT = 64 * 1024 * 1024
 """Bytes kept for a command that reads none of its input; a command with more is killed."""
 
+LOGIN_SHELL = ("bash", "-lc", 'exec "$@"', "bash")
+"""Before the words of a command: it gets the environment of a login."""
+
 AskUser = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | None]
 """ask(host, title, instructions, ((text, echo), …)) → the answers, or None when declined. Blocks."""
 
