@@ -78,34 +78,6 @@ class Stream(Protocol):
         """Close its standard input and end it soon; never blocks."""
 
 
-class Shell(Protocol):
-    """Runs commands on one host. Commands are argv lists; only SSH joins them into one line, quoted by shlex."""
-
-    host: str
-
-    @property
-    def prompted(self) -> bool:
-        """Whether a person had to answer a prompt for this connection. If so, it is not redialled automatically."""
-
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
-        """Run a command to its end.
-
-        Raises:
-            CommandFailed: when it cannot start, or takes longer than timeout.
-        """
-
-    def stream(self, argv: Sequence[str], sink: Sink) -> Stream:
-        """Start a command; its output goes to sink as it comes.
-
-        Raises:
-            HostUnreachable: when the connection is lost.
-            CommandFailed: when it cannot start.
-        """
-
-    def close(self) -> None:
-        """Close the connection and everything on it; never blocks."""
-
-
 class Collected:
     """A Sink that keeps all output, up to OUTPUT_LIMIT, for a thread that waits for the end."""
 
@@ -134,28 +106,48 @@ class Collected:
         self.done.set()
 
 
-def collect(shell: Shell, argv: Sequence[str], stdin: bytes, timeout: Seconds) -> Completed:
-    """Run a command through a stream to its end.
+class Shell(Protocol):
+    """Runs commands on one host. Commands are argv lists; only SSH joins them into one line, quoted by shlex."""
 
-    Raises:
-        CommandFailed: when it does not end in time, or prints too much.
-    """
-    collected = Collected()
-    stream = shell.stream(argv, collected)
-    if stdin:
-        stream.write(stdin)
-    stream.finish()
-    if not collected.done.wait(timeout):
-        stream.close()
-        raise CommandFailed(f"{shell.host}: {argv[0]} did not end in {timeout:g}s")
-    if collected.too_long:
-        stream.close()
-        raise CommandFailed(f"{shell.host}: {argv[0]} printed more than {OUTPUT_LIMIT // 1024**2} MiB")
-    if collected.error is not None:
-        raise collected.error
-    if collected.status is None:
-        raise CommandFailed(f"{shell.host}: {argv[0]} ended without an exit status")
-    return Completed(collected.status, bytes(collected.stdout), bytes(collected.stderr))
+    host: str
+
+    @property
+    def prompted(self) -> bool:
+        """Whether a person had to answer a prompt for this connection. If so, it is not redialled automatically."""
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
+        """Run a command to its end.
+
+        Raises:
+            CommandFailed: when it cannot start, does not end in time, or prints too much.
+        """
+        collected = Collected()
+        stream = self.stream(argv, collected)
+        if stdin:
+            stream.write(stdin)
+        stream.finish()
+        if not collected.done.wait(timeout):
+            stream.close()
+            raise CommandFailed(f"{self.host}: {argv[0]} did not end in {timeout:g}s")
+        if collected.too_long:
+            stream.close()
+            raise CommandFailed(f"{self.host}: {argv[0]} printed more than {OUTPUT_LIMIT // 1024**2} MiB")
+        if collected.error is not None:
+            raise collected.error
+        if collected.status is None:
+            raise CommandFailed(f"{self.host}: {argv[0]} ended without an exit status")
+        return Completed(collected.status, bytes(collected.stdout), bytes(collected.stderr))
+
+    def stream(self, argv: Sequence[str], sink: Sink) -> Stream:
+        """Start a command; its output goes to sink as it comes.
+
+        Raises:
+            HostUnreachable: when the connection is lost.
+            CommandFailed: when it cannot start.
+        """
+
+    def close(self) -> None:
+        """Close the connection and everything on it; never blocks."""
 
 
 class CommandStream(ABC):
@@ -327,7 +319,7 @@ START_TIMEOUT: Seconds = 0.3
 """close() waits this long for a command that is just being started: its program may lie on a disk that hangs."""
 
 
-class LocalShell:
+class LocalShell(Shell):
     """This machine: commands as child processes in sessions of their own, their pipes read by the one loop."""
 
     prompted = False
@@ -338,10 +330,6 @@ class LocalShell:
         self._streams: set[LocalStream] = set()
         self._starting = threading.Lock()
         self._closed = False
-
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
-        """Run a command to its end; see Shell.run."""
-        return collect(self, argv, stdin, timeout)
 
     def stream(self, argv: Sequence[str], sink: Sink) -> LocalStream:
         """Start a command; see Shell.stream.

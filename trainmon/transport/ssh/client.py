@@ -22,7 +22,7 @@ from paramiko.ssh_exception import ChannelException, IncompatiblePeer, SSHExcept
 
 from trainmon.lib import CommandFailed, HostKeyRefused, HostUnreachable, Seconds, TrainmonError, clean
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import AskUser, Completed, Sink, collect
+from trainmon.transport.shell import AskUser, Shell, Sink
 from trainmon.transport.ssh.config import HostSettings, openssh_settings
 from trainmon.transport.ssh.keys import (
     UNREADABLE,
@@ -254,7 +254,7 @@ JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:]+)(?
 Route = tuple[HostSettings, ...]
 
 
-class SshShell:
+class SshShell(Shell):
     """Commands on one host, over one connection."""
 
     def __init__(self, host: str, lease: Lease, dialer: Dialer, loop: EventLoop, timeout: Seconds) -> None:
@@ -270,10 +270,6 @@ class SshShell:
     def prompted(self) -> bool:
         """Whether a person had to answer a question that every login asks (a passphrase is asked once)."""
         return self._lease.prompted
-
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
-        """Run a command to its end; see Shell.run."""
-        return collect(self, argv, stdin, timeout)
 
     def stream(self, argv: Sequence[str], sink: Sink) -> SshStream:
         """Start a command; see Shell.stream.
