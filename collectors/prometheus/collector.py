@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from collectors.discovery import OverSsh
 from collectors.polling_thread import PollingThread
 from collectors.prometheus import query, readings
-from collectors.prometheus.reader import Client, MetricsReader, PrometheusClient, QueryFailed
+from collectors.prometheus.reader import MetricsReader, PrometheusClient, QueryFailed
 from trainmon.config import ClusterSettings, MetricsSettings
 from trainmon.lib import Clock, Instant, Seconds
 from trainmon.model import (
@@ -355,7 +355,7 @@ class PrometheusPoller:
         over_ssh: Callable[[str], OverSsh],
         submit: Callable[[Event], None],
         clock: Clock,
-        make_client: Callable[[MetricsSettings, Callable[[], Instant]], Client] = PrometheusClient,
+        make_client: Callable[[MetricsSettings, Callable[[], Instant]], PrometheusClient] = PrometheusClient,
     ) -> None:
         self._readers = {
             f"prometheus:{cluster.name}:{table.exporter}": MetricsReader(

@@ -14,7 +14,6 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Protocol
 
 import msgspec
 import urllib3
@@ -251,17 +250,6 @@ DISKS_EVERY: Seconds = 300.0
 """The past of disks: a day of one mount point on 64 nodes is one answer of about 1 MB."""
 
 
-class Client(Protocol):
-    """What is asked of a server; see PrometheusClient. All methods raise QueryFailed."""
-
-    clock_offset: Seconds
-    gap: str
-
-    def query(self, text: str) -> tuple[Series, ...]: ...
-
-    def query_range(self, text: str, start: Instant, end: Instant, step: Seconds) -> tuple[Series, ...]: ...
-
-
 class MetricsTimes(PollTimes):
     """When a server is polled next: less often while it fails."""
 
@@ -283,7 +271,7 @@ class MetricsTimes(PollTimes):
 class MetricsReader:
     """One exporter of a cluster. `latest` holds what the last queries have shown."""
 
-    def __init__(self, settings: MetricsSettings, client: Client, now: Callable[[], Instant]) -> None:
+    def __init__(self, settings: MetricsSettings, client: PrometheusClient, now: Callable[[], Instant]) -> None:
         self.settings = settings
         self.exporter = EXPORTERS[settings.exporter]
         self.labels = self.exporter.node_labels
