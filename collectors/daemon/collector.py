@@ -61,7 +61,6 @@ class DaemonConnection:
         self._watched = watched
         self._loop = EventLoop()
         self._connections = Connections(self._loop, ConnectSettings(), ask, ssh_config)
-        self._is_loop_started = False
 
     def shell(self) -> Shell:
         """The shared connection, or a new one.
@@ -72,9 +71,7 @@ class DaemonConnection:
         live = self._watched(self._host)
         if live is not None:
             return SharedShell(live)
-        if not self._is_loop_started:
-            self._is_loop_started = True
-            self._loop.start()
+        self._loop.start()
         return self._connections.dial(self._host)
 
     def close(self) -> None:

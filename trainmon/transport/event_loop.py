@@ -52,7 +52,9 @@ class EventLoop:
         self._thread = threading.Thread(target=self._run, name="event loop", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        """Start the thread, unless it was started before. The same thread calls it each time."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def stop(self) -> None:
         """End the thread; waits at most a second for the callback that is running."""
