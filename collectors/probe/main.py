@@ -8,9 +8,8 @@ import os
 import select
 import time
 
-from collectors.probe import ndjson
-from collectors.probe.stdlib import Any
-from collectors.probe.worker_process import Child, Mark, signal
+from collectors.probe.stdlib import Any, from_json, to_json
+from collectors.probe.worker_process import Child, Mark, signal, write
 
 LEASE = 60.0
 PATIENCE = 5.0
@@ -81,7 +80,7 @@ class Probe:
 
     def configure(self, line: bytes) -> None:
         try:
-            spec = dict(ndjson.decoded(line.decode("utf-8")))  # type: ignore[call-overload]
+            spec = dict(from_json(line.decode("utf-8")))  # type: ignore[call-overload]
             period, patience = float(spec.get("period", 2.0)), float(spec.get("patience", PATIENCE))
         except (ValueError, TypeError) as error:
             self.report_trouble("spec", "a spec cannot be read: %s" % error)
@@ -104,7 +103,7 @@ class Probe:
                 self.emit({"k": "trouble", "part": "probe", "text": None})
 
     def emit(self, line: "dict[str, Any]") -> None:
-        ndjson.write(ndjson.encoded(dict(line, v=1, t=round(time.time(), 3))).encode() + b"\n")
+        write(to_json(dict(line, v=1, t=round(time.time(), 3))).encode() + b"\n")
 
     # -- the workers --------------------------------------------------------------------------------------------
 
@@ -133,7 +132,7 @@ class Probe:
         if child is self.main:
             self.clear_trouble("worker")
         if not (lines.startswith(b"!") or b"\n!" in lines):
-            ndjson.write(lines)
+            write(lines)
             return
         for line in lines.splitlines(True):
             if line.startswith(b"!done"):
@@ -142,7 +141,7 @@ class Probe:
                 key, _, value = line[1:].decode().rstrip().partition(" ")
                 self.saved_state[key] = value
             else:
-                ndjson.write(line)
+                write(line)
 
     def discard(self, child: Child) -> None:
         self.poll.unregister(child.lines)
@@ -164,7 +163,7 @@ class Probe:
             self.learned_patience[name] = max(self.standard_patience, 2 * (time.monotonic() - child.started_at))
             del self.stuck[name]
             if self.main is not None:
-                self.main.send(b"K" + ndjson.encoded(self.stuck_status()).encode() + b"\n")
+                self.main.send(b"K" + to_json(self.stuck_status()).encode() + b"\n")
             return
         if child.trial_of or since:
             self.abandon(child, name, "crashed")

@@ -10,9 +10,8 @@ import select
 import sys
 import time
 
-from collectors.probe import ndjson
-from collectors.probe.stdlib import Any, Callable, Line, Operation
-from collectors.probe.worker_process import Mark
+from collectors.probe.stdlib import Any, Callable, Line, Operation, from_json, to_json
+from collectors.probe.worker_process import Mark, write
 
 SECTIONS = (
     ("gpu", "gpu.nvml", "Gpus", None),
@@ -77,11 +76,11 @@ class Worker:
         self.configure(spec)
         for name in states:
             if name in self.sections:
-                self.sections[name].restore(ndjson.decoded(states[name]))
+                self.sections[name].restore(from_json(states[name]))
 
     def configure(self, line: bytes) -> None:
         """Apply a new spec: load the sections that it newly needs, and configure the others."""
-        spec = dict(ndjson.decoded(line.decode("utf-8")), mark=self.mark)  # type: ignore[call-overload]
+        spec = dict(from_json(line.decode("utf-8")), mark=self.mark)  # type: ignore[call-overload]
         if spec.get("modules"):
             receive_modules(spec["modules"])
         self.period, self.slow_period = float(spec.get("period", 2.0)), float(spec.get("slow", 30.0))
@@ -176,11 +175,11 @@ class Worker:
                 line["g"].sort(key=lambda row: row[0])
             line.setdefault("t", now)
             line["v"] = 1
-        texts = [ndjson.encoded(line) for line in self.output]
+        texts = [to_json(line) for line in self.output]
         changed = self.sections.keys() & {STATE_AFTER.get(line["k"]) for line in self.output}
-        texts += ["!%s %s" % (name, ndjson.encoded(self.sections[name].state())) for name in changed]
+        texts += ["!%s %s" % (name, to_json(self.sections[name].state())) for name in changed]
         self.output = []
-        ndjson.write(("\n".join(texts) + "\n").encode())
+        write(("\n".join(texts) + "\n").encode())
 
     def read_requests(self, timeout: float) -> None:
         """Wait for the parent's requests: S a spec, K what is stuck. Exits when the parent has ended."""
@@ -194,7 +193,7 @@ class Worker:
             if line[:1] == b"S":
                 self.configure(line[1:])
             elif line[:1] == b"K":  # what is no longer stuck is read at once, and its trouble ends
-                before, self.stuck = self.stuck, ndjson.decoded(line[1:].decode())  # type: ignore[assignment]
+                before, self.stuck = self.stuck, from_json(line[1:].decode())  # type: ignore[assignment]
                 self.next_tick = self.next_slow = 0.0
                 for name in before.keys() - self.stuck:
                     self.add(self.trouble(name, None))
@@ -228,4 +227,4 @@ class Worker:
             for name, function in operations:
                 if name == wanted:
                     self.perform(name, function)
-        ndjson.write(b"!done\n")
+        write(b"!done\n")

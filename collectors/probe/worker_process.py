@@ -12,7 +12,7 @@ try:
 except ImportError:
     import signal
 
-__all__ = ["Child", "Mark", "signal"]
+__all__ = ["Child", "Mark", "signal", "write"]
 
 MARK_BYTES = 8192
 """The name of an operation on the longest path of Linux (4096 bytes) fits, with its header."""
@@ -122,3 +122,9 @@ class Child:
             time.sleep(0.01)
         status = self.status or 0
         return "signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else "status %d" % os.WEXITSTATUS(status)
+
+
+def write(data: bytes) -> None:
+    """Write all of it to standard output."""
+    while data:
+        data = data[os.write(1, data) :]

@@ -14,8 +14,7 @@ import codecs
 import itertools
 import re
 
-from collectors.probe import ndjson
-from collectors.probe.stdlib import Any, Mapping, Pattern
+from collectors.probe.stdlib import Any, Mapping, Pattern, from_json, to_json
 
 # ---- cuts the bytes of a log into lines, as a terminal shows them; keeps the newest ----------------------------------
 
@@ -134,7 +133,7 @@ def readable(line: bytes, is_finished: bool = True) -> str:
 
 
 def wire_size(text: str) -> int:
-    return len(ndjson.encoded(text)) + 2
+    return len(to_json(text)) + 2
 
 
 class Lines:
@@ -298,7 +297,7 @@ def unwrapped(line: bytes) -> "list[bytes]":
     head, is_logfmt = found.groups()
     text = line[len(head) :].decode("utf-8", "replace")
     try:
-        record = {name: _value(value) for name, value in FIELD.findall(text)} if is_logfmt else ndjson.decoded(text)
+        record = {name: _value(value) for name, value in FIELD.findall(text)} if is_logfmt else from_json(text)
     except (ValueError, TypeError, RecursionError):  # NaN, and what is nested without an end
         return [line]
     if not isinstance(record, dict) or not _has_message(record):
@@ -308,7 +307,7 @@ def unwrapped(line: bytes) -> "list[bytes]":
 
 def _value(text: str) -> str:
     """A value of logfmt. Go writes an escape as `\\x1b`, which JSON does not know."""
-    return str(ndjson.decoded(text.replace("\\x", "\\u00"))) if text[:1] == '"' else text
+    return str(from_json(text.replace("\\x", "\\u00"))) if text[:1] == '"' else text
 
 
 def _has_message(record: "Mapping[str, object]") -> bool:

@@ -8,8 +8,8 @@ import functools
 import os
 import re
 
-from collectors.probe import ndjson, paths
-from collectors.probe.stdlib import Any, Line, Mapping, Operation
+from collectors.probe import paths
+from collectors.probe.stdlib import Any, Line, Mapping, Operation, from_json, to_json
 
 NAME = re.compile(r"(.+)-(\d{8}T\d{6}Z)-\d+")
 """Host, time and pid."""
@@ -94,22 +94,22 @@ class Receipt:
         if not text.endswith("\n"):
             raise ValueError("%s is not complete, or larger than %d KiB" % (paths.shown(name), MAX_FILE >> 10))
         if len(text) > MAX_TEXT:
-            value = dict(ndjson.decoded(text))  # type: ignore[call-overload]
+            value = dict(from_json(text))  # type: ignore[call-overload]
             value.pop("artifacts", None)
             if "argv" in value:
                 value["argv"] = [word[:LONGEST_WORD] for word in value["argv"][:WORDS]]
-            text = ndjson.encoded(value) + "\n"
+            text = to_json(value) + "\n"
         if len(text) > MAX_TEXT:
             raise ValueError("%s is larger than %d KiB" % (paths.shown(name), MAX_TEXT >> 10))
         return text
 
     def _is_gone(self) -> "bool | None":
         """Whether neither trainmon-run nor its command runs any more; None if that cannot be told here."""
-        start = dict(ndjson.decoded(self._start or ""))  # type: ignore[call-overload]
+        start = dict(from_json(self._start or ""))  # type: ignore[call-overload]
         if start.get("host") != os.uname().nodename or start.get("pid_namespace") != os.readlink("/proc/self/ns/pid"):
             return None
         since, command = float(start["started_at"]), self._text(b"command.json")
-        found = dict(ndjson.decoded(command)).get("pid") if command else None  # type: ignore[call-overload]
+        found = dict(from_json(command)).get("pid") if command else None  # type: ignore[call-overload]
         self._command_pid = found if isinstance(found, int) else None
         return not any(runs(pid, since) for pid in (start.get("pid"), self._command_pid))
 
