@@ -11,6 +11,7 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -134,10 +135,9 @@ class WandbCollector(PollingThread):
         self._lock = threading.Lock()
         self._rate_limit = WandbRateLimit(every)
         self._runs: dict[str, TrackedRun] = {}
-        self._wanted: tuple[RunSpec, ...] | None = runs
-        """The new runs, until the thread takes them over."""
         self._active: dict[str, set[str]] = {}
         """By project: the ids of the running runs, as last listed."""
+        self.follow(runs)
 
     def stop(self) -> None:
         """End the thread and the child process within a second, whatever hangs."""
@@ -150,9 +150,7 @@ class WandbCollector(PollingThread):
 
     def follow(self, runs: tuple[RunSpec, ...]) -> None:
         """Track these runs from now on."""
-        with self._lock:
-            self._wanted = runs
-        self._wake.set()
+        self._request(partial(self._track, runs))
 
     def refresh(self) -> None:
         """Poll now, but at most every 5 s, and not while the server limits the rate."""
@@ -174,7 +172,6 @@ class WandbCollector(PollingThread):
 
     def step(self) -> Seconds | None:
         """Do what is due. Returns the seconds until the next call; None: until it is woken."""
-        self._update_runs()
         self._do_requests()
         if not self._runs:
             return None
@@ -192,12 +189,7 @@ class WandbCollector(PollingThread):
             wait = min(wait, limit.background_due_in(monotonic()))
         return wait
 
-    def _update_runs(self) -> None:
-        """Take over the new runs."""
-        with self._lock:
-            wanted, self._wanted = self._wanted, None
-        if wanted is None:
-            return
+    def _track(self, wanted: tuple[RunSpec, ...]) -> None:
         before, self._runs = self._runs, {}
         for spec in wanted:
             if spec.wandb is not None:
