@@ -377,20 +377,26 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
     beside = next((one for one in found if one.start > loss.start), None)
     if beside is not None and not beside.name and beside.start - loss.end <= 2 and loss.text.isdecimal():
         return line._replace(step=loss.as_count, loss=beside.value, counter="beside the loss")  # Tacotron 2
-    if line.epoch is None:  # Train 3, loss: 1.49
-        phase = (
-            one
-            for one in found
-            if one.name in (("train",), ("training",), ("end", "of", "epoch"), ("episode",)) and one.start < loss.start
-        )
-        epoch = next((one.as_count for one in phase if one.text.isdecimal()), None)
-        return line if epoch is None else line._replace(step=epoch, counter="train")
+    if line.epoch is None:
+        phase = (one for one in found if _is_a_phase(one.name) and one.start < loss.start)
+        counter = next((one for one in phase if one.text.isdecimal()), None)
+        if counter is None:
+            return line
+        return line._replace(step=counter.as_count, target=counter.total_count, counter="train")
     is_named = (
         line.epochs is not None
         or not {"train", "training"}.isdisjoint(loss.name)
         or ("." in loss.text and (bool(line.metrics) or text.lstrip(" *=-#[|(").lower().startswith("ep")))
     )
     return line._replace(step=line.epoch, target=line.epochs, counter="epoch", is_named=is_named)
+
+
+def _is_a_phase(name: names.Name) -> bool:
+    """`Train 3, loss: 1.49`, `student step 20 of 90: loss 1.4`: beside a loss, a counter is no prose."""
+    if name in (("train",), ("training",), ("end", "of", "epoch"), ("episode",)):
+        return True
+    is_counter = (names.counter(name[-1:]) or 99) <= names.COUNTERS["batch"]
+    return is_counter and names.NOT_TRAINING.isdisjoint(name) and not names.is_target(name)
 
 
 def _description(text: str, bar: re.Match[str]) -> str:

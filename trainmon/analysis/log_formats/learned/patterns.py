@@ -112,6 +112,8 @@ IN_A_NOTEBOOK = re.compile(
 )
 """The Hugging Face Trainer's bar in a notebook: `[ 22/290 02:50 < 38:04, 0.12 it/s, Epoch 0.36/5]`."""
 REWRITTEN = (
+    # what an average is of: `Mean return (last 100 episodes): 12.1`
+    (re.compile(r" ?\((?:over |the )*(?:last|past) \d{1,6}(?: [a-z]{1,12})?\)", re.IGNORECASE), ""),
     # names that are values, as MLPerf's: `"key": "train_loss", "value": 6.91`
     (re.compile(r'"(?:key|name|metric)": "(\w{1,60})", ([^\r]{0,120}?)"value": '), r'\2"\1": '),
     # a counter behind its number: `After 200 iterations, loss = 0.3`, `4th epoch: 0.3`
