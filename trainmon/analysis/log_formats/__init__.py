@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from trainmon.analysis.log_formats.cells import cells, cells_by, cells_read, named, steps_by, suggested, template_by
 from trainmon.analysis.log_formats.custom import NAMES, custom_format, named_regex
+from trainmon.analysis.log_formats.frameworks import BARS, FORMATS
 from trainmon.analysis.log_formats.line import Format, StepLine, stripped
 from trainmon.analysis.log_formats.progress import advance, since_head, written
-from trainmon.analysis.log_formats.read import BARS, FORMATS, KEEP, LEARNED, keep, parse_line, plain, read_line
-from trainmon.analysis.log_formats.report import EXAMPLE, LogReport, ReadLine, config_block, report, summary
+from trainmon.analysis.log_formats.read import (
+    EXAMPLE,
+    KEEP,
+    LEARNED,
+    LogReport,
+    ReadLine,
+    config_block,
+    keep,
+    parse_line,
+    plain,
+    read_line,
+    report,
+    summary,
+)
 from trainmon.analysis.log_formats.template import Cell
 
 __all__ = [

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from trainmon.analysis.log_formats.custom import NAMES, from_template
 from trainmon.analysis.log_formats.learned.line import read
 from trainmon.analysis.log_formats.learned.names import MOST_NUMBERS, NO_NUMBER, NUMBER, numbers, whole
-from trainmon.analysis.log_formats.read import LEARNED, plain
-from trainmon.analysis.log_formats.report import ReadLine
+from trainmon.analysis.log_formats.read import LEARNED, ReadLine, plain
 from trainmon.analysis.log_formats.template import FIELD, UNIT, VARYING, Cell, cells_of, expression, template_of, values
 
 ANY_NUMBER = re.compile(rf"(?:{NO_NUMBER})|(?<![\w.-])(?:[A-Za-z_]{{1,20}}(?=\d))?(?P<number>{NUMBER})(?![\w-])")

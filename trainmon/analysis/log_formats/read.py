@@ -1,43 +1,23 @@
-"""Reads one line of a run's log: by the formats of config and frameworks, else by the shape that was learned. Pure."""
+"""Reads the lines of a run's log: by the formats of config and frameworks, else by the shape that was learned. Pure."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.analysis.log_formats.frameworks.deepspeed import DEEPSPEED
-from trainmon.analysis.log_formats.frameworks.hf_trainer import HF_TRAINER
-from trainmon.analysis.log_formats.frameworks.kempnerforge import KEMPNERFORGE
-from trainmon.analysis.log_formats.frameworks.lightning import LIGHTNING
-from trainmon.analysis.log_formats.frameworks.megatron import MEGATRON, MEGATRON_DEEPSPEED
-from trainmon.analysis.log_formats.frameworks.nanotron import NANOTRON
-from trainmon.analysis.log_formats.frameworks.nemo import NEMO
-from trainmon.analysis.log_formats.frameworks.torchtitan import TORCHTITAN
+from trainmon.analysis.log_formats.frameworks import BARS, FORMATS, HF_TRAINER
 from trainmon.analysis.log_formats.learned.learn import learn, learn_from_bar
 from trainmon.analysis.log_formats.line import Format, StepLine
-from trainmon.analysis.log_formats.progress import is_quiet
+from trainmon.analysis.log_formats.progress import advance, is_quiet
+from trainmon.analysis.log_formats.template import template
 from trainmon.lib import Instant, last_state, without_sequences
 from trainmon.model import LogShape, Progress
 
-# ---- all formats -----------------------------------------------------------------------------------------------------
-
-FORMATS: tuple[Format, ...] = (
-    MEGATRON_DEEPSPEED,
-    MEGATRON,
-    TORCHTITAN,
-    NANOTRON,
-    NEMO,
-    KEMPNERFORGE,
-    HF_TRAINER,
-    LIGHTNING,
-    DEEPSPEED,
-)
-
-BARS: tuple[Format, ...] = (HF_TRAINER, LIGHTNING)
-"""The formats that may be read from an unfinished line: a bar has no line end, and half of one is not taken for one.
-Half of `lm loss: 1.04E+01` would be another number."""
+# ---- what is read at all ---------------------------------------------------------------------------------------------
 
 LONGEST = 4_000
 """The examined characters of a line."""
@@ -56,7 +36,7 @@ KEEP_LOSS = (
     rf"loss{LOSS_FOLLOWS}|Loss{LOSS_FOLLOWS}|LOSS|xent: |Cost |rmse|learn: |l_[a-z_]{{1,20}}: |G_GAN|Err_G"
     "| avg, |L1: |Avg L: | Le [0-9]|Score at |global.?step|Cross entropy|Mean Reward: |verage reward|_train: | Speed: "
     r"|At iteration |cost[:=]|[Pp]erplexity |ppl[: ]|train accuracy: | objf| \|\| |[Ee]poch.{1,3}\d|accuracy="
-    r"|[Rr]eward[ :=]|Iteration:\d|损失|손실|損失|[Пп]отер"
+    r"|[Rr]eward[ :=]|Iteration:\d|otal timesteps|损失|손실|損失|[Пп]отер"
 )
 """Finds most step lines of other trainers. Words only: they cost a node nothing."""
 
@@ -150,3 +130,87 @@ def _is_of_another(line: StepLine, text: str, shape: LogShape) -> bool:
     """Whether it is a nameless bar with a loss that its format does not know, or that of an epoch whose number stands
     above it: `10/1000 […, train_loss=3.1]`."""
     return line.kind == "bar" and (line.loss is None or shape.epoch is not None) and SHOWN_LOSS.search(text) is not None
+
+
+# ---- all lines, for somebody who wants to know why -------------------------------------------------------------------
+
+EXAMPLE = "iter {step}: loss {loss}, time {step_time_ms}ms"
+"""A template to start from."""
+
+
+class ReadLine(NamedTuple):
+    """One line, and what was read in it."""
+
+    text: str
+    format: str | None
+    found: StepLine | None
+
+
+class LogReport(NamedTuple):
+    """What was read in the lines of a log."""
+
+    lines: tuple[ReadLine, ...]
+    progress: Progress
+    shape: LogShape
+
+    @property
+    def steps(self) -> int:
+        """The number of lines with a step."""
+        return sum(one.found is not None and one.found.step is not None for one in self.lines)
+
+    @property
+    def _last(self) -> ReadLine | None:
+        return next((one for one in reversed(self.lines) if one.found is not None and one.found.step is not None), None)
+
+    @property
+    def spans_lines(self) -> bool:
+        """Whether several lines make one step, as in Keras: `Epoch 2/5`, then `100/1875`. A template reads one line."""
+        last = self._last
+        if last is None or last.format != LEARNED or self.shape.position is None:
+            return False
+        return "{step}" in (template(last.text) or "")
+
+    @property
+    def template(self) -> str | None:
+        """The template of its step lines; None where there is none, or where several lines make one step."""
+        return None if self._last is None or self.spans_lines else template(self._last.text)
+
+
+def report(
+    lines: Iterable[str],
+    own: Sequence[Format] = (),
+    *,
+    partial: str | None = None,
+    progress: Progress | None = None,
+    shape: LogShape | None = None,
+) -> LogReport:
+    """Read the lines of a log as the dashboard does, with the formats of the config (`own`) first.
+
+    `partial` is the unfinished last line, with its states as a probe sends them: only the last one may be torn. With
+    the progress and the shape of a run, its log is read on.
+    """
+    progress, read = progress or Progress(), list[ReadLine]()
+    shape = replace(shape or LogShape(), block="", text="", block_lines=0, candidates=())
+    *whole, torn = (*lines, *(partial or "").split("\r"))
+    for number, line in enumerate((*whole, *filter(None, [torn])), 1):
+        is_finished = number <= len(whole)
+        found, shape = read_line(line, progress, shape, float(number), own, is_finished=is_finished)
+        progress = progress if found is None else advance(progress, *found, float(number))
+        read.append(ReadLine(plain(line), *(found or (None, None))))
+    return LogReport(tuple(read), progress, shape)
+
+
+def summary(progress: Progress, shape: LogShape, lines: int) -> str:
+    """In one line, which format a log has: `learned: "iter {step}: loss {loss}"`, or the name of a built-in one."""
+    if progress.format is None or (progress.step is None and progress.epoch is None):
+        return f"not recognized: {lines:,} {'line' if lines == 1 else 'lines'}, no step"
+    if progress.format != LEARNED:
+        return progress.format
+    return f'{LEARNED}: "{template(shape.example) or shape.example}"'
+
+
+def config_block(name: str, template: str) -> str:
+    """A `[[log_format]]` of the config with this template."""
+    values = {"name": name, "template": template}
+    rows = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())
+    return "[[log_format]]\n" + "".join(rows)

@@ -1,1 +1,0 @@
-"""One module per trainer whose lines are known. Pure."""
