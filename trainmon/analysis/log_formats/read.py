@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.analysis.log_formats.frameworks import BARS, FORMATS, HF_TRAINER
-from trainmon.analysis.log_formats.learned.learn import learn, learn_from_bar
+from trainmon.analysis.log_formats.learned.learn import is_below_an_epoch, learn, learn_from_bar
 from trainmon.analysis.log_formats.line import Format, StepLine
 from trainmon.analysis.log_formats.progress import advance, is_quiet
 from trainmon.analysis.log_formats.template import template
@@ -129,7 +129,10 @@ def read_line(
 def _is_of_another(line: StepLine, text: str, shape: LogShape) -> bool:
     """Whether it is a nameless bar with a loss that its format does not know, or that of an epoch whose number stands
     above it: `10/1000 […, train_loss=3.1]`."""
-    return line.kind == "bar" and (line.loss is None or shape.epoch is not None) and SHOWN_LOSS.search(text) is not None
+    if line.kind != "bar":
+        return False
+    is_shown = (line.loss is None or shape.epoch is not None) and SHOWN_LOSS.search(text) is not None
+    return is_shown or is_below_an_epoch(shape)
 
 
 # ---- all lines, for somebody who wants to know why -------------------------------------------------------------------

@@ -159,7 +159,9 @@ def learn(shape: LogShape, line: str) -> Learned:
 def learn_from_bar(shape: LogShape, line: str) -> Learned:
     """Take in a line without an end: only a progress bar is whole before its end, others may show half a number."""
     found = read(line) if "%" in line and line.rstrip().endswith("]") else None
-    return _taken(shape, found, line) if found is not None and found.is_bar else (shape, None)
+    if found is None or not found.is_bar:
+        return shape, None
+    return _of_an_epoch(shape, line) if is_below_an_epoch(shape) and not found.counts else _taken(shape, found, line)
 
 
 def _may_be_of_a_step(line: str) -> bool:
@@ -200,6 +202,8 @@ def _in_box(shape: LogShape) -> Learned:
 
 def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
     """A line after a header that has the step: its values, until something else begins."""
+    if found is not None and found.is_bar and not found.counts and is_below_an_epoch(shape):
+        return _of_an_epoch(shape, line)
     has_only_a_loss = found is not None and found.loss is not None and not (found.counts or found.is_bar)
     is_more = has_only_a_loss or CONTINUED.match(line) is not None or PAIR.match(line) is not None
     is_wrapped = line.rstrip().endswith("/")  # DreamerV3: name value / name value /
@@ -224,6 +228,16 @@ def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
         return shape, None
     shape, step = _taken(replace(shape, text=text), read(text), text)
     return shape, step and replace(step, kind="rest")
+
+
+def is_below_an_epoch(shape: LogShape) -> bool:
+    """Whether the next line stands right below the header of an epoch: a bar without a name there is of its batches."""
+    return shape.block == "header" and shape.block_lines == 0 and shape.epoch is not None
+
+
+def _of_an_epoch(shape: LogShape, line: str) -> Learned:
+    text = f"{shape.text} {line.strip()}"
+    return _taken(_closed(shape), read(text), text)
 
 
 def _begins_a_step(shape: LogShape, found: Line) -> bool:
@@ -265,7 +279,7 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
         return replace(shape, epoch=epoch or shape.epoch), step or _announced(shape, line)
     if not found.counts and not shape.counter and "learning_rate" in dict(found.metrics):
         return shape, StepLine(loss=found.loss, is_part=found.is_part)  # fastText counts no steps
-    if not found.counts and found.is_named and shape.counter:  # `Train loss: 0.3`, where the steps show none
+    if not found.counts and shape.counter and (found.is_named or "%|" in shape.example):  # steps that show no loss
         return shape, StepLine(step=shape.step, loss=found.loss, is_part=found.is_part)
     return _taken(shape, found, line)
 
