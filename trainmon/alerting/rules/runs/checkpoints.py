@@ -60,10 +60,14 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
     """How long a job may train without a first checkpoint."""
     for_: Duration = 120.0
 
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
+        if run.checkpoints is not None and run.checkpoints.unrecognised is not None:
+            yield self.unknown(run, f"the format of {run.checkpoints.unrecognised.title} is not recognised")
+        else:
+            yield from super().check_run(state, run, now)
+
     def check_listed(self, state: State, run: Run, known: Checkpoints, now: Instant) -> Iterator[Finding | Unknown]:
-        if known.unrecognised is not None:
-            yield self.unknown(run, f"the format of {known.unrecognised.title} is not recognised")
-        elif known.writing is not None:
+        if known.writing is not None:
             yield self.unknown(run, "a checkpoint is being written now")
         elif run.verdict in LIVING and (text := self._late(state, run, known, now)) is not None:
             lost = steps_at_risk(run)

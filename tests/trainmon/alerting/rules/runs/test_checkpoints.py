@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.runs.states import (
     NOW,
@@ -124,6 +125,8 @@ def test_a_checkpoint_of_an_unknown_format_fires_nothing_and_resolves_nothing() 
         assert found(rule, known) is None
     later = changed(LATE, checkpoints=checkpoints(strange, checkpoint(11_500, 5_500)))
     assert blind(CheckpointOverdue(), LATE, later) == "the format of step 12,800 is not recognised"
+    stale = changed(later, checkpoints=replace(later.runs["llm"].checkpoints, error="stale file handle"))
+    assert blind(CheckpointOverdue(), LATE, stale) == "the format of step 12,800 is not recognised"
 
 
 def test_a_pointer_that_leads_astray_is_worse_where_a_job_is_about_to_follow_it() -> None:
