@@ -293,7 +293,7 @@ def rules(**options: Any) -> int:
 
     Exit status: 0 listed, 2 a usage or config error.
     """
-    from trainmon.cli.alerts import show_rules
+    from trainmon.cli.alerts.requests import show_rules
 
     return show_rules(**options)
 
@@ -419,7 +419,7 @@ def status(**options: Any) -> int:
     Exit status: 0 no critical alert, 1 a critical alert fires (after `--once` also one that is pending, as for
     `snapshot`), 2 a usage error, 3 no recent check, or the ledger cannot be read.
     """
-    from trainmon.cli.alerts import show_status
+    from trainmon.cli.alerts.status import show_status
 
     return show_status(**options)
 
@@ -632,7 +632,7 @@ def ack(**options: Any) -> int:
 
     Exit status: 0 done, or recorded for the next monitor, 2 no such alert, 3 the ledger cannot be written.
     """
-    from trainmon.cli.alerts import ack as request
+    from trainmon.cli.alerts.requests import ack as request
 
     return request(**options)
 
@@ -656,7 +656,7 @@ def mute(**options: Any) -> int:
     Exit status: 0 done, or recorded for the next monitor, 2 a usage error, 3 the ledger cannot be
     written.
     """
-    from trainmon.cli.alerts import mute as request
+    from trainmon.cli.alerts.requests import mute as request
 
     return request(**options)
 
@@ -667,7 +667,7 @@ def unmute(**options: Any) -> int:
 
     Exit status: 0 done, or recorded for the next monitor, 2 no such mute, 3 the ledger cannot be written.
     """
-    from trainmon.cli.alerts import unmute as request
+    from trainmon.cli.alerts.requests import unmute as request
 
     return request(**options)
 

@@ -35,7 +35,7 @@ from trainmon.runtime.monitor import Monitor
 from trainmon.slurm import reasons
 from tui.style import age, bytes_used, count, duration, inodes_used, mib, percent, real, remarks, since
 
-# ---- A State as a few plain tables -----------------------------------------------------------------------------------
+# ---- a State as a few plain tables -----------------------------------------------------------------------------------
 
 Row = tuple[str, ...]
 

@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from trainmon.lib import cell_width, clean
-from tui.style import ascii_text, wants_ascii
 
 _prompt_lock = threading.Lock()
 
@@ -73,4 +72,6 @@ def print_json(value: Any) -> None:
 
 def plain(text: str) -> str:
     """Text that this terminal can show: replaced by ASCII of the same width if it must be."""
+    from tui.style import ascii_text, wants_ascii  # JSON needs no style
+
     return ascii_text(text) if wants_ascii(os.environ, sys.stdout.encoding) else text

@@ -32,10 +32,6 @@ from trainmon.slurm.reasons import waiting_reason
 from tui.backend import Backend
 from tui.style import DEAD, WARN
 
-# ---- runs one verb of the command line -------------------------------------------------------------------------------
-
-# ---- prints plans and the progress of actions as plain lines ---------------------------------------------------------
-
 MAX_LINE = 100_000
 """Characters of a line that are printed: a command is never cut."""
 

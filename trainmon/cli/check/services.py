@@ -47,8 +47,6 @@ from trainmon.slurm import batch_script, commands, errors, parse
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import AskUser, Shell
 
-# ---- checks the services of the config -------------------------------------------------------------------------------
-
 # ---- Slurm -----------------------------------------------------------------------------------------------------------
 
 FIXES = {

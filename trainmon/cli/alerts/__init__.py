@@ -1,0 +1,1 @@
+"""The commands about alerts: status; ack, mute, unmute and rules (requests.py)."""
