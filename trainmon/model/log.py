@@ -67,7 +67,7 @@ LOG_MARK = "──── "
 """How the line begins that separates two logs of a run."""
 
 LOG_LINES = 2_000
-"""Lines of a log kept for the screen: 16 runs of 150-byte lines are 5 MB."""
+"""Lines of a log kept for the screen: 16 runs of 150-byte lines are 5 MB, and what step lines say is as much again."""
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True, gc=False):

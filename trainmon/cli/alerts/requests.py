@@ -29,7 +29,7 @@ from trainmon.config import (
 from trainmon.engine import snapshot
 from trainmon.ledger.ledger import alerts_now, submit_request
 from trainmon.ledger.reader import AlertsNow
-from trainmon.lib import Seconds, ago, clean, description, field_descriptions, find_state_directory
+from trainmon.lib import Seconds, clean, description, field_descriptions, find_state_directory
 from trainmon.model import Alert, AlertRequest, Silence
 
 RESULT_TIMEOUT: Seconds = 5.0

@@ -143,7 +143,7 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
     ahead = chunk.t - event.received_at
     others = tuple(OtherLog(one.path, min(event.received_at, one.written_at - ahead)) for one in chunk.others)
     progress, memory, said = _progress(run, chunk, first, at or event.received_at, ahead, formats)
-    numbers = (*log.numbers, *[None] * len(mark), *said[len(chunk.kept) :][: len(chunk.lines)])
+    numbers = (*log.numbers, *[None] * len(mark), *said[: len(chunk.lines)])
     if began_at is None and not is_new and at is not None and not _begins_again(memory.spans, chunk):
         first_at = _first_written(chunk, at, -ahead)
     return replace(
@@ -165,7 +165,7 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
             lines=lines[-LOG_LINES:],
             first=log.first + max(0, len(lines) - LOG_LINES),
             numbers=numbers[-LOG_LINES:],
-            partial_numbers=None if chunk.partial is None else said[-1],
+            partial_numbers=next(filter(None, reversed(said[len(chunk.lines) :])), None),
             partial=None if chunk.partial is None else cleaned(last_state(chunk.partial)),
             dropped=log.dropped + chunk.dropped,
             lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
@@ -249,7 +249,7 @@ def _progress(
     memory, unjudged = run.memory, tuple(losses[-RECENT_LOSSES:])
     if shape != memory.shape or unjudged != memory.unjudged or spans is not memory.spans:
         memory = replace(memory, shape=shape, unjudged=unjudged, spans=spans)
-    return without_own_borrowed(progress), memory, said
+    return without_own_borrowed(progress), memory, said[len(chunk.kept) :]
 
 
 def _was_missing(log: Log | None) -> bool:

@@ -276,6 +276,17 @@ def test_what_each_line_says_is_kept_beside_it_through_repeats_restarts_and_boun
     assert pairs == [(STEP.format(8), (8, 5000, 2.0)), (STEP.format(9), (9, 5000, 2.0))]
 
 
+def test_what_a_bar_says_is_kept_while_it_is_drawn() -> None:
+    bar = "Training: {}%|##| {}/1000 [01:00<01:00, 2.00it/s, loss=2.1]"
+    for partial in (f"{bar.format(1, 10)}\r{bar.format(2, 20)}", f"{bar.format(2, 20)}\r"):
+        state = folded(RunsChanged((RUN,)), reading_of(chunk("a", partial=partial, mtime=1000.0)))
+        log = state.runs["llm"].log
+        assert log is not None
+        assert (log.partial, log.numbers) == (bar.format(2, 20), (None,))
+        assert log.partial_numbers is not None
+        assert log.partial_numbers.step == 20
+
+
 def test_switches_are_armed_and_taken() -> None:
     there = SwitchSample("/fsx/save", True, mtime=990.0, owner="ann", text="because\nof this")
     state = folded(RunsChanged((RUN,)), reading_of(SwitchSamples(1, 1000.0, (there,))))
