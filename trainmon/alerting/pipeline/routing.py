@@ -70,10 +70,6 @@ class HeartbeatSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The machine that watches. With several daemons, a notification names its daemon."""
 
 
-Family = tuple[str, str]
-"""(rule, cluster)"""
-
-
 class DueAlert(NamedTuple):
     """One alert that must be notified: as what, why, and on which channels."""
 
@@ -88,21 +84,17 @@ class DueAlert(NamedTuple):
 def route(alerts: Mapping[str, Alert], routing: Routing, now: Instant) -> dict[str, DueAlert]:
     """What must be notified of these alerts now, by alert id."""
     hidden_soon = may_be_hidden_soon(alerts.values())
-    recovering = {_family(one) for one in alerts.values() if one.phase == "recovering" and one.notified_on}
+    recovering = {(one.rule, one.cluster) for one in alerts.values() if one.phase == "recovering" and one.notified_on}
     due_alerts = (due(alert, routing, now, alert.id in hidden_soon) for alert in alerts.values())
     return {one.alert.id: _with_recovering(one, recovering, now) for one in due_alerts if one is not None}
 
 
-def _with_recovering(due: DueAlert, recovering: Collection[Family], now: Instant) -> DueAlert:
+def _with_recovering(due: DueAlert, recovering: Collection[tuple[str, str]], now: Instant) -> DueAlert:
     """The end of an alert waits for those of its rule and cluster that still recover."""
-    if due.kind != "resolve" or _family(due.alert) not in recovering:
+    if due.kind != "resolve" or (due.alert.rule, due.alert.cluster) not in recovering:
         return due
     at_most = (now if due.alert.resolved_at is None else due.alert.resolved_at) + RESOLVE_WAIT_AT_MOST
     return due._replace(ready_at=max(due.ready_at, min(now + RESOLVE_WAIT, at_most)))
-
-
-def _family(alert: Alert) -> Family:
-    return alert.rule, alert.cluster
 
 
 def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = False) -> DueAlert | None:

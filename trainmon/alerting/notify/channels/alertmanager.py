@@ -18,7 +18,7 @@ from trainmon.alerting.notify.channels.http import Http, judge, text_of
 from trainmon.alerting.notify.channels.webhook import annotations_of, labels_of, plain_fields, timestamp
 from trainmon.alerting.notify.message import Broken, Message, Retry, Sent
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
-from trainmon.model import Alert, Channel, Notice
+from trainmon.model import Alert, Channel
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,11 @@ class Alertmanager:
         now = self._clock.now()
         newest = {alert.id: (alert, notice.reason) for notice in message.notices for alert in notice.alerts}
         payloads = {name: payload(alert, reason, now) for name, (alert, reason) in newest.items()}
-        plain = [_plain(notice) for notice in message.notices if not notice.alerts]
+        plain = [  # a report, a test or a goodbye: an alert that ends by itself
+            _payload(*plain_fields(notice), notice.at, notice.at + HOLD)
+            for notice in message.notices
+            if not notice.alerts
+        ]
         with self._lock:
             status = self._post([*payloads.values(), *plain], timeout)
             self._posted = {name: one for name, one in self._posted.items() if name not in newest} | {
@@ -167,11 +171,6 @@ def payload(alert: Alert, reason: str, now: Instant) -> Payload:
         alert.since,
         now + HOLD if alert.is_open else min(now, alert.resolved_at or now),
     )
-
-
-def _plain(notice: Notice) -> Payload:
-    """A report, a test or a goodbye: an alert that ends by itself."""
-    return _payload(*plain_fields(notice), notice.at, notice.at + HOLD)
 
 
 def _payload(labels: Mapping[str, str], annotations: Mapping[str, str], since: Instant, until: Instant) -> Payload:
