@@ -507,8 +507,7 @@ def _attempt(
     state: State,
     following: Instant | None,
 ) -> Attempt:
-    newest, end = own[-1], receipts.end_of(own, run, state, following, is_gone=True)
-    assert end is not None
+    newest, end = own[-1], receipts.end_once_gone(own, run, state, following)
     end = end if following is None else replace(end, scheduler_state="REQUEUED")
     array, _, task = (newest.job_id or "").partition("_")
     hosts = (one.host.partition(".")[0] for one in own if one.host is not None)

@@ -286,14 +286,15 @@ def ended(end: AttemptEnd, own: Sequence[Receipt]) -> AttemptEnd:
     return replace(end, exit_code=found.exit_code, signal=found.signal, receipt=found.name, receipts=len(times))
 
 
-def end_of(
-    own: Sequence[Receipt], run: Run, state: State, following: Instant | None, *, is_gone: bool = False
-) -> AttemptEnd | None:
-    """The end of an attempt, by its receipts; None while one of its commands runs, unless its job is gone. The end of a
-    command that was killed with trainmon-run is not known exactly: its log was written before, and the next one began
-    after."""
-    if not own or not (is_gone or all(one.is_over for one in own)):
-        return None
+def end_of(own: Sequence[Receipt], run: Run, state: State, following: Instant | None) -> AttemptEnd | None:
+    """The end of an attempt, by its receipts; None while one of its commands runs. The next attempt began at
+    `following`."""
+    return end_once_gone(own, run, state, following) if own and all(one.is_over for one in own) else None
+
+
+def end_once_gone(own: Sequence[Receipt], run: Run, state: State, following: Instant | None) -> AttemptEnd:
+    """The end of an attempt whose job is gone. The end of a command that was killed with trainmon-run is not known
+    exactly: its log was written before, and the next one began after."""
     began, log = own[0].started_at, run.log
     at = max((one.ended_at for one in own if one.ended_at is not None), default=None)
     if at is None:

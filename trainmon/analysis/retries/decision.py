@@ -169,10 +169,9 @@ def with_decisions(
             first[one.run_id] = min(order_of(one), first.get(one.run_id, order_of(one)))
     decided = dict(after)
     for one in after.values():
-        if one.is_open or one.run_id not in first or order_of(one) < first[one.run_id]:
+        is_of_ledger = one.retry_decision is not None and one.attempt_id not in before  # it was decided when it ended
+        if is_of_ledger or one.is_open or one.run_id not in first or order_of(one) < first[one.run_id]:
             continue
-        if one.retry_decision is not None and one.attempt_id not in before:
-            continue  # the ledger has it: it was decided when it ended
         policy = runs[one.run_id].spec.retry if one.run_id in runs else RetryPolicy()
         if (decision := decide(one, after.values(), policy)) is not None:
             decided[one.attempt_id] = replace(one, retry_decision=decision.choice, budget_spent=decision.spent)
@@ -417,7 +416,7 @@ def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> Due
         return None  # a person has started another one since, and cancelled it
     if decision.choice == "evaluator":
         return None if _is_evaluated_again(state, last) else "evaluate"
-    if _requeueable(last, state) is not None:
+    if _may_requeue(state.jobs.get(f"{last.cluster}/{last.job_id}")):
         return "requeue"
     return None if run.spec.script is None or last.job_id is None else "queue"
 
@@ -435,17 +434,16 @@ def obstacle(run: Run, last: Attempt, decision: RetryDecision, state: State) -> 
         return None
     if last.job_id is None:
         return "it has no Slurm job"
-    if run.spec.script is not None or _requeueable(last, state) is not None:
+    if run.spec.script is not None or _may_requeue(job):
         return None
     is_there = job is not None and job.gone_at is None
     why = "was submitted with --no-requeue" if is_there else "is no longer known to Slurm"
     return f"job {last.job_id} {why}, and its [[run]] has no script"
 
 
-def _requeueable(last: Attempt, state: State) -> Job | None:
-    """The job of an attempt, if Slurm knows it and may start it again."""
-    job = state.jobs.get(f"{last.cluster}/{last.job_id}")
-    return None if job is None or job.gone_at is not None or job.requeue is False else job
+def _may_requeue(job: Job | None) -> bool:
+    """Whether Slurm knows the job of an attempt and may start it again."""
+    return job is not None and job.gone_at is None and job.requeue is not False
 
 
 def _is_evaluated_again(state: State, attempt: Attempt) -> bool:
