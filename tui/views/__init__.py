@@ -20,7 +20,7 @@ from tui.views.actions import (
     subjects_text,
     visible,
 )
-from tui.views.news import Severity, Toast, action_toasts, alert_toasts, in_flight, newly_firing, notice_toasts
+from tui.views.news import Toast, action_toasts, alert_toasts, in_flight, newly_firing, notice_toasts
 from tui.views.runs import (
     GOING,
     RANK,
@@ -36,17 +36,15 @@ from tui.views.runs import (
     trainer_lines,
     verdict_style,
 )
-from tui.views.table import LABEL, fact, fact_text, facts, linked_fact, log_named, optional_fact, safe, wrapped_fact
+from tui.views.table import fact, fact_text, log_named, wrapped_fact
 
 __all__ = [
     "GOING",
-    "LABEL",
     "RANK",
     "READ_ONLY",
     "WORST_FIRST",
     "Command",
     "Kind",
-    "Severity",
     "Subject",
     "Toast",
     "action_request",
@@ -60,7 +58,6 @@ __all__ = [
     "commands",
     "fact",
     "fact_text",
-    "facts",
     "find_commands",
     "hosts_text",
     "in_flight",
@@ -68,17 +65,14 @@ __all__ = [
     "is_hung",
     "is_save_overdue",
     "job_lines",
-    "linked_fact",
     "log_named",
     "newly_firing",
     "notice_toasts",
-    "optional_fact",
     "pieces",
     "plan_rows",
     "plan_summary",
     "record_lines",
     "run_lines",
-    "safe",
     "settings_lines",
     "subjects_text",
     "switch_lines",
