@@ -96,7 +96,8 @@ ANNOUNCED = re.compile(
     r"(?P<rule>[*=~#-]{3,80}(?=.*[*=~#-]{3}$))?\W{0,80}(?:(?:now|start(?:ing|ed)?|begin(?:ning)?|train(?:ing)?|running"
     r"|entering|going|online|in|into|of|info)\W{1,4}){0,4}epoch\W{0,4}(?P<epoch>\d{1,6})"
     r"(?:\W{1,3}(?:begin|start|complete|finish|done|end)\w{0,3})?(?:\W{0,3}(?:/|of|total)\W{0,3}(?P<epochs>\d{1,6}))?"
-    r"(?:\W{1,3}(?:begin|start|complete|finish|done|end)\w{0,3})?(?: \[[^\]]{1,60}\])?\W{0,80}$",
+    r"(?:\W{1,3}(?:begin|start|complete|finish|done|end)\w{0,3})?"
+    r"(?:\.? [\[(](?!val|test|eval)[^\])]{1,60}[\])])?\W{0,80}$",
     re.IGNORECASE,
 )
 """`=== Beginning epoch 24 of 600 ===`, `online epoch # 3 [batchSize = 64]`, `Epoch 3 done`: an epoch begins or ends.

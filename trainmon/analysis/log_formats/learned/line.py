@@ -103,7 +103,7 @@ def read(text: str) -> Line | None:
     text = in_english(text)
     for pattern, replacement in REWRITTEN:
         text = pattern.sub(replacement, text)
-    found = _turned(_paired(numbers(text)))
+    found = _turned(_paired(text, numbers(text)))
     bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it" in text or "%" in text else None
     bar = bar or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
     if not found or (bar is not None and _is_of_something_else(_description(text, bar))):
@@ -211,10 +211,16 @@ def _as_a_whole(text: str) -> Line | None:
     return None
 
 
-def _paired(found: list[Number]) -> list[Number]:
-    """`epoch/iter: 1/515`: two names and two numbers."""
+def _paired(text: str, found: list[Number]) -> list[Number]:
+    """`epoch/iter: 1/515`: two names and two numbers. `Epoch step: 150/1000` is one name."""
     for at, one in enumerate(found):
-        if one.total and len(one.name) == 2 and one.name[0] in names.EPOCHS and names.counter(one.name[1:]) is not None:
+        if (
+            one.total
+            and len(one.name) == 2
+            and one.name[0] in names.EPOCHS
+            and names.counter(one.name[1:]) is not None
+            and " ".join(one.name) not in text[: one.start].lower()
+        ):
             found[at : at + 1] = (
                 one._replace(name=one.name[:1], total=None),
                 one._replace(name=one.name[1:], text=one.total, total=None),

@@ -23,10 +23,10 @@ OF_TRAINING = re.compile(
 )
 OF_SOMETHING_ELSE = re.compile(
     r"\b(?:val\w*|eval\w*|test\w*|dev|predict\w*|infer\w*|sanity|map|filter|tokeni[sz]\w*|download\w*|load\w*"
-    r"|generat\w*|extract\w*|process\w*|preprocess\w*|fetch\w*|request\w*|shards?|sampl\w*|comput\w*|cach\w*|split"
-    r"|packing|saving|convert\w*|upload\w*|read\w*|build\w*|collect\w*|running|scor\w*|decod\w*|encod\w*|index\w*"
-    r"|import\w*|warm\w*|captur\w*|compil\w*|merg\w*|writ\w*|prepar\w*|pars\w*|files?|examples?|dataset|quanti[sz]\w*"
-    r"|calibrat\w*|rollouts?)\b|\.(?:safetensors|bin|parquet|jsonl?|pt|arrow)\b",
+    r"|generat\w*|extract\w*|process\w*|preprocess\w*|fetch\w*|request\w*|shards?|comput\w*|cach\w*|split|packing"
+    r"|sampl\w*(?! seen)|examples?(?! seen)|saving|convert\w*|upload\w*|read\w*|build\w*|collect\w*"
+    r"|running|scor\w*|decod\w*|encod\w*|index\w*|import\w*|warm\w*|captur\w*|compil\w*|merg\w*|writ\w*|prepar\w*"
+    r"|pars\w*|files?|dataset|quanti[sz]\w*|calibrat\w*|rollouts?)\b|\.(?:safetensors|bin|parquet|jsonl?|pt|arrow)\b",
     re.IGNORECASE,
 )
 OF_TESTING = re.compile(r"(?:\b|_)(?:eval|test|valid|infer|predict)", re.IGNORECASE)
