@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
-from trainmon.alerting.rules import ago
 from trainmon.cli.terminal import print_json, print_lines, table
 from trainmon.engine import snapshot
 from trainmon.engine.snapshot import is_active, worst_first
 from trainmon.ledger.lease import SourceNote
 from trainmon.ledger.ledger import alerts_now
 from trainmon.ledger.reader import AlertsNow
-from trainmon.lib import Instant, Seconds, clean, find_state_directory
+from trainmon.lib import Instant, Seconds, ago, clean, find_state_directory
 from trainmon.model import Alert
 from trainmon.runtime.logfile import log_to_file
 
