@@ -187,10 +187,11 @@ class Deliverer:
         """Choose the next message of a channel, and write that it is being sent."""
         mono = self._clock.monotonic()
         state.next_at, state.is_done = None, False
-        self._stop(state, state.queue.compare(self._done), "another channel has delivered it")
+        self._write(state.name, state.queue.compare(self._done), "stopped", "another channel has delivered it")
         if state.batch is not None:
             return
-        self._stop(state, state.queue.expired(self._clock.now()), "it expired before it could be sent")
+        expired = state.queue.expired(self._clock.now())
+        self._write(state.name, expired, "stopped", "it expired before it could be sent")
         found = state.queue.pick(mono, is_last=state.is_last)
         if isinstance(found, MessageBatch):
             state.batch = state.queue.lease(found, mono)
@@ -306,7 +307,6 @@ class Deliverer:
         name, notifications = state.name, batch.notifications
         state.queue.sent(batch)
         state.queue.budget.spend(batch.queued, sent.messages, mono)
-        self._finished(name, notifications, is_sent=True)
         state.known = replace(
             state.known, state="ok", problem=None, since=None, sent_at=self._clock.now(), sent=state.known.sent + 1
         )
@@ -320,21 +320,12 @@ class Deliverer:
             known, state=how, problem=reason, since=known.since or self._clock.now(), failed=known.failed + 1
         )
 
-    def _stop(self, state: ChannelState, notifications: Sequence[Notification], reason: str) -> None:
-        self._finished(state.name, notifications, is_sent=False)
-        self._write(state.name, notifications, "stopped", reason)
-
-    def _finished(self, name: str, notifications: Iterable[Notification], *, is_sent: bool) -> None:
-        for one in notifications:
-            self._done.setdefault(one.notice.key, {})[name] = is_sent
-        drop_oldest(self._done, DONE_AT_MOST)
-
     def _write(
         self, name: str, notifications: Sequence[Notification], state: OutboxState, answer: str | None,
         pause: Seconds = 0.0,
     ) -> int:  # fmt: skip
         """Record the state of notifications in the ledger, and report it to the engine. Return the number of the
-        transaction."""
+        transaction. A channel that has sent or stopped one is done with it."""
         now = self._clock.now()
         alerts: dict[str, set[str]] = {}
         for notification in notifications:
@@ -344,6 +335,10 @@ class Deliverer:
             if ids:
                 delivery = Delivery(channel=name, kind=kind, state=shown, at=now, answer=answer)
                 self._submit(Delivered(tuple(sorted(ids)), delivery))
+        if state in ("sent", "merged", "stopped"):
+            for one in notifications:
+                self._done.setdefault(one.notice.key, {})[name] = state != "stopped"
+            drop_oldest(self._done, DONE_AT_MOST)
         sent_at = now if state in ("sent", "merged") else None
         return self._journal.mark(
             replace(one, state=state, next_at=now + pause, sent_at=sent_at, answer=answer) for one in notifications
@@ -404,7 +399,7 @@ class Deliverer:
             if state is not None:
                 state.queue.add(notification, mono, now - notification.made_at)
                 superseded = state.queue.supersede(key, mono)
-                self._stop(state, superseded, "a later notification reports the same alerts")
+                self._write(name, superseded, "stopped", "a later notification reports the same alerts")
                 continue
             reason = f"the channel {name} is no longer in the config"
             self._give_to_others(name, [notification], reason)
