@@ -124,9 +124,8 @@ def decide(
     history, limit = history_of(attempt, attempts), limit_of(cause, policy)
     used, change = spent(attempt, history, limit), config_change(attempt, limit, config)
     exclude: tuple[str, ...] = ()
-    if (
-        why := _why_stop(attempt, cause, history, limit, used, is_changed=change is not None and change.is_new)
-    ) is not None:
+    is_changed = change is not None and change.is_new
+    if (why := _why_stop(attempt, cause, history, limit, used, is_changed=is_changed)) is not None:
         choice = "stop"
     elif cause == "evaluator":
         choice, why = "evaluator", "the training is saved: only the evaluator must run again"
