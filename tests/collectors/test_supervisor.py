@@ -321,6 +321,7 @@ def test_what_a_person_requests_goes_to_the_queue(tmp_path: Path) -> None:
         stage.supervisor.refresh()
         assert stage.queues["prod"].requests == ["start", "poll_soon", "prod/88_3", "refresh"]
 
+
 def test_what_is_suspicious_is_polled_early_at_most_every_15_s(tmp_path: Path) -> None:
     with staged(tmp_path, NAMED) as stage:
         for at in range(31):  # the rules ask once a second
