@@ -286,10 +286,10 @@ class Election:
             log.warning("cannot find out whether another program leads: %s", answer.error)
             if self.role == "standby" and self._by_row and answer.is_locked:
                 self._judge(self._watch.sign)  # stopped within a transaction: nobody can take its row before it ends
-            if self._is_candidate or self._stale is not None:
+            if self._is_candidate or (self.role == "standby" and self._stale is not None):
                 self._take(None, answer.error)
         else:
-            self._stale = None
+            self._stale = self._journal.held = None
             if self.role != "leader":
                 self._lead(self._silent)
 
@@ -331,6 +331,8 @@ class Election:
         self._has_remembered = remembered is not None
         if not was_paused:
             self._journal.discard()
+            if self._stale is not None:  # the row still names the leader before: nothing is written until it is ours
+                self._journal.held = reason
             self._reason = reason or self._warning
         self.role = "leader"
         self._submit(AlertsRestored(known.stored))

@@ -66,6 +66,8 @@ class Journal:
         self.trouble: str | None = None
         """Why nothing can be written now."""
         self.trouble_since = self._turned_at
+        self.held: str | None = None
+        """Why nothing may be written now: the lease row is not ours yet."""
         self.is_lost = False
         """Whether another program took the lease: what is not written yet is not ours to write."""
         self.sent_unwritten = 0
@@ -99,6 +101,7 @@ class Journal:
     def discard(self) -> None:
         """Another program leads: what waits is not ours to send, and what is being written not ours to write."""
         self._next, self._unwritten, self._writing, self.is_lost = Transaction(), {}, None, False
+        self.held = None
         self._term += 1
 
     @property
@@ -125,7 +128,7 @@ class Journal:
         times = [since + self._patience for _, since in self._unwritten.values()][:1]
         if self._writing and self.trouble is None:
             times.append(self._writing.since + self._patience)
-        if self._next and not self._writing:
+        if self._next and not self._writing and self.held is None:
             times.append(mono if self._retry_at is None else self._retry_at)
         return max(0.0, min(times) - mono) if times else None
 
@@ -150,6 +153,8 @@ class Journal:
         """What has waited for the ledger long enough; it is marked when the ledger works again."""
         waits = [since for _, since in self._unwritten.values()]
         waits += [self._writing.since] if self._writing is not None else []
+        if self.held is not None:
+            self._is_stuck(self.held)
         if self.trouble is None and waits and mono - min(waits) >= self._patience:
             self._is_stuck(f"the ledger {self._ledger.file} did not answer in {self._patience:g}s")
         if self.trouble is None:
@@ -162,7 +167,7 @@ class Journal:
     def begin(self) -> None:
         """Begin to write what waits."""
         mono = self._clock.monotonic()
-        if self._writing or not self._next or self.is_lost or (self._retry_at and mono < self._retry_at):
+        if self._writing or not self._next or self.is_lost or self.held or (self._retry_at and mono < self._retry_at):
             return
         transaction, self._next = self._next, Transaction()
         self._begun += 1

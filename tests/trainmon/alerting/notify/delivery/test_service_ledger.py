@@ -13,7 +13,8 @@ from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from tests.trainmon.alerting.notify.samples import alert, notice
 from trainmon.alerting.notify.message import Broken, Retry
-from trainmon.model import Channel, ChannelsChanged, LedgerReplaced, Notice
+from trainmon.ledger.lease import Holder, LeaderNote, write_note
+from trainmon.model import AlertsRestored, Channel, ChannelsChanged, LedgerReplaced, Notice
 
 PATIENCE = 1.0
 WAITING = [("a-fire", "waiting"), ("b", "waiting")]
@@ -52,6 +53,27 @@ class Full(sqlite3.Connection):
     def __init__(self, *values: Any, **options: Any) -> None:
         super().__init__(*values, **options)
         self.execute(f"PRAGMA max_page_count = {self.pages}")
+
+
+class NoRoom(sqlite3.Connection):
+    """A disk on which nothing new can be written while a test has it full."""
+
+    full: ClassVar[threading.Event] = threading.Event()
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        self._check(sql)
+        return super().execute(sql, *values)
+
+    def executemany(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        self._check(sql)
+        return super().executemany(sql, *values)
+
+    def _check(self, sql: str) -> None:
+        if self.full.is_set() and sql.split(maxsplit=1)[0] in ("INSERT", "UPDATE", "DELETE"):
+            raise sqlite3.OperationalError("database or disk is full")
+
+
+THEIRS = Holder(pid=1, host="elsewhere", name="theirs")
 
 
 def fires(phone: Phone) -> list[str]:
@@ -106,6 +128,33 @@ def test_a_full_disk_stops_nothing_and_what_happened_is_written_when_there_is_ro
     finally:
         Full.pages = 10_000
     assert fires(phone) == ["before-fire", "a-fire"]
+
+
+def test_a_standby_whose_disk_is_full_takes_over_and_sends_everything(tmp_path: Path) -> None:
+    """The home directory of all machines is full, and then the machine of the leader dies."""
+    phone, names = Phone(), [f"a{number}" for number in range(8)]
+    with opened(tmp_path, Phone(), is_network=True) as first:
+        first.until_noted()
+        now = first.clock.now()
+    with sqlite3.connect(tmp_path / "ledger.sqlite") as connection:
+        write_note(connection, LeaderNote(holder=THEIRS, started_at=now, written_at=now))
+    connection.close()
+    standby = Scene(tmp_path, phone, is_network=True, lease=1.0, patience=PATIENCE, factory=NoRoom)
+    standby.start()
+    try:
+        until(lambda: standby.holder == "other")
+        NoRoom.full.set()
+        until(lambda: standby.holder == "us")
+        for name in names:
+            standby.enqueue(fire(name, severity="critical"))
+            until(lambda name=name: f"{name}-fire" in phone.keys, name)  # type: ignore[misc]
+        assert len(standby.of(AlertsRestored)) == 1, "it took over once"
+        NoRoom.full.clear()
+        until(lambda: standby.rows("SELECT count(*) FROM outbox WHERE key LIKE '%-fire' AND state = 'sent'") == [(8,)])
+        assert sorted(fires(phone)) == [f"{name}-fire" for name in names]
+    finally:
+        NoRoom.full.clear()
+        standby.stop(0.0)
 
 
 def test_a_program_that_may_write_no_more_goes_on_telling(tmp_path: Path) -> None:
