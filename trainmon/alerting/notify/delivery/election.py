@@ -331,6 +331,8 @@ class Election:
         self._has_remembered = remembered is not None
         if not was_paused:
             self._journal.discard()
+            if remembered is not None:  # what was being written when the lease was lost never tells
+                self._journal.works()
             if self._stale is not None:  # the row still names the leader before: nothing is written until it is ours
                 self._journal.held = reason
             self._reason = reason or self._warning

@@ -104,6 +104,10 @@ class Journal:
         self.held = None
         self._term += 1
 
+    def works(self) -> None:
+        """The ledger answers."""
+        self._retry_at, self.trouble, self.sent_unwritten = None, None, 0
+
     @property
     def is_settled(self) -> bool:
         """Whether everything is written that can be, and every notification is with its channel."""
@@ -143,7 +147,7 @@ class Journal:
             self._retry_at = self._clock.monotonic() + self._patience
             self._is_stuck(writing.answer.error)
             return []
-        self._retry_at, self.trouble, self.sent_unwritten = None, None, 0
+        self.works()
         self._written, self.is_lost = self._begun, writing.answer.found is None
         created: frozenset[Address] = writing.answer.found or frozenset()
         waited = [self._unwritten.pop(address, None) for address in writing.transaction.owed]

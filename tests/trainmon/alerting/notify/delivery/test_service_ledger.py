@@ -13,8 +13,8 @@ from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from tests.trainmon.alerting.notify.samples import alert, notice
 from trainmon.alerting.notify.message import Broken, Retry
-from trainmon.ledger.lease import Holder, LeaderNote, write_note
-from trainmon.model import AlertsRestored, Channel, ChannelsChanged, LedgerReplaced, Notice
+from trainmon.ledger.lease import Holder, LeaderNote, LeaseLock, write_note
+from trainmon.model import AlertsReported, AlertsRestored, Channel, ChannelsChanged, LedgerReplaced, Notice
 
 PATIENCE = 1.0
 WAITING = [("a-fire", "waiting"), ("b", "waiting")]
@@ -310,6 +310,27 @@ def test_a_program_that_was_stopped_blames_no_ledger(tmp_path: Path) -> None:
         assert (found.kind, found.reason) == ("fire", "fired")
         scene.until_marked()
         assert phone.keys == ["a-fire"], "no ledger was blamed"
+
+
+def test_a_ledger_that_hung_under_an_earlier_leadership_is_not_blamed_later(tmp_path: Path) -> None:
+    phone, clock, other = Phone(), Shifted(), LeaseLock(tmp_path, THEIRS)
+    with opened(tmp_path, phone, factory=Stuck, patience=PATIENCE, clock=clock) as scene:
+        scene.until_noted()
+        assert other.take() is not None
+        Stuck.hang()
+        scene.service.report_trouble(None)  # it writes its note
+        until(lambda: scene.service._journal.trouble)
+        assert other.take_over(other.reach() or 0)
+        until(lambda: scene.holder == "other")
+        Stuck.let_go()
+        until(lambda: scene.of(AlertsReported), "the ledger answers")
+        clock.passed += 3_600.0
+        other.release()
+        until(lambda: scene.holder == "us")
+        scene.enqueue(fire())
+        until(lambda: "a-fire" in phone.keys)
+        scene.until_marked()
+        assert phone.keys == ["a-fire"]
 
 
 def test_ten_thousand_at_once_are_written_and_sent(tmp_path: Path) -> None:
