@@ -205,13 +205,15 @@ class Election:
             self._stand_by(UNKNOWN)
         self._renewed = evaluated
 
-    def lose(self) -> None:
-        """Another program has taken the lease, or did meanwhile: find out who leads, as at the start."""
+    def lose(self, role: Literal["candidate", "standby"] = "candidate") -> None:
+        """Another program has taken the lease, or did meanwhile. A candidate finds out who leads, as at the start."""
+        was_leading = self.is_leading
+        if was_leading or role == "standby":
+            self._start_over(role)  # first: the threads that send ask for it
         self._journal.discard()
-        if self.is_leading:
+        if was_leading:
             self._deliverer.clear()
             self._report(Leadership(problem="another program leads now"))
-            self._start_over("candidate")
 
     def _start_over(self, role: Literal["candidate", "paused", "standby"]) -> None:
         self.role, self._has_remembered = role, False
@@ -310,8 +312,7 @@ class Election:
             self._silent, self._stale = silent, sign
 
     def _stand_by(self, holder: Holder) -> None:
-        self.lose()
-        self._start_over("standby")
+        self.lose("standby")
         self._watch, self._silent, self._stale = LeaderWatch(), 0.0, None
         self._report(self._leadership_of(holder, None, self._clock.now()))
 

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import PATIENT, Phone, Scene, Shifted, fire, opened, plain, until
 from trainmon.alerting.notify.delivery.election import LEASE, QUIET
+from trainmon.alerting.notify.message import Message, render
 from trainmon.ledger.lease import LOCK, Holder, LeaderNote, LeaseLock, is_locked, this_program, write_note
 from trainmon.ledger.ledger import alerts_now, submit_request
 from trainmon.lib import Instant
@@ -25,9 +26,11 @@ from trainmon.model import (
     AlertRequested,
     AlertsReported,
     AlertsRestored,
+    Event,
     Health,
     Leadership,
     LeadershipChanged,
+    Notice,
     Source,
     State,
 )
@@ -112,6 +115,34 @@ def test_what_another_program_took_over_meanwhile_is_not_sent_by_one_that_was_st
         first.enqueue(fire("c"))
         until(lambda: "c-fire" in phone.keys)
         first.until_marked()
+
+
+def test_nothing_is_sent_by_one_that_has_read_that_another_program_leads(tmp_path: Path) -> None:
+    phone, clock, begun, go = Phone(), Shifted(), threading.Event(), threading.Event()
+
+    def render_late(notices: Sequence[Notice], now: Instant) -> Message:
+        begun.set()
+        assert go.wait(PATIENT)
+        return render(notices, now)
+
+    with opened(tmp_path, phone, is_network=True, clock=clock, render=render_late) as scene:
+        submit = scene.service._election._submit
+
+        def hand_over(event: Event) -> None:
+            submit(event)
+            if isinstance(event, LeadershipChanged) and event.leadership.problem == "another program leads now":
+                go.set()
+                until(lambda: not scene.service._deliverer._outcomes.empty())
+
+        scene.service._election._submit = hand_over
+        scene.enqueue(fire("a"))
+        until(begun.is_set)
+        seize(scene, clock.now())
+        clock.passed += LEASE
+        scene.service.report_trouble(None)
+        until(lambda: scene.holder == "other")
+        until(go.is_set)
+        assert phone.tried == []
 
 
 def test_leadership_comes_back_to_one_that_did_not_notice_its_loss(tmp_path: Path) -> None:
