@@ -327,6 +327,10 @@ class Deliverer:
         """Record the state of notifications in the ledger, and report it to the engine. Return the number of the
         transaction. A channel that has sent or stopped one is done with it."""
         now = self._clock.now()
+        if state in ("sent", "merged", "stopped"):
+            for one in notifications:
+                self._done.setdefault(one.notice.key, {})[name] = state != "stopped"
+            drop_oldest(self._done, DONE_AT_MOST)
         alerts: dict[str, set[str]] = {}
         for notification in notifications:
             alerts.setdefault(notification.notice.kind, set()).update(one.id for one in notification.notice.alerts)
@@ -335,10 +339,6 @@ class Deliverer:
             if ids:
                 delivery = Delivery(channel=name, kind=kind, state=shown, at=now, answer=answer)
                 self._submit(Delivered(tuple(sorted(ids)), delivery))
-        if state in ("sent", "merged", "stopped"):
-            for one in notifications:
-                self._done.setdefault(one.notice.key, {})[name] = state != "stopped"
-            drop_oldest(self._done, DONE_AT_MOST)
         sent_at = now if state in ("sent", "merged") else None
         return self._journal.mark(
             replace(one, state=state, next_at=now + pause, sent_at=sent_at, answer=answer) for one in notifications
