@@ -82,8 +82,6 @@ class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_committed: bool = False
     last_step: int | None = None
     target_step: int | None = None
-    silent_s: Seconds | None = None
-    """Seconds from its last step to its end."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):

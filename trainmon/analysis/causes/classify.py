@@ -15,7 +15,7 @@ from trainmon.analysis.causes.lines import EXCEPTION, read_lines
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 from trainmon.analysis.causes.signs import OF_PART, RESULT_LINES, SURVIVED, Found, Signs, in_order, read_signs
-from trainmon.lib import clean, counted, duration, scrub
+from trainmon.lib import clean, counted, scrub
 from trainmon.lib.log_prefix import LEVEL
 from trainmon.model import CauseFacts, CauseName, Classification, Evidence, LogExcerpt, NodeFacts
 
@@ -157,8 +157,6 @@ SURE = {"exit status 0", "Slurm: COMPLETED"}
 WANDB: dict[str, CauseName] = {"finished": "completed", "killed": "cancelled-by-user", "preempted": "preempted"}
 WEAK = ("python-exception", "assertion", "dataloader-worker", "data-error", "nccl-timeout", "nccl-network", "hang")
 """What an OOM kill on a node explains."""
-HANG_AFTER = 1_800.0
-"""Seconds without a step: the slowest steps and saves that we know take a few minutes."""
 EPILOGUE_LINES = 40
 """What a launcher and loggers print after an error, at most: W&B prints about 25 lines."""
 SHOWN = 300
@@ -213,8 +211,6 @@ def classify(facts: CauseFacts) -> Classification:
         return _answer(facts, signs, _phase(facts, signs, found), _ends(found, signs), found)
     ended = Fact("time-limit", "") if found is not None and found.rule.cause == "time-limit" else _state(facts)
     if ended is not None:
-        if (facts.silent_s or 0) > HANG_AFTER:
-            ended = Fact("hang", f"no step for {duration(facts.silent_s or 0)} before the end")
         is_sure = ended.text != "" or found is None or _ends(found, signs)
         return _answer(facts, signs, ended.cause, is_sure, found, ended)
     if found is not None and is_sure:

@@ -194,7 +194,6 @@ def test_a_line_that_only_says_killed_proves_nothing() -> None:
         ({"scheduler_state": "NODE_FAIL"}, "node-fail", "high"),
         ({"scheduler_state": "OUT_OF_MEMORY"}, "host-oom", "high"),
         ({"scheduler_state": "TIMEOUT"}, "time-limit", "high"),
-        ({"scheduler_state": "TIMEOUT", "silent_s": 7200.0}, "hang", "high"),
         ({"scheduler_state": "FAILED", "exit_code": 1}, "unknown", "low"),
         ({"scheduler_state": "COMPLETED", "exit_code": 0}, "completed", "high"),
         ({"wandb_state": "finished"}, "completed", "low"),
