@@ -26,7 +26,7 @@ from trainmon.engine.snapshot import exit_status
 from trainmon.lib import ConfigError, Instant, Seconds, counted
 from trainmon.model import State
 from trainmon.runtime.alert_service import caveats
-from trainmon.runtime.event_log import changes, log_event, log_to_stderr
+from trainmon.runtime.logs import changes, log_event, log_to_stderr
 from trainmon.runtime.monitor import Monitor
 from trainmon.runtime.systemd import Watchdog
 

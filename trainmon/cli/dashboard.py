@@ -14,7 +14,7 @@ from trainmon.config import load_settings
 from trainmon.lib import find_state_directory
 from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.last_seen import LastSeenFile
-from trainmon.runtime.logfile import log_to_file
+from trainmon.runtime.logs import log_to_file
 
 
 def run(

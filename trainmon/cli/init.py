@@ -28,7 +28,7 @@ from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, S
 from trainmon.config.decode import decode
 from trainmon.lib import Seconds, TrainmonError, clean, counted, shorten
 from trainmon.model import Job, OwnProcess, Run, SchedulerNode
-from trainmon.runtime.logfile import log_to_file
+from trainmon.runtime.logs import log_to_file
 from trainmon.runtime.monitor import Monitor
 from trainmon.slurm import commands, parse
 from trainmon.slurm.client import Client

@@ -30,7 +30,7 @@ from trainmon.model import (
     WandbFile,
     verdict_text,
 )
-from trainmon.runtime.logfile import log_to_file
+from trainmon.runtime.logs import log_to_file
 from trainmon.runtime.monitor import Monitor
 from trainmon.slurm import reasons
 from tui.style import age, bytes_used, count, duration, inodes_used, mib, percent, real, remarks, since

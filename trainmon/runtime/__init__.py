@@ -1,1 +1,1 @@
-"""The wiring of a running program: monitor, alert service, standby, channels, log file, systemd."""
+"""The wiring of a running program: monitor, alert service with its channels, standby, logs, systemd."""

@@ -16,7 +16,7 @@ from trainmon.ledger.actions import claim_action
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Clock, Instant, Seconds
 from trainmon.model import Action, ActionRequest, Plan, Record, State
-from trainmon.runtime.event_log import log_event
+from trainmon.runtime.logs import log_event
 
 DAY: Seconds = 86_400.0
 AT_MOST = 6

@@ -25,7 +25,7 @@ from trainmon.config import NotifySettings, routes_of
 from trainmon.config.decode import decode
 from trainmon.lib import ConfigError
 from trainmon.model import Route
-from trainmon.runtime.channels import GUESSABLE, NO_BUTTON, listeners, senders, unfit
+from trainmon.runtime.alert_service import GUESSABLE, NO_BUTTON, listeners, senders, unfit
 
 ALL = """
 [[notify]]

@@ -11,8 +11,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from trainmon.model import Alert, Channel, Delivery, Leadership, Source, State
-from trainmon.runtime import event_log as daemon_log
-from trainmon.runtime.event_log import AT_MOST, Structured, changes, is_journal, line
+from trainmon.runtime import logs as daemon_log
+from trainmon.runtime.logs import AT_MOST, Structured, changes, is_journal, line
 
 ALERT = Alert(
     id="abcdefgh", rule="gpu-lost", subject="gpu:n0/1", severity="critical", summary="GPU 1 is lost", since=1.0,
@@ -93,7 +93,7 @@ def test_with_standard_streams_closed_no_file_gets_their_number(tmp_path: Path) 
     program = (
         "import logging, os\n"
         "for stream in range(3): os.close(stream)\n"
-        "from trainmon.runtime.event_log import log_event, log_to_stderr\n"
+        "from trainmon.runtime.logs import log_event, log_to_stderr\n"
         "log_to_stderr()\n"
         "ledger = os.open('ledger', os.O_RDWR | os.O_CREAT)\n"
         "log_event('start')\n"

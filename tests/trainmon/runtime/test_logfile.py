@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.product import QUICK
-from trainmon.runtime import logfile
+from trainmon.runtime import logs
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def flushed() -> None:
 
 
 def test_it_is_private_and_holds_no_secret(tmp_path: Path) -> None:
-    file = logfile.log_to_file({"XDG_STATE_HOME": str(tmp_path)})
+    file = logs.log_to_file({"XDG_STATE_HOME": str(tmp_path)})
     assert file == tmp_path / "trainmon-tui" / "trainmon.log"
     logging.getLogger("trainmon.x").warning(
         "refused: token=%s at https://me:%s@host/", "tk_0123456789abcdef", "hunter2"
@@ -45,18 +45,18 @@ def test_it_is_private_and_holds_no_secret(tmp_path: Path) -> None:
 
 
 def test_it_is_bounded(tmp_path: Path) -> None:
-    file = logfile.log_to_file({"XDG_STATE_HOME": str(tmp_path)})
+    file = logs.log_to_file({"XDG_STATE_HOME": str(tmp_path)})
     assert file is not None
     for _ in range(25):
         logging.getLogger("x").warning("y" * 100_000)
     flushed()
-    assert sum(path.stat().st_size for path in file.parent.iterdir()) <= 2 * logfile.BYTES_AT_MOST
+    assert sum(path.stat().st_size for path in file.parent.iterdir()) <= 2 * logs.BYTES_AT_MOST
     assert {path.stat().st_mode & 0o777 for path in file.parent.iterdir()} == {0o600}
 
 
 def test_a_home_that_cannot_be_written_is_no_reason_not_to_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert logfile.log_to_file({"XDG_STATE_HOME": str(tmp_path / "file")}) is None
+    assert logs.log_to_file({"XDG_STATE_HOME": str(tmp_path / "file")}) is None
 
 
 def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
     pipe.parent.mkdir()
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # nobody reads: it is full after 64 KiB
-    logfile.log_to_file({"XDG_STATE_HOME": str(tmp_path)})
+    logs.log_to_file({"XDG_STATE_HOME": str(tmp_path)})
     started = time.monotonic()
     for number in range(1_500):
         logging.getLogger("x").warning("%d %s", number, "y" * 400)

@@ -27,7 +27,7 @@ from trainmon.ledger.actions import shell_command
 from trainmon.ledger.ledger import action_texts, recent_actions
 from trainmon.lib import Seconds, cell_width, clean, find_state_directory, say
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Milestone, Plan, Record, Refusal, State, Verb
-from trainmon.runtime.logfile import log_to_file
+from trainmon.runtime.logs import log_to_file
 from trainmon.slurm.reasons import waiting_reason
 from tui.backend import Backend
 from tui.style import DEAD, WARN

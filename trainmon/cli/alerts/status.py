@@ -17,7 +17,7 @@ from trainmon.ledger.ledger import alerts_now
 from trainmon.ledger.reader import AlertsNow
 from trainmon.lib import Instant, Seconds, ago, clean, find_state_directory
 from trainmon.model import Alert
-from trainmon.runtime.logfile import log_to_file
+from trainmon.runtime.logs import log_to_file
 
 MAX_AGE: Seconds = 45.0
 """A running monitor evaluates every second, and records it every ten. The dashboard of another machine polls every ten

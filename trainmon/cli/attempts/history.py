@@ -39,7 +39,7 @@ from trainmon.lib import (
     shorten,
 )
 from trainmon.model import Attempt, RetryPolicy
-from trainmon.runtime.logfile import log_to_file
+from trainmon.runtime.logs import log_to_file
 
 # ---- what commands say of attempts that the ledger does not have -----------------------------------------------------
 

@@ -22,7 +22,7 @@ from trainmon.ledger.ledger import KEEP, NAME
 from trainmon.ledger.postgresql import connection_error
 from trainmon.lib import ConfigError, counted, duration, find_state_directory, size
 from trainmon.runtime.evaluation import copy_address
-from trainmon.runtime.logfile import log_to_file
+from trainmon.runtime.logs import log_to_file
 from trainmon.transport.ssh.config import FALLBACK_NOTE
 
 

@@ -41,8 +41,7 @@ from trainmon.lib import (
     listed,
 )
 from trainmon.model import Job, JobPart, Notice, RunSpec, WandbRun, WandbSpec, by_name
-from trainmon.runtime.alert_service import caveats, resolve_address
-from trainmon.runtime.channels import senders, unfit
+from trainmon.runtime.alert_service import caveats, resolve_address, senders, unfit
 from trainmon.slurm import batch_script, commands, errors, parse
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import AskUser, Shell

@@ -24,7 +24,7 @@ from trainmon.cli.terminal import print_lines
 from trainmon.config import Settings, load_settings, log_formats
 from trainmon.lib import ConfigError, TrainmonError
 from trainmon.model import Run
-from trainmon.runtime.logfile import log_to_file
+from trainmon.runtime.logs import log_to_file
 
 TAIL = 1 << 20
 """Bytes at the end of a file that are read."""

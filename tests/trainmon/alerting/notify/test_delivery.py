@@ -17,7 +17,7 @@ from tests.trainmon.alerting.notify.samples import alert, notice
 from trainmon.alerting.notify.message import Attachment, Sender
 from trainmon.config.decode import decode
 from trainmon.model import Notice
-from trainmon.runtime.channels import senders
+from trainmon.runtime.alert_service import senders
 
 CHANNELS = """
 [[notify]]

@@ -18,7 +18,7 @@ from tests.trainmon.alerting.notify.delivery.scene import Scene, opened, until
 from tests.trainmon.alerting.notify.samples import notice
 from trainmon.alerting.notify.message import Sender
 from trainmon.config.decode import decode
-from trainmon.runtime.channels import senders
+from trainmon.runtime.alert_service import senders
 
 CONFIG = """
 [[notify]]

@@ -18,7 +18,7 @@ from trainmon.alerting.notify.message import Broken, Retry
 from trainmon.config.decode import decode
 from trainmon.ledger.ledger import alerts_now
 from trainmon.model import AlertChanges, Channel, Notice
-from trainmon.runtime.channels import senders
+from trainmon.runtime.alert_service import senders
 
 UUID = "0f5c2a5e-hunter2"
 

@@ -15,7 +15,7 @@ from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.delivery.scene import Scene, Shifted, fire, opened, until
 from trainmon.config import routes_of
 from trainmon.config.decode import decode
-from trainmon.runtime.channels import senders
+from trainmon.runtime.alert_service import senders
 
 CHANNELS = """
 [[notify]]

@@ -211,7 +211,7 @@ def test_no_part_of_an_address_is_repeated() -> None:
 def test_our_own_process_never_loads_apprise() -> None:
     heavy = "'apprise', 'requests', 'matplotlib', 'numpy', 'rich', 'textual'"
     script = (
-        "import sys, trainmon.runtime.channels\n"
+        "import sys, trainmon.runtime.alert_service\n"
         "import trainmon.alerting.notify.plots.render, trainmon.alerting.notify.channels.healthchecks\n"
         f"print([name for name in ({heavy}) if name in sys.modules])"
     )
