@@ -23,7 +23,7 @@ from trainmon.ledger.actions import as_json
 from trainmon.ledger.attempts import COLUMNS, LISTED, WRITE, columns_of
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import attempt_records, attempt_rows, recent_attempts, totals
-from trainmon.ledger.query import select
+from trainmon.ledger.reader import select
 from trainmon.model import (
     ActionChanged,
     Attempt,

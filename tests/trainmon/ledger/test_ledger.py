@@ -15,8 +15,7 @@ from trainmon.actions.verbs import ask
 from trainmon.analysis.explanation import GpuHour
 from trainmon.ledger.actions import TEXT_AT_MOST
 from trainmon.ledger.attempts import AttemptHour
-from trainmon.ledger.ledger import ActionText, Ledger, LedgerStuck
-from trainmon.ledger.queue import RECORDS_AT_MOST, WriteQueue
+from trainmon.ledger.ledger import RECORDS_AT_MOST, ActionText, Ledger, LedgerStuck, WriteQueue
 from trainmon.model import CreateFile, Milestone, Record
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.ledger.opened import opened
 from trainmon.ledger.database import NAME
-from trainmon.ledger.query import QueryRefused, for_sqlite, select
+from trainmon.ledger.reader import QueryRefused, for_sqlite, select
 from trainmon.model import Attempt, AttemptEnd, Classification
 
 DAY = 86_400.0

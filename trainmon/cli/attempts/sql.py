@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from trainmon.cli.terminal import print_json, print_lines, table
-from trainmon.ledger.query import TIME_LIMIT, QueryRefused, select
+from trainmon.ledger.reader import TIME_LIMIT, QueryRefused, select
 from trainmon.lib import find_state_directory
 
 GRACE = 0.5

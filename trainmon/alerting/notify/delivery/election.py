@@ -18,9 +18,8 @@ from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.analysis.attempts import unrecorded
 from trainmon.ledger.alerts import read_requests
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, LeaseLock, SourceNote, claim_row, release_row, sign_of
-from trainmon.ledger.ledger import Ledger
+from trainmon.ledger.ledger import Answer, Ledger
 from trainmon.ledger.outbox import read_overdue
-from trainmon.ledger.queue import Answer
 from trainmon.ledger.reader import AlertsNow, read_all, remember
 from trainmon.lib import Clock, Instant, Seconds, ago
 from trainmon.model import (

@@ -12,9 +12,8 @@ from sqlite3 import Connection
 from typing import NamedTuple
 
 from trainmon.ledger.lease import LeaderNote
-from trainmon.ledger.ledger import Ledger
+from trainmon.ledger.ledger import Answer, Ledger
 from trainmon.ledger.outbox import Address, Owed, Transaction, with_reason
-from trainmon.ledger.queue import Answer
 from trainmon.lib import Clock, Seconds
 from trainmon.model import AlertChanges, Notification
 

@@ -26,8 +26,8 @@ from trainmon.alerting.notify.delivery.due import SendQueue
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import Broken, Retry, render
 from trainmon.ledger.database import open_to_write
+from trainmon.ledger.ledger import Answer
 from trainmon.ledger.outbox import Owed, write_owed
-from trainmon.ledger.queue import Answer
 from trainmon.ledger.reader import remember
 from trainmon.lib import Clock
 from trainmon.model import AlertChanges, Notice, Route
