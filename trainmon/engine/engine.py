@@ -99,10 +99,9 @@ class AttemptRecorder:
                 self._journal.keep(attempt)
         for name, run in state.runs.items():
             results, kept = run.evals.results, self._evals.get(name, ())
-            if results is not kept:
-                self._evals[name] = results
-                if new := [one for one in results if one not in kept]:
-                    self._journal.keep_evals(name, new, run.spec.cluster)
+            if results is not kept and (new := [one for one in results if one not in kept]):
+                self._journal.keep_evals(name, new, run.spec.cluster)
+        self._evals = {name: run.evals.results for name, run in state.runs.items()}
         for _ in range(min(len(self._nodes), GPU_HOURS_AT_ONCE)):
             self._keep_gpu_hour(*self._nodes.popleft(), state, now)
         if len(self._written) > 2 * len(state.attempts) + 100:

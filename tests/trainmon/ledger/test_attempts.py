@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -321,6 +322,16 @@ def test_the_documentation_has_every_column() -> None:
     page = (Path(__file__).parents[3] / "docs" / "attempts.md").read_text().partition("## Columns")[2]
     documented = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in page.splitlines() if "|" in line)))
     assert documented == {*COLUMNS, "attempt"}
+
+
+def test_the_results_of_a_run_that_is_gone_are_forgotten() -> None:
+    results = (EvalResult(step=10), EvalResult(step=20))
+    recorder, before = AttemptRecorder(Kept(), hot), sys.getrefcount(results)
+    run = Run(spec=RunSpec(name="llm", cluster="prod"), evals=Evals(results=results))
+    recorder.record(replace(having(), runs={"llm": run}), NOON)
+    del run
+    recorder.record(having(), NOON + 1)
+    assert sys.getrefcount(results) == before
 
 
 def test_results_of_evaluators_are_kept_once_and_come_back_with_the_attempts_of_their_run(tmp_path: Path) -> None:
