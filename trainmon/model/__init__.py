@@ -60,8 +60,6 @@ from trainmon.model.attempts import (
     receipts_key,
 )
 from trainmon.model.job import ME, Cluster, Job, JobPart, SchedulerNode, by_name, count_tasks, has_task
-from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun
-from trainmon.model.log import LOG_LINES, LOG_MARK, WANDB, Bar, Log, LogShape, Progress, StepNumbers, TrainingMetrics
 from trainmon.model.node import (
     FAULT_GAP,
     FAULTS,
@@ -124,19 +122,32 @@ from trainmon.model.probe_wire import (
 )
 from trainmon.model.run import (
     DIRECTORY,
+    LOG_LINES,
+    LOG_MARK,
     MINUTES,
     RECENT_MINUTES,
     SLOW_AT_MOST,
     SPANS,
+    WANDB,
     Asked,
+    Bar,
+    LastSeen,
+    Log,
+    LogShape,
+    Progress,
     Run,
     RunMemory,
     RunSpec,
+    SeenDisk,
+    SeenRun,
+    StepNumbers,
     StepSpan,
     Stop,
     Switch,
     Throughput,
     Trainer,
+    TrainerReport,
+    TrainingMetrics,
     Verdict,
     WhyCode,
     armed_by,
@@ -388,6 +399,7 @@ __all__ = [
     "SwitchSamples",
     "Throughput",
     "Trainer",
+    "TrainerReport",
     "TrainingMetrics",
     "Trouble",
     "Verb",

@@ -12,7 +12,7 @@ import msgspec
 
 from trainmon.analysis.runs.no_steps import last_attempts
 from trainmon.lib import Instant, Seconds, clean, duration, scrub
-from trainmon.model import Asked, Attempt, FileContent, FileSpec, LogSpec, Run, RunSpec, State, Trainer
+from trainmon.model import Asked, Attempt, FileContent, FileSpec, LogSpec, Run, RunSpec, State, Trainer, TrainerReport
 
 PREFIX = "status of "
 """Of the name of such a file, as the probe sends it back."""
@@ -43,20 +43,9 @@ class Moment(msgspec.Struct):
     why: str = ""
 
 
-class Status(msgspec.Struct):
+class Status(TrainerReport, frozen=True):
     """The file as it is written."""
 
-    at: float
-    phase: str
-    step: int | None = None
-    job: str | None = None
-    deadline: float | None = None
-    grace_s: float = 0.0
-    kill: str | None = None
-    save: str | None = None
-    signals: Mapping[str, str] = {}
-    is_task: bool = False
-    asked: Asked | None = None
     last_save: Moment | None = None
     ended: Moment | None = None
 
