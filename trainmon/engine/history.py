@@ -18,13 +18,10 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from trainmon.analysis.wandb import client_file
-from trainmon.lib import Instant, Seconds, drop_oldest
+from trainmon.lib import DAY, HOUR, MINUTE, Instant, Seconds, drop_oldest
 from trainmon.model import GPU_METRICS, Curve, Disk, DiskHistoryRead, Gpu, GpuHistoryRead, Points, Series, WandbRows
 
-HOUR = 3600.0
-DAY = 86_400.0
 WEEK = 7 * DAY
-MINUTE = 60.0
 TEN_MINUTES = 600.0
 
 DISK_METRICS = ("free_bytes", "free_inodes", "quota_left_bytes", "quota_left_inodes")

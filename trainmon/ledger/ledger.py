@@ -68,7 +68,7 @@ from trainmon.ledger.reader import (
     totals,
 )
 from trainmon.ledger.schema import NewerLedger, digest_of
-from trainmon.lib import Clock, Instant, Seconds, SystemClock, drop_oldest
+from trainmon.lib import DAY, Clock, Instant, Seconds, SystemClock, drop_oldest
 from trainmon.model import Attempt, EvalResult, Record
 
 __all__ = [
@@ -231,7 +231,6 @@ PATIENCE: Seconds = 5.0
 PAUSES: tuple[Seconds, ...] = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Between two tries after a failure; the last one repeats."""
 
-DAY: Seconds = 86_400.0
 KEEP: Seconds = 90 * DAY
 PRUNE_EVERY: Seconds = 3_600.0
 CHECK_EVERY: Seconds = 300.0

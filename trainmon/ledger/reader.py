@@ -22,13 +22,12 @@ from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, 
 from trainmon.ledger.lease import LOCK, LeaderNote, LeaderNow, is_locked, is_row_held, read_note, this_program
 from trainmon.ledger.outbox import Counts, count, read_newest, read_sent, take_over
 from trainmon.ledger.schema import NewerLedger, version_of
-from trainmon.lib import Instant, Seconds, TrainmonError
+from trainmon.lib import DAY, Instant, Seconds, TrainmonError
 from trainmon.model import AlertRequest, Attempt, Channel, Delivery, Notification, Record, StoredAlerts
 
 SINCE_ATTEMPTS = 3
 SINCE_ALERTS = 2
 """The versions of the ledger that first had attempts, and alerts."""
-DAY: Seconds = 86_400.0
 NOTIFICATIONS_AT_MOST = 1_000
 
 Found = TypeVar("Found")

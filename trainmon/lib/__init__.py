@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.lib.clock import Clock, Instant, Seconds, SystemClock, clock_difference, drop_oldest
+from trainmon.lib.clock import DAY, HOUR, MINUTE, Clock, Instant, Seconds, SystemClock, clock_difference, drop_oldest
 from trainmon.lib.errors import (
     CommandFailed,
     ConfigError,
@@ -53,7 +53,10 @@ from trainmon.lib.text import (
 )
 
 __all__ = [
+    "DAY",
+    "HOUR",
     "MASK",
+    "MINUTE",
     "NETWORK_FILESYSTEMS",
     "Clock",
     "CommandFailed",

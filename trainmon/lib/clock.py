@@ -12,6 +12,9 @@ Instant = float
 
 Seconds = float
 
+MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
+"""In seconds."""
+
 
 class Clock(Protocol):
     """The source of time for loops. Tests advance their own clock."""

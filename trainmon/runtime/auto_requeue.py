@@ -14,11 +14,10 @@ from trainmon.actions.verbs import VERB
 from trainmon.analysis.retries import ACTOR, Due, due
 from trainmon.ledger.actions import claim_action
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib import Clock, Instant, Seconds
+from trainmon.lib import DAY, Clock, Instant, Seconds
 from trainmon.model import Action, ActionRequest, Plan, Record, State
 from trainmon.runtime.logs import log_event
 
-DAY: Seconds = 86_400.0
 AT_MOST = 6
 """Automatic starts of a run within a day."""
 

@@ -7,7 +7,8 @@ from array import array
 
 import pytest
 
-from trainmon.engine.history import DAY, UNKNOWN, WEEK, History, Ring
+from trainmon.engine.history import UNKNOWN, WEEK, History, Ring
+from trainmon.lib import DAY
 from trainmon.model import Allowance, Disk, DiskHistoryRead, Gpu, GpuHistoryRead, Quota, Series
 
 
