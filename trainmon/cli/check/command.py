@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from trainmon.cli.check.hosts import check_hosts
-from trainmon.cli.check.output import Row, colour, print_fix, print_rows, progress
+from trainmon.cli.check.output import Row, colour, print_fix, print_rows, progress, reported
 from trainmon.cli.check.services import check_channels, check_daemon, check_metrics, check_textfile, check_wandb
 from trainmon.cli.terminal import ask_on_terminal
 from trainmon.config import AlertmanagerSettings, MetricsSettings, Settings, load_settings, run_specs
@@ -112,17 +112,16 @@ def _row(what: str, file: Path, refused: int, why: str) -> Iterator[Row]:
 # ---- what the config holds -------------------------------------------------------------------------------------------
 
 
-def copy_rows(settings: Settings) -> list[Row]:
-    """Whether the ledger can be copied to PostgreSQL."""
+def copy_rows(settings: Settings) -> Iterator[Row]:
+    """Whether the ledger can be copied to PostgreSQL.
 
-    try:
-        url = copy_address(settings)
-    except ConfigError as error:
-        return [Row("bad", "ledger", "copy_to", error.problems[0], error.hint)]
-    if url is None:
-        return []
-    problem = connection_error(url)
-    return [Row("ok" if problem is None else "bad", "ledger", "copy_to", problem or "PostgreSQL answers")]
+    Raises:
+        ConfigError: when its address is missing or not valid, or psycopg is not installed.
+    """
+    url = copy_address(settings)
+    if url is not None:
+        problem = connection_error(url)
+        yield Row("ok" if problem is None else "bad", "ledger", "copy_to", problem or "PostgreSQL answers")
 
 
 def size_rows(settings: Settings, directory: Path) -> list[Row]:
@@ -133,14 +132,13 @@ def size_rows(settings: Settings, directory: Path) -> list[Row]:
     return [Row("ok", "ledger", "size", f"{size(used)}; entries are kept for {duration(keep)}")] if used else []
 
 
-def config_rows(settings: Settings, file: Path | None) -> list[Row]:
+def config_rows(settings: Settings, file: Path | None) -> Iterator[Row]:
     """The config in short, and its settings that this version does not use yet."""
     counts = f"{counted(len(settings.clusters), 'cluster')}, {counted(len(settings.runs), 'run')}"
-    rows = [Row("ok", "config", "", f"{file or 'no file'}: {counts}")]
+    yield Row("ok", "config", "", f"{file or 'no file'}: {counts}")
     kept = find_state_directory(os.environ)
-    rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"in {kept.path}"))
-    rows += size_rows(settings, kept.path)
-    rows += copy_rows(settings)
+    yield Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"in {kept.path}")
+    yield from size_rows(settings, kept.path)
+    yield from reported("ledger", "copy_to", copy_rows(settings))
     if shutil.which("ssh") is None:
-        rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
-    return rows
+        yield Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client")

@@ -54,6 +54,8 @@ PROBE_TIMEOUT: Seconds = 20.0
 RESOLVE_TIMEOUT: Seconds = 10.0
 QUOTA_TIMEOUT: Seconds = 30.0
 
+FIX_QUOTA = "run its command on that host, and fix `quota` in the config"
+
 # ---- all hosts, in parallel ------------------------------------------------------------------------------------------
 
 
@@ -154,8 +156,10 @@ class ClusterCheck:
         by = self._cluster.connect.by if self._may_use_step(plan, host) else "ssh"
         if not is_here and by != "srun":
             found = list(reported(host, "settings", resolved(host, self._ssh_config)))
-            yield from found if by == "ssh" else map(_as_note, found)
-            if found[-1].mark == "bad" and by == "ssh":
+            if by != "ssh":  # it need not lead to the host: a step may
+                found = [row._replace(mark="note") if row.mark == "bad" else row for row in found]
+            yield from found
+            if found[-1].mark == "bad":
                 return
         try:
             shell = self._connections.dialler(host, is_node=host in plan.nodes)()
@@ -170,7 +174,8 @@ class ClusterCheck:
                 python = sys.executable if is_here else self._cluster.python
                 yield from reported(host, "probe", self._probed(host, spec, python, shell))
                 yield from check_files(host, shell, files_of(self._runs, plan.shared_disks) if is_first else ())
-                yield from check_quotas(host, shell, self._quotas(spec))
+                for query in self._quotas(spec):
+                    yield from reported(host, f"quota {query.path}", quota_rows(host, shell, query), FIX_QUOTA)
             if self._polled is not None and host == self._polled.login:
                 self.queue = yield from check_slurm(host, self._polled, self._runs, shell)
         finally:
@@ -228,11 +233,6 @@ def _looked_up(host: str, settings: HostSettings) -> Row:
     fix = "check the DNS of this machine" if is_dns else "correct the name in the config, or HostName in ~/.ssh/config"
     fix += f"; try: getent hosts {settings.hostname}"
     return Row("bad", host, "name", f"{settings.hostname} cannot be resolved: {why}", fix)
-
-
-def _as_note(row: Row) -> Row:
-    """SSH need not lead to a host: a step may."""
-    return row._replace(mark="note") if row.mark == "bad" else row
 
 
 def _connected(host: str, shell: Shell, *, is_here: bool, refuses_ssh: bool) -> Iterator[Row]:
@@ -310,28 +310,25 @@ def _run_once(shell: Shell, node: Node, spec: Spec, python: str, timeout: Second
     return output
 
 
-def check_quotas(host: str, shell: Shell, queries: Iterator[QuotaQuery]) -> Iterator[Row]:
-    """The rows of every quota that is read on a host."""
-    for query in queries:
-        what = f"quota {query.path}"
-        if query.parser == "du":
-            text = "not tested: du reads the whole tree; the monitor runs it every 6h at most"
-            yield Row("note", host, what, text)
-            continue
-        try:
-            quota = run_query(query, shell, SystemClock(), "", QUOTA_TIMEOUT)
-        except TrainmonError as error:
-            fix = error.hint or "run its command on that host, and fix `quota` in the config"
-            yield Row("bad", host, what, error.message, fix)
-            continue
-        if quota.trouble is not None:
-            yield Row("note", host, what, quota.trouble)
-        if not quota.allowances:
-            yield Row("note", host, what, "no quota is set")
-        for one in quota.allowances:
-            limit = "no limit" if one.hard_bytes is None else f"limit {size(one.hard_bytes)}"
-            text = f"{one.owner}: {size(one.used_bytes)} used, {limit}"
-            if one.used_inodes is not None:
-                files = "no limit" if one.hard_inodes is None else f"limit {one.hard_inodes:,}"
-                text += f"; {one.used_inodes:,} files, {files}"
-            yield Row("ok", host, what, text)
+def quota_rows(host: str, shell: Shell, query: QuotaQuery) -> Iterator[Row]:
+    """The rows of one quota.
+
+    Raises:
+        TrainmonError: when its command gives no usable answer.
+    """
+    what = f"quota {query.path}"
+    if query.parser == "du":
+        yield Row("note", host, what, "not tested: du reads the whole tree; the monitor runs it every 6h at most")
+        return
+    quota = run_query(query, shell, SystemClock(), "", QUOTA_TIMEOUT)
+    if quota.trouble is not None:
+        yield Row("note", host, what, quota.trouble)
+    if not quota.allowances:
+        yield Row("note", host, what, "no quota is set")
+    for one in quota.allowances:
+        limit = "no limit" if one.hard_bytes is None else f"limit {size(one.hard_bytes)}"
+        text = f"{one.owner}: {size(one.used_bytes)} used, {limit}"
+        if one.used_inodes is not None:
+            files = "no limit" if one.hard_inodes is None else f"limit {one.hard_inodes:,}"
+            text += f"; {one.used_inodes:,} files, {files}"
+        yield Row("ok", host, what, text)

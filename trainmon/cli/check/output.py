@@ -77,12 +77,12 @@ def _ended(late: Row, check: Callable[[], Iterable[Row]]) -> list[Row]:
     return rows
 
 
-def reported(host: str, what: str, rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows. A failure ends them with a row of its own."""
+def reported(subject: str, what: str, rows: Iterable[Row], fix: str = "") -> Iterator[Row]:
+    """The rows. A failure ends them with a row of its own, and with this fix if it has no hint."""
     try:
         yield from rows
     except TrainmonError as error:
-        yield Row("bad", host, what, error.message, error.hint)
+        yield Row("bad", subject, what, error.message, error.hint or fix)
 
 
 # ---- the paths of the config -----------------------------------------------------------------------------------------
@@ -119,23 +119,19 @@ def files_of(runs: Sequence[RunSpec], shared: Sequence[str]) -> Iterator[FileTes
         yield FileTest(folder, "-w", "switches can be created", "missing or not writable", fix)
 
 
-def run_test(host: str, shell: Shell, test: FileTest) -> Row:
-    """One path on one host."""
-    try:
-        done = shell.run(["test", test.flag, test.path], timeout=PATH_TIMEOUT)
-    except TrainmonError as error:
-        return Row("bad", host, test.path, error.message, error.hint)
-    failed = Row("bad", host, test.path, test.bad, test.fix)
-    return failed if done.status else Row("ok", host, test.path, test.good)
-
-
 def check_files(host: str, shell: Shell, tests: Iterable[FileTest]) -> Iterator[Row]:
     """One row per path: the first test that fails, or the last one."""
     rows: dict[str, Row] = {}
     for test in tests:
         if test.path not in rows or rows[test.path].mark != "bad":
-            rows[test.path] = run_test(host, shell, test)
+            (rows[test.path],) = reported(host, test.path, _tested(host, shell, test))
     yield from rows.values()
+
+
+def _tested(host: str, shell: Shell, test: FileTest) -> Iterator[Row]:
+    done = shell.run(["test", test.flag, test.path], timeout=PATH_TIMEOUT)
+    failed = Row("bad", host, test.path, test.bad, test.fix)
+    yield failed if done.status else Row("ok", host, test.path, test.good)
 
 
 # ---- prints the rows -------------------------------------------------------------------------------------------------

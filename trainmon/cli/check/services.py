@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from collectors.connections import local_hostname
 from collectors.daemon.collector import DaemonCollector, DaemonConnection
-from collectors.prometheus.reader import MetricsReader, PrometheusClient, QueryFailed
+from collectors.prometheus.reader import MetricsReader, PrometheusClient
 from collectors.slurm.collector import Watched
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.collector import COMMON_ERRORS
@@ -26,7 +26,7 @@ from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.message import Broken, Sender, render
 from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, parts_by_node, present
 from trainmon.analysis.wandb import active_run
-from trainmon.cli.check.output import PATH_TIMEOUT, FileTest, Row, in_parallel, reported, run_test
+from trainmon.cli.check.output import PATH_TIMEOUT, FileTest, Row, check_files, in_parallel, reported
 from trainmon.config import InvalidValue, MetricsSettings, Settings
 from trainmon.lib import (
     Clock,
@@ -182,7 +182,7 @@ def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
     else:
         fix = f"write its output to a disk that {host} mounts, or set the run's `log` in the config"
         check = FileTest(path, "-r", f"followed: the output of job {job.id}", "cannot be read", fix)
-        yield run_test(host, client.shell, check)
+        yield from check_files(host, client.shell, [check])
 
 
 # ---- Prometheus: one query for each metrics table --------------------------------------------------------------------
@@ -199,7 +199,8 @@ def check_metrics(
         only_login = (cluster.login,) if cluster.nodes is not None and cluster.login else ()
         nodes = cluster.nodes or only_login or nodes_of_jobs.get(cluster.name, ())
         for table in cluster.metrics:
-            yield from _table(f"{cluster.name}, {table.exporter}", table, nodes, disks, environ)
+            what = f"{cluster.name}, {table.exporter}"
+            yield from reported("Prometheus", what, _table(what, table, nodes, disks, environ))
 
 
 def _table(
@@ -208,17 +209,13 @@ def _table(
     now = SystemClock().now
     client = PrometheusClient(table, now, environ)
     reader = MetricsReader(table, client, now)
-    try:
-        if not nodes:  # no job of the runs is known
-            label, seen = reader.label_values()
-            if not seen:
-                raise reader.why_empty(())
-            yield Row("ok", "Prometheus", what, f"{label} has {counted(len(seen), 'value')}: {listed(seen)}")
-            return
-        found = reader.read(nodes, dict.fromkeys(nodes, disks))
-    except QueryFailed as failure:
-        yield Row("bad", "Prometheus", what, failure.message, failure.hint)
+    if not nodes:  # no job of the runs is known
+        label, seen = reader.label_values()
+        if not seen:
+            raise reader.why_empty(())
+        yield Row("ok", "Prometheus", what, f"{label} has {counted(len(seen), 'value')}: {listed(seen)}")
         return
+    found = reader.read(nodes, dict.fromkeys(nodes, disks))
     age = duration(max(0.0, now() - reader.ours(max(node.at for node in found.values()))))
     gpus = sum(len(node.gpus) for node in found.values())
     of_gpus = "" if reader.exporter.is_host else f" with {counted(gpus, 'GPU')}"
