@@ -161,7 +161,7 @@ def print_fix(fix: str) -> None:
         click.echo(plain(f"    {' ' if number else '→'} {clean(line)}"), color=colour())
 
 
-def progress(done: int, hosts: int) -> None:
+def print_progress(done: int, hosts: int) -> None:
     """One line on a terminal's standard error, rewritten as hosts are done."""
     with _printing:
         _rewrite_line(f"{done} of {hosts} hosts" if done < hosts else "")

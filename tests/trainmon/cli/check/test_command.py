@@ -10,7 +10,7 @@ import pytest
 
 from tests.lab.sshd import Sshd, keygen
 from tests.trainmon.cli.test_main import trainmon
-from trainmon.cli.check.hosts import check_hosts, run_probe
+from trainmon.cli.check.command import check_hosts, run_probe
 from trainmon.cli.check.output import Row
 from trainmon.cli.check.readings import LogChecks, ProbeOutput, file_rows
 from trainmon.config import (
