@@ -13,7 +13,7 @@ from trainmon.analysis.checkpoints import evals
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
 from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere, skew_of, trainer, with_commits
 from trainmon.analysis.wandb.active_run import counts, without_own_borrowed, without_wandb_steps
-from trainmon.engine.reducers import attempts
+from trainmon.engine.reducers import jobs
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant, Seconds, last_state
@@ -316,9 +316,9 @@ def read(batch: EventBatch, event: NodeReading) -> None:
         case FileContent(id=name) as content if name.startswith(trainer.PREFIX):
             _reported(batch, event, content)
         case FileContent() as content:
-            attempts.file_read(batch, content, event.received_at, skew=skew_of(event.node, batch.current("nodes")))
+            jobs.attempt_file_read(batch, content, event.received_at, skew=skew_of(event.node, batch.current("nodes")))
         case Receipts() as listing:
-            attempts.receipts_read(batch, event, listing)
+            jobs.receipts_read(batch, event, listing)
         case SwitchSamples(s=switches):
             for switch in switches:
                 _switched(batch, event, switch, skew=skew_of(event.node, batch.current("nodes")))
@@ -356,7 +356,7 @@ def _read_unseen(batch: EventBatch, event: NodeReading, chunk: LogChunk, attempt
     run = batch.current("runs").get(attempt.run_id)
     if run is not None:
         read = logged(Run(spec=run.spec), event, chunk, batch.formats)
-        attempts.log_read(batch, attempt, read, event.received_at)
+        jobs.unseen_log_read(batch, attempt, read, event.received_at)
 
 
 def _evaluated(batch: EventBatch, chunk: LogChunk) -> None:

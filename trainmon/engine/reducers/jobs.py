@@ -1,16 +1,45 @@
-"""Reducers of scheduler events: jobs, scheduler nodes, and the jobs of runs. Pure."""
+"""Reducers of jobs: those of the queue, the attempts that they are, and the actions of people on them. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from trainmon.actions.verification import verify_record
+from trainmon.analysis.attempts import (
+    pruned,
+    receipts,
+    track,
+    with_accounted,
+    with_file,
+    with_outlived,
+    with_stored,
+    with_tail,
+    with_unseen_log,
+)
+from trainmon.analysis.retries import with_decisions
 from trainmon.analysis.runs import jobs_of
 from trainmon.engine.reducers.batch import EventBatch
-from trainmon.lib import Seconds
-from trainmon.model import Job, JobChanged, JobsListed, Node, SchedulerNode, SchedulerNodesListed
+from trainmon.lib import Instant, Seconds
+from trainmon.model import (
+    ActionChanged,
+    Attempt,
+    AttemptsRestored,
+    FileContent,
+    Job,
+    JobChanged,
+    JobsListed,
+    Node,
+    NodeReading,
+    Receipts,
+    Run,
+    SchedulerNode,
+    SchedulerNodesListed,
+)
+
+# ---- jobs, scheduler nodes, and the jobs of runs ---------------------------------------------------------------------
 
 GONE_JOBS_STAY: Seconds = 86_400.0
 """How long a job that has left the queue stays in the State."""
@@ -103,3 +132,110 @@ def depends_on(job: Job, other: Job) -> bool:
         return False
     numbers = set(map(str, (other.number, other.array or other.number, *other.components)))
     return bool(numbers & set(re.findall(r"(?<![\d_])\d+", job.dependency)))
+
+
+# ---- attempts: what the sources show of each, and what the ledger and accounting know --------------------------------
+
+
+def attempts_restored(batch: EventBatch, event: AttemptsRestored) -> None:
+    """Add the attempts of the ledger."""
+    batch.maps["has_restored_attempts"] = True
+    if event.attempts:
+        _set_attempts(batch, with_stored(batch.current("attempts"), event.attempts))
+
+
+def jobs_accounted(batch: EventBatch, jobs: tuple[Job, ...], now: Instant) -> None:
+    """Add the ends that accounting knows, now or when the rest of what is known of them has been read."""
+    batch.maps["accounted"] = (*batch.so_far(now).accounted, *jobs)
+    found, batch.maps["accounted"] = with_accounted(batch.so_far(now))
+    _set_attempts(batch, found)
+
+
+def attempt_file_read(batch: EventBatch, content: FileContent, at: Instant, skew: Seconds) -> None:
+    """Add the content of a file that identifies what an attempt trains with, or the last lines of its log."""
+    if content.id.startswith(receipts.TAIL):
+        _set_attempts(batch, with_tail(batch.current("attempts"), content, batch.so_far(at), skew, batch.formats))
+    else:
+        _set_attempts(batch, with_file(batch.current("attempts"), content, at, skew))
+
+
+def receipts_read(batch: EventBatch, event: NodeReading, listing: Receipts) -> None:
+    """Add the receipts of trainmon-run that are new or have changed."""
+    cluster, nodes = batch.current("clusters").get(event.cluster), batch.current("nodes")
+
+    def ahead(host: str) -> Seconds:
+        node = nodes.get(host) or nodes.get(host.partition(".")[0]) or nodes.get(event.node)
+        return 0.0 if node is None else node.clock_skew_s or 0.0
+
+    slurm = cluster is None or cluster.has_slurm is not False
+    read = (
+        receipts.read(one, listing.directory, event.cluster, event.received_at, ahead, slurm=slurm)
+        for one in listing.receipts
+    )
+    found = receipts.with_receipts(batch.current("receipts"), (one for one in read if one is not None))
+    if listing.receipts:
+        batch.maps["receipts"] = found
+
+
+def unseen_log_read(batch: EventBatch, attempt: Attempt, read: Run, now: Instant) -> None:
+    """Add what was read of the log of an attempt that ended unseen. `read` is its run with that log."""
+    found = with_unseen_log(attempt, read, batch.so_far(now))
+    if found is not attempt:
+        _set_attempts(batch, {**batch.current("attempts"), attempt.attempt_id: found})
+
+
+def note_outlived(batch: EventBatch, now: Instant) -> None:
+    """Note what is still written after the end of an attempt, before the runs are judged by it."""
+    _set_attempts(batch, with_outlived(batch.so_far(now)))
+
+
+def advance_attempts(batch: EventBatch, now: Instant) -> None:
+    """Open, update and close the attempts by the State so far."""
+    state = batch.so_far(now)
+    _set_attempts(batch, pruned(track(state), state))
+    if state.accounted:
+        jobs_accounted(batch, (), now)
+
+
+def _set_attempts(batch: EventBatch, attempts: Mapping[str, Attempt]) -> None:
+    """Set the attempts, if they have changed, with what is decided about those that ended."""
+    before = batch.current("attempts")
+    if attempts is not before:
+        batch.maps["attempts"] = with_decisions(before, attempts, batch.current("runs"))
+
+
+# ---- actions ---------------------------------------------------------------------------------------------------------
+
+SHOWN: Seconds = 3_600.0
+"""How long a completed action stays in the State. The ledger keeps it for longer."""
+
+MOST = 500
+"""The maximum number of actions in a State. The oldest completed ones are dropped first."""
+
+
+def action_changed(batch: EventBatch, event: ActionChanged) -> None:
+    """Store the new record of an action. A late event does not undo a later one."""
+    record, known = event.record, batch.current("actions").get(event.record.action.id)
+    is_known = known is not None and known.status != "asked" and record.status == "asked"
+    if is_known or (known is not None and known.settled_at is not None and record.settled_at is None):
+        return
+    if known is not None and not record.marks:
+        record = replace(record, marks=known.marks)
+    batch.writable("actions")[record.action.id] = record
+
+
+def advance_actions(batch: EventBatch, now: Instant) -> None:
+    """Verify the open actions against the current State, and drop those that ended long ago."""
+    actions = batch.current("actions")
+    if not actions:
+        return
+    state = batch.so_far(now)
+    for name, record in actions.items():
+        advanced = verify_record(record, state, now)
+        if advanced is not record:
+            batch.writable("actions")[name] = advanced
+    actions = batch.current("actions")
+    excess = len(actions) - MOST
+    for index, name in enumerate([name for name, record in actions.items() if not record.is_open]):
+        if index < excess or now - (actions[name].settled_at or now) > SHOWN:
+            del batch.writable("actions")[name]

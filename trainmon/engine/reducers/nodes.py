@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.analysis.gpus import EMPTY_MIB, is_nonfatal
+from trainmon.analysis.runs import throughput
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, clean, clock_difference, scrub
 from trainmon.model import (
@@ -57,7 +58,8 @@ def read(node: Node | None, event: NodeReading) -> Node:
     changes: dict[str, Any] = {"clock_skew_s": skew}
     match reading:
         case GpuSamples():
-            changes |= {"gpus": _samples(node, reading.g), "gpus_at": at}
+            gpus = _samples(node, reading.g)
+            changes |= {"gpus": gpus, "gpus_at": at, "paces": throughput.gpus(node.paces, gpus, at)}
         case HostSample():
             changes |= {name: getattr(reading, name) for name in HOST_NUMBERS} | {"host_at": at}
         case GpuFactsAll():

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.log_formats import Format
 from trainmon.analysis.runs import RunContext, judge, last_attempts, target
-from trainmon.engine.reducers import actions, attempts, files, jobs, nodes, throughput, wandb
+from trainmon.engine.reducers import files, jobs, nodes, runs
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
@@ -82,21 +82,21 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
             case JobChanged():
                 jobs.job_changed(batch, event)
             case JobsAccounted():
-                attempts.accounted(batch, event.jobs, now)
+                jobs.jobs_accounted(batch, event.jobs, now)
             case SchedulerNodesListed():
                 jobs.nodes_listed(batch, event)
             case ActionChanged():
-                actions.changed(batch, event)
+                jobs.action_changed(batch, event)
             case WandbPolled():
-                wandb.polled(batch, event)
+                runs.wandb_polled(batch, event)
             case CurvesGrew():
-                wandb.curves_grew(batch, event)
+                runs.curves_grew(batch, event)
             case SampleFetched():
-                wandb.sample_fetched(batch, event)
+                runs.sample_fetched(batch, event)
             case ConsoleRead():
-                wandb.console_read(batch, event)
+                runs.console_read(batch, event)
             case AttemptsRestored():
-                attempts.restored(batch, event)
+                jobs.attempts_restored(batch, event)
             case NoticeGiven(text=text):
                 batch.maps["notice"] = text
             case LedgerTrouble(message):
@@ -114,13 +114,13 @@ def _reading(batch: EventBatch, event: NodeReading) -> None:
     sources[name] = replace(source, answered_at=event.received_at, phase="up", error=None, hint=None, retry_at=None)
     known = batch.writable("nodes")
     old = known.get(event.node)
-    node = throughput.sampled(nodes.read(old, event), event)
+    node = nodes.read(old, event)
     if old is None:
         node = jobs.with_scheduler(node, batch.current("scheduler_nodes").get(event.node))
     known[event.node] = node
     nodes.remember(batch, event, old, node)
     if isinstance(event.reading, WandbRows):
-        wandb.file_read(batch, event, event.reading)
+        runs.wandb_file_read(batch, event, event.reading)
     else:
         files.read(batch, event)
 
@@ -170,8 +170,8 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
     if "jobs" in batch.maps or "runs" in batch.maps:
         jobs.join(batch)
     files.pass_time(batch, now)
-    wandb.pass_time(batch, now)
-    attempts.outlived(batch, now)
+    runs.pass_time(batch, now)
+    jobs.note_outlived(batch, now)
     context = RunContext(*(batch.current(name) for name in ("nodes", "sources", "jobs", "actions", "clusters")))
     context = context._replace(last_attempts=last_attempts(batch.current("attempts").values()))
     for name, run in batch.current("runs").items():
@@ -181,9 +181,9 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
             batch.writable("runs")[name] = replace(
                 run, verdict=judged.verdict, why=judged.why, why_code=judged.code, stop=judged.stop, eta_at=eta
             )
-    throughput.follow(batch, now)
-    attempts.advance(batch, now)
-    actions.advance(batch, now)
+    runs.follow(batch, now)
+    jobs.advance_attempts(batch, now)
+    jobs.advance_actions(batch, now)
 
 
 def _eta(run: Run, now: Instant) -> Instant | None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.rules.runs.states import NOW, STEP, WITH_WANDB, after, lines, state, wandb, watched
 from trainmon.analysis.runs import loss_scale
 from trainmon.engine.reducers.reduce import reduce
-from trainmon.engine.reducers.throughput import EXITING
+from trainmon.engine.reducers.runs import EXITING
 from trainmon.model import RunMemory, State
 
 
