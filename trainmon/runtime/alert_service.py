@@ -122,6 +122,17 @@ def unfit(sender: Sender, timeout: Seconds) -> str | None:
     return sender.check(timeout) if isinstance(sender, Alertmanager | Apprise | Ntfy) else None
 
 
+def resolve(written: str, environ: Mapping[str, str], wrong: Callable[[str], str | None]) -> str:
+    """What a setting names or holds. `wrong` says why that cannot be used.
+
+    Raises: InvalidValue: when it cannot be read, or is wrong.
+    """
+    found = resolve_secret(written, environ)
+    if why := wrong(found):
+        raise InvalidValue(why)
+    return found
+
+
 class _Secrets:
     """Reads the secrets of one channel and collects their errors."""
 
@@ -131,13 +142,10 @@ class _Secrets:
 
     def __call__(self, name: str, written: str, wrong: Callable[[str], str | None] = lambda _: None) -> str:
         try:
-            found = resolve_secret(written, self._environ)
-            why = wrong(found)
+            return resolve(written, self._environ, wrong)
         except InvalidValue as error:
-            found, why = "", str(error)
-        if why:
-            self.problems.append(f'"{name}" {why}')
-        return found
+            self.problems.append(f'"{name}" {error}')
+            return ""
 
     def maybe(self, name: str, written: str | None) -> str | None:
         return None if written is None else self(name, written)
@@ -256,20 +264,9 @@ def ping_address(settings: Settings) -> str | None:
     if settings.heartbeat.ping is None:
         return None
     try:
-        return resolve_address(settings.heartbeat.ping)
+        return resolve(settings.heartbeat.ping, os.environ, address_error)
     except InvalidValue as wrong:
         raise ConfigError([f'[heartbeat]: "ping" {wrong}']) from wrong
-
-
-def resolve_address(written: str) -> str:
-    """The address that a setting names or holds.
-
-    Raises: InvalidValue: when it cannot be read, or is no address.
-    """
-    found = resolve_secret(written, os.environ)
-    if why := address_error(found):
-        raise InvalidValue(why)
-    return found
 
 
 class AlertService:

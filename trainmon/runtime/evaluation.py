@@ -23,7 +23,7 @@ from trainmon.config import (
     rules_of,
 )
 from trainmon.ledger.ledger import ATTEMPTS_AT_MOST, ATTEMPTS_OF, LedgerStuck, alerts_now, recent_attempts
-from trainmon.ledger.postgresql import PostgresCopy, is_address
+from trainmon.ledger.postgresql import is_address
 from trainmon.lib import Clock, ConfigError, Instant
 from trainmon.model import (
     AlertsRestored,
@@ -60,15 +60,6 @@ def submit_stored_alerts(directory: Path, submit: Callable[[Event], None], now: 
     submit(AttemptsRestored(tuple(attempts)))
     if found.channels:
         submit(ChannelsChanged(found.channels))
-
-
-def ledger_copy(settings: Settings, directory: Path, clock: Clock) -> PostgresCopy | None:
-    """The copy of the ledger in PostgreSQL, not started yet; None if the config names no server.
-
-    Raises: ConfigError: when the address is missing or not valid, or psycopg is not installed.
-    """
-    url = copy_address(settings)
-    return None if url is None else PostgresCopy(directory, url, clock)
 
 
 def copy_address(settings: Settings) -> str | None:

@@ -18,6 +18,7 @@ from trainmon.analysis.attempts import ending_directories, read_once, unwatched_
 from trainmon.config import Settings, log_formats
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
+from trainmon.ledger.postgresql import PostgresCopy
 from trainmon.lib import Clock, Seconds, SystemClock, find_state_directory, is_first_time
 from trainmon.model import (
     ActionChanged,
@@ -32,7 +33,7 @@ from trainmon.model import (
 )
 from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend, Prompts
-from trainmon.runtime.evaluation import connection_settings, evaluator, ledger_copy, submit_stored_alerts
+from trainmon.runtime.evaluation import connection_settings, copy_address, evaluator, submit_stored_alerts
 from trainmon.transport.shell import AskUser, Shell
 
 if TYPE_CHECKING:
@@ -78,11 +79,12 @@ class Monitor(DashboardBackend):
         self._prompts = Prompts(self._forward)
         ask = self._prompts.ask if prompts else None
         ledger = ledger_of(settings, self._forward) if keeps else None
-        copies = program is not None and ledger is not None and records
-        self._copy = ledger_copy(settings, ledger.file.parent, clock) if copies and ledger is not None else None
+        self._copy: PostgresCopy | None = None
         self.alert_service: AlertService | None = None
         self._standby: Standby | None = None
         if program is not None and ledger is not None and records:
+            url = copy_address(settings)
+            self._copy = None if url is None else PostgresCopy(ledger.file.parent, url, clock)
             self.alert_service = self._make_alert_service(settings, ledger, clock, program, ask, ssh_config)
         alerting = self.alert_service.alerting if self.alert_service is not None else evaluator(settings, clock)
         engine = Engine(

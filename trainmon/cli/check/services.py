@@ -27,7 +27,7 @@ from trainmon.alerting.notify.message import Broken, Sender, render
 from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, parts_by_node, present
 from trainmon.analysis.wandb import active_run
 from trainmon.cli.check.output import PATH_TIMEOUT, FileTest, Row, check_files, in_parallel, reported
-from trainmon.config import InvalidValue, MetricsSettings, Settings
+from trainmon.config import InvalidValue, MetricsSettings, Settings, address_error
 from trainmon.lib import (
     Clock,
     ConfigError,
@@ -41,7 +41,7 @@ from trainmon.lib import (
     listed,
 )
 from trainmon.model import Job, JobPart, Notice, RunSpec, WandbRun, WandbSpec, by_name
-from trainmon.runtime.alert_service import caveats, resolve_address, senders, unfit
+from trainmon.runtime.alert_service import caveats, resolve, senders, unfit
 from trainmon.slurm import batch_script, commands, errors, parse
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import AskUser, Shell
@@ -375,7 +375,7 @@ def _dead_man_switch(settings: Settings, *, test: bool) -> Iterator[Row]:
         return
     text = "an address is set; check --notify tests it"
     try:
-        ping = Ping("ping", resolve_address(settings.heartbeat.ping))
+        ping = Ping("ping", resolve(settings.heartbeat.ping, os.environ, address_error))
         if test:
             ping("log", "a test by trainmon-tui check --notify", TIMEOUT)
             text = "accepted the test"
