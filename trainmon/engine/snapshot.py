@@ -67,17 +67,17 @@ def verdict(state: State, requested: Container[str] | None = None) -> str:
     """`blind` if no requested source answers. Otherwise the worst severity of the active alerts, muted or not; at least
     `warning` if a source does not answer. `requested`: the names of the sources; None: all."""
     watched = _watched(state)
-    if not any(_answers(source) for source in watched if requested is None or source.name in requested):
+    if not any(source.answers for source in watched if requested is None or source.name in requested):
         return "blind"
     found = {one.severity for one in state.alerts.values() if is_active(one)}
     if "critical" in found:
         return "critical"
-    return "well" if "warning" not in found and all(map(_answers, watched)) else "warning"
+    return "well" if "warning" not in found and all(source.answers for source in watched) else "warning"
 
 
 def exit_status(state: State, requested: Container[str] | None = None) -> int:
     """0: well or only warnings. 1: a critical alert. 3: a source does not answer."""
-    return EXIT[verdict(state, requested)] or (0 if all(map(_answers, _watched(state))) else UNANSWERED)
+    return EXIT[verdict(state, requested)] or (0 if all(source.answers for source in _watched(state)) else UNANSWERED)
 
 
 def is_active(found: Alert) -> bool:
@@ -92,10 +92,6 @@ def encode(state: State, now: Instant, requested: Container[str] | None = None) 
 
 def _watched(state: State) -> list[Source]:
     return [source for source in state.sources.values() if source.health != "off"]
-
-
-def _answers(source: Source) -> bool:
-    return source.answered_at is not None and source.health != "down"
 
 
 def _age(at: Instant | None, now: Instant) -> float | None:

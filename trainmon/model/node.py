@@ -45,6 +45,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The source that has its numbers, such as `prometheus:prod:dcgm`; null for a node that is read over SSH."""
 
     @property
+    def answers(self) -> bool:
+        """Whether it has ever answered, and has not failed since."""
+        return self.answered_at is not None and self.health != "down"
+
+    @property
     def problem(self) -> str | None:
         """Its error without its own name, which the line before it has."""
         name = self.name.partition(":")[2]

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 
 from trainmon import __version__
 from trainmon.lib import Instant, clean
-from trainmon.model import CAUSES, SEVERITIES, Run, Source, State, Verdict
+from trainmon.model import CAUSES, SEVERITIES, Run, State, Verdict
 
 Totals = Mapping[str, Mapping[str, float]]
 """What the ledger has held since it was created, as `trainmon.ledger.ledger.totals` returns it."""
@@ -93,11 +93,11 @@ def families(state: State, totals: Totals, now: Instant) -> Iterator[Metric]:
 
 def _sources(state: State, now: Instant) -> Iterator[Metric]:
     """A source that is not wanted now is left out."""
-    watched = sorted((one for one in state.sources.values() if one.health != "off"), key=_is_up)
+    watched = sorted((one for one in state.sources.values() if one.health != "off"), key=lambda one: one.answers)
     yield _gauge(
         "trainmon_source_up", "Whether the source responds: a node, Slurm, W&B, a Prometheus server.",
         ("source", "kind", "cluster"),
-        (((_without_user(one.name), one.kind, one.cluster), float(_is_up(one))) for one in watched),
+        (((_without_user(one.name), one.kind, one.cluster), float(one.answers)) for one in watched),
     )  # fmt: skip
     yield _gauge(
         "trainmon_source_age_seconds", "The seconds since the source last sent data, when these metrics were made.",
@@ -110,10 +110,6 @@ def _sources(state: State, now: Instant) -> Iterator[Metric]:
             for one in watched
         ),
     )  # fmt: skip
-
-
-def _is_up(source: Source) -> bool:
-    return source.answered_at is not None and source.health != "down"
 
 
 def _counters(totals: Totals, channels: Iterable[str]) -> Iterator[Metric]:
