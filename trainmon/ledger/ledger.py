@@ -166,15 +166,14 @@ class WriteQueue:
         self.is_stopping = False
 
     def put(self, item: Record | Attempt | ActionText | RunEval | AttemptHour, *, urgent: bool = False) -> Answer:
-        """Write it: now if it is urgent, else as soon as the ledger works. If the queue is full, the oldest is dropped;
-        of texts, a new one that is not urgent."""
+        """Write it: now if it is urgent, else as soon as the ledger works. If the queue is full, the oldest is
+        dropped."""
         answer = Answer(lambda: None, lambda: None)
         with self._changed:
             work = self._work
             match item:
                 case ActionText():
-                    if urgent or len(work.texts) < TEXTS_AT_MOST:  # never in place of what somebody waits for
-                        work.texts.append(item)
+                    work.texts.append(item)
                 case Attempt():
                     work.attempts[item.attempt_id] = item
                 case RunEval():
