@@ -26,7 +26,7 @@ from trainmon.config import load_settings
 from trainmon.ledger.actions import shell_command
 from trainmon.ledger.ledger import action_texts, recent_actions
 from trainmon.lib import Seconds, cell_width, clean, find_state_directory, say
-from trainmon.model import Action, ActionRequest, CreateFile, Execute, Milestone, Plan, Record, Refusal, State, Verb
+from trainmon.model import Action, ActionRequest, CreateFile, Execute, Milestone, Plan, Record, State, Verb
 from trainmon.runtime.logs import log_to_file
 from trainmon.slurm.reasons import waiting_reason
 from tui.backend import Backend
@@ -57,16 +57,11 @@ def lines(plan: Plan) -> Iterator[str]:
             yield ""
         yield from _action(action)
     for refusal in plan.refusals:
-        yield from refused(refusal)
+        yield _safe(f"{DEAD} refused: {refusal.subject}: {refusal.why}")
+        if refusal.hint:
+            yield _safe(f"    → {say(refusal.hint, 'command')}")
     if not (plan.actions or plan.refusals or plan.choices):
         yield "Nothing to do."
-
-
-def refused(refusal: Refusal) -> Iterator[str]:
-    """Why not, and the way out."""
-    yield _safe(f"{DEAD} refused: {refusal.subject}: {refusal.why}")
-    if refusal.hint:
-        yield _safe(f"    → {say(refusal.hint, 'command')}")
 
 
 def _action(action: Action) -> Iterator[str]:
