@@ -372,12 +372,8 @@ def resolved(host: str, ssh_config: Path | None) -> Iterator[Row]:
         text = f"uses the SSH agent at {settings.identity_agent}: the daemon needs it even when nobody is logged in"
         fix = "or give the daemon a key file without a passphrase: IdentityFile in ~/.ssh/config"
         yield Row("note", host, "agent", text, fix)
-    if settings.proxy_jump:
-        yield Row("ok", host, "name", f"{settings.hostname}, through {' and '.join(settings.proxy_jump)}")
-    elif settings.proxy_command:
-        yield Row("ok", host, "name", f"{settings.hostname}, through a ProxyCommand")
-    else:
-        yield _looked_up(host, settings)
+    way = " and ".join(settings.proxy_jump) or (settings.proxy_command and "a ProxyCommand")
+    yield Row("ok", host, "name", f"{settings.hostname}, through {way}") if way else _looked_up(host, settings)
 
 
 def _looked_up(host: str, settings: HostSettings) -> Row:
@@ -392,8 +388,8 @@ def _looked_up(host: str, settings: HostSettings) -> Row:
     except DeadlineExceeded:
         why, is_dns = f"no answer within {RESOLVE_TIMEOUT:g}s", True
     fix = "check the DNS of this machine" if is_dns else "correct the name in the config, or HostName in ~/.ssh/config"
-    fix += f"; try: getent hosts {settings.hostname}"
-    return Row("bad", host, "name", f"{settings.hostname} cannot be resolved: {why}", fix)
+    text = f"{settings.hostname} cannot be resolved: {why}"
+    return Row("bad", host, "name", text, f"{fix}; try: getent hosts {settings.hostname}")
 
 
 def _connected(host: str, shell: Shell, *, is_here: bool, refuses_ssh: bool) -> Iterator[Row]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-import multiprocessing
+import multiprocessing.pool
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from multiprocessing.pool import ThreadPool
 from posixpath import dirname
 from typing import Literal, NamedTuple
 
@@ -54,7 +53,7 @@ def in_parallel(
     """The rows of each check, in this order. The checks run on a few daemon threads, so that one that hangs does not
     delay the end: nothing waits longer than `timeout` for the next result. `progress` gets how many have ended."""
     numbers = itertools.count(1)
-    with ThreadPool(max(1, min(at_once, len(checks)))) as pool:  # its threads are daemons
+    with multiprocessing.pool.ThreadPool(max(1, min(at_once, len(checks)))) as pool:  # its threads are daemons
         done = [
             pool.apply_async(_ended, check, callback=lambda _: progress(next(numbers), len(checks))) for check in checks
         ]

@@ -145,7 +145,7 @@ def file_rows(host: str, spec: Spec, output: ProbeOutput, runs: Sequence[RunSpec
             yield Row("bad", host, path, why, "remove the link" if says(why, "dangling") else fix)
         else:
             yield Row("ok", host, path, "armed" if switch.exists else "not armed")
-    yield from _trainers(host, spec, output, runs)
+    yield from _trainers(host, output, runs)
     yield from _receipts(host, spec, output)
     for one in spec.wandb:
         yield client_file_row(host, one, output.wandb.get(one.id))
@@ -211,13 +211,12 @@ def _disks(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
             yield Row("ok", host, path, f"{disk.filesystem or 'a disk'} at {disk.mount or path}")
 
 
-def _trainers(host: str, spec: Spec, output: ProbeOutput, runs: Sequence[RunSpec]) -> Iterator[Row]:
+def _trainers(host: str, output: ProbeOutput, runs: Sequence[RunSpec]) -> Iterator[Row]:
     """Whether the trainers look at the switches of the config, as their status files say. A missing file is no fault:
     few trainers have trainmon_hooks."""
-    requested = {file.id for file in spec.files}
     for run in runs:
         file = status_file(run)
-        content = None if file is None or file.id not in requested else output.files.get(file.id)
+        content = None if file is None else output.files.get(file.id)
         if file is None or content is None:
             continue
         trainer = read_status(content, host, 0.0)

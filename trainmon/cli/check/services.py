@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -159,12 +158,10 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
 
 def _signals(host: str, client: Client, job: Job) -> Iterator[Row]:
     """Whether the signal that Slurm sends before the time limit reaches the trainer. A job of srun has no script."""
-    try:
+    with contextlib.suppress(SlurmFailed):
         script = client.run(commands.batch_script(str(job.number)))
         details = client.run(commands.show_job(str(job.number)))
-    except SlurmFailed:
-        return
-    yield from _signal(host, f"job {job.id}", script, details)
+        yield from _signal(host, f"job {job.id}", script, details)
 
 
 def _signal(host: str, what: str, script: str, details: str = "") -> Iterator[Row]:
@@ -190,7 +187,7 @@ def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
 
 def check_metrics(
     settings: Settings,
-    nodes_of_jobs: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    nodes_of_jobs: Mapping[str, tuple[str, ...]],
     environ: Mapping[str, str] = os.environ,
 ) -> Iterator[Row]:
     """The rows of all metrics tables. `nodes_of_jobs`: by cluster, those that the config does not name."""

@@ -37,7 +37,7 @@ def rows(
 
 
 def test_without_metrics_there_are_no_rows() -> None:
-    assert list(check_metrics(Settings())) == []
+    assert list(check_metrics(Settings(), {})) == []
 
 
 def test_it_says_what_the_server_has_and_what_it_lacks() -> None:
