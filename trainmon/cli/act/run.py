@@ -28,6 +28,7 @@ from trainmon.ledger.ledger import action_texts, recent_actions
 from trainmon.lib import Seconds, cell_width, clean, find_state_directory, say
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Milestone, Plan, Record, State, Verb
 from trainmon.runtime.logs import log_to_file
+from trainmon.runtime.monitor import Monitor
 from trainmon.slurm.reasons import waiting_reason
 from tui.backend import Backend
 from tui.style import DEAD, WARN
@@ -221,8 +222,6 @@ class Options:
 
 def run(verb: Verb, args: tuple[str, ...], options: Options) -> int:
     """Run it with the config's hosts; returns the exit status."""
-    from trainmon.runtime.monitor import Monitor
-
     settings, _ = load_settings(options.config, ())
     log_to_file()
     if warning := find_state_directory(os.environ).warning:

@@ -335,19 +335,18 @@ class ClusterCheck:
                 python = sys.executable if is_here else self._cluster.python
                 yield from reported(host, "probe", self._probed(host, spec, python, shell))
                 yield from check_files(host, shell, files_of(self._runs, plan.shared_disks) if is_first else ())
-                for query in self._quotas(spec):
-                    yield from reported(host, f"quota {query.path}", quota_rows(host, shell, query), FIX_QUOTA)
+                yield from self._quotas(host, spec, shell)
             if self._polled is not None and host == self._polled.login:
                 self.queue = yield from check_slurm(host, self._polled, self._runs, shell)
         finally:
             if self.queue is None or shell is not self.queue.client.shell:  # that one starts the steps later
                 shell.close()
 
-    def _quotas(self, spec: Spec) -> Iterator[QuotaQuery]:
+    def _quotas(self, host: str, spec: Spec, shell: Shell) -> Iterator[Row]:
         for disk in self._settings.disks:
             query = quota_query(disk, self._cluster)
             if query is not None and disk.path in spec.disks:
-                yield query
+                yield from reported(host, f"quota {query.path}", quota_rows(host, shell, query), FIX_QUOTA)
 
     def _probed(self, host: str, spec: Spec, python: str, shell: Shell) -> Iterator[Row]:
         output = run_probe(shell, Node(name=host, cluster=self._cluster.name), spec, python, PROBE_TIMEOUT)
