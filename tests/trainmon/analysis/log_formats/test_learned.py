@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainmon.analysis.log_formats import LEARNED, advance, parse_line, read_line
+from trainmon.analysis.log_formats import LEARNED, advance, parse_line, read_line, report
 from trainmon.model import LogShape, Progress
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "steps"
@@ -278,6 +278,13 @@ def test_values_under_a_header_belong_to_its_step_until_something_else_begins() 
     lines = ["[step=7/100]", "    train/loss=2.5", "    optim/lr=0.1", "saved in 3.1 s", "    train/loss=9.9"]
     progress, _ = read(lines)
     assert (progress.step, progress.loss, progress.learning_rate) == (7, 2.5, 0.1)
+
+
+def test_the_header_of_a_bar_of_a_validation_is_no_step() -> None:
+    lines = next(log["lines"] for log in LOGS if log["id"] == "ultralytics-hub")
+    of_validation = [one for one in report(lines).lines if "mAP50" in one.text]
+    assert len(of_validation) == 3
+    assert [one.found for one in of_validation] == [None] * 3
 
 
 @pytest.mark.parametrize("count", ["375", "1,000"])

@@ -280,7 +280,8 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
         return replace(shape, epoch=epoch or shape.epoch), step or _announced(shape, line)
     if not found.counts and not shape.counter and "learning_rate" in dict(found.metrics):
         return shape, StepLine(loss=found.loss, is_part=found.is_part)  # fastText counts no steps
-    if not found.counts and shape.counter and (found.is_named or "%|" in shape.example):  # steps that show no loss
+    is_below = found.loss is not None and not found.counts and shape.counter != ""
+    if is_below and (found.is_named or "%|" in shape.example):  # steps that show no loss
         return shape, StepLine(step=shape.step, loss=found.loss, is_part=found.is_part)
     return _taken(shape, found, line)
 
