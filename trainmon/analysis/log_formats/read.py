@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from trainmon.analysis.log_formats.custom import custom_format
 from trainmon.analysis.log_formats.frameworks import BARS, FORMATS, HF_TRAINER
 from trainmon.analysis.log_formats.learned.learn import is_below_an_epoch, learn, learn_from_bar
 from trainmon.analysis.log_formats.line import Format, StepLine
@@ -176,7 +177,21 @@ class LogReport(NamedTuple):
     @property
     def template(self) -> str | None:
         """The template of its step lines; None where there is none, or where several lines make one step."""
-        return None if self._last is None or self.spans_lines else template(self._last.text)
+        if self._last is None or self.spans_lines:
+            return None
+        return template(self._last.text) or self._template_above()
+
+    def _template_above(self) -> str | None:
+        """The template of the last line that shows its step and its loss. A loss below it is printed without a step,
+        which a template cannot read."""
+        for line in reversed(self.lines):
+            if line.format != LEARNED or line.found is None or None in (line.found.step, line.found.loss):
+                continue
+            made = template(line.text) or ""
+            if "{step}" in made and "{loss}" in made:
+                again = custom_format("above", template=made).parse(line.text)
+                return made if again is not None and again.step == line.found.step else None
+        return None
 
 
 def report(

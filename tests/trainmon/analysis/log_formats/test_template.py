@@ -94,4 +94,12 @@ def test_a_report_has_every_line_the_format_and_a_block_for_the_config() -> None
     read = report(["hello", "step 1 loss 2.5", "step 2 loss 2.4"])
     assert [one.found.step if one.found else None for one in read.lines] == [None, 1, 2]
     assert (read.steps, read.template) == (2, "step {step} loss {loss}")
+
+
+def test_a_loss_without_a_counter_below_its_step_leaves_the_template_of_the_step() -> None:
+    bar = "Training: 100%|█████████| 3234/3234 [10:50<00:00, 4.97it/s, loss=0.6161]"
+    read = report(["Epoch 1/1", bar, "Training loss: 0.6308"])
+    assert (read.steps, read.template) == (2, "{step}/{target_step} [{}<{}, {}it/s, loss={loss}")
+    again = ["Epoch 2/2", bar, "Training loss: 0.5308"]
+    assert report(["Epoch 1/2", bar, "Training loss: 0.6308", *again]).template is None  # it would read step 3234 again
     assert config_block('a "b"', "step {step}") == '[[log_format]]\nname = "a \\"b\\""\ntemplate = "step {step}"\n'
