@@ -352,12 +352,12 @@ class ClusterCheck:
         output = run_probe(shell, Node(name=host, cluster=self._cluster.name), spec, python, PROBE_TIMEOUT)
         for part, text in output.node.troubles.items():
             yield Row("bad", host, part, text)
-        if output.node.greeted_at is None:
+        if output.node.greeted_at is not None:
+            yield from probe_rows(host, spec, output, self._runs, self._logs)
+        else:
             why = output.end or f"no output within {PROBE_TIMEOUT:g}s"
             fix = bundle.START_HINT.format(host=host, python=python)
             yield Row("bad", host, "probe", f"{why}: {output.printed}" if output.printed else why, fix)
-            return
-        yield from probe_rows(host, spec, output, self._runs, self._logs)
 
 
 # ---- the steps to one host -------------------------------------------------------------------------------------------
@@ -378,12 +378,11 @@ def resolved(host: str, ssh_config: Path | None) -> Iterator[Row]:
 def _looked_up(host: str, settings: HostSettings) -> Row:
     """The address of the name, resolved on a thread, because a resolver may hang for minutes."""
     resolver: DeadlineRunner[Any] = DeadlineRunner(f"resolve {host}")
-    why: str | None
     try:
         found = resolver.call(partial(addresses, settings), RESOLVE_TIMEOUT)
         return Row("ok", host, "name", f"{settings.hostname} resolves to {found[0][4][0]}")
     except OSError as error:
-        why, is_dns = error.strerror, error.errno == socket.EAI_AGAIN
+        why, is_dns = str(error.strerror), error.errno == socket.EAI_AGAIN
     except DeadlineExceeded:
         why, is_dns = f"no answer within {RESOLVE_TIMEOUT:g}s", True
     fix = "check the DNS of this machine" if is_dns else "correct the name in the config, or HostName in ~/.ssh/config"

@@ -112,22 +112,21 @@ def probe_rows(host: str, spec: Spec, output: ProbeOutput, runs: Sequence[RunSpe
     yield from _disks(host, spec, output)
     if output.python is not None:
         yield from file_rows(host, spec, output, runs, logs)
-        return
-    paths = (log.pattern for log in spec.logs if not log.local)
-    for path in (*paths, *spec.switches, *(one.directory for one in spec.wandb)):
-        yield Row("bad", host, path, "needs python3", "install it there, or set `python` of the [[cluster]]")
+    else:
+        paths = (log.pattern for log in spec.logs if not log.local)
+        for path in (*paths, *spec.switches, *(one.directory for one in spec.wandb)):
+            yield Row("bad", host, path, "needs python3", "install it there, or set `python` of the [[cluster]]")
 
 
 def _gpus(node: Node) -> Iterator[Row]:
     host, count, expected = node.name, len(node.gpus), node.gpus_expected
-    if not count and not expected:
-        yield Row("note", host, "GPUs", "none")
-        return
     for gpu in node.gpus:
         if gpu.error:
             yield Row("bad", host, f"GPU {gpu.index}", gpu.error, "run nvidia-smi -q there for details")
     name = next((gpu.name for gpu in node.gpus if gpu.name), "unknown model")
-    if expected is not None and expected > count:
+    if not count and not expected:
+        yield Row("note", host, "GPUs", "none")
+    elif expected is not None and expected > count:
         fix = "dmesg there may show an Xid; reset the GPU or reboot the node"
         yield Row("bad", host, "GPUs", f"{count} of {expected} × {name}", fix)
     else:

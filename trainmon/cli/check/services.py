@@ -390,19 +390,12 @@ NO_DAEMON = "no daemon runs there; a dashboard sends the notifications while it 
 def check_daemon(settings: Settings, ssh_config: Path | None, ask: AskUser | None) -> Iterator[Row]:
     """The rows of the daemon's host; none when the config names no host."""
     host = settings.daemon.host
-    if host is None:
-        return
     if host in (local_hostname(), "localhost"):
-        yield Row(
-            "note",
-            "daemon",
-            host,
-            "is this machine: remove [daemon]; a dashboard finds the daemon of its own machine in the ledger",
-        )
-        return
-    connection = DaemonConnection(host, lambda _: None, ask, ssh_config)
-    with contextlib.closing(connection):
-        yield from query(settings, host, connection.shell, SystemClock())
+        text = "is this machine: remove [daemon]; a dashboard finds the daemon of its own machine in the ledger"
+        yield Row("note", "daemon", host, text)
+    elif host is not None:
+        with contextlib.closing(DaemonConnection(host, lambda _: None, ask, ssh_config)) as connection:
+            yield from query(settings, host, connection.shell, SystemClock())
 
 
 def check_textfile(settings: Settings) -> Iterator[Row]:
