@@ -343,8 +343,10 @@ def read(files: Iterable[str], name: str) -> list[Entry]:
 def _entry(file: str, number: int, line: str, name: str) -> Entry | None:
     """A line, if it lists this name. The keys of other hosts are not decoded: there may be thousands of them."""
     fields = words(line)
-    marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
-    if not fields or fields[0].startswith("#") or not _is_listed(fields[0], name):
+    if not fields or fields[0].startswith("#"):
+        return None
+    marker = fields.pop(0) if fields[0].startswith("@") else ""
+    if not fields or not _is_listed(fields[0], name):
         return None
     blob = listed_key(fields[1:])
     if blob is None or marker not in ("", "@revoked", "@cert-authority"):

@@ -99,6 +99,8 @@ def test_a_strange_line_costs_only_itself(line: str, ours: Key, theirs: Key, tmp
 
 def test_a_revoked_key_is_refused_wherever_else_it_is_listed(ours: Key, tmp_path: Path) -> None:
     assert answer(f"node1 {ours.line}\n@revoked * {ours.line}", ours, tmp_path) == "revoked 2"
+    # Only a line that begins with # is a comment: OpenSSH takes a name after a marker as it is.
+    assert answer(f"node1 {ours.line}\n@revoked #old,node1 {ours.line}", ours, tmp_path) == "revoked 2"
 
 
 def test_the_fingerprint_is_openssh_s(ours: Key) -> None:
