@@ -147,6 +147,8 @@ class DaemonCollector(PollingThread):
         """LOGIN_SHELL if only a login shell finds the command."""
         self._waiting: list[threading.Event] = []
         """For the end of the next poll."""
+        self._polling: list[threading.Event] = []
+        """For the end of the current one."""
         self._next: Seconds = clock.monotonic()
         self._last_active: Seconds = clock.monotonic()
         """When the daemon last notified; at first, when the polls began."""
@@ -171,6 +173,8 @@ class DaemonCollector(PollingThread):
         """Stop. A command that hangs ends by its own timeout."""
         self._stopping.set()
         self._drop()
+        for polled in (*self._waiting, *self._polling):
+            polled.set()
         super().stop()
 
     def send(self, request: AlertRequest) -> None:
@@ -193,7 +197,9 @@ class DaemonCollector(PollingThread):
         if self._is_held:
             return False
         polled = threading.Event()
-        self._request(partial(self._poll_now, polled))
+        self._waiting.append(polled)
+        self._next = self._clock.monotonic()
+        self._wake.set()
         polled.wait(0.0 if self._stopping.is_set() else timeout)
         return self.is_active is True
 
@@ -207,6 +213,8 @@ class DaemonCollector(PollingThread):
             self._check_silence()
             return max(0.1, min(RETRY_EVERY, self._next - now)) if not self._is_held else self._every
         self._next = now + self._every
+        while self._waiting:
+            self._polling.append(self._waiting.pop())
         asked_at = self._clock.now()
         try:
             is_watched, status = self.poll()
@@ -229,13 +237,9 @@ class DaemonCollector(PollingThread):
             self._poll_done()
         return max(0.1, self._next - self._clock.monotonic())
 
-    def _poll_now(self, polled: threading.Event) -> None:
-        self._waiting.append(polled)
-        self._next = self._clock.monotonic()
-
     def _poll_done(self) -> None:
-        while self._waiting:
-            self._waiting.pop().set()
+        while self._polling:
+            self._polling.pop().set()
 
     def poll(self) -> tuple[bool, Status]:
         """Poll now. Returns whether a daemon watches there, and the status.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -305,6 +307,37 @@ def test_just_before_we_send_it_is_queried_once_more() -> None:
     finally:
         stage.watch.stop()
     assert stage.leaders[-1][1] == "bastion"
+
+
+def test_nobody_waits_for_the_last_check_of_a_watch_that_is_stopped() -> None:
+    stage, hangs, closed = Stage(), threading.Event(), threading.Event()
+
+    def hang(argv: Sequence[str]) -> Completed:
+        hangs.set()
+        closed.wait(20.0)
+        raise UNREACHABLE
+
+    stage.bastion.answer, stage.bastion.close = hang, closed.set  # type: ignore[method-assign]
+    stage.watch.start()
+    assert hangs.wait(20.0)
+    asker = threading.Thread(target=stage.watch.answers, args=(20.0,), daemon=True)
+    asker.start()
+    time.sleep(0.2)
+    stage.watch.stop()
+    asker.join(5.0)
+    assert not asker.is_alive()
+
+
+def test_the_last_check_is_not_lost_behind_many_requests() -> None:
+    stage = Stage()
+    asker = threading.Thread(target=stage.watch.answers, args=(20.0,), daemon=True)
+    asker.start()
+    time.sleep(0.2)
+    for _ in range(300):
+        stage.watch.send(order())
+    stage.play(1)
+    asker.join(5.0)
+    assert not asker.is_alive()
 
 
 # ---- requests to it ------------------------------------------------------------------------------------------------
