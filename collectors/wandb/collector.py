@@ -11,7 +11,6 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -135,9 +134,10 @@ class WandbCollector(PollingThread):
         self._lock = threading.Lock()
         self._rate_limit = WandbRateLimit(every)
         self._runs: dict[str, TrackedRun] = {}
+        self._wanted: tuple[RunSpec, ...] | None = runs
+        """The new runs, until the thread takes them over."""
         self._active: dict[str, set[str]] = {}
         """By project: the ids of the running runs, as last listed."""
-        self.follow(runs)
 
     def stop(self) -> None:
         """End the thread and the child process within a second, whatever hangs."""
@@ -149,8 +149,10 @@ class WandbCollector(PollingThread):
         super().stop()
 
     def follow(self, runs: tuple[RunSpec, ...]) -> None:
-        """Track these runs from now on."""
-        self._request(partial(self._track, runs))
+        """Track these runs from now on. Only the newest count, and no other request takes their place."""
+        with self._lock:
+            self._wanted = runs
+        self._wake.set()
 
     def refresh(self) -> None:
         """Poll now, but at most every 5 s, and not while the server limits the rate."""
@@ -172,6 +174,10 @@ class WandbCollector(PollingThread):
 
     def step(self) -> Seconds | None:
         """Do what is due. Returns the seconds until the next call; None: until it is woken."""
+        with self._lock:
+            wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            self._track(wanted)
         self._do_requests()
         if not self._runs:
             return None

@@ -304,6 +304,19 @@ def test_runs_that_come_and_go() -> None:
     assert watched.rounds() == before + 2, "what is known of a run stays when only its nodes change"
 
 
+def test_new_runs_are_not_lost_behind_requests_while_the_client_hangs() -> None:
+    watched = SteppedCollector()
+    watched.wandb.run("a1")
+    watched.pass_(20)
+    watched.watcher.follow((a_run("more"),))
+    watched.watcher.follow((a_run(), a_run("more")))
+    for _ in range(100):
+        watched.watcher.refresh()
+    watched.pass_(10)
+    assert {source.name for source in watched.of_kind(SourceChanged)} == {"wandb:llm", "wandb:more"}
+    assert watched.of_kind(SourceRemoved) == [], "only the newest runs count"
+
+
 def test_facts_are_queried_once_where_the_list_has_none() -> None:
     watched = SteppedCollector()
     watched.wandb.run("a1", host=None)
