@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 from msgspec.structs import asdict, replace
@@ -165,7 +165,7 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
             lines=lines[-LOG_LINES:],
             first=log.first + max(0, len(lines) - LOG_LINES),
             numbers=numbers[-LOG_LINES:],
-            partial_numbers=next(filter(None, reversed(said[len(chunk.lines) :])), None),
+            partial_numbers=_last_said(chunk.partial or "", said[len(chunk.lines) :]),
             partial=None if chunk.partial is None else cleaned(last_state(chunk.partial)),
             dropped=log.dropped + chunk.dropped,
             lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
@@ -174,6 +174,12 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
         ),
         progress=progress,
     )
+
+
+def _last_said(partial: str, said: Sequence[StepNumbers | None]) -> StepNumbers | None:
+    """What the last state of an unfinished line says; see last_state. `said`: what each of its states says."""
+    states = zip(partial.split("\r"), said, strict=False)
+    return next((numbers for text, numbers in reversed([*states]) if text.strip()), None)
 
 
 def _is_repeated(log: Log, chunk: LogChunk) -> bool:

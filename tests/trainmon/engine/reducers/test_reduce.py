@@ -285,6 +285,10 @@ def test_what_a_bar_says_is_kept_while_it_is_drawn() -> None:
         assert (log.partial, log.numbers) == (bar.format(2, 20), (None,))
         assert log.partial_numbers is not None
         assert log.partial_numbers.step == 20
+    later = chunk("a", partial=f"{bar.format(2, 20)}\rsaving", mtime=1000.0)
+    log = folded(RunsChanged((RUN,)), reading_of(later)).runs["llm"].log
+    assert log is not None
+    assert (log.partial, log.partial_numbers) == ("saving", None), "what is drawn now says nothing"
 
 
 def test_switches_are_armed_and_taken() -> None:
