@@ -303,6 +303,16 @@ def test_without_series_the_error_names_the_labels_that_were_seen(
     assert problem.startswith(message)
 
 
+def test_the_first_of_many_screens_that_are_opened_at_once_is_read_too() -> None:
+    stage = Stage()
+    stage.step()
+    stage.poller.view("gpu-001")
+    for _ in range(100):
+        stage.poller.view("gpu-002")
+    stage.step()
+    assert len(stage.engine.history("gpu-001/1", "temperature", 3_600.0).values) > 200
+
+
 def test_an_open_screen_shows_the_last_day_at_once() -> None:
     stage = Stage()
     stage.step()
