@@ -208,3 +208,10 @@ def test_check_starts_a_step_on_each_node(slurm: Slurm, training: MakeTraining, 
     product.watch(watched(run, "srun").replace('"slurm"', '["gpu-1"]'))
     output = product.run("check").stdout
     assert re.search("◆ gpu-1 +srun +it is read by a step of your running job there", output), output
+
+
+def test_check_starts_a_step_on_a_node_that_the_config_names_with_a_user(slurm: Slurm, product: SlurmProduct) -> None:
+    job_id = sleeping(slurm)
+    product.watch(CLUSTER.replace('"slurm"', '["me@gpu-1"]'))
+    output = product.run("check").stdout
+    assert re.search(rf"✓ me@gpu-1 +srun +a step of job {job_id}, named trainmon", output), output

@@ -23,7 +23,7 @@ from collectors.assignment import WatchPlan, assign
 from collectors.connections import ClusterConnections, is_local
 from collectors.discovery import Coverage, watch_plan
 from collectors.nodes.backoff import NEEDS_A_JOB, NEEDS_A_STEP, requires_job
-from collectors.nodes.steps import SHARES_GPUS, StepShell
+from collectors.nodes.steps import SHARES_GPUS, StepShell, node_name
 from collectors.nodes.stream import ProbeStream
 from collectors.probe import bundle
 from collectors.quota import QuotaQuery, quota_query, run_query
@@ -276,7 +276,7 @@ class ClusterCheck:
         return self.queue.client
 
     def _own_part(self, _: str, host: str) -> JobPart | None:
-        return None if self.queue is None else self.queue.own.get(host)
+        return None if self.queue is None else self.queue.own.get(node_name(host))
 
     def close(self) -> None:
         """Close all connections; waits a moment for the end of the steps."""
