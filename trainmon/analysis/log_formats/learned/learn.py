@@ -102,8 +102,8 @@ ANNOUNCED = re.compile(
 )
 """`=== Beginning epoch 24 of 600 ===`, `online epoch # 3 [batchSize = 64]`, `Epoch 3 done`: an epoch begins or ends.
 `epoch: 8` may be a setting."""
-EVALUATOR = re.compile(r"(?i:tester|evaluator)\.(?:py|cc|cpp):\d")
-"""A source file in front of a line that says that it is no line of training."""
+EVALUATOR = re.compile(r"(?:(?i:tester|evaluator)\.(?:py|cc|cpp)|caffe\.cpp):\d")
+"""A source file in front of a line that says that it is no line of training: Caffe trains in its solver."""
 AT_A_SPEED = re.compile(
     r"(?i:(?!.*\b(?:eval|test|valid|infer|generat|sampling|denois|prompt|prefill|decod|download|request))"
     r".{0,80}\b(?:step|iter|iteration)\b[\s:=\[(]{0,3}\d{1,12}(?:\s?/\s?\d{1,12})?[\s:,|\-\])(]{1,4}"

@@ -41,7 +41,7 @@ from trainmon.analysis.log_formats.learned.patterns import (
 from trainmon.analysis.log_formats.line import FASTEST
 
 OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
-    "step epoch loop set phase on split mode result results metric metrics dataloader loss"
+    "step epoch loop set phase on split mode report result results metric metrics dataloader loss"
 )
 
 
