@@ -117,6 +117,9 @@ def read(text: str) -> Line | None:
     if _is_of_an_evaluation(text[max(0, first - 80) : first]) or NO_TRAINING.search(text):
         return None
     epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
+    has_quality = _has_quality(text, found, epoch)
+    if epoch is not None and epoch.name[-1] == "epochs" and not (epoch.total or loss or has_quality) and len(found) > 1:
+        epoch = None  # `'lr': 0.1, 'epochs': 30` are settings
     line = Line(
         loss=None if loss is None else loss.value,
         is_part=loss is not None and (names.loss(loss.name) or 0) >= names.NAMED_LOSS,
@@ -126,7 +129,7 @@ def read(text: str) -> Line | None:
         is_from_one=FROM_ONE.search(text) is not None,
         is_to_the_highest=TO_THE_HIGHEST.search(text) is not None,
         is_bar=bar is not None,
-        has_quality=_has_quality(text, found, epoch),
+        has_quality=has_quality,
         metrics=_metrics(found),
     )
     line = _with_batch(_with_counter(line, counter, found), text, counter)
