@@ -362,6 +362,7 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
             if one.total_count
             and one.as_count is not None
             and not set(one.name) - {"train", "training", "process", "progress", "i"}
+            and not text.endswith("/", 0, one.start)  # 23/6 of 21/23/6
         ),
         None,
     )
