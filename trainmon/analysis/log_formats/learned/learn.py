@@ -116,6 +116,8 @@ EVALUATION = re.compile(
     r"\W{0,12}(?:(?:eval\w{0,6}|validation|test|dev) results|checkpoint info(?:rmation)?)\W{0,12}$", re.IGNORECASE
 )
 """`***** Eval results *****`, `Checkpoint information:`: the global step and the loss below are not the training's."""
+BEST = re.compile(r"\bbest (?:iteration|round|epoch|step) (?:is|was):$", re.IGNORECASE)
+"""`Did not meet early stopping. Best iteration is:`, and the next line is that of a step that is over."""
 CONTINUED = re.compile(r"^(?:\s|[•├└│─]{1,4}\s|[*-]{1,2}\s|\{)")
 """A line that goes on with what a header began."""
 
@@ -148,6 +150,8 @@ def learn(shape: LogShape, line: str) -> Learned:
         return replace(shape, block="dict", text=header + bare), None
     if EVALUATION.match(bare):
         return replace(_closed(shape), block="header", is_evaluation=True), None
+    if BEST.search(bare):
+        return replace(_closed(shape), block="header", text=bare), None
     if columns := tables.heading(line):
         return replace(shape, columns=columns), None
     row = tables.row(shape.columns, line) if shape.columns else None
@@ -203,6 +207,8 @@ def _in_box(shape: LogShape) -> Learned:
 
 def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
     """A line after a header that has the step: its values, until something else begins."""
+    if BEST.search(shape.text):
+        return _closed(shape), None
     if found is not None and found.is_bar and not found.counts and is_below_an_epoch(shape):
         return _of_an_epoch(shape, line)
     has_only_a_loss = found is not None and found.loss is not None and not (found.counts or found.is_bar)
