@@ -102,6 +102,8 @@ ANNOUNCED = re.compile(
 )
 """`=== Beginning epoch 24 of 600 ===`, `online epoch # 3 [batchSize = 64]`, `Epoch 3 done`: an epoch begins or ends.
 `epoch: 8` may be a setting."""
+OUTER = re.compile(r"\W{0,12}\w{4,12}\W{1,3}\d{1,6} ?/ ?\d{1,6}\W{0,80}$")
+"""`Iteration 3/10` alone: what begins to count below it anew is of this one, as of an epoch."""
 EVALUATOR = re.compile(r"(?:(?i:tester|evaluator)\.(?:py|cc|cpp)|caffe\.cpp):\d")
 """A source file in front of a line that says that it is no line of training: Caffe trains in its solver."""
 AT_A_SPEED = re.compile(
@@ -278,10 +280,13 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
             if found.epoch is not None and not ASIDE.search(line)
             else None
         )
+        is_round = found.counter in ("iter", "iteration") and OUTER.match(line) is not None
+        if is_round:
+            epoch = (found.step or 0, found.target)
         if epoch is not None or _without_a_loss(found, line).counts:
-            shape = replace(
-                shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
-            )
+            text = line.strip()[-LONGEST_EXAMPLE:]
+            lines = int(is_round)  # a bar without a loss below a round may be of anything
+            shape = replace(shape, block="header", text=text, block_lines=lines, is_evaluation=False)
         shape, step = _taken(shape, found, line)
         return replace(shape, epoch=epoch or shape.epoch), step or _announced(shape, line)
     if not found.counts and not shape.counter and "learning_rate" in dict(found.metrics):
