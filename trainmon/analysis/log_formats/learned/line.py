@@ -117,6 +117,9 @@ def read(text: str) -> Line | None:
     if _is_of_an_evaluation(text[max(0, first - 80) : first]) or NO_TRAINING.search(text):
         return None
     epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
+    if epoch is None and counter is not None and counter.name[-1] == "step" and counter.total_count:
+        # `iteration: 48 step: 106/302`, which may begin again at the next one
+        epoch = next((one for one in found if names.counter(one.name) == names.ITERATIONS and not one.total), None)
     has_quality = _has_quality(text, found, epoch)
     if epoch is not None and epoch.name[-1] == "epochs" and not (epoch.total or loss or has_quality) and len(found) > 1:
         epoch = None  # `'lr': 0.1, 'epochs': 30` are settings
