@@ -231,7 +231,7 @@ ERRORS = vocabulary("rmse mae error err l")
 """What is a loss where the name says that it is training's; L1 and L2 are `l`."""
 QUALITY = vocabulary(
     "rew eprewmean acc accu accuracy ppl perplexity reward rewards return score epe mse mae rmse psnr ssim iou miou "
-    "dice f1 auc bleu wer cer bpd bpc likelihood err error kimg mll"
+    "dice f1 auc correct bleu wer cer bpd bpc likelihood err error kimg mll"
 )
 """What training is to improve, and StyleGAN's thousands of images. A counter that grows beside one needs no loss."""
 OF_A_GAN = vocabulary("gan real fake a b")
