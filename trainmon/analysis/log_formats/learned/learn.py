@@ -198,10 +198,10 @@ def _in_dict(shape: LogShape, bare: str) -> Learned:
 
 
 def _in_box(shape: LogShape) -> Learned:
-    """A box whose end may not be there yet. Only steps count: a lower rank hardly follows."""
+    """A box whose end may not be there yet. Only steps count, and what counted before: a lower rank hardly follows."""
     found = read(shape.text)
     rank = None if found is None else names.counter(tuple(found.counter.split()))
-    if found is None or rank is None or rank > names.COUNTERS["step"]:
+    if found is None or (found.counter != shape.counter and (rank is None or rank > names.COUNTERS["step"])):
         return shape, None
     shape, step = _taken(shape, found, shape.text)
     return shape, step and replace(step, kind="rest")
