@@ -46,7 +46,8 @@ FROM_ONE = re.compile(
     r"|(?<!Train )\b(?:Epoch \[\d{1,6}\]\[|(?i:epoch)[\x22\s:：=]{0,12}[\[(]?\d{1,6} ?/ ?\d{0,5}[0-8]\b)"
 )
 """An epoch that counts from 1: `Epoch(train) [3][`, `Epoch [3][`, `Train Epoch: 3 [`, `Epoch 3/100`; OpenNMT's
-`Epoch  3,   50/500;`, Flair's `epoch 3 - iter 5/50`, `| epoch   3 |   200/ 2928 batches`, `Epoch: 097/099 | Batch 0010/0011`.
+`Epoch  3,   50/500;`, Flair's `epoch 3 - iter 5/50`, `| epoch   3 |   200/ 2928 batches`,
+`Epoch: 097/099 | Batch 0010/0011`.
 `3/99` are 100 that count from 0."""
 TO_THE_HIGHEST = re.compile(r"[━╸╺─] {1,200}\d{1,9}/\d{1,9} {1,4}[\d:]{4,12} • [\d:-]{4,12} {1,4}[\d.]{1,12}it/s")
 """Lightning's rich bar counts epochs from 0 and shows the highest: `Epoch 4/4 ━━━ 100/100 0:00:09 • 0:00:00 9.5it/s`
