@@ -239,7 +239,8 @@ def _turned(found: list[Number]) -> list[Number]:
     """`training loss at step 100: 0.5`, `Loss step 100: 0.5`: the second number is the loss, the first one counts."""
     for at, one in enumerate(found[:-1]):
         places = [n for n, word in enumerate(one.name) if word in PREPOSITIONS]
-        if not places and one.as_count is not None and names.counter(one.name[-1:]) is not None:
+        is_counter = names.counter(one.name[-1:]) is not None or one.name == ("loss", "epoch")
+        if not places and one.as_count is not None and is_counter:
             places = [len(one.name) - 1]
         between = min(places, default=0)
         if (
