@@ -159,6 +159,10 @@ REWRITTEN = (
     (re.compile(r"(?:^|(?<=, ))(epoch|step|iter(?:ation)?|\w{0,20}loss\w{0,20}), (?=[-+]?\d)", re.IGNORECASE), r"\1: "),
     # Python 2's tuples: `('epoch:', 21, 'loss:', 0.1)`
     (re.compile(r"['\"] ?(\w[\w ]{0,30}?) ?[:=]? ?['\"], (?=[-+]?\d)"), r"\1: "),
+    # Julia's tuples of symbols: `(:epoch, 21, :trn, 0.1)`
+    (re.compile(r"(?<=[( ]):(\w{1,30}), (?=[-+]?\d)"), r"\1: "),
+    # spaCy's losses by the parts of its pipeline: `{'ner': 12.3}`
+    (re.compile(r"(?:^|(?<= \| ))\{'(ner|textcat|tagger|parser|spancat|tok2vec)': (?=[\d.e+-]{1,30}[,}])"), r"\1 loss: "),
     # a verb for the colon: `Epoch is [1/600], mini-batch is [31/1600], batch_loss is 2.2`
     (re.compile(r"(?<=[a-z])(?: (?:is|are)(?= )| ?[为は])(?= ?\[?[-+]?\d)", re.IGNORECASE), ":"),
     # decibels, which are no loss of a GAN
