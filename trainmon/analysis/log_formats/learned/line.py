@@ -170,7 +170,11 @@ def _has_quality(text: str, found: list[Number], epoch: Number | None) -> bool:
         *(parts if len(parts) > 1 else ()),
         # `BCER train=5%`, `Epoch 3: train=0.128 valid=0.204`, `Epoch 3: Train_rf 0.4856`
         *(one.start for one in found if one.name[-1:] == ("train",) and (epoch is not None or len(one.name) > 1)),
-        *(one.start for one in found if one.name[:1] in (("train",), ("trn",)) and "." in one.text and epoch is not None),
+        *(
+            one.start
+            for one in found
+            if one.name[:1] in (("train",), ("trn",)) and "." in one.text and epoch is not None
+        ),
         *(columns.start() for columns in COLUMNS.finditer(text)),
     ]
     return bool(places) and not OF_TESTING.search(text, 0, max(places))

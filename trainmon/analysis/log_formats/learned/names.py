@@ -195,10 +195,10 @@ UPDATES, ITERATIONS, EPISODES = 1, 3, 9
 of little help where another number counts."""
 
 BESIDE_A_COUNTER = vocabulary(
-    "starting train training trainer trained global current currently cur completed complete finished done opt optim optimizer "
-    "optimization the at in on info debug this learner learning ppo policy model main iter total progress num n "
-    "pretrain pretraining finetune finetuning sft rl log print time rollout no number count idx index env overall "
-    "timer rank epoch step tot mini # whole communication performed after for local gradient grad i result "
+    "starting train training trainer trained global current currently cur completed complete finished done opt optim "
+    "optimizer optimization the at in on info debug this learner learning ppo policy model main iter total progress "
+    "num n pretrain pretraining finetune finetuning sft rl log print time rollout no number count idx index env "
+    "overall timer rank epoch step tot mini # whole communication performed after for local gradient grad i result "
     "results metrics misc runtime sarsa dqn ddqn a2c a3c sac td3 ddpg trpo"
 )
 """Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""

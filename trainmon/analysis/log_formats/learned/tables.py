@@ -38,7 +38,8 @@ def heading(line: str) -> tuple[str, ...]:
             continue  # two words
         columns = [words(cell) for cell in cells]
         if any(_is_counter(name) for name in columns) and any(
-            names.loss(name) is not None or ("reward" in name and (BORDER.search(line) or GAP.search(line.strip()))) for name in columns
+            names.loss(name) is not None or ("reward" in name and (BORDER.search(line) or GAP.search(line.strip())))
+            for name in columns
         ):
             return tuple("epoch" if cell == "E" else cell for cell in cells)
     return ()
