@@ -210,10 +210,10 @@ NOT_THE_EPOCH = vocabulary("per max ppo total num n end of checkpoint loaded loa
 TOTAL_LOSS, PLAIN_LOSS, AVERAGE_LOSS, NAMED_LOSS, LIKE_A_LOSS = range(5)
 PLAIN = vocabulary(
     "train training batch lm step reduced current cur this iter iteration mean avg average avr epoch language model "
-    "the global last running smoothed smooth now and with raw is was gpt sft total tot overall"
+    "the global last running smoothed smooth now and with raw is was gpt sft total tot overall all"
 )
 """Words beside `loss` that leave it the loss of training."""
-TOTALS = vocabulary("total tot overall")
+TOTALS = vocabulary("total tot overall all")
 AVERAGES = vocabulary("mean avg avr average running smoothed smooth epoch")
 NOT_A_LOSS = vocabulary(
     "scale scales scaler weight coef coefficient scaling ratio lr time grad norm improved decreased spike count diff "
