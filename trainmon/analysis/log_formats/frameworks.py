@@ -320,10 +320,7 @@ it says no step.
 # ---- Hugging Face Trainer --------------------------------------------------------------------------------------------
 
 PAIR = re.compile(r"'([^'{}]{1,80})': ('[^'{}]{0,80}'|[^,'{}\[\]]{1,40})(?=[,}])")
-HF_BAR = re.compile(
-    r"(?:Train:\s{1,8})?\d{1,3}%(?:\|[^|]{0,400}\|\s{0,12}| )(\d{1,12})/(\d{1,12}(?:\.\d{1,6})?) " + TIMES
-)
-"""With or without its blocks, for which a narrow terminal has no room."""
+HF_BAR = re.compile(r"(?:Train:\s{1,8})?\d{1,3}%\|[^|]{0,400}\|\s{0,12}(\d{1,12})/(\d{1,12}(?:\.\d{1,6})?) " + TIMES)
 HF_SAVING = re.compile(r"Saving (?:model )?checkpoint to \S")
 HF_EVAL = re.compile(r"\*{3,8} Running (?:Evaluation|Prediction|Test) ")
 
@@ -332,7 +329,7 @@ def parse_hf(line: str) -> StepLine | None:
     """Read a line of the Hugging Face Trainer."""
     if "': " in line and "{'" in line:
         return _with_dict(line)
-    if "%" in line and "/" in line:
+    if "%|" in line:
         return _bar(stripped(line))
     if "Saving " in line:
         return StepLine(kind="save") if HF_SAVING.match(stripped(line)) else None
