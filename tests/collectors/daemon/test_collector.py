@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from collectors.daemon.collector import DaemonCollector
 from collectors.daemon.protocol import request_argv
+from tests.lab.daemons import until
 from tests.tui.states.alerts import ALERTS, SILENCES, alert, channel
 from trainmon.cli.alerts.status import MAX_AGE
 from trainmon.engine.snapshot import alert_status
@@ -322,7 +322,7 @@ def test_nobody_waits_for_the_last_check_of_a_watch_that_is_stopped() -> None:
     assert hangs.wait(20.0)
     asker = threading.Thread(target=stage.watch.answers, args=(20.0,), daemon=True)
     asker.start()
-    time.sleep(0.2)
+    until(lambda: stage.watch._waiting, "somebody waits for the last check")
     stage.watch.stop()
     asker.join(5.0)
     assert not asker.is_alive()
@@ -332,7 +332,7 @@ def test_the_last_check_is_not_lost_behind_many_requests() -> None:
     stage = Stage()
     asker = threading.Thread(target=stage.watch.answers, args=(20.0,), daemon=True)
     asker.start()
-    time.sleep(0.2)
+    until(lambda: stage.watch._waiting, "somebody waits for the last check")
     for _ in range(300):
         stage.watch.send(order())
     stage.play(1)
