@@ -8,7 +8,8 @@ starts. A simulated Slurm answers the real commands: the dashboard polls it and 
 Each run has a group in a simulated W&B, with earlier attempts. It answers the dashboard's requests like the real one.
 
 The stories below begin so many seconds after the start; 600 s later they repeat with other victims. `--demo=STORY` puts
-one story first; the others follow in the same order.
+one story first, so that it is seen within 10s; the others follow in the same order. `--demo=list` lists them.
+A line on the screen tells the newest story.
 
     story       from  to  first victim  what you see, and how it ends
     hot           15 125  gpu-003/5     87 °C and more, margin 0, hw_thermal, a slow clock; it cools down

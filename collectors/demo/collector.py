@@ -49,6 +49,7 @@ from trainmon.model import (
     SourceChanged,
     SourceRemoved,
     Spec,
+    StoryTold,
     Xid,
 )
 from trainmon.slurm.client import ON_A_LINE, Client
@@ -365,7 +366,7 @@ class Demo(PollingThread):
         self._wandb: WandbCollector | None = None
         self._began = self._at = 0.0
         self._node_requests: deque[Callable[[DemoNodeCollector], None]] = deque(maxlen=64)
-        self._has_failed = False
+        self._has_failed, self._told = False, ""
         self._scratch: ScratchDirectory | None = None
         """The directory that it made itself."""
 
@@ -433,6 +434,11 @@ class Demo(PollingThread):
         passed, self._at = monotonic - self._at, monotonic
         with self._lock:
             started = world.advance(min(passed, MAX_STEP) * self._speed, now)
+        if any(incident.story == "wandb-down" for incident in started) and self._wandb is not None:
+            self._wandb.refresh()  # it is noticed at the next poll
+        if world.told != self._told:
+            self._told = world.told
+            self._submit(StoryTold(world.told))
         while self._node_requests:
             self._node_requests.popleft()(self._nodes)
         self._nodes.read_once(self._files().get(CLUSTER, ()))
@@ -472,7 +478,10 @@ class Demo(PollingThread):
                 f"{directory} is not empty", hint="the demo removes its directory at the end: choose a new one"
             )
         try:
-            world = World(directory, now, self._seed, self._schedule)
+            lead = self._schedule.lead
+            world = World(directory, now - lead, self._seed, self._schedule)
+            while world.elapsed < 0:
+                world.advance(1.0, now + world.elapsed + 1.0)
         except OSError:
             shutil.rmtree(directory, ignore_errors=True)
             raise

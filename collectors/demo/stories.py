@@ -237,8 +237,32 @@ VICTIMS: dict[str, tuple[str, ...]] = {
 """The victims of each story, in turn. Stories that overlap in time share no node and no run, and no story needs W&B
 while it is down. The spike comes late: W&B needs some history to know the usual band."""
 
+TOLD: dict[str, tuple[str, str]] = {
+    "hot": ("GPU {gpu} of {node} overheats", "2, Enter"),
+    "lost": ("GPU {gpu} of {node} is lost, and its run dies", "2, Enter"),
+    "reboot": ("{victim} reboots", "2"),
+    "hang": ("{victim} hangs: its GPUs are at 100%, with little power", "1, Enter"),
+    "disk": ("{victim} fills up", "3, Enter"),
+    "clock": ("the clock of {victim} is off by minutes", "5"),
+    "login": ("{victim} asks for a login", "L"),
+    "spike": ("the loss of {victim} jumps", "1, Enter"),
+    "node": ("{victim} does not answer", "2, Enter"),
+    "restart": ("{victim} fails and starts again", "1, Enter"),
+    "two-active": ("{victim} has a second W&B run", "1, Enter"),
+    "burst": ("{victim} logs 1,000 lines a second", "1, l"),
+    "nan": ("the loss of {victim} is NaN", "1, Enter"),
+    "wandb-down": ("W&B does not answer; the runs train on", "6"),
+}
+"""What a person is told while a story goes on, and the keys that show it."""
+
+QUIET = "nothing is wrong yet"
+
 FIRST_AT: Seconds = 15.0
 """The first story begins early: 40 s after the start, a GPU is visibly too hot."""
+NAMED_AT: Seconds = 2.0
+"""A story that is asked for by its name begins so early, or has gone on already: see UNDER_WAY."""
+UNDER_WAY: dict[str, Seconds] = {"hot": 8.0, "hang": 37.0, "disk": 76.0, "spike": 4.0, "two-active": 20.0}
+"""How long a story takes until it can be seen. So long it has gone on when a demo that begins with it starts."""
 SPACING: Seconds = 45.0
 ROUND: Seconds = 600.0
 """The period after which all stories repeat with other victims."""
@@ -263,6 +287,12 @@ class Incident(msgspec.Struct, frozen=True):
     def gpu(self) -> int | None:
         return int(self.victim.partition("/")[2]) if self.node and "/" in self.victim else None
 
+    @property
+    def told(self) -> str:
+        """`GPU 5 of gpu-003 overheats · press 2, Enter`."""
+        what, keys = TOLD[self.story]
+        return f"{what.format(victim=self.victim, node=self.node, gpu=self.gpu)} · press {keys}"
+
 
 class Schedule:
     """All incidents, in order, given the first story.
@@ -277,10 +307,13 @@ class Schedule:
             raise ConfigError([f"--demo={first}: unknown story"], hint=f"one of {', '.join(names)}")
         at = names.index(first) if first else 0
         self.order = (*names[at:], *names[:at])
+        self.lead: Seconds = UNDER_WAY.get(first or "", 0.0)
+        """How long the world has gone on when the demo starts: `elapsed` begins at its negative."""
+        self._first_at = NAMED_AT - self.lead if first else FIRST_AT
 
     def incidents(self, elapsed: Seconds) -> tuple[Incident, ...]:
         """The active incidents `elapsed` seconds after the start."""
-        current = int(elapsed // ROUND)
+        current = max(0, int(elapsed // ROUND))
         incidents = (incident for number in (current - 1, current) if number >= 0 for incident in self.round(number))
         return tuple(incident for incident in incidents if incident.begins <= elapsed < incident.ends)
 
@@ -291,6 +324,8 @@ class Schedule:
             victim = VICTIMS[story][number % len(VICTIMS[story])]
             begins = number * ROUND + FIRST_AT + index * SPACING
             ends = begins + DURATIONS[story]
+            if number == index == 0:
+                begins = self._first_at
             incidents.append(Incident(story, victim, begins, ends))
             if story == "lost":
                 incidents.append(Incident("reboot", victim.partition("/")[0], ends, ends + REBOOT))

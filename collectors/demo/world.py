@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from collectors.demo.slurm import DrainedNode, initial_queue
-from collectors.demo.stories import GPUS, NODES, READER, TB, TRAINERS, Incident, Schedule, Trainer, relocated
+from collectors.demo.stories import GPUS, NODES, QUIET, READER, TB, TRAINERS, Incident, Schedule, Trainer, relocated
 from collectors.demo.trainers import CheckpointDirectory
 from collectors.demo.training import (
     AttemptEnded,
@@ -173,7 +173,7 @@ class Gpu:
 class Node:
     """A node. Its GPUs advance only when they are read, so an unread node costs nothing."""
 
-    def __init__(self, name: str, started: Instant, workloads: Iterable[Workload], seed: int) -> None:
+    def __init__(self, name: str, started: Instant, workloads: Iterable[Workload], seed: int, elapsed: Seconds) -> None:
         self.name = name
         self.skew: Seconds = 0.0
         """The node's clock minus ours."""
@@ -182,7 +182,7 @@ class Node:
         self.boot_time = started - self._random.uniform(3, 90) * DAY
         number = int(name.rpartition("-")[2])
         self.gpus = tuple(Gpu(number, index, workload, self._random) for index, workload in enumerate(workloads))
-        self._advanced = 0.0
+        self._advanced = elapsed
         self._errors = self._random.randrange(4)
 
     def clock(self, now: Instant) -> Instant:
@@ -373,13 +373,13 @@ class World:
 
     def __init__(self, directory: Path, started: Instant, seed: int, schedule: Schedule) -> None:
         self.directory = directory
-        self.elapsed: Seconds = 0.0
+        self.elapsed: Seconds = -schedule.lead
         self.schedule = schedule
         self.incidents: tuple[Incident, ...] = ()
         trainers = tuple(replace(trainer, run=relocated(trainer.run, directory)) for trainer in TRAINERS)
         self.loops = {trainer.run.name: TrainingLoop(trainer, seed) for trainer in trainers}
         self._files = {trainer.run.name: Files(trainer) for trainer in trainers}
-        self.nodes = {name: Node(name, started, [self._workload(name)] * GPUS, seed) for name in NODES}
+        self.nodes = {name: Node(name, started, [self._workload(name)] * GPUS, seed, self.elapsed) for name in NODES}
         self._random = Random(f"{seed} disks")
         self.queue = initial_queue(self.loops, started)
         for name, loop in self.loops.items():
@@ -387,6 +387,11 @@ class World:
             loop.restarts = next(job.restarts for job in self.queue.of(name))
             self._files[name].begin(loop, started, BACKLOG)
         self.wandb = WandbServer(self.loops, started)
+
+    @property
+    def told(self) -> str:
+        """What a person is told now: the newest story."""
+        return max(self.incidents, key=lambda incident: incident.begins).told if self.incidents else QUIET
 
     @property
     def runs(self) -> tuple[RunSpec, ...]:

@@ -166,8 +166,8 @@ class Dashboard(click.Command):
         flag_value="",
         metavar="[=STORY]",
         shell_complete=complete_stories,
-        help="Show a simulated cluster of 16 nodes and its failures. STORY names the first failure: hot, lost, hang "
-        "and others. An unknown name lists all stories.",
+        help="Show a simulated cluster of 16 nodes and its failures. STORY names the failure that comes "
+        "first, within 10s: hot, lost, hang and others. --demo=list lists all stories.",
     ),
     _flag("--read-only", help="Refuse every action."),
     _flag(

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from trainmon.alerting.notify.channels.desktop import TOASTER
+from trainmon.cli.terminal import print_lines
 from trainmon.config import load_settings
 from trainmon.lib import find_state_directory
 from trainmon.runtime.backend import DashboardBackend
@@ -46,8 +47,12 @@ def run(
             return evaluate_once(load_settings(config, hosts)[0], hosts, ssh_config, records=records)
         return watch(lambda: load_settings(config, hosts), ssh_config, records=records)
     if demo:
-        from collectors.demo.stories import Schedule
+        from collectors.demo.stories import STORIES, Schedule
 
+        if demo == "list":
+            width = max(map(len, STORIES))
+            print_lines(*(f"{name:<{width}}  {text}" for name, text in STORIES.items()))
+            return 0
         Schedule(demo)  # an unknown name lists all, also without a terminal
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("the dashboard needs a terminal; without one, use `trainmon-tui snapshot`")

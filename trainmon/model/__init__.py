@@ -188,6 +188,7 @@ from trainmon.model.state import (
     SourceChanged,
     SourceRemoved,
     State,
+    StoryTold,
     WandbPolled,
 )
 from trainmon.model.storage import (
@@ -394,6 +395,7 @@ __all__ = [
     "StepSpan",
     "Stop",
     "StoredAlerts",
+    "StoryTold",
     "Switch",
     "SwitchSample",
     "SwitchSamples",

@@ -25,6 +25,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     at: Instant = 0.0
     started_at: Instant = 0.0
     demo: bool = False
+    story: str = ""
+    """Of the demo: what goes wrong now, and the keys that show it."""
     read_only: bool = False
     sources: Mapping[str, Source] = {}
     nodes: Mapping[str, Node] = {}
@@ -231,6 +233,12 @@ class NoticeGiven(msgspec.Struct, frozen=True):
     text: str
 
 
+class StoryTold(msgspec.Struct, frozen=True):
+    """What goes wrong in the demo, and the keys that show it."""
+
+    text: str
+
+
 class LedgerTrouble(msgspec.Struct, frozen=True):
     """An error of the ledger, in a sentence; null when it works again."""
 
@@ -337,5 +345,5 @@ Event = (
     | DisksChanged | DisksForgotten | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed
     | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead
     | QuotaRead | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged
-    | AlertsReported | DiskHistoryRead | ConfigRefused | LedgerReplaced
+    | AlertsReported | DiskHistoryRead | ConfigRefused | LedgerReplaced | StoryTold
 )  # fmt: skip

@@ -5,7 +5,7 @@ from tui.panes.base import Pane
 from tui.panes.details import AlertPane, AttemptPane, ChangesPane, JobPane, OneDiskPane, RunPane
 from tui.panes.disk import DiskPane
 from tui.panes.gpus import FactsPane, GpusPane, GpuTable, PlotPane
-from tui.panes.header import ChangesLine, HeaderLine, Strip
+from tui.panes.header import ChangesLine, HeaderLine, StoryLine, Strip
 from tui.panes.log import LogPane
 from tui.panes.queue import QueuePane, watched
 from tui.panes.runs import RunsPane
@@ -30,6 +30,7 @@ __all__ = [
     "QueuePane",
     "RunPane",
     "RunsPane",
+    "StoryLine",
     "Strip",
     "WandbPane",
     "watched",

@@ -281,6 +281,21 @@ class ChangesLine(Heading):
             self.set_spans((Span(shorten(text, space), style), Span(CHANGES_HINT, "dim")))
 
 
+class StoryLine(Heading):
+    """The time since the demo began, what goes wrong in it now, and the keys that show it."""
+
+    def __init__(self) -> None:
+        super().__init__(id="story")
+        self.display = False
+
+    def show(self, state: State, current: str) -> None:
+        """`current`: the number of the pane that has the focus. Its key would zoom it."""
+        self.display = bool(state.story)
+        minutes, seconds = divmod(int(state.at - state.started_at), 60)
+        text = f"demo {minutes}:{seconds:02} · {state.story}".replace(f"press {current}, ", "press ")
+        self.set_spans((Span(shorten(text, self.app.size.width - GUTTER), "dim"),))
+
+
 def alert_strip(state: State, width: int = 240) -> tuple[Span, ...]:
     """A ledger problem, then the two or three worst open alerts, the oldest first, and the number of the others."""
     spans: list[Span] = []

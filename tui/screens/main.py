@@ -27,6 +27,7 @@ from tui.panes import (
     QueuePane,
     RunPane,
     RunsPane,
+    StoryLine,
     Strip,
     WandbPane,
     watched,
@@ -228,6 +229,7 @@ class MainScreen(PaneScreen):
         super().__init__()
         self.strip = Strip()
         self.changes_line = ChangesLine()
+        self.story_line = StoryLine()
         self.runs = RunsPane(id="runs")
         self.gpus = GpusPane(id="gpus")
         self.disk = DiskPane(id="disk")
@@ -248,12 +250,13 @@ class MainScreen(PaneScreen):
         self.shape = Shape(())
 
     def compose(self) -> ComposeResult:
-        yield from (self.header, self.strip, self.changes_line, self.body, self.find, self.foot)
+        yield from (self.header, self.strip, self.changes_line, self.story_line, self.body, self.find, self.foot)
 
     def show(self, state: State) -> None:
         self.header.show(state)
         self.strip.show(state)
         self.changes_line.show(*self.dashboard.changes.line(state))
+        self.story_line.show(state, self.current)
         has_optional = bool(state.jobs or watched(state)), any(run.spec.has_charts for run in state.runs.values())
         if has_optional != (self._has_queue, self._has_charts):
             self._has_queue, self._has_charts = has_optional

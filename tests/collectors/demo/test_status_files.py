@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from collectors.demo.stories import Schedule
 from tests.collectors.demo.stage import Stage
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import Run, State
@@ -28,8 +27,7 @@ def shown(stage: Stage, run: str) -> str:
 @pytest.fixture
 def calm(tmp_path: Path) -> Stage:
     """The demo, of which no run has trouble soon."""
-    incident = Schedule("hot").round(0)[0]
-    return Stage(tmp_path / "demo", story="hot").play(min(5.0, incident.begins))
+    return Stage(tmp_path / "demo").play(5.0)
 
 
 def test_the_runs_show_what_their_trainers_report_but_one_has_no_status_file(calm: Stage) -> None:

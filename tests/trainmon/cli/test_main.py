@@ -117,6 +117,13 @@ def test_a_story_that_the_demo_lacks_is_reported_with_those_it_has_also_without_
     assert "trainmon-tui: --demo=flood: unknown story\ntry: one of hot, lost, hang," in done.stderr
 
 
+def test_the_stories_of_the_demo_are_listed_also_without_a_terminal() -> None:
+    done = trainmon("--demo=list")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hang        a run stops stepping with its GPUs at 100% and little power\n" in done.stdout
+    assert len(done.stdout.splitlines()) == 13
+
+
 def test_a_mistake_in_the_config_is_exit_2_and_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "trainmon.toml").write_text('[[run]]\nname = "a"\nchekpoints = "/c"\n')
     (tmp_path / "trainmon.toml").chmod(0o600)

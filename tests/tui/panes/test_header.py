@@ -181,3 +181,14 @@ async def test_the_time_moves_while_nothing_answers() -> None:
         assert clock(first.at) in text_of(app)
         await publish(app, pilot, backend, replace(first, at=first.at + 2.0))
         assert clock(first.at + 2.0) in text_of(app).splitlines()[0]
+
+
+async def test_the_demo_tells_its_story_in_one_line_and_no_other_program_has_that_line() -> None:
+    told = replace(calm(), demo=True, story="llm-7b hangs · press 1, Enter")
+    async with showing(told, (80, 24)) as (app, pilot, backend):
+        assert " demo 10:00 · llm-7b hangs · press Enter" in text_of(app)  # 1 Runs has the focus
+        await pilot.press("2")
+        await publish(app, pilot, backend, replace(told, at=told.started_at + 75.0))
+        assert " demo 1:15 · llm-7b hangs · press 1, Enter" in text_of(app)
+        await publish(app, pilot, backend, replace(told, story=""))
+        assert "llm-7b hangs" not in text_of(app)

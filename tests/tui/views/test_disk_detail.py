@@ -137,7 +137,7 @@ async def test_enter_opens_the_disk_and_its_run() -> None:
 def test_the_runs_of_the_demo_save_on_its_disk(tmp_path: Path) -> None:
     """Its files are real: the probe lists them, and a checkpoint has the size of a real one."""
     engine, events = Engine(StillClock(), demo=True), list[Event]()
-    demo = Demo(events.append, clock=StillClock(), directory=tmp_path / "demo", story="disk")
+    demo = Demo(events.append, clock=StillClock(), directory=tmp_path / "demo")
     try:
         demo.step()
         found = engine.step(events, StillClock().now())

@@ -41,6 +41,7 @@ from trainmon.model import (
     SourceChanged,
     SourceRemoved,
     State,
+    StoryTold,
     WandbPolled,
     WandbRows,
 )
@@ -99,6 +100,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 jobs.attempts_restored(batch, event)
             case NoticeGiven(text=text):
                 batch.maps["notice"] = text
+            case StoryTold(text):
+                batch.maps["story"] = text
             case LedgerTrouble(message):
                 batch.maps["ledger"] = message
             case ConfigRefused(message):
