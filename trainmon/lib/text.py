@@ -170,7 +170,7 @@ UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 def dated(text: str, at: float) -> str:
     """A sentence of that time (seconds since 1970) as it may be shown later: `2m ago` becomes `about Nov 23 12:06 UTC`,
     and after `armed for 5m` stands when that was true. A sentence that has its time stays as it is."""
-    if DATED.search(text) is not None or RELATIVE.search(text) is None:
+    if DATED.search(text) is not None:
         return text
 
     def instant(found: re.Match[str]) -> str:
@@ -179,7 +179,7 @@ def dated(text: str, at: float) -> str:
         return f"about {_clock(at - age, found[2])} UTC"
 
     later = AGO.sub(instant, text)
-    return later if later != text else f"{text} (as of {_clock(at, 's')} UTC)"
+    return later if RELATIVE.search(later) is None else f"{later} (as of {_clock(at, 's')} UTC)"
 
 
 def _clock(at: float, unit: str) -> str:

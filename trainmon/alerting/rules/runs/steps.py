@@ -430,7 +430,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 SIZES = {"G": 1e9, "M": 1e6, "k": 1e3}
-REPORTED = re.compile(r" (?P<measure>\S+) over its last .* its usual (?P<usual>[\d.]+)(?P<unit>[GMk]?)$")
+REPORTED = re.compile(r" (?P<measure>\S+) over its last .* its usual (?P<usual>[\d.]+)(?P<unit>[GMk]?)")
 """Reads our own summary."""
 
 

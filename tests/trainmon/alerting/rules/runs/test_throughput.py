@@ -27,6 +27,7 @@ from tests.trainmon.alerting.rules.runs.states import (
 )
 from trainmon.alerting.rules.runs.steps import SlowThroughput, Straggler
 from trainmon.engine.reducers.reduce import reduce
+from trainmon.lib import dated
 from trainmon.model import (
     Gpu,
     GpuAverage,
@@ -90,6 +91,9 @@ def test_a_restart_of_this_program_does_not_make_a_slow_pace_the_usual_one() -> 
     assert found(SlowThroughput(), anew, later) is None
     words = "it makes 1.2M tokens/s, and made 1.6M before this program started"
     assert why_unknown(SlowThroughput(), anew, fired, later) == words
+    of_age = replace(fired, summary=dated(fired.summary.replace("llm", "pythia 410m"), NOW))
+    assert of_age.summary.endswith("UTC)"), "the size of a model looks like minutes"
+    assert why_unknown(SlowThroughput(), anew, of_age, later) == words
     fast = replace(paced(replace(slow, recent=(1.55e6,) * 10)), started_at=NOW + 60)
     assert why_unknown(SlowThroughput(), fast, fired, later) is None
     settled = replace(paced(replace(slow, closed_at=NOW + 50_000)), started_at=NOW + 60)
