@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 from trainmon import lib
-from trainmon.lib import Instant, Seconds, cell_width, clean
+from trainmon.lib import DAY, HOUR, MINUTE, Instant, Seconds, cell_width, clean
 from trainmon.model import Alert, Disk, Gpu, Source, State, Verdict
 
 # ---- the symbols of the screen, and their replacements on terminals that show only ASCII -----------------------------
@@ -75,8 +75,6 @@ def wants_ascii(environ: Mapping[str, str], encoding: str | None = None) -> bool
 
 UNKNOWN = "?"
 NOT_APPLICABLE = "-"
-
-MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
 
 HOT_MARGIN, WARM_MARGIN = 0, 5
 """Degrees to the GPU's own slowdown."""

@@ -14,7 +14,7 @@ import msgspec
 
 from collectors.demo.stories import GPUS, ME, NODES, Trainer
 from collectors.demo.training import START_TAKES, TrainingLoop
-from trainmon.lib import Instant, Seconds, ranges
+from trainmon.lib import HOUR, Instant, Seconds, ranges
 from trainmon.slurm.commands import time_text
 from trainmon.transport.shell import Completed
 
@@ -277,8 +277,6 @@ def job_of(trainer: Trainer, number: int, at: Instant, **more: object) -> SlurmJ
 def iso_time(at: Instant | None) -> str:
     return "Unknown" if at is None else time_text(at)
 
-
-HOUR = 3_600.0
 
 BEHIND: dict[str, tuple[int | None, int]] = {
     "video-2b": (None, 4),

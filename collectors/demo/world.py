@@ -36,7 +36,7 @@ from collectors.demo.training import (
     TrainingLoop,
 )
 from collectors.demo.wandb import WandbServer
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import DAY, Instant, Seconds
 from trainmon.model import (
     DiskSample,
     DiskSamples,
@@ -77,7 +77,6 @@ DRIVER = "570.124.06"
 CPUS = 112
 MEMORY_MIB = 2_063_937
 PORTS = tuple(InfinibandPort(port=f"mlx5_{n}/1", state="ACTIVE", link_downed=0, errors=0) for n in range(8))
-DAY = 86_400.0
 
 
 class Workload(msgspec.Struct, frozen=True):

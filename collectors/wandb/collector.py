@@ -33,7 +33,7 @@ from collectors.wandb.wire import (
     RunList,
     RunMetadata,
 )
-from trainmon.lib import Clock, Seconds, counted
+from trainmon.lib import Clock, Seconds, counted, group_by
 from trainmon.model import Event, RunSpec, Source, SourceRemoved
 
 # ---- media of W&B runs on this machine -------------------------------------------------------------------------------
@@ -218,11 +218,7 @@ class WandbCollector(PollingThread):
     @property
     def _grouped(self) -> Mapping[str, list[TrackedRun]]:
         """By project: the runs of which W&B may have several."""
-        found: dict[str, list[TrackedRun]] = {}
-        for run in self._runs.values():
-            if run.spec.run is None:
-                found.setdefault(run.spec.project, []).append(run)
-        return found
+        return group_by((run for run in self._runs.values() if run.spec.run is None), lambda run: run.spec.project)
 
     def _look_for_new_runs(self) -> None:
         """Begin the next round at once if a run has begun of which the lists do not know."""

@@ -13,7 +13,7 @@ from trainmon.alerting.pipeline.episode import Token, new_alert
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import TEST, is_answering
 from trainmon.analysis.checkpoints import steps_at_risk
-from trainmon.lib import Instant, Seconds, ago, clean, counted, size
+from trainmon.lib import DAY, Instant, Seconds, ago, clean, counted, size
 from trainmon.model import SEVERITIES, Alert, Checkpoints, Disk, Finding, Notice, Run, State, Verdict, verdict_text
 
 # ---- notifications without an alert ----------------------------------------------------------------------------------
@@ -188,7 +188,6 @@ ALIVE: frozenset[Verdict] = frozenset({"healthy", "starting", "evaluating", "sav
 DISKS = 3
 """The disks that a heartbeat names: those that are full first."""
 ALERTS = 5
-DAY = 86_400.0
 RUNS = 20
 
 

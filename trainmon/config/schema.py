@@ -57,7 +57,7 @@ from trainmon.config.types import (
     type_name,
     whole_number,
 )
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import DAY, Instant, Seconds
 from trainmon.model import RequeueMode, RetryChange, RetryLimit, RetryPolicy, Route, Silence
 
 # ---- [[rule]] --------------------------------------------------------------------------------------------------------
@@ -175,7 +175,6 @@ class MaintenanceSettings(Table, frozen=True, kw_only=True):
     """Match only this subject, as `trainmon-tui status` names it."""
 
 
-DAY: Seconds = 86_400.0
 DAYS_AHEAD = 3
 """Recurring windows are computed for this many days; they are renewed long before."""
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 
 import msgspec
 
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import DAY, DURATION_UNITS, Instant, Seconds
 
 PROJECT = re.compile(r"\s*([^/\s]+/[^/\s]+)\s*")
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?")
@@ -370,7 +370,7 @@ Nodes = Annotated[tuple[str, ...] | None, ValueType('Slurm host lists, or "slurm
 
 # ---- durations, shares, sizes, dates and addresses -------------------------------------------------------------------
 
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+UNITS = {"ms": 0.001} | DURATION_UNITS
 DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 ZERO = re.compile(r"0+(?:ms|s|m|h|d|w)?")
@@ -399,7 +399,7 @@ def parse_duration(value: object) -> Seconds:
     if not isinstance(value, str) or not DURATION.fullmatch(value.replace(" ", "")):
         raise InvalidValue(f'must be a duration such as "2s", "15m" or "1h30m", not {describe(value)}')
     seconds = sum(float(number) * UNITS[unit] for number, unit in DURATION_PART.findall(value.replace(" ", "")))
-    if not 0.1 <= seconds <= 100 * 366 * UNITS["d"]:
+    if not 0.1 <= seconds <= 100 * 366 * DAY:
         raise InvalidValue(f'must be between "100ms" and a hundred years, not {describe(value)}')
     return float(seconds)
 

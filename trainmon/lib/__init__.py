@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from trainmon.lib.clock import DAY, HOUR, MINUTE, Clock, Instant, Seconds, SystemClock, clock_difference, drop_oldest
+from trainmon.lib.clock import (
+    DAY,
+    DURATION_UNITS,
+    HOUR,
+    MINUTE,
+    Clock,
+    Instant,
+    Seconds,
+    SystemClock,
+    clock_difference,
+    drop_oldest,
+    group_by,
+)
 from trainmon.lib.errors import (
     CommandFailed,
     ConfigError,
@@ -54,6 +66,7 @@ from trainmon.lib.text import (
 
 __all__ = [
     "DAY",
+    "DURATION_UNITS",
     "HOUR",
     "MASK",
     "MINUTE",
@@ -85,6 +98,7 @@ __all__ = [
     "elapsed",
     "field_descriptions",
     "find_state_directory",
+    "group_by",
     "is_first_time",
     "is_secret",
     "joined",

@@ -1,11 +1,15 @@
-"""Time as an argument: loops take a Clock, pure functions take an Instant; and dictionaries that keep the newest."""
+"""Time as an argument: loops take a Clock, pure functions take an Instant; dictionaries of groups and of the newest."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Protocol, TypeVar
 
 # ---- time as an argument ---------------------------------------------------------------------------------------------
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 Instant = float
 """Unix seconds (UTC)."""
@@ -14,6 +18,9 @@ Seconds = float
 
 MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
 """In seconds."""
+
+DURATION_UNITS = {"s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
+"""The units of a duration, in seconds."""
 
 
 class Clock(Protocol):
@@ -40,7 +47,15 @@ class SystemClock:
         return time.monotonic()
 
 
-# ---- collections that only keep so many of the newest ----------------------------------------------------------------
+# ---- dictionaries ----------------------------------------------------------------------------------------------------
+
+
+def group_by(values: Iterable[Value], key: Callable[[Value], Key]) -> dict[Key, list[Value]]:
+    """The values by their key. Keys, and the values of each, are in the order in which they come."""
+    groups: dict[Key, list[Value]] = {}
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
+    return groups
 
 
 def drop_oldest(kept: dict[Any, Any], limit: int) -> None:

@@ -15,6 +15,8 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Literal, NamedTuple
 
+from trainmon.lib.clock import DURATION_UNITS
+
 # ---- text that is safe to show, and its width ------------------------------------------------------------------------
 
 LIMIT = 4_000
@@ -164,7 +166,6 @@ AGE = r"(?<![\w./-])(\d+(?:\.\d+)?)([smhd])(?:(\d+)([smh]))?"
 AGO = re.compile(rf"{AGE} ago\b")
 RELATIVE = re.compile(rf"{AGE}\b")
 DATED = re.compile(r"\b(?:about|as of) [A-Z][a-z]{2} \d\d \d\d:\d\d(?::\d\d)? UTC")
-UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def dated(text: str, at: float) -> str:
@@ -175,7 +176,8 @@ def dated(text: str, at: float) -> str:
 
     def instant(found: re.Match[str]) -> str:
         parts = [(float(number), unit) for number, unit in (found.groups()[:2], found.groups()[2:]) if number]
-        age = sum(number * UNITS[unit] for number, unit in parts) + UNITS[parts[-1][1]] / 2  # it was cut to whole units
+        rest = DURATION_UNITS[parts[-1][1]] / 2  # it was cut to whole units
+        age = rest + sum(number * DURATION_UNITS[unit] for number, unit in parts)
         return f"about {_clock(at - age, found[2])} UTC"
 
     later = AGO.sub(instant, text)

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from itertools import count, dropwhile, takewhile
 from typing import NamedTuple
 
+from trainmon.lib import DAY, HOUR, MINUTE
+
 Y_SPARE = 0.5
 """The share of a y axis that may be empty before it shrinks."""
 
@@ -145,8 +147,6 @@ def _digits(step: float) -> int:
 
 
 # ---- time ----------------------------------------------------------------------------------------------------------
-
-MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
 
 CLOCK_STEPS = (
     1.0, 5.0, 15.0, 30.0, MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR,

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.explanation import GpuHour, worst
-from trainmon.lib import Instant, clean, shorten
+from trainmon.lib import HOUR, Instant, clean, shorten
 from trainmon.model import Series
 from tui.charts.axes import LABEL_WIDTH, Limits, Tick
 from tui.charts.curves import DOWN, NAN, UP, Column, Frame, braille, in_ascii, ranges
@@ -23,7 +23,6 @@ from tui.style import Span, mib
 
 # ---- the last hour of a number as lines of text ----------------------------------------------------------------------
 
-HOUR = 3_600.0
 LEAST_WIDTH, LEAST_HEIGHT = 26, 7
 
 

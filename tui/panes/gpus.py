@@ -7,10 +7,10 @@ from collections import Counter
 from textual.app import ComposeResult
 
 from trainmon.analysis.nodes import failing_server
-from trainmon.lib import Instant, Seconds, clean, counted
+from trainmon.lib import HOUR, Instant, Seconds, clean, counted
 from trainmon.model import Gpu, State
 from tui.backend import Backend
-from tui.charts.render import HOUR, LEAST_WIDTH, Axis, hour_picture, side_by_side
+from tui.charts.render import LEAST_WIDTH, Axis, hour_picture, side_by_side
 from tui.keys import bindings
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, mib, source_text

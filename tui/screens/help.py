@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainmon.lib import group_by
 from tui.keys import ACTS, CONTEXTS, KEYS, SHOWN_AT, Key, active_keys, bindings
 from tui.modals.dialog import Dialog, Find, text
 from tui.style import Row, Span
@@ -103,10 +104,7 @@ def help_rows(context: str, wanted: str = "") -> list[Row]:
     With `wanted`: only what has this text in its name, its meaning or the title above it."""
     here, acts = set(CONTEXTS[context]), set(ACTS)
     own = [key for key in active_keys(context) if key.scope in here - COMMON - acts]
-    others: dict[str, list[Key]] = {}
-    for key in KEYS:
-        if key.scope not in here:
-            others.setdefault(f"In {SHOWN_AT[key.scope]}", []).append(key)
+    others = group_by((key for key in KEYS if key.scope not in here), lambda key: f"In {SHOWN_AT[key.scope]}")
     sections = (
         (TITLES[context], pairs(own)),
         (ACTING, pairs(key for key in KEYS if key.scope in here & acts)),

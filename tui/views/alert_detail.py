@@ -10,7 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from trainmon.analysis.runs import trouble_of
-from trainmon.lib import Instant, Seconds, clean, counted, listed, ordinal, shorten
+from trainmon.lib import DAY, DURATION_UNITS, Instant, Seconds, clean, counted, listed, ordinal, shorten
 from trainmon.model import Alert, Log, Points, Run, Silence, State
 from tui.style import Line, Link, Linked, Span, calm_age, count, duration, ended_how, sentence
 from tui.views.alerts import (
@@ -290,12 +290,10 @@ def moment_of_curve(run: str, metric: str, points: Points) -> Moment | None:
 
 # ---- the choices of `m` ----------------------------------------------------------------------------------------------
 
-HOUR: Seconds = 3_600.0
 USUAL = "1h"
-LONGEST: Seconds = 30 * 86_400.0
+LONGEST: Seconds = 30 * DAY
 """People forget longer silences. Such a rule should be disabled in trainmon.toml."""
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": HOUR, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])")
 
 
@@ -349,7 +347,7 @@ def parse_duration(text: str) -> Seconds | str:
     parts = _PART.findall(text)
     if not parts or _PART.sub("", text).strip():
         return "type a duration such as 30m, 1h, 2d or 1w"
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    seconds = sum(float(number) * DURATION_UNITS[unit] for number, unit in parts)
     if seconds < 60:
         return "the shortest duration is 1m"
     return "the longest duration is 30d; disable an unwanted rule in trainmon.toml" if seconds > LONGEST else seconds

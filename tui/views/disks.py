@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from trainmon.analysis.disks import DAY, checkpoints_that_fit, is_on, is_shared, saved_on
+from trainmon.analysis.disks import checkpoints_that_fit, is_on, is_shared, saved_on
 from trainmon.lib import (
+    DAY,
     Instant,
     Seconds,
     cell_width,
     clean,
     counted,
+    group_by,
     natural_key,
     short_size,
     shorten,
@@ -133,13 +135,13 @@ class ShownDisk(NamedTuple):
 
 def shown_disks(state: State) -> list[ShownDisk]:
     """All disks. A network filesystem that many hosts mount at one path is one row, from the latest reading."""
-    groups: dict[tuple[str, ...], list[Disk]] = {}
-    for disk in state.disks.values():
+
+    def identity(disk: Disk) -> tuple[str, ...]:
         shared = disk.state == "ok" and is_shared(disk)
-        key = (disk.cluster, disk.path, str(disk.total_bytes)) if shared else (disk.cluster, disk.path, "", disk.host)
-        groups.setdefault(key, []).append(disk)
+        return (disk.cluster, disk.path, *((str(disk.total_bytes),) if shared else ("", disk.host)))
+
     found = []
-    for disks in groups.values():
+    for disks in group_by(state.disks.values(), identity).values():
         latest = max(disks, key=lambda disk: disk.at)
         source = state.sources.get(f"node:{latest.host}")
         stale = state.at - latest.at > STALE_AFTER or (source is not None and source.health in ("late", "down"))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.last_seen import SETTLES_WITHIN, disk_key, seen_run
-from trainmon.lib import Instant, Seconds, clean, counted, say, size
+from trainmon.lib import DAY, Instant, Seconds, clean, counted, say, size
 from trainmon.model import (
     Alert,
     Disk,
@@ -176,8 +176,6 @@ SHARE = 0.05
 
 QUIET: Seconds = 600.0
 """After a shorter absence, nothing is said if nothing changed."""
-
-DAY: Seconds = 86_400.0
 
 INDENT = 2
 """Cells before the second line of a change."""

@@ -8,11 +8,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from trainmon.analysis.nodes import failing_server
-from trainmon.lib import Instant, Seconds, cell_width, clean, duration, natural_key, shorten
+from trainmon.lib import DAY, Instant, Seconds, cell_width, clean, duration, natural_key, shorten
 from trainmon.model import LATE_AFTER, Gpu, Node, SchedulerNode, Source, State
 from tui.style import (
     CRIT,
-    DAY,
     DEAD,
     DOT,
     NOT_APPLICABLE,

@@ -38,7 +38,7 @@ from trainmon.actions.planning import (
     unchecked,
 )
 from trainmon.actions.verbs import VERB
-from trainmon.lib import Clock, Seconds, Sentence, TrainmonError, drop_oldest, joined
+from trainmon.lib import Clock, Seconds, Sentence, TrainmonError, drop_oldest, group_by, joined
 from trainmon.model import Action, ActionChanged, ActionRequest, Event, JobChanged, Plan, Record, Refusal, State, Status
 from trainmon.slurm.client import Client
 from trainmon.slurm.parse import detailed
@@ -147,9 +147,8 @@ class Executor:
         """What a plan needs of all its hosts and of the ledger. A host that does not answer in time is an error."""
         ledger = self._ledger if "evaluations" in VERB[request.verb].reads else None
         evaluations = None if ledger is None else ledger.evaluations(request.subjects)
-        reads: dict[str, list[ReadRequest]] = {}
-        for read in reads_for_plan(request, state, Readback(at=self._clock.now())):
-            reads.setdefault(read.host, []).append(read)
+        wanted = reads_for_plan(request, state, Readback(at=self._clock.now()))
+        reads = group_by(wanted, lambda read: read.host)
         futures = {
             host: self._worker(host).submit(partial(self._preflight, host, request, state, there))
             for host, there in reads.items()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, group_by
 from trainmon.model import Alert, Finding
 
 OUTAGE_TOLERANCE: Seconds = 3_600.0
@@ -160,11 +160,8 @@ def flapped(alerts: Mapping[str, Alert], now: Instant, never_flap: Collection[st
     started: list[str] = []
     may_flap = (one for one in alerts.values() if one.flapping or not _is_separate(one, never_flap))
     is_flapping = flapping(may_flap, now)
-    by_key: dict[tuple[str, str], list[Alert]] = {}
-    for alert in alerts.values() if is_flapping else ():
-        if alert.fired_at is not None and alert.key in is_flapping:
-            by_key.setdefault(alert.key, []).append(alert)
-    for key, episodes in by_key.items():
+    fired = (one for one in alerts.values() if is_flapping and one.fired_at is not None and one.key in is_flapping)
+    for key, episodes in group_by(fired, lambda alert: alert.key).items():
         newest = max(episodes, key=lambda alert: (alert.fired_at or 0.0, alert.is_open))
         is_separate = _is_separate(newest, never_flap)
         flaps = is_flapping[key] and not is_separate

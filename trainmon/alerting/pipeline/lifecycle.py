@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from trainmon.alerting.pipeline.episode import Token, after_outage, firing_again, new_alert
 from trainmon.alerting.rules import TEST, Rule
 from trainmon.alerting.rules.base import Gone, Results, Unknown
-from trainmon.lib import Instant, Seconds, ago, dated
+from trainmon.lib import Instant, Seconds, ago, dated, group_by
 from trainmon.model import KEPT_RESOLVED, Alert, Finding, State, is_worse
 
 OVER = "over"
@@ -74,10 +74,7 @@ def advance(alerts: Mapping[str, Alert], evaluation: Evaluation) -> Advanced:
     open_alerts = {alert.key: alert for alert in alerts.values() if alert.is_open and alert.rule != TEST}
     ended = sorted((alert for alert in alerts.values() if not alert.is_open), key=lambda alert: alert.episode)
     before = {alert.key: alert for alert in ended}  # the last episode
-    ended_events: dict[tuple[str, str], list[Alert]] = {}
-    for alert in ended:
-        if alert.event:
-            ended_events.setdefault(alert.key, []).append(alert)
+    ended_events = group_by((alert for alert in ended if alert.event), lambda alert: alert.key)
     for finding in (one for one in evaluation.results.findings if one.rule in evaluation.rules):
         key = (finding.rule, finding.subject)
         old = open_alerts.pop(key, None)

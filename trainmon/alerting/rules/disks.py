@@ -22,7 +22,6 @@ from trainmon.alerting.rules.base import (
     silent,
 )
 from trainmon.analysis.disks import (
-    DAY,
     ENOUGH,
     EXPIRED,
     Fit,
@@ -34,7 +33,7 @@ from trainmon.analysis.disks import (
     lies_on,
     saved_on,
 )
-from trainmon.lib import Instant, Seconds, ago, clean, counted, listed, ordinal, size
+from trainmon.lib import DAY, Instant, Seconds, ago, clean, counted, group_by, listed, ordinal, size
 from trainmon.model import Alert, Allowance, Disk, Finding, Forecast, Quota, Run, Severity, State, says
 
 # ---- what disk rules share -------------------------------------------------------------------------------------------
@@ -68,11 +67,8 @@ def subject_of(disk: Disk) -> str:
 def volumes(state: State, now: Instant, suspect: Callable[[Disk], bool]) -> Iterator[Volume]:
     """The volumes with current samples of which at least one is suspect, whether they answer or not."""
     suspects = {subject_of(disk) for disk in state.disks.values() if suspect(disk)}
-    groups: dict[str, list[Disk]] = {}
-    for disk in state.disks.values() if suspects else ():
-        if (subject := subject_of(disk)) in suspects and is_current(disk, state, now):
-            groups.setdefault(subject, []).append(disk)
-    for subject, disks in groups.items():
+    ours = (disk for disk in state.disks.values() if suspects and subject_of(disk) in suspects)
+    for subject, disks in group_by((disk for disk in ours if is_current(disk, state, now)), subject_of).items():
         disks.sort(key=lambda disk: (disk.state != "ok", -disk.at, disk.host))
         yield Volume(subject, disks[0].path if is_shared(disks[0]) else disks[0].key, tuple(disks))
 

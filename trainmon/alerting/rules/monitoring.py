@@ -17,7 +17,7 @@ from trainmon.alerting.rules.base import (
     is_unread,
     lasted,
 )
-from trainmon.lib import Instant, Seconds, ago, clean, counted
+from trainmon.lib import Instant, Seconds, ago, clean, counted, group_by
 from trainmon.model import LATE_AFTER, Alert, Finding, Source, State
 
 # ---- whether this machine has lost its own network, or its VPN -------------------------------------------------------
@@ -399,8 +399,5 @@ def _errors(sources: Sequence[Source]) -> tuple[str, ...]:
 
 def _nodes(state: State) -> Mapping[str, list[Source]]:
     """The watched nodes, by cluster, without those whose server does not answer."""
-    found: dict[str, list[Source]] = {}
-    for source in state.sources.values():
-        if source.kind == "node" and source.health != "off" and not is_unread(source, state):
-            found.setdefault(source.cluster, []).append(source)
-    return found
+    nodes = (one for one in state.sources.values() if one.kind == "node" and one.health != "off")
+    return group_by((source for source in nodes if not is_unread(source, state)), lambda source: source.cluster)

@@ -32,7 +32,7 @@ from trainmon.analysis.log_formats import report, written
 from trainmon.analysis.runs import has_begun, last_attempts, our_time, target
 from trainmon.analysis.runs.context import is_of_task
 from trainmon.analysis.wandb import client_file
-from trainmon.lib import Instant, Seconds, clean, elapsed, scrub
+from trainmon.lib import DAY, Instant, Seconds, clean, elapsed, group_by, scrub
 from trainmon.model import Attempt, AttemptEnd, Job, Log, OwnProcess, Receipt, Run, State, WandbRun
 
 # ---- which sources are still to answer before the attempts of a run are known ----------------------------------------
@@ -206,7 +206,7 @@ def of_job(job: Job, run: Run, state: State, *, is_newest: bool) -> Attempt | No
 OLD: Seconds = 7 * 86_400.0
 """Receipts of attempts that ended so long ago are not looked at."""
 
-DAY: Seconds = 86_400.0
+LOOK_BACK: Seconds = DAY
 """How far back logs are looked for that no known attempt precedes."""
 
 OVER = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
@@ -341,7 +341,7 @@ def of_other_logs(run: Run, state: State) -> Iterator[Attempt]:
         return
     mine = [one for one in state.attempts.values() if one.run_id == run.name]
     paths = {log.path, *(one.log_path for one in mine)}
-    since = max((one.ended_at or one.seen_at for one in mine), default=state.started_at - DAY)
+    since = max((one.ended_at or one.seen_at for one in mine), default=state.started_at - LOOK_BACK)
     next_at, next_began = log.at, log.first_at if not log.is_new else log.began_at
     for other in log.others:
         at = other.written_at
@@ -439,10 +439,7 @@ def of_unwatched_jobs(state: State) -> Iterator[Attempt]:
     answered = _answered(state)
     if not state.receipts or not answered or not is_restored(state):
         return
-    by_job: dict[str, list[Attempt]] = {}
-    for one in state.attempts.values():
-        if one.job_id is not None and f"{one.cluster}/{one.job_id}" in state.receipts:
-            by_job.setdefault(f"{one.cluster}/{one.job_id}", []).append(one)
+    by_job = group_by(state.attempts.values(), lambda one: f"{one.cluster}/{one.job_id}")
     found: list[Attempt] = []
     for key, own in state.receipts.items():
         if own[-1].job_id is not None and own[-1].cluster in answered:
@@ -466,9 +463,7 @@ def _of_job(
 ) -> Iterator[Attempt]:
     """The attempts of one job, one for each restart."""
     run, job = _run_of(own[-1], state), state.jobs.get(key)
-    groups: dict[int, list[Receipt]] = {}
-    for one in own:
-        groups.setdefault(one.restart or 0, []).append(one)
+    groups = group_by(own, lambda one: one.restart or 0)
     for restart, group in groups.items():
         is_listed = job is not None and (job.restarts is None or job.restarts <= restart)
         last_at = max(one.ended_at or one.started_at for one in group)

@@ -21,7 +21,7 @@ from trainmon.analysis.attempts.ending import (
 )
 from trainmon.analysis.attempts.fold import RANKS, SAME_START, adds_nothing, adopted, end_by, merged
 from trainmon.analysis.attempts.observed import (
-    DAY,
+    LOOK_BACK,
     before_next,
     is_begun,
     is_restored,
@@ -35,7 +35,7 @@ from trainmon.analysis.attempts.observed import (
 from trainmon.analysis.attempts.provenance import files_to_read
 from trainmon.analysis.attempts.steps import AFTER, NUMBERS, has_newer, is_read_to_end, run_of
 from trainmon.analysis.runs import jobs_of, last_attempts, named_files
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, group_by
 from trainmon.model import Attempt, AttemptEnd, AttemptFile, FileSpec, Job, LogSpec, Run, State
 
 # ---- a State: attempts that it shows, and those it no longer shows ---------------------------------------------------
@@ -135,7 +135,7 @@ def unwatched_since(state: State) -> Instant | None:
     if not is_restored(state):
         return None
     seen = (one.seen_at for one in state.attempts.values() if one.seen_at < state.started_at)
-    return max(seen, default=state.started_at - DAY) - MARGIN
+    return max(seen, default=state.started_at - LOOK_BACK) - MARGIN
 
 
 MARGIN: Seconds = 3_600.0
@@ -318,11 +318,10 @@ def _is_last_writer(attempt: Attempt, state: State) -> bool:
 def logs_to_read(state: State) -> Mapping[str, tuple[LogSpec, ...]]:
     """By cluster: the logs of attempts that ended, the newest first. The log that a run follows is not one of them."""
     last = last_attempts(state.attempts.values())
-    earlier = [one for one in state.attempts.values() if one.run_id in state.runs and one is not last[one.run_id]]
-    found: dict[str, list[Attempt]] = {}
-    for one in earlier:
-        if "log_path" in one.files or is_wanted(one, state):
-            found.setdefault(one.cluster, []).append(one)
+    earlier = (one for one in state.attempts.values() if one.run_id in state.runs and one is not last[one.run_id])
+    found = group_by(
+        (one for one in earlier if "log_path" in one.files or is_wanted(one, state)), lambda one: one.cluster
+    )
     specs = ((cluster, tuple(_specs(attempts, state))[:LOGS_AT_ONCE]) for cluster, attempts in found.items())
     return {cluster: wanted for cluster, wanted in specs if wanted}
 

@@ -16,7 +16,7 @@ import msgspec
 from trainmon.analysis.causes.lines import Line, Raised, Stream, tracebacks
 from trainmon.analysis.causes.rules import RULE, RULES
 from trainmon.analysis.causes.sieve import Rule, Sieve, Sign
-from trainmon.lib import Seconds
+from trainmon.lib import DAY, Seconds, group_by
 
 # ---- where a log shows signs of causes -------------------------------------------------------------------------------
 
@@ -362,7 +362,6 @@ STAMP = re.compile(
 NATIVE = re.compile(r"\[?[IWEF]\d{4,8} (?=\d\d:)")
 """PyTorch's C++ code puts its level and the date in front: `[E1122 10:15:00.1 ProcessGroupNCCL.cpp:629]`."""
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-DAY: Seconds = 86_400.0
 YEAR: Seconds = 366 * DAY
 NEW_YEAR: Seconds = 31 * DAY
 """A date that is so much later is of the next year."""
@@ -377,10 +376,8 @@ UNKNOWN = float("inf")
 
 def in_order(lines: Iterable[Line]) -> Sequence[Line]:
     """The lines by their clocks, and as they stand where these are equal or missing."""
-    by_file: dict[str | None, list[Line]] = {}
-    for line in lines:
-        by_file.setdefault(line.file, []).append(line)
-    timed = [(at, line) for own in by_file.values() for at, line in zip(_times(own), own, strict=True)]
+    by_file = group_by(lines, lambda line: line.file).values()
+    timed = [(at, line) for own in by_file for at, line in zip(_times(own), own, strict=True)]
     if any(one[0] > other[0] for one, other in pairwise(timed)):
         timed.sort(key=itemgetter(0))
     return [line for _, line in timed]

@@ -22,7 +22,7 @@ from trainmon.analysis.checkpoints.layouts import (
     smaller,
     unrecognised,
 )
-from trainmon.lib import Instant, Seconds, clean, counted, duration
+from trainmon.lib import Instant, Seconds, clean, counted, duration, group_by
 from trainmon.model import Checkpoint, CheckpointEntry, CheckpointListing, Checkpoints, CheckpointState, says
 
 # ---- what a trainer would resume from, by its own rule, and what is wrong with that ----------------------------------
@@ -336,11 +336,13 @@ def _steady(
 
 def _cut(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, str]:
     """Why single files are cut short: they have less than a tenth of the size of the save before."""
-    alike: dict[str, list[FoundCheckpoint]] = {}
-    for one in all_found:
-        if folder.contents[one.name].entry.kind == "file" and one.step is not None and one.bytes:
-            alike.setdefault(re.sub(r"\d+", "#", one.name), []).append(one)
-    pairs = (pair for same in alike.values() for pair in pairwise(sorted(same, key=lambda one: one.step or 0)))
+    files = (
+        one
+        for one in all_found
+        if folder.contents[one.name].entry.kind == "file" and one.step is not None and one.bytes
+    )
+    alike = group_by(files, lambda one: re.sub(r"\d+", "#", one.name)).values()
+    pairs = (pair for same in alike for pair in pairwise(sorted(same, key=lambda one: one.step or 0)))
     return {
         one.name: smaller("it", one.bytes or 0, before.bytes or 0)
         for before, one in pairs

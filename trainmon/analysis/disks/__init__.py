@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from trainmon.analysis.disks.capacity import (
-    DAY,
     ENOUGH,
     RATE_SPAN,
     Fit,
@@ -21,7 +20,6 @@ from trainmon.analysis.disks.capacity import (
 from trainmon.analysis.disks.quota import EXPIRED, Parser, of_path, parse
 
 __all__ = [
-    "DAY",
     "ENOUGH",
     "EXPIRED",
     "RATE_SPAN",

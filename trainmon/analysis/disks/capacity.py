@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.lib import NETWORK_FILESYSTEMS, Instant, Seconds
+from trainmon.lib import DAY, NETWORK_FILESYSTEMS, Instant, Seconds
 from trainmon.model import Basis, Checkpoints, Disk, Forecast, Run, RunSpec, Series, State
 
 # ---- forecasts when a disk is full, from its history -----------------------------------------------------------------
@@ -31,8 +31,6 @@ FALLING = 0.25
 
 POINTS = 48
 """Points the slope is taken from: 1,128 pairs cost about 0.2 ms."""
-
-DAY = 86_400.0
 
 FAST = 6 * 3_600.0
 """A growth of this long that nothing has interrupted counts beside that of the whole day."""

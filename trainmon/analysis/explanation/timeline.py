@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib import Instant, Seconds, clean, dated, say, scrub
+from trainmon.lib import HOUR, MINUTE, Instant, Seconds, clean, dated, say, scrub
 from trainmon.model import Alert, Attempt, Record, Series
 
 AFTERMATH: Seconds = 3_600.0
@@ -141,11 +141,6 @@ def start_format(starts: Iterable[tuple[str, datetime]]) -> str:
 
 
 # ---- the last hour of the GPUs of an attempt's node ------------------------------------------------------------------
-
-HOUR: Seconds = 3_600.0
-
-
-MINUTE: Seconds = 60.0
 
 
 MINUTES = 60

@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import comb
 from typing import NamedTuple
 
-from trainmon.lib import counted
+from trainmon.lib import counted, group_by
 from trainmon.model import CAUSES, Attempt, CauseName, RetryChange, RetryLimit, RetryPolicy
 
 # ---- how often each cause is retried, and how much of that is spent --------------------------------------------------
@@ -101,10 +101,7 @@ def history_of(attempt: Attempt, attempts: Iterable[Attempt]) -> tuple[Attempt, 
 
 def by_run(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
     """The attempts of each run, in their order."""
-    found: dict[str, list[Attempt]] = {}
-    for one in attempts:
-        found.setdefault(one.run_id, []).append(one)
-    return {run: sorted(own, key=order_of) for run, own in found.items()}
+    return {run: sorted(own, key=order_of) for run, own in group_by(attempts, lambda one: one.run_id).items()}
 
 
 def order_of(attempt: Attempt) -> tuple[float, str]:

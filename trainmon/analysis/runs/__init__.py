@@ -44,7 +44,7 @@ from trainmon.analysis.runs.no_steps import (
     who_stopped,
 )
 from trainmon.analysis.runs.status import STILL, judge
-from trainmon.analysis.runs.throughput import ENOUGH, MINUTE, loss_scale
+from trainmon.analysis.runs.throughput import ENOUGH, loss_scale
 from trainmon.analysis.runs.trainer import (
     TRAINER_STATE,
     listening,
@@ -71,7 +71,6 @@ __all__ = [
     "AT_LEAST",
     "ENDED_RUNS_STAY",
     "ENOUGH",
-    "MINUTE",
     "OURS_BEFORE",
     "PATIENCE",
     "REPORTED",

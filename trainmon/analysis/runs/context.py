@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice, pairwise
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds, clean, elapsed, scrub
+from trainmon.lib import Instant, Seconds, clean, elapsed, group_by, scrub
 from trainmon.model import (
     ME,
     Attempt,
@@ -136,10 +135,8 @@ def watched_runs(
     a job has ended: the end of its log is what a person wants to read then. `me` is who we are, by cluster.
     """
     known = {(spec.name, _jobs_name(spec)): spec for spec in before}
-    named: dict[tuple[str, str], list[Job]] = defaultdict(list)
-    for job in jobs:
-        named[job.cluster, job.name].append(job)
-    specs = [_without_rivals(spec, named[_jobs_name(spec)]) for spec in configured]
+    named = group_by(jobs, lambda job: (job.cluster, job.name))
+    specs = [_without_rivals(spec, named.get(_jobs_name(spec), ())) for spec in configured]
     names = {spec.name for spec in configured}
     taken = {(*_jobs_name(spec), spec.user) for spec in configured}
     found = (
@@ -154,7 +151,7 @@ def watched_runs(
         specs.append(replace(spec, name=name))
         names.add(name)
     return tuple(
-        _filled(spec, known.get((spec.name, _jobs_name(spec))), jobs_of(spec, named[_jobs_name(spec)]))
+        _filled(spec, known.get((spec.name, _jobs_name(spec))), jobs_of(spec, named.get(_jobs_name(spec), ())))
         for spec in specs
     )
 
@@ -172,15 +169,17 @@ def _found(
 ) -> Iterator[RunSpec]:
     """Those found before while something is left of them, then the names of our own batch jobs that run now. The live
     ones go first: of a sweep's many, those that ended are left out."""
-    kept: dict[tuple[str, str], list[RunSpec]] = defaultdict(list)
-    for spec in before:
+
+    def is_kept(spec: RunSpec) -> bool:
         own = jobs_of(spec, named.get(_jobs_name(spec), ())) if spec.found else ()
-        if any(job.gone_at is None or now - job.gone_at < ENDED_RUNS_STAY for job in own):
-            kept[_jobs_name(spec)].append(spec)
+        return any(job.gone_at is None or now - job.gone_at < ENDED_RUNS_STAY for job in own)
+
+    kept = group_by(filter(is_kept, before), _jobs_name)
     ended = []
     for key in dict.fromkeys((*kept, *named)):
-        for spec in _sharing(kept[key], [job for job in named[key] if _is_found(job, me)]):
-            if present(jobs_of(spec, named[key])) is not None:
+        jobs = named.get(key, ())
+        for spec in _sharing(kept.get(key, ()), [job for job in jobs if _is_found(job, me)]):
+            if present(jobs_of(spec, jobs)) is not None:
                 yield replace(spec, log=None, nodes=())
             else:
                 ended.append(replace(spec, log=None, nodes=()))

@@ -8,10 +8,8 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import MINUTE, Instant, Seconds
 from trainmon.model import MINUTES, RECENT_MINUTES, SLOW_AT_MOST, Gpu, GpuAverage, Progress, Run, Throughput
-
-MINUTE: Seconds = 60.0
 
 WARM_UP: Seconds = 300.0
 """The first steps of an attempt compile and fill caches. Five minutes of them are ignored."""

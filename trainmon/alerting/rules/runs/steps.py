@@ -32,7 +32,6 @@ from trainmon.analysis.gpus import gpus_of, is_empty, is_read
 from trainmon.analysis.runs import (
     AT_LEAST,
     ENOUGH,
-    MINUTE,
     SIGMAS,
     STILL,
     is_new_attempt,
@@ -40,7 +39,7 @@ from trainmon.analysis.runs import (
     loss_scale,
     trouble_of,
 )
-from trainmon.lib import Instant, Seconds, ago, counted
+from trainmon.lib import MINUTE, Instant, Seconds, ago, counted
 from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuAverage, Job, Run, Severity, State, verdict_text
 
 # ---- rules about the loss of a run -----------------------------------------------------------------------------------
