@@ -103,6 +103,35 @@ def shorten_start(text: str, width: int) -> str:
     return shorten(text[::-1], width)[::-1]
 
 
+def shorten_middle(text: str, width: int) -> str:
+    """Cut a clean text in its middle to at most `width` cells: for names, which differ at their ends."""
+    if cell_width(text) <= width:
+        return text
+    end = max(0, width - 1) // 2
+    return shorten(text, width - end) + shorten(text[::-1], end, "")[::-1]
+
+
+NUMBER = re.compile(r"(?<![\w./-])\d(?:[\w.,:]*\w)?(?: ?%| °C| of \d+| [KMGTP]?i?B\b)?")
+
+
+def shorten_sentence(text: str, width: int) -> str:
+    """Cut a clean sentence to at most `width` cells: its first words, and behind them as many of its numbers as fit."""
+    start, numbers = shorten(text, width), list(NUMBER.finditer(text))
+    if start == text:
+        return text
+    found = [(sum(one.end() < len(start) for one in numbers), start)]
+    for space in (at for at in range(len(start) - 1, max(0, width // 2 - 3), -1) if start[at] == " "):
+        made, end = text[:space], space
+        shown = sum(one.end() <= space for one in numbers)
+        for one in numbers[shown:]:
+            more = (" " if one.start() == end + 1 else " … ") + one[0]
+            if cell_width(made + more) > width:
+                break
+            made, end, shown = made + more, one.end(), shown + 1
+        found.append((shown, made))
+    return max(found, key=lambda one: one[0])[1]
+
+
 def shorten_lines(text: str, limit: int, mark: str) -> tuple[str, bool]:
     """The text in at most `limit` bytes of UTF-8, cut after a line with a mark; and whether it is the whole text."""
     if len(text.encode()) <= limit:

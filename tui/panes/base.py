@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 from textual import events
@@ -17,7 +18,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 
-from trainmon.lib import Instant, cell_width, shorten
+from trainmon.lib import Instant, Seconds, cell_width, shorten
 from trainmon.model import Run, State
 from tui.keys import bindings
 from tui.style import SENTENCE, Row, Span
@@ -28,6 +29,12 @@ from tui.views.alerts import alerts_about_subjects
 from tui.widgets import Heading, KeyedLines, SpanLine
 
 log = logging.getLogger(__name__)
+
+FRAME = 3
+"""Lines of a pane without rows: its title, its heads and its bottom."""
+
+SHRINK_AFTER: Seconds = 30.0
+"""How long a pane must have fewer rows before it gets less room."""
 
 
 class Pane(Vertical):
@@ -49,6 +56,9 @@ class Pane(Vertical):
         pane: Pane
         key: str | None
 
+    class Resized(Message):
+        """It needs another height for its rows."""
+
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self.lines = KeyedLines()
@@ -61,6 +71,9 @@ class Pane(Vertical):
         self.hint = ""
         """The panes that are hidden, at the end of its title where there is room."""
         self.in_sight = False
+        self.needed = 0.0
+        """The lines that show all its rows, with its frame. A filter changes nothing of it."""
+        self._needed_at: Instant = 0.0
         self.failed_at: Instant | None = None
         self._drawing = False
         self._foot = ("", "dim")
@@ -76,6 +89,9 @@ class Pane(Vertical):
         self.call_after_refresh(self.again)
 
     # ---- what a pane defines ----
+
+    TAKES_ALL: ClassVar[bool] = False
+    """Whether it can use any height: a log, charts."""
 
     def draw(self, state: State, width: int) -> None:
         """Draw the State: `self.lines.set_rows`, `self.head`, `self.caption`. The pane shows an exception."""
@@ -236,8 +252,17 @@ class Pane(Vertical):
         else:
             self.failed_at = None
         finally:
+            self._note_need(state.at)
             self._drawing = False
             self.foot(*self._foot)
+
+    def _note_need(self, now: Instant) -> None:
+        """More rows count at once, fewer only after a while: the panes must not move with each alert."""
+        needed = inf if self.TAKES_ALL else len(self.lines.rows) + FRAME
+        if not self.filter and (needed >= self.needed or not 0 <= now - self._needed_at < SHRINK_AFTER):
+            if needed != self.needed:
+                self.post_message(self.Resized())
+            self.needed, self._needed_at = needed, now
 
     def again(self) -> None:
         """Draw the current State again, after a key changed the view."""

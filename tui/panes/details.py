@@ -22,7 +22,7 @@ from tui.views import (
 )
 from tui.views.alert_detail import Moment, alert_lines, moment_of_alert, moment_of_run
 from tui.views.alerts import alerts_about
-from tui.views.disks import ShownDisk, disk_lines, shown_disks, spare_line, spares
+from tui.views.disks import ShownDisk, disk_lines, disk_of_key, spare_line, spares
 from tui.views.job_detail import explanation_lines
 from tui.views.job_detail import job_lines as job_details
 from tui.views.news import change_lines
@@ -161,7 +161,7 @@ class OneDiskPane(LinkedPane):
     NAME = "Disk"
 
     def _shown(self, state: State) -> ShownDisk | None:
-        return next((one for one in shown_disks(state) if one.key == self.about), None)
+        return disk_of_key(self.about, state)
 
     def alerts(self) -> tuple[str, ...]:
         shown = None if self.state is None else self._shown(self.state)

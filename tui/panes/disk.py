@@ -53,7 +53,7 @@ class DiskPane(Pane):
         if alerts:
             rows = [with_mark(row, concern_of(self._shown[row.key], alerts)) for row in rows]
         self.show_rows(rows, "path")
-        self.caption(right=counted(len(shown), "path"))
+        self.caption(right=counted(sum(len(one.alike) or 1 for one in shown), "path"))
 
     def _selected(self) -> ShownDisk | None:
         return self._shown.get(self.lines.cursor_key or "")
@@ -74,19 +74,22 @@ class DiskPane(Pane):
 
 
 def disk_sentence(shown: ShownDisk, now: Instant) -> str:
-    """One sentence about a disk: mount, hosts, size, quota, forecast."""
+    """One sentence about a disk: size, quota, forecast, mount, hosts. The numbers come first: it may be cut."""
     disk, ends = shown.disk, shown.full_at or shown.disk.full_at
     if disk.state != "ok":
         return clean(f"{shown.name}: {unanswered(disk, now)}")
     where = f"mounted on {len(shown.hosts)} hosts" if len(shown.hosts) > 1 else f"on {disk.host}"
+    if shown.alike:
+        where = f"on {counted(len(shown.alike), 'host')}; the fullest is {disk.host}"
+    used = f"{percent(bytes_used(disk), 1.0)} used, {size(disk.free_bytes)} of {size(disk.total_bytes)} free"
     has_inodes = disk.total_inodes is not None and disk.free_inodes is not None
     parts = (
-        f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} {where}",
-        f"{percent(bytes_used(disk), 1.0)} used, {size(disk.free_bytes)} of {size(disk.total_bytes)} free",
+        f"{shown.name}: {used}",
         f"{size(disk.usable_free_bytes)} of the usable share left" if shown.usable else "",
         f"{percent(inodes_used(disk), 1.0)} of inodes used" if has_inodes else "",
         "" if disk.quota is None else f"quota: {quota_sentence(disk.quota, now)}",
         "" if ends is None else f"full in {full_in(ends, now).text.rstrip('!')}{doubt(shown, ends, now)}",
+        f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} {where}",
         f"read {age(now - disk.at)} ago",
     )
     return clean("; ".join(part for part in parts if part))

@@ -21,6 +21,7 @@ class LogPane(FollowingPane):
 
     NUMBER = "4"
     NAME = "Log"
+    TAKES_ALL = True
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from trainmon.analysis.runs import needed_to_save, trouble_of
-from trainmon.lib import Instant, cell_width, clean, shorten
+from trainmon.lib import Instant, cell_width, clean, shorten_middle
 from trainmon.model import Job, Run, State, verdict_text
 from tui.panes.base import Pane
 from tui.style import CRIT, VERDICTS, Row, Span, calm_age, count, eta, pad, real, short, whole
@@ -148,7 +148,8 @@ def run_row(run: Run, state: State, table: RunTable) -> Row:
     stale = "dim" if source is not None and source.health in {"late", "down"} else ""
     return Row(run.name, (
         Span(symbol + " ", style),
-        Span(pad(shorten(clean(run.name), table.name - 1), table.name), "bold" if style in {"crit", "warn"} else ""),
+        Span(pad(shorten_middle(clean(run.name), table.name - 1), table.name),
+             "bold" if style in {"crit", "warn"} else ""),
         *(cell._replace(style=cell.style or stale) for cell in row_cells(with_signs(columns, run, state), run, state)),
     ))  # fmt: skip
 

@@ -46,6 +46,7 @@ class WandbPane(FollowingPane):
 
     NUMBER = "6"
     NAME = "W&B"
+    TAKES_ALL = True
     BINDINGS = bindings("wandb")
     DEFAULT_CSS = """
     WandbPane {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from math import inf
+from types import MappingProxyType
 from typing import NamedTuple
 
 from textual import events
@@ -97,7 +99,10 @@ def shape(
     columns, shown = (left, right, third), (*left, *right, *third)
     if height < WIDE_LOG_ROWS or "4" not in left:
         return Shape(columns, others(*shown))
-    return Shape((tuple(pane for pane in left if pane != "4"), right, third), others(*shown), "4")
+    left = tuple(pane for pane in left if pane != "4")
+    if left == ("1",):  # the runs alone would leave most of their column empty
+        left, right = ("1", "5"), ("2", "3")
+    return Shape((left, right, third), others(*shown), "4")
 
 
 def left_column(height: int, under: str, beside: str, *, queue: bool) -> tuple[str, ...]:
@@ -143,33 +148,49 @@ WIDTHS: Mapping[int, Sequence[int]] = {1: (1,), 2: (57, 43), 3: (44, 36, 32)}
 """The width shares of the columns, by their number."""
 
 ABOVE_AND_ACROSS = (7, 3)
-"""The height shares of the first two columns and of the pane below both."""
+"""The height shares of the first two columns, at most, and of the pane below both."""
 
-HIGH = frozenset({"2", "4", "6", "7"})
-"""Panes that get half as many lines again as the others."""
+SHARES: Mapping[str, int] = {"1": 3, "2": 4, "3": 2, "4": 2, "5": 3, "6": 3, "7": 3, "run": 2}
+"""How the panes of a column share its height if it is too little for all of their rows."""
 
 
-def pane_regions(shape: Shape, width: int, height: int) -> dict[str, PaneRegion]:
-    """The position of every pane: columns side by side, the panes of a column below each other."""
+def pane_regions(
+    shape: Shape, width: int, height: int, needed: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, PaneRegion]:
+    """The position of every pane: columns side by side, the panes of a column below each other. `needed`: the lines
+    that show all rows of a pane; one without uses any height."""
     found: dict[str, PaneRegion] = {}
     sides = cuts(width, WIDTHS[len(shape.columns)])
-    above = cuts(height, ABOVE_AND_ACROSS)[0][1] if shape.across else height
+    above = height
+    if shape.across:
+        most = cuts(height, ABOVE_AND_ACROSS)[0][1]
+        above = int(min(most, max(sum(needed.get(pane, inf) for pane in column) for column in shape.columns[:2])))
     for number, (column, (left, right)) in enumerate(zip(shape.columns, sides, strict=True)):
-        rows = above if number < 2 else height
-        for pane, (top, bottom) in zip(column, cuts(rows, heights(column, len(shape.columns))), strict=True):
-            found[pane] = PaneRegion(left, top, right - left, bottom - top)
+        top = 0
+        for pane, rows in zip(column, heights(column, above if number < 2 else height, needed), strict=True):
+            found[pane] = PaneRegion(left, top, right - left, rows)
+            top += rows
     if shape.across:
         found[shape.across] = PaneRegion(0, above, sides[1][1], height - above)
     return found
 
 
-def heights(column: tuple[str, ...], columns: int) -> list[int]:
-    """The height shares of the panes of a column. In a single column, the chosen pane gets most."""
-    if columns == 1:
-        return [2, 3][: len(column)]
-    if column == ("2", "3", "5"):
-        return [4, 2, 3]
-    return [2, 2, 3] if len(column) == 3 else [3 if pane in HIGH else 2 for pane in column]
+def heights(column: tuple[str, ...], cells: int, needed: Mapping[str, float]) -> list[int]:
+    """The height of each pane of a column: that of its rows. If these are too many, the panes that need more than their
+    share divide what the others leave; if too few, the last pane has the rest."""
+    found: dict[str, int] = {}
+    large = list(column)
+    while small := [
+        pane for pane in large if needed.get(pane, inf) * sum(map(SHARES.__getitem__, large)) <= cells * SHARES[pane]
+    ]:
+        found |= {pane: int(needed[pane]) for pane in small}
+        large = [pane for pane in large if pane not in small]
+        cells -= sum(found[pane] for pane in small)
+    parts = cuts(cells, [SHARES[pane] for pane in large]) if large else []
+    found |= {pane: end - start for pane, (start, end) in zip(large, parts, strict=True)}
+    if not large:
+        found[column[-1]] += cells
+    return [found[pane] for pane in column]
 
 
 def cuts(cells: int, shares: Sequence[int]) -> list[tuple[int, int]]:
@@ -188,12 +209,13 @@ class PaneLayout(Layout):
     def __init__(self, panes: dict[str, Pane]) -> None:
         self.shape = Shape(())
         self.panes = panes
+        self.needed: dict[str, float] = {}
 
     def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
         parent.pre_layout(self)
         return [
             WidgetPlacement(Region(*region), NULL_OFFSET, NULL_SPACING, self.panes[number])
-            for number, region in pane_regions(self.shape, size.width, size.height).items()
+            for number, region in pane_regions(self.shape, size.width, size.height, self.needed).items()
             if self.panes[number] in children
         ]
 
@@ -208,6 +230,15 @@ class PaneBody(Widget):
     @property
     def layout(self) -> Layout:
         return self._layout_of_panes
+
+    def give_rows(self) -> None:
+        """Arrange the panes again if they need other heights for their rows."""
+        layout, size = self._layout_of_panes, self.size
+        needed = {number: pane.needed for number, pane in layout.panes.items() if pane.needed}
+        shown = (pane_regions(layout.shape, *size, rows) for rows in (layout.needed, needed))
+        layout.needed = needed
+        if layout.shape.columns and len({tuple(regions.items()) for regions in shown}) > 1:
+            self.refresh(layout=True)
 
     def show_shape(self, shape: Shape) -> None:
         """Show the panes of this shape and no others."""
@@ -338,6 +369,9 @@ class MainScreen(PaneScreen):
             self.action_zoom()
 
     # ---- following the selection, and opening it ----
+
+    def on_pane_resized(self) -> None:
+        self.body.give_rows()
 
     def on_pane_selected(self, event: Pane.Selected) -> None:
         if event.pane is self.runs:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from trainmon.analysis.disks import checkpoints_that_fit, is_on, is_shared, saved_on
 from trainmon.lib import (
     DAY,
@@ -18,6 +20,7 @@ from trainmon.lib import (
     natural_key,
     short_size,
     shorten,
+    shorten_middle,
     shorten_start,
     size,
 )
@@ -43,6 +46,7 @@ from tui.style import (
     percent,
 )
 from tui.views.alerts import Concern, alert_ranks
+from tui.views.jobs import folded
 from tui.views.table import (
     AGES_EVERY,
     LABEL,
@@ -83,14 +87,19 @@ class ShownDisk(NamedTuple):
     usable: bool
     """Whether a usable share limits it."""
     stale: bool
+    alike: tuple[ShownDisk, ...] = ()
+    """The healthy disks of one path on several hosts that this row stands for, the fullest first."""
 
     @property
     def key(self) -> str:
-        return f"shared:{self.disk.cluster}:{self.disk.path}" if len(self.hosts) > 1 else self.disk.key
+        kind = "alike" if self.alike else "shared"
+        return f"{kind}:{self.disk.cluster}:{self.disk.path}" if len(self.hosts) > 1 else self.disk.key
 
     @property
     def name(self) -> str:
-        """`/scratch` of a shared disk, else `node07:/tmp`."""
+        """`/scratch` of a shared disk, else `node07:/tmp`; `node[01-16]:/tmp` of several."""
+        if self.alike:
+            return clean(f"{folded(self.hosts)}:{self.disk.path}", 200)
         shared = self.disk.state == "ok" and is_shared(self.disk)
         return clean(self.disk.path if shared else f"{self.disk.host}:{self.disk.path}", 200)
 
@@ -150,6 +159,39 @@ def shown_disks(state: State) -> list[ShownDisk]:
     return found
 
 
+ALIKE_FROM = 3
+"""Healthy disks of one path become one row if there are at least this many."""
+
+
+def with_alike(found: Sequence[ShownDisk], state: State) -> list[ShownDisk]:
+    """The disks, those with the same path on several hosts as one: with the values of the fullest, and the inodes of
+    the one that has the fewest left. One that needs attention keeps its own row."""
+    groups: dict[tuple[str, str], list[ShownDisk]] = {}
+    concerns, rows = alert_ranks(state).disks, []
+    for shown in found:
+        alone = len(shown.hosts) > 1 or shown.stale or rank(shown, state.at) < HEALTHY
+        if alone or concern_of(shown, concerns) is not Concern.NONE:
+            rows.append(shown)
+        else:
+            groups.setdefault((shown.disk.cluster, shown.disk.path), []).append(shown)
+    for group in groups.values():
+        if len(group) < ALIKE_FROM:
+            rows += group
+            continue
+        group.sort(key=lambda one: (-(one.used or 0.0), natural_key(one.disk.host)))
+        fewest = max(group, key=lambda one: inodes_used(one.disk) or 0.0).disk
+        disk = replace(group[0].disk, total_inodes=fewest.total_inodes, free_inodes=fewest.free_inodes)
+        hosts = tuple(sorted((one.disk.host for one in group), key=natural_key))
+        rows.append(ShownDisk(disk, hosts, group[0].usable, stale=False, alike=tuple(group)))
+    return rows
+
+
+def disk_of_key(key: str, state: State) -> ShownDisk | None:
+    """The disk, or the disks that are alike, with the key of a row."""
+    found = shown_disks(state)
+    return next((one for one in (*found, *with_alike(found, state)) if one.key == key), None)
+
+
 def alarm(share: float | None) -> str:
     """The style of a used share."""
     return "crit" if (share or 0.0) >= FULL else "warn" if (share or 0.0) >= NEARLY_FULL else ""
@@ -166,13 +208,16 @@ def quota_used(quota: Quota | None) -> float | None:
     return max((used / limit for used, limit in pairs if used is not None and limit), default=None)
 
 
+HEALTHY = 4
+
+
 def rank(shown: ShownDisk, now: Instant) -> int:
     """0 does not answer, 1 full or soon full, 2 nearly full, 3 read-only, 4 healthy."""
     if shown.disk.state != "ok":
         return 0
     shares = (shown.used, inodes_used(shown.disk), quota_used(shown.disk.quota))
     styles = {*map(alarm, shares), full_in(shown.full_at, now).style}
-    return 1 if "crit" in styles else 2 if "warn" in styles else 3 if shown.disk.read_only else 4
+    return 1 if "crit" in styles else 2 if "warn" in styles else 3 if shown.disk.read_only else HEALTHY
 
 
 # ---- columns -------------------------------------------------------------------------------------------------------
@@ -254,7 +299,7 @@ SIGNS = (Span(DEAD + " ", "crit"), Span(CRIT + " ", "crit"), Span(WARN + " ", "w
 def disk_row(shown: ShownDisk, table: Table[ShownDisk, Instant], now: Instant) -> Row:
     """One disk's line."""
     stale = "dim" if shown.stale else ""
-    spans = [SIGNS[rank(shown, now)], Span(pad(shorten(shown.name, table.name - 1), table.name), stale)]
+    spans = [SIGNS[rank(shown, now)], Span(pad(shorten_middle(shown.name, table.name - 1), table.name), stale)]
     if shown.disk.state != "ok":
         reason = shorten(unanswered(shown.disk, now), table.width - 2 - table.name)
         return Row(shown.key, (*spans, Span(reason, "crit")))
@@ -335,6 +380,8 @@ def concern_of(shown: ShownDisk, alerts: Mapping[str, Concern]) -> Concern:
 def ordered_disks(state: State, sort: str, query: str = "") -> list[ShownDisk]:
     """The disks that match a filter, in this order. Alerts and numbers determine the severity."""
     found, alerts = filtered(shown_disks(state), query, searched), alert_ranks(state).disks
+    if not query:
+        found = with_alike(found, state)
 
     def order(shown: ShownDisk) -> tuple[object, ...]:
         first, *others = ORDERS[sort](shown, state.at)
@@ -361,6 +408,13 @@ def disk_lines(shown: ShownDisk | None, state: State, width: int) -> Iterator[Li
     """Everything known of one disk."""
     if shown is None:
         yield (Span("This disk is no longer watched.", "dim"),)
+        return
+    if shown.alike:
+        yield (Span(f"{shown.disk.path} on {counted(len(shown.alike), 'host')}, the fullest first", "dim"),)
+        for one in shown.alike:
+            used = f"{percent(bytes_used(one.disk), 1.0):>4} used, {short_size(one.disk.free_bytes)} free"
+            inodes = "" if one.disk.total_inodes is None else f", {percent(inodes_used(one.disk), 1.0)} of inodes used"
+            yield linked_fact(shorten_middle(one.disk.host, LABEL - 3), Link("disk", one.key), used + inodes, width)
         return
     yield from apart(space(shown, state, width), writers(shown, state, width), deletable(shown, state, width))
 
@@ -471,7 +525,7 @@ def spare_line(run: Run, one: Checkpoint, now: Instant, width: int) -> Line:
     about = f"{short_size(one.bytes):>5}  {age(now - one.at) if one.at else UNKNOWN:>3} old"
     about += f"  incomplete: {clean(one.why)}" if one.state == "torn" else ""
     path = shorten_start(safe(one.path), max(12, width - LABEL - len(about) - 3))
-    return fact(shorten(clean(run.name), LABEL - 1), f"{path}  {about}", width)
+    return fact(shorten_middle(clean(run.name), LABEL - 1), f"{path}  {about}", width)
 
 
 def spare(run: Run) -> Sequence[Checkpoint]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from trainmon.analysis.nodes import Spares, spares
-from trainmon.lib import Instant, Seconds, cell_width, clean, counted, natural_key, ranges, shorten
+from trainmon.lib import Instant, Seconds, cell_width, clean, counted, natural_key, ranges, shorten, shorten_middle
 from trainmon.model import Job, Run, SchedulerNode, State
 from trainmon.slurm import reasons
 from tui.style import (
@@ -167,7 +167,7 @@ def node_line(
     text = node_reason(node, now) or clean("  ".join(f"{job.id} {job.name}" for job in jobs))
     return (
         Span(CRIT + " ", "crit") if node.lost_gpus else SIGNS[style],
-        Span(pad(shorten(clean(node.name), name_width - 2), name_width),
+        Span(pad(shorten_middle(clean(node.name), name_width - 2), name_width),
              "dim" if stale else "bold" if style == "crit" else ""),
         Span(state, "dim" if stale else style),
         Span(shorten("  " + text, space - cell_width(state)) if text else "",
@@ -455,7 +455,7 @@ def queue_row(entry: QueueEntry, table: QueueTable, now: Instant) -> Row:
     return Row(job.key, (
         Span(symbol.text + " ", "dim" if entry.stale else symbol.style),
         Span(pad(shorten(entry.id(narrow=narrow), table.id - 1), table.id), plain),
-        Span(pad(shorten(clean(job.name), table.name - 2), table.name), plain),
+        Span(pad(shorten_middle(clean(job.name), table.name - 2), table.name), plain),
         *row_cells(table.columns, entry, now, plain),
         Span("  " + shorten("; ".join(filter(None, parts)), space) if space > 3 else "", style),
     ))  # fmt: skip

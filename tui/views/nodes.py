@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from trainmon.analysis.nodes import failing_server
-from trainmon.lib import DAY, Instant, Seconds, cell_width, clean, duration, natural_key, shorten
+from trainmon.lib import DAY, Instant, Seconds, cell_width, clean, duration, natural_key, shorten, shorten_middle
 from trainmon.model import LATE_AFTER, Gpu, Node, SchedulerNode, Source, State
 from tui.style import (
     CRIT,
@@ -360,7 +360,7 @@ def node_view(
     """One node's line. `why` is the problem of its source."""
     found = None if node is None else node_summary(node, now)
     rank, health = rank_of(source, found), "ok" if source is None else source.health
-    label = Span(pad(shorten(name, shape.name - 1), shape.name), "dim" if rank in (OFF, LATE) else "")
+    label = Span(pad(shorten_middle(name, shape.name - 1), shape.name), "dim" if rank in (OFF, LATE) else "")
     if node is None or found is None or health in ("down", "off"):
         return NodeView(Row(name, (SIGNS.get(rank, BLANK), label, *silent_cells(node, why, shape))), rank, EMPTY)
     if health == "ok":

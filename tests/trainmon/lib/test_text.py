@@ -17,6 +17,8 @@ from trainmon.lib.text import (
     short_size,
     shorten,
     shorten_lines,
+    shorten_middle,
+    shorten_sentence,
     size,
 )  # fmt: skip
 
@@ -176,3 +178,42 @@ def test_a_list_names_some_and_counts_the_rest() -> None:
     assert (listed([]), listed(["a"]), listed(["a", "b"])) == ("", "a", "a, b")
     assert listed(["a", "b", "c"], most=3) == "a, b, c"
     assert listed([*"abcdefg"]) == "a, b, c, d, e and 2 more"
+
+
+@given(st.text(alphabet="ab一1 ", max_size=40), st.integers(0, 40))
+def test_a_name_cut_in_its_middle_keeps_both_ends(name: str, width: int) -> None:
+    cut = shorten_middle(name, width)
+
+    assert cell_width(cut) <= width
+    if cut != name and width >= 3:
+        start, _, end = cut.partition("…")
+        assert name.startswith(start)
+        assert name.endswith(end)
+
+
+def test_the_seed_of_a_name_is_not_what_is_cut() -> None:
+    assert shorten_middle("exp-00-lr1e-4-bs256-seed3", 16) == "exp-00-l…6-seed3"
+    assert shorten_middle("llm-7b", 16) == "llm-7b"
+
+
+@pytest.mark.parametrize(
+    ("width", "cut"),
+    [
+        (24, "GPU 5 of gpu-003 … 96 °C"),
+        (34, "GPU 5 of gpu-003 is … 96 °C"),
+        (41, "GPU 5 of gpu-003 is throttling: 96 °C, a…"),
+        (80, "GPU 5 of gpu-003 is throttling: 96 °C, at its limit"),
+    ],
+)
+def test_a_sentence_keeps_its_numbers_when_it_is_cut(width: int, cut: str) -> None:
+    assert shorten_sentence("GPU 5 of gpu-003 is throttling: 96 °C, at its limit", width) == cut
+
+
+def test_a_sentence_keeps_the_first_of_several_numbers() -> None:
+    assert shorten_sentence("llm-7b takes no step for 11m, usually every 4.1s", 28) == "llm-7b takes no … 11m … 4.1s"
+    assert shorten_sentence("/scratch has 97% of its inodes used, full in 5h", 28) == "/scratch has 97% of its … 5h"
+
+
+@given(st.text(alphabet="ab一1 .%", max_size=60), st.integers(0, 60))
+def test_no_cut_sentence_is_too_wide(text: str, width: int) -> None:
+    assert cell_width(shorten_sentence(text, width)) <= width

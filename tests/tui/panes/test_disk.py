@@ -12,7 +12,17 @@ from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
 from trainmon.cli.snapshot import lines as snapshot_lines
 from trainmon.model import Allowance, Disk, Forecast, Quota, State
 from tui.panes.disk import DiskPane, disk_sentence
-from tui.views.disks import disk_head, disk_layout, disk_row, disk_rows, ordered_disks, shown_disks
+from tui.style import Line, Linked, Row
+from tui.views.disks import (
+    disk_head,
+    disk_layout,
+    disk_lines,
+    disk_of_key,
+    disk_row,
+    disk_rows,
+    ordered_disks,
+    shown_disks,
+)
 from tui.views.table import RowCache
 
 
@@ -108,6 +118,56 @@ def test_a_network_filesystem_that_many_see_is_one_line() -> None:
     assert shown[0].disk.at == NOW
 
 
+def local_disks(*free_tib: float) -> State:
+    """`/tmp` of so many nodes of 10 TiB each."""
+    return state(
+        disks=tuple(
+            disk(
+                "/tmp",
+                f"gpu-{at:03}",
+                total_bytes=int(10 * TIB),
+                free_bytes=int(free * TIB),
+                usable_free_bytes=int(free * TIB),
+            )
+            for at, free in enumerate(free_tib, 1)
+        )
+    )
+
+
+def test_the_same_path_on_many_nodes_is_one_line_with_the_worst_value() -> None:
+    found = local_disks(8.0, 6.0, 9.0, 8.0)
+
+    assert [one.text.split()[:3] for one in rows_of(found)] == [["gpu-[001-004]:/tmp", "6.0T", "40%"]]
+    group = ordered_disks(found, "severity")[0]
+    assert "on 4 hosts; the fullest is gpu-002" in disk_sentence(group, NOW)
+    assert [text_of(line).split()[:4] for line in disk_lines(group, found, 70)][1:] == [
+        ["gpu-002", "→", "40%", "used,"], ["gpu-001", "→", "20%", "used,"],
+        ["gpu-004", "→", "20%", "used,"], ["gpu-003", "→", "10%", "used,"],
+    ]  # fmt: skip
+    assert disk_of_key(group.key, found) == group
+
+
+def test_a_disk_that_needs_attention_leaves_the_line_of_the_others() -> None:
+    names = [one.name for one in ordered_disks(local_disks(8.0, 0.1, 9.0, 8.0), "severity")]
+
+    assert names == ["gpu-002:/tmp", "gpu-[001,003-004]:/tmp"]
+
+
+def test_a_filter_shows_each_of_them() -> None:
+    names = [one.name for one in ordered_disks(local_disks(8.0, 6.0, 9.0), "severity", "/tmp")]
+
+    assert names == ["gpu-001:/tmp", "gpu-002:/tmp", "gpu-003:/tmp"]
+
+
+def rows_of(found: State) -> list[Row]:
+    shown = ordered_disks(found, "severity")
+    return disk_rows(shown, disk_layout(80, (one.name for one in shown), usable=False), NOW, RowCache())
+
+
+def text_of(line: Line | Linked) -> str:
+    return "".join(span.text for span in (line.spans if isinstance(line, Linked) else line))
+
+
 def test_a_host_where_the_shared_one_hangs_has_its_own_line() -> None:
     well = tuple(disk("/scratch", f"n{i}", filesystem="lustre") for i in range(3))
     hung = disk("/scratch", "n9", filesystem=None, state="hung", at=NOW - 60, total_bytes=None, free_bytes=None)
@@ -163,7 +223,9 @@ async def test_the_pane_copies_a_path_and_shows_the_history() -> None:
         await pilot.pause()
         assert pane.copy_text() == "/scratch"
         foot = "".join(span.text for span in pane.bottom.spans)
-        assert "lustre at /scratch on login; 61% used, 4.1 TiB of 10 TiB free; 2.0 TiB of the usable share left" in foot
+        assert "/scratch: 61% used, 4.1 TiB of 10 TiB free; 2.0 TiB of the usable share left" in foot
+        assert "lustre at /scratch on login" in disk_sentence(next(one for one in shown_disks(worlds.rough())
+                                                                   if one.key == "login:/scratch"), NOW)  # fmt: skip
 
 
 async def test_with_no_disk_it_says_how_to_name_one() -> None:

@@ -21,7 +21,7 @@ from tui.screens.main import Chosen, Shape, pane_regions, shape, what_is_hidden
         (120, 40, (("1", "4"), ("2", "3", "5"))),
         (179, 40, (("1", "4"), ("2", "3", "5"))),
         (180, 39, (("1", "4"), ("2", "3", "5"), ("run",))),
-        (180, 60, (("1",), ("2", "3", "5"), ("run",))),
+        (180, 60, (("1", "5"), ("2", "3"), ("run",))),
     ],
 )
 def test_each_width_has_its_shape(width: int, height: int, columns: tuple[tuple[str, ...], ...]) -> None:
@@ -102,12 +102,32 @@ def test_the_panes_fill_the_body_and_none_is_over_another(
     assert len(cells) == len(set(cells))
 
 
-def test_runs_and_what_is_under_them_share_the_column_as_they_ever_did() -> None:
-    stand = pane_regions(Shape((("1", "4"), ("2", "3"), ("run",))), 200, 56)
+def rows_of(shape: Shape, height: int, **needed: float) -> dict[str, int]:
+    found = pane_regions(shape, 200, height, {name.removeprefix("n"): rows for name, rows in needed.items()})
+    return {pane: region.height for pane, region in found.items()}
 
-    assert stand["1"] == (0, 0, 78, 22)
-    assert stand["4"] == (0, 22, 78, 34)
-    assert stand["run"] == (142, 0, 58, 56)
+
+def test_five_runs_take_five_rows_and_the_log_has_the_rest() -> None:
+    assert rows_of(Shape((("1", "4"),)), 38, n1=8) == {"1": 8, "4": 30}
+
+
+def test_of_sixty_runs_more_than_half_of_the_column_is_shown() -> None:
+    assert rows_of(Shape((("1", "4"),)), 38, n1=63) == {"1": 22, "4": 16}
+
+
+def test_what_a_pane_does_not_need_goes_to_those_that_need_more() -> None:
+    column = Shape((("2", "3", "5"),))
+
+    assert rows_of(column, 38, n2=11, n3=5, n5=14) == {"2": 11, "3": 5, "5": 22}
+    assert rows_of(column, 38, n2=303, n3=5, n5=9) == {"2": 24, "3": 5, "5": 9}
+    assert rows_of(column, 38, n2=303, n3=5, n5=90) == {"2": 18, "3": 5, "5": 15}
+
+
+def test_the_wide_log_begins_where_the_columns_above_it_need_no_more() -> None:
+    wide = Shape((("1", "5"), ("2", "3"), ("run",)), across="4")
+
+    assert rows_of(wide, 57, n1=8, n5=9, n2=11, n3=5) == {"1": 8, "5": 9, "2": 11, "3": 6, "run": 57, "4": 40}
+    assert rows_of(wide, 57, n1=63, n5=9, n2=11, n3=5)["4"] == 18
 
 
 def test_on_a_wide_screen_the_log_is_as_wide_as_two_columns() -> None:
@@ -116,7 +136,7 @@ def test_on_a_wide_screen_the_log_is_as_wide_as_two_columns() -> None:
 
     assert found == Shape((("1", "7"), ("2", "3", "5"), ("6", "run")), (), across="4")
     assert stand["4"] == (0, 39, 142, 18)
-    assert stand["7"] == (0, 15, 78, 24)
+    assert stand["7"] == (0, 19, 78, 20)
     assert stand["run"].y + stand["run"].height == 57
 
 
