@@ -6,6 +6,7 @@ One thread ticks them and assigns the shared files to hosts. The pollers of queu
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -146,6 +147,7 @@ class Supervisor(PollingThread):
             )
             for cluster in settings.clusters
         }
+        self._ssh_config = ssh_config
         self._silent = Connections(self._loop, ConnectSettings(), None, ssh_config)
         self._failures: dict[str, TrainmonError] = {}
         """For hosts that nobody has named: connections that prompt nobody, and by host why its only login failed."""
@@ -253,6 +255,18 @@ class Supervisor(PollingThread):
             why = f"{host} is read from Prometheus and not connected to"
             raise HostUnreachable(host, why, hint="open its screen: that connects to it")
         raise HostUnreachable(host, f"{host} is not watched", hint="add it to the config")
+
+    def ssh_command(self, host: str) -> tuple[str, ...] | str:
+        """The command that logs in to a host with the same settings as ours, or the sentence why there is none."""
+        host = next((known for known in self._nodes if host in (known, known.rpartition("@")[2])), host)
+        node = self._nodes.get(host)
+        if not (node.is_dialled if node is not None else host != local_hostname()):
+            return f"{host} is this machine"
+        if node is not None and self._connections[node.cluster].needs_step(host, is_node=True):
+            return f"{host} is reached by a step of a job, not over SSH"
+        if shutil.which("ssh") is None:
+            return "ssh is not installed on this machine"
+        return ("ssh", *(("-F", str(self._ssh_config)) if self._ssh_config is not None else ()), "--", host)
 
     def poll_queue_soon(self, cluster: str) -> None:
         """Poll a cluster's queue soon: an action or a loss changes it."""

@@ -30,7 +30,7 @@ from tui.screens.help import Help
 from tui.screens.main import MainScreen
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes, StateFeed, wait_before_paint
-from tui.services.terminal import ChannelNotification, Toasts, on_hang_up
+from tui.services.terminal import ChannelNotification, Toasts, on_hang_up, suspend
 from tui.style import Link, wants_ascii
 from tui.themes import DARK, THEMES, Ascii, defaults, fitting
 from tui.views import Command, commands
@@ -358,6 +358,13 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def action_help(self) -> None:
         self.push_screen(Help(self.key_context))
+
+    def action_suspend_process(self) -> None:
+        """Ctrl-Z. The whole process stops: what it no longer does is said before."""
+        sends = self.shown is not None and self.shown.leadership.holder == "us"
+        stops = "; until then it sends no alerts" if sends else ""
+        if not self.is_headless and not suspend(self, f"trainmon-tui is stopped; fg continues it{stops}"):
+            self.notify("no shell can continue this program: it was not suspended", timeout=4, markup=False)
 
     def action_how_to_quit(self) -> None:
         self.notify("q quits from the panes, Ctrl+Q from everywhere. Training continues.", timeout=3, markup=False)

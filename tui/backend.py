@@ -40,6 +40,9 @@ class Backend(Protocol):
     def act(self, actions: Sequence[Action]) -> None:
         """Run the actions of a Plan. Each is recorded, checked again and run; State.actions has its result."""
 
+    def ssh_command(self, node: str) -> tuple[str, ...] | str:
+        """The command that logs in to a node as this program does, or the sentence why there is none."""
+
     def poll_job(self, key: str) -> None:
         """Request the details of a job that is on the screen, at most every few seconds."""
 

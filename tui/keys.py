@@ -107,6 +107,8 @@ KEYS: tuple[Key, ...] = (
         "view", "i", "Inspect"),
     Key("y", "view.copy", "screen.copy", "copy the name, path, line or URL (clipboard: OSC 52)", "pane",
         "view", "y"),
+    Key("exclamation_mark", "view.ssh", "screen.ssh", "open ssh to the node of this row, run or alert",
+        "pane", "view", "!"),
     Key("1", "pane.runs", "pane('1')", "go to Runs; again: full screen", "main", "move", "1"),
     Key("2", "pane.gpus", "pane('2')", "go to GPUs; again: full screen", "main", "move", "2"),
     Key("3", "pane.disk", "pane('3')", "go to Disk; again: full screen", "main", "move", "3"),
@@ -118,8 +120,10 @@ KEYS: tuple[Key, ...] = (
     Key("shift+tab", "pane.previous", "app.focus_previous", "previous pane", "main", "move", "Shift+Tab"),
     Key("j,down", "lines.down", "cursor_down", "down", "moves", "move", "j ↓"),
     Key("k,up", "lines.up", "cursor_up", "up", "moves", "move", "k ↑"),
-    Key("pagedown", "lines.page_down", "page_down", "a page down", "moves", "move", "PgDn"),
-    Key("pageup", "lines.page_up", "page_up", "a page up", "moves", "move", "PgUp"),
+    Key("pagedown,ctrl+f", "lines.page_down", "page_down", "a page down", "moves", "move", "PgDn ctrl+f"),
+    Key("pageup,ctrl+b", "lines.page_up", "page_up", "a page up", "moves", "move", "PgUp ctrl+b"),
+    Key("ctrl+d", "lines.half_down", "half_page_down", "half a page down", "moves", "move", "ctrl+d"),
+    Key("ctrl+u", "lines.half_up", "half_page_up", "half a page up", "moves", "move", "ctrl+u"),
     Key("g,home", "lines.top", "first", "to the top", "moves", "move", "g"),
     Key("G,end", "lines.end", "last", "to the end", "moves", "move", "G"),
     Key("left", "log.left", "sideways(-1)", "scroll left (long lines are cut)", "log", "move", "←"),
@@ -154,6 +158,8 @@ KEYS: tuple[Key, ...] = (
     Key("q", "app.quit", "leave", "quit; training continues", "main", "view", "q", "Quit"),
     Key("q,backspace", "detail.leave", "screen.dismiss", "back to where it was opened; Backspace does the same",
         "detail", "view", "q", "Back"),
+    Key("ctrl+z", "app.suspend", "app.suspend_process", "suspend: no alert is sent until `fg` in the shell", "app",
+        "view", "ctrl+z"),
     Key("ctrl+q", "app.leave", "app.quit", "quit; training continues", "app", "view", "ctrl+q"),
     Key("ctrl+c", "app.how_to_quit", "app.how_to_quit", "show how to quit", "app", "view", "ctrl+c"),
 )  # fmt: skip
@@ -188,7 +194,7 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
 }
 """The active scopes of each context."""
 
-EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
+EVERYWHERE = frozenset({"ctrl+q", "ctrl+c", "ctrl+z"})
 """Keys that work in every dialog and input: a person must be able to leave a login prompt."""
 
 FOOTER_AT_MOST = 9

@@ -17,7 +17,15 @@ from collectors.discovery import VIEWED_FOR, watch_plan
 from collectors.nodes.collector import NodeCollector
 from collectors.slurm.collector import Watched
 from collectors.supervisor import JOB_ENDED, KEEP_FOR, Supervisor
-from trainmon.config import ClusterSettings, DiskSettings, MetricsSettings, RunSettings, Settings, load_settings
+from trainmon.config import (
+    ClusterSettings,
+    ConnectSettings,
+    DiskSettings,
+    MetricsSettings,
+    RunSettings,
+    Settings,
+    load_settings,
+)
 from trainmon.lib import Clock, HostUnreachable
 from trainmon.model import (
     DisksForgotten,
@@ -78,6 +86,7 @@ class Stage:
     """A supervisor whose queues are the test's."""
 
     def __init__(self, settings: Settings, ssh_config: Path, clock: Clock | None = None) -> None:
+        self.ssh_config = ssh_config
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.received: list[Event] = []
         self.clock = FakeClock()
@@ -309,6 +318,21 @@ def test_connections_are_lent_and_never_made_for_it(tmp_path: Path) -> None:
             stage.queues["prod"].client_of()
         done = stage.supervisor.shell_of(local_hostname()).run(["echo", "$HOME"], timeout=60)
         assert done.stdout == b"$HOME\n"
+
+
+def test_a_person_logs_in_to_a_host_as_the_connections_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_step = ClusterSettings(name="steps", login="login2", nodes=("n9",), connect=ConnectSettings(by="srun"))
+    other = ClusterSettings(name="other", login="login3", nodes=("me@n5",))
+    with staged(tmp_path, Settings(clusters=(*NAMED.clusters, by_step, other))) as stage:
+        stage.source("me@n5", "connecting")
+        command = stage.supervisor.ssh_command
+        assert command("n1") == ("ssh", "-F", str(stage.ssh_config), "--", "n1")
+        assert command("n5")[-1] == "me@n5"
+        assert command("-oProxyCommand=x")[-2:] == ("--", "-oProxyCommand=x")
+        assert command(local_hostname()) == f"{local_hostname()} is this machine"
+        assert command("n9") == "n9 is reached by a step of a job, not over SSH"
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert command("n1") == "ssh is not installed on this machine"
 
 
 def test_what_a_person_requests_goes_to_the_queue(tmp_path: Path) -> None:

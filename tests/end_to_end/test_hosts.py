@@ -75,3 +75,18 @@ def test_neither_the_daemon_nor_a_call_of_cron_leaves_any(product: Product, lost
     daemon.communicate(timeout=PATIENCE)
     assert daemon.returncode == 0
     assert open_alerts(product) == []
+
+
+def test_an_exclamation_mark_logs_in_as_the_dashboard_does_and_comes_back(
+    product: Product, cluster: StartCluster
+) -> None:
+    cluster(1)
+    screen = product.screen("n0")
+    screen.until_shown("ssh 1/1")
+    screen.keys("2!")
+    screen.until_gone("2 GPUs")
+    screen.keys("echo $((6 * 7)) from $SSH_CONNECTION\r")
+    screen.until_shown(r"42 from 127\.0\.0\.1")
+    screen.keys("exit\r")
+    screen.until_shown("2 GPUs", "ssh 1/1")
+    screen.leave()

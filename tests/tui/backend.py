@@ -30,6 +30,8 @@ class FakeBackend:
         """The engine's own."""
         self.saving: list[Callable[[str], None]] = []
         """Who waits for samples: a test answers when it likes."""
+        self.ssh: dict[str, tuple[str, ...]] = {}
+        """The commands that log in to nodes."""
         self._sinks: list[Callable[[State], None]] = []
 
     def publish(self, state: State) -> None:
@@ -67,6 +69,9 @@ class FakeBackend:
 
     def act(self, actions: Sequence[Action]) -> None:
         self.acted += actions
+
+    def ssh_command(self, node: str) -> tuple[str, ...] | str:
+        return self.ssh.get(node, f"{node} accepts nobody")
 
     def poll_job(self, key: str) -> None:
         self.requests.append(("look at job", key))

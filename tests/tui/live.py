@@ -25,6 +25,7 @@ class Stage(FakeBackend):
         super().__init__(state)
         self.plan = planned(state)
         self.curves = filled(state).curves
+        self.ssh = {node: ("ssh", "-F", "a file; echo no", "--", node) for node in state.nodes}
 
     def act(self, actions: Sequence[Action]) -> None:
         super().act(actions)

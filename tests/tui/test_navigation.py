@@ -104,6 +104,26 @@ async def test_the_log_search_finds_upwards_marks_and_says_when_there_is_none() 
         assert "no match for “zzz”" in text_of(app)
 
 
+@pytest.mark.parametrize(
+    ("name", "keys", "copied"),
+    [
+        ("queued", "1", "abl-3"), ("queued", "2", "gpu-007"), ("queued", "3", "/home"), ("queued", "7", "418223"),
+        ("queued", "4", "gpu-001:/scratch/llm-70b/slurm-418190.out"),
+        ("queued", "1 enter", "gpu-001:/scratch/llm-70b/slurm-418190.out"), ("queued", "2 enter", "gpu-007"),
+        ("queued", "3 enter", "lustre at /home on login1"), ("queued", "7 enter", "418223"),
+        ("queued", "l", "gpu-001:/scratch/llm-70b/slurm-418190.out"), ("alarmed", "5", "aaaa0001"),
+        ("alarmed", "5 enter", "aaaa0001"), ("wandb", "6", "https://wandb.ai/team/project/runs/id3"),
+    ],
+)  # fmt: skip
+async def test_y_copies_in_every_pane_and_on_every_screen(name: str, keys: str, copied: str) -> None:
+    async with showing(plans.STATES[name](), (80, 24)) as (app, pilot, _):
+        for key in keys.split():
+            await pilot.press(key)
+            await at_rest(pilot)
+        await pilot.press("y")
+        assert app.clipboard == copied
+
+
 async def test_help_lists_this_panes_keys_first_and_closes_with_escape() -> None:
     async with showing(calm(), (80, 24)) as (app, pilot, _):
         await pilot.press("2", "question_mark")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +149,79 @@ def test_what_strangers_wrote_never_controls_the_terminal() -> None:
         assert b"\x1b[31mred" not in terminal.bytes
         assert b"\x9b2J" not in terminal.bytes
         assert "title" not in terminal.screen.title
+
+
+def shell(folder: Path, **env: str) -> Terminal:
+    """An interactive shell with job control."""
+    (folder / "rc").write_text(f"""\
+bind 'set enable-bracketed-paste off'
+PS1='$ '
+dashboard() {{ {sys.executable} -m tests.tui.live "$@"; }}
+""")
+    start = "import os, sys; os.execvp('bash', ['bash', '--rcfile', sys.argv[1], '-i'])"
+    return Terminal("-c", start, str(folder / "rc"), env=env)
+
+
+@pytest.mark.parametrize("before", ["", "?", "S"], ids=["panes", "help", "plan"])
+def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_draws_the_screen_again(before: str, tmp_path: Path) -> None:
+    with shell(tmp_path) as terminal:
+        terminal.press("dashboard troubled\n")
+        assert terminal.shows("q Quit")
+        terminal.press(before)
+        assert not before or terminal.shows("Esc closes")
+        terminal.press("\x1a")
+        assert terminal.shows("trainmon-tui is stopped; fg continues it")
+        assert terminal.shows("Stopped")
+        assert left_over(terminal) == []
+        terminal.press("echo $((6 * 7))\n")
+        assert terminal.shows("42")
+        terminal.press("bg\n")  # a background job may not draw: it stops again
+        terminal.press("sleep 0.5; jobs\n")
+        assert terminal.until(lambda: terminal.text.count("Stopped") > 1), terminal.text
+        terminal.press("fg\n")
+        assert terminal.shows("1 Runs")
+        assert not before or terminal.shows("Esc closes")
+        terminal.press("\x11")
+        assert terminal.shows("$ ")
+        assert left_over(terminal) == []
+
+
+def test_without_a_shell_that_could_continue_it_ctrl_z_stops_nothing() -> None:
+    with Terminal(*LIVE, "calm") as terminal:
+        assert terminal.shows("q Quit")
+        terminal.press("\x1a")
+        assert terminal.shows("it was not suspended")
+        terminal.press("q")
+        assert terminal.ends()
+        assert left_over(terminal) == []
+
+
+SSH = """\
+#!/bin/sh
+printf '<%s>' "$@"
+read line
+echo "got $line"
+exit $line
+"""
+
+
+@pytest.mark.parametrize("ends", ["0", "7", "255"])
+def test_ssh_has_the_terminal_until_it_ends(ends: str, tmp_path: Path) -> None:
+    (tmp_path / "ssh").write_text(SSH)
+    (tmp_path / "ssh").chmod(0o755)
+    with Terminal(*LIVE, "calm", env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}) as terminal:
+        assert terminal.shows("q Quit")
+        terminal.press("2!")
+        assert terminal.shows("<-F><a file; echo no><--><gpu-001>")
+        assert left_over(terminal) == []
+        if ends == "0":
+            terminal.press("\x03")  # for ssh: the dashboard outlives it
+        else:
+            terminal.press(f"{ends}\n")
+        if ends == "255":
+            assert terminal.shows("ssh has failed. Enter returns to the dashboard.")
+            terminal.press("\n")
+        assert terminal.shows("v Metric")
+        terminal.press("q")
+        assert terminal.ends()
+        assert (terminal.code, left_over(terminal)) == (0, [])

@@ -209,6 +209,9 @@ class DashboardBackend:
     def view_node(self, node: str) -> None:
         """There are no connections."""
 
+    def ssh_command(self, node: str) -> tuple[str, ...] | str:
+        return f"{node} is simulated: there is nothing to log in to"
+
     # ---- requests about alerts ----
 
     def acknowledge(self, alert: str, why: str = "") -> None:

@@ -255,6 +255,9 @@ class Monitor(DashboardBackend):
     def view_node(self, node: str) -> None:
         self._supervisor.view_node(node)
 
+    def ssh_command(self, node: str) -> tuple[str, ...] | str:
+        return self._supervisor.ssh_command(node)
+
     def login(self, source: str) -> None:
         if self._standby is not None and source == f"daemon:{self._standby.daemon.host}":
             self._standby.daemon.login()

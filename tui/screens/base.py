@@ -15,8 +15,9 @@ from tui.modals import Find, LogFormat, Once, Pick, ask
 from tui.panes import HeaderLine, LogPane, Pane
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes
-from tui.services.terminal import can_open, is_page, open_page
+from tui.services.terminal import can_open, is_page, open_page, run_on_terminal
 from tui.style import Link
+from tui.views.actions import nodes_of
 from tui.views.alert_detail import Moment
 from tui.widgets import Footer
 
@@ -117,6 +118,25 @@ class StateScreen(Once[None]):
             self.app.notify(text, title="copied", timeout=4, markup=False)
         else:
             self.app.notify("nothing is selected to copy", timeout=4, markup=False)
+
+    def action_ssh(self) -> None:
+        """Log in to the node under the cursor, or to one of the run, the job or the alert there."""
+        pane, state = self.pane, self.dashboard.shown
+        alerts = pane.alerts() if pane.LISTS_ALERTS else ()
+        nodes = () if state is None else nodes_of(pane.subjects(), alerts, state)
+        if len(nodes) > 1:
+            ask(self.app, Pick("Open ssh to", [(node, node) for node in nodes]), self._ssh)
+        elif nodes:
+            self._ssh(nodes[0])
+        else:
+            self.app.notify("no node: put the cursor on a node, or on a run or job on a node", timeout=6, markup=False)
+
+    def _ssh(self, node: str) -> None:
+        command = self.dashboard.backend.ssh_command(node)
+        if isinstance(command, str):
+            self.app.notify(clean(command), severity="warning", timeout=6, markup=False)
+        else:
+            run_on_terminal(self.app, command)
 
     def action_moment(self) -> None:
         """Open the run at the time of the selected alert, or of the run's worst alert or spike."""

@@ -15,7 +15,9 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,47 @@ def _is_gone(stream: int) -> bool:
     except termios.error as error:
         return bool(error.args[0] == errno.EIO)
     return False
+
+
+# ---- gives the terminal to the shell, or to ssh ----------------------------------------------------------------------
+
+NOT_STOPPED: Seconds = 0.05
+"""Nobody types `fg` so soon: the kernel stops no process that no shell could continue."""
+
+SSH_FAILED = 255
+"""OpenSSH's exit status for its own errors; any other one is that of the remote shell."""
+
+
+@contextmanager
+def handling(number: int, handler: Callable[[int, object], object] | signal.Handlers) -> Iterator[None]:
+    """Handle a signal so inside of `with`."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def suspend(app: App[Any], sentence: str) -> bool:
+    """Stop this process, with all that a wrapper started with it, until `fg`. The terminal is as it was before the
+    start. False: no shell controls this process, and it was not stopped.
+
+    Textual's own action stops this process alone, also where nobody could continue it: `ssh -t HOST trainmon-tui`.
+    """
+    with app.suspend(), handling(signal.SIGTSTP, signal.SIG_DFL):
+        print(sentence, flush=True)
+        began = time.monotonic()
+        os.kill(0, signal.SIGTSTP)
+        return time.monotonic() - began > NOT_STOPPED
+
+
+def run_on_terminal(app: App[Any], command: Sequence[str]) -> None:
+    """Run a command on this terminal, and come back when it ends. Ctrl-C is for the command only: it gets the default
+    handler. The message of an ssh that fails stays until Enter."""
+    with app.suspend(), handling(signal.SIGINT, lambda *_: None):
+        if subprocess.run(command, check=False).returncode == SSH_FAILED:
+            with suppress(EOFError):
+                input("ssh has failed. Enter returns to the dashboard. ")
 
 
 # ---- opens a web page in the browser of this machine -----------------------------------------------------------------

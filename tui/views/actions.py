@@ -69,6 +69,21 @@ def action_request(verb: Verb, subjects: Sequence[Subject], state: State, now: I
     return ActionRequest(verb=verb, subjects=names, requested_at=now)
 
 
+def nodes_of(subjects: Iterable[Subject], alerts: Iterable[str], state: State) -> tuple[str, ...]:
+    """The nodes of these rows and alerts: themselves, or those of their runs and jobs."""
+    found: list[str] = []
+    about = [state.alerts[one] for one in alerts if one in state.alerts]
+    rows = [("node", one.node) if one.node else ("run", one.run or "") for one in about]
+    for kind, name in (*subjects, *rows):
+        if kind == "node":
+            found.append(name)
+        elif kind == "run" and name in state.runs:
+            found += state.runs[name].spec.nodes
+        elif name in state.jobs:
+            found += state.jobs[name].nodes
+    return tuple(dict.fromkeys(found))
+
+
 def subjects_text(request: ActionRequest, state: State) -> str:
     """`video-2b`, `job 88_3`, `3 marked rows`."""
     if len(request.subjects) != 1:

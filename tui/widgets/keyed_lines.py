@@ -40,6 +40,12 @@ class Rows(Widget):
     def action_page_up(self) -> None:
         self.move_by(-max(1, self.scrollable_content_region.height - 1))
 
+    def action_half_page_down(self) -> None:
+        self.move_by(max(1, self.scrollable_content_region.height // 2))
+
+    def action_half_page_up(self) -> None:
+        self.move_by(-max(1, self.scrollable_content_region.height // 2))
+
 
 class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
     """Rows of spans with a cursor, marks, mouse and vi keys. The cursor belongs to a key, not to a position."""

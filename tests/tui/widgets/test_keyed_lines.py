@@ -161,6 +161,19 @@ async def test_keys_move_mark_and_choose() -> None:
         assert app.shown()[:2] == ["›n00", "+n01"]
 
 
+async def test_half_and_whole_pages_are_moved_by_the_keys_of_less_and_vi() -> None:
+    app = Screenful()
+    async with app.run_test(size=(30, 11)) as pilot:
+        await show(app, pilot, [row(f"{n:03}", f"{n:03}") for n in range(100)])
+        places = []
+        for key in ("ctrl+d", "ctrl+f", "ctrl+u", "ctrl+b", "ctrl+b"):
+            await pilot.press(key)
+            places.append(int(app.lines.cursor_key or -1))
+        height = app.lines.size.height
+        half, page = height // 2, height - 1
+        assert places == [half, half + page, page, 0, 0]
+
+
 async def test_a_mark_moves_with_its_key_and_outlives_a_filter() -> None:
     app = Screenful()
     async with app.run_test(size=(60, 8)) as pilot:
