@@ -74,7 +74,7 @@ class AlertManager:
         self._evaluated_at: Seconds | None = None
         """The last evaluation of the rules, by the steady clock."""
         self._gone: frozenset[str] = frozenset()
-        self._timers = grouping.GroupTimers()
+        self._paces: grouping.Paces = {}
         self._next_at: Instant | None = None
         self._changes = PendingChanges()
         self._leadership = LeadershipTracker(runs_once=runs_once)
@@ -118,7 +118,7 @@ class AlertManager:
         self._last = present
         if jump is not None:
             log.warning("%s", jump.why)
-            self._timers, self._evaluated_at = grouping.GroupTimers(), None
+            self._paces, self._evaluated_at = {}, None
             state = lifecycle.apply_jump(state, jump, now)
         for event in events:
             state = self._apply(state, event, now)
@@ -177,8 +177,8 @@ class AlertManager:
         due_alerts = [*extra, *(due for name, due in routed.items() if name in others)]
         if state.evaluated_at == now:  # their advice rests on the same facts
             due_alerts = grouping.with_causes(due_alerts, alerts, state, routes, now)
-        grouped = grouping.group_alerts(due_alerts, self._timers, now)
-        self._timers, self._next_at = grouped.timers, grouped.next_at
+        grouped = grouping.group_alerts(due_alerts, self._paces, now)
+        self._paces, self._next_at = grouped.paces, grouped.next_at
         changes.notices += grouped.notices
         state = replace(state, alerts=alerts | {alert.id: alert for alert in grouped.alerts})
         if (batch := changes.take(state, now)) is not None:

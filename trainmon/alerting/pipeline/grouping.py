@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.lifecycle import NOTIFY_END_WITHIN
@@ -20,7 +19,7 @@ from trainmon.alerting.pipeline.routing import DueAlert, Routing, notified, quie
 from trainmon.analysis.explanation import brief
 from trainmon.analysis.retries import ENDED_ON_PURPOSE
 from trainmon.lib import Instant, Seconds, counted
-from trainmon.model import SEVERITIES, Alert, Attempt, Notice, NoticeKind, RetryPolicy, Severity, State
+from trainmon.model import SEVERITIES, Alert, Attempt, Notice, NoticeKind, RetryPolicy, State
 
 CARRIED = 200
 """Alerts that one notification carries, the worst first. Its lines count the others."""
@@ -31,65 +30,51 @@ COUNTED_ABOVE = 8
 GROUPS = 4
 """Notifications of one kind per evaluation. More groups are merged by rule and cluster, or all into one."""
 
-PAUSES: tuple[Seconds, ...] = (0.0, 5.0, 15.0, 60.0, 300.0)
-"""The pauses between notifications of a growing group: none at first, then longer ones (Alertmanager: group_interval,
-always 5 min)."""
+PAUSES: tuple[Seconds, ...] = (5.0, 15.0, 60.0, 300.0)
+"""The pauses after the notifications of a growing group (Alertmanager: group_interval, always 5 min)."""
 
 CRITICAL_PAUSE: Seconds = 60.0
 """A critical alert waits at most this long for its group."""
 
-GATHER: Seconds = 5.0
-"""The first critical alert of a subject waits at most this long, and only if a notification went out just before."""
+NEWS_WITHIN: Seconds = 5.0
+"""The first critical alert of a subject waits at most this long, and only if its group was notified just before; in a
+burst, if anything was."""
 
 QUIET: Seconds = 600.0
-"""A group without a notification for this long starts again."""
+"""A group or a subject without a notification for this long starts again."""
 
 BURST, BURST_WITHIN, BURST_PAUSE = 8, 60.0, 30.0
-"""After this many notifications in a minute, new alerts are notified together every 30 s. The first alert of a run or a
-node does not wait for that, unless there were this many first alerts. The first critical alert of a subject never waits
-for that."""
-
-FIRST_PAUSE: Seconds = 1.5
-"""The pause between first alerts of two nodes of one group."""
+"""After so many notifications, each within a minute of the one before, new alerts are notified together every 30 s. The
+first critical alert of a subject does not wait for that."""
 
 REASONS = 3
 """The reasons that one notification names."""
 
-GROUPS_REMEMBERED = 1_000
-OWNERS_REMEMBERED = 20_000
-
+REMEMBERED = 20_000
+"""Groups and subjects."""
 
 Key = TypeVar("Key", bound=Hashable)
 
-Owner = tuple[Severity, str]
-"""(severity, run or node); of a critical alert also (severity, subject)"""
+
+class Pace(NamedTuple):
+    """The last notification, and the number of notifications in a row."""
+
+    at: Instant = -math.inf
+    row: int = 0
 
 
-class GroupTimer(NamedTuple):
-    """The last notification of one group, and the number of notifications in a row."""
-
-    at: Instant
-    times: int
-
-
-class GroupTimers(msgspec.Struct, frozen=True):
-    """What was notified lately, so that a spreading fault does not flood the channels."""
-
-    groups: Mapping[tuple[NoticeKind, str], GroupTimer] = {}
-    recent: tuple[Instant, ...] = ()
-    """The times of the last notifications of new alerts."""
-    owners: Mapping[Owner, Instant] = {}
-    """The last notification of each severity, for each run and node; for each subject, of a critical alert."""
-    firsts: tuple[Instant, ...] = ()
-    """The times of the last notifications with a first alert of a run or a node, or a first critical one."""
+NEWS, NEW = ("", "news"), ("", "new")
+Paces = Mapping[tuple[str, str], Pace]
+"""What was notified lately, so that a spreading fault does not flood the channels: by kind and group; by `critical` and
+subject; of all new alerts (NEW), and of all with a first critical one (NEWS)."""
 
 
 class Grouped(NamedTuple):
-    """The notifications of one evaluation, and the alerts and timers after it."""
+    """The notifications of one evaluation, and the alerts and paces after it."""
 
     notices: tuple[Notice, ...]
     alerts: tuple[Alert, ...]
-    timers: GroupTimers
+    paces: Paces
     next_at: Instant | None
     """When the next waiting group is notified."""
 
@@ -101,7 +86,7 @@ PACED = NEW_ALERTS | TOGETHER
 """The kinds that may come in thousands. Only these are delayed."""
 
 
-def group_alerts(due_alerts: Sequence[DueAlert], timers: GroupTimers, now: Instant) -> Grouped:
+def group_alerts(due_alerts: Sequence[DueAlert], paces: Paces, now: Instant) -> Grouped:
     """The notifications of the groups that are ready. The others wait."""
     notices: list[Notice] = []
     alerts: dict[str, Alert] = {}
@@ -109,12 +94,15 @@ def group_alerts(due_alerts: Sequence[DueAlert], timers: GroupTimers, now: Insta
     for (kind, channels, why), mine in _by(due_alerts, _sort_key).items():
         groups = _by(mine, lambda one: group_of(one.alert))
         key = " ".join((*channels, why)) if kind in TOGETHER else ""
-        times = {group: _ready_time((kind, key or group), members, timers) for group, members in groups.items()}
-        urgent = {group: at for group, members in groups.items() if (at := _urgent(kind, group, members, timers))}
-        if min(urgent.values(), default=math.inf) <= now:
-            times |= dict.fromkeys(urgent, now)  # all first critical alerts that wait go together
-        else:
-            times |= {group: min(at, times[group]) for group, at in urgent.items()}
+        firsts = {group: found for group, members in groups.items() if (found := _firsts(kind, members, paces, now))}
+        times = {
+            group: _first_time((kind, group), firsts[group], paces)
+            if group in firsts
+            else _ready_time((kind, key or group), members, paces)
+            for group, members in groups.items()
+        }
+        if min((times[group] for group in firsts), default=math.inf) <= now:
+            times |= dict.fromkeys(firsts, now)  # all first critical alerts that wait go together
         # Waiting groups go along with a ready group of the same node.
         nodes = {_node(members) for group, members in groups.items() if times[group] <= now} - {None}
         ready = {
@@ -123,13 +111,20 @@ def group_alerts(due_alerts: Sequence[DueAlert], timers: GroupTimers, now: Insta
             if times[group] <= now or _node(members) in nodes or (key and min(times.values()) <= now)
         }
         later += [at for group, at in times.items() if group not in ready]
-        is_one = bool(key) or (bool(urgent) and _is_burst(timers.firsts, now))
-        for group, members in _merged(ready, 1 if is_one else GROUPS).items():
+        is_one = bool(key) or (bool(firsts) and _is_burst(NEWS, paces, now))
+        merged = _merged(ready, 1 if is_one else GROUPS)
+        for group, members in merged.items():
             after = [notified(one, now) for one in members]
             notices.append(notice := _notice(kind, channels, group, members, after, now))
             alerts |= {one.id: one if one.thread else replace(one, thread=notice.key) for one in after}
-        timers = _advanced(timers, kind, {key: mine} if key and ready else ready, now)
-    return Grouped(tuple(notices), tuple(alerts.values()), timers, min(later, default=None))
+        if ready and kind in PACED:
+            names: dict[tuple[str, str], int] = {(kind, key or group): 1 for group in ready}
+            if kind in NEW_ALERTS:  # what is held back must not wait for ever in a storm of first critical alerts
+                names |= {NEWS if group in firsts else NEW: len(merged) for group in ready}
+                critical = (one for members in ready.values() for one in members if one.alert.severity == "critical")
+                names |= {("critical", one.alert.subject): 1 for one in critical}
+            paces = _advanced(paces, names, now)
+    return Grouped(tuple(notices), tuple(alerts.values()), paces, min(later, default=None))
 
 
 def _sort_key(due: DueAlert) -> tuple[NoticeKind, tuple[str, ...], str]:
@@ -160,61 +155,44 @@ def _node(members: Iterable[DueAlert]) -> str | None:
     return nodes.pop() if len(nodes) == 1 else None
 
 
-def _is_first(alert: Alert, timers: GroupTimers, at: Instant) -> bool:
-    """Whether nothing as severe was notified of its run or node lately; of a critical alert, of its subject."""
-    if alert.severity == "critical":
-        return at - timers.owners.get(("critical", alert.subject), -QUIET) >= QUIET
-    owner, as_bad = alert.node or alert.run, SEVERITIES[: SEVERITIES.index(alert.severity) + 1]
-    return owner is not None and not any(at - timers.owners.get((one, owner), -QUIET) < QUIET for one in as_bad)
-
-
-def _is_burst(times: Sequence[Instant], at: Instant) -> bool:
-    return len(times) >= BURST and at - times[-BURST] < BURST_WITHIN
-
-
-def _urgent(kind: NoticeKind, group: str, members: Sequence[DueAlert], timers: GroupTimers) -> Instant | None:
-    """By when the first critical alert of a subject is notified. It waits at most GATHER, and only just after another
-    notification of its group; in a burst, after any."""
-    times = [
-        (
-            max(one.alert.found_at if one.alert.fired_at is None else one.alert.fired_at, one.ready_at - GATHER),
-            one.ready_at,
-        )
+def _firsts(kind: NoticeKind, members: Iterable[DueAlert], paces: Paces, now: Instant) -> list[DueAlert]:
+    """The critical alerts of subjects of which nothing critical was notified lately."""
+    return [
+        one
         for one in members
-        if kind in NEW_ALERTS and one.alert.severity == "critical" and _is_first(one.alert, timers, one.ready_at)
+        if kind in NEW_ALERTS
+        and one.alert.severity == "critical"
+        and now - paces.get(("critical", one.alert.subject), Pace()).at >= QUIET
     ]
-    if not times:
-        return None
-    fired, ready = min(times)
-    before = timers.groups.get((kind, group), GroupTimer(-math.inf, 0))
-    last = max(before.at, timers.firsts[-1] if _is_burst(timers.firsts, fired) else -math.inf)
-    if fired - last >= GATHER:
+
+
+def _is_burst(name: tuple[str, str], paces: Paces, at: Instant) -> bool:
+    pace = paces.get(name, Pace())
+    return pace.row >= BURST and at - pace.at < BURST_WITHIN
+
+
+def _first_time(name: tuple[str, str], firsts: Iterable[DueAlert], paces: Paces) -> Instant:
+    """By when the first critical alerts of subjects are notified."""
+    fired, ready = min(
+        (max(one.alert.fired_at or one.alert.found_at, one.ready_at - NEWS_WITHIN), one.ready_at) for one in firsts
+    )
+    before = paces.get(name, Pace())
+    last = max(before.at, paces[NEWS].at if _is_burst(NEWS, paces, fired) else -math.inf)
+    if fired - last >= NEWS_WITHIN:
         return ready
-    return (min(last, fired) if before.times == 1 else fired) + GATHER
+    return (min(last, fired) if before.row == 1 else fired) + NEWS_WITHIN
 
 
-def _ready_time(key: tuple[NoticeKind, str], members: Sequence[DueAlert], timers: GroupTimers) -> Instant:
+def _ready_time(name: tuple[str, str], members: Sequence[DueAlert], paces: Paces) -> Instant:
     """When a group is ready: with its first ready alert, but not too soon after its last notification."""
-    ready = min(one.ready_at for one in members)
-    if key[0] not in PACED:
-        return ready
-    before = timers.groups.get(key)
-    if before is not None:
-        is_critical = key[0] in NEW_ALERTS and any(one.alert.severity == "critical" for one in members)
-        pause = PAUSES[min(before.times, len(PAUSES) - 1)]
+    ready, kind = min(one.ready_at for one in members), name[0]
+    before = paces.get(name)
+    if before is not None and ready - before.at < QUIET:
+        pause = PAUSES[min(before.row, len(PAUSES)) - 1]
+        is_critical = kind in NEW_ALERTS and any(one.alert.severity == "critical" for one in members)
         ready = max(ready, before.at + (min(pause, CRITICAL_PAUSE) if is_critical else pause))
-    if key[0] in TOGETHER:
-        return ready
-    # The first alert of a run or a node does not wait for a burst, except for one of such alerts.
-    others = (one for one in members if one.alert.severity != "critical")
-    first = min((one.ready_at for one in others if _is_first(one.alert, timers, one.ready_at)), default=math.inf)
-    if _is_burst(timers.firsts, first):
-        first = math.inf
-    if before is not None:
-        first = max(first, before.at + FIRST_PAUSE)
-    if _is_burst(timers.recent, ready):
-        ready = max(ready, timers.recent[-1] + BURST_PAUSE)
-    return min(ready, first)
+    is_held = kind in NEW_ALERTS and _is_burst(NEW, paces, ready)
+    return max(ready, paces[NEW].at + BURST_PAUSE) if is_held else ready
 
 
 def _merged(ready: Mapping[str, list[DueAlert]], at_most: int = GROUPS) -> Mapping[str, list[DueAlert]]:
@@ -231,29 +209,11 @@ def _merged(ready: Mapping[str, list[DueAlert]], at_most: int = GROUPS) -> Mappi
     return wider if len(wider) <= at_most else {"": everything}
 
 
-def _advanced(
-    timers: GroupTimers, kind: NoticeKind, ready: Mapping[str, Sequence[DueAlert]], now: Instant
-) -> GroupTimers:
-    if not ready or kind not in PACED:
-        return timers
-    groups = {key: one for key, one in timers.groups.items() if now - one.at < QUIET}
-    for group in ready:
-        before = groups.pop((kind, group), None)
-        groups[kind, group] = GroupTimer(now, 1 if before is None else before.times + 1)
-    if kind in TOGETHER:
-        return replace(timers, groups=groups)
-    owners = {owner: at for owner, at in timers.owners.items() if 0 <= now - at < QUIET}
-    first_groups = sum(any(_is_first(one.alert, timers, now) for one in members) for members in ready.values())
-    firsts = (*timers.firsts, *(now,) * min(first_groups, GROUPS))[-BURST:]
-    alerts = [one.alert for members in ready.values() for one in members]
-    owners |= {(alert.severity, owner): now for alert in alerts if (owner := alert.node or alert.run) is not None}
-    owners |= {("critical", alert.subject): now for alert in alerts if alert.severity == "critical"}
-    return GroupTimers(
-        dict(list(groups.items())[-GROUPS_REMEMBERED:]),
-        (*timers.recent, *(now,) * min(len(ready), GROUPS))[-BURST:],
-        dict(list(owners.items())[-OWNERS_REMEMBERED:]),
-        firsts,
-    )
+def _advanced(paces: Paces, names: Mapping[tuple[str, str], int], now: Instant) -> Paces:
+    """The paces after so many notifications of each name."""
+    kept = {name: pace for name, pace in paces.items() if now - pace.at < (QUIET if name[0] else BURST_WITHIN)}
+    new = {name: Pace(now, kept.pop(name, Pace()).row + count) for name, count in names.items()}
+    return dict([*kept.items(), *new.items()][-REMEMBERED:])
 
 
 def _notice(

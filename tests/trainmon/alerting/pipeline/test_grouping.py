@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.alerting.pipeline.grouping import CARRIED, Grouped, GroupTimers, group_alerts
+from trainmon.alerting.pipeline.grouping import CARRIED, Grouped, Paces, group_alerts
 from trainmon.alerting.pipeline.routing import DueAlert
 from trainmon.model import Alert, NoticeKind, Severity
 
@@ -24,18 +24,18 @@ def subjects(gathered: Grouped) -> list[list[str]]:
 
 def test_the_gpus_of_a_node_are_one_message_and_those_of_another_are_another() -> None:
     due_alerts = [due(f"gpu:n{node}/{index}") for node in (1, 2) for index in range(8)]
-    assert [len(one) for one in subjects(group_alerts(due_alerts, GroupTimers(), NOW))] == [8, 8]
+    assert [len(one) for one in subjects(group_alerts(due_alerts, {}, NOW))] == [8, 8]
 
 
 def test_many_nodes_of_one_cluster_are_one_message() -> None:
     due_alerts = [due(f"gpu:n{node}/0") for node in range(10)]
-    assert [len(one) for one in subjects(group_alerts(due_alerts, GroupTimers(), NOW))] == [10]
+    assert [len(one) for one in subjects(group_alerts(due_alerts, {}, NOW))] == [10]
 
 
 def test_many_rules_at_once_are_a_digest_that_counts_them_the_worst_first() -> None:
     due_alerts = [due(f"gpu:n{index}/0", rule=f"rule-{index}") for index in range(9)]
     due_alerts += [due(f"gpu:n{node}/0", "xid", severity="critical") for node in range(3)]
-    (notice,) = group_alerts(due_alerts, GroupTimers(), NOW).notices
+    (notice,) = group_alerts(due_alerts, {}, NOW).notices
     assert (notice.kind, notice.severity) == ("digest", "critical")
     assert notice.lines[:2] == ("12 alerts at once", "3 × xid (critical)")
     assert notice.alerts[0].rule == "xid"
@@ -43,7 +43,7 @@ def test_many_rules_at_once_are_a_digest_that_counts_them_the_worst_first() -> N
 
 def test_a_message_that_stands_for_more_than_it_carries_says_how_many() -> None:
     due_alerts = [due(f"gpu:n{node}/0") for node in range(CARRIED + 7)]
-    gathered = group_alerts(due_alerts, GroupTimers(), NOW)
+    gathered = group_alerts(due_alerts, {}, NOW)
     (notice,) = gathered.notices
     assert (len(notice.alerts), notice.more) == (CARRIED, 7)
     assert len(gathered.alerts) == CARRIED + 7
@@ -52,27 +52,28 @@ def test_a_message_that_stands_for_more_than_it_carries_says_how_many() -> None:
 
 def test_each_reason_of_a_message_is_named() -> None:
     again = due("gpu:n1/1")._replace(reason="no longer muted, and still firing")
-    (notice,) = group_alerts([due("gpu:n1/0"), again], GroupTimers(), NOW).notices
+    (notice,) = group_alerts([due("gpu:n1/0"), again], {}, NOW).notices
     assert notice.reason == "fired; no longer muted, and still firing"
 
 
 def test_what_is_not_ripe_waits_and_says_when() -> None:
     waiting = due("gpu:n1/0")._replace(ready_at=NOW + 7)
-    gathered = group_alerts([waiting], GroupTimers(), NOW)
+    gathered = group_alerts([waiting], {}, NOW)
     assert (gathered.notices, gathered.alerts, gathered.next_at) == ((), (), NOW + 7)
 
 
 def test_one_that_is_ripe_takes_its_group_along() -> None:
     waiting = due("gpu:n1/1")._replace(ready_at=NOW + 7)
-    assert len(subjects(group_alerts([due("gpu:n1/0"), waiting], GroupTimers(), NOW))[0]) == 2
+    assert len(subjects(group_alerts([due("gpu:n1/0"), waiting], {}, NOW))[0]) == 2
 
 
 def test_a_group_that_grows_is_reported_less_often_and_again_after_a_quiet_time() -> None:
-    timers, sent = GroupTimers(), []
+    paces: Paces = {}
+    sent = []
     for second in range(0, 4_000, 5):
         at = NOW + second if second < 2_000 else NOW + second + 1_000
-        gathered = group_alerts([due(f"gpu:n1/{second}")._replace(ready_at=at)], timers, at)
-        timers = gathered.timers
+        gathered = group_alerts([due(f"gpu:n1/{second}")._replace(ready_at=at)], paces, at)
+        paces = gathered.paces
         sent += [second] if gathered.notices else []
         if second == 2_000:
             assert gathered.notices, "after a quiet time the first is told at once"
@@ -82,9 +83,9 @@ def test_a_group_that_grows_is_reported_less_often_and_again_after_a_quiet_time(
 def test_what_is_reported_in_one_message_has_one_key_whatever_its_order() -> None:
     due_alerts = [due("gpu:n1/0"), due("gpu:n1/1")]
     (one,), (other,) = (
-        group_alerts(due_alerts, GroupTimers(), NOW).notices,
-        group_alerts(due_alerts[::-1], GroupTimers(), NOW + 3).notices,
+        group_alerts(due_alerts, {}, NOW).notices,
+        group_alerts(due_alerts[::-1], {}, NOW + 3).notices,
     )
     assert one.key == other.key
-    (alone,) = group_alerts(due_alerts[:1], GroupTimers(), NOW).notices
+    (alone,) = group_alerts(due_alerts[:1], {}, NOW).notices
     assert alone.key != one.key

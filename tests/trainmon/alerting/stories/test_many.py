@@ -53,6 +53,26 @@ def test_in_a_storm_no_new_critical_subject_waits_longer_than_five_seconds() -> 
         story.expected |= {notice.key for notice in sent}
 
 
+def test_in_a_storm_of_new_critical_subjects_what_is_known_or_mild_waits_no_longer_than_without_it() -> None:
+    """It waited until the storm was over: ten minutes here, and hours if need be."""
+    rules = [rule(f"rule-{index}") for index in range(20)]
+    lost = rule("gpu-lost", keep_firing_for=0, may_flap=False)
+    with Story(*rules, lost, rule("slow-throughput"), phone("warning")) as story:
+        story.at(10).wrong("gpu-lost", gpus(1)[0]).at(12).expect("fire", gpus(1)[0])
+        story.well().at(20).expect("resolve", gpus(1)[0])
+        for second in range(500):
+            story.at(30 + second).wrong(f"rule-{second % 20}", f"disk:n{second}:/")
+            if second == 60:
+                story.wrong("gpu-lost", gpus(1)[0]).wrong("slow-throughput", RUN, "warning")
+        story.at(600)
+        sent = story.new()
+        waits = {alert.rule: one.at - (alert.fired_at or 0.0) for one in sent for alert in one.alerts}
+        assert waits["gpu-lost"] <= 60.0 + 30.0
+        assert waits["slow-throughput"] <= 30.0
+        assert max(wait for name, wait in waits.items() if name.startswith("rule-")) <= 5.0
+        story.expected |= {notice.key for notice in sent}
+
+
 def test_a_gpu_that_gets_hot_after_its_neighbours_were_reported_is_reported_soon_after() -> None:
     with Story(rule("gpu-hot")) as story:
         story.at(10).wrong("gpu-hot", gpus(1)[0]).at(11).expect("fire", gpus(1)[0])
