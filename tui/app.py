@@ -7,6 +7,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable
+from datetime import UTC
 from functools import partial
 from math import inf
 from typing import Any
@@ -31,7 +32,7 @@ from tui.screens.main import MainScreen
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes, StateFeed, wait_before_paint
 from tui.services.terminal import ChannelNotification, Toasts, on_hang_up, suspend
-from tui.style import Link, wants_ascii
+from tui.style import Link, Times, wants_ascii
 from tui.themes import DARK, THEMES, Ascii, defaults, fitting
 from tui.views import Command, commands
 from tui.views.alert_detail import Moment
@@ -63,9 +64,17 @@ class Dashboard(App[None], inherit_bindings=False):
     BINDINGS = bindings("app")
     ALLOW_SELECT = False
 
-    def __init__(self, backend: Backend, *, clock: Clock | None = None, seen: LastSeen | None = None) -> None:
-        """`seen`: what was shown when the dashboard was last open."""
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        clock: Clock | None = None,
+        seen: LastSeen | None = None,
+        local_time: bool = False,
+    ) -> None:
+        """`seen`: what was shown when the dashboard was last open. `local_time`: times are not in UTC."""
         super().__init__()
+        Times.zone = None if local_time else UTC
         self.backend = backend
         self.clock = clock or SystemClock()
         self.actions = ActionService(self, backend, self.clock)

@@ -73,7 +73,7 @@ KEYS: tuple[Key, ...] = (
     Key("v", "wandb.next", "next_charts", "the next page of charts", "wandb", "view", "v", "Charts"),
     Key("enter", "wandb.alone", "alone", "show only this chart, or all charts", "wandb", "view", "Enter"),
     Key("e", "wandb.log", "log", "y axis: linear or logarithmic", "wandb", "view", "e", "Log"),
-    Key("t", "wandb.axis", "axis", "x axis: step or time (UTC)", "wandb", "view", "t", "Axis"),
+    Key("t", "wandb.axis", "axis", "x axis: step or time", "wandb", "view", "t", "Axis"),
     Key("d", "wandb.range", "range", "x range: the last day, the last hour, or all", "wandb", "view", "d", "Range"),
     Key("c", "wandb.compare", "compare", "show or hide the curves of earlier attempts", "wandb", "view", "c",
         "Compare"),

@@ -13,6 +13,7 @@ import locale
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
@@ -69,6 +70,20 @@ def wants_ascii(environ: Mapping[str, str], encoding: str | None = None) -> bool
         return True
     encoding = encoding or locale.getencoding()
     return encoding.replace("-", "").lower() != "utf8"
+
+
+# ---- times -----------------------------------------------------------------------------------------------------------
+
+
+class Times:
+    """The zone of all times on the screens: UTC, or None for the local time of this machine. One person sets it."""
+
+    zone: tzinfo | None = UTC
+
+
+def wall_clock(at: Instant) -> datetime:
+    """A time as the screens show it."""
+    return datetime.fromtimestamp(at, UTC).astimezone(Times.zone)
 
 
 # ---- numbers, ages and states as short texts with a style ------------------------------------------------------------

@@ -11,7 +11,7 @@ import click
 
 from trainmon.alerting.notify.channels.desktop import TOASTER
 from trainmon.cli.terminal import print_lines
-from trainmon.config import load_settings
+from trainmon.config import DashboardSettings, load_settings
 from trainmon.lib import find_state_directory
 from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.last_seen import LastSeenFile
@@ -59,17 +59,17 @@ def run(
     if demo is not None:
         from trainmon.runtime.demo import DemoMonitor
 
-        return show(DemoMonitor(demo or None, read_only=read_only))
+        return show(DemoMonitor(demo or None, read_only=read_only), DashboardSettings())
     from trainmon.runtime.monitor import Monitor
 
     settings, file = load_settings(config, hosts)
     monitor = Monitor(
         settings, read_only=read_only, prompts=True, program="dashboard", records=records, ssh_config=ssh_config
     )
-    return show(monitor, " ".join([str(file and file.resolve()), *hosts]))
+    return show(monitor, settings.dashboard, " ".join([str(file and file.resolve()), *hosts]))
 
 
-def show(backend: DashboardBackend, name: str | None = None) -> int:
+def show(backend: DashboardBackend, settings: DashboardSettings, name: str | None = None) -> int:
     """Run the dashboard until its user quits. The exit status is 128 + the signal if a signal ended it. Under a `name`,
     what it showed is kept for the next start."""
     from tui.app import Dashboard as App
@@ -78,7 +78,7 @@ def show(backend: DashboardBackend, name: str | None = None) -> int:
     kept = None
     if name is not None:
         kept = LastSeenFile(find_state_directory(os.environ).path, name, lambda: backend.engine.state)
-    app = App(backend, seen=None if kept is None else kept.before)
+    app = App(backend, seen=None if kept is None else kept.before, local_time=settings.time == "local")
     TOASTER.toast = app.toast
     try:
         with backend, ExitStack() as stack:

@@ -151,6 +151,14 @@ class DaemonSettings(Table, frozen=True, kw_only=True):
     daemon removes it when it ends. Without it: no file."""
 
 
+class DashboardSettings(Table, frozen=True, kw_only=True):
+    """How the dashboard looks."""
+
+    time: Literal["utc", "local"] = "utc"
+    """The zone of all times on its screens: `"utc"`, or `"local"`: that of this machine. Lines of logs and the messages
+    of the daemon keep theirs."""
+
+
 class MaintenanceSettings(Table, frozen=True, kw_only=True):
     """A maintenance window: matching alerts are shown but not notified. All given conditions must match. Without any,
     it matches every alert."""
@@ -594,6 +602,7 @@ class Settings(Table, frozen=True, kw_only=True):
     heartbeat: HeartbeatSettings = HeartbeatSettings()
     maintenance: tuple[MaintenanceSettings, ...] = ()
     daemon: DaemonSettings = DaemonSettings()
+    dashboard: DashboardSettings = DashboardSettings()
     retry: RetrySettings | None = None
     evals: tuple[EvalSettings, ...] = msgspec.field(default=(), name="eval")
     ledger: LedgerSettings | None = None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import count, dropwhile, takewhile
 from typing import NamedTuple
 
 from trainmon.lib import DAY, HOUR, MINUTE
+from tui.style import wall_clock
 
 Y_SPARE = 0.5
 """The share of a y axis that may be empty before it shrinks."""
@@ -164,15 +164,17 @@ def settled_times(old: Limits | None, low: float, high: float) -> Limits:
 
 
 def clock_ticks(limits: Limits, most: int) -> list[Tick]:
-    """`14:05`; midnight shows the date, `21 Nov`. UTC."""
+    """`14:05`; midnight shows the date, `21 Nov`. In the zone of the header, as are whole hours and days."""
+    offset = wall_clock(limits.low).utcoffset()
+    shift = 0.0 if offset is None else offset.total_seconds()
     span = limits.high - limits.low
     step = next((step for step in CLOCK_STEPS if limits.high // step + limits.low // -step < most), span)
-    first = math.ceil(limits.low / step) * step
+    first = math.ceil((limits.low + shift) / step) * step - shift
     return [(at, clock(at, step)) for at in (first + number * step for number in range(most)) if at <= limits.high]
 
 
 def clock(at: float, step: float) -> str:
-    when = datetime.fromtimestamp(at, UTC)
-    if at % DAY == 0:
+    when = wall_clock(at)
+    if (when.hour, when.minute, when.second) == (0, 0, 0):
         return f"{when:%d %b}"
     return f"{when:%H:%M:%S}" if step < MINUTE else f"{when:%H:%M}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Container, Iterable
-from datetime import UTC, datetime
+from datetime import UTC
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from trainmon.lib import Instant, Seconds, cell_width, clean, shorten
 from trainmon.model import Alert, Run, Source, State, verdict_text
-from tui.style import WARN, Span, age, calm_age, width_of
+from tui.style import WARN, Span, Times, age, calm_age, wall_clock, width_of
 from tui.views import WORST_FIRST, verdict_style
 from tui.views.alerts import SIGNS, alert_marks, broken_channels, most_urgent, pending_count, sender, urgent_counts
 from tui.views.table import AGES_EVERY
@@ -63,8 +63,8 @@ class HeaderLine(Horizontal):
 
 
 def clock(at: Instant) -> str:
-    """14:02:11Z."""
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%SZ") if at else ""
+    """14:02:11Z; the local time has no Z."""
+    return wall_clock(at).strftime("%H:%M:%SZ" if Times.zone is UTC else "%H:%M:%S") if at else ""
 
 
 def flags(state: State, *, paused: bool, silent_for: Seconds | None) -> tuple[str, ...]:

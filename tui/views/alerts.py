@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import IntEnum
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
@@ -27,6 +26,7 @@ from tui.style import (
     ended_how,
     pad,
     remarks,
+    wall_clock,
     width_of,
 )
 from tui.views.table import AGES_EVERY, filtered
@@ -121,9 +121,9 @@ DELIVERY: Mapping[str, tuple[str, str]] = {
 
 
 def delivered(one: Delivery, now: Instant) -> Span:
-    """`sent ntfy 14:02:11`; `sent ntfy Sep 21 14:02` after half a day. UTC, as in the header."""
+    """`sent ntfy 14:02:11`; `sent ntfy Sep 21 14:02` after half a day, in the zone of the header."""
     word, style = DELIVERY[one.state]
-    time = datetime.fromtimestamp(one.at, UTC).strftime("%H:%M:%S" if now - one.at < 43_200 else "%b %d %H:%M")
+    time = wall_clock(one.at).strftime("%H:%M:%S" if now - one.at < 43_200 else "%b %d %H:%M")
     return Span(clean(f"{word} {one.channel} {time}", 80), style)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 
 from trainmon.analysis.attempts import silence, unrecorded
 from trainmon.analysis.explanation import Explanation, PageRow, page, short_id, start_format
@@ -20,10 +19,12 @@ from tui.style import (
     Link,
     Linked,
     Span,
+    Times,
     calm_age,
     count,
     sentence,
     since,
+    wall_clock,
     whole,
     width_of,
 )
@@ -150,7 +151,7 @@ def time_and_age(at: Instant | None, now: Instant) -> str:
     """`2026-09-21 11:13 UTC, 3h ago`."""
     if at is None:
         return UNKNOWN
-    day = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    day = wall_clock(at).strftime("%Y-%m-%d %H:%M %Z")
     return f"{day}, {calm_age(now - at)} ago" if at <= now else f"{day}, in {duration(at - now)}"
 
 
@@ -196,7 +197,7 @@ def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]
     for trouble in troubles:
         yield from wrapped_fact("not recorded", trouble, width, "warn")
     shown = own[:ATTEMPTS_SHOWN]
-    starts = [None if one.started_at is None else datetime.fromtimestamp(one.started_at, UTC) for one in shown]
+    starts = [None if one.started_at is None else wall_clock(one.started_at) for one in shown]
     shape = start_format((short_id(one), at) for one, at in zip(shown, starts, strict=True) if at is not None)
     for one, began in zip(shown, starts, strict=True):
         runs = "runs" if one.stage == "running" else one.stage
@@ -230,7 +231,7 @@ def explanation_lines(one: Explanation, width: int, charts: Iterable[Line] = ())
     yield from sentence(clean(one.sentence), width, "bold")
     yield ()
     yield _link_line(PageRow("", f"run {one.attempt.run_id}", "", ("run", one.attempt.run_id)), 0, width)
-    for section in page(one):
+    for section in page(one, Times.zone):
         yield from ((), (Span(section.title, "head"),))
         label = min(LABEL, 2 + max((cell_width(row.label) for row in section.rows), default=0))
         for row in section.rows:

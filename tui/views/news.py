@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.last_seen import SETTLES_WITHIN, disk_key, seen_run
@@ -21,7 +20,7 @@ from trainmon.model import (
     State,
     verdict_text,
 )
-from tui.style import Line, Link, Linked, Span, count, duration, percent, sentence
+from tui.style import Line, Link, Linked, Span, count, duration, percent, sentence, wall_clock
 from tui.views.alerts import ONLY_SHOWS, SIGNS, is_muted
 from tui.views.runs import WORST_FIRST, reached, verdict_style
 
@@ -320,8 +319,8 @@ def disk_change(was: SeenDisk, disk: Disk | None) -> Change | None:
 
 
 def clock_text(at: Instant, now: Instant) -> str:
-    """`14:02` today, else `Nov 21 14:02`; UTC, as in the header."""
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M" if now - at < DAY / 2 else "%b %d %H:%M")
+    """`14:02` today, else `Nov 21 14:02`, in the zone of the header."""
+    return wall_clock(at).strftime("%H:%M" if now - at < DAY / 2 else "%b %d %H:%M")
 
 
 def summary(seen: LastSeen, changes: tuple[Change, ...], now: Instant) -> tuple[str, str]:
@@ -363,7 +362,8 @@ def change_lines(
     if seen is None:
         yield from sentence("The dashboard has not been open before with this config.", width)
         return
-    text = f"The dashboard was last used at {clock_text(seen.at, state.at)} UTC, {duration(state.at - seen.at)} ago."
+    when = f"{clock_text(seen.at, state.at)} {wall_clock(seen.at):%Z}"
+    text = f"The dashboard was last used at {when}, {duration(state.at - seen.at)} ago."
     yield from sentence(text if changes else f"{text} Nothing changed.", width)
     for kind, title in TITLES.items():
         own = [change for change in changes if (change.what if change.what in ("alert", "disk") else "run") == kind]

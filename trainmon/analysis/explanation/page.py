@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.attempts import ORDER, values_of, why_missing
@@ -154,10 +154,10 @@ NODES_AT_MOST = 16
 EVALS_AT_MOST = 20
 
 
-def page(one: Explanation) -> tuple[Section, ...]:
-    """All sections, in the order in which they answer questions."""
+def page(one: Explanation, zone: tzinfo | None = UTC) -> tuple[Section, ...]:
+    """All sections, in the order in which they answer questions. `zone`: that of the timeline; None is local time."""
     found = (
-        Section("Timeline (UTC)", tuple(_timeline(one))),
+        Section("Timeline (UTC)" if zone is UTC else "Timeline (local time)", tuple(_timeline(one, zone))),
         Section("Evidence", tuple(_evidence(one))),
         Section("Placement", tuple(_placement(one.attempt))),
         Section("GPUs in the last hour", tuple(_gpu_hours(one))),
@@ -174,10 +174,10 @@ def page(one: Explanation) -> tuple[Section, ...]:
     )
 
 
-def _timeline(one: Explanation) -> Iterator[PageRow]:
+def _timeline(one: Explanation, zone: tzinfo | None) -> Iterator[PageRow]:
     day = ""
     for moment in one.timeline:
-        at = datetime.fromtimestamp(moment.at, UTC)
+        at = datetime.fromtimestamp(moment.at, UTC).astimezone(zone)
         if (date := at.strftime("%Y-%m-%d")) != day:
             day = date
             yield PageRow(date, "", "dim")
