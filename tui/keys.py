@@ -51,6 +51,9 @@ def _verb_keys() -> list[Key]:
 KEYS: tuple[Key, ...] = (
     Key("slash", "view.filter", "screen.find", "filter the rows; Esc clears the filter", "rows", "view", "/", "Filter"),
     Key("s", "view.sort", "screen.sort", "sort the rows", "rows", "view", "s", "Sort"),
+    Key("right", "view.sort_next", "screen.sort_column(1)", "sort by the next column", "rows", "view", "→"),
+    Key("left", "view.sort_previous", "screen.sort_column(-1)", "sort by the previous column", "rows", "view", "←"),
+    Key("comma", "view.reverse", "screen.reverse", "reverse the order of the rows", "rows", "view", ","),
     Key("v", "view.metric", "metric", "next metric: temperature, memory, util, power, errors", "gpus", "view",
         "v", "Metric"),
     Key("v", "queue.view", "next_view", "next view: my jobs, all jobs, nodes", "queue", "view", "v", "View"),

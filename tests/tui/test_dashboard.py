@@ -94,6 +94,58 @@ async def test_the_sort_picker_offers_the_panes_sort_orders_and_escape_changes_n
         await at_rest(pilot)
         assert app.main.runs.sort == "name"
 
+        await pilot.press("s", "enter")
+        await at_rest(pilot)
+        assert (app.main.runs.sort, app.main.runs.lines.rows[0].key) == ("-name", "tok-test"), "the same again"
+
+
+async def test_the_arrows_sort_by_the_next_column_and_a_comma_reverses() -> None:
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        await pilot.press("right", *["right"] * 7)
+        await at_rest(pilot)
+        assert "sort last ↑" in text_of(app)
+
+        await pilot.press("comma")
+        await at_rest(pilot)
+        assert "sort last ↓" in text_of(app)
+        assert app.main.runs.sort == "-last"
+
+        await pilot.press(*["left"] * 8, "comma")
+        await at_rest(pilot)
+        assert "sort worst reversed" in text_of(app)
+
+
+async def test_a_filter_counts_what_it_finds_and_one_with_a_mistake_hides_nothing() -> None:
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        await pilot.press("slash", *"status:hung !abl")
+        await at_rest(pilot)
+        assert "1 of 5" in text_of(app)
+
+        await pilot.press(*" losss>2")
+        await at_rest(pilot)
+        assert len(app.main.runs.lines.rows) == 5
+        assert 'filter not used: no field "losss"; did you mean loss>?' in text_of(app)
+
+
+async def test_tab_completes_the_fields_of_a_filter_and_their_values() -> None:
+    async with showing(troubled()) as (app, pilot, _):
+        find = app.main.find
+        await pilot.press("slash", *"sta", "tab")
+        await at_rest(pilot)
+        assert find.value == "status:"
+
+        await pilot.press(*"h", "tab")
+        await at_rest(pilot)
+        assert find.value == "status:healthy"
+
+        await pilot.press("tab", "tab")
+        await at_rest(pilot)
+        assert find.value == "status:h", "behind the last completion is what was typed"
+
+        await pilot.press("tab", "tab", "enter")
+        await at_rest(pilot)
+        assert (app.main.runs.filter, len(app.main.runs.lines.rows)) == ("status:hung", 1)
+
 
 async def test_a_pane_that_raises_says_so_with_its_age_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     async with showing(calm()) as (app, pilot, backend):

@@ -19,7 +19,7 @@ from trainmon.model import State
         ("ctrl+x", "ctrl+x does nothing here; ? lists the keys"),
         ("f5", "f5 does nothing here; ? lists the keys"),
         ("at", "@ does nothing here; ? lists the keys"),
-        ("right", "→ does nothing here: it works in Log format, Log"),
+        ("enter right", "→ does nothing here: it works in Runs, GPUs, Disk, Alerts, Queue"),
         ("3 backspace", "Backspace does nothing here: it works in Log format"),
         ("3 y X", "X does nothing here: it works in GPUs, Queue, a node"),
         ("4 n", "no search is active; / searches"),

@@ -1,12 +1,13 @@
 """Dialogs: plans, menus, logins, silences, the command palette."""
 
-from tui.modals.dialog import Dialog, Find, Jump, LoginPrompt, Mute, Once, Pick, TextPrompt, ask, is_displayed
+from tui.modals.dialog import Complete, Dialog, Find, Jump, LoginPrompt, Mute, Once, Pick, TextPrompt, ask, is_displayed
 from tui.modals.log_format import LogFormat
 from tui.modals.menu import CommandPalette, Menu
 from tui.modals.plan import PlanScreen
 
 __all__ = [
     "CommandPalette",
+    "Complete",
     "Dialog",
     "Find",
     "Jump",

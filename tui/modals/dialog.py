@@ -17,6 +17,7 @@ from textual.content import Content
 from textual.geometry import Offset
 from textual.message import Message
 from textual.screen import ModalScreen, Screen
+from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -174,8 +175,23 @@ class TriggerButton(Widget, can_focus=True):
 # ---- the input line of a filter or a search --------------------------------------------------------------------------
 
 
+Complete = Callable[[str], Sequence[str]]
+"""What a typed text may become."""
+
+
+class Completer(Suggester):
+    """The first completion, dim behind the typed text."""
+
+    def __init__(self, complete: Complete) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self.complete = complete
+
+    async def get_suggestion(self, value: str) -> str | None:
+        return next(iter(self.complete(value)), None)
+
+
 class Find(Input):
-    """A one-line input above the footer."""
+    """A one-line input above the footer. Tab goes through the completions of what was typed."""
 
     @dataclass
     class Typed(Message):
@@ -190,10 +206,13 @@ class Find(Input):
         super().__init__(id="find", compact=True)
         self.cursor_blink = False
         self.display = False
+        self._offered: tuple[str, ...] = ()
+        """What Tab goes through; it ends with what was typed."""
 
-    def open(self, what: str, text: str) -> None:
+    def open(self, what: str, text: str, complete: Complete | None = None) -> None:
         """Open the input with this text."""
-        self.placeholder = what
+        self.placeholder, self._offered = what, ()
+        self.suggester = None if complete is None else Completer(complete)
         self.display = True
         with self.prevent(Input.Changed):
             self.value = text
@@ -219,6 +238,14 @@ class Find(Input):
             event.prevent_default()
             self.post_message(self.Typed(""))
             self.close()
+        elif event.key in ("tab", "shift+tab") and isinstance(self.suggester, Completer):
+            event.stop()
+            event.prevent_default()
+            if self.value not in self._offered:
+                self._offered = (*self.suggester.complete(self.value), self.value)
+            step = 1 if event.key == "tab" else -1
+            self.value = self._offered[(self._offered.index(self.value) + step) % len(self._offered)]
+            self.cursor_position = len(self.value)
 
 
 # ---- jump ------------------------------------------------------------------------------------------------------------

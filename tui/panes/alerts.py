@@ -7,11 +7,11 @@ import textwrap
 from trainmon.lib import clean
 from trainmon.model import State
 from tui.keys import bindings
-from tui.panes.base import Pane
+from tui.panes.base import Entries, Pane
 from tui.style import HEADING, SENTENCE
 from tui.views.alert_detail import Moment, moment_of_alert
 from tui.views.alerts import (
-    ORDERS,
+    ALERT_FIELDS,
     SILENCE,
     AlertRows,
     alert_head,
@@ -32,12 +32,16 @@ class AlertsPane(Pane):
     NUMBER = "5"
     NAME = "Alerts"
     LISTS_ALERTS = True
-    SORTS = tuple(ORDERS)
+    ORDER = "worst"
+    FIELDS = ALERT_FIELDS
     BINDINGS = bindings("alerts")
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self._drawn = AlertRows()
+
+    def entries(self, state: State) -> Entries:
+        return [*state.alerts.values()], state.at
 
     def draw(self, state: State, width: int) -> None:
         rows = self._drawn.rows(state, width, self.sort, self.filter)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -26,6 +26,7 @@ from tui.themes import Ascii
 from tui.views import Kind, Subject
 from tui.views.alert_detail import Moment
 from tui.views.alerts import alerts_about_subjects
+from tui.views.filters import Field, completions, filtered, parse_filter, sort_text
 from tui.widgets import Heading, KeyedLines, SpanLine
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,9 @@ SHRINK_AFTER: Seconds = 30.0
 """How long a pane must have fewer rows before it gets less room."""
 
 
+Entries = tuple[Sequence[Any], Any]
+
+
 class Pane(Vertical):
     """A numbered frame: a title line, a line of column heads, and the rows."""
 
@@ -44,8 +48,10 @@ class Pane(Vertical):
 
     NUMBER: ClassVar[str] = ""
     NAME: ClassVar[str] = ""
-    SORTS: ClassVar[tuple[str, ...]] = ()
-    """The orders that `s` offers; the first is the default."""
+    ORDER: ClassVar[str] = ""
+    """The name of the order that its rows have by themselves."""
+    FIELDS: ClassVar[tuple[Field[Any, Any], ...]] = ()
+    """What its rows are filtered and sorted by."""
     KIND: ClassVar[Kind | None] = None
     """The kind of its rows, if actions apply to them. Such rows can be marked."""
 
@@ -66,7 +72,8 @@ class Pane(Vertical):
         self.top = Edge()
         self.bottom = Edge()
         self.filter = ""
-        self.sort = self.SORTS[0] if self.SORTS else ""
+        self.sort = self.ORDER
+        """The name of a field or ORDER; behind a `-`, in the other direction."""
         self.state: State | None = None
         self.hint = ""
         """The panes that are hidden, at the end of its title where there is room."""
@@ -96,6 +103,15 @@ class Pane(Vertical):
     def draw(self, state: State, width: int) -> None:
         """Draw the State: `self.lines.set_rows`, `self.head`, `self.caption`. The pane shows an exception."""
         raise NotImplementedError
+
+    @property
+    def fields(self) -> tuple[Field[Any, Any], ...]:
+        """What the rows that it shows now are filtered and sorted by."""
+        return self.FIELDS
+
+    def entries(self, state: State) -> Entries:
+        """What its fields read: all entries, whatever the filter, and their context."""
+        return (), None
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """The sentence about the selected row in the bottom of the frame, with its style; None leaves it as it is."""
@@ -187,8 +203,9 @@ class Pane(Vertical):
         notes = (
             f"{marked} marked" + (f", {hidden} of them hidden" if hidden else "") if marked else "",
             f"/{self.filter}" if self.filter else "",
+            self._hits(),
             right,
-            f"sort {self.sort}" if len(self.SORTS) > 1 else "",
+            f"sort {sort_text(self.sort, self.fields)}" if self.fields else "",
         )
         shown, width = [note for note in notes if note], self.top.size.width
         if self.hint and cell_width(f"{self.NUMBER} {self.NAME} {left} ─ {self.hint} {'  '.join(shown)}") <= width - 8:
@@ -196,6 +213,13 @@ class Pane(Vertical):
         while len(shown) > 1 and cell_width(f"{self.NUMBER} {self.NAME} {left} {'  '.join(shown)}") > width - 8:
             shown.pop()
         self.top.set_spans(title_spans(self.NUMBER, self.NAME, left, "  ".join(shown), width))
+
+    def _hits(self) -> str:
+        """`3 of 17`: how many entries match the filter."""
+        if self.state is None or not self.filter or not self.fields:
+            return ""
+        entries, context = self.entries(self.state)
+        return f"{len(filtered(entries, self.filter, self.fields, context))} of {len(entries)}"
 
     def foot(self, text: str = "", style: str = "dim") -> None:
         """The bottom of the frame: a sentence about the selected row, or nothing."""
@@ -205,6 +229,8 @@ class Pane(Vertical):
 
     def _draw_footnote(self) -> None:
         note = None if self.state is None else self.footnote(self.state)
+        if self.fields and (problem := parse_filter(self.filter, self.fields).problem):
+            note = f"filter not used: {problem}", "warn"
         if note is not None:
             self.foot(*note)
 
@@ -283,6 +309,13 @@ class Pane(Vertical):
     def set_sort(self, sort: str) -> None:
         self.sort = sort
         self.again()
+
+    def completions(self, typed: str) -> Sequence[str]:
+        """What a filter may become."""
+        if self.state is None:
+            return ()
+        entries, context = self.entries(self.state)
+        return [*completions(typed, entries, self.fields, context)]
 
     @property
     def selected(self) -> str | None:

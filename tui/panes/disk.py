@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from trainmon.lib import Instant, clean, counted, size
 from trainmon.model import State
-from tui.panes.base import Pane
+from tui.panes.base import Entries, Pane
 from tui.style import age, bytes_used, full_in, inodes_used, percent
 from tui.views.alerts import alert_marks, alerts_about, with_mark
 from tui.views.disks import (
+    DISK_FIELDS,
     ShownDisk,
     concern_of,
     disk_head,
@@ -16,6 +17,7 @@ from tui.views.disks import (
     doubt,
     ordered_disks,
     quota_sentence,
+    shown_disks,
     unanswered,
 )
 from tui.views.table import RowCache
@@ -34,12 +36,16 @@ class DiskPane(Pane):
 
     NUMBER = "3"
     NAME = "Disk"
-    SORTS = ("severity", "name", "free", "full in")
+    ORDER = "severity"
+    FIELDS = DISK_FIELDS
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self._cache = RowCache()
         self._shown: dict[str, ShownDisk] = {}
+
+    def entries(self, state: State) -> Entries:
+        return shown_disks(state), state.at
 
     def draw(self, state: State, width: int) -> None:
         if not state.disks:

@@ -12,13 +12,14 @@ from trainmon.model import Gpu, State
 from tui.backend import Backend
 from tui.charts.render import LEAST_WIDTH, Axis, hour_picture, side_by_side
 from tui.keys import bindings
-from tui.panes.base import Pane
+from tui.panes.base import Entries, Pane
 from tui.style import UNKNOWN, mib, source_text
 from tui.views import Subject, fact_text
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
 from tui.views.node_detail import gpu_head, gpu_rows, node_facts, read_ago
 from tui.views.nodes import (
     DOWN,
+    GRID_FIELDS,
     HOT,
     LATE,
     LOST,
@@ -48,7 +49,8 @@ class GpusPane(Pane):
 
     NUMBER = "2"
     NAME = "GPUs"
-    SORTS = ("severity", "name", "temperature", "utilization")
+    ORDER = "severity"
+    FIELDS = GRID_FIELDS
     KIND = "node"
     BINDINGS = bindings("gpus")
 
@@ -56,6 +58,9 @@ class GpusPane(Pane):
         super().__init__(id=id)
         self.metric: Metric = METRICS[0]
         self.grid = Grid()
+
+    def entries(self, state: State) -> Entries:
+        return self.grid.entries(), state
 
     def action_metric(self) -> None:
         """Show the next metric."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from trainmon.analysis.nodes import spares
 from trainmon.analysis.runs import cause_of, needed_to_save
@@ -10,13 +11,16 @@ from trainmon.lib import clean, counted, duration
 from trainmon.model import Job, Source, State
 from trainmon.slurm import reasons
 from tui.keys import bindings
-from tui.panes.base import Pane
+from tui.panes.base import Entries, Pane
 from tui.style import SENTENCE, Row, Span, calm_age, since, source_text
 from tui.views import Subject
+from tui.views.filters import Field
 from tui.views.jobs import (
     CLUSTER,
+    JOB_FIELDS,
     NODE,
-    ORDERS,
+    NODE_FIELDS,
+    QueueContext,
     QueueEntry,
     clusters,
     is_mine,
@@ -51,7 +55,8 @@ class QueuePane(Pane):
 
     NUMBER = "7"
     NAME = "Queue"
-    SORTS = tuple(ORDERS)
+    ORDER = "state"
+    FIELDS = JOB_FIELDS
     BINDINGS = bindings("queue")
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
@@ -77,6 +82,15 @@ class QueuePane(Pane):
                 self.lines.choose_first()
         self._entered = self.selected
 
+    @property
+    def fields(self) -> tuple[Field[Any, Any], ...]:
+        return NODE_FIELDS if self.view == "nodes" else JOB_FIELDS
+
+    def entries(self, state: State) -> Entries:
+        if self.view == "nodes":
+            return [*state.scheduler_nodes.values()], state
+        return [*state.jobs.values()], QueueContext(state, runs_by_job(state.runs.values()))
+
     def subject_of(self, key: str) -> Subject | None:
         if key.startswith((SENTENCE, CLUSTER)):
             return None
@@ -96,7 +110,7 @@ class QueuePane(Pane):
         table = queue_layout(width, entries)
         self.head(*(queue_head(table) if entries else (Span("  NODE", "head"),) if lists_nodes else ()))
         none = [] if entries or lists_nodes else sentences(state, self.view, self.filter)
-        nodes = node_rows(state, width, self.filter, every=lists_nodes)
+        nodes = node_rows(state, width, self.filter, self.sort, every=lists_nodes)
         self.lines.set_rows([*none, *queue_rows(entries, table, state.at, self._cache), *nodes])
         self.caption(queue_summary(entries, state), self.view)
 

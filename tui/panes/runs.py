@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from trainmon.analysis.runs import needed_to_save, trouble_of
-from trainmon.lib import Instant, cell_width, clean, shorten_middle
+from trainmon.lib import Instant, Seconds, cell_width, clean, shorten_middle
 from trainmon.model import Job, Run, State, verdict_text
-from tui.panes.base import Pane
+from tui.panes.base import Entries, Pane
 from tui.style import CRIT, VERDICTS, Row, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.alert_detail import Moment, moment_of_run
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
+from tui.views.filters import Field, filtered, ordered
 from tui.views.jobs import clusters, seconds_left, short_wait
-from tui.views.table import Column, Table, filtered, heads, row_cells, value, warned
+from tui.views.table import Column, Table, fields_of, heads, row_cells, value, warned
 
 EMPTY = (
     ("No run is watched yet. Add one to trainmon.toml:", ""),
@@ -39,8 +40,15 @@ class RunsPane(Pane):
 
     NUMBER = "1"
     NAME = "Runs"
-    SORTS = ("worst", "name", "last", "step")
+    ORDER = "worst"
     KIND = "run"
+
+    @property
+    def fields(self) -> RunFields:
+        return RUN_FIELDS
+
+    def entries(self, state: State) -> Entries:
+        return [*state.runs.values()], state
 
     def draw(self, state: State, width: int) -> None:
         if not state.runs:
@@ -50,8 +58,7 @@ class RunsPane(Pane):
         table = run_layout(width, shown, state)
         self.head(Span(run_head(table), "head"))
         self.show_rows([with_mark(run_row(run, state, table), alerts.get(run.name)) for run in shown], "run")
-        hidden = len(state.runs) - len(shown)
-        self.caption(right=f"{len(shown)} of {len(state.runs)}" if hidden else str(len(shown)))
+        self.caption(right="" if self.filter else str(len(shown)))
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """Why the selected run has its verdict."""
@@ -77,30 +84,19 @@ def has_nothing(state: State) -> bool:
 CONCERN = {"crit": Concern.CRITICAL, "warn": Concern.WARNING}
 """By the style of a verdict: what it means without an alert."""
 
-ORDERS: Mapping[str, Callable[[Run], tuple[float | str, str]]] = {
-    "worst": lambda run: (RANK[run.verdict], run.name),
-    "name": lambda run: (run.name, ""),
-    "last": lambda run: (-(run.progress.at or 0.0), run.name),
-    "step": lambda run: (-(run.step or 0), run.name),
-}
-
 
 def ordered_runs(state: State, sort: str, query: str = "") -> list[Run]:
-    """The runs that match a filter, in this order, then by name. Alerts and verdicts determine which is the worst."""
-    alerts = alert_ranks(state).runs if sort == "worst" else {}
+    """The runs that match a filter, by a field, else the worst first, which alerts and verdicts determine."""
+    alerts = alert_ranks(state).runs
 
-    def order(run: Run) -> tuple[Concern, tuple[float | str, str]]:
+    def order(run: Run) -> tuple[Concern, int, str]:
         by_verdict = CONCERN.get(verdict_style(run.verdict), Concern.NONE)
-        return min(alerts.get(run.name, by_verdict), by_verdict) if sort == "worst" else Concern.NONE, ORDERS[sort](run)
+        return min(alerts.get(run.name, by_verdict), by_verdict), RANK[run.verdict], run.name
 
-    return sorted(filtered(state.runs.values(), query, searched), key=order)
-
-
-def searched(run: Run) -> str:
-    """The text that the filter searches."""
-    return f"{run.name} {verdict_text(run.verdict)} {run.spec.cluster} {' '.join(run.spec.nodes)} {run.why}"
+    return ordered(sorted(filtered(state.runs.values(), query, RUN_FIELDS, state), key=order), sort, RUN_FIELDS, state)
 
 
+RunFields = tuple[Field[Run, State], ...]
 RunTable = Table[Run, State]
 RunColumns = tuple[Column[Run, State], ...]
 
@@ -234,6 +230,20 @@ def last_cell(run: Run, state: State) -> Span:
     return value("- ") if at is None else warned(calm_age(state.at - at), style)
 
 
+def left_s(run: Run, state: State) -> Seconds | None:
+    """The time to the last step, or to the end of its job if that is earlier."""
+    job = state.jobs.get(run.job or "")
+    ends = (None if job is None else seconds_left(job, state.at), run.eta_at and run.eta_at - state.at)
+    return min((seconds for seconds in ends if seconds is not None and run.verdict in GOING), default=None)
+
+
+def users_of(run: Run, state: State) -> tuple[str | None, ...]:
+    """The owner of its jobs; `me` is the user of the dashboard, on its cluster."""
+    job, cluster = state.jobs.get(run.job or ""), state.clusters.get(run.spec.cluster)
+    user = run.spec.user if job is None else job.user
+    return user, "me" if cluster is not None and cluster.me in (user or cluster.me, None) else None
+
+
 def left_cell(run: Run, state: State) -> Span:
     """The time to the last step, or to the end of its job if that is earlier; else its verdict or why it waits."""
     awaited, now = awaited_job(run, state), state.at
@@ -281,30 +291,58 @@ def switches_cell(run: Run, _state: State) -> Span:
     return value("?" if None in [switch.exists for switch in (run.kill, run.save) if switch is not None] else "-")
 
 
-JOB = Column[Run, State]("JOB", 13, job_cell)
-STEP = Column[Run, State]("STEP", 9, lambda run, _: step_cell(run, "epoch "))
+def saved_s(run: Run, state: State) -> Seconds | None:
+    """The age of the last committed checkpoint."""
+    last = None if run.checkpoints is None else run.checkpoints.committed
+    return None if last is None or last.at is None else state.at - last.at
+
+
+JOB = Column[Run, State]("JOB", 13, job_cell, field=Field("job", lambda run, state: (job_cell(run, state).text,)))
+STEP = Column[Run, State](
+    "STEP", 9, lambda run, _: step_cell(run, "epoch "), field=Field("step", lambda run, _: (run.step,), "")
+)
 SHORT_STEP = STEP._replace(cell=lambda run, _: step_cell(run, "e"))
-LAST = Column[Run, State]("LAST ", 6, last_cell)
+LAST = Column[Run, State]("LAST ", 6, last_cell, field=Field(
+    "last", lambda run, state: (None if run.progress.at is None else state.at - run.progress.at,), "s", upwards=True
+))  # fmt: skip
 TREND_STEPS = 120
 """Losses that the trend shows."""
 HEIGHTS = "▁▂▃▄▅▆▇█"
 TREND = Column[Run, State]("TREND ", 14, trend_cell)
 """Shown where all other columns have room, with fewer cells where there is less."""
 TREND_LEAST = 5
-CHECKPOINT = Column[Run, State]("CK ", 6, checkpoint_cell)
-LEFT = Column[Run, State]("LEFT", 11, left_cell)
+CHECKPOINT = Column[Run, State](
+    "CK ", 6, checkpoint_cell, field=Field("saved", lambda run, state: (saved_s(run, state),), "s")
+)
+LEFT = Column[Run, State](
+    "LEFT", 11, left_cell, field=Field("left", lambda run, state: (left_s(run, state),), "s", upwards=True)
+)
 
 COLUMNS: RunColumns = (
     JOB,
-    Column("N", 4, lambda run, _: Span(str(len(run.spec.nodes) or "-"))),
+    Column("N", 4, lambda run, _: Span(str(len(run.spec.nodes) or "-")),
+           field=Field("nodes", lambda run, _: (len(run.spec.nodes) or None,), "")),
     STEP,
-    Column("LOSS ", 8, loss_cell),
-    Column("TOK/S", 7, rate_cell),
+    Column("LOSS ", 8, loss_cell, field=Field("loss", lambda run, _: (run.loss,), "")),
+    Column("TOK/S", 7, rate_cell, field=Field(
+        "rate", lambda run, _: (run.progress.tokens_per_s or run.progress.samples_per_s,), ""
+    )),
     CHECKPOINT,
     LAST,
     LEFT,
-    Column("SW", 5, switches_cell),
+    Column("SW", 5, switches_cell, field=Field("switch", lambda run, state: (switches_cell(run, state).text,))),
+)  # fmt: skip
+
+RUN_FIELDS: RunFields = fields_of(
+    COLUMNS,
+    Field("name", lambda run, _: (run.name,)),
+    Field("status", lambda run, _: (verdict_text(run.verdict), run.verdict)),
+    Field("user", users_of),
+    Field("node", lambda run, _: run.spec.nodes),
+    Field("cluster", lambda run, _: (run.spec.cluster,)),
+    Field("why", lambda run, _: (run.why,)),
 )
+"""What runs are filtered and sorted by."""
 
 RULES: Mapping[str, tuple[str, ...]] = {
     "JOB": ("not-scheduled", "no-job-queued"),

@@ -11,7 +11,7 @@ from trainmon.lib import clean, scrub
 from trainmon.model import State, Verb
 from tui.backend import Backend
 from tui.keys import ACTS, CONTEXTS, active_keys, bindings
-from tui.modals import Find, LogFormat, Once, Pick, ask
+from tui.modals import Complete, Find, LogFormat, Once, Pick, ask
 from tui.panes import HeaderLine, LogPane, Pane
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes
@@ -188,13 +188,16 @@ class PaneScreen(StateScreen):
         self.find = Find()
         self._typed: Callable[[str], None] = lambda _: None
 
-    def _find(self, what: str, text: str, typed: Callable[[str], None]) -> None:
+    def _find(self, what: str, text: str, typed: Callable[[str], None], complete: Complete | None = None) -> None:
         self.foot.display, self._typed = False, typed
-        self.find.open(f"{what}; Enter keeps it, Esc clears it", text)
+        self.find.open(f"{what}; Enter keeps it, Esc clears it", text, complete)
 
     def action_find(self) -> None:
-        what = "search" if isinstance(self.pane, LogPane) else f"filter {self.pane.NAME}"
-        self._find(what, self.pane.filter, self.pane.set_filter)
+        if isinstance(self.pane, LogPane):
+            self._find("search", self.pane.filter, self.pane.set_filter)
+        else:
+            what = f"filter {self.pane.NAME}: words, !words; Tab: fields"
+            self._find(what, self.pane.filter, self.pane.set_filter, self.pane.completions)
 
     def action_find_lines(self) -> None:
         if isinstance(self.pane, LogPane):
@@ -220,8 +223,18 @@ class PaneScreen(StateScreen):
 
     def action_sort(self) -> None:
         pane = self.pane
-        if pane.SORTS:
-            orders = [(sort, sort) for sort in pane.SORTS]
-            ask(self.app, Pick(f"Sort {pane.NAME} by", orders, pane.sort), pane.set_sort)
-        else:
-            self.app.notify("this list has one order", timeout=4, markup=False)
+        names = [pane.ORDER, *(field.name for field in pane.fields)]
+        question = f"Sort {pane.NAME} by (the same again: reversed)"
+        ask(self.app, Pick(question, [(name, name) for name in names], pane.sort.removeprefix("-")), self.sort_by)
+
+    def sort_by(self, name: str) -> None:
+        """Sort by a field; by the same one again in the other direction."""
+        self.pane.set_sort(f"-{name}" if name == self.pane.sort else name)
+
+    def action_sort_column(self, step: int) -> None:
+        names = [self.pane.ORDER, *(field.name for field in self.pane.fields)]
+        now = self.pane.sort.removeprefix("-")
+        self.sort_by(names[((names.index(now) if now in names else 0) + step) % len(names)])
+
+    def action_reverse(self) -> None:
+        self.sort_by(self.pane.sort.removeprefix("-"))

@@ -52,6 +52,12 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
 }  # fmt: skip
 """The columns of a place whose names are short."""
 
+FILTERS = (
+    ("llm !hung", 'rows with a text, and without one; "two words" in quotes'),
+    ("status:hung", "a field begins with it; status=hung is exactly it, node~gpu-0 contains it"),
+    ("temp>85", "a number: left<2h, free<500G, util<=5; Tab lists the fields"),
+)
+
 SIGNS = (
     ("?", "not known"), ("-", "does not apply"), ("·", "no GPU there"), ("!", "this value needs attention"),
     ("▲", "behind a number: an alert about it is open, or has just begun"),
@@ -109,6 +115,7 @@ def help_rows(context: str, wanted: str = "") -> list[Row]:
         (TITLES[context], pairs(own)),
         (ACTING, pairs(key for key in KEYS if key.scope in here & acts)),
         ("Columns", COLUMNS.get(context, ())),
+        ("Filters", FILTERS if "rows" in here else ()),
         ("On this screen", pairs(key for key in KEYS if key.scope in here & COMMON)),
         *((title, pairs(keys)) for title, keys in others.items()),
         ("Signs", SIGNS),

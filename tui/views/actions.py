@@ -31,7 +31,7 @@ from trainmon.model import (
 )
 from tui.keys import ACTS, CONTEXTS, NAMES, Key, active_keys
 from tui.style import DEAD, WARN, Link, Row, Span
-from tui.views.alerts import ORDERS, status_of
+from tui.views.alerts import status_of, worst_first
 
 # ---- actions ---------------------------------------------------------------------------------------------------------
 
@@ -406,7 +406,7 @@ def subject_commands(state: State) -> Iterator[Command]:
     for run in (name for name, run in state.runs.items() if run.spec.has_charts):
         text = f"W&B charts of {run}"
         yield Command("charts", text, _names(text, f"charts {run}", f"wandb {run}"), Link("wandb", run))
-    for alert in sorted(state.alerts.values(), key=lambda one: (not one.is_firing, ORDERS["worst"](one))):
+    for alert in sorted(state.alerts.values(), key=lambda one: (not one.is_firing, worst_first(one))):
         aside = "" if alert.is_firing else f" ({status_of(alert, state.at)})"
         text = f"{alert.id}  {alert.rule}: {alert.summary}{aside}"
         yield Command("alert", text, _names(alert.id, alert.rule, f"alert {alert.id}"), Link("alert", alert.id))

@@ -15,7 +15,6 @@ from trainmon.model import Alert, Log, Points, Run, Silence, State
 from tui.style import Line, Link, Linked, Span, calm_age, count, duration, ended_how, sentence
 from tui.views.alerts import (
     DELIVERY,
-    ORDERS,
     SIGNS,
     STATUSES,
     delivered,
@@ -28,6 +27,7 @@ from tui.views.alerts import (
     silences,
     status_of,
     worst_delivery_first,
+    worst_first,
 )
 from tui.views.job_detail import time_and_age
 from tui.views.table import LABEL, apart, fact, link_label, linked_fact, more_fact, optional_fact, safe, wrapped_fact
@@ -99,7 +99,7 @@ def related(alert: Alert, state: State, width: int) -> Iterator[Line | Linked]:
 def alerts_of(run: str, state: State, width: int) -> Iterator[Line | Linked]:
     """Links to the firing alerts of a run, the worst first."""
     firing = [one for one in state.alerts.values() if one.run == run and one.is_firing]
-    firing.sort(key=lambda one: (STATUSES.index(status_of(one, state.at)), *ORDERS["worst"](one)))
+    firing.sort(key=lambda one: (STATUSES.index(status_of(one, state.at)), *worst_first(one)))
     for index, one in enumerate(firing[:FIRING_SHOWN]):
         word, style = severity(one, state.at)
         text = Span(shorten(safe(f"{one.rule}: {one.summary}"), width - LABEL - 7), "accent")
@@ -212,7 +212,7 @@ def moment_of_alert(name: str, state: State) -> Moment | None:
 def moment_of_run(run: Run, state: State) -> Moment | None:
     """The beginning of its worst open alert, or its spike."""
     alerts = [one for one in state.alerts.values() if one.run == run.name and one.severity != "info" and one.is_open]
-    for alert in sorted(alerts, key=lambda one: (status_of(one, state.at) == "pending", *ORDERS["worst"](one))):
+    for alert in sorted(alerts, key=lambda one: (status_of(one, state.at) == "pending", *worst_first(one))):
         return moment_of_alert(alert.id, state)
     spike = trouble_of(run, "spike") or trouble_of(run, "nan")
     if spike is None:

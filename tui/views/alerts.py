@@ -29,7 +29,8 @@ from tui.style import (
     wall_clock,
     width_of,
 )
-from tui.views.table import AGES_EVERY, filtered
+from tui.views.filters import Field, filtered, ordered
+from tui.views.table import AGES_EVERY
 
 # ---- an alert in short texts, the sender of notifications, and the alerts of the run, job, node or disk o ------------
 
@@ -451,38 +452,42 @@ def silence_row(silence: Silence, now: Instant, width: int) -> Row:
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
-ORDERS: dict[str, Callable[[Alert], tuple[object, ...]]] = {
-    "worst": lambda one: (SEVERITIES.index(one.severity), one.fired_at or one.since, one.id),
-    "newest": lambda one: (-(one.fired_at or one.since), one.id),
-    "run": lambda one: (one.run is None, one.run or "", SEVERITIES.index(one.severity), one.id),
-    "rule": lambda one: (one.rule, one.subject, one.id),
-}
+ALERT_FIELDS: tuple[Field[Alert, Instant], ...] = (
+    Field("severity", lambda one, _: (one.severity,)),
+    Field("status", lambda one, now: (status_of(one, now), one.phase)),
+    Field("rule", lambda one, _: (one.rule,)),
+    Field("run", lambda one, _: (one.run,)),
+    Field("node", lambda one, _: (one.node,)),
+    Field("subject", lambda one, _: (one.subject,)),
+    Field("held", lambda one, now: ((now if one.event else one.resolved_at or now) - one.since,), "s", upwards=True),
+    Field("fired", lambda one, now: (now - (one.fired_at or one.since),), "s", upwards=True),
+    Field("summary", lambda one, _: (one.summary,)),
+    Field("ack", lambda one, _: (one.acknowledged_by,)),
+    Field("channel", lambda one, _: (f"{sent.channel} {sent.state}" for sent in one.delivery)),
+    Field("cluster", lambda one, _: (one.cluster,)),
+    Field("data", lambda one, _: (one.data,)),
+    Field("id", lambda one, _: (one.id,)),
+)
+"""What alerts are filtered and sorted by."""
 
 
-def matching(state: State, query: str) -> list[Alert]:
-    """The alerts that match a filter."""
-
-    def searched(alert: Alert) -> str:
-        deliveries = (f"{one.channel} {one.state}" for one in alert.delivery)
-        return " ".join((
-            alert.id, alert.rule, alert.subject, alert.severity, alert.phase, status_of(alert, state.at),
-            alert.run or "", alert.node or "", alert.cluster, alert.summary, alert.data, alert.acknowledged_by or "",
-            *deliveries,
-        ))  # fmt: skip
-
-    return filtered(state.alerts.values(), query, searched)
+def worst_first(alert: Alert) -> tuple[int, Instant, str]:
+    """The most severe alert, then the oldest."""
+    return SEVERITIES.index(alert.severity), alert.fired_at or alert.since, alert.id
 
 
 def open_alerts(state: State, sort: str, query: str = "") -> list[Alert]:
-    """The open alerts that match a filter: by what a person has to do, then in this order."""
-    ranked = [(STATUSES.index(status_of(one, state.at)), one) for one in matching(state, query)]
-    found = sorted(ranked, key=lambda entry: (entry[0], *ORDERS[sort](entry[1])))
-    return [one for rank, one in found if STATUSES[rank] != "over"]
+    """The open alerts that match a filter: by what a person has to do, then by a field, else the worst first."""
+    found = sorted(filtered(state.alerts.values(), query, ALERT_FIELDS, state.at), key=worst_first)
+    statuses = {one.id: STATUSES.index(status_of(one, state.at)) for one in found}
+    by_field = ordered(found, sort, ALERT_FIELDS, state.at)
+    return sorted((one for one in by_field if STATUSES[statuses[one.id]] != "over"), key=lambda one: statuses[one.id])
 
 
 def ended_alerts(state: State, query: str = "") -> list[Alert]:
     """The alerts that ended within the last day, and acknowledged events; the latest first."""
-    found = [one for one in matching(state, query) if one.fired_at is not None and status_of(one, state.at) == "over"]
+    matching = filtered(state.alerts.values(), query, ALERT_FIELDS, state.at)
+    found = [one for one in matching if one.fired_at is not None and status_of(one, state.at) == "over"]
     return sorted(found, key=lambda one: (-(one.resolved_at or one.since), one.id))
 
 

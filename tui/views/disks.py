@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -46,6 +46,7 @@ from tui.style import (
     percent,
 )
 from tui.views.alerts import Concern, alert_ranks
+from tui.views.filters import Field, filtered, ordered
 from tui.views.jobs import folded
 from tui.views.table import (
     AGES_EVERY,
@@ -56,7 +57,7 @@ from tui.views.table import (
     apart,
     fact,
     facts,
-    filtered,
+    fields_of,
     heads,
     linked_fact,
     more_fact,
@@ -262,17 +263,44 @@ def bar_cell(shown: ShownDisk, _now: Instant) -> Span:
     return Span("" if share is None else "  " + "■" * filled + "□" * (BAR - filled), alarm(shown.used))
 
 
-USABLE = Column("usable ", 8, usable_cell, 66)
-COLUMNS: tuple[Column[ShownDisk, Instant], ...] = (
-    Column("type", 9, lambda one, _: Span(shorten(clean(one.disk.filesystem or UNKNOWN), 8), "dim"), 118, left=True),
-    Column("", BAR + 2, bar_cell, 84, left=True),
-    Column("free ", 8, lambda one, _: warned(short_size(one.disk.free_bytes), "" if one.usable else alarm(one.used))),
-    Column("used ", 5, lambda one, _: Span(percent(bytes_used(one.disk), 1.0) + " "), 46),
-    USABLE,
-    Column("inodes ", 8, inodes_cell, 36),
-    Column("per day ", 8, trend_cell, 56),
-    Column("full in ", 9, full_in_cell, 28),
+def shares(read: Callable[[ShownDisk], float | None]) -> Callable[[ShownDisk, Instant], tuple[float | None]]:
+    """The values of a share, in percent."""
+    return lambda shown, _: (None if (share := read(shown)) is None else 100 * share,)
+
+
+USABLE = Column(
+    "usable ",
+    8,
+    usable_cell,
+    66,
+    field=Field("usable", lambda one, _: (one.disk.usable_free_bytes,), "B", upwards=True),
 )
+COLUMNS: tuple[Column[ShownDisk, Instant], ...] = (
+    Column("type", 9, lambda one, _: Span(shorten(clean(one.disk.filesystem or UNKNOWN), 8), "dim"), 118, left=True,
+           field=Field("type", lambda one, _: (one.disk.filesystem,))),
+    Column("", BAR + 2, bar_cell, 84, left=True),
+    Column("free ", 8, lambda one, _: warned(short_size(one.disk.free_bytes), "" if one.usable else alarm(one.used)),
+           field=Field("free", lambda one, _: (one.disk.free_bytes,), "B", upwards=True)),
+    Column("used ", 5, lambda one, _: Span(percent(bytes_used(one.disk), 1.0) + " "), 46,
+           field=Field("used", shares(lambda one: bytes_used(one.disk)), "%")),
+    USABLE,
+    Column("inodes ", 8, inodes_cell, 36, field=Field("inodes", shares(lambda one: inodes_used(one.disk)), "%")),
+    Column("per day ", 8, trend_cell, 56, field=Field("growth", lambda one, _: (one.per_day,), "B")),
+    Column("full in ", 9, full_in_cell, 28, field=Field(
+        "full", lambda one, now: (None if one.full_at is None else one.full_at - now,), "s", upwards=True
+    )),
+)  # fmt: skip
+
+DISK_FIELDS: tuple[Field[ShownDisk, Instant], ...] = fields_of(
+    COLUMNS,
+    Field("name", lambda one, _: (one.name,)),
+    Field("path", lambda one, _: (one.disk.path,)),
+    Field("node", lambda one, _: one.hosts),
+    Field("status", lambda one, _: (one.disk.state, "full" if alarm(one.used) else None)),
+    Field("cluster", lambda one, _: (one.disk.cluster,)),
+    Field("error", lambda one, _: (one.disk.error,)),
+)
+"""What disks are filtered and sorted by."""
 
 NOTE = 12
 """Cells that are kept for notes at the end of a line, where there is room at all."""
@@ -360,14 +388,6 @@ def doubt(shown: ShownDisk, ends: Instant, now: Instant) -> str:
 
 # ---- all of them ---------------------------------------------------------------------------------------------------
 
-ORDERS: dict[str, Callable[[ShownDisk, Instant], tuple[Any, ...]]] = {
-    "severity": lambda shown, now: (rank(shown, now), natural_key(shown.name)),
-    "name": lambda shown, _now: (natural_key(shown.name),),
-    "free": lambda shown, _now: (1.0 - (shown.used or 0.0), natural_key(shown.name)),
-    "full in": lambda shown, _now: (shown.full_at or float("inf"), natural_key(shown.name)),
-}
-
-
 ALERT_RANKS = {Concern.CRITICAL: 1, Concern.WARNING: 2, Concern.PENDING: 3, Concern.NONE: 4}
 """The rank of a disk with an alert, if its own rank is not worse."""
 
@@ -378,24 +398,15 @@ def concern_of(shown: ShownDisk, alerts: Mapping[str, Concern]) -> Concern:
 
 
 def ordered_disks(state: State, sort: str, query: str = "") -> list[ShownDisk]:
-    """The disks that match a filter, in this order. Alerts and numbers determine the severity."""
-    found, alerts = filtered(shown_disks(state), query, searched), alert_ranks(state).disks
+    """The disks that match a filter, by a field, else by their severity, which alerts and numbers determine."""
+    found, alerts = filtered(shown_disks(state), query, DISK_FIELDS, state.at), alert_ranks(state).disks
     if not query:
         found = with_alike(found, state)
 
     def order(shown: ShownDisk) -> tuple[object, ...]:
-        first, *others = ORDERS[sort](shown, state.at)
-        if alerts and sort == "severity":
-            first = min(first, ALERT_RANKS[concern_of(shown, alerts)])
-        return first, *others
+        return min(rank(shown, state.at), ALERT_RANKS[concern_of(shown, alerts)]), natural_key(shown.name)
 
-    return sorted(found, key=order)
-
-
-def searched(shown: ShownDisk) -> str:
-    """The text that the filter searches."""
-    disk = shown.disk
-    return " ".join((shown.name, *shown.hosts, disk.cluster, disk.state, disk.filesystem or "", disk.error or ""))
+    return ordered(sorted(found, key=order), sort, DISK_FIELDS, state.at)
 
 
 # ---- one disk in full, as lines --------------------------------------------------------------------------------------

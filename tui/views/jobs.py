@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -30,7 +30,8 @@ from tui.style import (
     since,
     whole,
 )
-from tui.views.table import AGES_EVERY, Column, RowCache, Table, filtered, heads, row_cells, value, warned
+from tui.views.filters import Field, filtered, ordered, parse_filter
+from tui.views.table import AGES_EVERY, Column, RowCache, Table, fields_of, heads, row_cells, value, warned
 
 # ---- the scheduler's nodes -------------------------------------------------------------------------------------------
 
@@ -94,8 +95,9 @@ STATES = ("idle", "mixed", "allocated", "completing", "planned", "draining", "dr
 """The order of the counts. Other states come after them."""
 
 
-def node_rows(state: State, width: int, query: str, *, every: bool) -> list[Row]:
-    """One line per cluster with counts and spares, then its nodes: all, or only unusable ones."""
+def node_rows(state: State, width: int, query: str, sort: str = "state", *, every: bool) -> list[Row]:
+    """One line per cluster with counts and spares, then its nodes: all, or only unusable ones below the jobs. There, a
+    filter of the jobs' own fields hides them."""
     found: list[Row] = []
     counts = {spare.cluster: spare for spare in spares(state)}
     names = clusters(state)
@@ -106,8 +108,10 @@ def node_rows(state: State, width: int, query: str, *, every: bool) -> list[Row]
         stale = source is not None and source.health != "ok"
         title = f"nodes of {cluster}" if len(names) > 1 else "nodes"
         found.append(Row(CLUSTER + cluster, node_counts(title, nodes, counts.get(cluster), width, stale=stale)))
-        shown = filtered((node for node in nodes if every or not node.is_usable), query, searched)
+        is_about_jobs = not every and parse_filter(query, NODE_FIELDS).problem
+        shown = filtered((node for node in nodes if every or not node.is_usable), query, NODE_FIELDS, state)
         shown.sort(key=lambda node: (node.is_usable, node_style(node) != "crit", natural_key(node.name)))
+        shown = [] if is_about_jobs else ordered(shown, sort if every else "", NODE_FIELDS, state)
         longest = max((cell_width(clean(node.name)) for node in shown), default=0)
         found += [
             Row(NODE + node.name, node_line(node, jobs.get(node.name, ()), longest + 2, width, state.at, stale=stale))
@@ -120,11 +124,6 @@ def clusters(state: State) -> list[str]:
     """The clusters with a scheduler, whether it has answered or not."""
     named = [source.cluster for source in state.sources.values() if source.kind == "slurm" and source.health != "off"]
     return list(dict.fromkeys([*named, *(node.cluster for node in state.scheduler_nodes.values())]))
-
-
-def searched(node: SchedulerNode) -> str:
-    """The text that the filter searches."""
-    return f"{node.name} {node.cluster} {node_state(node)} {node.reason or ''}"
 
 
 def node_counts(
@@ -183,6 +182,17 @@ def node_reason(node: SchedulerNode, now: Instant) -> str:
     when = "" if node.reason_at is None else f"{calm_age(now - node.reason_at)} ago"
     by = " ".join(part for part in (node.reason_by, when) if part)
     return clean(f"{lost}{node.reason}" + (f" ({by})" if by else ""), 400)
+
+
+NODE_FIELDS: tuple[Field[SchedulerNode, State], ...] = (
+    Field("node", lambda node, _: (node.name,)),
+    Field("status", lambda node, _: (node_state(node), *node_state(node).split(", ")[1:])),
+    Field("reason", lambda node, _: (node.reason,)),
+    Field("partition", lambda node, _: node.partitions),
+    Field("lost", lambda node, _: (node.lost_gpus,), ""),
+    Field("cluster", lambda node, _: (node.cluster,)),
+)
+"""What the scheduler's nodes are filtered and sorted by."""
 
 
 def on_nodes(jobs: Iterable[Job]) -> Mapping[str, list[Job]]:
@@ -331,36 +341,32 @@ def queue_order(job: Job, now: Instant) -> tuple[object, ...]:
     return stage, end, natural_key(job.id)
 
 
-ORDERS: Mapping[str, Callable[[Job, Instant], tuple[object, ...]]] = {
-    "state": queue_order,
-    "id": lambda job, _now: (job.cluster, job.array or job.number, natural_key(job.id)),
-    "name": lambda job, now: (natural_key(job.name), *queue_order(job, now)),
-    "user": lambda job, now: (job.user, *queue_order(job, now)),
-    "left": lambda job, now: (FAR if (seconds := seconds_left(job, now)) is None else seconds, *queue_order(job, now)),
-}
-
-
 def is_mine(job: Job, state: State) -> bool:
     """Whether it is the user's own job. While our user name on its cluster is not known yet, it may be."""
     cluster = state.clusters.get(job.cluster)
     return cluster is None or cluster.me is None or job.user == cluster.me
 
 
+class QueueContext(NamedTuple):
+    """What the fields of a job need."""
+
+    state: State
+    runs: Mapping[str, Run]
+    """By the keys of their jobs."""
+
+    def run(self, job: Job) -> str | None:
+        return self.runs[job.key].name if job.key in self.runs else None
+
+
 def listed_jobs(state: State, sort: str, query: str = "", *, mine: bool = False) -> list[Job]:
     """The jobs that match a filter, in this order. Only the last few ended jobs are among them."""
-    runs = runs_by_job(state.runs.values())
-
-    def searched(job: Job) -> str:
-        run = runs.get(job.key)
-        parts = (job.id, job.name, job.user, job.state, state_code(job), job.partition or "", " ".join(job.nodes))
-        return " ".join((*parts, job.cluster, status_text(job, state.at).text, run.name if run else ""))
-
-    found = filtered((job for job in state.jobs.values() if not mine or is_mine(job, state)), query, searched)
+    jobs = [job for job in state.jobs.values() if not mine or is_mine(job, state)]
+    context = QueueContext(state, runs_by_job(state.runs.values()))
+    found = filtered(jobs, query, JOB_FIELDS, context)
     found.sort(key=lambda job: queue_order(job, state.at))
     ended = [job.key for job in found if job.gone_at is not None or job.stage == "ended"]
     hidden = set(ended[ENDED_SHOWN:])
-    found = [job for job in found if job.key not in hidden]
-    return found if sort == "state" else sorted(found, key=lambda job: ORDERS[sort](job, state.at))
+    return ordered([job for job in found if job.key not in hidden], sort, JOB_FIELDS, context)
 
 
 def runs_by_job(runs: Iterable[Run]) -> dict[str, Run]:
@@ -387,30 +393,48 @@ WIDE = 84
 
 USER_WIDTH = 10
 USER = Column[QueueEntry, Instant](
-    "USER", USER_WIDTH, lambda entry, _: Span(shorten(clean(entry.job.user), USER_WIDTH - 1)), 50, left=True
-)
+    "USER", USER_WIDTH, lambda entry, _: Span(shorten(clean(entry.job.user), USER_WIDTH - 1)), 50, left=True,
+    field=Field[Job, QueueContext](
+        "user", lambda job, context: (job.user, "me" if is_mine(job, context.state) else None)
+    ),
+)  # fmt: skip
 PARTITION = Column[QueueEntry, Instant](
-    "PART",
-    10,
-    lambda entry, _: Span(shorten(clean(entry.job.partition or NOT_APPLICABLE), 9), "dim"),
-    100,
-    left=True,
-)
+    "PART", 10, lambda entry, _: Span(shorten(clean(entry.job.partition or NOT_APPLICABLE), 9), "dim"), 100, left=True,
+    field=Field[Job, QueueContext]("partition", lambda job, _: (job.partition,)),
+)  # fmt: skip
 RESTARTS = Column[QueueEntry, Instant](
     "RST", 5,
     lambda entry, _: value(UNKNOWN if entry.job.restarts is None else str(entry.job.restarts or NOT_APPLICABLE)), 92,
+    field=Field[Job, QueueContext]("restarts", lambda job, _: (job.restarts,), ""),
 )  # fmt: skip
 COLUMNS: tuple[Column[QueueEntry, Instant], ...] = (
     USER,
     PARTITION,
-    Column("ST", 4, state_cell, left=True),
-    Column("N", 4, lambda entry, _: value(UNKNOWN if (n := entry.job.node_count) is None else str(n)), 40),
+    Column("ST", 4, state_cell, left=True, field=Field[Job, QueueContext](
+        "status", lambda job, _: (state_code(job), job.state, job.stage)
+    )),
+    Column("N", 4, lambda entry, _: value(UNKNOWN if (n := entry.job.node_count) is None else str(n)), 40,
+           field=Field[Job, QueueContext]("nodes", lambda job, _: (job.node_count,), "")),
     Column(
-        "TIME", 8, lambda entry, now: value(NOT_APPLICABLE if (s := elapsed(entry.job, now)) is None else whole(s)), 92
+        "TIME", 8, lambda entry, now: value(NOT_APPLICABLE if (s := elapsed(entry.job, now)) is None else whole(s)), 92,
+        field=Field[Job, QueueContext]("time", lambda job, context: (elapsed(job, context.state.at),), "s"),
     ),
-    Column("LEFT ", 8, left_cell, WIDE),
+    Column("LEFT ", 8, left_cell, WIDE, field=Field[Job, QueueContext](
+        "left", lambda job, context: (seconds_left(job, context.state.at),), "s", upwards=True
+    )),
     RESTARTS,
 )  # fmt: skip
+
+JOB_FIELDS: tuple[Field[Job, QueueContext], ...] = fields_of(
+    COLUMNS,
+    Field[Job, QueueContext]("id", lambda job, _: (job.id,)),
+    Field[Job, QueueContext]("name", lambda job, _: (job.name,)),
+    Field[Job, QueueContext]("node", lambda job, _: job.nodes),
+    Field[Job, QueueContext]("run", lambda job, context: (context.run(job),)),
+    Field[Job, QueueContext]("why", lambda job, context: (status_text(job, context.state.at).text,)),
+    Field[Job, QueueContext]("cluster", lambda job, _: (job.cluster,)),
+)
+"""What jobs are filtered and sorted by."""
 
 QueueTable = Table[QueueEntry, Instant]
 

@@ -1,8 +1,7 @@
-"""The GPU grid as rows: one line a node, one cell a GPU, its problems as flags; and its filter. Pure."""
+"""The GPU grid as rows: one line a node, one cell a GPU, its problems as flags; and its fields. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from tui.style import (
     source_text,
 )
 from tui.views.alerts import Concern
+from tui.views.filters import Field, filtered, ordered
 from tui.views.jobs import node_state
 from tui.views.table import value, warned
 
@@ -378,27 +378,69 @@ def node_view(
 EMPTY = NodeSummary(WELL)
 
 
-# ---- the filter ----------------------------------------------------------------------------------------------------
+# ---- the fields ----------------------------------------------------------------------------------------------------
 
-READERS: dict[str, Callable[[Gpu], float | None]] = {
-    "temp": lambda gpu: gpu.temperature_c,
-    "util": lambda gpu: gpu.utilization_pct,
-    "mem": lambda gpu: None if gpu.memory_used_mib is None else gpu.memory_used_mib / 1024,
-    "power": lambda gpu: gpu.power_w,
-}
-_COMPARISON = re.compile(r"(temp|util|mem|power)([<>])(\d+(?:\.\d+)?)")
+RANKS = {
+    DOWN: "down", LOST: "lost", HOT: "hot", THROTTLED: "throttled", FAULTY: "faulty", LATE: "late", WELL: "ok",
+    OFF: "off",
+}  # fmt: skip
+"""The status of a node by its rank."""
 
 
-def is_match(word: str, node: Node | None, texts: Sequence[str]) -> bool:
-    """Whether a node matches a word of the filter: a comparison such as `temp>85` must hold for any of its GPUs, and
-    any of its texts must contain another word."""
-    match = _COMPARISON.fullmatch(word)
-    if match is None:
-        return any(word.lower() in text.lower() for text in texts)
-    read, limit = READERS[match[1]], float(match[3])
-    values = [value for gpu in (node.gpus if node else ()) if (value := read(gpu)) is not None]
-    return any(value > limit if match[2] == ">" else value < limit for value in values)
+def status_of(view: NodeView) -> str:
+    """The status of a node in a word."""
+    words = {flag.text.partition(" ")[0] for flag in view.summary.flags}
+    return "warm" if view.rank == HOT and "warm" in words else RANKS[view.rank]
 
+
+Entry = tuple[str, NodeView]
+"""A node, by its name."""
+
+
+def of_gpus(first: Callable[[NodeSummary], float | None], each: Callable[[Gpu], float | None]) -> Callable[
+    [Entry, State], Iterator[float | None]
+]:  # fmt: skip
+    """The number of a node, by which it is sorted, and those of its GPUs."""
+
+    def values(one: Entry, state: State) -> Iterator[float | None]:
+        node = state.nodes.get(one[0])
+        yield first(one[1].summary)
+        yield from map(each, node.gpus if node else ())
+
+    return values
+
+
+def users_of(one: Entry, state: State) -> Iterator[str | None]:
+    """The users of the processes on its GPUs; `me` is the user of the dashboard, on its cluster."""
+    node = state.nodes.get(one[0])
+    users = {process.user for gpu in (node.gpus if node else ()) for process in gpu.processes}
+    cluster = None if node is None else state.clusters.get(node.cluster)
+    yield from users
+    yield "me" if cluster is not None and cluster.me in users - {None} else None
+
+
+def notes_of(one: Entry, _state: State) -> Iterator[str]:
+    """Its flags, and why it does not answer."""
+    yield from (flag.text for flag in one[1].summary.flags)
+    yield one[1].row.spans[-1].text
+
+
+GRID_FIELDS: tuple[Field[Entry, State], ...] = (
+    Field("node", lambda one, _: (one[0],)),
+    Field("status", lambda one, _: (status_of(one[1]),)),
+    Field("user", users_of),
+    Field("temp", of_gpus(lambda found: found.hottest_c, lambda gpu: gpu.temperature_c), ""),
+    # the least used first: one looks for idle GPUs
+    Field("util", of_gpus(lambda found: found.utilization_pct, lambda gpu: gpu.utilization_pct), "%", upwards=True),
+    Field("mem", of_gpus(
+        lambda found: None if found.memory_used_mib is None else found.memory_used_mib / 1024,
+        lambda gpu: None if gpu.memory_used_mib is None else gpu.memory_used_mib / 1024,
+    ), "GiB"),
+    Field("power", of_gpus(lambda _: None, lambda gpu: gpu.power_w), ""),
+    Field("cluster", lambda one, state: (node.cluster if (node := state.nodes.get(one[0])) else None,)),
+    Field("note", notes_of),
+)  # fmt: skip
+"""What nodes are filtered and sorted by."""
 
 # ---- all nodes -----------------------------------------------------------------------------------------------------
 
@@ -437,12 +479,15 @@ class Grid:
         self.head = head(shape)
         views = [(name, self._view(name, state, metric, shape)) for name in names]
         self._views = {name: self._views[name] for name in names}
-        for word in query.split():
-            views = [(name, one) for name, one in views if is_match(word, state.nodes.get(name), texts(state, one))]
+        views = filtered(views, query, GRID_FIELDS, state)
         ranks = {name: min(one.rank, ALERT_RANKS[alerts.get(name, Concern.NONE)]) for name, one in views}
         self._ranks = {name: self._rank(name, rank, state.at) for name, rank in ranks.items()}
-        views.sort(key=ORDERS.get(sort, lambda one: (self._ranks[one[0]][0], natural_key(one[0]))))
-        return [one.row for _, one in views]
+        views.sort(key=lambda one: (self._ranks[one[0]][0], natural_key(one[0])))
+        return [one.row for _, one in ordered(views, sort, GRID_FIELDS, state)]
+
+    def entries(self) -> Sequence[Entry]:
+        """What can be filtered."""
+        return [(name, view) for name, (_, view) in self._views.items()]
 
     def _rank(self, name: str, rank: int, now: Instant) -> tuple[int, Instant]:
         held = self._ranks.get(name)
@@ -468,21 +513,3 @@ def node_names(state: State) -> list[str]:
     """Every watched node, whether it has answered or not."""
     watched = [source.name.removeprefix("node:") for source in state.sources.values() if source.kind == "node"]
     return watched + [name for name in state.nodes if f"node:{name}" not in state.sources]
-
-
-ORDERS: dict[str, Callable[[tuple[str, NodeView]], tuple[object, ...]]] = {
-    "name": lambda one: (natural_key(one[0]),),
-    "temperature": lambda one: (-(one[1].summary.hottest_c or 0), natural_key(one[0])),
-    # the least used first: one looks for idle GPUs; unknown last
-    "utilization": lambda one: (
-        101.0 if (used := one[1].summary.utilization_pct) is None else used,
-        natural_key(one[0]),
-    ),
-}
-
-
-def texts(state: State, view: NodeView) -> tuple[str, ...]:
-    """The texts that the filter searches: name, cluster, flags, and why a node does not answer."""
-    node = state.nodes.get(view.row.key)
-    flags = (flag.text for flag in view.summary.flags)
-    return (view.row.key, node.cluster if node else "", view.row.spans[-1].text, *flags)

@@ -1,25 +1,20 @@
-"""Tables and facts: columns that fit a width, their heads and cells, a text filter, a cache of rows. Pure."""
+"""Tables and facts: columns that fit a width, their heads, cells and fields, a cache of rows. Pure."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 from trainmon.lib import Seconds, cell_width, clean, scrub, shorten
 from trainmon.model import WANDB
 from tui.style import NOT_APPLICABLE, SENTENCE_LINES, UNKNOWN, Line, Link, Linked, Row, Span, pad, width_of
+from tui.views.filters import Context, Entry, Field
 
 # ---- A table ---------------------------------------------------------------------------------------------------------
 
 AGES_EVERY: Seconds = 10.0
 """How often a text is redrawn in which only ages changed: most ages change every second."""
-
-Entry = TypeVar("Entry")
-"""What a row is about."""
-
-Context = TypeVar("Context")
-"""What else a cell needs: the time, or the State."""
 
 
 class Column(NamedTuple, Generic[Entry, Context]):
@@ -31,6 +26,8 @@ class Column(NamedTuple, Generic[Entry, Context]):
     from_width: int = 0
     left: bool = False
     """Whether heads and cells are aligned left."""
+    field: Field[Any, Any] | None = None
+    """Its name and values in filters and orders; None if it has none."""
 
     def align(self, text: str) -> str:
         return pad(text, self.width) if self.left else " " * (self.width - cell_width(text)) + text
@@ -71,11 +68,10 @@ class Table(NamedTuple, Generic[Entry, Context]):
         return self.width - 2 - self.id - self.name - sum(column.width for column in self.columns)
 
 
-def filtered(entries: Iterable[Entry], query: str, text_of: Callable[[Entry], str]) -> list[Entry]:
-    """The entries whose text has every word of a filter, in any case."""
-    words = query.lower().split()
-    texts = ((entry, text_of(entry).lower() if words else "") for entry in entries)
-    return [entry for entry, text in texts if all(word in text for word in words)]
+def fields_of(columns: Iterable[Column[Any, Any]], *others: Field[Any, Any]) -> tuple[Field[Any, Any], ...]:
+    """The fields of a table: the first one, those of its columns, then the others."""
+    of_columns = (column.field for column in columns if column.field is not None)
+    return (*others[:1], *of_columns, *others[1:])
 
 
 class RowCache:

@@ -188,8 +188,9 @@ def test_the_worst_comes_first() -> None:
 
 def test_other_sort_orders() -> None:
     found = worlds.rough()
-    assert [each.name for each in ordered_disks(found, "free")][:2] == ["node07:/tmp", "/scratch"]
-    assert [each.name for each in ordered_disks(found, "full in")][:2] == ["/scratch", "node07:/tmp"]
+    assert [each.name for each in ordered_disks(found, "used")][:2] == ["node07:/tmp", "login:/home"]
+    assert [each.name for each in ordered_disks(found, "free")][:2] == ["node07:/tmp", "login:/home"]
+    assert [each.name for each in ordered_disks(found, "full")][:2] == ["/scratch", "node07:/tmp"]
     assert [each.name for each in ordered_disks(found, "name", "node09")] == [
         "node09:/data/archive/2026",
         "node09:/opt",

@@ -91,7 +91,7 @@ def test_a_gpu_that_the_driver_promises_and_nobody_saw_is_lost() -> None:
 
 
 def test_a_slot_that_only_other_nodes_have_is_a_dot() -> None:
-    small = rows(state(node("a", 4), node("b", 8)), sort="name")[0]
+    small = rows(state(node("a", 4), node("b", 8)), sort="node")[0]
     assert small.text.rstrip().startswith("  a     60  61  62  63   ·   ·   ·   ·")
 
 
@@ -172,9 +172,9 @@ def test_the_worst_comes_first_and_calm_nodes_by_their_natural_names() -> None:
 
 def test_other_sort_orders() -> None:
     found = worlds.rough(2)
-    assert names(found, sort="name")[:3] == ["node03", "node07", "node08"]
-    assert names(found, sort="temperature")[:2] == ["node07", "node18"]
-    assert names(found, sort="utilization")[0] == "node13"
+    assert names(found, sort="node")[:3] == ["node03", "node07", "node08"]
+    assert names(found, sort="temp")[:2] == ["node07", "node18"]
+    assert names(found, sort="util")[0] == "node13"
 
 
 def test_a_node_that_is_hot_now_and_then_keeps_its_place_for_a_while() -> None:
@@ -214,7 +214,7 @@ def test_sixteen_gpus_fit_half_a_screen() -> None:
 
 
 def test_a_wide_name_keeps_the_columns() -> None:
-    found = rows(state(node("日本"), node("ab")), sort="name")
+    found = rows(state(node("日本"), node("ab")), sort="node")
     assert [row.spans[1].text for row in found] == ["ab   ", "日本 "]
 
 
