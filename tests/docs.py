@@ -17,7 +17,7 @@ from tests.end_to_end.contract import SNAPSHOT
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.analysis.causes.rules import RULE
 from trainmon.cli import commands as cli
-from trainmon.cli.alerts.requests import written
+from trainmon.cli.alerts import written
 from trainmon.cli.commands import COMMON, EXITS
 from trainmon.config import CHANNEL_TYPES, ChannelSettings, Settings, Table, table_of, value_type
 from trainmon.config.schema import RetrySettings

@@ -7,7 +7,7 @@ that does its work when it runs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
 from trainmon import __version__
-from trainmon.actions.verbs import VERBS, VerbSpec
+from trainmon.actions.verbs import VERBS, VerbSpec, function
 
 # ---- what may be completed -------------------------------------------------------------------------------------------
 
@@ -135,10 +135,22 @@ SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 def _command(
-    name: str, *params: click.Parameter, cls: type[click.Command] = click.Command, short_help: str | None = None
-) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command with these arguments and options, in the order of its help."""
-    return click.command(name, cls=cls, params=list(params), short_help=short_help, context_settings=SETTINGS)
+    name: str,
+    does: str,
+    text: str,
+    *params: click.Parameter,
+    cls: type[click.Command] = click.Command,
+    short_help: str | None = None,
+) -> click.Command:
+    """A command with this help, and these arguments and options in the order of its help. `does`: the function that
+    gets them, `module:function`, which is imported when the command runs; it returns the exit status."""
+
+    def callback(**options: Any) -> Any:
+        return function(does)(**options)
+
+    return cls(
+        name, callback=callback, params=list(params), help=text, short_help=short_help, context_settings=SETTINGS
+    )
 
 
 # ---- the dashboard ---------------------------------------------------------------------------------------------------
@@ -154,9 +166,15 @@ class Dashboard(click.Command):
                 formatter.write_dl([(one.name or "", one.get_short_help_str(100)) for one in commands])
 
 
-@click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")
-@_command(
+dashboard = _command(
     "dashboard",
+    "trainmon.cli.dashboard:run",
+    """Monitor large training runs in one terminal: nodes, GPUs, disks, jobs and logs.
+
+    Without HOSTs and without a config, it watches this machine and your running Slurm jobs. HOSTs are names that ssh
+    knows, or Slurm host lists such as gpu-[001-032]. They need no config. If a host has the name of a command, write --
+    before it: trainmon-tui -- check
+    """,
     HOSTS,
     CONFIG,
     SSH_CONFIG,
@@ -180,23 +198,23 @@ class Dashboard(click.Command):
     ),
     cls=Dashboard,
 )
-def dashboard(**options: Any) -> int:
-    """Monitor large training runs in one terminal: nodes, GPUs, disks, jobs and logs.
-
-    Without HOSTs and without a config, it watches this machine and your running Slurm jobs. HOSTs are names that ssh
-    knows, or Slurm host lists such as gpu-[001-032]. They need no config. If a host has the name of a command, write --
-    before it: trainmon-tui -- check
-    """
-    from trainmon.cli.dashboard import run
-
-    return run(**options)
+click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")(dashboard)
 
 
 # ---- set up ----------------------------------------------------------------------------------------------------------
 
 
-@_command(
+init = _command(
     "init",
+    "trainmon.cli.init:write_config",
+    """Write a commented trainmon.toml for HOSTs.
+
+    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 'gpu-[001-004]'. It
+    queries the Slurm of the login host, or of this machine, for its nodes and your running jobs. It reads the logs of
+    these jobs, or of your processes on the GPUs of this machine, for the W&B run and the checkpoints. If a W&B key is
+    on this machine, it queries W&B for your account. Each setting says whether it was given, found or guessed. Without
+    HOSTs, if nothing is found, it lists the names in ~/.ssh/config and asks which to watch.
+    """,
     HOSTS,
     click.Option(
         ["--login"],
@@ -217,22 +235,16 @@ def dashboard(**options: Any) -> int:
     _flag("--offline", help="Do not query Slurm or W&B."),
     SSH_CONFIG,
 )
-def init(**options: Any) -> int:
-    """Write a commented trainmon.toml for HOSTs.
-
-    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 'gpu-[001-004]'. It
-    queries the Slurm of the login host, or of this machine, for its nodes and your running jobs. It reads the logs of
-    these jobs, or of your processes on the GPUs of this machine, for the W&B run and the checkpoints. If a W&B key is
-    on this machine, it queries W&B for your account. Each setting says whether it was given, found or guessed. Without
-    HOSTs, if nothing is found, it lists the names in ~/.ssh/config and asks which to watch.
-    """
-    from trainmon.cli.init import write_config
-
-    return write_config(**options)
 
 
-@_command(
+check = _command(
     "check",
+    "trainmon.cli.check.command:check_all",
+    """Check the config, and test every host, Slurm, Prometheus, path, log, W&B run and channel it names.
+
+    Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Prometheus, Slurm, a path, a log,
+    W&B or a channel.
+    """,
     HOSTS,
     CONFIG,
     SSH_CONFIG,
@@ -242,19 +254,18 @@ def init(**options: Any) -> int:
     ),
     _flag("--notify", help="Send a test notification on every channel, and show the response."),
 )
-def check(**options: Any) -> int:
-    """Check the config, and test every host, Slurm, Prometheus, path, log, W&B run and channel it names.
-
-    Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Prometheus, Slurm, a path, a log,
-    W&B or a channel.
-    """
-    from trainmon.cli.check.command import check_all
-
-    return check_all(**options)
 
 
-@_command(
+log_format = _command(
     "log-format",
+    "trainmon.cli.logs.log_format:show_log_format",
+    """Show which values are read from the last lines of a log.
+
+    RUN is a run of the config, FILE is a log file on this machine. Prints the values of each line, the format of the
+    step lines, and a [[log_format]] block for the config.
+
+    Exit status: 0 steps were read, 1 no step was read, 2 a usage or config error, 3 the log could not be read.
+    """,
     click.Argument(["log"], metavar="RUN|FILE", shell_complete=complete_runs),
     CONFIG,
     SSH_CONFIG,
@@ -269,72 +280,53 @@ def check(**options: Any) -> int:
     JSON,
     _duration("--wait", default="10s", show_default=True, help="The longest wait for the host of a run's log."),
 )
-def log_format(**options: Any) -> int:
-    """Show which values are read from the last lines of a log.
-
-    RUN is a run of the config, FILE is a log file on this machine. Prints the values of each line, the format of the
-    step lines, and a [[log_format]] block for the config.
-
-    Exit status: 0 steps were read, 1 no step was read, 2 a usage or config error, 3 the log could not be read.
-    """
-    from trainmon.cli.logs.log_format import show_log_format
-
-    return show_log_format(**options)
 
 
-@_command(
+rules = _command(
     "rules",
+    "trainmon.cli.alerts:show_rules",
+    """List all rules with the settings of the config, or every setting of one RULE.
+
+    Exit status: 0 listed, 2 a usage or config error.
+    """,
     click.Argument(["rule"], required=False, metavar="[RULE]", shell_complete=complete_rules),
     CONFIG,
     _flag("--json", "as_json", help="A JSON list with one object per rule."),
 )
-def rules(**options: Any) -> int:
-    """List all rules with the settings of the config, or every setting of one RULE.
-
-    Exit status: 0 listed, 2 a usage or config error.
-    """
-    from trainmon.cli.alerts.requests import show_rules
-
-    return show_rules(**options)
 
 
 SERVICES = ("systemd", "cron", "slurm", "tmux")
 
 
-@_command(
+service = _command(
     "service",
-    click.Argument(["kind"], type=click.Choice(SERVICES), metavar="|".join(SERVICES)),
-    CONFIG,
-    SSH_CONFIG,
-    short_help="Print a systemd unit, crontab lines, a Slurm job or a tmux command for the daemon.",
-)
-def service(**options: Any) -> int:
+    "trainmon.cli.daemon:print_service",
     """Print a systemd unit, crontab lines, a Slurm job script or a tmux command that keeps `--alerts-only` running.
 
     Its comments explain how to install it.
 
     Exit status: 0 printed, 2 a usage or config error.
-    """
-    from trainmon.cli.daemon import print_service
-
-    return print_service(**options)
-
-
-@_command(
-    "completion",
-    click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]), metavar="bash|zsh|fish"),
-    UNUSED_CONFIG,
+    """,
+    click.Argument(["kind"], type=click.Choice(SERVICES), metavar="|".join(SERVICES)),
+    CONFIG,
+    SSH_CONFIG,
+    short_help="Print a systemd unit, crontab lines, a Slurm job or a tmux command for the daemon.",
 )
-def completion(shell: str) -> int:
+
+
+completion = _command(
+    "completion",
+    f"{__name__}:print_completion",
     """Print a script that lets SHELL complete commands, options, hosts, runs and rules.
 
     \b
     bash: echo 'eval "$(trainmon-tui completion bash)"' >> ~/.bashrc
     zsh:  echo 'eval "$(trainmon-tui completion zsh)"' >> ~/.zshrc
     fish: trainmon-tui completion fish > ~/.config/fish/completions/trainmon-tui.fish
-    """
-    click.echo(SHELLS[shell](Words(), {}, PROGRAM, COMPLETE).source())
-    return 0
+    """,
+    click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]), metavar="bash|zsh|fish"),
+    UNUSED_CONFIG,
+)
 
 
 # ---- in a job --------------------------------------------------------------------------------------------------------
@@ -350,18 +342,8 @@ class Unparsed(click.Command):
         return []
 
 
-@_command(
-    "run",
-    click.Argument(["words"], nargs=-1, metavar="[OPTION]... -- COMMAND [ARGUMENT]..."),
-    UNUSED_CONFIG,
-    cls=Unparsed,
-)
-def run(words: list[str]) -> None:
-    """Run COMMAND unchanged and record its start and end.
-
-    The same as `trainmon-run`, whose --help lists the options. With --print-script, print trainmon-run as one file that
-    needs no installation on the cluster: `trainmon-tui run --print-script > trainmon-run`.
-    """
+def run_command(words: list[str]) -> None:
+    """Be trainmon-run, or print it."""
     from trainmon import job
 
     if words == ["--print-script"]:
@@ -371,31 +353,46 @@ def run(words: list[str]) -> None:
     job.main()
 
 
-@_command("hooks", UNUSED_CONFIG)
-def hooks() -> None:
-    """Print trainmon_hooks.py, which a training loop imports.
+run = _command(
+    "run",
+    f"{__name__}:run_command",
+    """Run COMMAND unchanged and record its start and end.
 
-    With it, the loop listens to both switches, to signals and to the time limit. One file, Python 3.8 or later, no
-    installation on the cluster: `trainmon-tui hooks > trainmon_hooks.py`. Where trainmon-tui is installed, `import
-    trainmon_hooks` works without it.
-    """
+    The same as `trainmon-run`, whose --help lists the options. With --print-script, print trainmon-run as one file that
+    needs no installation on the cluster: `trainmon-tui run --print-script > trainmon-run`.
+    """,
+    click.Argument(["words"], nargs=-1, metavar="[OPTION]... -- COMMAND [ARGUMENT]..."),
+    UNUSED_CONFIG,
+    cls=Unparsed,
+)
+
+
+def print_hooks() -> None:
+    """Print trainmon_hooks.py."""
     from trainmon import job
 
     click.echo(job.hooks_module(), nl=False)
 
 
+hooks = _command(
+    "hooks",
+    f"{__name__}:print_hooks",
+    """Print trainmon_hooks.py, which a training loop imports.
+
+    With it, the loop listens to both switches, to signals and to the time limit. One file, Python 3.8 or later, no
+    installation on the cluster: `trainmon-tui hooks > trainmon_hooks.py`. Where trainmon-tui is installed, `import
+    trainmon_hooks` works without it.
+    """,
+    UNUSED_CONFIG,
+)
+
+
 # ---- look ------------------------------------------------------------------------------------------------------------
 
 
-@_command(
+snapshot = _command(
     "snapshot",
-    HOSTS,
-    CONFIG,
-    SSH_CONFIG,
-    _flag("--json", "as_json", help="Print one JSON object, in version 1 of its format."),
-    _duration("--wait", default="10s", show_default=True, help="The maximum wait for hosts, queues and W&B."),
-)
-def snapshot(**options: Any) -> int:
+    "trainmon.cli.snapshot:print_snapshot",
     """Print the current state of everything that is watched.
 
     It waits until every host, queue and W&B run has answered or failed, but not longer than --wait. It never asks for a
@@ -404,49 +401,58 @@ def snapshot(**options: Any) -> int:
 
     Exit status: 0 no critical alert, 1 a critical alert, 2 a usage or config error, 3 a host, a
     queue or a W&B run is late or unreachable.
-    """
-    from trainmon.cli.snapshot import print_snapshot
+    """,
+    HOSTS,
+    CONFIG,
+    SSH_CONFIG,
+    _flag("--json", "as_json", help="Print one JSON object, in version 1 of its format."),
+    _duration("--wait", default="10s", show_default=True, help="The maximum wait for hosts, queues and W&B."),
+)
 
-    return print_snapshot(**options)
 
-
-@_command("status", JSON, LEDGER_CONFIG)
-def status(**options: Any) -> int:
+status = _command(
+    "status",
+    "trainmon.cli.alerts:show_status",
     """Show which monitor runs, its last check, the health of sources and channels, and open alerts.
 
     Times are in the time zone of this machine.
 
     Exit status: 0 no critical alert, 1 a critical alert fires (after `--once` also one that is pending, as for
     `snapshot`), 2 a usage error, 3 no recent check, or the ledger cannot be read.
-    """
-    from trainmon.cli.alerts.status import show_status
+    """,
+    JSON,
+    LEDGER_CONFIG,
+)
 
-    return show_status(**options)
 
-
-@_command(
+actions = _command(
     "actions",
+    "trainmon.cli.act.run:list_actions",
+    """List the actions that were requested on this machine, the newest last.
+
+    Exit status: 0 listed, 2 a usage error, 3 the ledger cannot be read or has no such log.
+    """,
     click.Argument(["subject"], required=False, metavar="[RUN|JOB]"),
     _flag("--json", "as_json", help="A JSON list with one object per action."),
     _flag("--log", "wants_log", help="Print the end of the job log that was saved before the newest action."),
     _duration("--since", default="7d", show_default=True, help="List the actions within this time."),
     LEDGER_CONFIG,
 )
-def actions(**options: Any) -> int:
-    """List the actions that were requested on this machine, the newest last.
-
-    Exit status: 0 listed, 2 a usage error, 3 the ledger cannot be read or has no such log.
-    """
-    from trainmon.cli.act.run import list_actions
-
-    return list_actions(**options)
 
 
 ATTEMPT_GROUPS = ("reason", "node", "week", "run")
 
 
-@_command(
+attempts = _command(
     "attempts",
+    "trainmon.cli.attempts:list_attempts",
+    """List the attempts of the runs, the newest last: why each ended and what it cost.
+
+    An attempt is one start of a run: a Slurm job between two requeues; without Slurm a W&B run, a process or a log.
+    `*` marks an attempt that trainmon-tui did not watch from start to end. See docs/attempts.md for the columns.
+
+    Exit status: 0 listed, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
+    """,
     click.Argument(["run"], required=False, metavar="[RUN]", shell_complete=complete_runs),
     _duration("--since", default="7d", show_default=True, help="List the attempts that ran within this time."),
     click.Option(
@@ -458,27 +464,11 @@ ATTEMPT_GROUPS = ("reason", "node", "week", "run")
     _flag("--json", "as_json", help="A JSON list with one object per attempt, or per group."),
     LEDGER_CONFIG,
 )
-def attempts(**options: Any) -> int:
-    """List the attempts of the runs, the newest last: why each ended and what it cost.
-
-    An attempt is one start of a run: a Slurm job between two requeues; without Slurm a W&B run, a process or a log.
-    `*` marks an attempt that trainmon-tui did not watch from start to end. See docs/attempts.md for the columns.
-
-    Exit status: 0 listed, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
-    """
-    from trainmon.cli.attempts.history import list_attempts
-
-    return list_attempts(**options)
 
 
-@_command(
+explain = _command(
     "explain",
-    click.Argument(["words"], nargs=-1, required=True, metavar="ATTEMPT|last|RUN", shell_complete=complete_attempts),
-    _flag("--json", "as_json", help="One JSON object; docs/explain.md describes it."),
-    _flag("--markdown", "as_markdown", help="A post-mortem in Markdown, to share."),
-    CONFIG,
-)
-def explain(**options: Any) -> int:
+    "trainmon.cli.attempts:explain_attempt",
     """Explain on one page why an attempt ended.
 
     The page has its timeline, evidence, placement, config, checkpoints and retries, and what is missing.
@@ -488,19 +478,17 @@ def explain(**options: Any) -> int:
     is a run or the id of a W&B run, and stands for its last attempt that ended.
 
     Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
-    """
-    from trainmon.cli.attempts.history import explain_attempt
-
-    return explain_attempt(**options)
-
-
-@_command(
-    "sql",
-    click.Argument(["query"], metavar="QUERY"),
-    _flag("--json", "as_json", help="A JSON list with one object per row."),
-    LEDGER_CONFIG,
+    """,
+    click.Argument(["words"], nargs=-1, required=True, metavar="ATTEMPT|last|RUN", shell_complete=complete_attempts),
+    _flag("--json", "as_json", help="One JSON object; docs/explain.md describes it."),
+    _flag("--markdown", "as_markdown", help="A post-mortem in Markdown, to share."),
+    CONFIG,
 )
-def sql(**options: Any) -> int:
+
+
+sql = _command(
+    "sql",
+    "trainmon.cli.attempts:print_rows",
     """Run one SELECT on the ledger. The table `training_attempts` has the attempts, `evals` the results of
     evaluators, `gpu_hours` the last hour of the GPUs of each attempt.
 
@@ -509,14 +497,24 @@ def sql(**options: Any) -> int:
     A query can only read. It may take 10s and give 10,000 rows. `now() - interval '7 days'` works as in PostgreSQL.
 
     Exit status: 0 done, 2 a usage error, 3 the query is wrong, may not be run, or exceeds a limit.
-    """
-    from trainmon.cli.attempts.sql import print_rows
+    """,
+    click.Argument(["query"], metavar="QUERY"),
+    _flag("--json", "as_json", help="A JSON list with one object per row."),
+    LEDGER_CONFIG,
+)
 
-    return print_rows(**options)
 
-
-@_command(
+classify = _command(
     "classify",
+    "trainmon.cli.logs.classify:classify_logs",
+    """Show why training runs ended, from their logs.
+
+    Prints the cause, the lines that show it, what to do, and whether a retry can help. Reads the start and the end of
+    each FILE; - is the standard input. docs/causes.md lists the causes. The first error of several ranks is the cause:
+    by the times in front of the lines, or by their order.
+
+    Exit status: 0 each cause was found, 1 a cause is not known, 2 a usage error, 3 a file could not be read.
+    """,
     click.Argument(["files"], nargs=-1, required=True, metavar="FILE|-...", type=click.Path()),
     click.Option(["--exit-code"], type=int, metavar="N", help="The exit code of the attempt; -9 means signal 9."),
     click.Option(
@@ -528,18 +526,6 @@ def sql(**options: Any) -> int:
     _flag("--json", "as_json", help="One JSON object per line and file, in order."),
     UNUSED_CONFIG,
 )
-def classify(**options: Any) -> int:
-    """Show why training runs ended, from their logs.
-
-    Prints the cause, the lines that show it, what to do, and whether a retry can help. Reads the start and the end of
-    each FILE; - is the standard input. docs/causes.md lists the causes. The first error of several ranks is the cause:
-    by the times in front of the lines, or by their order.
-
-    Exit status: 0 each cause was found, 1 a cause is not known, 2 a usage error, 3 a file could not be read.
-    """
-    from trainmon.cli.logs.classify import classify_logs
-
-    return classify_logs(**options)
 
 
 # ---- act on runs, jobs and nodes -------------------------------------------------------------------------------------
@@ -617,8 +603,14 @@ ACTING = tuple(_act(spec) for spec in VERBS if spec.usage)
 # ---- answer alerts ---------------------------------------------------------------------------------------------------
 
 
-@_command(
+ack = _command(
     "ack",
+    "trainmon.cli.alerts:ack",
+    """Acknowledge an alert: repeats and escalation stop until it resolves or gets worse. ALERT is its id, the beginning
+    of the id, or its subject.
+
+    Exit status: 0 done, or recorded for the next monitor, 2 no such alert, 3 the ledger cannot be written.
+    """,
     click.Argument(["alert"], metavar="ALERT"),
     click.Option(["--why"], default="", metavar="TEXT", help="A note, such as what you are doing about it."),
     _flag("--undo", help="Remove the acknowledgement."),
@@ -626,19 +618,17 @@ ACTING = tuple(_act(spec) for spec in VERBS if spec.usage)
     JSON,
     LEDGER_CONFIG,
 )
-def ack(**options: Any) -> int:
-    """Acknowledge an alert: repeats and escalation stop until it resolves or gets worse. ALERT is its id, the beginning
-    of the id, or its subject.
-
-    Exit status: 0 done, or recorded for the next monitor, 2 no such alert, 3 the ledger cannot be written.
-    """
-    from trainmon.cli.alerts.requests import ack as request
-
-    return request(**options)
 
 
-@_command(
+mute = _command(
     "mute",
+    "trainmon.cli.alerts:mute",
+    """Stop the notifications of an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the
+    id or the subject of an alert, as `status` shows them. All given conditions must match.
+
+    Exit status: 0 done, or recorded for the next monitor, 2 a usage error, 3 the ledger cannot be
+    written.
+    """,
     click.Argument(["subject"], required=False, metavar="[SUBJECT]"),
     click.Option(["--rule"], metavar="RULE", help="Match alerts of this rule."),
     click.Option(["--run"], metavar="RUN", help="Match alerts of this run."),
@@ -649,27 +639,20 @@ def ack(**options: Any) -> int:
     JSON,
     LEDGER_CONFIG,
 )
-def mute(**options: Any) -> int:
-    """Stop the notifications of an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the
-    id or the subject of an alert, as `status` shows them. All given conditions must match.
-
-    Exit status: 0 done, or recorded for the next monitor, 2 a usage error, 3 the ledger cannot be
-    written.
-    """
-    from trainmon.cli.alerts.requests import mute as request
-
-    return request(**options)
 
 
-@_command("unmute", click.Argument(["silence"], metavar="ID"), BY, JSON, LEDGER_CONFIG)
-def unmute(**options: Any) -> int:
+unmute = _command(
+    "unmute",
+    "trainmon.cli.alerts:unmute",
     """Remove a mute. `mute` prints its ID, and `status` lists it.
 
     Exit status: 0 done, or recorded for the next monitor, 2 no such mute, 3 the ledger cannot be written.
-    """
-    from trainmon.cli.alerts.requests import unmute as request
-
-    return request(**options)
+    """,
+    click.Argument(["silence"], metavar="ID"),
+    BY,
+    JSON,
+    LEDGER_CONFIG,
+)
 
 
 # ---- all commands ----------------------------------------------------------------------------------------------------
@@ -703,6 +686,11 @@ def complete(instruction: str) -> int:
         return 1
     click.echo(shell(Words(), {}, PROGRAM, COMPLETE).complete())
     return 0
+
+
+def print_completion(shell: str) -> None:
+    """Print the script for a shell."""
+    click.echo(SHELLS[shell](Words(), {}, PROGRAM, COMPLETE).source())
 
 
 class Bash(BashComplete):

@@ -13,7 +13,7 @@ from collectors.daemon.collector import DaemonCollector
 from collectors.daemon.protocol import request_argv
 from tests.lab.daemons import until
 from tests.tui.states.alerts import ALERTS, SILENCES, alert, channel
-from trainmon.cli.alerts.status import MAX_AGE
+from trainmon.cli.alerts import MAX_AGE
 from trainmon.engine.snapshot import alert_status
 from trainmon.lib import HostUnreachable, LoginNeeded
 from trainmon.model import (

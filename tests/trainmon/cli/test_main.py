@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from tests.lab import forked
 from tests.lab.daemons import until
 from tests.lab.terminal import Terminal
 from trainmon import __version__
-from trainmon.cli.commands import GROUPS, SUBCOMMANDS
+from trainmon.actions.verbs import VERB, function
+from trainmon.cli.commands import COMMANDS, GROUPS, SUBCOMMANDS
 from trainmon.cli.main import route, run
 
 HEAVY = ("msgspec", "paramiko", "textual", "rich", "wandb", "plotext", "ClusterShell", "asyncio", "pynvml", "tui")
@@ -87,6 +89,14 @@ def test_every_command_answers_h_and_takes_a_config(name: str, capsys: pytest.Ca
     assert shown.startswith(f"Usage: trainmon-tui {name} ")
     assert "--config FILE" in shown
     assert "-h, --help" in shown
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in VERB])
+def test_every_command_has_a_function_that_takes_its_arguments_and_options(name: str) -> None:
+    command = COMMANDS[name]
+    does = inspect.getclosurevars(command.callback).nonlocals["does"]  # type: ignore[arg-type]
+    given = {param.name: None for param in command.params if param.expose_value}
+    inspect.signature(function(does)).bind(**given)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from tests.trainmon.ledger.records import record
 from trainmon.analysis.explanation import GpuHour
-from trainmon.cli.attempts.history import grouped
+from trainmon.cli.attempts import grouped
 from trainmon.engine.engine import WRITE_EVERY, AttemptRecorder, Engine
 from trainmon.ledger.actions import as_json
 from trainmon.ledger.attempts import COLUMNS, LISTED, WRITE, columns_of

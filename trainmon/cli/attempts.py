@@ -1,4 +1,4 @@
-"""The commands about attempts: attempts lists them, explain shows on one page why one ended."""
+"""The commands about attempts: attempts lists them, explain shows on one page why one ended, sql queries the ledger."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import os
 import shutil
 import textwrap
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ from trainmon.config.schema import policy_of
 from trainmon.ledger.attempts import AttemptName, columns_of, timestamp
 from trainmon.ledger.lease import LeaderNote, LeaderNow
 from trainmon.ledger.ledger import attempt_names, attempt_records, attempt_rows
-from trainmon.ledger.reader import leader_now
+from trainmon.ledger.reader import TIME_LIMIT, QueryRefused, leader_now, select
 from trainmon.lib import (
     ConfigError,
     Instant,
@@ -91,7 +92,6 @@ FIRST_NUMBER = 4
 NARROWEST = {1: 8, 3: 13, 2: 8}
 """The columns that are cut if the table is too wide, and the cells that they keep."""
 
-GROUPS = ("reason", "node", "week", "run")
 GROUP_HEAD = ("ATTEMPTS", "RUNNING", "GPU-H", "STEPS LOST")
 
 Row = dict[str, Any]
@@ -404,3 +404,41 @@ def as_object(one: Explanation) -> dict[str, Any]:
         "smell_test": [{**check, "is_traceable": not check["to_add"]} for check in plain["checks"]],
         "traceable": one.traceable,
     }
+
+
+# ---- sql: one SELECT on the ledger -----------------------------------------------------------------------------------
+
+GRACE = 0.5
+"""Seconds after its time limit in which a query must stop by itself: one call of a function cannot be interrupted."""
+
+
+def print_rows(query: str, as_json: bool) -> int:
+    """Print what a SELECT gives; the exit status."""
+    watchdog = threading.Timer(TIME_LIMIT + GRACE, _give_up)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        found = select(find_state_directory(os.environ).path, query)
+    except QueryRefused as error:
+        click.echo(f"trainmon-tui: {error.message}", err=True)
+        if error.hint:
+            click.echo(f"try: {error.hint}", err=True)
+        return 3
+    finally:
+        watchdog.cancel()
+    if as_json:
+        rows = [dict(zip(found.columns, map(_value, row), strict=True)) for row in found.rows]
+        print_json(rows)
+    else:
+        cells = [["" if value is None else str(_value(value)) for value in row] for row in found.rows]
+        print_lines(*table(found.columns, cells))
+    return 0
+
+
+def _value(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _give_up() -> None:
+    os.write(2, b"trainmon-tui: the query was stopped after 10s\n")
+    os._exit(3)

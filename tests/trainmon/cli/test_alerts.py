@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.alerting.rules import RULES
-from trainmon.cli.alerts.requests import find_alert, unmatched
-from trainmon.cli.alerts.status import MAX_AGE, MAX_AGE_BY_CRON, code, contract, lines
+from trainmon.cli.alerts import MAX_AGE, MAX_AGE_BY_CRON, code, contract, find_alert, lines, unmatched
 from trainmon.engine.snapshot import read_status
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, SourceNote
 from trainmon.ledger.reader import AlertsNow

@@ -1,1 +1,0 @@
-"""The commands about alerts: status; ack, mute, unmute and rules (requests.py)."""

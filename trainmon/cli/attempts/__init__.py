@@ -1,1 +1,0 @@
-"""The commands about attempts: attempts and explain (history.py), sql."""
