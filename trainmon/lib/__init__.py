@@ -32,6 +32,7 @@ from trainmon.lib.state_dir import (
     is_first_time,
     remove_abandoned,
     write_private,
+    write_whole,
 )
 from trainmon.lib.text import (
     MASK,
@@ -123,4 +124,5 @@ __all__ = [
     "size",
     "without_sequences",
     "write_private",
+    "write_whole",
 ]

@@ -171,20 +171,33 @@ def is_first_time(directory: Path, key: str) -> bool:
 
 
 def write_private(file: Path, content: bytes, *, once: bool = False) -> None:
-    """Write a file that only its user can read. A reader sees all of it or nothing. With `once`, a file that exists is
-    kept.
+    """Write a file that only its user can read, as `write_whole` does. Its directory is made.
 
     Raises:
         OSError: when it cannot be written.
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = file.with_name(f"{file.name}.{os.urandom(6).hex()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as opened:
-        opened.write(content)
-    if once:
-        with contextlib.suppress(FileExistsError):
-            os.link(beside, file)
-        beside.unlink()
-    else:
-        beside.replace(file)
+    write_whole(file, content, mode=0o600, once=once)
+
+
+def write_whole(file: Path, content: bytes, *, mode: int = 0o644, once: bool = False) -> int:
+    """Write a file; returns its inode. A reader sees all of an old version or all of the new one, and a failure leaves
+    nothing beside it. With `once`, a file that exists is kept.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    beside = file.with_name(f".{file.name}.{os.urandom(6).hex()}")
+    try:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as opened:
+            opened.write(content)
+            os.fchmod(opened.fileno(), mode)  # whatever the umask is
+            inode = os.fstat(opened.fileno()).st_ino
+        if once:
+            with contextlib.suppress(FileExistsError):
+                os.link(beside, file)
+        else:
+            beside.replace(file)
+        return inode
+    finally:
+        beside.unlink(missing_ok=True)

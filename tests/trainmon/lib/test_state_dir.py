@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,12 @@ def test_a_private_file_is_replaced_as_a_whole_or_kept_and_leaves_nothing_beside
         write_private(file, content, once=once)
         assert (file.read_bytes(), file.stat().st_mode & 0o777) == (expected, 0o600)
     assert [one.name for one in file.parent.iterdir()] == ["file.json"]
+
+
+def test_a_private_file_that_cannot_be_written_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    in_its_place = tmp_path / "file.json" / "directory"
+    in_its_place.mkdir(parents=True)
+    for once in (True, False):
+        with contextlib.suppress(OSError):
+            write_private(tmp_path / "file.json", b"1", once=once)
+        assert list(tmp_path.iterdir()) == [tmp_path / "file.json"]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,7 +17,7 @@ from prometheus_client.exposition import choose_encoder, generate_latest
 
 from trainmon.engine.metrics.families import Totals, families
 from trainmon.ledger.ledger import LedgerStuck, totals
-from trainmon.lib import Clock, Seconds
+from trainmon.lib import Clock, Seconds, write_whole
 from trainmon.model import State
 
 log = logging.getLogger(__name__)
@@ -153,23 +151,9 @@ class Textfile:
         Raises: OSError: when it cannot be written.
         """
         try:
-            self._write(text)
+            self._written = write_whole(self._path, text)  # node_exporter runs as another user
         except OSError as error:  # its text names the temporary file, which has another name each time
             raise OSError(error.errno, error.strerror, str(self._path)) from error
-
-    def _write(self, text: bytes) -> None:
-        descriptor, name = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text)
-                file.flush()
-                os.fchmod(file.fileno(), 0o644)  # node_exporter runs as another user
-                inode = os.fstat(file.fileno()).st_ino
-            Path(name).replace(self._path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-        self._written = inode
 
     def remove(self) -> None:
         """Remove the file: node_exporter would go on to report numbers that nobody updates. One that another program
