@@ -62,7 +62,8 @@ class SlurmJob:
     @property
     def id(self) -> str:
         if self.tasks:
-            return f"{self.array}_[{fold_tasks(self.tasks)}%1]"
+            tasks = (str(first) if first == last else f"{first}-{last}" for first, last in ranges(self.tasks))
+            return f"{self.array}_[{','.join(tasks)}%1]"
         return str(self.number) if self.array is None else f"{self.array}_{self.task}"
 
     @property
@@ -82,11 +83,6 @@ class SlurmJob:
     @property
     def is_over(self) -> bool:
         return self.state not in ("PENDING", "RUNNING")
-
-
-def fold_tasks(tasks: tuple[int, ...]) -> str:
-    """2, 3, 4, 7 → `2-4,7`."""
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges(tasks))
 
 
 @dataclass

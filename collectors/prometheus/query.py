@@ -317,14 +317,6 @@ def label_values(exporter: Exporter, labels: Iterable[str], match: str) -> str:
     return f"count by ({', '.join(labels)}) ({selector(exporter, [exporter.presence], match)})"
 
 
-def any_series(exporter: Exporter, match: str) -> str:
-    """One series of the exporter, with its labels."""
-    return f"topk(1, {selector(exporter, [exporter.presence], match)})"
-
-
 def label_of(labels: Mapping[str, str], names: Iterable[str]) -> str | None:
     """The first of these labels that a series has."""
-    for name in names:
-        if labels.get(name):
-            return labels[name]
-    return None
+    return next((labels[name] for name in names if labels.get(name)), None)

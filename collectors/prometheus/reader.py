@@ -423,7 +423,8 @@ class MetricsReader:
         """
         match, (label, seen) = self.settings.match, self.label_values()
         for some in dict.fromkeys((match, "")):
-            one = next(iter(self._client.query(query.any_series(self.exporter, some))), None)
+            any_series = f"topk(1, {query.selector(self.exporter, [self.exporter.presence], some)})"
+            one = next(iter(self._client.query(any_series)), None)
             if one is None:
                 continue
             labels = ", ".join(f'{key}="{clean(value, 40)}"' for key, value in one.metric.items() if key != "__name__")

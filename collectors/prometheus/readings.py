@@ -238,10 +238,8 @@ def _host(node: NodeNumbers, one: Series, metric: tuple[str, float]) -> None:
     sample = _newest(one, scale)
     if sample is None:
         return
-    if name.startswith("node_infiniband"):
-        fields = node.ports.setdefault(f"{device}/{one.metric.get('port', '1')}", {})
-    else:
-        fields = node.host
+    port = f"{device}/{one.metric.get('port', '1')}"
+    fields = node.ports.setdefault(port, {}) if name.startswith("node_infiniband") else node.host
     if field in SUMS and field in fields:
         sample = max(sample[0], fields[field][0]), sample[1] + fields[field][1]
         fields[field] = sample

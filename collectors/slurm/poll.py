@@ -36,7 +36,7 @@ RANGES_AT_ONCE = 4
 LONGEST: Seconds = 7 * 86_400.0
 JOBS_AT_ONCE = 50
 MAX_TRIES = 10
-"""Accounting lags by seconds to minutes."""
+"""Requests for the end of one job: accounting lags by seconds to minutes, and may be down for a while."""
 
 UnwatchedSince = Callable[[], Instant | None]
 """Since when attempts may have been missed; None while that is not known itself, infinite if nothing was missed."""
@@ -188,9 +188,6 @@ DETAILS_TIME: Seconds = 20.0
 """One process requests as many details as the controller answers in this time, if it needs as long as for the queue."""
 NODES_EVERY: Seconds = 60.0
 """Between two polls of the same nodes: their states change rarely."""
-MAX_ACCOUNTING_TRIES = 10
-"""Requests for the end of one job: accounting lags by seconds to minutes, and may be down for a while."""
-MAX_ACCOUNTED = 50
 
 OnPoll = Callable[[tuple[Job, ...], str], None]
 
@@ -372,7 +369,7 @@ class PolledQueue:
             self._vanished.clear()
         if not self._vanished:
             return
-        due = dict(list(self._vanished.items())[:MAX_ACCOUNTED])
+        due = dict(list(self._vanished.items())[:JOBS_AT_ONCE])
         self._vanished |= {key: (job, tries + 1) for key, (job, tries) in due.items()}
         attempts: Iterable[Job] = ()
         try:
@@ -397,7 +394,7 @@ class PolledQueue:
                     nodes=job.nodes or last.nodes,
                 )
                 self._submit(JobChanged(ended))
-            if has_ended or tries + 1 >= MAX_ACCOUNTING_TRIES:
+            if has_ended or tries + 1 >= MAX_TRIES:
                 self._vanished.pop(key, None)
 
     def _poll_attempts(self, client: Client) -> None:

@@ -84,9 +84,7 @@ class PendingChanges:
         if is_due or not alert.is_firing or alert.notified_as is not None:
             self._not_notified.pop(alert.id, None)
             return
-        why = quiet_because(alert)
-        if why is None and not channels_for(alert, routing):
-            why = "no channel receives it"
+        why = quiet_because(alert) or (None if channels_for(alert, routing) else "no channel receives it")
         if why is not None and self._not_notified.get(alert.id) != why:
             self._not_notified[alert.id] = why
             self.note([(alert.id, "not told", why)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -24,7 +23,7 @@ from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.wire import ReadViewer, Viewer
 from trainmon.cli.snapshot import first_full_state
 from trainmon.cli.terminal import ask_on_terminal, read_line
-from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings, login_of, why_not_trusted
+from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings, login_of, toml, why_not_trusted
 from trainmon.config.decode import decode
 from trainmon.lib import Seconds, TrainmonError, clean, counted, shorten
 from trainmon.model import Job, OwnProcess, Run, SchedulerNode
@@ -290,19 +289,18 @@ def config_text(name: str, login: str | None, nodes: Sequence[str], found: Found
     """A config for these hosts, with what was found. Each setting says whether it was given, found or guessed; `why`
     says so of the login host."""
     slurm, account = found.slurm, found.account
-    unnamed = NO_NODES
-    if slurm is not None:
-        unnamed = f"# {comment(slurm.summary)}\n" + marked('nodes = "slurm"', "found: the nodes of the runs' jobs")
+    of_slurm = marked('nodes = "slurm"', "found: the nodes of the runs' jobs")
+    unnamed = NO_NODES if slurm is None else f"# {comment(slurm.summary)}\n{of_slurm}"
     by_job = {run.spec.job: run for run in found.runs if run.spec.only is None}
     tables = [_job_run(job, by_job.get(job.name), account) for job in (slurm.jobs if slurm is not None else ())]
     tables += [_process_run(run, run.spec.process, account) for run in found.runs if run.spec.process is not None]
     return TEXT.format(
         name=setting("name", name, "guessed: any name will do" if name == "main" else "given"),
-        quoted_name=quote(name),
+        quoted_name=toml(name),
         login=setting("login", login, why) if login else NO_LOGIN,
-        nodes=marked(f"nodes = [{', '.join(map(quote, nodes))}]", "given") if nodes else unnamed,
-        nodes_of_run=f"[{quote(nodes[0])}]" if nodes else '["gpu-001"]',
-        users=f"[{quote(slurm.me)}]" if slurm is not None else '["me"]',
+        nodes=marked(f"nodes = [{', '.join(map(toml, nodes))}]", "given") if nodes else unnamed,
+        nodes_of_run=f"[{toml(nodes[0])}]" if nodes else '["gpu-001"]',
+        users=f"[{toml(slurm.me)}]" if slurm is not None else '["me"]',
         runs="".join("\n".join(lines) + "\n\n" for lines in tables),
         project=_project(account),
         account="" if account is None else f"\n# {comment(account.summary)}",
@@ -311,7 +309,7 @@ def config_text(name: str, login: str | None, nodes: Sequence[str], found: Found
 
 def _project(account: Account | None) -> str:
     entity = account.entity if account is not None else None
-    return quote(f"{entity if entity and ENTITY.fullmatch(entity) else 'team'}/project")
+    return toml(f"{entity if entity and ENTITY.fullmatch(entity) else 'team'}/project")
 
 
 def _job_run(job: Job, run: Run | None, account: Account | None) -> list[str]:
@@ -371,7 +369,7 @@ def _from_log(name: str, run: Run | None, account: Account | None) -> Iterator[s
 
 def setting(name: str, value: str, mark: str) -> str:
     """A line of the config: `name = "llm"   # found: the name of the job`."""
-    return marked(f"{name} = {quote(value)}", mark)
+    return marked(f"{name} = {toml(value)}", mark)
 
 
 def marked(line: str, mark: str) -> str:
@@ -381,11 +379,6 @@ def marked(line: str, mark: str) -> str:
 def comment(text: str) -> str:
     """Untrusted text behind a `#`: a new line would end the comment."""
     return shorten(clean(text), 90)
-
-
-def quote(value: str) -> str:
-    """A TOML basic string; JSON's is one as well, if it has no surrogates."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 # ---- trainmon-tui init -----------------------------------------------------------------------------------------------

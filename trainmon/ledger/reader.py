@@ -328,10 +328,8 @@ def _confine(connection: sqlite3.Connection, deadline: float) -> None:
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    if action == sqlite3.SQLITE_FUNCTION:
-        allowed = (second or "").lower() not in REFUSED_FUNCTIONS
-    else:
-        allowed = action in ALLOWED
+    is_function = action == sqlite3.SQLITE_FUNCTION
+    allowed = (second or "").lower() not in REFUSED_FUNCTIONS if is_function else action in ALLOWED
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 

@@ -84,9 +84,9 @@ class Client:
         if done.status == 0 and not (argv[0] == "squeue" and errors.has_complained(stderr)):
             return stdout
         kind = errors.kind(done.status, stderr)
-        message = f"{self.shell.host}: {errors.message(stderr) or f'{argv[0]} ended with status {done.status}'}"
-        if kind == "absent":
-            message = f"there is no {argv[0]} on {self.shell.host}"
+        why = errors.message(stderr) or f"{argv[0]} ended with status {done.status}"
+        absent = f"there is no {argv[0]} on {self.shell.host}"
+        message = absent if kind == "absent" else f"{self.shell.host}: {why}"
         hint = "the last known data is shown" if kind == "silent" else ""
         raise SlurmFailed(message, hint=hint, kind=kind, stderr=stderr, stdout=stdout)
 
@@ -132,9 +132,7 @@ class Client:
 
     def _run(self, argv: Sequence[str], timeout: Seconds, stdin: bytes, *, login_shell: bool = False) -> Completed:
         name = f"{self._directory}{argv[0]}" if argv[0] != ON_A_LINE[0] else argv[0]
-        line = (*ENVIRONMENT, *self._conf, name, *argv[1:])
-        if login_shell:
-            line = (*LOGIN_SHELL, *argv)
+        line = (*LOGIN_SHELL, *argv) if login_shell else (*ENVIRONMENT, *self._conf, name, *argv[1:])
         try:
             return self.shell.run(line, stdin=stdin, timeout=timeout)
         except CommandFailed as failure:

@@ -66,10 +66,9 @@ def changed_settings(before: Attempt, after: Attempt) -> tuple[SettingChange, ..
     for was, now in zip(*pairs, strict=True):
         if was is None or now is None:
             continue
-        names = sorted(was.values.keys() | now.values.keys())
-        if was.left_out or now.left_out:  # what one of them lacks may have been left out
-            names = sorted(was.values.keys() & now.values.keys())
-        found = ((name, was.values.get(name), now.values.get(name)) for name in names)
+        both = was.left_out or now.left_out  # what one of them lacks may have been left out
+        names = was.values.keys() & now.values.keys() if both else was.values.keys() | now.values.keys()
+        found = ((name, was.values.get(name), now.values.get(name)) for name in sorted(names))
         return tuple(SettingChange(name=name, before=old, after=new) for name, old, new in found if old != new)
     return ()
 

@@ -163,9 +163,7 @@ def _left(state: State) -> Iterator[Attempt]:
                 end = replace(end, at=max(end.at, written_at))
             is_better = reported is not None and RANKS[reported.source] >= max(1, RANKS[end.source])
             ended = replace(one, end=reported if is_better else end, reported_end=None)
-            if one.job_id is not None:
-                ended = with_run(ended, run, state, is_newest=False)
-            yield ended
+            yield ended if one.job_id is None else with_run(ended, run, state, is_newest=False)
 
 
 def _end_of_left(one: Attempt, state: State) -> AttemptEnd | None:

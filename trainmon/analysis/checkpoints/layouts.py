@@ -348,9 +348,9 @@ def kempnerforge(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     latest = folder.entry("latest")
     if step is None or not ((latest and latest.kind == "link") or folder.holding("train_state.pt")):
         return None
-    lacks = short_of_dcp(contents) or ("" if contents.like(r"(^|/)\.metadata$") else "no .metadata yet")
-    if not contents.has("train_state.pt"):
-        lacks = lacks or "no train_state.pt: a restart would begin at step 0"
+    without_step = "" if contents.has("train_state.pt") else "no train_state.pt: a restart would begin at step 0"
+    without_metadata = "" if contents.like(r"(^|/)\.metadata$") else "no .metadata yet"
+    lacks = short_of_dcp(contents) or without_metadata or without_step
     one = contents.found("kempnerforge", step, lacks)
     markers = contents.like(r"^((pp#/)?\.metadata|metadata\.json|train_state\.pt)$")
     return replace(one, committed_at=max(group.newest for group in markers)) if markers else one
@@ -381,9 +381,8 @@ def dcp(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     if contents.is_foreign(DCP) if step is not None else not contents.like(r"^([^/#]*/)*__#_#\.distcp$"):
         return None
     index = "model.safetensors.index.json"
-    lacks = short_of_dcp(contents) or short_of_shards(contents)
-    if not contents.has(index) and not contents.like(r"(^|/)\.metadata$"):
-        lacks = lacks or "no .metadata yet"
+    is_indexed = contents.has(index) or contents.like(r"(^|/)\.metadata$")
+    lacks = short_of_dcp(contents) or short_of_shards(contents) or ("" if is_indexed else "no .metadata yet")
     step = number(LAST_NUMBER, name) if step is None else step
     return contents.found("dcp", step, lacks, marker=".metadata" if contents.has(".metadata") else index)
 

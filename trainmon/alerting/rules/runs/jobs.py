@@ -137,9 +137,8 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
         lost = steps_at_risk(run)
         risk = f"; {counted(lost, 'step')} would be lost" if lost else ""
         step = "" if saved is None or saved.step is None else f" of step {saved.step:,}"
-        exits = "its trainer saves only on the SIGTERM with which Slurm ends it"
-        if not saves_on(run, "TERM", now):
-            exits = "no sign that it saves before exiting"
+        on_sigterm = "its trainer saves only on the SIGTERM with which Slurm ends it"
+        exits = on_sigterm if saves_on(run, "TERM", now) else "no sign that it saves before exiting"
         yield self.finding(
             state,
             run,
