@@ -14,7 +14,18 @@ from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import TEST, is_answering
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.lib import DAY, Instant, Seconds, ago, clean, counted, size
-from trainmon.model import SEVERITIES, Alert, Checkpoints, Disk, Finding, Notice, Run, State, Verdict, verdict_text
+from trainmon.model import (
+    ALIVE,
+    SEVERITIES,
+    Alert,
+    Checkpoints,
+    Disk,
+    Finding,
+    Notice,
+    Run,
+    State,
+    verdict_text,
+)
 
 # ---- notifications without an alert ----------------------------------------------------------------------------------
 
@@ -184,7 +195,6 @@ def _watched(state: State, routing: Routing, spec: HeartbeatSpec, outage: Second
 
 # ---- the text of a heartbeat -----------------------------------------------------------------------------------------
 
-ALIVE: frozenset[Verdict] = frozenset({"healthy", "starting", "evaluating", "saving"})
 DISKS = 3
 """The disks that a heartbeat names: those that are full first."""
 ALERTS = 5

@@ -121,11 +121,14 @@ from trainmon.model.probe_wire import (
     throttle_names,
 )
 from trainmon.model.run import (
+    ALIVE,
     DIRECTORY,
     LOG_LINES,
     LOG_MARK,
     MINUTES,
+    OVER,
     RECENT_MINUTES,
+    SILENT,
     SLOW_AT_MOST,
     SPANS,
     WANDB,
@@ -220,6 +223,7 @@ from trainmon.model.wandb import (
 )
 
 __all__ = [
+    "ALIVE",
     "CAUSES",
     "DANGLING",
     "DECODER",
@@ -237,11 +241,13 @@ __all__ = [
     "ME",
     "MINUTES",
     "ON_NODE",
+    "OVER",
     "PROBES_WITHOUT_GPUS",
     "RECENT_LOSSES",
     "RECENT_MINUTES",
     "RUNS_AT_MOST",
     "SEVERITIES",
+    "SILENT",
     "SLOW_AT_MOST",
     "SPANS",
     "THROTTLE",

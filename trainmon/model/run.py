@@ -245,6 +245,11 @@ Verdict = Literal[
     "finished", "queued", "idle", "unknown",
 ]  # fmt: skip
 
+ALIVE: frozenset[Verdict] = frozenset({"healthy", "starting", "evaluating", "saving"})
+SILENT: frozenset[Verdict] = frozenset({"stalled", "hung", "data-stall"})
+"""Of a run that makes no step although it should."""
+OVER: frozenset[Verdict] = frozenset({"dead", "stopped", "finished"})
+
 
 WhyCode = Literal["", "unread", "of-job"]
 """What code must know of the reason for a verdict. unread: its log grows, and shows no known step line. of-job: the

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 from trainmon.analysis.last_seen import SETTLES_WITHIN, disk_key, seen_run
 from trainmon.lib import DAY, Instant, Seconds, clean, counted, say, size
 from trainmon.model import (
+    OVER,
+    SILENT,
     Alert,
     Disk,
     LastSeen,
@@ -166,9 +168,8 @@ What = Literal["ended", "restarted", "in trouble", "recovered", "started", "new"
 RUN_NEWS: tuple[What, ...] = ("ended", "restarted", "in trouble", "recovered", "started", "new", "no longer watched")
 """What may have happened to a run, in the order of the line."""
 
-OVER = frozenset({"dead", "stopped", "finished"})
 WAITING = frozenset({"queued", "idle"})
-TROUBLED = frozenset({"hung", "diverged", "stalled", "data-stall"})
+TROUBLED = SILENT | {"diverged"}
 
 SHARE = 0.05
 """A disk is news when this share of it was written or freed."""

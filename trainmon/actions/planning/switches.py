@@ -7,7 +7,7 @@ import shlex
 from trainmon.actions.planning.context import FileStat, PlanContext, RowPlan, SwitchKind, action
 from trainmon.actions.verbs import ask
 from trainmon.lib import Sentence, clean, duration
-from trainmon.model import DIRECTORY, CreateFile, Expected, Job, RemoveFile, Run, Switch
+from trainmon.model import DIRECTORY, SILENT, CreateFile, Expected, Job, RemoveFile, Run, Switch
 
 HANG = 3.0
 """A run that hangs reads no switch. It hangs if no step came for this many times its usual interval."""
@@ -21,7 +21,7 @@ OURS = ("trainmon-tui kill by ", "trainmon-tui save by ")
 LINES_SHOWN = 8
 """Lines of another's file in a plan."""
 
-SILENT_VERDICTS = frozenset({"stalled", "hung", "data-stall", "dead"})
+SILENT_VERDICTS = SILENT | {"dead"}
 
 
 def save(context: PlanContext) -> RowPlan:

@@ -47,6 +47,9 @@ from trainmon.analysis.runs.loss import describe, wandb_trouble
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, clean, duration, scrub, size
 from trainmon.model import (
+    ALIVE,
+    OVER,
+    SILENT,
     Attempt,
     AttemptEnd,
     CauseFacts,
@@ -84,9 +87,6 @@ LATER: Seconds = 60.0
 
 UNWATCHED = NodeHistory()
 """Of a node of which nothing was read."""
-
-ENDED = frozenset({"finished", "dead", "stopped"})
-"""Verdicts of a run that has ended."""
 
 
 def end_of(job: Job, state: State, *, by_accounting: bool = False) -> AttemptEnd | None:
@@ -134,7 +134,7 @@ def _is_ending(attempt: Attempt, state: State) -> bool:
     job = state.jobs.get(f"{attempt.cluster}/{attempt.job_id}")
     ended_at = None if job is None else job.ends_at if is_over(job) else job.gone_at
     is_just_over = ended_at is not None and state.at - max(ended_at, state.started_at) < PATIENCE
-    has_ended = job is None and run_of(attempt, state).verdict in ENDED
+    has_ended = job is None and run_of(attempt, state).verdict in OVER
     return attempt.reported_end is not None or is_just_over or has_ended
 
 
@@ -307,12 +307,8 @@ LOOK_EVERY: Seconds = 10.0
 SOON: Seconds = 3_600.0
 """A disk that is full within this time endangers the next checkpoint."""
 
-LIVING = frozenset({
-    "healthy", "starting", "evaluating", "saving", "stalled", "hung", "data-stall", "diverged",
-})  # fmt: skip
+LIVING = ALIVE | SILENT | {"diverged"}
 """Verdicts of a run whose present state is known."""
-
-STUCK = frozenset({"stalled", "hung", "data-stall"})
 
 
 def with_outlook(seen: Attempt, before: Attempt | None, run: Run, state: State) -> Attempt:
@@ -337,7 +333,7 @@ def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
         node = state.scheduler_nodes.get(name)
         if node is not None and node.state == "DOWN":
             yield Outlook(what=f"{name} is down", cause=stated("node-fail", f"{name}: Slurm says it is DOWN"))
-    if run.verdict in STUCK:
+    if run.verdict in SILENT:
         yield Outlook(what="hangs", since=run.progress.at, cause=_of_silence(run))
     elif run.verdict == "diverged":
         yield Outlook(what="its loss has diverged", cause=stated("diverged", run.why))

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance, receipts
-from trainmon.analysis.attempts.ending import ENDED, end_of, is_over
+from trainmon.analysis.attempts.ending import end_of, is_over
 from trainmon.analysis.attempts.fold import adds_nothing, end_by, with_named
 from trainmon.analysis.attempts.steps import (
     AFTER,
@@ -33,7 +33,7 @@ from trainmon.analysis.runs import has_begun, last_attempts, our_time, target
 from trainmon.analysis.runs.context import is_of_task
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import DAY, Instant, Seconds, clean, elapsed, group_by, scrub
-from trainmon.model import Attempt, AttemptEnd, Job, Log, OwnProcess, Receipt, Run, State, WandbRun
+from trainmon.model import OVER, Attempt, AttemptEnd, Job, Log, OwnProcess, Receipt, Run, State, WandbRun
 
 # ---- which sources are still to answer before the attempts of a run are known ----------------------------------------
 
@@ -209,7 +209,7 @@ OLD: Seconds = 7 * 86_400.0
 LOOK_BACK: Seconds = DAY
 """How far back logs are looked for that no known attempt precedes."""
 
-OVER = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
+ENDED = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
 """States of a W&B run that has ended."""
 
 
@@ -291,7 +291,7 @@ def of_wandb(run: Run, wandb: WandbRun, state: State) -> Attempt | None:
         provenance.with_wandb(_plain(run, state, name), wandb),
         started_at=began,
         seen_at=min(state.at, seen_at),
-        end=end_by("wandb", seen_at, state) if wandb.state in OVER else None,
+        end=end_by("wandb", seen_at, state) if wandb.state in ENDED else None,
         start_was_watched=began >= state.started_at,
     )
     if run.wandb is not None and run.wandb.current == wandb:
@@ -307,7 +307,7 @@ def _wandb_name(run: Run, wandb: WandbRun, seen_at: Instant, state: State) -> st
     if not own:
         return name
     last = max(own, key=lambda one: (len(one.attempt_id), one.attempt_id))
-    is_resumed = wandb.state not in OVER and last.end is not None and seen_at > last.end.at + AFTER
+    is_resumed = wandb.state not in ENDED and last.end is not None and seen_at > last.end.at + AFTER
     return f"{name}#{len(own) + 1}" if is_resumed else last.attempt_id
 
 
@@ -319,7 +319,7 @@ def of_log(run: Run, log: Log, path: str, state: State) -> Attempt:
     mine = (one for one in state.attempts.values() if one.attempt_id.startswith(name))
     last = max(mine, key=lambda one: one.attempt_id, default=None)
     is_known = last is not None and (not watched or (last.started_at or 0.0) >= began)
-    has_ended = run.verdict in ENDED and log.at is not None
+    has_ended = run.verdict in OVER and log.at is not None
     seen_at = max(log.at or 0.0, began if watched else 0.0)  # a new log without a line: `at` is that of the one before
     attempt = replace(
         _plain(run, state, last.attempt_id if is_known and last is not None else f"{name}{stamp(began)}"),

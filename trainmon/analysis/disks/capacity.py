@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.lib import DAY, NETWORK_FILESYSTEMS, Instant, Seconds
-from trainmon.model import Basis, Checkpoints, Disk, Forecast, Run, RunSpec, Series, State
+from trainmon.model import ALIVE, SILENT, Basis, Checkpoints, Disk, Forecast, Run, RunSpec, Series, State
 
 # ---- forecasts when a disk is full, from its history -----------------------------------------------------------------
 
@@ -281,7 +281,7 @@ def _full_at(slope: float, now: Instant, left: float | None) -> Instant | None:
 RECENT = 12
 """How many complete checkpoints determine the size."""
 
-SAVES = frozenset({"healthy", "starting", "evaluating", "saving", "stalled", "hung", "data-stall", "unknown", "queued"})
+SAVES = ALIVE | SILENT | {"unknown", "queued"}
 """Verdicts of runs that will save again by themselves."""
 
 

@@ -45,7 +45,7 @@ from trainmon.analysis.runs.no_steps import (
 from trainmon.analysis.runs.writers import survivor, survivor_text
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration, elapsed
-from trainmon.model import WANDB, Checkpoint, Job, Progress, Run, Verdict, says
+from trainmon.model import ALIVE, OVER, WANDB, Checkpoint, Job, Progress, Run, Verdict, says
 
 SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""
@@ -58,10 +58,7 @@ STILL: dict[str, str] = {"SUSPENDED": "is suspended", "STOPPED": "is stopped by 
 ENDED = frozenset({"dead", "stalled", "data-stall"})
 """Verdicts that become `stopped` if a person ended the run and has removed the switch since."""
 
-OVER = frozenset({"finished", "dead", "stopped"})
-"""Verdicts that say how a run at its target has ended."""
-
-GOING = frozenset({"healthy", "starting", "evaluating", "saving", "diverged"})
+GOING = ALIVE | {"diverged"}
 
 
 def judge(run: Run, context: RunContext, now: Instant) -> Judgement:

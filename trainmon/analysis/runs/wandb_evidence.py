@@ -14,13 +14,12 @@ from trainmon.analysis.runs.context import Judgement, RunContext, is_new_attempt
 from trainmon.analysis.runs.no_steps import not_finished, requested_by, since, steps_on_under_it, weighed
 from trainmon.analysis.wandb import active_run, client_file, counts, metric_names
 from trainmon.lib import Instant, Seconds, duration, elapsed
-from trainmon.model import WANDB, Job, Record, Run, Source, Stop, Wandb, WandbFile, WandbRun
+from trainmon.model import ALIVE, SILENT, WANDB, Job, Record, Run, Source, Stop, Wandb, WandbFile, WandbRun
 
 GOES_ON: Seconds = 60.0
 """A step in the log this long after W&B's last heartbeat shows that the training continues."""
 
-GOING = frozenset({"healthy", "starting", "evaluating", "saving"})
-SILENT = frozenset({"stalled", "hung", "data-stall", "dead", "unknown", "idle"})
+QUIET = SILENT | {"dead", "unknown", "idle"}
 
 
 def no_answer(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
@@ -59,14 +58,14 @@ def weigh(run: Run, judged: Judgement, context: RunContext, job: Job | None, now
     wandb = client_file.evidence(run)
     if wandb is None or no_answer(run, context.sources, now):
         return _beside_a_file(run, judged)
-    if judged.verdict in GOING and counts(run.progress):
+    if judged.verdict in ALIVE and counts(run.progress):
         judged = judged.also("; steps from W&B")
     if wandb.phase in ("active", "several"):
         return _beside_an_active_one(run, wandb, judged, now)
     last = wandb.current
-    if last is None or wandb.phase == "none" or judged.verdict not in GOING | SILENT:
+    if last is None or wandb.phase == "none" or judged.verdict not in ALIVE | QUIET:
         return judged
-    if judged.verdict in GOING and _goes_on(run, last):
+    if judged.verdict in ALIVE and _goes_on(run, last):
         goes_on = "its log still grows" if counts(run.progress) else "training goes on"
         return judged.also(f"; W&B heartbeat lost ({last.name} {active_run.how_it_ended(last)}), {goes_on}")
     if judged.verdict == "starting" and wandb.phase != "overdue":
@@ -90,7 +89,7 @@ def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement, now: Instan
     elif judged.verdict in ("stalled", "hung", "data-stall", "dead"):
         beat = wandb.beats.get(wandb.active[0])
         detail += "" if beat is None else f"; W&B received its heartbeat {duration(active_run.age(beat, now))} ago"
-    return judged.also(detail if judged.verdict in GOING | SILENT | {"diverged"} else "")
+    return judged.also(detail if judged.verdict in ALIVE | QUIET | {"diverged"} else "")
 
 
 def _beside_a_file(run: Run, judged: Judgement) -> Judgement:
@@ -111,7 +110,7 @@ def _goes_on(run: Run, last: WandbRun) -> bool:
 def _is_over(run: Run, last: WandbRun, context: RunContext, job: Job | None, judged: Judgement, now: Instant) -> bool:
     """Whether W&B's word ends it: its own script said how it ended, or it crashed and is silent; and neither a job nor
     its GPUs say otherwise."""
-    states = ("finished", "failed") if judged.verdict in GOING else ("finished", "failed", "crashed", "killed")
+    states = ("finished", "failed") if judged.verdict in ALIVE else ("finished", "failed", "crashed", "killed")
     may_end = judged.verdict in ("healthy", "evaluating", "saving", "stalled") and last.state in states
     return may_end and job is None and not _goes_on(run, last) and not _gpus_work(run, context, now)
 

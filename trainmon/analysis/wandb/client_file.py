@@ -18,6 +18,7 @@ from trainmon.analysis.wandb.active_run import how_it_ended, label
 from trainmon.analysis.wandb.metric_names import NAME_LENGTH, NON_FINITE, read_config, read_summary, safe_text
 from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import (
+    OVER,
     WANDB,
     GroupPhase,
     Points,
@@ -35,8 +36,6 @@ ENTITY = "file"
 
 FILES_AT_MOST = 6
 """The current run, and earlier ones to compare it with."""
-
-ENDED: frozenset[Verdict] = frozenset({"finished", "dead", "stopped"})
 
 SETTLED: Seconds = 60.0
 """The client may still write its last rows after its run has ended."""
@@ -134,7 +133,7 @@ def ends_incomplete(file: WandbFile, verdict: Verdict) -> bool:
     ended, or for long. While it trains, a record that is cut at the end of a block is usual."""
     if not file.tail or file.is_behind or file.written_at is None or file.checked_at is None:
         return False
-    return file.checked_at - file.written_at >= (SETTLED if verdict in ENDED else QUIET)
+    return file.checked_at - file.written_at >= (SETTLED if verdict in OVER else QUIET)
 
 
 def shown(run: Run, *, is_failing: bool) -> Wandb | None:

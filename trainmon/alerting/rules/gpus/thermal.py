@@ -25,7 +25,7 @@ from trainmon.alerting.rules.nodes import (
 from trainmon.analysis.gpus import EMPTY_MIB
 from trainmon.analysis.runs import holds_nodes, is_running
 from trainmon.lib import Instant, ago, mib_size
-from trainmon.model import Alert, Finding, Gpu, Job, Node, NodeHistory, Run, State, verdict_text
+from trainmon.model import SILENT, Alert, Finding, Gpu, Job, Node, NodeHistory, Run, State, verdict_text
 
 # ---- rules about GPUs that slow down ---------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class PowerBrake(SlowdownRule, frozen=True, kw_only=True):
 TRAINS = frozenset({"healthy", "diverged"})
 """Verdicts of runs that train: their GPUs have work. Hung and starved runs have alerts of their own."""
 
-PAUSES = frozenset({"starting", "saving", "evaluating", "unknown", "stalled", "hung", "data-stall"})
+PAUSES = SILENT | {"starting", "saving", "evaluating", "unknown"}
 """Verdicts of runs whose GPUs may be idle for a reason: an alert stays open meanwhile."""
 
 EVIDENCE = 16

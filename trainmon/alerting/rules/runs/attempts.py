@@ -11,7 +11,6 @@ from trainmon.alerting.rules.base import Duration, Unseen, open_alert
 from trainmon.alerting.rules.runs.base import (
     EVERYTHING,
     LIVING,
-    OVER,
     JobRule,
     RunRule,
     how_to_cancel,
@@ -50,7 +49,7 @@ from trainmon.analysis.runs import (
 )
 from trainmon.analysis.wandb import are_separate, client_file, label, metric_names
 from trainmon.lib import Instant, Seconds, ago, counted, duration, ordinal, say
-from trainmon.model import Alert, Attempt, AttemptEnd, Finding, Job, Record, Run, State, verdict_text
+from trainmon.model import OVER, Alert, Attempt, AttemptEnd, Finding, Job, Record, Run, State, verdict_text
 
 # ---- rules about the attempts of a run -------------------------------------------------------------------------------
 

@@ -9,13 +9,11 @@ from trainmon.alerting.rules.base import Family, Rule, Unknown, Unseen, silent
 from trainmon.analysis.retries import decide
 from trainmon.analysis.runs import Queue, RunContext, last_attempts, queue_of, writers
 from trainmon.lib import Instant, Seconds, clean
-from trainmon.model import WANDB, Alert, Finding, Job, Run, Severity, State, verdict_text
+from trainmon.model import SILENT, WANDB, Alert, Finding, Job, Run, Severity, State, verdict_text
 
 LIVING = frozenset({"healthy", "evaluating", "saving", "diverged"})
 """Verdicts of a run that makes steps."""
 
-SILENT = frozenset({"stalled", "hung", "data-stall"})
-OVER = frozenset({"dead", "stopped", "finished"})
 UNKNOWN = frozenset({"unknown", "idle"})
 """Verdicts of a run whose state is not known."""
 

@@ -10,7 +10,6 @@ from trainmon.alerting.rules.base import Duration, Unknown
 from trainmon.alerting.rules.runs.base import (
     BETWEEN,
     LIVING,
-    SILENT,
     UNKNOWN,
     RunRule,
     how_to_save,
@@ -20,7 +19,7 @@ from trainmon.alerting.rules.runs.base import (
 from trainmon.analysis.checkpoints import names_count_steps, steps_at_risk
 from trainmon.analysis.runs import patience, was_withdrawn
 from trainmon.lib import Instant, ago, counted, duration
-from trainmon.model import Checkpoints, Finding, Run, State, Switch, verdict_text
+from trainmon.model import SILENT, Checkpoints, Finding, Run, State, Switch, verdict_text
 
 
 class CheckpointRule(RunRule, frozen=True, kw_only=True):

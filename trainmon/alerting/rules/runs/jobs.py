@@ -9,7 +9,6 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration, Unknown, is_answering
 from trainmon.alerting.rules.runs.base import (
     LIVING,
-    OVER,
     UNKNOWN,
     JobRule,
     RunRule,
@@ -24,7 +23,7 @@ from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.runs import needed_to_save, saves_on, stops_by, target, where
 from trainmon.analysis.wandb import are_separate, how_it_ended, label, shared_checkpoints
 from trainmon.lib import Instant, Seconds, ago, counted, duration
-from trainmon.model import Finding, Job, Run, State, Wandb, WandbRun, verdict_text
+from trainmon.model import OVER, Finding, Job, Run, State, Wandb, WandbRun, verdict_text
 from trainmon.slurm.reasons import is_permanent, waiting_reason
 
 # ---- rules about the jobs of a run -----------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from trainmon.alerting.rules.nodes import is_of_another_user
 from trainmon.alerting.rules.runs.base import (
     BETWEEN,
     LIVING,
-    SILENT,
     UNKNOWN,
     RunRule,
     file_source,
@@ -40,7 +39,19 @@ from trainmon.analysis.runs import (
     trouble_of,
 )
 from trainmon.lib import MINUTE, Instant, Seconds, ago, counted
-from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuAverage, Job, Run, Severity, State, verdict_text
+from trainmon.model import (
+    SILENT,
+    SLOW_AT_MOST,
+    Alert,
+    Finding,
+    Gpu,
+    GpuAverage,
+    Job,
+    Run,
+    Severity,
+    State,
+    verdict_text,
+)
 
 # ---- rules about the loss of a run -----------------------------------------------------------------------------------
 
