@@ -9,7 +9,9 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
 
-from tui.style import TO_ASCII, ascii_text, wants_ascii
+from tests.tui.rewrite import FOLDER
+from tui.screens.help import SIGNS
+from tui.style import BLOCKS, TO_ASCII, ascii_text, wants_ascii
 from tui.themes import Ascii
 
 
@@ -43,3 +45,16 @@ def test_the_last_step_before_the_terminal_leaves_ascii_alone_and_replaces_the_r
 )
 def test_ascii_is_requested_or_follows_from_the_locale(environ: dict[str, str], encoding: str, wanted: bool) -> None:
     assert wants_ascii(environ, encoding) is wanted
+
+
+LINES = "─━│┃╭╮╰╯┌┐└┘├┤┬┴┼°×"
+"""Frames, axes and units."""
+
+
+def test_every_symbol_of_every_screen_is_in_the_legend_once() -> None:
+    legend = "".join(signs for signs, _ in SIGNS).replace(" ", "").replace("dim", "")
+    assert len(set(legend)) == len(legend)
+    drawn = "".join(path.read_text() for path in FOLDER.glob("*.txt"))
+    symbols = {char for char in drawn if not char.isascii() and not char.isalnum() and not "⠀" <= char <= "⣿"}
+    strangers = set("日本語“”–←")  # what people wrote, and a key
+    assert symbols - {*LINES, *BLOCKS} - strangers <= set(legend)

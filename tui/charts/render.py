@@ -178,7 +178,7 @@ class Signs(NamedTuple):
     down: str = "↓"
     restart: str = "╎"
     save: str = "▴"
-    moment: str = "◆"
+    moment: str = "▼"
     upright: str = "│"
     """Above the moment."""
     dots_across: int = 2

@@ -10,7 +10,7 @@ from trainmon.analysis.runs import needed_to_save, trouble_of
 from trainmon.lib import Instant, Seconds, cell_width, clean, shorten_middle
 from trainmon.model import Job, Run, State, verdict_text
 from tui.panes.base import Entries, Pane
-from tui.style import CRIT, VERDICTS, Row, Span, calm_age, count, eta, pad, real, short, whole
+from tui.style import VERDICTS, Row, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.alert_detail import Moment, moment_of_run
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
@@ -168,7 +168,7 @@ def alerted_cell(column: Column[Run, State], concern: Concern, run: Run, state: 
     text, style = column.cell(run, state)
     if style in ("warn", "crit"):
         return Span(text, style)
-    signed = text.rstrip() + CRIT
+    signed = text.rstrip() + "!"
     return Span(signed if cell_width(signed) <= column.width else text, STYLES[concern])
 
 
@@ -192,7 +192,7 @@ def loss_cell(run: Run, _state: State) -> Span:
     if loss is None:
         return value("? " if run.step is None else "- ")
     if spike is not None and not spike.after and math.isfinite(loss):
-        return Span(real(loss) + CRIT, "warn")
+        return warned(real(loss), "warn")
     return warned(real(loss), "" if math.isfinite(loss) else "crit")
 
 

@@ -59,11 +59,31 @@ FILTERS = (
 )
 
 SIGNS = (
-    ("?", "not known"), ("-", "does not apply"), ("·", "no GPU there"), ("!", "this value needs attention"),
-    ("▲", "behind a number: an alert about it is open, or has just begun"),
+    ("●", "well: healthy, running"),
+    ("◐", "in between: saves, evaluates, recovers, completes"),
+    ("◌", "waits: queued, starting, pending"),
+    ("✓", "done: finished, resolved, reached"),
+    ("◆", "a warning"),
+    ("▲", "critical, or a dangerous action"),
+    ("✗", "failed: down, dead, lost, refused, not a number"),
+    ("◇", "a mute or a maintenance window"),
+    ("i", "an alert that only informs"),
+    ("!", "needs attention: beyond its limit, or an alert about it has begun"),
+    ("?", "not known"),
+    ("-", "does not apply"),
+    ("·", "nothing: no GPU there, an idle run, a remark"),
+    ("›", "the cursor"),
     ("+", "marked: actions apply to all marked rows"),
+    ("→", "Enter opens it; also: changed to"),
+    ("…", "cut here"),
+    ("~", "about: from the last two minutes, or estimated"),
+    ("■ □", "used, free"),
+    ("▁▄█", "the curve of the last values, from the least to the most"),
+    ("▴ ╎", "in a chart: a checkpoint, a restart"),
+    ("▼ ↑ ↓", "in a chart: the moment, points above or below it"),
     ("dim", "old data: the source has missed three updates"),
-)  # fmt: skip
+)
+"""Every symbol of the screens, one meaning each."""  # fmt: skip
 
 
 class Help(Dialog[None]):

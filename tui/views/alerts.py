@@ -13,8 +13,9 @@ from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Leadership, Sev
 from tui.style import (
     CRIT,
     DONE,
-    DOT,
     HEADING,
+    INFO,
+    MUTED,
     PAUSED,
     SENTENCE,
     WAITING,
@@ -37,7 +38,7 @@ from tui.views.table import AGES_EVERY
 SIGNS: Mapping[Severity, tuple[str, str, str]] = {
     "critical": (CRIT, "CRIT", "crit"),
     "warning": (WARN, "WARN", "warn"),
-    "info": (DOT, "INFO", "accent"),
+    "info": (INFO, "INFO", "accent"),
 }
 """Of each severity its symbol, its word and its style."""
 
@@ -442,11 +443,11 @@ def fitting(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
 
 
 def silence_row(silence: Silence, now: Instant, width: int) -> Row:
-    """`◐ muted 43m left  rule gpu-hot on gpu:gpu-003/5  by ana: in repair`."""
+    """`◇ muted 43m left  rule gpu-hot on gpu:gpu-003/5  by ana: in repair`."""
     by = "maintenance window of trainmon.toml" if silence.window else f"by {silence.by}"
     left = f"{duration(silence.until - now):>6} left  "
     text = clean(f"{silence_text(silence)}  {by}" + (f": {silence.why}" if silence.why else ""))
-    return Row(SILENCE + silence.id, (Span(f"{PAUSED} ", "accent"), Span(left),
+    return Row(SILENCE + silence.id, (Span(f"{MUTED} ", "accent"), Span(left),
                                       Span(shorten(text, width - SIGN - cell_width(left)), "dim")))  # fmt: skip
 
 

@@ -307,11 +307,11 @@ async def test_a_loss_that_has_just_jumped_is_amber_in_its_row_in_the_header_and
     async with showing(begun("loss-spike", summary="c's loss is 5.51")) as (app, _, _backend):
         screen = text_of(app)
         row = next(line for line in screen.splitlines() if "!c " in line)
-        assert "1.874▲" in row
+        assert "1.874!" in row
         assert "trainmon  1 pending  prod  4/5 healthy" in screen.splitlines()[0]
         assert "c's loss is 5.51" in screen
         shown = next(one for one in app.main.runs.lines.rows if one.key == "c").spans
-        assert {span.text.strip(): span.style for span in shown}["1.874▲"] == "warn"
+        assert {span.text.strip(): span.style for span in shown}["1.874!"] == "warn"
         assert shown[0].style == "warn", "the sign of the run is not green"
 
 
@@ -324,7 +324,7 @@ def test_what_a_rule_is_about_is_marked_as_soon_as_its_condition_begins(rule: st
     table = run_layout(118, shown.runs.values(), shown)
     place = [column.name.strip() for column in table.columns].index(cell)
     span = run_row(shown.runs["c"], shown, table).spans[2 + place]
-    assert (span.text[-1], span.style) == ("▲", "warn")
+    assert (span.text[-1], span.style) == ("!", "warn")
     assert cell_width(span.text) == table.columns[place].width
 
 
@@ -335,7 +335,7 @@ def test_every_column_of_a_rule_exists_and_so_does_its_rule() -> None:
 
 def test_a_muted_condition_is_neither_marked_nor_counted() -> None:
     shown = begun("loss-spike", muted_until=NOW + 60.0)
-    assert "▲" not in line("c", shown)
+    assert "1.874!" not in line("c", shown)
     assert "pending" not in "".join(span.text for span in header(shown, 110, ()))
     assert "5 healthy" in "".join(span.text for span in header(shown, 110, ()))
 
@@ -343,7 +343,7 @@ def test_a_muted_condition_is_neither_marked_nor_counted() -> None:
 def test_a_loss_above_its_band_is_marked_without_an_alert_until_it_is_back() -> None:
     trouble = LossTrouble(state="spike", key="loss", value=5.51, step=12_880, at=NOW)
     one = replace(calm().runs["llm-70b"], memory=RunMemory(trouble=trouble))
-    assert "1.874▲" in alone(one, calm())
+    assert "1.874!" in alone(one, calm())
     assert "1.874 " in alone(replace(one, memory=RunMemory(trouble=replace(trouble, after=1))), calm())
 
 

@@ -77,7 +77,7 @@ async def test_a_spike_in_a_chart_leads_to_its_time_and_the_same_key_back() -> N
         screen = app.screen
         assert isinstance(screen, MomentScreen)
         assert "12m ago: train/grad_norm was 900 at step 12,700, the farthest from its median of" in shown
-        assert "◆ this moment" in shown
+        assert "▼ this moment" in shown
         assert screen.charts.lines.cursor_key == "train/grad_norm"
         assert screen.charts.view.end is None, "the hour that ends now: nothing is known of the next one"
         number = screen.log_pane.view.hit
