@@ -67,7 +67,7 @@ from trainmon.ledger.reader import (
     submit_request,
     totals,
 )
-from trainmon.ledger.schema import NewerLedger, digest_of
+from trainmon.ledger.schema import NewerLedger, digest_of, migrate
 from trainmon.lib import DAY, Clock, Instant, Seconds, SystemClock, drop_oldest
 from trainmon.model import Attempt, EvalResult, Record
 
@@ -503,7 +503,8 @@ class Ledger:
             self._identity, self._bytes, self._version = found, 0, None
             self._connection = open_to_write(self.file, is_network=self.is_network, factory=self._factory)
             self._identity, self._checked_at = identity(self.file), now
-        elif abs(now - self._checked_at) > CHECK_EVERY:
+        migrate(self._connection, str(self.file))  # a newer program may have done that meanwhile: it reads other rows
+        if abs(now - self._checked_at) > CHECK_EVERY:
             with closing(sqlite3.connect(self.file, timeout=BUSY)) as fresh:
                 refuse_damage(fresh, self.file)
             self._checked_at = now

@@ -251,6 +251,18 @@ def test_a_newer_file_is_read_and_never_written(tmp_path: Path) -> None:
     assert plain(ledger.file, "SELECT id FROM actions") == [("a1",)]
 
 
+def test_a_file_that_a_newer_program_migrates_while_it_is_open_is_read_and_not_written_any_more(tmp_path: Path) -> None:
+    """The newer program reads other rows than this one writes: what went there would be lost."""
+    with opened(tmp_path) as (ledger, troubles):
+        ledger.write(record())
+        plain(ledger.file, f"PRAGMA user_version = {VERSION + 1}")
+        with pytest.raises(LedgerStuck, match="newer trainmon-tui"):
+            ledger.write(record("a2"))
+        assert "newer trainmon-tui" in (troubles.get(timeout=120) or "")
+        assert actions(ledger, 0.0) == [record()]
+    assert plain(ledger.file, "SELECT id FROM actions") == [("a1",)]
+
+
 def test_a_record_that_this_version_cannot_read_hides_no_other(tmp_path: Path) -> None:
     with opened(tmp_path) as (ledger, _):
         ledger.write(record())

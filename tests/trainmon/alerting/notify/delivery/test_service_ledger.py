@@ -14,6 +14,7 @@ from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted,
 from tests.trainmon.alerting.notify.samples import alert, notice
 from trainmon.alerting.notify.message import Broken, Retry
 from trainmon.ledger.lease import Holder, LeaderNote, LeaseLock, write_note
+from trainmon.ledger.schema import VERSION
 from trainmon.model import AlertsReported, AlertsRestored, Channel, ChannelsChanged, LedgerReplaced, Notice
 
 PATIENCE = 1.0
@@ -182,6 +183,22 @@ def test_a_ledger_that_another_program_keeps_locked_stops_nothing(tmp_path: Path
         other.close()
         until(lambda: scene.rows("SELECT state FROM outbox WHERE key = 'a-fire'") == [("sent",)])
     assert fires(phone) == ["a-fire"]
+
+
+def test_a_program_whose_ledger_a_newer_one_has_migrated_goes_on_telling_and_writes_nothing(tmp_path: Path) -> None:
+    phone = Phone()
+    with opened(tmp_path, phone, patience=PATIENCE) as scene:
+        scene.enqueue(fire("a"))
+        until(lambda: fires(phone) == ["a-fire"])
+        scene.until_marked()
+        rows = scene.rows("SELECT * FROM outbox")
+        plain(scene.ledger.file, f"PRAGMA user_version = {VERSION + 1}")
+        scene.enqueue(fire("b"))
+        until(lambda: phone.taken[-1].notices[0].reason == "ledger stuck")
+        assert fires(phone) == ["a-fire", "b-fire"]
+        assert "a newer trainmon-tui made" in phone.taken[-1].body
+        assert scene.rows("SELECT * FROM outbox") == rows
+        assert scene.holder == "us"
 
 
 def reports(phone: Phone) -> list[Notice]:
