@@ -289,11 +289,13 @@ class Deliverer:
                 pause = min(queued.due for queued in batch.queued) - mono
                 self._fails(state, "retrying", answer.message)
                 self._write(state.name, batch.notifications, "waiting", answer.message, pause)
-                self._give_up(state.name, given_up, f"not delivered in a day: {answer.message}")
+                self._give_to_others(state.name, given_up, f"{state.name} could not deliver it")
+                self._write(state.name, given_up, "dead", f"not delivered in a day: {answer.message}")
             case Broken():
                 given_up = state.queue.refused(batch, mono)
                 self._fails(state, "broken", answer.message)
-                self._give_up(state.name, given_up, answer.message)
+                self._give_to_others(state.name, given_up, f"{state.name} could not deliver it")
+                self._write(state.name, batch.notifications, "dead", answer.message)
             case Sent():
                 if outcome.refused is not None:
                     state.queue.split(batch, mono)
@@ -367,10 +369,6 @@ class Deliverer:
             if others:
                 self._journal.owe(Owed(notification.notice, other, because) for other in others)
                 state.queue.passed_on(notification.notice.key)
-
-    def _give_up(self, name: str, notifications: Sequence[Notification], reason: str) -> None:
-        self._give_to_others(name, notifications, f"{name} could not deliver it")
-        self._write(name, notifications, "dead", reason)
 
     def _give_to_others(self, name: str, notifications: Sequence[Notification], because: str) -> None:
         """Have others deliver what this channel cannot."""

@@ -437,6 +437,21 @@ def test_a_mistake_about_an_answer_is_a_try_that_failed(
     life.die()
 
 
+def test_what_was_given_up_and_is_refused_again_is_not_said_to_be_sent_now(tmp_path: Path) -> None:
+    """It went along with the end of its alert; the ledger said `leased` for ever, and status that it waits."""
+    life = Life(tmp_path)
+    life.phone.always, life.spare.always = Broken("401 unauthorized"), DOWN
+    first = fire("a", at=NOW)
+    life.find(first)
+    life.go(5.0)
+    assert life.rows("dead") == ["phone a-fire"]
+    life.find(end := over(first.alerts[0], NOW + 5.0))
+    life.go(5.0)
+    assert {notice.key for notice in life.phone.tried[-1].notices} <= {"a-fire", end.key}
+    assert life.rows("dead") == ["phone a-fire", f"phone {end.key}"]
+    life.die()
+
+
 def test_however_many_another_channel_has_delivered_none_of_them_is_new_when_it_works_again(tmp_path: Path) -> None:
     life = Life(tmp_path)
     life.phone.always = DOWN
