@@ -313,8 +313,9 @@ class Story:
         return all(name in texts["webhook"] for name in self._active)
 
     def _count(self) -> None:
-        """Lost is what is in the outbox and came to nobody, what was found and is in no outbox, and what was given
-        up; not what the fallback need not send any more, as the others did."""
+        """Lost is what fired, by the history of alerts, and came to nobody, also if it is in no outbox; what is in the
+        outbox and came to nobody; and what was given up; not what the fallback need not send any more, as the others
+        did."""
         self._count_copies()
         texts, outcome = self._texts(), self.outcome
         rows = self.rows(
@@ -325,7 +326,8 @@ class Story:
             for alert in () if is_needless else msgspec.json.decode(notice)["alerts"]:
                 if state not in ("sent", "merged") or alert["run"] not in texts[channel]:
                     outcome.lost.append(f"{key} by {channel}: {state}")
-        for name in self._active:
+        fired = "SELECT DISTINCT run FROM alert_history JOIN alerts ON id = alert_id WHERE what = 'fired' AND run != ''"
+        for name in {*self._active, *(name for (name,) in self.rows(fired))}:
             wanted = ["ntfy", "webhook", *(["mail"] if name.startswith("m") else [])]
             outcome.lost += [f"{name} by {channel}: never" for channel in wanted if name not in texts[channel]]
         outcome.deliveries = len(rows)
