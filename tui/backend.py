@@ -7,8 +7,27 @@ from typing import Protocol
 
 from trainmon.analysis.explanation import AttemptRecords
 from trainmon.analysis.log_formats import LogReport
-from trainmon.lib import Seconds
-from trainmon.model import Action, ActionRequest, Attempt, Curve, Plan, Run, Series, Silence, State
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Action, ActionRequest, Attempt, Curve, LogHits, LogPart, Plan, Run, Series, Silence, State
+
+
+class LogSource(Protocol):
+    """The whole log of a run, on its host. Every method returns at once; replies come on other threads."""
+
+    def read(self, start: int, end: int, reply: Callable[[LogPart], object]) -> None:
+        """Read the lines between two offsets, in bytes."""
+
+    def above(self, lines: Sequence[str], reply: Callable[[LogPart], object]) -> None:
+        """Read the lines around these, which are the first ones that are known."""
+
+    def find(self, at: Instant, step: int | None, evidence: Sequence[str], reply: Callable[[LogPart], object]) -> None:
+        """Read the lines of a time, of a step or around the evidence of an alert."""
+
+    def search(self, text: str, reply: Callable[[LogHits], object]) -> None:
+        """Find a text in all of it, from its end upwards. Replies several times."""
+
+    def stop(self) -> None:
+        """End the search."""
 
 
 class Backend(Protocol):
@@ -23,6 +42,9 @@ class Backend(Protocol):
 
     def read_log(self, run: Run) -> LogReport:
         """What is read in each of the last lines of a run's log, with the formats of the config."""
+
+    def open_log(self, run: Run) -> LogSource | None:
+        """The whole log of a run; None if nobody can read it."""
 
     def refresh(self) -> None:
         """Poll all sources now (rate-limited), and reconnect those that wait for their next try."""

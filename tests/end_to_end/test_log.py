@@ -92,3 +92,43 @@ def test_what_is_in_a_log_never_commands_the_terminal(product: Product, cluster:
         assert never not in raw
     # The pointer's shape is set back by the screen itself, on leaving.
     assert re.findall(rb"[^\x1b]*\x07", raw) == [b"]22;default\x07"]
+
+
+def test_the_file_is_read_to_its_first_line_and_searched_as_a_whole(product: Product, cluster: StartCluster) -> None:
+    """`g`, `/`, `n` and `N` over SSH, in a file of which the dashboard knows the last lines; the host goes down."""
+    nodes = cluster(1)
+    log = product.work / "train.log"
+    with log.open("w") as opened:
+        opened.write("[rank0] the first line of all; TOKEN=hf_abcdefghijklmnopqrstuvwxyzabcdef\n")
+        for step in range(1, 30_001):
+            opened.write(step_line(step))
+            if step % 10_000 == 0:
+                opened.write(f"[rank{step // 10_000}] \x1b[31mneedle\x1b[0m $(touch {product.work}/hit); found\n")
+        opened.writelines(step_line(step) for step in range(30_001, 30_500))
+    config = product.config(f'[cluster]\nlogin = "n0"\nnodes = ["n0"]\n[[run]]\nname = "llm"\nlog = "{log}"\n')
+    screen = product.screen("--config", str(config), columns=160)
+    screen.until_line("llm", r"\b30,?499\b")
+    screen.keys("44")
+    screen.until_shown("zoomed; z restores")
+    screen.keys("g")
+    screen.until_shown(r"the first line of all; TOKEN=\*\*\*", r"iteration +1/", r"at 0\.0% of 9\.\d MiB; G to the end")
+    screen.keys("G")
+    screen.until_shown(r"iteration +30499/", "follow")
+
+    screen.keys("/needle $(")
+    screen.until_shown("no match for “needle", "Enter searches the whole file")
+    screen.keys("\r")
+    screen.until_shown(r"\[rank3\] needle", r"hit 3 of 3 in all 9\.\d MiB")
+    screen.keys("n")
+    screen.until_shown(r"\[rank1\] needle", "hit 1 of 3", r"iteration +10001/")
+    screen.keys("n")
+    screen.until_shown(r"\[rank2\] needle", "hit 2 of 3")
+    screen.keys("N")
+    screen.until_shown(r"\[rank1\] needle", "hit 1 of 3")
+    assert not (product.work / "hit").exists()
+
+    nodes.sshd.stop()
+    screen.until_shown(r"ssh 0/1|retr")
+    screen.keys("g")
+    screen.until_shown(r"n0.*(not connected|lost|refused|closed|unreachable|cannot)")
+    assert screen.leave() < QUICK

@@ -9,6 +9,7 @@ from trainmon.analysis.log_formats import LogReport, report
 from trainmon.engine.history import Curves
 from trainmon.lib import Seconds
 from trainmon.model import Action, ActionRequest, Attempt, Curve, Plan, Run, Series, Silence, State
+from tui.backend import LogSource
 
 
 class FakeBackend:
@@ -32,6 +33,8 @@ class FakeBackend:
         """Who waits for samples: a test answers when it likes."""
         self.ssh: dict[str, tuple[str, ...]] = {}
         """The commands that log in to nodes."""
+        self.log_source: Callable[[Run], LogSource] | None = None
+        """What reads whole logs."""
         self._sinks: list[Callable[[State], None]] = []
 
     def publish(self, state: State) -> None:
@@ -51,6 +54,9 @@ class FakeBackend:
 
     def read_log(self, run: Run) -> LogReport:
         return report(run.log.lines if run.log else (), progress=run.progress, shape=run.memory.shape)
+
+    def open_log(self, run: Run) -> LogSource | None:
+        return None if self.log_source is None else self.log_source(run)
 
     def refresh(self) -> None:
         self.requests.append(("refresh",))

@@ -66,6 +66,58 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its reader has restarted: the next lines repeat some that were read before."""
 
 
+class LogPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Some lines of a log file, as a person has asked for."""
+
+    start: int = 0
+    """In bytes, as `end`, which is where the next line begins."""
+    end: int = 0
+    size: int = 0
+    """Of the file."""
+    lines: tuple[str, ...] = ()
+    offsets: tuple[int, ...] = ()
+    """Where each of them begins."""
+    numbers: tuple[StepNumbers | None, ...] = ()
+    found: int | None = None
+    """The index of the line that was looked for."""
+    error: str | None = None
+
+    def __add__(self, later: LogPart) -> LogPart:
+        """This part and the one that begins at its end."""
+        return LogPart(
+            start=self.start,
+            end=later.end,
+            size=max(self.size, later.size),
+            lines=self.lines + later.lines,
+            offsets=self.offsets + later.offsets,
+            numbers=self.numbers + later.numbers,
+        )
+
+    def __getitem__(self, kept: slice) -> LogPart:
+        """Only these lines."""
+        offsets, stop = self.offsets[kept], kept.indices(len(self.offsets))[1]
+        return msgspec.structs.replace(
+            self,
+            start=offsets[0] if offsets else self.start,
+            end=self.offsets[stop] if stop < len(self.offsets) else self.end,
+            lines=self.lines[kept],
+            offsets=offsets,
+            numbers=self.numbers[kept],
+        )
+
+
+class LogHits(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a text is in a log file, as far as it has been searched: from its end upwards."""
+
+    offsets: tuple[int, ...] = ()
+    """In bytes, ascending."""
+    begin: int = 0
+    """From here on, the file has been searched."""
+    size: int = 0
+    is_done: bool = False
+    error: str | None = None
+
+
 WANDB = "wandb"
 """The host of a console log in W&B. Its source is `wandb:<name of the run>`."""
 

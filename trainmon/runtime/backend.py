@@ -40,6 +40,7 @@ from trainmon.model import (
     Silence,
     State,
 )
+from trainmon.runtime.log_file import LogFile
 from trainmon.transport.shell import Shell
 
 # ---- login prompts, one after the other ------------------------------------------------------------------------------
@@ -113,6 +114,7 @@ class DashboardBackend:
         self.engine = engine
         self._ledger = ledger
         self._executor: Executor | None = None
+        self._shell_of: Callable[[str], Shell] | None = None
 
     def start(self) -> None:
         self.engine.start()
@@ -143,6 +145,9 @@ class DashboardBackend:
         return report(
             log.lines[-READ_LINES:], known, partial=log.partial, progress=run.progress, shape=run.memory.shape
         )
+
+    def open_log(self, run: Run) -> LogFile | None:
+        return None if self._shell_of is None else LogFile(run, self._shell_of, self.engine.formats)
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
         return self.engine.subscribe(sink)
@@ -192,6 +197,7 @@ class DashboardBackend:
 
     def enable_actions(self, shell_of: Callable[[str], Shell], poll_soon: Callable[[str], None]) -> None:
         """Run actions from now on, over these connections. `poll_soon` polls the queue of a cluster."""
+        self._shell_of = shell_of
         self._executor = Executor(
             shell_of,
             lambda: self.engine.state,

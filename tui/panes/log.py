@@ -4,30 +4,57 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from functools import partial
 
+from msgspec.structs import replace
 from textual.app import ComposeResult
 
-from trainmon.lib import Instant, cell_width, clean, counted, shorten_start
-from trainmon.model import Log, Run, State
+from trainmon.lib import Instant, cell_width, clean, counted, shorten_start, size
+from trainmon.model import LOG_MARK, Log, LogHits, LogPart, Run, State
+from tui.backend import Backend, LogSource
 from tui.panes.base import FollowingPane
 from tui.services.terminal import for_samples
 from tui.style import calm_age
 from tui.views import log_named
 from tui.widgets import LogView
+from tui.widgets.log_view import LogPosition
+
+PART = 64 * 1024
+"""Bytes that are read at a time."""
+
+PART_LINES = 4_000
+"""Lines of the file that are kept."""
+
+KNOWN = 3
+"""Lines by which the last lines are found in the file."""
 
 
 class LogPane(FollowingPane):
-    """A frame around a LogView: the run, the path, the age, the dropped lines."""
+    """A frame around a LogView: the run, the path, the age, the dropped lines. It shows the last lines, or on demand a
+    part of the file."""
 
     NUMBER = "4"
     NAME = "Log"
     TAKES_ALL = True
 
-    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+    def __init__(self, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
+        self._backend = backend
         self.view = LogView()
+        self.view.next_hit = self._next_hit
         self.lost = ""
-        """What its log no longer has."""
+        """What could not be read, or its log no longer has."""
+        self.part: LogPart | None = None
+        """The part of the file that is shown."""
+        self.first = 0
+        """The number of its first line."""
+        self.hits: LogHits | None = None
+        """Where the search has found its text in the file; None while only the shown lines are searched."""
+        self._file: LogSource | None = None
+        self._awaited: object = None
+        """The read whose reply is awaited."""
 
     def compose(self) -> ComposeResult:
         yield from (self.top, self.heads, self.view, self.lines, self.bottom)
@@ -44,6 +71,9 @@ class LogPane(FollowingPane):
         self.lines.display = False
 
     def restart(self) -> None:
+        self._stop_search()
+        self._file = self.part = self.hits = self._awaited = None
+        self.lost = ""
         self.view.restart()
 
     def copy_text(self) -> str | None:
@@ -54,6 +84,8 @@ class LogPane(FollowingPane):
         return None if log is None or log.path is None else f"{log.host}:{log.path}"
 
     def set_filter(self, text: str) -> None:
+        self._stop_search()
+        self.hits = None
         self.view.search(text)
         super().set_filter(text)
 
@@ -64,6 +96,8 @@ class LogPane(FollowingPane):
         self.again()
 
     def clear_filter(self) -> bool:
+        if self._stop_search():
+            return True
         had_filter = super().clear_filter()
         if not had_filter and self.view.only:
             self.set_only("")
@@ -91,6 +125,9 @@ class LogPane(FollowingPane):
         if log is None or problem is not None:
             self.caption(clean(self.run or ""))
             self.show_message((problem or "", "dim"))
+        elif self.part is not None:
+            self.view.set_lines(self.part.lines, self.first, None, self.part.numbers)
+            self._draw_frame(log, state)
         else:
             unfinished = () if log.partial is None else (log.partial_numbers,)
             self.view.set_lines(log.lines, log.first, log.partial, (*log.numbers, *unfinished))
@@ -99,14 +136,198 @@ class LogPane(FollowingPane):
     def _draw_frame(self, log: Log, state: State) -> None:
         status = view_status(self.view, log, state.at)
         self.caption(log_title(self.run or "", log, self.top.size.width - cell_width(status) - 16), status)
-        said = "  ·  ".join(part for part in (self.lost, notes(self.view, log)) if part)
-        self.foot(said, "warn" if log.error or self.lost else "dim")
+        begin = self._offset(self.view.position.line)
+        said = (
+            "reading the file" if self._awaited is not None else "",
+            self.lost,
+            "" if self.hits is None else hits_text(self.hits, self.filter, self._offset(self.view.hit)),
+            ""
+            if begin is None or self.part is None
+            else f"at {begin / self.part.size:.1%} of {size(self.part.size)}; G to the end",
+            notes(self.view, log, is_file=self.part is not None, is_searched=self.hits is not None),
+        )
+        self.foot("  ·  ".join(filter(None, said)), "warn" if log.error or self.lost else "dim")
 
     def on_log_view_changed(self, event: LogView.Changed) -> None:
         event.stop()
         log = self._log()
         if log is not None and self.state is not None:
             self._draw_frame(log, self.state)
+
+    # ---- the whole file, read on demand ----
+
+    def _offset(self, line: int | None) -> int | None:
+        """Where a line begins in the file; None while the last lines are shown."""
+        if self.part is None or line is None or not 0 <= line - self.first < len(self.part.offsets):
+            return None
+        return self.part.offsets[line - self.first]
+
+    def _opened(self) -> LogSource | None:
+        if self._file is None and self.followed is not None:
+            self._file = self._backend.open_log(self.followed)
+        return self._file
+
+    def _follow(self) -> None:
+        """Show the last lines again."""
+        self.part = self._awaited = self.view.hit = None
+        self.view.following = True
+        self.again()
+
+    def _read(
+        self, ask: Callable[[LogSource, Callable[[LogPart], object]], None], then: Callable[[LogPart], object]
+    ) -> bool:
+        """Read in the file. The reply of an earlier read is not awaited any more. False: nobody can read it."""
+        file, self._awaited = self._opened(), object()
+        if file is None:
+            self._awaited = None
+            return False
+        ask(file, partial(self.app.call_later, self._received, self._awaited, then))
+        self._redraw_frame()
+        return True
+
+    def _received(self, awaited: object, then: Callable[[LogPart], object], part: LogPart) -> None:
+        if awaited is self._awaited:
+            self._awaited, self.lost = None, clean(part.error or "")
+            if part.error is None:
+                then(part)
+            self.again()
+
+    def on_log_view_edge(self, event: LogView.Edge) -> None:
+        """Read on, from where the shown lines end."""
+        event.stop()
+        part, log = self.part, self._log()
+        if event.where == "last" and part is not None:
+            self._follow()
+        elif event.where == "first" and not (part is None and is_whole(log)) and (part is None or part.start > 0):
+            self._read(lambda file, reply: file.read(0, PART, reply), self._show_part)
+        elif self._awaited is not None or self.view.only or log is None:
+            self.view.following = self.view.following and part is None
+        elif event.where == "up" and part is not None and part.start > 0:
+            self._read(lambda file, reply: file.read(part.start - PART, part.start, reply), self._show_earlier)
+        elif event.where == "up" and part is None and not is_whole(log):
+            marks = [at for at, line in enumerate(log.lines) if line.startswith(LOG_MARK)]
+            at = marks[-1] + 1 if marks else 0
+            known, first = log.lines[at : at + KNOWN], log.first + at
+            self._read(lambda file, reply: file.above(known, reply), partial(self._show_above, first))
+        elif event.where == "down" and part is not None:
+            self.view.following = False
+            self._read(lambda file, reply: file.read(part.end, part.end + PART, reply), self._show_later)
+        self._redraw_frame()
+
+    def _show_part(self, part: LogPart) -> None:
+        """Show another part of the file, at the line that was looked for, or at its begin."""
+        self.part, self.first, self.view.following, self.view.hit = part, 0, False, None
+        self.view.position = LogPosition(0)
+        self.again()
+        if part.found is not None:
+            self.view.show_line(part.found)
+
+    def _show_above(self, known: int, part: LogPart) -> None:
+        if part.start < part.offsets[part.found or 0]:
+            self.part, self.first = part, known - (part.found or 0)
+
+    def _show_earlier(self, part: LogPart) -> None:
+        if self.part is not None:
+            self.part, self.first = (part + self.part)[:PART_LINES], self.first - len(part.lines)
+
+    def _show_later(self, part: LogPart) -> None:
+        if self.part is not None and part.lines:
+            both = self.part + part
+            surplus = max(0, len(both.lines) - PART_LINES)
+            self.part, self.first = both[surplus:], self.first + surplus
+        else:
+            self._follow()
+
+    def open_at(self, at: Instant, step: int | None, evidence: tuple[str, ...]) -> None:
+        """Show the lines of a time, however old they are."""
+        self._read(lambda file, reply: file.find(at, step, evidence, reply), self._show_part)
+
+    # ---- the search of the whole file ----
+
+    def keep_filter(self) -> None:
+        file = None if not self.filter or is_whole(self._log()) else self._opened()
+        if file is not None:
+            self.hits = LogHits()
+            file.search(self.filter, partial(self.app.call_later, self._found, self.filter))
+            self._redraw_frame()
+
+    def _stop_search(self) -> bool:
+        """End the search of the file, and keep its hits. False: none goes on."""
+        is_running = self.hits is not None and not self.hits.is_done
+        if self._file is not None and self.hits is not None:
+            self._file.stop()
+            self.hits = replace(self.hits, is_done=True)
+            self._redraw_frame()
+        return is_running
+
+    def _found(self, text: str, hits: LogHits) -> None:
+        """More of the file is searched. Show the last hit, or that which follows the lines of the file in sight."""
+        if self.hits is None or self.hits.is_done or text != self.filter:
+            return
+        top = self._offset(self.view.position.line)
+        had_one = bool(self.hits.offsets) and (top is None or self.hits.begin <= top)
+        self.hits = replace(self.hits, is_done=True, error=hits.error) if hits.error else hits
+        if hits.offsets and not had_one and (top is None or hits.begin <= top or hits.is_done):
+            self._show_hit(len(hits.offsets) - 1 if top is None else bisect_left(hits.offsets, top))
+        self._redraw_frame()
+
+    def _next_hit(self, step: int) -> bool:
+        if self.hits is None or not self.hits.offsets:
+            return False
+        line = self.view.position.line if self.view.hit is None else self.view.hit
+        at, end = self._offset(line), self._offset(line + 1)
+        if at is None:
+            self._show_hit(0 if step > 0 else -1)
+        else:
+            found = self.hits.offsets
+            later = bisect_left(found, at + 1 if end is None else end)
+            self._show_hit(later if step > 0 else bisect_left(found, at) - 1)
+        return True
+
+    def _show_hit(self, index: int) -> None:
+        """Show a hit in the file; behind the last one, the first one."""
+        if self.hits is None:
+            return
+        offset = self.hits.offsets[index % len(self.hits.offsets)]
+
+        def show(part: LogPart) -> None:
+            self._show_part(replace(part, found=line_at(part, offset, self.filter)))
+
+        if self.part is not None and self.part.start <= offset < self.part.end:
+            self.view.show_line(self.first + line_at(self.part, offset, self.filter))
+        else:
+            self._read(lambda file, reply: file.read(offset - PART // 2, offset + PART // 2, reply), show)
+
+    def _redraw_frame(self) -> None:
+        log = self._log()
+        if log is not None and self.state is not None:
+            self._draw_frame(log, self.state)
+
+
+def is_whole(log: Log | None) -> bool:
+    """Whether all lines of its file are known."""
+    return log is None or (log.size is not None and sum(len(line) + 1 for line in log.lines) >= log.size)
+
+
+def line_at(part: LogPart, offset: int, text: str) -> int:
+    """The index of the line at an offset: of several that a record holds, the first one with the text."""
+    last = max(0, bisect_right(part.offsets, offset) - 1)
+    first = bisect_left(part.offsets, part.offsets[last])
+    return next((at for at in range(first, last) if text.lower() in part.lines[at].lower()), last)
+
+
+def hits_text(hits: LogHits, text: str, at: int | None) -> str:
+    """`hit 3 of 17 in 46 MiB`: what was searched, and what was found."""
+    count = len(hits.offsets)
+    if hits.error:
+        return f"only these lines are searched for “{text}”: {clean(hits.error)}"
+    if not hits.is_done:
+        return f"searched {size(hits.size - hits.begin)} of {size(hits.size)}, {counted(count, 'hit')}; Esc stops"
+    where = f"the last {size(hits.size - hits.begin)}" if hits.begin else f"all {size(hits.size)}"
+    if not count:
+        return f"no match for “{text}” in {where}"
+    number = "" if at is None else f"hit {bisect_left(hits.offsets, at) + 1:,} of "
+    return f"{number}{counted(count, 'hit') if not number else f'{count:,}'} in {where}"
 
 
 def why_nothing(run: Run | None, name: str | None) -> str | None:
@@ -139,14 +360,18 @@ def view_status(view: LogView, log: Log, now: Instant) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def notes(view: LogView, log: Log) -> str:
-    """The bottom of the frame: an error, dropped lines, the search, the position."""
+def notes(view: LogView, log: Log, *, is_file: bool = False, is_searched: bool = False) -> str:
+    """The bottom of the frame: an error, dropped lines, the search, the position. `is_file`: a part of the file is
+    shown; `is_searched`: all of it was searched."""
     below = max(0, view.text.end - view.position.line - view.size.height)
+    among = "" if is_whole(log) else f" in the last {counted(len(log.lines), 'line')}; Enter searches the whole file"
     parts = (
         clean(log.error or ""),
         f"+{counted(log.dropped, 'line')} dropped: the log grew too fast" if log.dropped else "",
         f"no line has “{view.only}”; & and Esc show all" if view.only and not view.text.lines else "",
-        f"no match for “{view.needle}”" if view.needle and view.hit is None else "",
-        f"paused, {counted(below, 'line')} below; f to follow" if not view.following and view.text.lines else "",
+        f"no match for “{view.needle}”{among}" if view.needle and view.hit is None and not is_searched else "",
+        f"paused, {counted(below, 'line')} below; f to follow"
+        if not (view.following or is_file) and view.text.lines
+        else "",
     )
     return "  ·  ".join(part for part in parts if part)

@@ -216,6 +216,8 @@ class PaneScreen(StateScreen):
     def on_find_closed(self) -> None:
         self.foot.display = True
         self.pane.focus_body()
+        if isinstance(self.pane, LogPane):
+            self.pane.keep_filter()
 
     def action_back(self) -> None:
         if not self.pane.clear_filter():

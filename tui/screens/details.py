@@ -33,7 +33,7 @@ from tui.screens.base import PaneScreen, StateScreen
 from tui.services.changes import Changes
 from tui.services.terminal import for_samples, meant
 from tui.style import Link, Span, age, link_of
-from tui.views.alert_detail import Moment, log_line
+from tui.views.alert_detail import Moment, log_line, step_of
 from tui.views.news import clock_text
 from tui.views.nodes import missing_gpus
 from tui.widgets import Heading, KeyedLines
@@ -79,9 +79,9 @@ class LogScreen(PaneScreen):
 
     BINDINGS = bindings("detail", "log-screen")
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, backend: Backend) -> None:
         super().__init__()
-        self.log_pane = LogPane(id="log-full")
+        self.log_pane = LogPane(backend, id="log-full")
         self.log_pane.run = run
         self.pane = self.log_pane
 
@@ -213,7 +213,7 @@ def screen_for(link: Link, backend: Backend, changes: Changes) -> StateScreen:
         case "node":
             return NodeScreen(name)
         case "log":
-            return LogScreen(name)
+            return LogScreen(name, backend)
         case "wandb":
             charts = WandbPane(backend, id="wandb-full")
             charts.run = name
@@ -256,7 +256,7 @@ class MomentScreen(PaneScreen):
         # of a recent moment the window ends with the curves, and follows them
         end = moment.at + AROUND / 2
         self.charts.view = View(by_time=True, width=AROUND, end=end if end < now else None)
-        self.log_pane = LogPane(id="log-moment")
+        self.log_pane = LogPane(backend, id="log-moment")
         self.log_pane.run = moment.run
         self.pane = self.log_pane
         self._has_found = False
@@ -294,6 +294,7 @@ class MomentScreen(PaneScreen):
             view.show_line(line)
         else:
             self.log_pane.lost = f"no line of that time is among the last {len(view.text.lines):,}: this is the end"
+            self.log_pane.open_at(self.moment.at, step_of(self.moment, run), self.moment.evidence)
             self.log_pane.again()
 
     def action_open_run(self) -> None:

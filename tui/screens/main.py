@@ -265,7 +265,7 @@ class MainScreen(PaneScreen):
         self.gpus = GpusPane(id="gpus")
         self.disk = DiskPane(id="disk")
         self.alerts = AlertsPane(id="alerts")
-        self.log_pane = LogPane(id="log")
+        self.log_pane = LogPane(backend, id="log")
         self.queue = QueuePane(id="queue")
         self.wandb = WandbPane(backend, id="wandb")
         self.run_pane = RunPane(id="run")
@@ -411,7 +411,7 @@ class MainScreen(PaneScreen):
     def action_full_log(self) -> None:
         if self.runs.selected is not None:
             self.runs.lines.choose_cursor()
-            self.app.push_screen(LogScreen(self.runs.selected))
+            self.app.push_screen(LogScreen(self.runs.selected, self.dashboard.backend))
         else:
             self.runs.say("no run is selected")
 

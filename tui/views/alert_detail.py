@@ -222,13 +222,13 @@ def moment_of_run(run: Run, state: State) -> Moment | None:
 
 
 def log_line(moment: Moment, run: Run) -> int | None:
-    """The number of the log line of that moment: the line of its step, or the last line of the evidence; None if the
-    log no longer has it."""
+    """The number of the log line of that moment: the line of its step, or without one the last line of the evidence;
+    None if the last lines do not have it."""
     log = run.log
     if log is None:
         return None
     found = line_of_step(log, step_of(moment, run), is_earlier=moment.at < (run.memory.back_at or 0.0))
-    for kept in reversed(moment.evidence if found is None else ()):
+    for kept in reversed(moment.evidence if found is None and moment.step is None else ()):
         ends = range(len(log.lines) - 1, -1, -1)
         found = next((i for i in ends if kept and log.lines[i].startswith(kept)), None)
         if found is not None:

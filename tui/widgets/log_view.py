@@ -7,10 +7,10 @@ of a log has the number first + i.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rich.cells import cell_len, get_character_cell_size
 from rich.segment import Segment
@@ -281,6 +281,12 @@ class LogView(Rows, can_focus=True):
     class Changed(Message):
         """Follow, wrap, the search or the position changed: the frame shows it."""
 
+    @dataclass
+    class Edge(Message):
+        """A person goes on where the lines end, or to the first or the last line of all."""
+
+        where: Literal["first", "up", "down", "last"]
+
     def __init__(self) -> None:
         super().__init__()
         self.text = Text((), 0)
@@ -294,6 +300,10 @@ class LogView(Rows, can_focus=True):
         self.only = ""
         """If set, only lines with this text are shown."""
         self.hit: int | None = None
+        self.next_hit: Callable[[int], bool] = lambda step: False
+        """Goes to the next match in the whole file, down or up; false if only these lines are searched."""
+        self._read_from: int | None = None
+        """The first line in sight when the search began; None if the view followed the end."""
         self._rows: list[LogRow] = []
         self._drawn: list[tuple[str, bool, bool]] = []
         self._styles = SpanStyles(self)
@@ -377,17 +387,21 @@ class LogView(Rows, can_focus=True):
 
     def move_by(self, rows: int) -> None:
         self._go(moved(self.text, self.position, rows, self.view), down=rows > 0)
+        if self.following or (rows < 0 and self.position.line - self.text.first < self.size.height):
+            self.post_message(self.Edge("up" if rows < 0 else "down"))
 
     def action_first(self) -> None:
         self._go(LogPosition(self.text.first), down=False)
+        self.post_message(self.Edge("first"))
 
     def action_last(self) -> None:
         self._go(LogPosition(self.text.end), down=True)
+        self.post_message(self.Edge("last"))
 
     def action_follow(self) -> None:
         self.following = not self.following
         self.redraw()
-        self.post_message(self.Changed())
+        self.post_message(self.Edge("last") if self.following else self.Changed())
 
     def action_wrap(self) -> None:
         self.wrapping = not self.wrapping
@@ -413,11 +427,15 @@ class LogView(Rows, can_focus=True):
     # ---- search ----
 
     def search(self, needle: str) -> None:
-        """Highlight this text and go to its last match. An empty text clears the search."""
+        """Highlight this text and go to its last match, or to the next one from where a person reads. An empty text
+        clears the search."""
+        if not self.needle:
+            self._read_from = None if self.following else self.position.line
         self.needle, self.hit = needle, None
         self._drawn = []
         self.refresh()
-        if not needle or not self.goto_match(self.text.end - 1, -1):
+        start, step = (self.text.end - 1, -1) if self._read_from is None else (self._read_from, 1)
+        if not needle or not self.goto_match(start, step):
             self.redraw()
             self.post_message(self.Changed())
 
@@ -439,9 +457,9 @@ class LogView(Rows, can_focus=True):
         self._go(moved(self.text, LogPosition(number), -(self.size.height // 2), self.view), down=False)
 
     def action_next_match(self, step: int) -> None:
-        """n goes up, because a log is read from its end; N goes down."""
-        start = self.text.end - 1 if self.hit is None else self.hit - step
+        """n goes down, N goes up."""
+        start = self.text.end - 1 if self.hit is None else self.hit + step
         if not self.needle:
             self.app.notify("no search is active; / searches", timeout=4, markup=False)
-        elif not self.goto_match(start, -step):
+        elif not self.next_hit(step) and not self.goto_match(start, step):
             self.app.notify(f"no other match of “{self.needle}” that way", timeout=4, markup=False)

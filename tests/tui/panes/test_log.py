@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+from textual.pilot import Pilot
 
+from tests.tui.backend import FakeBackend
 from tests.tui.dashboard import publish, showing
+from tests.tui.log_files import files, until_shown
 from tests.tui.screen_text import at_rest, text_of
-from tests.tui.states.states import troubled
+from tests.tui.states.states import calm, iterations, log, run, troubled
+from trainmon.model import LogHits, LogPart, Run, State
+from tui.app import Dashboard
+from tui.panes.log import PART_LINES
 
 
 async def test_wrapping_keeps_following() -> None:
@@ -65,3 +75,134 @@ async def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, monke
         await at_rest(pilot)
         (toast,) = app._notifications
         assert toast.message.startswith("not saved: ")
+
+
+# ---- the whole file --------------------------------------------------------------------------------------------------
+
+
+def following(known: int = 300, last: int = 9_000) -> State:
+    """A run of which the dashboard knows the last lines."""
+    return replace(calm(), runs={"a": run("a", log=log(iterations(known, last)))})
+
+
+@asynccontextmanager
+async def reading(last: int, folder: Path) -> AsyncIterator[tuple[Dashboard, Pilot[None], FakeBackend]]:
+    """A dashboard with its log on the full screen; the file has all lines up to the last step."""
+    text = "".join(f"{line}\n" for line in iterations(last, last))
+    async with files(following(), text, folder) as backend, showing(following(), (160, 40), backend) as shown:
+        await shown[1].press("4", "4")
+        yield shown
+
+
+async def test_scrolling_up_goes_on_in_the_file_and_down_comes_back_to_the_end(tmp_path: Path) -> None:
+    async with reading(9_000, tmp_path) as (app, pilot, backend):
+        view, pane = app.main.log_pane.view, app.main.log_pane
+        for _turn in range(300):
+            await pilot.press("pageup")
+            await at_rest(pilot)
+            if "     8000/" in text_of(app):
+                break
+            await asyncio.sleep(0.01)
+        shown = [int(row.text.split("iteration")[1].split("/")[0]) for row in view._rows]
+        assert shown == list(range(shown[0], shown[0] + len(shown))), "no line is left out"
+        assert "of 1.7 MiB; G to the end" in text_of(app)
+        assert all(view.text.said_in(row.line) is not None for row in view._rows), "step numbers are read, too"
+
+        await publish(app, pilot, backend, following(300, 9_001))
+        assert str(shown[0]) in view._rows[0].text, "new lines move nothing"
+        for _turn in range(300):
+            await pilot.press("pagedown")
+            await at_rest(pilot)
+            if view.following:
+                break
+            await asyncio.sleep(0.01)
+        assert pane.part is None
+        assert "9001/" in text_of(app)
+
+
+async def test_what_is_kept_of_the_file_is_bounded(tmp_path: Path) -> None:
+    async with reading(30_000, tmp_path) as (app, pilot, _):
+        await pilot.press("g")
+        await until_shown(pilot, "       1/")
+        pane = app.main.log_pane
+        assert pane.part is not None
+        for _turn in range(16):
+            end = pane.part.end
+            pane.view.move_by(len(pane.part.lines))
+            while pane.part.end == end:
+                await asyncio.sleep(0.01)
+                await at_rest(pilot)
+            assert len(pane.part.lines) <= PART_LINES
+        assert pane.part.start > 0
+        await pilot.press("g")
+        await until_shown(pilot, "       1/")
+
+
+async def test_a_search_shows_what_was_searched_and_escape_stops_it(tmp_path: Path) -> None:
+    state, sources = following(), list[SlowSource]()
+
+    def opened(one: Run) -> SlowSource:
+        sources.append(SlowSource())
+        return sources[-1]
+
+    backend = FakeBackend(state)
+    backend.log_source = opened
+    async with showing(state, (160, 40), backend) as (app, pilot, _):
+        await pilot.press("4", "4", "slash", *"zebra")
+        await at_rest(pilot)
+        assert "no match for “zebra” in the last 300 lines; Enter searches the whole file" in text_of(app)
+        await pilot.press("enter")
+        await at_rest(pilot)
+        (source,) = sources
+        assert source.searched == ["zebra"]
+        source.reply(LogHits(begin=15 << 30, size=20 << 30))
+        await until_shown(pilot, "searched 5.0 GiB of 20 GiB, 0 hits; Esc stops")
+        await pilot.press("escape")
+        await until_shown(pilot, "no match for “zebra” in the last 5.0 GiB")
+        assert source.stopped
+        source.reply(LogHits(offsets=(7,), size=20 << 30, is_done=True))
+        await at_rest(pilot)
+        assert "in the last 5.0 GiB" in text_of(app), "what comes late does not count"
+        await pilot.press("escape")
+        await at_rest(pilot)
+        assert "zebra" not in text_of(app)
+
+
+async def test_a_search_that_fails_says_that_only_the_shown_lines_were_searched() -> None:
+    state, source = following(), SlowSource()
+    backend = FakeBackend(state)
+    backend.log_source = lambda _: source
+    async with showing(state, (160, 40), backend) as (app, pilot, _):
+        await pilot.press("4", "4", "slash", *"8999/", "enter")
+        await at_rest(pilot)
+        source.reply(LogHits(error="gpu-001 is not connected"))
+        await until_shown(pilot, "only these lines are searched for “8999/”: gpu-001 is not connected")
+        assert app.main.log_pane.view.hit is not None
+        await pilot.press("n")
+        await at_rest(pilot)
+        assert app.main.log_pane.view.hit is not None, "the shown lines are still searched"
+
+
+class SlowSource:
+    """A file whose search goes on until a test says what it has found."""
+
+    def __init__(self) -> None:
+        self.searched: list[str] = []
+        self.stopped = False
+        self.reply: Callable[[LogHits], object] = lambda hits: None
+
+    def search(self, text: str, reply: Callable[[LogHits], object]) -> None:
+        self.searched.append(text)
+        self.reply = reply
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def read(self, start: int, end: int, reply: Callable[[LogPart], object]) -> None:
+        raise AssertionError("nothing is to be read")
+
+    def above(self, lines: Sequence[str], reply: Callable[[LogPart], object]) -> None:
+        raise AssertionError("nothing is to be read")
+
+    def find(self, at: float, step: int | None, evidence: Sequence[str], reply: Callable[[LogPart], object]) -> None:
+        raise AssertionError("nothing is to be read")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
 from tests.tui.dashboard import showing
+from tests.tui.log_files import files, until_shown
 from tests.tui.screen_text import at_rest, settled
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, iterations, log, run
@@ -97,6 +100,25 @@ async def test_a_log_that_has_lost_the_lines_of_that_time_says_so() -> None:
         shown = await settled(pilot)
         assert "no line of that time is among the last 1,000: this is the end" in shown
         assert "12880" in shown
+
+
+async def test_lines_that_the_dashboard_no_longer_has_are_read_from_the_file(tmp_path: Path) -> None:
+    early = alert(rule="loss-spike", subject="run:a", run="a", since=NOW - 36_000.0,
+                  evidence=("iteration 12880 spiked",),
+                  summary="the loss of a rose to 5.51 at step 4,000 10h ago")  # fmt: skip
+    one = run("a", log=log(iterations(1_000, 12_880)))
+    state = with_alerts(early, base=replace(calm(), runs={"a": one}))
+    text = "".join(f"{line}\n" for line in iterations(12_880, 12_880))
+    async with files(state, text, tmp_path) as backend, showing(state, (120, 40), backend) as (app, pilot, _):
+        await pilot.press("o")
+        await until_shown(pilot, "4000/")
+        assert isinstance(app.screen, MomentScreen)
+        view = app.screen.log_pane.view
+        assert view.hit is not None
+        assert "    4000/" in view.text[view.hit]
+        shown = await settled(pilot)
+        assert "at 30.9% of" in shown
+        assert "no line of that time" not in shown
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from trainmon.model import DANGLING, Action, ActionRequest, CreateFile, Execute,
 from trainmon.slurm import commands
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.slurm.parse import read_job, read_nodes, read_queue, read_steps
+from trainmon.transport.files import read_range
 from trainmon.transport.shell import Completed, Shell
 
 # ---- switch files, by POSIX sh, with a message for each kind of failure ----------------------------------------------
@@ -221,23 +222,8 @@ COMMAND_TIMEOUT: Seconds = 25.0
 SUBMIT_TIMEOUT: Seconds = 60.0
 """A login shell reads the profile, and sbatch waits where the controller is busy."""
 
-TAIL_TIMEOUT: Seconds = 10.0
 TAIL = 262_144
 """Bytes of a log's end that are kept: some thousand lines, the traceback and what led to it."""
-
-LOG_TAIL = (
-    'is() { stat "$@" 2>/dev/null; }; p=$2; case "$p" in /*) ;; *) p=./$p;; esac; ls -dL "$p" >/dev/null || exit 1; '
-    'owners=; links=0; while [ -L "$p" ] && [ $((links += 1)) -le 40 ]; do '
-    'owners="$owners $(is -c %u "$p" || echo unknown)"; t=$(readlink "$p"); '
-    'case "$t" in /*) p=$t;; *) p=${p%/*}/$t;; esac; done; '
-    '[ -f "$p" ] || { echo "$(is -L -c %F "$p") instead of a file" >&2; exit 1; }; '
-    """exec 3<"$p"; opened=$(is -L -c '%d %i %u' /dev/fd/3); """
-    """[ "$opened" = "$(is -c '%d %i %u' "$p")" ] || { echo "another file has just come there" >&2; exit 1; }; """
-    'for owner in $owners; do case " 0 $(id -u) ${opened##* } " in *" $owner "*) ;; '
-    '*) echo "a symbolic link of another user, not of the owner of the file" >&2; exit 1;; esac; done; '
-    'exec tail -c "$1" <&3'
-)
-"""Follows symbolic links by the rule of the probe (`open_linked`), and reads the file that it has judged."""
 
 SUBMITTED = re.compile(r"Submitted batch job (\d+)")
 
@@ -298,13 +284,9 @@ def log_tail(shell: Shell, path: str) -> str:
     Raises:
         TrainmonError: when the log cannot be read.
     """
-    answer = shell.run(("sh", "-c", LOG_TAIL, "trainmon-tui", str(TAIL), path), timeout=TAIL_TIMEOUT)
-    if answer.status != 0:
-        last = answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        why = clean(last.rpartition(": ")[2], 300) or f"tail ended with status {answer.status}"
-        raise CommandFailed(f"{clean(path)}: {why}")
-    lines = answer.stdout.decode("utf-8", "replace").split("\n")
-    if len(answer.stdout) == TAIL:
+    data = read_range(shell, path, -TAIL).data
+    lines = data.decode("utf-8", "replace").split("\n")
+    if len(data) == TAIL:
         lines = lines[1:]
     return "\n".join(scrub(clean(line)) for line in lines)
 

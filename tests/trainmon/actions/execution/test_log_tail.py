@@ -18,6 +18,7 @@ from tests.trainmon.actions.execution.world import World
 from trainmon.actions.execution import operations
 from trainmon.lib import CommandFailed, TrainmonError
 from trainmon.slurm import commands
+from trainmon.transport.files import READ
 from trainmon.transport.shell import Completed, LocalShell
 
 
@@ -140,9 +141,10 @@ def test_a_log_is_kept_through_exactly_those_links_through_which_the_probe_reads
         (tmp_path / "id").chmod(0o755)
         monkeypatch.setattr(os, "geteuid", lambda: 65534)
     path = str(folder / "train.log")
-    argv = ["env", f"PATH={tmp_path}:{os.environ['PATH']}", *sh, "-c", operations.LOG_TAIL, "sh", "100", path]
+    argv = ["env", f"PATH={tmp_path}:{os.environ['PATH']}", *sh, "-c", READ, "sh", "-100", path]
     kept = local.run(argv, timeout=60)
-    assert (kept.status, kept.stdout) == (0, b"one\n") if is_read else (kept.status, kept.stdout) == (1, b"")
+    read = kept.stdout.partition(b"\n")[2]
+    assert (kept.status, read) == (0, b"one\n") if is_read else (kept.status, kept.stdout) == (1, b"")
     with suppress(OSError, ValueError):
         handle = paths.open_linked(path.encode())
         assert (is_read, os.read(handle, 100)) == (True, b"one\n")
@@ -163,7 +165,7 @@ def test_a_link_that_comes_while_a_log_is_judged_is_not_followed(tool: str, loca
     (tools / "id").write_text("#!/bin/sh\necho 65535\n")
     for name in (tool, "id"):
         (tools / name).chmod(0o755)
-    argv = ["env", f"PATH={tools}:{os.environ['PATH']}", "sh", "-c", operations.LOG_TAIL, "sh", "100", str(log)]
+    argv = ["env", f"PATH={tools}:{os.environ['PATH']}", "sh", "-c", READ, "sh", "-100", str(log)]
     kept = local.run(argv, timeout=60)
     assert (kept.status, kept.stdout) == (1, b"")
     assert log.is_symlink()

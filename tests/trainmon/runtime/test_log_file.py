@@ -1,0 +1,259 @@
+"""Older lines of a log are read, searched and found in the file, by real commands on this machine and over SSH."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from collectors.probe.files.lines import Lines
+from tests.lab.sshd import Sshd
+from trainmon.lib import HostUnreachable
+from trainmon.model import WANDB, Log, LogHits, LogPart, Run, RunSpec
+from trainmon.runtime import log_file
+from trainmon.runtime.log_file import LogFile, cut_lines
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.shell import LocalShell, Shell
+from trainmon.transport.ssh.client import Dialer
+
+BEGAN = datetime(2026, 1, 2, 3, tzinfo=UTC).timestamp()
+EVERY = 7.0
+
+
+def dated(number: int) -> str:
+    return (
+        f"{datetime.fromtimestamp(BEGAN + EVERY * number, UTC):%Y-%m-%d %H:%M:%S} iteration {number}/ 9000 | loss: 2.5"
+    )
+
+
+@pytest.fixture(scope="module", params=["local", "ssh"])
+def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    loop = EventLoop()
+    loop.start()
+    if request.param == "local":
+        local = LocalShell(loop, host="n0")
+        yield local
+        local.close()
+    else:
+        with Sshd.start(tmp_path_factory.mktemp("sshd")) as sshd:
+            dialer = Dialer(loop, config_file=sshd.ssh_config())
+            yield dialer.dial("n0")
+            dialer.close()
+    loop.stop()
+
+
+Make = Callable[..., LogFile]
+
+
+@pytest.fixture
+def opened(shell: Shell, tmp_path: Path) -> Make:
+    def make(lines: Sequence[str] | bytes, known: int = 20, path: str | None = None, host: str = "n0") -> LogFile:
+        file = tmp_path / "train $(id)' log.out"
+        file.write_bytes(lines if isinstance(lines, bytes) else "".join(f"{line}\n" for line in lines).encode())
+        last = () if isinstance(lines, bytes) else tuple(lines)[-known:]
+        log = Log(host=host, path=path or str(file), lines=last, at=BEGAN + EVERY * (len(lines) - 1))
+        return LogFile(Run(spec=RunSpec(name="llm", cluster="c"), log=log), lambda _: shell, ())
+
+    return make
+
+
+def part_of(ask: Callable[[Callable[[LogPart], object]], None]) -> LogPart:
+    replies = queue.SimpleQueue[LogPart]()
+    ask(replies.put)
+    return replies.get(timeout=60)
+
+
+def all_hits(file: LogFile, text: str) -> list[LogHits]:
+    replies, got = queue.SimpleQueue[LogHits](), list[LogHits]()
+    file.search(text, replies.put)
+    while not got or not (got[-1].is_done or got[-1].error):
+        got.append(replies.get(timeout=60))
+    return got
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_read_from_its_first_to_its_last_line_without_a_gap(opened: Make) -> None:
+    lines = [dated(number) for number in range(3_000)]
+    file = opened(lines)
+    whole = part_of(lambda reply: file.read(0, 64 * 1024, reply))
+    assert whole.lines[0] == lines[0]
+    assert whole.numbers[7] is not None
+    assert whole.numbers[7].step == 7
+    while whole.end < whole.size:
+        later = part_of(partial(file.read, whole.end, whole.end + 64 * 1024))
+        assert later.start == whole.end
+        whole += later
+    assert list(whole.lines) == lines
+    assert not part_of(lambda reply: file.read(whole.size, whole.size + 1, reply)).lines
+
+    earlier = part_of(lambda reply: file.read(whole.offsets[2_000] - 9_999, whole.offsets[2_000], reply))
+    assert earlier.end == whole.offsets[2_000]
+    assert earlier.lines[-1] == lines[1_999]
+    assert earlier.lines[0] in lines
+
+
+def test_the_known_lines_are_found_with_those_above_them(opened: Make) -> None:
+    lines = [dated(number) for number in range(30_000)]
+    file = opened(lines, known=3_000)
+    part = part_of(lambda reply: file.above(lines[-3_000:-2_997], reply))
+    assert part.found == log_file.AROUND
+    assert part.lines[part.found] == lines[-3_000]
+    assert part.lines[part.found - 1] == lines[-3_001]
+    assert part_of(lambda reply: file.above(["nothing", "of", "it"], reply)).error == (
+        "the file no longer has the lines that are shown"
+    )
+    short = part_of(lambda reply: opened(lines[:50]).above(lines[30:33], reply))
+    assert (short.start, short.found) == (0, 30)
+
+
+NASTY = (
+    b"colours \x1b[32mloss\x1b[0m 2.1\n"
+    b"no \xff\xfe UTF-8 \xe2\x82\n"
+    b"\0\0hole\n"
+    b"HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyzabcdef\n"
+    b"a  1%\ra 50%\ra 99%\n"
+    b"{\"log\":\"step 3 loss 2.0\\n\",\"stream\":\"stdout\",\"time\":\"2026-01-02T03:04:05Z\"}\n"
+    b"outer 1/3 [00:01<00:02]\n  inner 5/5\x1b[A\nnext\n"
+    b"cafe\xcc\x81 " + b"x" * 20_000 + b"\n"
+    b"last"
+)  # fmt: skip
+
+
+def test_old_lines_are_cut_and_cleaned_as_new_ones_are() -> None:
+    new = Lines()
+    new.feed(NASTY + b"\n")
+    offsets, lines, end = cut_lines(NASTY, 0, is_end=True)
+    assert list(lines) == [log_file.cleaned(line) for line in new.take()["lines"]]
+    assert "HF_TOKEN=***" in lines
+    assert end == len(NASTY)
+    assert [NASTY[at - 1 : at] for at in offsets[1:]] == [b"\n"] * (len(offsets) - 1)
+
+
+def test_a_file_of_one_physical_line_shows_its_states(opened: Make) -> None:
+    states = [f"step {number}/90000 loss 2.5" for number in range(90_000)]
+    file = opened("\r".join(states).encode())
+    part = part_of(lambda reply: file.read(1_000_000, 1_060_000, reply))
+    assert set(part.lines) <= set(states)
+    assert len(part.lines) > 1_000
+    earlier = part_of(lambda reply: file.read(part.start - 60_000, part.start, reply))
+    assert states.index(earlier.lines[-1]) + 1 == states.index(part.lines[0])
+
+
+def test_a_log_that_is_replaced_or_truncated_meanwhile_says_so(opened: Make, tmp_path: Path) -> None:
+    lines = [dated(number) for number in range(3_000)]
+    file, path = opened(lines), next(tmp_path.iterdir())
+    assert part_of(lambda reply: file.read(0, 9_000, reply)).error is None
+    path.write_text("begun again\n")
+    assert part_of(lambda reply: file.read(9_000, 18_000, reply)).error == "the log was replaced or truncated meanwhile"
+    path.unlink()
+    error = part_of(lambda reply: file.read(9_000, 18_000, reply)).error
+    assert error is not None
+    assert error.endswith("No such file or directory")
+
+
+def test_a_host_that_is_down_and_a_console_of_wandb_are_reasons(opened: Make) -> None:
+    def down(host: str) -> Shell:
+        raise HostUnreachable(host, f"{host} is not connected")
+
+    run = Run(spec=RunSpec(name="llm", cluster="c"), log=Log(host="n0", path="/train.log"))
+    assert part_of(lambda reply: LogFile(run, down, ()).read(0, 9, reply)).error == "n0 is not connected"
+    assert all_hits(LogFile(run, down, ()), "loss")[-1].error == "n0 is not connected"
+    console = opened([], host=WANDB)
+    assert part_of(lambda reply: console.read(0, 9, reply)).error == "only the last lines of this log can be read"
+
+
+# ---- searching -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("LOSS 2.1", [b"colours \x1b[32mloss\x1b[0m 2.1"]),
+        ("2.1", [b"colours \x1b[32mloss\x1b[0m 2.1"]),
+        ('$(id)\'; "`x`" \\d [a-z]* {2} (|) ^&?+', [b'quoted $(id)\'; "`x`" \\d [a-z]* {2} (|) ^&?+ end']),
+        ("GRÖSSE", ["Größe oder größe: GRÖSSE".encode(), "eine grösse".encode()]),
+        ("nowhere", []),
+    ],
+)
+def test_a_search_finds_what_the_screen_shows_and_its_text_is_only_a_text(
+    opened: Make, text: str, found: list[bytes]
+) -> None:
+    lines = [
+        b"colours \x1b[32mloss\x1b[0m 2.1", b"2x1", b"quoted $(id)'; \"`x`\" \\d [a-z]* {2} (|) ^&?+ end", b"\xff\xfe",
+        "Größe oder größe: GRÖSSE".encode(), "eine grösse".encode(),
+    ]  # fmt: skip
+    data = b"\n".join(lines)
+    hits = all_hits(opened(data), text)[-1]
+    assert (hits.begin, hits.size, hits.error) == (0, len(data), None)
+    assert [data[:at].count(b"\n") for at in hits.offsets] == [lines.index(line) for line in found]
+
+
+def test_a_search_covers_all_pieces_of_the_file_and_can_be_stopped(
+    opened: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_file, "SMALLEST", 1_000)
+    monkeypatch.setattr(log_file, "LARGEST", 7_777)
+    monkeypatch.setattr(log_file, "AT_ONCE", 13)
+    lines = [dated(number) for number in range(3_000)]
+    data = "".join(f"{line}\n" for line in lines)
+    got = all_hits(opened(lines), "iteration 12")
+    assert [data[at : at + 14] for at in got[-1].offsets].count("iteration 12/ ") == 1
+    assert list(got[-1].offsets) == [at for at in range(len(data)) if data.startswith("iteration 12", at)]
+    begins = [hits.begin for hits in got]
+    assert begins == sorted(begins, reverse=True)
+    assert len(begins) > 20
+
+    file, replies = opened(lines), queue.SimpleQueue[LogHits]()
+
+    def first_only(hits: LogHits) -> None:
+        file.stop()
+        replies.put(hits)
+
+    file.search("nowhere", first_only)
+    assert not replies.get(timeout=60).is_done
+    with pytest.raises(queue.Empty):
+        replies.get(timeout=0.5)
+
+
+def test_a_text_of_which_there_is_too_much_is_found_from_the_end_on(
+    opened: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_file, "HITS", 50)
+    monkeypatch.setattr(log_file, "AT_ONCE", 20)
+    hits = all_hits(opened([dated(number) for number in range(3_000)]), "loss")[-1]
+    assert 50 <= len(hits.offsets) < 70
+    assert hits.is_done
+    assert 0 < hits.begin <= hits.offsets[0]
+
+
+# ---- a moment --------------------------------------------------------------------------------------------------------
+
+
+def test_a_time_is_found_by_the_times_in_the_lines_whatever_the_steps_are(opened: Make) -> None:
+    lines = [dated(number) for number in range(9_000)]
+    part = part_of(lambda reply: opened(lines).find(BEGAN + EVERY * 4_321 + 1.0, 12, (), reply))
+    assert part.found is not None
+    assert part.lines[part.found] == lines[4_321]
+
+
+def test_a_step_is_found_where_the_lines_show_no_time(opened: Make) -> None:
+    lines = [f"iteration {10 * number}/ 900000 | loss: 2.5" for number in range(30_000)]
+    part = part_of(lambda reply: opened(lines).find(BEGAN, 123_456, (), reply))
+    assert part.found is not None
+    assert part.lines[part.found] == "iteration 123460/ 900000 | loss: 2.5"
+
+
+def test_else_the_lines_that_an_alert_keeps_are_searched(opened: Make) -> None:
+    lines = [f"something {number}" for number in range(20_000)]
+    lines[4_000] = "RuntimeError: boom (rank 3)"
+    part = part_of(lambda reply: opened(lines).find(BEGAN, None, ("Traceback of another file", lines[4_000]), reply))
+    assert part.found is not None
+    assert part.lines[part.found] == lines[4_000]
+    nothing = part_of(lambda reply: opened(lines).find(BEGAN, None, (), reply))
+    assert nothing.error == "its lines show no times or steps"

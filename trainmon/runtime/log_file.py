@@ -1,0 +1,238 @@
+"""Reads older lines of a run's log on its host, searches the whole file, and finds the lines of a time."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from collectors.probe.files.lines import CUT_END, DOWN_AND_UP, LINE_BYTES, cut, readable
+from trainmon.analysis.log_formats import Format, report, written
+from trainmon.engine.reducers.nodes import cleaned
+from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError
+from trainmon.model import WANDB, LogHits, LogPart, Run, StepNumbers
+from trainmon.transport.files import TIMEOUT, FileRange, read_range
+from trainmon.transport.shell import Shell
+
+PART = 64 * 1024
+"""Bytes that are read at a time: 1.6 s over a link of 40 KB/s."""
+
+LONGEST_LOOK = 4 * 1024 * 1024
+"""Bytes before the end in which known lines are looked for."""
+
+AROUND = 300
+"""Lines before and after a known line that are shown with it."""
+
+SMALLEST, LARGEST = 4 * 1024 * 1024, 1024 * 1024 * 1024
+"""Bytes that are searched at a time. More the next time if it took less than QUICK, fewer after more than SLOW."""
+QUICK: Seconds = 0.7
+SLOW: Seconds = 4.0
+SEARCH_TIMEOUT: Seconds = 60.0
+
+AT_ONCE, HITS = 5_000, 100_000
+"""Matches that are reported at a time, and at all: the newest."""
+LONGEST_TEXT = 200
+
+PROBE = 16 * 1024
+"""Bytes that show what time a place in a log is of. Where they do not, 16 times as many."""
+
+SEQUENCES = "(\x1b\\[[0-?]*[ -/]*[@-~])*"
+"""The colours that a program may have written between two words."""
+
+SPECIAL = re.compile(r"[.\[\\*^$+?(){|]")
+
+
+def pattern_of(text: str) -> str:
+    """The expression of grep -E on bytes that finds a text as the screen shows it."""
+    return SEQUENCES.join(
+        "".join(
+            SPECIAL.sub(r"\\\g<0>", char) if char.isascii() else f"({'|'.join({char, char.lower(), char.upper()})})"
+            for char in piece
+        )
+        for piece in re.findall(r"\w+|\W", text[:LONGEST_TEXT])
+    )
+
+
+def cut_lines(data: bytes, start: int, *, is_end: bool) -> tuple[tuple[int, ...], tuple[str, ...], int]:
+    """The lines of a piece of a file that begins at `start`, cut as the probe cuts new ones: where each begins, its
+    text, and where the next one begins. `is_end`: whether the last line is all that there is. Of a file that has no
+    line breaks, each state is a line."""
+    found = CUT_END.search(data) if start else None
+    first = found.end() if found is not None and (found.end() < len(data) or len(data) < LINE_BYTES) else 0
+    data, start = data[first:], start + first
+    is_long = len(data) > LINE_BYTES and b"\n" not in data.rstrip() and b"\r" in data.rstrip()
+    mark = b"\r" if is_long else b"\n"
+    end = len(data) if is_end else data.rfind(mark) + 1 or len(data)
+    within = {at for found in DOWN_AND_UP.finditer(data) for at in range(found.start(), found.end(1))}
+    breaks = [found.start() for found in re.finditer(mark, data[:end]) if found.start() not in within]
+    offsets, texts, at = list[int](), list[str](), 0
+    for stop in (*breaks, end):
+        lines = cut(b"", data[at:stop] + b"\n")[0] if stop < end or at < end else ()
+        for text in (text for line in lines for text in readable(line).split("\r")):
+            offsets.append(start + at)
+            texts.append(cleaned(text))
+        at = stop + 1
+    return tuple(offsets), tuple(texts), start + end
+
+
+class LogFile:
+    """The log of a run, as it is on its host now. Each request has its own thread, on which it gets its reply; what
+    failed is the `error` of the reply."""
+
+    def __init__(self, run: Run, shell_of: Callable[[str], Shell], formats: Sequence[Format]) -> None:
+        self._run, self._shell_of, self._formats = run, shell_of, formats
+        self._file, self._size = "", 0
+        self._searches = 0
+
+    def read(self, start: int, end: int, reply: Callable[[LogPart], object]) -> None:
+        """Read the lines between two offsets."""
+        _start(lambda: self._part(start, end), reply)
+
+    def above(self, lines: Sequence[str], reply: Callable[[LogPart], object]) -> None:
+        """Read the lines around these, which are the first ones that are known."""
+        _start(lambda: self._above(tuple(lines)), reply)
+
+    def find(self, at: Instant, step: int | None, evidence: Sequence[str], reply: Callable[[LogPart], object]) -> None:
+        """Read the lines around a time: by the times in the lines, the step, or lines that an alert has kept."""
+        _start(lambda: self._find(at, step, evidence), reply)
+
+    def search(self, text: str, reply: Callable[[LogHits], object]) -> None:
+        """Find a text in the whole file, from its end upwards. Replies after each piece, until `stop`."""
+        self._searches = number = self._searches + 1
+
+        def work() -> None:
+            try:
+                for hits in self._hits(text):
+                    if self._searches != number:
+                        return
+                    reply(hits)
+            except TrainmonError as error:
+                reply(LogHits(error=error.message))
+
+        threading.Thread(target=work, name="log search", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the search."""
+        self._searches += 1
+
+    # ---- on the threads ----
+
+    def _range(self, start: int, length: int, pattern: str = "") -> FileRange:
+        """Read a range of the file. It must still be the same one.
+
+        Raises:
+            TrainmonError: when it cannot be read, was replaced or truncated.
+        """
+        log = self._run.log
+        if log is None or log.path is None or log.host == WANDB:
+            raise CommandFailed("only the last lines of this log can be read")
+        timeout = SEARCH_TIMEOUT if pattern else TIMEOUT
+        shell = self._shell_of(log.host)
+        found = read_range(shell, log.path, start, length, pattern=pattern, most=AT_ONCE, timeout=timeout)
+        if self._file not in ("", found.file) or found.size < self._size:
+            raise CommandFailed("the log was replaced or truncated meanwhile")
+        self._file, self._size = found.file, found.size
+        return found
+
+    def _part(self, start: int, end: int) -> LogPart:
+        begin = max(0, start - 1)  # with the line break before it
+        return self._read_in(self._range(begin, end - begin))
+
+    def _read_in(self, found: FileRange, known: Sequence[str] = ()) -> LogPart:
+        """What a range says; of its lines only those around the `known` ones."""
+        is_end = found.start + len(found.data) >= found.size
+        offsets, lines, end = cut_lines(found.data, found.start, is_end=is_end)
+        part = LogPart(start=offsets[0] if offsets else end, end=end, size=found.size, lines=lines, offsets=offsets)
+        if known:
+            at = next((at for at in range(len(lines)) if lines[at : at + len(known)] == known), None)
+            if at is None or (at < AROUND and part.start > 0):
+                return part
+            first = max(0, at - AROUND)
+            part = replace(part[first : at + AROUND], found=at - first)
+        read = report(part.lines, self._formats, progress=self._run.progress, shape=self._run.memory.shape).lines
+        said = (None if one.found is None else StepNumbers(one.found.step, one.found.target_step, one.found.loss)
+                for one in read)  # fmt: skip
+        return replace(part, numbers=tuple(said))
+
+    def _above(self, known: tuple[str, ...]) -> LogPart:
+        length = 2 * PART
+        while True:
+            part = self._read_in(self._range(-length, 0), known)
+            if part.found is not None:
+                return part
+            if part.start == 0 or length >= LONGEST_LOOK:
+                raise CommandFailed("the file no longer has the lines that are shown")
+            length *= 4
+
+    def _around(self, offset: int) -> LogPart:
+        part = self._part(offset - PART // 2, offset + PART // 2)
+        return replace(part, found=max(0, bisect_right(part.offsets, offset) - 1))
+
+    def _hits(self, text: str) -> Iterator[LogHits]:
+        pattern, reach, piece = pattern_of(text), 8 * len(text), SMALLEST
+        size = end = self._range(0, 0).size
+        hits: tuple[int, ...] = ()
+        while end > 0 and len(hits) < HITS:
+            start, began = max(0, end - piece), time.monotonic()
+            found = self._range(start, end - start + reach, pattern).data.split()
+            new = tuple(at for one in found if (at := start + int(one)) < end)
+            hits, before, took = (*new, *hits), end, time.monotonic() - began
+            end = new[0] if new and len(found) == AT_ONCE else start
+            if end > start:  # this many bytes have as many matches as are reported at a time
+                piece = before - end
+            elif took < QUICK:
+                piece = min(LARGEST, 2 * piece)
+            elif took > SLOW:
+                piece = max(SMALLEST, piece // 2)
+            yield LogHits(offsets=hits, begin=end, size=size, is_done=end == 0 or len(hits) >= HITS)
+        if size == 0:
+            yield LogHits(is_done=True)
+
+    def _find(self, at: Instant, step: int | None, evidence: Sequence[str]) -> LogPart:
+        low, high = 0, self._range(0, 0).size
+        while high - low > PART:
+            middle = (low + high) // 2
+            parts = (self._part(middle, middle + length) for length in (PROBE, 16 * PROBE))
+            late = next((late for part in parts if (late := self._lateness(part, at, step))), ())
+            if not late:
+                break
+            low, high = (middle, high) if late[0][0] < 0 else (low, middle)
+        part = self._part(low - PART // 2, high + PART // 2) if high - low <= PART else LogPart()
+        exact = [line for line, said in enumerate(part.numbers) if said is not None and said.step == step is not None]
+        exact = exact or [line for line, text in enumerate(part.lines) if text in evidence]
+        late = self._lateness(part, at, step)
+        if exact or late:
+            return replace(part, found=exact[-1] if exact else min((abs(by), line) for by, line in late)[1])
+        for text in reversed(evidence):
+            offsets = next((hits.offsets for hits in self._hits(text) if hits.offsets), ())
+            if offsets:
+                return self._around(offsets[-1])
+        raise CommandFailed("its lines show no times or steps")
+
+    def _lateness(self, part: LogPart, at: Instant, step: int | None) -> list[tuple[float, int]]:
+        """How much later its lines are than a time, or else than a step, each with the index of the line."""
+        log = self._run.log
+        last = () if log is None else log.lines[-AROUND:]
+        times = written((*part.lines, *last), at if log is None or log.at is None else log.at)[: len(part.lines)]
+        late = [(when - at, line) for line, when in enumerate(times) if when is not None]
+        if step is None or len({by for by, _ in late}) > 1:
+            return late
+        steps = enumerate(None if said is None else said.step for said in part.numbers)
+        return [(float(found - step), line) for line, found in steps if found is not None] or late
+
+
+def _start(work: Callable[[], LogPart], reply: Callable[[LogPart], object]) -> None:
+    """Do this on its own thread."""
+
+    def answer() -> None:
+        try:
+            part = work()
+        except TrainmonError as error:
+            part = LogPart(error=error.message)
+        reply(part)
+
+    threading.Thread(target=answer, name="log file", daemon=True).start()
