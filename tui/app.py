@@ -21,7 +21,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from trainmon.lib import Clock, SystemClock, clean
-from trainmon.model import LastSeen, Prompt, State
+from trainmon.model import Arrangement, LastSeen, Prompt, State
 from tui.backend import Backend
 from tui.keys import bindings, unused
 from tui.modals import CommandPalette, Dialog, LoginPrompt, Pick, ask, is_displayed
@@ -79,10 +79,10 @@ class Dashboard(App[None], inherit_bindings=False):
         self.clock = clock or SystemClock()
         self.actions = ActionService(self, backend, self.clock)
         self.alert_actions = AlertActionService(self, backend, self.clock)
-        self.changes = Changes(seen)
+        self.changes = Changes(seen if seen is not None and seen.at else None)  # else only arranged
         self.toasts = Toasts(self)
         self.shown: State | None = None
-        self.main = MainScreen(backend)
+        self.main = MainScreen(backend, Arrangement() if seen is None else seen.arrangement)
         self.animation_level = "none"
         self._latest: State | None = None
         self._feed = StateFeed(lambda: self.post_message(Published()))

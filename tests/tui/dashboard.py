@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
 from tests.tui.screen_text import at_rest, dashboard
-from trainmon.model import State
+from trainmon.model import LastSeen, State
 from tui.app import Dashboard
 
 
@@ -23,10 +23,13 @@ async def publish(app: Dashboard, pilot: Pilot[None], backend: FakeBackend, stat
 
 @asynccontextmanager
 async def showing(
-    state: State, size: tuple[int, int] = (120, 40), backend: FakeBackend | None = None
+    state: State,
+    size: tuple[int, int] = (120, 40),
+    backend: FakeBackend | None = None,
+    seen: LastSeen | None = None,
 ) -> AsyncIterator[tuple[Dashboard, Pilot[None], FakeBackend]]:
     backend = backend or FakeBackend(state)
-    app = dashboard(backend)
+    app = dashboard(backend, seen)
     async with running(app, size=size, notifications=True) as pilot:
         await at_rest(pilot)
         yield app, pilot, backend

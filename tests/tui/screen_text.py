@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
 from tests.tui.states.states import NOW
+from trainmon.model import LastSeen
 from tui.app import Dashboard
 
 SAME = 4
@@ -30,8 +31,8 @@ class StillClock:
         return self.at
 
 
-def dashboard(backend: FakeBackend) -> Dashboard:
-    return Dashboard(backend, clock=StillClock())
+def dashboard(backend: FakeBackend, seen: LastSeen | None = None) -> Dashboard:
+    return Dashboard(backend, clock=StillClock(), seen=seen)
 
 
 def text_of(app: App[Any]) -> str:

@@ -83,6 +83,7 @@ def show(backend: DashboardBackend, settings: DashboardSettings, name: str | Non
     try:
         with backend, ExitStack() as stack:
             if kept is not None:
+                kept.arrangement = app.main.arranged
                 kept.start()
                 stack.callback(kept.stop)
             app.run()

@@ -602,10 +602,25 @@ class SeenDisk(msgspec.Struct, frozen=True, kw_only=True):
     total_bytes: int | None = None
 
 
+class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
+    """How a person arranged the panes and their rows. Panes are named by their keys."""
+
+    order: tuple[str, ...] = ()
+    """The panes by their positions; empty: the usual order."""
+    hidden: frozenset[str] = frozenset()
+    larger: Mapping[str, int] = {}
+    """How many times each was enlarged; negative: made smaller."""
+    sorts: Mapping[str, str] = {}
+    """The order of the rows of each pane that has not its usual one."""
+    columns: Mapping[str, tuple[str, ...]] = {}
+    """The columns of each pane that has not its usual ones, by their fields."""
+
+
 class LastSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs and disks at one time."""
+    """The runs and disks at one time, and how the panes were arranged."""
 
     at: Instant
     runs: Mapping[str, SeenRun] = {}
     disks: Mapping[str, SeenDisk] = {}
     """By `analysis.last_seen.disk_key`."""
+    arrangement: Arrangement = Arrangement()

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from collectors.polling_thread import PollingThread
 from trainmon.analysis.last_seen import is_settled, seen
 from trainmon.lib import Seconds, SystemClock, write_private
 from trainmon.lib.threads import decoder
-from trainmon.model import LastSeen, State
+from trainmon.model import Arrangement, LastSeen, State
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ class LastSeenFile(PollingThread):
         self.before = self._read()
         """What was seen before this start; None the first time."""
         self._kept = self.before
+        self.arrangement: Callable[[], Arrangement] = Arrangement
+        """How the panes are arranged now."""
 
     def _read(self) -> LastSeen | None:
         try:
@@ -49,6 +52,9 @@ class LastSeenFile(PollingThread):
         state = self._state()
         if is_settled(state):
             self._kept = seen(state, self._kept)
+        arrangement = self.arrangement()
+        if self._kept is not None or arrangement != Arrangement():
+            self._kept = replace(self._kept or LastSeen(at=0.0), arrangement=arrangement)
             write_private(self._file, msgspec.json.encode(self._kept))
         return WRITE_EVERY
 

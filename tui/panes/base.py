@@ -109,6 +109,11 @@ class Pane(Vertical):
         """What the rows that it shows now are filtered and sorted by."""
         return self.FIELDS
 
+    @property
+    def orders(self) -> list[str]:
+        """The names of the orders of its rows."""
+        return [self.ORDER, *(field.name for field in self.fields)]
+
     def entries(self, state: State) -> Entries:
         """What its fields read: all entries, whatever the filter, and their context."""
         return (), None

@@ -225,17 +225,15 @@ class PaneScreen(StateScreen):
 
     def action_sort(self) -> None:
         pane = self.pane
-        names = [pane.ORDER, *(field.name for field in pane.fields)]
         question = f"Sort {pane.NAME} by (the same again: reversed)"
-        ask(self.app, Pick(question, [(name, name) for name in names], pane.sort.removeprefix("-")), self.sort_by)
+        ask(self.app, Pick(question, [(name, name) for name in pane.orders], pane.sort.removeprefix("-")), self.sort_by)
 
     def sort_by(self, name: str) -> None:
         """Sort by a field; by the same one again in the other direction."""
         self.pane.set_sort(f"-{name}" if name == self.pane.sort else name)
 
     def action_sort_column(self, step: int) -> None:
-        names = [self.pane.ORDER, *(field.name for field in self.pane.fields)]
-        now = self.pane.sort.removeprefix("-")
+        names, now = self.pane.orders, self.pane.sort.removeprefix("-")
         self.sort_by(names[((names.index(now) if now in names else 0) + step) % len(names)])
 
     def action_reverse(self) -> None:

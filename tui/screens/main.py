@@ -8,6 +8,7 @@ from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from textual import events
 from textual.app import ComposeResult
 from textual.geometry import NULL_OFFSET, NULL_SPACING, Offset, Region, Size
@@ -15,7 +16,7 @@ from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.message import Message
 from textual.widget import Widget
 
-from trainmon.model import State
+from trainmon.model import Arrangement, State
 from tui.backend import Backend
 from tui.keys import NAMES, bindings
 from tui.modals import Jump, ask
@@ -132,6 +133,37 @@ def what_is_hidden(hidden: tuple[str, ...], width: int) -> str:
     return next((sentence for sentence in sentences if len(sentence) < width), sentences[-1])
 
 
+# ---- how a person arranged the panes -------------------------------------------------------------------------------
+
+POSITIONS = ("1", "7", "4", "2", "3", "5", "6", "run")
+"""The positions of the shapes, by the panes that usually have them."""
+
+PRESETS: Mapping[str, Arrangement] = {
+    "all panes": Arrangement(),
+    "runs and log": Arrangement(hidden=frozenset("23567") | {"run"}),
+    "cluster": Arrangement(order=("2", "4", "7", "1", "3", "5", "6", "run"), hidden=frozenset("146") | {"run"}),
+    "one run": Arrangement(order=("6", "7", "4", "run", "3", "5", "1", "2"), hidden=frozenset("12357")),
+}
+
+
+def panes_by_position(arrangement: Arrangement) -> dict[str, str]:
+    """The pane at each position. An order that does not have each pane once is not used."""
+    is_complete = sorted(arrangement.order) == sorted(POSITIONS)
+    return dict(zip(POSITIONS, arrangement.order if is_complete else POSITIONS, strict=True))
+
+
+def arranged(shape: Shape, arrangement: Arrangement, current: str) -> Shape:
+    """The shape with the panes in their order, without those that are hidden, and with the focused one."""
+    at = {place: pane for place, pane in panes_by_position(arrangement).items() if pane not in arrangement.hidden}
+    columns = [tuple(at[place] for place in column if place in at) for column in shape.columns]
+    across = at.get(shape.across, "")
+    columns = [column for column in columns if column] or [(across,)]
+    across = "" if columns == [(across,)] else across
+    if not any(current in column for column in (*columns, (across,))):
+        columns[-1] = (*columns[-1][:-1], current)
+    return Shape(tuple(columns), others(*(pane for column in columns for pane in column), across), across)
+
+
 # ---- where each pane stands ----------------------------------------------------------------------------------------
 
 
@@ -154,39 +186,53 @@ SHARES: Mapping[str, int] = {"1": 3, "2": 4, "3": 2, "4": 2, "5": 3, "6": 3, "7"
 """How the panes of a column share its height if it is too little for all of their rows."""
 
 
+STEP_OF_HEIGHT, STEP_OF_WIDTH = 1.5, 1.2
+"""The height of a pane and the width of its column grow by this each time it is enlarged."""
+
+
 def pane_regions(
-    shape: Shape, width: int, height: int, needed: Mapping[str, float] = MappingProxyType({})
+    shape: Shape,
+    width: int,
+    height: int,
+    needed: Mapping[str, float] = MappingProxyType({}),
+    larger: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, PaneRegion]:
     """The position of every pane: columns side by side, the panes of a column below each other. `needed`: the lines
-    that show all rows of a pane; one without uses any height."""
+    that show all rows of a pane; one without uses any height. `larger`: how many times each was enlarged."""
     found: dict[str, PaneRegion] = {}
-    sides = cuts(width, WIDTHS[len(shape.columns)])
+    steps = [sum(larger.get(pane, 0) for pane in column) for column in shape.columns]
+    usual = WIDTHS[len(shape.columns)]
+    sides = cuts(width, [round(100 * share * STEP_OF_WIDTH**step) for share, step in zip(usual, steps, strict=True)])
+    needed = {pane: rows * STEP_OF_HEIGHT ** larger.get(pane, 0) for pane, rows in needed.items()}
+    shares = {pane: round(100 * share * STEP_OF_HEIGHT ** larger.get(pane, 0)) for pane, share in SHARES.items()}
     above = height
     if shape.across:
         most = cuts(height, ABOVE_AND_ACROSS)[0][1]
         above = int(min(most, max(sum(needed.get(pane, inf) for pane in column) for column in shape.columns[:2])))
     for number, (column, (left, right)) in enumerate(zip(shape.columns, sides, strict=True)):
         top = 0
-        for pane, rows in zip(column, heights(column, above if number < 2 else height, needed), strict=True):
+        for pane, rows in zip(column, heights(column, above if number < 2 else height, needed, shares), strict=True):
             found[pane] = PaneRegion(left, top, right - left, rows)
             top += rows
     if shape.across:
-        found[shape.across] = PaneRegion(0, above, sides[1][1], height - above)
+        found[shape.across] = PaneRegion(0, above, sides[:2][-1][1], height - above)
     return found
 
 
-def heights(column: tuple[str, ...], cells: int, needed: Mapping[str, float]) -> list[int]:
+def heights(
+    column: tuple[str, ...], cells: int, needed: Mapping[str, float], shares: Mapping[str, int] = SHARES
+) -> list[int]:
     """The height of each pane of a column: that of its rows. If these are too many, the panes that need more than their
     share divide what the others leave; if too few, the last pane has the rest."""
     found: dict[str, int] = {}
     large = list(column)
     while small := [
-        pane for pane in large if needed.get(pane, inf) * sum(map(SHARES.__getitem__, large)) <= cells * SHARES[pane]
+        pane for pane in large if needed.get(pane, inf) * sum(map(shares.__getitem__, large)) <= cells * shares[pane]
     ]:
         found |= {pane: int(needed[pane]) for pane in small}
         large = [pane for pane in large if pane not in small]
         cells -= sum(found[pane] for pane in small)
-    parts = cuts(cells, [SHARES[pane] for pane in large]) if large else []
+    parts = cuts(cells, [shares[pane] for pane in large]) if large else []
     found |= {pane: end - start for pane, (start, end) in zip(large, parts, strict=True)}
     if not large:
         found[column[-1]] += cells
@@ -210,12 +256,13 @@ class PaneLayout(Layout):
         self.shape = Shape(())
         self.panes = panes
         self.needed: dict[str, float] = {}
+        self.larger: Mapping[str, int] = {}
 
     def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
         parent.pre_layout(self)
         return [
             WidgetPlacement(Region(*region), NULL_OFFSET, NULL_SPACING, self.panes[number])
-            for number, region in pane_regions(self.shape, size.width, size.height, self.needed).items()
+            for number, region in pane_regions(self.shape, *size, self.needed, self.larger).items()
             if self.panes[number] in children
         ]
 
@@ -235,17 +282,24 @@ class PaneBody(Widget):
         """Arrange the panes again if they need other heights for their rows."""
         layout, size = self._layout_of_panes, self.size
         needed = {number: pane.needed for number, pane in layout.panes.items() if pane.needed}
-        shown = (pane_regions(layout.shape, *size, rows) for rows in (layout.needed, needed))
+        shown = (pane_regions(layout.shape, *size, rows, layout.larger) for rows in (layout.needed, needed))
         layout.needed = needed
         if layout.shape.columns and len({tuple(regions.items()) for regions in shown}) > 1:
-            self.refresh(layout=True)
+            self._place_again()
 
-    def show_shape(self, shape: Shape) -> None:
+    def show_shape(self, shape: Shape, larger: Mapping[str, int]) -> None:
         """Show the panes of this shape and no others."""
-        self._layout_of_panes.shape = shape
+        self._layout_of_panes.shape, self._layout_of_panes.larger = shape, larger
         for number, pane in self._layout_of_panes.panes.items():
             pane.display = number == shape.across or any(number in column for column in shape.columns)
+        self._place_again()
+
+    def _place_again(self) -> None:
+        self._clear_arrangement_cache()  # Textual clears it only if a child asks for a layout
         self.refresh(layout=True)
+
+
+RESIZED_AT_MOST = 4
 
 
 class MainScreen(PaneScreen):
@@ -256,7 +310,7 @@ class MainScreen(PaneScreen):
 
     BINDINGS = bindings("main")
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, arrangement: Arrangement) -> None:
         super().__init__()
         self.strip = Strip()
         self.changes_line = ChangesLine()
@@ -279,6 +333,10 @@ class MainScreen(PaneScreen):
         self.chosen, self.zoomed = Chosen(), False
         self._has_begun = self._has_queue = self._has_charts = False
         self.shape = Shape(())
+        self.arrangement = Arrangement() if arrangement.hidden >= NAMES.keys() else arrangement
+        for pane in self.panes.values():
+            sort = arrangement.sorts.get(pane.NUMBER, pane.sort)
+            pane.sort = sort if sort.removeprefix("-") in pane.orders else pane.ORDER
 
     def compose(self) -> ComposeResult:
         yield from (self.header, self.strip, self.changes_line, self.story_line, self.body, self.find, self.foot)
@@ -304,11 +362,10 @@ class MainScreen(PaneScreen):
     @property
     def current(self) -> str:
         """The number of the pane with the focus."""
-        return self.chosen.current
+        return panes_by_position(self.arrangement)[self.chosen.current]
 
     def on_mount(self) -> None:
-        self.fit()
-        self.runs.focus_body()
+        self.rearrange(self.arrangement)
 
     def on_resize(self) -> None:
         self.fit()
@@ -317,18 +374,74 @@ class MainScreen(PaneScreen):
         """Arrange the panes for this size, focus and zoom, if that changed."""
         width, height = self.app.size
         new = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue, charts=self._has_charts)
+        new = arranged(new, self.arrangement, self.current)
         hidden = what_is_hidden(new.hidden, width) if is_tiny(width, height) else ""
         self.foot.at(self.context, "zoomed; z restores" if self.zoomed else hidden)
         self.runs.hint = "" if self.zoomed or hidden else names_of(new.hidden)
         if new != self.shape:
             self.shape = new
             with self.app.batch_update():
-                self.body.show_shape(new)
+                self.body.show_shape(new, self.arrangement.larger)
+
+    def arranged(self) -> Arrangement:
+        """How a person arranged the panes and sorted their rows; from any thread."""
+        sorts = {pane.NUMBER: pane.sort for pane in self.panes.values() if pane.sort != pane.ORDER}
+        return replace(self.arrangement, sorts=sorts)
+
+    def rearrange(self, arrangement: Arrangement) -> None:
+        """Arrange the panes so; the focus leaves a pane that is hidden."""
+        current = self.current
+        self.arrangement, self.shape, self.zoomed = arrangement, Shape(()), False
+        visible = [pane for pane in panes_by_position(arrangement).values() if pane not in arrangement.hidden]
+        self.go_to(current if current in visible else next(pane for pane in visible if pane in NAMES))
+
+    def go_to(self, number: str) -> None:
+        """Focus a pane, whatever its position."""
+        self.choose(number)
+        self.fit()
+        self.pane.focus_body()
+
+    def choose(self, number: str) -> None:
+        """Keys apply to this pane, and its position is shown."""
+        positions = {pane: place for place, pane in panes_by_position(self.arrangement).items()}
+        self.chosen, self.pane = self.chosen.go_to(positions[number]), self.panes[number]
+
+    def action_preset(self) -> None:
+        """The next preset; from an arrangement of one's own, the first."""
+        now = (panes_by_position(self.arrangement), self.arrangement.hidden)
+        names = [*PRESETS]
+        known = [(panes_by_position(one), one.hidden) for one in PRESETS.values()]
+        name = names[(known.index(now) + 1) % len(names) if now in known else 0]
+        self.chosen = Chosen(self.chosen.current)
+        self.rearrange(PRESETS[name])
+        self.pane.say(f"panes: {name}")
+
+    def action_hide(self) -> None:
+        hidden = self.arrangement.hidden | {self.current}
+        if hidden >= NAMES.keys():
+            self.pane.say("this is the only pane")
+        else:
+            if self.chosen.current in ("4", "6", "7"):  # they share a position, which another of them takes
+                self.chosen = Chosen(self.chosen.current)
+            self.rearrange(replace(self.arrangement, hidden=hidden))
+
+    def action_resize(self, step: int) -> None:
+        larger = dict(self.arrangement.larger)
+        larger[self.current] = min(max(larger.get(self.current, 0) + step, -RESIZED_AT_MOST), RESIZED_AT_MOST)
+        self.rearrange(replace(self.arrangement, larger=larger))
+
+    def action_swap(self, step: int) -> None:
+        """Swap the focused pane with the one at the next position that is shown."""
+        order, current = [*panes_by_position(self.arrangement).values()], self.current
+        shown = [pane for pane in order if pane not in self.shape.hidden and self.panes[pane].display]
+        other = shown[(shown.index(current) + step) % len(shown)]
+        swapped = {current: other, other: current}
+        self.rearrange(replace(self.arrangement, order=tuple(swapped.get(pane, pane) for pane in order)))
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         for number, pane in self.panes.items():
             if number in NAMES and pane in event.widget.ancestors_with_self:
-                self.chosen, self.pane = self.chosen.go_to(number), pane
+                self.choose(number)
                 if pane in (self.log_pane, self.wandb):
                     self.runs.lines.choose_cursor()  # nobody wants to read the log of another run suddenly
                 self.fit()
@@ -348,9 +461,8 @@ class MainScreen(PaneScreen):
         if self.current == number:
             self.action_zoom()
         else:
-            self.chosen, self.pane = self.chosen.go_to(number), self.panes[number]
-            self.fit()
-            self.pane.focus_body()
+            self.arrangement = replace(self.arrangement, hidden=self.arrangement.hidden - {number})
+            self.go_to(number)
 
     def hide_changes(self) -> None:
         """A person has read what changed."""

@@ -285,6 +285,11 @@ PANES = {
 ALSO = {
     "view.filter": ("find", "grep"),
     "view.sort": ("order",),
+    "pane.preset": ("layout", "preset", "arrange"),
+    "pane.hide": ("close",),
+    "pane.larger": ("enlarge", "grow"),
+    "pane.smaller": ("shrink",),
+    "pane.later": ("move",),
     "view.copy": ("copy", "yank"),
     "view.zoom": ("full screen",),
     "view.refresh": ("reload",),

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tests.tui.states.states import NOW, calm, run
-from trainmon.model import State
+from trainmon.model import Arrangement, State
 from trainmon.runtime.last_seen import LastSeenFile
 
 
@@ -41,6 +41,26 @@ def test_a_start_that_sees_nothing_yet_keeps_what_was_known(tmp_path: Path) -> N
     again = kept(tmp_path, known()).before
     assert again is not None
     assert again.at == NOW
+
+
+def test_how_the_panes_were_arranged_is_kept_also_by_a_start_that_has_seen_nothing(tmp_path: Path) -> None:
+    mine = Arrangement(hidden=frozenset("3"), larger={"2": -1}, sorts={"1": "-loss"}, columns={"1": ("loss", "step")})
+    blind = replace(known(), at=NOW + 5.0, started_at=NOW + 4.0, evaluated_at=None, runs={})
+    first = kept(tmp_path, blind)
+    first.step()
+    assert not [*tmp_path.iterdir()], "there is nothing to keep"
+
+    first.arrangement = lambda: mine
+    first.step()
+    second = kept(tmp_path, known())
+    assert second.before is not None
+    assert (second.before.at, second.before.arrangement) == (0.0, mine)
+
+    second.arrangement = lambda: mine
+    second.step()
+    third = kept(tmp_path, known()).before
+    assert third is not None
+    assert (third.at, third.arrangement) == (NOW, mine)
 
 
 def test_a_damaged_file_and_a_directory_that_cannot_be_written_stop_nothing(tmp_path: Path) -> None:

@@ -6,8 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tui.dashboard import showing
+from tests.tui.screen_text import at_rest, text_of
+from tests.tui.states.states import calm, troubled
+from trainmon.model import Arrangement, LastSeen
 from tui.keys import NAMES
-from tui.screens.main import Chosen, Shape, pane_regions, shape, what_is_hidden
+from tui.screens.main import (
+    POSITIONS,
+    PRESETS,
+    Chosen,
+    PaneRegion,
+    Shape,
+    arranged,
+    pane_regions,
+    panes_by_position,
+    shape,
+    what_is_hidden,
+)
 
 
 @pytest.mark.parametrize(
@@ -143,3 +158,122 @@ def test_on_a_wide_screen_the_log_is_as_wide_as_two_columns() -> None:
 def test_on_a_wide_screen_the_queue_can_take_the_place_of_the_log() -> None:
     assert shape(200, 45, Chosen().go_to("7")) == Shape((("1", "7"), ("2", "3", "5"), ("run",)), ("4", "6"))
     assert shape(200, 45, Chosen().go_to("7").go_to("4")).across == "4"
+
+
+# ---- what a person arranged ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "name", "columns", "across"),
+    [
+        (80, 24, "runs and log", (("1", "4"),), ""), (120, 40, "runs and log", (("1", "4"),), ""),
+        (80, 24, "cluster", (("2", "7"),), ""), (120, 40, "cluster", (("2", "7"), ("3", "5")), ""),
+        (80, 24, "one run", (("6", "4"),), ""), (120, 40, "one run", (("6", "4"), ("run",)), ""),
+        (200, 60, "runs and log", (("1",),), "4"), (200, 60, "cluster", (("2", "5"), ("3",)), "7"),
+    ],
+)  # fmt: skip
+def test_a_preset_shows_its_panes_at_every_size(
+    width: int, height: int, name: str, columns: tuple[tuple[str, ...], ...], across: str
+) -> None:
+    found = arranged(shape(width, height, Chosen()), PRESETS[name], columns[0][0])
+
+    assert (found.columns, found.across) == (columns, across)
+
+
+@given(
+    st.integers(1, 400), st.integers(1, 120), st.permutations(POSITIONS), st.sets(st.sampled_from(sorted(NAMES))),
+    st.dictionaries(st.sampled_from(POSITIONS), st.integers(-4, 4)), st.booleans(),
+)  # fmt: skip
+def test_however_panes_are_arranged_they_fill_the_body(
+    width: int, height: int, order: list[str], hidden: set[str], larger: dict[str, int], queue: bool
+) -> None:
+    mine = Arrangement(order=tuple(order), hidden=frozenset(hidden), larger=larger)
+    positions = {pane: position for position, pane in panes_by_position(mine).items()}
+    for number in NAMES.keys() - hidden:
+        found = arranged(shape(width, height, Chosen().go_to(positions[number]), queue=queue), mine, number)
+        stand = pane_regions(found, width, height, dict.fromkeys(POSITIONS, 9), larger)
+
+        assert number in stand
+        assert not hidden & stand.keys()
+        assert sum(place.width * place.height for place in stand.values()) == width * height
+
+
+def test_an_enlarged_pane_takes_room_from_its_column_and_from_the_other_columns() -> None:
+    usual, wide = Shape((("1", "4"), ("2", "3"))), {"2": 2}
+    before, after = pane_regions(usual, 120, 40), pane_regions(usual, 120, 40, {}, wide)
+
+    assert before["2"] == PaneRegion(68, 0, 52, 26)
+    assert after["2"] == PaneRegion(57, 0, 63, 32)
+    assert after["3"].height == 8
+
+
+async def test_panes_are_hidden_and_come_back_by_their_numbers() -> None:
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        await pilot.press("3", "h")
+        await at_rest(pilot)
+        assert "3 Disk ─" not in text_of(app)
+        assert app.main.current != "3", "the focus has left it"
+
+        await pilot.press("3")
+        await at_rest(pilot)
+        assert "3 Disk ─" in text_of(app)
+        assert app.main.current == "3"
+
+        await pilot.press(*"hhhhhhhhh")
+        await at_rest(pilot)
+        assert app.main.arrangement.hidden < NAMES.keys(), "one always stays"
+
+
+async def test_panes_swap_their_places_and_the_numbers_stay_theirs() -> None:
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        await pilot.press("3", "right_square_bracket")
+        await at_rest(pilot)
+        assert (app.main.current, app.main.shape.columns[1]) == ("3", ("2", "5", "3"))
+        assert app.main.alerts.region.y < app.main.disk.region.y
+
+        await pilot.press("5", "left_square_bracket", "left_square_bracket")
+        await at_rest(pilot)
+        assert app.main.shape.columns == (("1", "5"), ("4", "2", "3"))
+        assert app.main.alerts.has_focus_within
+
+
+async def test_a_pane_grows_at_once() -> None:
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        before = app.main.disk.size
+        await pilot.press("3", "greater_than_sign", "greater_than_sign")
+        await at_rest(pilot)
+        assert app.main.disk.size.width > before.width
+        assert app.main.disk.size.height > before.height
+
+        await pilot.press("less_than_sign", "less_than_sign")
+        await at_rest(pilot)
+        assert app.main.disk.size == before
+
+
+async def test_a_key_cycles_the_presets() -> None:
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        shown = []
+        for _ in range(5):
+            await pilot.press("full_stop")
+            await at_rest(pilot)
+            shown.append((app.main.current, app.main.shape.columns))
+
+        assert shown[0] == ("1", (("1", "4"),))
+        assert shown[1] == ("2", (("2", "7"), ("3", "5")))
+        assert shown[2] == ("6", (("6", "4"), ("run",)))
+        assert shown[3] == ("6", (("1", "6"), ("2", "3", "5")))
+        assert shown[4] == shown[0]
+
+
+async def test_an_arrangement_is_remembered_and_a_damaged_one_does_no_harm() -> None:
+    mine = Arrangement(order=PRESETS["cluster"].order, hidden=frozenset("1"), larger={"2": 1}, sorts={"2": "-temp"})
+    async with showing(troubled(), (120, 40), seen=LastSeen(at=0.0, arrangement=mine)) as (app, pilot, _):
+        await at_rest(pilot)
+        assert app.main.current == "2"
+        assert "sort temp" in text_of(app)
+        assert app.main.arranged() == mine
+
+    bad = Arrangement(order=("9", "1"), hidden=frozenset("1234567x"), larger={"z": 3}, sorts={"1": "no-such"})
+    async with showing(calm(), (120, 40), seen=LastSeen(at=0.0, arrangement=bad)) as (app, pilot, _):
+        await at_rest(pilot)
+        assert "1 Runs" in text_of(app)
