@@ -13,7 +13,9 @@ from math import inf
 from typing import Any
 
 import rich
+from rich.console import RenderableType
 from textual import events
+from textual._compositor import ChopsUpdate
 from textual.app import App
 from textual.message import Message
 from textual.notifications import SeverityLevel
@@ -31,7 +33,7 @@ from tui.screens.help import Help
 from tui.screens.main import MainScreen
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes, StateFeed, wait_before_paint
-from tui.services.terminal import ChannelNotification, Toasts, on_hang_up, suspend
+from tui.services.terminal import ChannelNotification, NarrowUpdate, Toasts, on_hang_up, suspend
 from tui.style import Link, Times, wants_ascii
 from tui.themes import DARK, THEMES, Ascii, defaults, fitting
 from tui.views import Command, commands
@@ -101,7 +103,7 @@ class Dashboard(App[None], inherit_bindings=False):
             self._filters.append(Ascii())
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        return defaults(dark=self.current_theme.dark)
+        return defaults(self.current_theme)
 
     def get_default_screen(self) -> Screen[None]:
         return self.main
@@ -251,6 +253,11 @@ class Dashboard(App[None], inherit_bindings=False):
             title = "Log in to" if held[0].can_log_in else "No host is asking for a login. Reconnect to"
             choices = [(source.name, clean(f"{source.name}  {source.problem or ''}")) for source in held]
             ask(self, Pick(title, choices), self.backend.login)
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        if isinstance(renderable, ChopsUpdate):
+            renderable = NarrowUpdate(renderable.chops, renderable.spans, renderable.chop_ends)
+        super()._display(screen, renderable)
 
     def post_display_hook(self) -> None:
         """A frame was written: the keys count from now on, if it has the dialog in full."""

@@ -54,7 +54,7 @@ KEYS: tuple[Key, ...] = (
     Key("right", "view.sort_next", "screen.sort_column(1)", "sort by the next column", "rows", "view", "→"),
     Key("left", "view.sort_previous", "screen.sort_column(-1)", "sort by the previous column", "rows", "view", "←"),
     Key("comma", "view.reverse", "screen.reverse", "reverse the order of the rows", "rows", "view", ","),
-    Key("v", "view.metric", "metric", "next metric: temperature, memory, util, power, errors", "gpus", "view",
+    Key("v", "view.metric", "metric", "next metric: util, temperature, memory, power, errors", "gpus", "view",
         "v", "Metric"),
     Key("v", "queue.view", "next_view", "next view: my jobs, all jobs, nodes", "queue", "view", "v", "View"),
     Key("slash", "log.find", "screen.find", "search in the log; Esc clears the search", "log", "view", "/", "Search"),

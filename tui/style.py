@@ -48,8 +48,11 @@ TO_ASCII: dict[str, str] = {
 }  # fmt: skip
 """The ASCII form of every symbol and line that we draw."""
 
-BLOCKS = "▁▂▃▄▅▆▇█▉▊▋▍▎▏▀▐▔▕"
-_TABLE = str.maketrans(TO_ASCII | dict.fromkeys(BLOCKS, "#"))
+HEIGHTS = "▁▂▃▄▅▆▇█"
+"""The bars of a small curve, from the least to the greatest value."""
+
+BLOCKS = "▉▊▋▍▎▏▀▐▔▕"
+_TABLE = str.maketrans(TO_ASCII | dict.fromkeys(BLOCKS, "#") | dict(zip(HEIGHTS, "_.:-=+*#", strict=True)))
 
 
 @lru_cache(4096)

@@ -29,6 +29,11 @@ DARK = Theme(
         "text-error": "#f0706a",
         "text-accent": "#58c4dc",
         "rule": "#34404c",
+        "load-0": "#9aa5b0",
+        "load-1": "#6ba6e4",
+        "load-2": "#45b5dc",
+        "load-3": "#4fcaa4",
+        "load-4": "#8ade7c",
     },
 )
 
@@ -51,6 +56,11 @@ LIGHT = Theme(
         "text-error": "#9e1c15",
         "text-accent": "#005c73",
         "rule": "#b8c0c8",
+        "load-0": "#4d565f",
+        "load-1": "#27568f",
+        "load-2": "#00586b",
+        "load-3": "#0a5a40",
+        "load-4": "#1f5c12",
     },
 )
 
@@ -72,6 +82,11 @@ CLEAR = Theme(
         "text-error": "#ff9e1b",
         "text-accent": "#56b4e9",
         "rule": "#484848",
+        "load-0": "#9aa3ab",
+        "load-1": "#69abd9",
+        "load-2": "#56b4e9",
+        "load-3": "#9dd4f5",
+        "load-4": "#e6f5ff",
     },
 )
 """Blue, yellow and orange (Okabe and Ito): distinguishable with every kind of colour blindness."""
@@ -92,8 +107,10 @@ SIXTEEN = Theme(
     boost="ansi_default",
     variables={
         "text-success": "ansi_green", "text-warning": "ansi_yellow", "text-error": "ansi_bright_red",
-        "text-accent": "ansi_cyan", "rule": "ansi_bright_black", "ansi-background": "ansi_black",
-        "ansi-foreground": "ansi_white", "border-blurred": "ansi_bright_black", "block-cursor-foreground": "ansi_black",
+        "text-accent": "ansi_cyan", "load-0": "ansi_bright_black", "load-1": "ansi_default", "load-2": "ansi_cyan",
+        "load-3": "ansi_green", "load-4": "ansi_bright_green", "rule": "ansi_bright_black",
+        "ansi-background": "ansi_black", "ansi-foreground": "ansi_white",
+        "border-blurred": "ansi_bright_black", "block-cursor-foreground": "ansi_black",
         "block-cursor-background": "ansi_white", "input-cursor-background": "ansi_white",
         "input-cursor-foreground": "ansi_black", "input-cursor-text-style": "none",
         "input-selection-background": "ansi_bright_blue", "input-selection-foreground": "ansi_black",
@@ -119,7 +136,8 @@ SIXTEEN_LIGHT = Theme(
     variables={
         **SIXTEEN.variables,
         "text-success": "ansi_blue", "text-warning": "ansi_magenta", "text-error": "ansi_red",
-        "text-accent": "ansi_blue", "ansi-background": "ansi_white", "ansi-foreground": "ansi_black",
+        "text-accent": "ansi_blue", "load-2": "ansi_blue", "load-3": "ansi_blue", "load-4": "ansi_blue",
+        "ansi-background": "ansi_white", "ansi-foreground": "ansi_black",
         "block-cursor-foreground": "ansi_white", "block-cursor-background": "ansi_black",
         "input-cursor-background": "ansi_black", "input-cursor-foreground": "ansi_white",
     },
@@ -135,9 +153,11 @@ def fitting(requested: str, color_system: str | None) -> str:
     return sixteen.get(requested, requested) if color_system in {None, "standard", "windows"} else requested
 
 
-def defaults(*, dark: bool) -> dict[str, str]:
-    """The colour variables that Textual's themes lack: the colour of frames."""
-    return {"rule": "#44505c" if dark else "#b0b8c0"}
+def defaults(theme: Theme) -> dict[str, str]:
+    """The colour variables that Textual's themes lack: the colour of frames, and those of five loads from idle to
+    full."""
+    loads = [theme.foreground or "#808080"] * 2 + [theme.accent or theme.primary] * 3
+    return {"rule": "#44505c" if theme.dark else "#b0b8c0"} | {f"load-{n}": one for n, one in enumerate(loads)}
 
 
 # ---- what replaces our symbols on a terminal that shows only ASCII ---------------------------------------------------

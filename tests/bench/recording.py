@@ -14,13 +14,14 @@ ENCODE = msgspec.json.Encoder().encode
 
 
 class Recording:
-    """One node's lines. `change` is the share of GPUs whose shown temperature moves from one sample to the next."""
+    """One node's lines. `change` is the share of GPUs whose numbers move from one sample to the next."""
 
     def __init__(self, name: str, change: float, gpus: int = 8) -> None:
         self.name = name
         self.change = change
         self.random = random.Random(name)
         self.temperatures = [self.random.randint(55, 66) for _ in range(gpus)]
+        self.used = [self.random.choice((0, 35, 70, 98)) for _ in range(gpus)]
 
     def opening(self, at: float) -> bytes:
         """The greeting, hello, facts and the first host line."""
@@ -53,8 +54,9 @@ class Recording:
         for i, temperature in enumerate(self.temperatures):
             if self.random.random() < self.change:
                 self.temperatures[i] = min(70, max(50, temperature + self.random.choice((-1, 1))))
+                self.used[i] = min(100, max(0, self.used[i] + self.random.choice((-9, -1, 1, 9))))
         gpus = tuple(
-            GpuSample(i, None, False, temperature, temperature + 8, 71_234, 98, 640.5, 1980, 0)
+            GpuSample(i, None, False, temperature, temperature + 8, 71_234, self.used[i], 640.5, 1980, 0)
             for i, temperature in enumerate(self.temperatures)
         )
         return ENCODE(GpuSamples(1, at, gpus)) + b"\n" + ENCODE(self.host(at)) + b"\n"

@@ -25,7 +25,7 @@ class Alone(App[None]):
         self.theme = themes.DARK.name
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        return themes.defaults(dark=True)
+        return themes.defaults(self.current_theme)
 
     def compose(self) -> ComposeResult:
         yield self.widget
@@ -51,7 +51,7 @@ class ActionApp(App[None]):
             self.actions.update(backend.state)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        return themes.defaults(dark=True)
+        return themes.defaults(self.current_theme)
 
     def notify(self, message: str, *, title: str = "", severity: str = "information", **how: Any) -> None:  # type: ignore[override]
         self.toasts.append((title, message, severity))

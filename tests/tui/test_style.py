@@ -100,7 +100,7 @@ def test_what_is_left_until_an_instant() -> None:
     ],
 )
 def test_heat_goes_by_the_margin_first_and_is_marked_without_colour(gpu: Gpu, span: Span) -> None:
-    assert METRICS[0].cell(gpu) == span
+    assert METRICS[1].cell(gpu) == span
 
 
 def test_an_ordinary_power_cap_is_not_a_trouble() -> None:

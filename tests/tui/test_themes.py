@@ -17,7 +17,7 @@ from tests.tui.states.states import troubled
 from tui.themes import CLEAR, DARK, LIGHT, SIXTEEN, SIXTEEN_LIGHT
 from tui.widgets.spans import SpanStyles
 
-TEXTS = ("ok", "warn", "crit", "accent")
+TEXTS = ("ok", "warn", "crit", "accent", *(f"load{level}" for level in range(5)))
 
 
 def luminance(color: Color) -> float:

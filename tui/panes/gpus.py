@@ -26,6 +26,7 @@ from tui.views.nodes import (
     METRICS,
     NO_DRIVER,
     Grid,
+    History,
     Metric,
     node_names,
     node_summary,
@@ -54,8 +55,10 @@ class GpusPane(Pane):
     KIND = "node"
     BINDINGS = bindings("gpus")
 
-    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+    def __init__(self, history: History | None = None, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        """`history`: that of the backend, for the curves of the last minutes."""
         super().__init__(id=id)
+        self.history = history
         self.metric: Metric = METRICS[0]
         self.grid = Grid()
 
@@ -72,7 +75,8 @@ class GpusPane(Pane):
             self.show_sentences(*EMPTY)
             return
         ranks, alerts = alert_ranks(state).nodes, alert_marks(state).nodes
-        rows = self.grid.rows(state, self.metric, width, self.sort, self.filter, ranks)
+        bars = self.app.no_color or self.is_ascii
+        rows = self.grid.rows(state, self.metric, width, self.sort, self.filter, ranks, self.history, bars=bars)
         self.head(*self.grid.head)
         if alerts:
             rows = [with_mark(row, alerts.get(row.key)) for row in rows]

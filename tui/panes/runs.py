@@ -10,7 +10,7 @@ from trainmon.analysis.runs import needed_to_save, trouble_of
 from trainmon.lib import Instant, Seconds, cell_width, clean, shorten_middle
 from trainmon.model import Job, Run, State, verdict_text
 from tui.panes.base import Entries, Pane
-from tui.style import VERDICTS, Row, Span, calm_age, count, eta, pad, real, short, whole
+from tui.style import HEIGHTS, VERDICTS, Row, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.alert_detail import Moment, moment_of_run
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
@@ -307,7 +307,6 @@ LAST = Column[Run, State]("LAST ", 6, last_cell, field=Field(
 ))  # fmt: skip
 TREND_STEPS = 120
 """Losses that the trend shows."""
-HEIGHTS = "▁▂▃▄▅▆▇█"
 TREND = Column[Run, State]("TREND ", 14, trend_cell)
 """Shown where all other columns have room, with fewer cells where there is less."""
 TREND_LEAST = 5

@@ -29,7 +29,8 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
         ("LEFT", "the time to the last step; job 2h: the job ends first; else the status"),
         ("SW", "armed switches: SAVE, KILL, or K+S for both"),
     ),
-    "gpus": (("mem max", "the most memory used on one GPU"), ("util", "the mean GPU utilization")),
+    "gpus": (("mem max", "the most memory used on one GPU"), ("util", "the mean GPU utilization"),
+             ("util 16m", "the mean GPU utilization in each of the last minutes")),
     "disk": (
         ("free", "free bytes"), ("used", "the used share of the bytes"),
         ("usable", "free bytes until the `usable` share is used"), ("inodes", "the used share of the inodes"),

@@ -316,7 +316,7 @@ class MainScreen(PaneScreen):
         self.changes_line = ChangesLine()
         self.story_line = StoryLine()
         self.runs = RunsPane(id="runs")
-        self.gpus = GpusPane(id="gpus")
+        self.gpus = GpusPane(backend.history, id="gpus")
         self.disk = DiskPane(id="disk")
         self.alerts = AlertsPane(id="alerts")
         self.log_pane = LogPane(backend, id="log")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from trainmon.analysis.nodes import failing_server
 from trainmon.lib import DAY, Instant, Seconds, cell_width, clean, duration, natural_key, shorten, shorten_middle
-from trainmon.model import LATE_AFTER, Gpu, Node, SchedulerNode, Source, State
+from trainmon.model import LATE_AFTER, Gpu, Node, SchedulerNode, Series, Source, State
 from tui.style import (
     CRIT,
     DEAD,
     DOT,
+    HEIGHTS,
+    HOT_C,
     NOT_APPLICABLE,
     UNKNOWN,
     WARN,
@@ -164,6 +167,27 @@ class Metric(NamedTuple):
     title: str
     width: int
     cell: Callable[[Gpu], Span]
+    share: Callable[[Gpu], float | None] = lambda _: None
+    """How much of the most that is possible, 0 to 1."""
+
+
+LOADS = (0.05, 0.35, 0.65, 0.9)
+"""The least shares of the loads above idle. Few steps: neighbours of one colour are one escape sequence."""
+
+LOAD_BARS = " ▂▄▆█"
+"""What shows a load where there are no colours."""
+
+
+def with_load(cell: Span, share: float | None, *, bars: bool) -> Span:
+    """The cell of a number in the colour of its load, or with its bar behind it. A warning keeps its own."""
+    if cell.style or share is None:
+        return cell
+    load = sum(share >= least for least in LOADS)
+    return Span(cell.text[:-1] + LOAD_BARS[load] if bars else cell.text, f"load{load}")
+
+
+def part_of(value: float | None, most: float | None) -> float | None:
+    return None if value is None or not most else value / most
 
 
 def memory(gpu: Gpu) -> Span:
@@ -211,12 +235,14 @@ NO_MIG = Span(NOT_APPLICABLE + " ", "dim")
 """A GPU that MIG has partitioned has no utilization."""
 
 METRICS: tuple[Metric, ...] = (
-    Metric("temperature", "temp °C", 4, lambda gpu: number(gpu.temperature_c, heat(gpu))),
-    Metric("memory", "memory GiB", 4, memory),
-    Metric("utilization", "util %", 4, lambda gpu: NO_MIG if gpu.mig else dim_zero(gpu.utilization_pct)),
-    Metric("power", "power W", 5, power),
+    Metric("utilization", "util %", 5, lambda gpu: NO_MIG if gpu.mig else dim_zero(gpu.utilization_pct),
+           lambda gpu: part_of(gpu.utilization_pct, 100.0)),
+    Metric("temperature", "temp °C", 4, lambda gpu: number(gpu.temperature_c, heat(gpu)),
+           lambda gpu: part_of(gpu.temperature_c, HOT_C)),
+    Metric("memory", "memory GiB", 4, memory, lambda gpu: part_of(gpu.memory_used_mib, gpu.memory_total_mib)),
+    Metric("power", "power W", 5, power, lambda gpu: part_of(gpu.power_w, gpu.power_limit_w)),
     Metric("errors", "errors", 5, errors),
-)
+)  # fmt: skip
 
 LOST_CELL = Span(DEAD + " ", "crit")
 ERROR_CELL = Span("E!", "crit")
@@ -230,11 +256,17 @@ def fit(text: str, style: str, width: int) -> Span:
     return Span(text.rjust(width), style)
 
 
-def gpu_cells(node: Node, metric: Metric, width: int, columns: int, style: str | None = None) -> tuple[Span, ...]:
-    """`columns` cells: one a GPU, then lost GPUs, then a dot for each slot without a GPU."""
-    found = []
+def gpu_cells(node: Node, metric: Metric, shape: GridLayout, style: str | None = None) -> tuple[Span, ...]:
+    """A cell for each GPU, then for lost GPUs, then a dot for each slot without a GPU."""
+    found, width, columns = [], shape.cell, shape.columns
     for gpu in node.gpus[:columns]:
-        text, own = metric.cell(gpu) if gpu.state == "ok" else LOST_CELL if gpu.state == "lost" else ERROR_CELL
+        text, own = (
+            with_load(metric.cell(gpu), metric.share(gpu), bars=shape.bars)
+            if gpu.state == "ok"
+            else LOST_CELL
+            if gpu.state == "lost"
+            else ERROR_CELL
+        )
         found.append(fit(text, own if style is None else style, width))
     lost = min(missing_gpus(node), columns - len(found))
     rest = (fit(*LOST_CELL, width),) * lost + (fit(*NO_CELL, width),) * (columns - len(found) - lost)
@@ -258,28 +290,43 @@ class GridLayout(NamedTuple):
     columns: int
     """GPUs a line shows one by one."""
     cell: int
-    tail: bool
-    """Whether memory and utilisation have their columns."""
+    tail: int
+    """Cells of the columns of memory and utilization, or of utilization alone."""
+    spark: int = 0
+    """Cells of the curve of the last minutes, at the end of a line whose flags leave room."""
+    bars: bool = False
+    """Whether bars show the load of a cell, because there are no colours."""
 
     @property
     def rest(self) -> int:
         """Cells right of the GPU cells."""
         return self.width - 2 - self.name - self.columns * self.cell
 
+    @property
+    def end(self) -> int:
+        """The cell behind the curve: flags have room before it."""
+        return min(self.width, self.width - self.rest + self.tail + SPARK_FROM + self.spark)
+
 
 MEMORY, UTILIZATION = 8, 6
 FLAGS = 9
-"""Cells that flags need beside memory and utilization. With fewer they take their place."""
+"""Cells that flags need beside memory and utilization. With fewer they take the place of memory."""
+
+SPARK, SPARK_LEAST, SPARK_FROM = 16, 8, 24
+SPARK_EVERY: Seconds = 60.0
+"""What a cell of the curve stands for. It changes once a minute: a row of it is a hundred bytes."""
 
 
-def layout(width: int, names: int, gpus: int, metric: Metric) -> GridLayout:
-    """Fit a line: roomy cells if flags keep their room, else tight ones; then the tail; then the name gives way."""
-    name, tight = min(names, max(6, width // 3)), metric.width - 1
-    for cell, flags in ((metric.width, FLAGS), (tight, 0)):
-        made = GridLayout(width, name, gpus, cell, tail=True)
-        if made.rest >= MEMORY + UTILIZATION + flags:
-            return made
-    made = GridLayout(width, name, gpus, tight, tail=False)
+def layout(width: int, names: int, gpus: int, metric: Metric, *, bars: bool = False, spark: int = 0) -> GridLayout:
+    """Fit a line: roomy cells if flags keep their room, else tight ones; then the tail; then the name gives way.
+    `spark`: the most cells of a curve."""
+    name, tight, both = min(names, max(6, width // 3)), metric.width - 1, MEMORY + UTILIZATION
+    for cell, tail, flags in ((metric.width, both, FLAGS), (tight, both, 0), (tight, UTILIZATION, 0)):
+        made = GridLayout(width, name, gpus, cell, tail, bars=bars)
+        if made.rest >= tail + flags:
+            spark = min(spark, made.rest - tail - 2)
+            return made._replace(spark=spark if spark >= SPARK_LEAST else 0)
+    made = GridLayout(width, name, gpus, tight, 0, bars=bars)
     if made.rest >= 0:
         return made
     name = min(name, 8)
@@ -289,8 +336,10 @@ def layout(width: int, names: int, gpus: int, metric: Metric) -> GridLayout:
 def head(shape: GridLayout) -> tuple[Span, ...]:
     """The names of the columns; the GPU numbers stand over the values, not over their sign."""
     gpus = "".join(f"{index} ".rjust(shape.cell) for index in range(shape.columns))
-    tail = f"{'mem max':>{MEMORY}}{'util':>{UTILIZATION}}" if shape.tail else ""
-    return (Span(f"  {'NODE':<{shape.name}}{gpus}{tail}", "head"),)
+    tail = f"{'mem max':>{MEMORY}}{'util':>{UTILIZATION}}"[-shape.tail :] if shape.tail else ""
+    names = f"  {'NODE':<{shape.name}}{gpus}{tail}"
+    spark = f"util {shape.spark}m".ljust(shape.spark).rjust(shape.end - len(names)) if shape.spark else ""
+    return (Span(names + spark, "head"),)
 
 
 # ---- one node ------------------------------------------------------------------------------------------------------
@@ -324,16 +373,27 @@ def join_flags(flags: Sequence[Span], width: int) -> tuple[Span, ...]:
     return tuple(spans)
 
 
+FIRST_FLAG = 3
+"""Cells of `HOT`."""
+
+
 def summary_cells(found: NodeSummary, shape: GridLayout, style: str = "") -> tuple[Span, ...]:
-    """Memory and utilization in their columns, then the flags. Long flags take these columns as well."""
-    needed = sum(cell_width(flag.text) + 2 for flag in found.flags)
-    space = shape.rest - MEMORY - UTILIZATION - 2
-    if not shape.tail or (found.flags and (space < FLAGS or space < needed <= shape.rest + 1)):
-        return (GAP, *join_flags(found.flags, shape.rest - 1)) if found.flags and shape.rest > 1 else ()
+    """Memory and utilization in their columns, then the flags. Long flags take the column of memory."""
     memory = mib(found.memory_used_mib) if found.memory_used_mib is not None else found.no_memory
     used = f"{found.utilization_pct:.0f}%" if found.utilization_pct is not None else found.no_utilization
-    numbers = Span(f"{memory:>{MEMORY}}{used:>{UTILIZATION}}", style)
-    return (numbers, BLANK, *join_flags(found.flags, space)) if found.flags else (numbers,)
+    numbers = f"{memory:>{MEMORY}}{used:>{UTILIZATION}}"[-shape.tail :] if shape.tail else ""
+    needed = sum(cell_width(flag.text) + 2 for flag in found.flags)
+    shown: tuple[Span, ...] = (Span(numbers, style),) if numbers else ()
+    flags = found.flags
+    if needed > shape.rest - len(numbers):
+        first = join_flags(flags[:1], MEMORY - 1) if shape.tail > UTILIZATION else ()
+        if first:  # in the column of memory; the load keeps its own
+            pads = Span(" " * (MEMORY - 1 - cell_width(first[0].text)))
+            shown, flags = (GAP, *first, pads, Span(numbers[-UTILIZATION:], style)), flags[1:]
+        elif shape.rest - len(numbers) < FIRST_FLAG + 2:
+            numbers, shown = "", ()
+    others = join_flags(flags, shape.rest - len(numbers) - (2 if numbers else 1))
+    return (*shown, BLANK if numbers else GAP, *others) if others else shown
 
 
 def silent_cells(node: Node | None, why: Span, shape: GridLayout) -> tuple[Span, ...]:
@@ -354,10 +414,30 @@ def rank_of(source: Source | None, found: NodeSummary | None) -> int:
     return LATE if found is None or (health == "late" and found.rank == WELL) else found.rank
 
 
+def sparkline(history: Iterable[Series], cells: int, now: Instant) -> str:
+    """`▇▇▇▁▁`: the mean utilization of each of the last whole minutes; blank where nothing was read."""
+    first = math.floor(now / SPARK_EVERY) - cells
+    minutes: list[list[float]] = [[] for _ in range(cells + 1)]
+    for series in history:
+        for offset, used in zip(series.offsets, series.values, strict=True):
+            minute = math.floor((now + offset) / SPARK_EVERY) - first
+            if minute >= 0 and not math.isnan(used):
+                minutes[minute].append(used)
+    means = (sum(values) / len(values) if values else None for values in minutes[:cells])
+    return "".join(" " if mean is None else HEIGHTS[min(7, int(mean / 12.5))] for mean in means)
+
+
+def with_curve(spans: tuple[Span, ...], curve: str, end: int) -> tuple[Span, ...]:
+    """The line with the curve before the cell `end`, if there is room."""
+    left = end - sum(cell_width(span.text) for span in spans) - len(curve)
+    return (*spans, Span(" " * left), Span(curve, "accent")) if curve and left > 0 else spans
+
+
 def node_view(
-    name: str, node: Node | None, source: Source | None, why: Span, metric: Metric, shape: GridLayout, now: Instant
-) -> NodeView:
-    """One node's line. `why` is the problem of its source."""
+    name: str, node: Node | None, source: Source | None, why: Span, metric: Metric, shape: GridLayout, now: Instant,
+    spark: str = "",
+) -> NodeView:  # fmt: skip
+    """One node's line. `why` is the problem of its source, `spark` the curve of its last minutes."""
     found = None if node is None else node_summary(node, now)
     rank, health = rank_of(source, found), "ok" if source is None else source.health
     label = Span(pad(shorten_middle(name, shape.name - 1), shape.name), "dim" if rank in (OFF, LATE) else "")
@@ -368,10 +448,10 @@ def node_view(
         sign = SIGNS.get(rank) or Span(worst[0] + " ", worst[1])
         is_old = node.gpus_at is not None and source is not None and now - node.gpus_at > LATE_AFTER * source.period
         style = "dim" if is_old else None  # the rest of the node answers
-        cells = (*gpu_cells(node, metric, shape.cell, shape.columns, style), *summary_cells(found, shape, style or ""))
-        return NodeView(Row(name, (sign, label, *cells)), rank, found)
+        cells = (*gpu_cells(node, metric, shape, style), *summary_cells(found, shape, style or ""))
+        return NodeView(Row(name, with_curve((sign, label, *cells), spark, shape.end)), rank, found)
     stale = found._replace(flags=(why, *(flag._replace(style="dim") for flag in found.flags)))
-    cells = (*gpu_cells(node, metric, shape.cell, shape.columns, "dim"), *summary_cells(stale, shape, "dim"))
+    cells = (*gpu_cells(node, metric, shape, "dim"), *summary_cells(stale, shape, "dim"))
     return NodeView(Row(name, (BLANK, label, *cells)), rank, stale)
 
 
@@ -453,6 +533,12 @@ ALERT_RANKS = {Concern.CRITICAL: LOST, Concern.WARNING: FAULTY, Concern.PENDING:
 """The rank of a node with an alert, if its own rank is not worse."""
 
 
+History = Callable[[str, str, Seconds], Series]
+"""Backend.history."""
+
+SPARKS_AT_ONCE = 12
+
+
 class Grid:
     """Rows of all nodes. A node whose values did not change keeps its row."""
 
@@ -461,6 +547,9 @@ class Grid:
         """Of each node, the rank that it is sorted by, and when it last had that rank."""
         self._views: dict[str, tuple[tuple[object, ...], NodeView]] = {}
         self.head: tuple[Span, ...] = ()
+        self._shown: list[str] = []
+        self._sparks: dict[str, tuple[tuple[float, int], str]] = {}
+        """Of each node, the minute and the cells of its curve, and the curve."""
 
     def rows(
         self,
@@ -470,12 +559,19 @@ class Grid:
         sort: str = "severity",
         query: str = "",
         alerts: Mapping[str, Concern] = {},
+        history: History | None = None,
+        *,
+        bars: bool = False,
     ) -> list[Row]:
-        """The lines that match the filter, in this order. `alerts`: the concern of each node that has one."""
+        """The lines that match the filter, in this order. `alerts`: the concern of each node that has one. `bars`:
+        whether there are no colours."""
         names = node_names(state)
         gpus = max((max(len(node.gpus), node.gpus_expected or 0) for node in state.nodes.values()), default=0)
         longest = max((cell_width(name) for name in names), default=4)
-        shape = layout(width, max(4, longest) + 1, max(gpus, 1), metric)
+        spark = 0 if history is None else SPARK
+        shape = layout(width, max(4, longest) + 1, max(gpus, 1), metric, bars=bars, spark=spark)
+        if history is not None and shape.spark:
+            self._update_sparks(state, shape.spark, history)
         self.head = head(shape)
         views = [(name, self._view(name, state, metric, shape)) for name in names]
         self._views = {name: self._views[name] for name in names}
@@ -483,11 +579,22 @@ class Grid:
         ranks = {name: min(one.rank, ALERT_RANKS[alerts.get(name, Concern.NONE)]) for name, one in views}
         self._ranks = {name: self._rank(name, rank, state.at) for name, rank in ranks.items()}
         views.sort(key=lambda one: (self._ranks[one[0]][0], natural_key(one[0])))
-        return [one.row for _, one in ordered(views, sort, GRID_FIELDS, state)]
+        views = ordered(views, sort, GRID_FIELDS, state)
+        self._shown = [name for name, _ in views]
+        return [one.row for _, one in views]
 
     def entries(self) -> Sequence[Entry]:
         """What can be filtered."""
         return [(name, view) for name, (_, view) in self._views.items()]
+
+    def _update_sparks(self, state: State, cells: int, history: History) -> None:
+        """Compute some of the outdated curves, those on top first: not all of 300 nodes in one update."""
+        key = state.at // SPARK_EVERY, cells
+        nodes = [state.nodes[name] for name in self._shown or state.nodes if name in state.nodes]
+        for node in [one for one in nodes if self._sparks.get(one.name, ("", ""))[0] != key][:SPARKS_AT_ONCE]:
+            span = (cells + 1) * SPARK_EVERY
+            read = (history(f"{node.name}/{gpu.index}", "utilization", span) for gpu in node.gpus)
+            self._sparks[node.name] = key, sparkline(read, cells, state.at)
 
     def _rank(self, name: str, rank: int, now: Instant) -> tuple[int, Instant]:
         held = self._ranks.get(name)
@@ -499,10 +606,11 @@ class Grid:
         if source is not None and source.health != "ok":
             why = source_text(source, state.at, failing_server(source, state.sources))
             why = why._replace(text=clean(why.text, 400))
-        key = (node, None if source is None else source.health, why, metric, shape)
+        spark = self._sparks.get(name, ("", ""))[1] if shape.spark else ""
+        key = (node, None if source is None else source.health, why, metric, shape, spark)
         kept = self._views.get(name)
         if kept is None or kept[0][0] is not node or kept[0][1:] != key[1:]:
-            kept = self._views[name] = (key, node_view(name, node, source, why, metric, shape, state.at))
+            kept = self._views[name] = (key, node_view(name, node, source, why, metric, shape, state.at, spark))
         return kept[1]
 
     def ranks(self) -> list[int]:

@@ -9,7 +9,7 @@ from tui.widgets.spans import (
     Picture,
     SpanLine,
     SpanLines,
-    changed_columns,
+    changed_ranges,
 )
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "SpanLine",
     "SpanLines",
     "TextView",
-    "changed_columns",
+    "changed_ranges",
     "chosen",
     "fitting",
     "foot_spans",

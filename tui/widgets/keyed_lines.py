@@ -19,7 +19,7 @@ from textual.widget import Widget
 
 from tui.keys import bindings
 from tui.style import CURSOR, HEADING, MARKED, SENTENCE, Row, Span
-from tui.widgets.spans import GUTTER, SpanStyles, changed_columns
+from tui.widgets.spans import GUTTER, SpanStyles, changed_ranges
 
 
 class Rows(Widget):
@@ -153,8 +153,9 @@ class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
             if before.spans == row.spans:
                 continue
             self._strips.pop(position, None)
-            if top <= position < top + height and (columns := changed_columns(before.spans, row.spans)):
-                self.refresh(Region(GUTTER + columns[0], position - top, columns[1] - columns[0], 1))
+            if top <= position < top + height:
+                for start, end in changed_ranges(before.spans, row.spans):
+                    self.refresh(Region(GUTTER + start, position - top, end - start, 1))
         for position in range(len(self.rows), len(old)):
             self._strips.pop(position, None)
 

@@ -22,13 +22,29 @@ GUTTER = 1
 """Cells left of every row for the symbol of the cursor or of a mark: the cursor is visible without colour."""
 
 
-def changed_columns(old: Sequence[Span], new: Sequence[Span]) -> tuple[int, int] | None:
-    """The cells [from, to) that differ between two lines, or None when they look the same.
+NEAR = 8
+"""Cells that cost no more than the escape sequences of another range."""
 
-    One range per line, not one per span: the compositor writes a line from its left edge to the end of each range.
-    """
+
+def changed_ranges(old: Sequence[Span], new: Sequence[Span]) -> list[tuple[int, int]]:
+    """The cells [from, to) that differ between two lines. One range if the lines have other columns."""
     if old == new:
-        return None
+        return []
+    widths = [cell_len(span.text) for span in new]
+    if widths != [cell_len(span.text) for span in old]:
+        return [_changed_range(old, new)]
+    found: list[tuple[int, int]] = []
+    at = 0
+    for before, after, width in zip(old, new, widths, strict=True):
+        if before != after and found and at - found[-1][1] <= NEAR:
+            found[-1] = (found[-1][0], at + width)
+        elif before != after:
+            found.append((at, at + width))
+        at += width
+    return found
+
+
+def _changed_range(old: Sequence[Span], new: Sequence[Span]) -> tuple[int, int]:
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
     start = width_of(old[:same])
     old_end, new_end = width_of(old), width_of(new)
@@ -50,12 +66,13 @@ STYLES: dict[str, tuple[str, str]] = {
     "head": ("foreground", "dim"),
     "match": ("", "reverse"),
     "hit": ("text-accent", "reverse bold"),
+    **{f"load{level}": (f"load-{level}", "") for level in range(5)},
 }
 """The names of styles: the variable of the theme that is the color, and the rest. A span may combine several,
 separated by spaces; plain text has none. These are no component classes: Textual computes those anew for each widget,
 which took 40% of the time in which a screen opens. What differs with the focus is a component class: `lines--rule`."""
 
-GREYED = ("ok", "warn", "crit", "accent")
+GREYED = ("ok", "warn", "crit", "accent", *(f"load{level}" for level in range(5)))
 """Without colour, the grey of red would be darker than that of green."""
 
 
@@ -137,8 +154,8 @@ class SpanLines(Widget):
             self.refresh()
             return
         for y, (before, after) in enumerate(zip(old, self.lines, strict=True)):
-            if (changed := changed_columns(before, after)) is not None:
-                self.refresh(Region(self.MARGIN + changed[0], y, changed[1] - changed[0], 1))
+            for start, end in changed_ranges(before, after):
+                self.refresh(Region(self.MARGIN + start, y, end - start, 1))
 
     def notify_style_update(self) -> None:
         self._styles.clear()

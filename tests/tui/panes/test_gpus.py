@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from msgspec.structs import replace
 from textual.geometry import Region
 
 from tests.tui.apps import Alone
+from tests.tui.dashboard import showing
 from tests.tui.pilot import running
+from tests.tui.screen_text import settled
 from tests.tui.states import worlds
 from tests.tui.states.worlds import NOW, node, source, state
 from tests.tui.still import StillBackend
 from trainmon.lib import natural_key
-from trainmon.model import Node, Source, State
+from trainmon.model import Node, Series, Source, State
 from tui.app import Dashboard
 from tui.panes.gpus import GpusPane, grid_caption, node_sentence
-from tui.style import Row, Span
-from tui.views.nodes import METRICS, Grid, Metric, node_summary
+from tui.style import Row, Span, ascii_text
+from tui.views.nodes import METRICS, SPARKS_AT_ONCE, Grid, Metric, node_summary, sparkline
 from tui.widgets import GUTTER
 
-TEMPERATURE, MEMORY, UTILIZATION, POWER, ERRORS = METRICS
+UTILIZATION, TEMPERATURE, MEMORY, POWER, ERRORS = METRICS
+EMPTY = Series((), ())
 
 
 def line(made: Node, *sources: Source, metric: Metric = TEMPERATURE, width: int = 110) -> str:
@@ -81,7 +86,7 @@ def test_old_numbers_of_gpus_are_dim_though_the_rest_of_the_node_answers() -> No
     for at in (NOW - 1.0, NOW - 100.0):
         [row] = rows(state(replace(made, gpus_at=at), sources=(over,)))
         styles[at] = spans(row, "63")[0].style, row.spans[-1].style
-    assert styles == {NOW - 1.0: ("", ""), NOW - 100.0: ("dim", "dim")}
+    assert styles == {NOW - 1.0: ("load3", ""), NOW - 100.0: ("dim", "dim")}
 
 
 def test_a_gpu_that_the_driver_promises_and_nobody_saw_is_lost() -> None:
@@ -244,6 +249,7 @@ def test_the_story_of_a_node_has_what_its_line_had_to_cut() -> None:
 
 async def test_one_warmer_gpu_paints_its_cell_and_nothing_else() -> None:
     pane = GpusPane(id="gpus")
+    pane.metric = TEMPERATURE
     app = Alone(pane)
     async with running(app, size=(120, 40)) as pilot:
         found = worlds.calm(30)
@@ -285,8 +291,94 @@ async def test_v_goes_round_the_metrics_and_the_cursor_stays() -> None:
         for _ in METRICS:
             await pilot.press("v")
             seen.append(pane.metric.name)
-        assert seen == ["memory", "utilization", "power", "errors", "temperature"]
+        assert seen == ["temperature", "memory", "power", "errors", "utilization"]
         assert pane.lines.cursor_key == "node07"
+
+
+# ---- at a glance -----------------------------------------------------------------------------------------------------
+
+
+def loads(*used: int) -> State:
+    return state(node("n", changed={at: {"utilization_pct": value} for at, value in enumerate(used)}))
+
+
+def test_an_idle_a_busy_and_a_full_gpu_have_colours_of_their_own() -> None:
+    cells = rows(loads(0, 12, 50, 80, 98), UTILIZATION)[0].spans[2:7]
+
+    assert [cell.text.strip() for cell in cells] == ["0", "12", "50", "80", "98"]
+    assert [cell.style for cell in cells] == ["dim", "load1", "load2", "load3", "load4"]
+
+
+def test_a_warning_keeps_its_colour_whatever_the_load() -> None:
+    hot = state(node("n", changed={0: {"temperature_c": 94, "temperature_margin_c": -1}}))
+
+    assert rows(hot, TEMPERATURE)[0].spans[2] == Span("94!".rjust(4), "crit")
+
+
+def test_without_colours_a_bar_shows_the_load() -> None:
+    found = Grid().rows(loads(0, 12, 50, 80, 100), UTILIZATION, 80, bars=True)[0].text
+
+    assert found.split()[1:6] == ["0", "12▂", "50▄", "80▆", "100█"]
+    assert ascii_text(found).split()[1:6] == ["0", "12.", "50-", "80+", "100#"]
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TRAINMON_ASCII": "1"}])
+async def test_the_pane_draws_bars_on_a_terminal_without_colours(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in environ.items():
+        monkeypatch.setenv(name, text)
+    async with showing(loads(12), (80, 24)) as (_, pilot, _backend):
+        await pilot.press("2")
+        assert ("12." if "TRAINMON_ASCII" in environ else "12▂") in await settled(pilot)
+
+
+def test_a_hot_node_still_shows_its_load() -> None:
+    hot = state(node("n", changed={0: {"temperature_c": 94, "temperature_margin_c": -1, "throttle": ("hw_thermal",)}}))
+
+    assert [row.text.split()[-2:] for row in rows(hot, TEMPERATURE, 45)] == [["HOT", "98%"]]
+
+
+def minutes(*used: float) -> Series:
+    """One value in the middle of each of the minutes before now."""
+    begin = math.floor(NOW / 60) * 60 - NOW
+    return Series(tuple(begin - 60 * len(used) + 60 * at + 30 for at in range(len(used))), used)
+
+
+def test_the_curve_shows_the_mean_of_all_gpus_in_each_whole_minute() -> None:
+    assert sparkline([minutes(0, 50, 100, 100), minutes(0, 50, 100, 0)], 6, NOW) == "  ▁▅█▅"
+    assert sparkline([minutes(math.nan, 100)], 3, NOW) == "  █"
+    assert sparkline([], 3, NOW) == "   "
+
+
+def test_a_node_has_its_last_minutes_where_there_is_room_and_they_change_once_a_minute() -> None:
+    asked: list[str] = []
+
+    def history(subject: str, metric: str, span: float) -> Series:
+        asked.append(subject)
+        return minutes(100, 100, 0, 0)
+
+    grid, found = Grid(), worlds.calm(1)
+    assert grid.rows(found, UTILIZATION, 110, history=history)[0].text.endswith("██▁▁")
+    assert len(asked) == 8
+    grid.rows(replace(found, at=NOW + 2), UTILIZATION, 110, history=history)
+    assert len(asked) == 8
+    grid.rows(replace(found, at=NOW + 60), UTILIZATION, 110, history=history)
+    assert len(asked) == 16
+    assert grid.rows(found, UTILIZATION, 62, history=history)[0].text.endswith("98%")
+
+
+def test_the_curves_of_three_hundred_nodes_are_not_computed_at_once() -> None:
+    grid, found, asked = Grid(), worlds.calm(300), []
+
+    def history(subject: str, metric: str, span: float) -> Series:
+        asked.append(subject.partition("/")[0])
+        return EMPTY
+
+    for _ in range(3):
+        grid.rows(found, UTILIZATION, 110, history=history)
+    assert len(set(asked)) == 3 * SPARKS_AT_ONCE
+    assert len(asked) == 8 * len(set(asked))
 
 
 async def test_with_no_node_it_says_how_to_name_one() -> None:

@@ -342,6 +342,8 @@ async def test_a_small_screen_has_table_and_facts_and_draws_no_plot() -> None:
     app = Dashboard(backend)
     async with running(app, size=(80, 24)) as pilot:
         screen = NodeScreen("node08")
+        await pilot.pause()
+        backend.requests.clear()
         await app.push_screen(screen)
         await pilot.pause()
         await pilot.pause()

@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.geometry import Region
 
 from tui.style import Row, Span, width_of
-from tui.widgets import GUTTER, Heading, KeyedLines, changed_columns
+from tui.widgets import GUTTER, Heading, KeyedLines, changed_ranges
 
 
 def row(key: str, *texts: str) -> Row:
@@ -64,22 +64,23 @@ async def show(app: Screenful, pilot: Any, rows: Iterable[Row]) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "columns"),
     [
-        (("ab", "cd"), ("ab", "cd"), None),
-        (("ab", "cd", "ef"), ("ab", "xx", "ef"), (2, 4)),
-        (("ab", "cd", "ef"), ("ab", "cd", "e"), (4, 6)),
-        (("ab", "cd", "ef"), ("xb", "cd", "ex"), (0, 6)),
-        (("日本", "cd"), ("日本", "xd"), (4, 6)),
-        ((), ("ab",), (0, 2)),
+        (("ab", "cd"), ("ab", "cd"), []),
+        (("ab", "cd", "ef"), ("ab", "xx", "ef"), [(2, 4)]),
+        (("ab", "cd", "ef"), ("ab", "cd", "e"), [(4, 6)]),
+        (("ab", "cd", "ef"), ("xb", "cd", "ex"), [(0, 6)]),
+        (("ab", "c" * 20, "ef"), ("xb", "c" * 20, "ex"), [(0, 2), (22, 24)]),
+        (("日本", "cd"), ("日本", "xd"), [(4, 6)]),
+        ((), ("ab",), [(0, 2)]),
     ],
 )
 def test_the_stretch_that_differs_is_counted_in_terminal_cells(
-    old: tuple[str, ...], new: tuple[str, ...], columns: tuple[int, int] | None
+    old: tuple[str, ...], new: tuple[str, ...], columns: list[tuple[int, int]]
 ) -> None:
-    assert changed_columns([Span(t) for t in old], [Span(t) for t in new]) == columns
+    assert changed_ranges([Span(t) for t in old], [Span(t) for t in new]) == columns
 
 
 def test_a_change_of_style_alone_is_a_change() -> None:
-    assert changed_columns([Span("ab"), Span("94")], [Span("ab"), Span("94", "crit")]) == (2, 4)
+    assert changed_ranges([Span("ab"), Span("94")], [Span("ab"), Span("94", "crit")]) == [(2, 4)]
 
 
 def test_a_wide_character_takes_two_cells() -> None:
