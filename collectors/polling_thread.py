@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import ClassVar
 
 from trainmon.lib import Clock, Seconds
+from trainmon.lib.threads import Background
 from trainmon.model import Event, Source, SourceChanged
 
 log = logging.getLogger(__name__)
@@ -18,16 +19,16 @@ MIN_REFRESH: Seconds = 5.0
 """Between two polls that a person requests."""
 
 
-class PollingThread(ABC):
+class PollingThread(Background):
     """The base of pollers: a thread that submits events. `start` and `stop` return at once."""
 
-    join_timeout: ClassVar[Seconds] = 0.3
-    """How long `stop` waits for the end of a step."""
+    stop_timeout: ClassVar[Seconds] = 0.3
     most_requests: ClassVar[int | None] = 64
     """More of them replace the oldest."""
 
     def __init__(self, name: str, every: Seconds, submit: Callable[[Event], None], clock: Clock) -> None:
         """`every` is the pause after an unexpected exception in `step`."""
+        super().__init__(name)
         self._every = every
         self._submit = submit
         self._clock = clock
@@ -36,18 +37,10 @@ class PollingThread(ABC):
         self._requests: deque[Callable[[], None]] = deque(maxlen=self.most_requests)
         """What other threads have asked for."""
         self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop. A command that hangs is not waited for: it ends by its own time limit."""
-        self._stopping.set()
+    def _interrupt(self) -> None:
+        """A command that hangs is not waited for: it ends by its own time limit."""
         self._wake.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(self.join_timeout)
 
     @abstractmethod
     def step(self) -> Seconds | None:

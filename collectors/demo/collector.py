@@ -329,7 +329,7 @@ QUOTA = QuotaQuery(
 class Demo(PollingThread):
     """A simulated cluster of 16 nodes. `step` is all of it without its thread."""
 
-    join_timeout: ClassVar[Seconds] = 1.0
+    stop_timeout: ClassVar[Seconds] = 1.0
 
     def __init__(
         self,

@@ -228,7 +228,7 @@ Nodes = Callable[[], Mapping[str, tuple[str, ...]]]
 class TablePoller(PollingThread):
     """Polls the server of one table. `name` is its source; what it shows of nodes goes to `reports`."""
 
-    join_timeout: ClassVar[Seconds] = 0.15
+    stop_timeout: ClassVar[Seconds] = 0.15
     most_requests = None
     """The screen of each of many nodes may be opened while the server does not answer."""
 

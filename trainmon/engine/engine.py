@@ -20,6 +20,7 @@ from trainmon.analysis.log_formats import Format
 from trainmon.engine.history import WEEK, Curves, History
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
+from trainmon.lib.threads import Background
 from trainmon.model import (
     Attempt,
     Curve,
@@ -169,7 +170,7 @@ TREND_EVERY, RATE_EVERY = 60.0, 15.0
 two rates."""
 
 
-class Engine:
+class Engine(Background):
     """Owns the State. `step` is the engine without its thread."""
 
     def __init__(
@@ -196,19 +197,11 @@ class Engine:
         self._inbox = Inbox()
         self._sinks: list[Callable[[State], None]] = []
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        super().__init__("engine")
         self._trended: dict[str, Instant] = {}
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the thread. Waits at most a second for the current step."""
-        self._stopping.set()
+    def _interrupt(self) -> None:
         self._inbox.put(None)
-        if self._thread.is_alive():
-            self._thread.join(1.0)
 
     def submit(self, event: Event) -> None:
         """Queue an event, from any thread. Never blocks."""

@@ -69,6 +69,7 @@ from trainmon.ledger.reader import (
 )
 from trainmon.ledger.schema import NewerLedger, digest_of, migrate
 from trainmon.lib import DAY, Clock, Instant, Seconds, SystemClock, drop_oldest
+from trainmon.lib.threads import Background
 from trainmon.model import Attempt, EvalResult, Record
 
 __all__ = [
@@ -246,7 +247,7 @@ ATTEMPTS_AT_MOST = 500
 """The attempts that a program reads when it starts: open ones, and those that ended lately."""
 
 
-class Ledger:
+class Ledger(Background):
     """One file in `directory`. Its thread calls `on_trouble` with its error, or None when it works. As soon as it
     can read them, it calls `on_actions` with the open and the recent records, and later with what other programs have
     done; and `on_attempts` once with the recent attempts: with none while there is no file."""
@@ -295,18 +296,13 @@ class Ledger:
         self._failures = 0
         self._pruned_at: Instant | None = None
         self._checked_at: Instant = 0.0
-        self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
+        super().__init__("ledger")
 
     # ---- from any thread --------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
+    def _interrupt(self) -> None:
         """Write what waits, for at most a second."""
         self._queue.stop()
-        if self._thread.is_alive():
-            self._thread.join(1.0)
 
     def write(self, record: Record) -> None:
         """Commit a record before returning.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +16,7 @@ from trainmon.ledger.attempts import timestamp
 from trainmon.ledger.database import NAME, open_to_read
 from trainmon.ledger.schema import VERSION, version_of
 from trainmon.lib import MASK, Clock, Instant, Seconds, clean, scrub
+from trainmon.lib.threads import Background
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +86,11 @@ def without_secrets(error: Exception, url: str) -> str:
     return f"{type(error).__name__}: {clean(scrub(text), 300)}"
 
 
-class PostgresCopy:
-    """Copies what has changed, every half minute. A server that is away is tried again, at last every five minutes."""
+class PostgresCopy(Background):
+    """Copies what has changed, every half minute. A server that is away is tried again, at last every five minutes. At
+    the end, a copy that hangs is not waited for."""
+
+    stop_timeout = 0.0
 
     def __init__(self, directory: Path, url: str, clock: Clock, every: Seconds = EVERY) -> None:
         self._file = directory / NAME
@@ -97,15 +100,7 @@ class PostgresCopy:
         self._copied_until: Instant | None = None
         """None: nothing was copied since the start, so everything is."""
         self._failures = 0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="postgresql", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop. A copy that hangs is not waited for."""
-        self._stopping.set()
+        super().__init__("postgresql")
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -1,4 +1,4 @@
-"""Calls and child processes with a deadline, whatever hangs; and decoders of JSON that threads may share.
+"""Threads that stop; calls and child processes with a deadline, whatever hangs; and shared decoders of JSON.
 
 A call runs on a thread that is abandoned when it takes too long: a socket's timeout bounds one read, not all of them,
 and name resolution has none at all. A child process is killed with its whole session.
@@ -15,12 +15,44 @@ import queue
 import signal
 import subprocess
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from trainmon.lib.clock import Seconds
+
+# ---- a thread that works in the background until it is stopped -------------------------------------------------------
+
+
+class Background(ABC):
+    """What a thread does from `start` to `stop`. It never holds up the end of the program."""
+
+    stop_timeout: ClassVar[Seconds] = 1.0
+    """How long `stop` waits for the end of the thread."""
+
+    def __init__(self, name: str) -> None:
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread, which may call this itself."""
+        self._stopping.set()
+        self._interrupt()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(self.stop_timeout)
+
+    def _interrupt(self) -> None:  # noqa: B027 # a thread that waits for nothing else than `_stopping` has none
+        """End what the thread waits for."""
+
+    @abstractmethod
+    def _run(self) -> None:
+        """The work: it ends soon after `_stopping` is set."""
+
 
 # ---- calls and child processes with a deadline, whatever hangs -------------------------------------------------------
 

@@ -26,7 +26,7 @@ WRITE_EVERY: Seconds = 30.0
 class LastSeenFile(PollingThread):
     """Writes the file of one config, every half minute and at the end. A disk that hangs delays nobody else."""
 
-    join_timeout: ClassVar[Seconds] = 0.5
+    stop_timeout: ClassVar[Seconds] = 0.5
 
     def __init__(self, directory: Path, name: str, state: Callable[[], State]) -> None:
         """`name` is that of the config: each has a file of its own."""

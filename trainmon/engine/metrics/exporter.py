@@ -18,6 +18,7 @@ from prometheus_client.exposition import choose_encoder, generate_latest
 from trainmon.engine.metrics.families import Totals, families
 from trainmon.ledger.ledger import LedgerStuck, totals
 from trainmon.lib import Clock, Seconds, write_whole
+from trainmon.lib.threads import Background
 from trainmon.model import State
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,6 @@ Render = Callable[[str], tuple[bytes, str]]
 class Server(ThreadingHTTPServer):
     """Listens at once; `serve_forever` answers."""
 
-    daemon_threads = True
     block_on_close = False
     request_queue_size = 64
 
@@ -176,8 +176,10 @@ VERSIONS = frozenset({"0.0.1", "0.0.4", "1.0.0"})
 """Those of the formats that prometheus_client writes. It fails for others, instead of the next format in Accept."""
 
 
-class Exporter:
-    """`observe` takes each State; its own thread does all else."""
+class Exporter(Background):
+    """`observe` takes each State; its own thread does all else. At the end it closes the port and removes the file."""
+
+    stop_timeout = 2.0
 
     def __init__(
         self,
@@ -199,21 +201,11 @@ class Exporter:
         self._server: Server | None = None
         self._troubles: dict[str, str] = {}
         """What fails now, by what fails: it is logged once."""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        super().__init__("metrics")
 
     def observe(self, state: State) -> None:
         """Take a new State, on the engine's thread."""
         self._state = state
-
-    def stop(self) -> None:
-        """Close the port and remove the file. Waits at most two seconds for that."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(2.0)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now. This method makes it a Collector of prometheus_client."""

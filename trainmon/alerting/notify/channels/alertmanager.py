@@ -18,6 +18,7 @@ from trainmon.alerting.notify.channels.http import Http, judge, text_of
 from trainmon.alerting.notify.channels.webhook import annotations_of, labels_of, plain_fields, timestamp
 from trainmon.alerting.notify.message import Broken, Message, Retry, Sent
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
+from trainmon.lib.threads import Background
 from trainmon.model import Alert, Channel
 
 log = logging.getLogger(__name__)
@@ -119,25 +120,18 @@ class Alertmanager:
         return reply.status
 
 
-class Resender:
-    """The thread that posts the open alerts of one Alertmanager again."""
+class Resender(Background):
+    """The thread that posts the open alerts of one Alertmanager again; at its end a last time, so that they stay open
+    until the next program leads."""
+
+    stop_timeout = FAREWELL
 
     def __init__(self, channel: Alertmanager, alerts: KnownAlerts, *, every: Seconds = RESEND_EVERY) -> None:
         self._channel = channel
         self._alerts = alerts
         self._every = every
         self._is_failing = False
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"resend {channel.health.name}", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Post them a last time, so that they stay open until the next program leads."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(FAREWELL)
+        super().__init__(f"resend {channel.health.name}")
 
     def _run(self) -> None:
         while not self._stopping.wait(self._every if self._resend(TIMEOUT) else min(FIRST_AFTER, self._every)):

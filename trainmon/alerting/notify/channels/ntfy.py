@@ -19,7 +19,7 @@ import urllib3
 from trainmon.alerting.notify.channels.http import AGENT, Http, Reply, host_of, judge, pool_for, text_of
 from trainmon.alerting.notify.message import Attachment, Broken, Message, Retry, Sent, fitted, is_good_news
 from trainmon.lib import Clock, Seconds, SystemClock, clean, shorten_lines, write_private
-from trainmon.lib.threads import decoder
+from trainmon.lib.threads import Background, decoder
 from trainmon.model import AlertRequest, AlertRequested, Channel, Event, Severity
 
 MESSAGE_BYTES = 4_096
@@ -320,7 +320,7 @@ class Memory:
             log.warning("replies of phones cannot be remembered: %s", error.strerror)
 
 
-class Replies:
+class Replies(Background):
     """Reads the reply topic of one channel, and submits its requests."""
 
     def __init__(
@@ -331,23 +331,16 @@ class Replies:
         self._memory = memory
         self._submit = submit
         self._clock = clock or SystemClock()
-        self._stopping = threading.Event()
         self._response: urllib3.BaseHTTPResponse | None = None
-        self._thread = threading.Thread(target=self._run, name=f"replies-{channel.health.name}", daemon=True)
+        super().__init__(f"replies-{channel.health.name}")
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
+    def _interrupt(self) -> None:
         """Stop reading at once."""
-        self._stopping.set()
         if (response := self._response) is not None:
             try:
                 response.shutdown()
             except (OSError, ValueError, AttributeError) as error:  # it may just have ended by itself
                 log.debug("the replies had ended: %s", type(error).__name__)
-        if self._thread.is_alive():
-            self._thread.join(1.0)
 
     def _run(self) -> None:
         pause = PAUSE_FIRST
