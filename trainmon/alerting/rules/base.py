@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -60,7 +61,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One alerting rule. Its fields are its settings in `[[rule]]`; their docstrings are the help and the documents."""
 
     name: ClassVar[str]
-    """As in the config and in every message: `gpu-hot`."""
+    """As in the config and in every message: of GpuHot, `gpu-hot`, unless the class says another one."""
     family: ClassVar[Family]
     origin: ClassVar[str]
     """The source of its defaults, in a few words."""
@@ -79,6 +80,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How long the condition must be gone before the alert resolves."""
     severity: Severity | None = None
     """The severity of all alerts of this rule, instead of its own."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" not in cls.__dict__:
+            cls.name = re.sub(r"\B([A-Z])", r"-\1", cls.__name__).lower()
 
     def check(self, state: State, now: Instant) -> Iterator[Finding | Unknown]:
         """Every problem in this State, and every subject that lacks the data to find one."""

@@ -192,7 +192,6 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A mount does not answer, returns an error, or is not there: every access hangs or fails. It is critical if a run
     writes there. A directory that a run has yet to create does not count."""
 
-    name = "disk-hung"
     origin = "a mount that does not answer in 5s: node_exporter's mount-timeout"
 
     for_: Duration = 30.0
@@ -259,7 +258,6 @@ class DiskReadOnly(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A disk has become read-only, as the kernel does after an error, or checkpoints are to be saved on a read-only
     disk."""
 
-    name = "disk-read-only"
     origin = "our choice: with errors=remount-ro, the next save is the first thing that fails"
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
@@ -410,7 +408,6 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A disk is nearly full, of what may be used (`usable`). A small share of a large disk may still be enough, so the
     free space must also be less than a few of the largest checkpoints that are saved there."""
 
-    name = "disk-full"
     origin = "10% and 3%: node_exporter's mixin and awesome-prometheus-alerts; two samples"
 
     for_: Duration = 20.0
@@ -472,7 +469,6 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A filesystem is nearly out of inodes: soon no file can be created, even if bytes are free."""
 
-    name = "inodes-full"
     origin = "5% and 3%: node_exporter's mixin; two samples"
 
     for_: Duration = 20.0
@@ -529,7 +525,6 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A disk will be full soon. Checkpoints that are written and deleted again do not count as growth; what remains
     after each deletion does. On a shared filesystem only nearly linear growth counts."""
 
-    name = "disk-forecast"
     origin = "24h and 4h: node_exporter's mixin; its linear forecast is wrong where old checkpoints are deleted"
 
     for_: Duration = 120.0
@@ -607,7 +602,6 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
     """The next checkpoints of the runs that save there do not fit. The rule needs no history: it uses the sizes and the
     interval of the recent checkpoints. It is critical if the very next one does not fit."""
 
-    name = "checkpoints-do-not-fit"
     origin = "our choice: a save that ends with ENOSPC leaves an incomplete checkpoint and often ends the run"
     needs_for = True
 

@@ -107,7 +107,6 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
     """No source responds: no problem can be detected. A dashboard that loses all hosts at once warns about its own
     network, whatever else responds, and pages after 5 minutes if no daemon watches."""
 
-    name = "monitor-blind"
     origin = "our choice: all connections are opened again within 30s"
 
     for_: Duration = 45.0
@@ -152,7 +151,6 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
 class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
     """Most nodes of a cluster are unreachable: one notification instead of one per node."""
 
-    name = "cluster-unreachable"
     origin = "our choice: shorter than `for` of node-unreachable, so that it fires first"
 
     for_: Duration = 30.0
@@ -187,7 +185,6 @@ class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
 class SourceLate(SourceRule, frozen=True, kw_only=True):
     """The data of a source other than a node (a queue, W&B, files) is late, without an error."""
 
-    name = "source-late"
     origin = "our choice: late means 3 periods without data; a slow controller may need a few more"
     needs_for = True
     health = "late"
@@ -210,7 +207,6 @@ class SourceLate(SourceRule, frozen=True, kw_only=True):
 class SourceDown(SourceRule, frozen=True, kw_only=True):
     """A source other than a node fails, or needs an interactive login (2FA)."""
 
-    name = "source-down"
     origin = "our choice: a controller that restarts responds again within minutes"
     health = "down"
 
@@ -223,7 +219,6 @@ class SourceDown(SourceRule, frozen=True, kw_only=True):
 class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
     """A channel does not accept notifications, so nobody receives them there."""
 
-    name = "channel-failing"
     origin = "our choice; Alertmanager's own mixin waits 5 minutes"
 
     patience: Duration = 300.0
@@ -264,7 +259,6 @@ class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
 class OutboxOld(MonitorRule, frozen=True, kw_only=True):
     """Notifications wait in the outbox, although their channel is not known to fail."""
 
-    name = "outbox-old"
     origin = "our choice: the longest pause between two retries is 5 minutes; this is three of them"
 
     age: Duration = 900.0
@@ -289,7 +283,6 @@ class OutboxOld(MonitorRule, frozen=True, kw_only=True):
 class LedgerStuck(MonitorRule, frozen=True, kw_only=True):
     """The ledger cannot be written: after a crash, nobody would know what was sent."""
 
-    name = "ledger-stuck"
     origin = "our choice: a disk may hang for some seconds"
 
     for_: Duration = 10.0
@@ -340,7 +333,6 @@ class RuleRaised(MonitorRule, frozen=True, kw_only=True):
 class ClockJumped(MonitorRule, frozen=True, kw_only=True):
     """The clock jumped, or this program was suspended: nothing was watched in that time."""
 
-    name = "clock-jumped"
     origin = "our choice"
 
     news: Duration = 600.0

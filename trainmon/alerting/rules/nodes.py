@@ -230,7 +230,6 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
     """A node is unreachable, or its data is late. A node that accepts logins only during a job is not a fault while it
     has none. A node that accepts connections and has not finished its first login is a warning for 2 minutes."""
 
-    name = "node-unreachable"
     origin = "our choice: a lost connection is opened again within seconds, so a minute is long"
     may_flap = False
 
@@ -313,7 +312,6 @@ def _by_slurm(slurm: SchedulerNode | None) -> tuple[str, ...]:
 class NodeRebooted(NodeRule, frozen=True, kw_only=True):
     """A node has rebooted while it was watched."""
 
-    name = "node-rebooted"
     origin = "our choice: the boot time is compared by two clocks, so a clock that is set is not taken for a reboot"
 
     news: Duration = 1_800.0
@@ -342,7 +340,6 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
     """The clock of a node differs from the clock of this machine. If most nodes differ by the same amount, the clock of
     this machine is wrong."""
 
-    name = "clock-skew"
     origin = "our choice: over SSH, node_exporter's limit of 0.05s cannot be distinguished from a slow packet"
 
     for_: Duration = 60.0
@@ -398,7 +395,6 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
     """Slurm drains a watched node, marks it down or failing, or gets no answer from it. A down node with a run is
     critical. On a node without a run, a state older than `old` is only info."""
 
-    name = "node-drained"
     origin = "Slurm's own states; SlurmdTimeout is 5m; after a day, a repair is no longer news"
     needs_for = True
 
@@ -460,7 +456,6 @@ def _text(slurm: SchedulerNode) -> str | None:
 class SparesFew(NodeRule, frozen=True, kw_only=True):
     """A cluster has fewer healthy idle nodes than wanted (`spares`): a failed node could not be replaced."""
 
-    name = "spares-few"
     origin = "the cluster's `spares`; duration: jobs end and begin"
     needs_for = True
 
@@ -510,7 +505,6 @@ class MemoryRule(NodeRule, frozen=True, kw_only=True):
 class MemoryFull(MemoryRule, frozen=True, kw_only=True):
     """The memory of a host is nearly full. When it is full, the kernel kills a large process, usually the trainer."""
 
-    name = "memory-full"
     origin = "memory in use: all but MemAvailable; node_exporter warns at 90%, which pinned memory reaches by design"
 
     for_: Duration = 120.0
@@ -537,7 +531,6 @@ class MemoryLeak(MemoryRule, frozen=True, kw_only=True):
     """The memory in use on a host grows steadily and will run out. The rule uses the minimum of every ten minutes over
     up to three hours, so memory that comes and goes is not a leak."""
 
-    name = "memory-leak"
     origin = "our choice: a rising minimum over an hour, at a rate that does not slow down"
 
     keep_firing_for: Duration = 1_800.0
@@ -577,7 +570,6 @@ class MemoryLeak(MemoryRule, frozen=True, kw_only=True):
 class OomKill(NodeRule, frozen=True, kw_only=True):
     """The kernel killed processes because memory ran out, on the whole host or in the memory limit of a job."""
 
-    name = "oom-kill"
     origin = "any growth of oom_kill in /proc/vmstat; awesome-prometheus-alerts also looks back half an hour"
 
     news: Duration = 1_800.0
@@ -622,7 +614,6 @@ a port without a cable is not a fault."""
 class InfinibandDown(NodeRule, frozen=True, kw_only=True):
     """An InfiniBand port is not ACTIVE, although it was before or is on nearly all other nodes of the cluster."""
 
-    name = "infiniband-down"
     origin = "NVIDIA's resiliency extension: a port that was never up is not a fault; duration: a link may retrain"
 
     for_: Duration = 60.0
@@ -672,7 +663,6 @@ class InfinibandFlapping(NodeRule, frozen=True, kw_only=True):
     """An InfiniBand port went down and came back, or its errors accumulate. The alert stays for a while after the last
     event, because a link that failed once fails again."""
 
-    name = "infiniband-flapping"
     origin = "twice in five minutes: ByteRobust; ten minutes after: leptonai gpud"
 
     keep_firing_for: Duration = 60.0

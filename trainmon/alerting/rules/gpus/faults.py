@@ -40,7 +40,6 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
     """The memory of a GPU has had uncorrectable errors since its driver was loaded: critical while they are new, then a
     warning."""
 
-    name = "ecc-uncorrected"
     origin = "any above 0: nvidia_gpu_exporter, Meta gcm"
     needs = ("ECC errors", "ecc_uncorrected")
 
@@ -76,7 +75,6 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
 class RowRemap(GpuRule, frozen=True, kw_only=True):
     """A GPU has remapped bad rows of its memory and needs a reset (pending), or could not remap them (failed)."""
 
-    name = "row-remap"
     origin = "failed: NVIDIA's criterion to replace a GPU; pending: reset at the next opportunity"
     needs = ("remapped rows", "remap_pending", "remap_failed")
 
@@ -103,7 +101,6 @@ class RowRemap(GpuRule, frozen=True, kw_only=True):
 class GpuLost(GpuRule, frozen=True, kw_only=True):
     """A GPU fell off the bus, vanished, or answers only with an error."""
 
-    name = "gpu-lost"
     origin = "a lost GPU at once; an error after 30s, because a driver that is being reloaded also fails"
     may_flap = False
 
@@ -251,7 +248,6 @@ LISTED = re.compile(r"of its (\d+) GPUs")
 class GpuMissing(GpuRule, frozen=True, kw_only=True):
     """A node has fewer GPUs than it should have, or none: according to its PCI bus, what it listed before, or Slurm."""
 
-    name = "gpu-missing"
     origin = "the PCI bus, the most ever listed, and Slurm's `gres/gpu count reported lower than configured`"
 
     for_: Duration = 45.0

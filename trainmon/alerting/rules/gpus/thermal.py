@@ -37,7 +37,6 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
     """A GPU is at or near its slowdown temperature. The rule uses the margin that the GPU reports (T.Limit), in two
     samples or with a thermal throttle reason. It uses degrees only if the GPU reports no margin."""
 
-    name = "gpu-hot"
     origin = "margins: NVIDIA's T.Limit on Hopper; durations: nvidia_gpu_exporter; degrees: common DCGM rules"
     needs = ("temperature", "temperature_margin_c", "temperature_c")
     needs_for = True
@@ -174,7 +173,6 @@ class SlowdownRule(GpuRule, frozen=True, kw_only=True):
 class GpuSlowdown(SlowdownRule, frozen=True, kw_only=True):
     """The hardware slows a GPU down, and neither heat nor a power brake is the reason."""
 
-    name = "gpu-slowdown"
     origin = (
         "NVML's throttle bit 0x8; duration: nvidia_gpu_exporter; H100s were seen at "
         "86 MHz under load, and at 345 MHz when idle"
@@ -187,7 +185,6 @@ class GpuSlowdown(SlowdownRule, frozen=True, kw_only=True):
 class PowerBrake(SlowdownRule, frozen=True, kw_only=True):
     """A power brake slows a GPU down: the power supply of the node requests it. All other numbers look normal."""
 
-    name = "power-brake"
     origin = (
         "NVML's throttle bit 0x80; duration: nvidia_gpu_exporter; H100s were seen at "
         "86 MHz under load, and at 345 MHz when idle"
@@ -211,7 +208,6 @@ EVIDENCE = 16
 class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
     """The memory of a GPU is nearly full: a larger batch may fail with CUDA out of memory."""
 
-    name = "gpu-memory-full"
     origin = (
         "our choice: caching allocators stay at 95% for days, so the warning needs less than 400 MiB free of 80 GiB"
     )
@@ -244,7 +240,6 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
     """A GPU is idle in a running job whose run trains: a dead rank, or work that is not distributed. A GPU that the job
     never used counts only if Slurm allocated all GPUs of the node; otherwise it may belong to another job."""
 
-    name = "gpu-idle"
     origin = "our choice: a healthy training step never leaves a GPU below 5% for ten minutes"
     needs = ("utilization", "utilization_pct")
     needs_for = True
@@ -321,7 +316,6 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     """Memory or processes remain on the GPUs of a node without a job: leftovers of an ended job make the next one fail.
     The rule applies only if Slurm says that the node is idle or, without Slurm, if all runs of the node have ended."""
 
-    name = "gpu-leftover"
     origin = "our choice: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
     needs_for = True
 

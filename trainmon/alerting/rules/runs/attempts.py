@@ -142,7 +142,6 @@ class RetryStorm(AttemptRule, frozen=True, kw_only=True):
     """Attempts of a run end one after another without a new step and without a new checkpoint. No automatic retry
     follows."""
 
-    name: ClassVar[str] = "retry-storm"
     origin: ClassVar[str] = "NVRx: at most 3 cycles without progress; NeMo #3390: jobs replayed the same 10,000 steps"
 
     retries: int = STORM
@@ -182,7 +181,6 @@ def _line(attempt: Attempt) -> str:
 class WrongResume(AttemptRule, frozen=True, kw_only=True):
     """The running attempt has not resumed from the last committed checkpoint of the attempt before it."""
 
-    name: ClassVar[str] = "wrong-resume"
     origin: ClassVar[str] = (
         "Brooks: resume from the last committed checkpoint; NeMo #3390: two jobs resumed from an older one"
     )
@@ -222,7 +220,6 @@ class Restarted(RunRule, frozen=True, kw_only=True):
     """Another attempt of the run is running: its job was requeued, the next job has started, or its steps have gone
     back. It is a warning if the attempt before ended for a cause that a plain retry does not help."""
 
-    name: ClassVar[str] = "restarted"
     origin: ClassVar[str] = "our choice"
     reads = EVERYTHING
 
@@ -360,7 +357,6 @@ class SecondTrainer(AttemptRule, frozen=True, kw_only=True):
     written. Or two running jobs commit steps into one directory. No automatic retry follows, and `queue` and `requeue`
     ask for the job id."""
 
-    name: ClassVar[str] = "second-trainer"
     origin: ClassVar[str] = "our choice: two trainers destroy each other's checkpoints"
     reads = EVERYTHING
     may_flap: ClassVar[bool] = False
@@ -390,7 +386,6 @@ class RunDead(RunRule, frozen=True, kw_only=True):
     """A run ended before its target and no person ended it, or its attempts fail one after another. It is a warning if
     the next job is already pending or Slurm has requeued the job."""
 
-    name: ClassVar[str] = "run-dead"
     origin: ClassVar[str] = "Linum's monitor: page at once, day or night; BLOOM's is-job-running watchdog"
     reads = EVERYTHING
     may_flap: ClassVar[bool] = False
@@ -502,7 +497,6 @@ class RunDead(RunRule, frozen=True, kw_only=True):
 class EndedEarly(RunRule, frozen=True, kw_only=True):
     """The job or W&B says that the run ended well, but the run did not reach its target."""
 
-    name: ClassVar[str] = "ended-early"
     origin: ClassVar[str] = "an exit status of 0 means success only at the target step"
     reads = EVERYTHING
     may_flap: ClassVar[bool] = False
@@ -526,7 +520,6 @@ class EndedEarly(RunRule, frozen=True, kw_only=True):
 class RunStopped(RunRule, frozen=True, kw_only=True):
     """A person ended the run: with its kill switch, by cancelling its job, or with an action of trainmon-tui."""
 
-    name: ClassVar[str] = "run-stopped"
     origin: ClassVar[str] = "a deliberate end is information, not an alarm"
     reads = EVERYTHING
 
@@ -554,7 +547,6 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
 class Finished(RunRule, frozen=True, kw_only=True):
     """The run has ended at its target step. It is a warning if its evaluation failed."""
 
-    name: ClassVar[str] = "finished"
     origin: ClassVar[str] = "our choice"
     reads = EVERYTHING
 

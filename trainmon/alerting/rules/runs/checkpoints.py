@@ -48,7 +48,6 @@ class CheckpointRule(RunRule, frozen=True, kw_only=True):
 class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
     """The run trains, but has committed no checkpoint for longer than its usual interval."""
 
-    name: ClassVar[str] = "checkpoint-overdue"
     origin: ClassVar[str] = "twice its own interval; BLOOM lost 7h with sparse saves, then saved every 3h"
     unknown_while: ClassVar[frozenset[str]] = BETWEEN
 
@@ -110,7 +109,6 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
 class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
     """The last save is incomplete, and no process writes to it any more."""
 
-    name: ClassVar[str] = "checkpoint-torn"
     origin: ClassVar[str] = "Bekman: the very last checkpoint may not have been finished"
 
     for_: Duration = 60.0
@@ -141,7 +139,6 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
 class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
     """A restart would fail, or would resume from an incomplete checkpoint or from an older one than the last."""
 
-    name: ClassVar[str] = "checkpoint-pointer"
     origin: ClassVar[str] = (
         "NeMo #3390: a full quota stopped the write of LATEST, and two more jobs resumed from an older checkpoint"
     )
@@ -205,7 +202,6 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
 class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
     """The kill switch is still armed: the next attempt would end at once, or the running one ignores it."""
 
-    name: ClassVar[str] = "kill-switch-left"
     which = "kill"
     origin: ClassVar[str] = "IDEFICS and BLOOM: a forgotten kill switch ends one array task after the other"
 
@@ -239,7 +235,6 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
 class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
     """The trainer did not consume the save switch, or consumed it and committed no checkpoint."""
 
-    name: ClassVar[str] = "save-switch-ignored"
     which = "save"
     origin: ClassVar[str] = (
         "trainers read the switch at every iteration: ten iterations or 10m; a save may take twice the usual, or 15m"

@@ -33,7 +33,6 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
     """No job of the run is running or pending and nothing shows that the run is complete, or its pending job will never
     start."""
 
-    name: ClassVar[str] = "not-scheduled"
     origin: ClassVar[str] = "BLOOM's watchdog: neither running nor scheduled to run"
 
     for_: Duration = 120.0
@@ -74,7 +73,6 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
     with a `script` or an array, to runs whose jobs were queued one behind the other, and to runs whose target cannot be
     reached before the job ends."""
 
-    name: ClassVar[str] = "no-job-queued"
     origin: ClassVar[str] = "BLOOM's on-call rule: more than one job is always queued"
     needs_for: ClassVar[bool] = True
 
@@ -110,7 +108,6 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
 class TimeLimitNear(JobRule, frozen=True, kw_only=True):
     """The job ends before the run could save once more, and there is no sign that it saves before exiting."""
 
-    name: ClassVar[str] = "time-limit-near"
     origin: ClassVar[str] = "Bekman: the grace is at least twice one iteration and one save"
 
     times: float = 2.0
@@ -194,7 +191,6 @@ class WandbRule(RunRule, frozen=True, kw_only=True):
 class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
     """Several W&B runs are active where exactly one is expected: critical if two of them write the same checkpoints."""
 
-    name: ClassVar[str] = "wandb-several-active"
     origin: ClassVar[str] = "Linum: exactly one active run in a group; anything else is an error"
     needs_for: ClassVar[bool] = True
 
@@ -224,7 +220,6 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
 class WandbRunCrashed(WandbRule, frozen=True, kw_only=True):
     """One of several active W&B runs has crashed or sends no heartbeat any more, and another one is still active."""
 
-    name: ClassVar[str] = "wandb-run-crashed"
     origin: ClassVar[str] = "our choice"
 
     new_for: Duration = 900.0
@@ -268,7 +263,6 @@ def _crashed_beside(wandb: Wandb) -> WandbRun | None:
 class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
     """W&B receives no heartbeat from the run any more, and nothing else says that the run has ended."""
 
-    name: ClassVar[str] = "wandb-heartbeat-lost"
     origin: ClassVar[str] = "W&B's server gives up after 5m; a lost heartbeat does not mean an end"
     needs_for: ClassVar[bool] = True
 

@@ -82,7 +82,6 @@ class MetricRule(RunRule, frozen=True, kw_only=True):
 class LossNan(MetricRule, frozen=True, kw_only=True):
     """The loss is NaN or infinite."""
 
-    name: ClassVar[str] = "loss-nan"
     origin: ClassVar[str] = "KempnerForge ends a run after several bad steps in a row; a loss scaler skips single ones"
 
     steps: int = 3
@@ -136,7 +135,6 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
 class LossSpike(MetricRule, frozen=True, kw_only=True):
     """The loss has jumped out of its usual band and has not come back."""
 
-    name: ClassVar[str] = "loss-spike"
     origin: ClassVar[str] = (
         "OLMo-core: 6 standard deviations above the mean of the last 128 losses; here above their median"
     )
@@ -189,7 +187,6 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
 class SkippedSteps(MetricRule, frozen=True, kw_only=True):
     """Every recent iteration was skipped: the run makes steps but does not learn."""
 
-    name: ClassVar[str] = "skipped-steps"
     origin: ClassVar[str] = "Megatron's loss scale starts at 2^32 and skips about 16 iterations until it fits"
 
     steps: int = 20
@@ -218,7 +215,6 @@ class SkippedSteps(MetricRule, frozen=True, kw_only=True):
 class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
     """The loss scale has fallen to its minimum: the next overflow ends the run, or it no longer learns."""
 
-    name: ClassVar[str] = "loss-scale-floor"
     origin: ClassVar[str] = "the minimum of Megatron and DeepSpeed is 1; a constant 1, as with bf16, does not count"
 
     floor: float = 1.0
@@ -263,7 +259,6 @@ STEPS = frozenset({"healthy", "diverged"})
 class SlowThroughput(RunRule, frozen=True, kw_only=True):
     """The run is clearly slower than over the last day on the same number of nodes."""
 
-    name: ClassVar[str] = "slow-throughput"
     origin: ClassVar[str] = "our choice; the baseline is its own: a new speed counts as usual after half a day"
     needs_for: ClassVar[bool] = True
     unknown_while: ClassVar[frozenset[str]] = BETWEEN
@@ -330,7 +325,6 @@ class _Peers(NamedTuple):
 class Straggler(RunRule, frozen=True, kw_only=True):
     """A GPU of a run is slower or colder than its peers, and all others wait for it."""
 
-    name: ClassVar[str] = "straggler"
     origin: ClassVar[str] = "our choice: a GPU at 86 MHz among peers at 1,980 MHz looks healthy except for its clock"
     needs_for: ClassVar[bool] = True
 
@@ -513,7 +507,6 @@ class StallRule(RunRule, frozen=True, kw_only=True):
 class RunHung(StallRule, frozen=True, kw_only=True):
     """The run has stopped stepping. Its GPUs are 100% busy at low power: probably a stuck collective."""
 
-    name: ClassVar[str] = "run-hung"
     origin: ClassVar[str] = "BLOOM: stuck for hours at 100% GPU and RUNNING for Slurm; 18h were lost"
     verdict: ClassVar[str] = "hung"
     text: ClassVar[str] = "hangs"
@@ -538,7 +531,6 @@ class QuietRule(StallRule, frozen=True, kw_only=True):
 class RunStalled(QuietRule, frozen=True, kw_only=True):
     """The run has not stepped for longer than any of its usual pauses."""
 
-    name: ClassVar[str] = "run-stalled"
     origin: ClassVar[str] = "ten of its own step intervals, but at least stall_after (15m)"
     verdict: ClassVar[str] = "stalled"
     text: ClassVar[str] = "has stalled"
@@ -588,7 +580,6 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
 class DataStall(QuietRule, frozen=True, kw_only=True):
     """The run has stopped stepping and its GPUs are idle: it waits for data, storage or its host."""
 
-    name: ClassVar[str] = "data-stall"
     origin: ClassVar[str] = "idle GPUs while a step is due: data, storage or the host"
     verdict: ClassVar[str] = "data-stall"
     text: ClassVar[str] = "has stopped stepping, and its GPUs are idle"
@@ -603,7 +594,6 @@ class DataStall(QuietRule, frozen=True, kw_only=True):
 class LogUnread(RunRule, frozen=True, kw_only=True):
     """The log of a run grows, but no line is a known step: its progress is unknown."""
 
-    name: ClassVar[str] = "log-unread"
     origin: ClassVar[str] = "our choice: an unknown log format is not a fault of the run"
 
     for_: Duration = 10.0
