@@ -25,7 +25,7 @@ from trainmon.cli.snapshot import first_full_state
 from trainmon.cli.terminal import ask_on_terminal, read_line
 from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings, login_of, toml, why_not_trusted
 from trainmon.config.decode import decode
-from trainmon.lib import Seconds, TrainmonError, clean, counted, shorten
+from trainmon.lib import Seconds, TrainmonError, clean, counted, shorten, write_whole
 from trainmon.model import Job, OwnProcess, Run, SchedulerNode
 from trainmon.runtime.logs import log_to_file
 from trainmon.runtime.monitor import Monitor
@@ -266,6 +266,9 @@ on = "nodes"                                    # guessed: all nodes; or "login"
 # type = "gpu-hot"
 # for = "5m"
 
+# [dashboard]
+# time = "utc"                  # or "local": the zone of this machine
+
 # [daemon]
 # host = "bastion"              # where `trainmon-tui --alerts-only` runs, if not on this machine
 # metrics = "127.0.0.1:9464"    # the daemon serves /metrics for Prometheus; textfile = "….prom" is for node_exporter
@@ -469,15 +472,10 @@ def _valid(name: str, login: str | None, nodes: Sequence[str], found: FoundFacts
 
 
 def _write(file: Path, text: str, force: bool) -> None:
-    """Write a file that only its user can read. An old file is replaced atomically."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}") if force else file
+    """Write a file that only its user can read, whole or not at all."""
+    if not force and (file.exists() or file.is_symlink()):
+        raise click.UsageError(f"{file} already exists; --force replaces it")
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            opened.write(text)
-        if force:
-            beside.replace(file)
-    except FileExistsError as error:
-        raise click.UsageError(f"{file} already exists; --force replaces it") from error
+        write_whole(file, text.encode(), mode=0o600)
     except OSError as error:
         raise click.UsageError(f"{file} cannot be written: {(error.strerror or 'failed').lower()}") from error

@@ -48,6 +48,14 @@ def test_every_table_of_the_config_is_in_it() -> None:
     assert {name for name in tables if not {f"[{name}]", f"[[{name}]]"} & set(lines)} == set()
 
 
+def test_a_config_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "trainmon.toml").mkdir()
+    done = trainmon("init", "gpu-001", "--force", cwd=tmp_path, HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Error: trainmon.toml cannot be written: is a directory" in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["trainmon.toml"]
+
+
 def test_an_old_file_stays_unless_forced(tmp_path: Path) -> None:
     file = tmp_path / "trainmon.toml"
     file.write_text("read_only = true\n")
