@@ -13,6 +13,7 @@ from math import inf
 from typing import Any
 
 import rich
+from msgspec.structs import replace
 from rich.console import RenderableType
 from textual import events
 from textual._compositor import ChopsUpdate
@@ -35,7 +36,7 @@ from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes, StateFeed, wait_before_paint
 from tui.services.terminal import ChannelNotification, NarrowUpdate, Toasts, on_hang_up, suspend
 from tui.style import Link, Times, wants_ascii
-from tui.themes import DARK, THEMES, Ascii, defaults, fitting
+from tui.themes import DARK, LIGHT, SETTINGS, THEMES, Ascii, defaults, fitting
 from tui.views import Command, commands
 from tui.views.alert_detail import Moment
 
@@ -73,8 +74,11 @@ class Dashboard(App[None], inherit_bindings=False):
         clock: Clock | None = None,
         seen: LastSeen | None = None,
         local_time: bool = False,
+        theme: str = "auto",
+        light: bool = False,
     ) -> None:
-        """`seen`: what was shown when the dashboard was last open. `local_time`: times are not in UTC."""
+        """`seen`: what was shown when the dashboard was last open. `local_time`: times are not in UTC. `theme`: that of
+        the config; `light`: whether the terminal's background is."""
         super().__init__()
         Times.zone = None if local_time else UTC
         self.backend = backend
@@ -94,10 +98,12 @@ class Dashboard(App[None], inherit_bindings=False):
         self._prompt: LoginPrompt | None = None
         self._answered: set[int] = set()
         self._waiting_toasts: deque[Callable[[], None]] = deque(maxlen=TOASTS_AT_MOST)
-        for theme in THEMES:
-            self.register_theme(theme)
-        theme_name = os.environ.get("TEXTUAL_THEME", "")
-        self.theme = theme_name if theme_name in self.available_themes else DARK.name
+        for known in THEMES:
+            self.register_theme(known)
+        self.chosen_theme = "" if seen is None else seen.arrangement.theme
+        wanted = (os.environ.get("TEXTUAL_THEME"), SETTINGS.get(theme), self.chosen_theme)
+        usual = LIGHT.name if light else DARK.name
+        self.theme = next((name for name in wanted if name in self.available_themes), usual)
         self.stylesheet.set_variables(self.get_css_variables())  # Textual took them before the themes were known
         if wants_ascii(os.environ):
             self._filters.append(Ascii())
@@ -349,7 +355,11 @@ class Dashboard(App[None], inherit_bindings=False):
         return list(dict.fromkeys((*(theme.name for theme in THEMES), *self.available_themes)))
 
     def change_theme(self, name: str) -> None:
-        self.theme = name
+        self.theme = self.chosen_theme = name
+
+    def arranged(self) -> Arrangement:
+        """What the next start takes over; from any thread."""
+        return replace(self.main.arranged(), theme=self.chosen_theme)
 
     def action_change_theme(self) -> None:
         ask(self, Pick("Theme", [(name, name) for name in self.theme_names()], self.theme), self.change_theme)

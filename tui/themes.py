@@ -72,16 +72,16 @@ CLEAR = Theme(
     success="#56b4e9",
     warning="#f0e442",
     error="#e69f00",
-    foreground="#e4e4e4",
-    background="#101010",
-    surface="#181818",
-    panel="#202020",
+    foreground="#ffffff",
+    background="#000000",
+    surface="#0c0c0c",
+    panel="#1a1a1a",
     variables={
         "text-success": "#56b4e9",
         "text-warning": "#f0e442",
         "text-error": "#ff9e1b",
         "text-accent": "#56b4e9",
-        "rule": "#484848",
+        "rule": "#8c8c8c",
         "load-0": "#9aa3ab",
         "load-1": "#69abd9",
         "load-2": "#56b4e9",
@@ -89,7 +89,7 @@ CLEAR = Theme(
         "load-4": "#e6f5ff",
     },
 )
-"""Blue, yellow and orange (Okabe and Ito): distinguishable with every kind of colour blindness."""
+"""High contrast. Blue, yellow and orange (Okabe and Ito): distinguishable with every kind of colour blindness."""
 
 SIXTEEN = Theme(
     name="trainmon-16",
@@ -143,6 +143,9 @@ SIXTEEN_LIGHT = Theme(
     },
 )  # fmt: skip
 """The same on a light background, where green, yellow and cyan of xterm have a contrast below 2.2."""
+
+SETTINGS = {"dark": DARK.name, "light": LIGHT.name, "high-contrast": CLEAR.name}
+"""Our themes by their names in the config."""
 
 THEMES = (DARK, LIGHT, CLEAR, SIXTEEN, SIXTEEN_LIGHT)
 

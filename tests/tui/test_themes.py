@@ -13,7 +13,10 @@ from textual.theme import Theme
 
 from tests.tui.dashboard import showing
 from tests.tui.screen_text import at_rest
-from tests.tui.states.states import troubled
+from tests.tui.states.states import NOW, calm, troubled
+from tests.tui.still import StillBackend
+from trainmon.model import Arrangement, LastSeen
+from tui.app import Dashboard
 from tui.themes import CLEAR, DARK, LIGHT, SIXTEEN, SIXTEEN_LIGHT
 from tui.widgets.spans import SpanStyles
 
@@ -77,3 +80,28 @@ async def test_a_theme_with_the_same_background_is_drawn_at_once() -> None:
             segments = itertools.chain(*app.screen._compositor.render_strips())
             drawn = {style.color.number for _, style, *_ in segments if style is not None and style.color is not None}
             assert {3, 5} & drawn == {warning}
+
+
+@pytest.mark.parametrize(
+    ("setting", "chosen", "light", "theme"),
+    [
+        ("auto", "", False, DARK),
+        ("auto", "", True, LIGHT),
+        ("auto", CLEAR.name, True, CLEAR),
+        ("dark", CLEAR.name, True, DARK),
+        ("light", "", False, LIGHT),
+        ("high-contrast", "", False, CLEAR),
+        ("auto", "a theme of another version", False, DARK),
+    ],
+)
+def test_the_config_the_last_choice_and_the_terminal_choose_the_theme(
+    setting: str, chosen: str, light: bool, theme: Theme, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEXTUAL_THEME", raising=False)
+    seen = LastSeen(at=NOW, arrangement=Arrangement(theme=chosen))
+    app = Dashboard(StillBackend(calm()), seen=seen, theme=setting, light=light)
+
+    assert app.theme == theme.name
+    assert app.arranged().theme == chosen
+    app.change_theme(LIGHT.name)
+    assert app.arranged().theme == LIGHT.name

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from trainmon.alerting.notify.channels.desktop import TOASTER
-from trainmon.cli.terminal import print_lines
+from trainmon.cli.terminal import asked_background, print_lines
 from trainmon.config import DashboardSettings, load_settings
 from trainmon.lib import find_state_directory
 from trainmon.runtime.backend import DashboardBackend
@@ -72,18 +72,23 @@ def run(
 def show(backend: DashboardBackend, settings: DashboardSettings, name: str | None = None) -> int:
     """Run the dashboard until its user quits. The exit status is 128 + the signal if a signal ended it. Under a `name`,
     what it showed is kept for the next start."""
-    from tui.app import Dashboard as App
+    with asked_background(os.environ) as is_light:
+        from tui.app import Dashboard as App  # meanwhile the terminal answers
 
+        light = is_light()
     log_to_file()
     kept = None
     if name is not None:
         kept = LastSeenFile(find_state_directory(os.environ).path, name, lambda: backend.engine.state)
-    app = App(backend, seen=None if kept is None else kept.before, local_time=settings.time == "local")
+    app = App(
+        backend, seen=None if kept is None else kept.before, local_time=settings.time == "local",
+        theme=settings.theme, light=light,
+    )  # fmt: skip
     TOASTER.toast = app.toast
     try:
         with backend, ExitStack() as stack:
             if kept is not None:
-                kept.arrangement = app.main.arranged
+                kept.arrangement = app.arranged
                 kept.start()
                 stack.callback(kept.stop)
             app.run()

@@ -154,6 +154,9 @@ class DaemonSettings(Table, frozen=True, kw_only=True):
 class DashboardSettings(Table, frozen=True, kw_only=True):
     """How the dashboard looks."""
 
+    theme: Literal["auto", "dark", "light", "high-contrast"] = "auto"
+    """The colours. `"high-contrast"` is safe for colour-blind people. `"auto"`: the theme that you chose last, or else
+    one that fits the background of the terminal."""
     time: Literal["utc", "local"] = "utc"
     """The zone of all times on its screens: `"utc"`, or `"local"`: that of this machine. Lines of logs and the messages
     of the daemon keep theirs."""

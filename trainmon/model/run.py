@@ -614,6 +614,8 @@ class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
     """The order of the rows of each pane that has not its usual one."""
     columns: Mapping[str, tuple[str, ...]] = {}
     """The columns of each pane that has not its usual ones, by their fields."""
+    theme: str = ""
+    """The chosen theme; empty: none was chosen."""
 
 
 class LastSeen(msgspec.Struct, frozen=True, kw_only=True):
