@@ -23,6 +23,7 @@ from trainmon.config import CHANNEL_TYPES, ChannelSettings, Settings, Table, tab
 from trainmon.config.schema import RetrySettings
 from trainmon.lib import description, field_descriptions
 from trainmon.model import CAUSES
+from tui.keys import EVERYWHERE, KEYS, SHOWN_AT
 
 FOLDER = Path(__file__).parent.parent / "docs"
 ELSEWHERE = {
@@ -214,9 +215,12 @@ def _options(params: Iterable[click.Parameter]) -> Iterator[str]:
 
 def keys() -> str:
     """The keys of the dashboard as a table."""
-    from tui.keys import markdown
-
-    return markdown()
+    lines = ["| key | what it does | where |", "|---|---|---|"]
+    for key in KEYS:
+        cap = " ".join(f"`{part}`" for part in key.cap.split())
+        where = "everywhere" if key.keys in EVERYWHERE else SHOWN_AT.get(key.scope, "everywhere but in a dialog")
+        lines.append(f"| {cap} | {key.text} | {where} |")
+    return "\n".join(lines) + "\n"
 
 
 def formats() -> str:

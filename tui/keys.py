@@ -301,13 +301,3 @@ def unused(key: str, character: str | None) -> str:
     cap = next((one.cap for one in known if one.keys.split(",")[0] == key), character or key.capitalize())
     places = ", ".join(dict.fromkeys(SHOWN_AT[one.scope] for one in known))
     return f"{cap} does nothing here: it works in {places}"
-
-
-def markdown() -> str:
-    """The table of keys in docs/keys.md."""
-    lines = ["| key | what it does | where |", "|---|---|---|"]
-    for key in KEYS:
-        cap = " ".join(f"`{part}`" for part in key.cap.split())
-        where = "everywhere" if key.keys in EVERYWHERE else SHOWN_AT.get(key.scope, "everywhere but in a dialog")
-        lines.append(f"| {cap} | {key.text} | {where} |")
-    return "\n".join(lines) + "\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tests.docs import keys as keys_table
 from tui.keys import (
     ACTS,
     CONTEXTS,
@@ -14,7 +15,6 @@ from tui.keys import (
     bindings,
     footer,
     footer_acts,
-    markdown,
 )
 from tui.widgets import GUTTER, KeyedLines, chosen, fitting, foot_spans, placed
 from tui.widgets.footer import key_width
@@ -117,7 +117,7 @@ def test_enter_is_offered_only_where_it_opens_something() -> None:
     assert "lines.choose" in {key.id for key in active_keys("node")}
     assert "lines.choose" in {key.id for key in active_keys("disk")}
     assert "lines.choose" not in {key.id for key in active_keys("log")}
-    (enter,) = [line for line in markdown().splitlines() if "open what is under the cursor" in line]
+    (enter,) = [line for line in keys_table().splitlines() if "open what is under the cursor" in line]
     assert "Disk" in enter
     assert "W&B" not in enter
     (alone,) = [key.text for key in active_keys("wandb") if "enter" in key.keys.split(",")]
@@ -153,4 +153,4 @@ def test_the_words_of_every_key_fit_the_help_of_a_small_terminal() -> None:
 
 
 def test_the_readme_table_has_a_line_for_every_key() -> None:
-    assert len(markdown().splitlines()) == len(KEYS) + 2
+    assert len(keys_table().splitlines()) == len(KEYS) + 2

@@ -1,7 +1,5 @@
 """The config: finds trainmon.toml, decodes it into Settings and reports every mistake in it."""
 
-from __future__ import annotations
-
 from trainmon.config.decode import watched_nodes
 from trainmon.config.load import load_settings, log_formats, login_of, queue_users, run_specs, why_not_trusted
 from trainmon.config.notify import (

@@ -1,7 +1,5 @@
 """Helpers for all packages: clock, errors, text, redaction, state directory, struct documentation."""
 
-from __future__ import annotations
-
 from trainmon.lib.clock import (
     DAY,
     DURATION_UNITS,

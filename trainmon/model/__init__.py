@@ -1,7 +1,5 @@
 """The immutable values of the domain, and the probe's wire format."""
 
-from __future__ import annotations
-
 from trainmon.model.action import (
     Action,
     ActionRequest,

@@ -1,7 +1,5 @@
 """Attempts: which starts of a run there were, what each did, and how it ended. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.attempts.ending import OUTLIVES, ending_directories, with_outlived, with_tail
 from trainmon.analysis.attempts.fold import ORDER, SAME_START, is_same_start, merged, named_as, values_of
 from trainmon.analysis.attempts.observed import silence, unrecorded

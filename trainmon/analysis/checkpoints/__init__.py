@@ -1,7 +1,5 @@
 """Checkpoints: layouts, states, what a trainer resumes from, and what evaluators wrote about them. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.checkpoints.evals import (
     PLACEHOLDER,
     PLACEHOLDERS,

@@ -1,7 +1,5 @@
 """Disks: capacity, quotas and forecasts. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.disks.capacity import (
     ENOUGH,
     RATE_SPAN,

@@ -1,7 +1,5 @@
 """Explains one attempt: what ended it, what happened around it, and what can be traced back. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.explanation.explain import (
     AttemptRecords,
     Change,

@@ -1,7 +1,5 @@
 """Log formats: step lines of each trainer, merged into progress. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.log_formats.cells import cells, cells_by, cells_read, named, steps_by, suggested, template_by
 from trainmon.analysis.log_formats.custom import NAMES, custom_format, named_regex
 from trainmon.analysis.log_formats.frameworks import BARS, FORMATS

@@ -1,7 +1,5 @@
 """Retries: whether another attempt can help after one has ended, and how much of its budget is left. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.retries.budget import (
     DEFAULTS,
     ENDED_ON_PURPOSE,

@@ -1,7 +1,5 @@
 """Runs: verdicts, job matching, loss and throughput. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.runs.context import (
     ENDED_RUNS_STAY,
     PATIENCE,

@@ -1,7 +1,5 @@
 """W&B: which run is active, its progress, and the names of metrics. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.wandb import client_file
 from trainmon.analysis.wandb.active_run import are_separate, counts, how_it_ended, label, read, shared_checkpoints
 

@@ -1,7 +1,5 @@
 """Causes in the program and its set-up. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.causes.sieve import Rule
 
 CODE = (

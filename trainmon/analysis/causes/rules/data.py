@@ -1,7 +1,5 @@
 """Causes in the data and the numbers. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.causes.sieve import Rule
 
 DATA = (

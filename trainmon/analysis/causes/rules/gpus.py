@@ -1,7 +1,5 @@
 """Causes on the GPU and in memory. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.causes.sieve import Rule
 
 HARDWARE_XIDS = frozenset({48, 64, 74, 79, 94, 95, 119, 120, 140, *range(144, 151), 154, 155, 156, 158, 167})

@@ -1,7 +1,5 @@
 """Causes between processes and services. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.causes.sieve import Rule
 
 NETWORK = (

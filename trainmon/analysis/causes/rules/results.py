@@ -1,7 +1,5 @@
 """Ends that are no failure of the training. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.causes.sieve import Rule
 
 OF_ALL = r"^(?!.*(?<!best )(?<!at )(?<!after )\b(?:epoch|stage|phase|fold|round)s?\W{0,3}\d|(?:test|val|eval)\w*\W).*"

@@ -1,7 +1,5 @@
 """Causes outside the program: the scheduler, nodes, and people. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.causes.sieve import Rule
 
 SCHEDULER = (

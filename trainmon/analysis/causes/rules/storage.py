@@ -1,7 +1,5 @@
 """Causes in files and file systems. Pure."""
 
-from __future__ import annotations
-
 from trainmon.analysis.causes.sieve import Rule
 
 SHARD = r"shard(?!.{0,60}\.(?:tar|parquet|arrow|tfrecords?|jsonl?|csv|npy|mds|idx|zst)\b)"

@@ -1,7 +1,5 @@
 """What bars, pairs of an epoch and a batch, and counters without a name look like. Pure."""
 
-from __future__ import annotations
-
 import re
 
 BAR = re.compile(
