@@ -322,7 +322,10 @@ class Dashboard(App[None], inherit_bindings=False):
         if isinstance(command.target, Link):
             self.open(command.target)
         elif command.target:
-            go_to = {"pane": self.go_to_pane, "run": self.go_to_run, "theme": self.change_theme}
+            go_to = {
+                "pane": self.go_to_pane, "run": self.go_to_run, "theme": self.change_theme,
+                "export": getattr(self.screen, "export", self.simulate_key),
+            }  # fmt: skip
             go_to.get(command.kind, self.simulate_key)(command.target)
         else:
             self.action_change_theme()

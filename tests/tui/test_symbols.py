@@ -11,7 +11,7 @@ from textual.color import Color
 
 from tests.tui.rewrite import FOLDER
 from tui.screens.help import SIGNS
-from tui.style import BLOCKS, TO_ASCII, ascii_text, wants_ascii
+from tui.style import TO_ASCII, ascii_text, wants_ascii
 from tui.themes import Ascii
 
 
@@ -47,8 +47,8 @@ def test_ascii_is_requested_or_follows_from_the_locale(environ: dict[str, str], 
     assert wants_ascii(environ, encoding) is wanted
 
 
-LINES = "─━│┃╭╮╰╯┌┐└┘├┤┬┴┼°×"
-"""Frames, axes and units."""
+LINES = "▂▃▅▆▇─━│┃╭╮╰╯┌┐└┘├┤┬┴┼°×"
+"""Frames, axes and units; and heights between those of the legend."""
 
 
 def test_every_symbol_of_every_screen_is_in_the_legend_once() -> None:
@@ -57,4 +57,4 @@ def test_every_symbol_of_every_screen_is_in_the_legend_once() -> None:
     drawn = "".join(path.read_text() for path in FOLDER.glob("*.txt"))
     symbols = {char for char in drawn if not char.isascii() and not char.isalnum() and not "⠀" <= char <= "⣿"}
     strangers = set("日本語“”–←")  # what people wrote, and a key
-    assert symbols - {*LINES, *BLOCKS} - strangers <= set(legend)
+    assert symbols - {*LINES} - strangers <= set(legend)

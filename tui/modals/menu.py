@@ -9,7 +9,7 @@ from textual import events
 from trainmon.actions.planning import Offer, offered
 from trainmon.actions.verbs import VERB, verbs_of_key
 from trainmon.lib import Instant, cell_width, clean, say, shorten
-from trainmon.model import State, Verb
+from trainmon.model import State
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, text
 from tui.style import SENTENCE, Row, Span, pad
@@ -19,7 +19,15 @@ from tui.widgets import Heading, KeyedLines
 # ---- the action menu of a row ----------------------------------------------------------------------------------------
 
 
-class Menu(Dialog[Verb | None]):
+VIEWS = {
+    "enter": ("Enter", "describe it: open its screen"),
+    "csv": ("", "export the table or chart as CSV"),
+    "svg": ("", "export the picture of it as SVG"),
+}
+"""What the menu offers besides actions: the key and the text of each."""
+
+
+class Menu(Dialog[str | None]):
     """Enter or a capital letter opens the plan of a verb. The menu itself changes nothing."""
 
     BINDINGS = bindings("act", "act-node")
@@ -34,16 +42,19 @@ class Menu(Dialog[Verb | None]):
         self.parts = (text(f"Actions on {names}", "question"), self.lines, self.refusal, hint)
 
     def on_mount(self) -> None:
-        self.lines.styles.height = min(max(1, len(self.entries)), 14)
+        self.lines.styles.height = min(len(self.entries) + len(VIEWS), 14)
         self.lines.focus()
 
     def fit(self) -> None:
-        self.lines.set_rows(rows(self.entries, self.lines.row_width))
+        views = (Row(name, (Span(f" {key:<6}", "accent bold"), Span(what))) for name, (key, what) in VIEWS.items())
+        self.lines.set_rows([*rows(self.entries, self.lines.row_width), *views])
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         self.refusal.update(next((why_not(one) for one in self.entries if one.verb == event.key), ""))
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        if event.key in VIEWS:
+            self.dismiss(event.key)
         self._close_with(event.key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

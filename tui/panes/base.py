@@ -8,7 +8,8 @@ the other panes are not affected.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
@@ -26,7 +27,7 @@ from tui.themes import Ascii
 from tui.views import Kind, Subject
 from tui.views.alert_detail import Moment
 from tui.views.alerts import alerts_about_subjects
-from tui.views.filters import Field, completions, filtered, parse_filter, sort_text
+from tui.views.filters import Field, Value, completions, filtered, ordered, parse_filter, sort_text
 from tui.widgets import Heading, KeyedLines, SpanLine
 
 log = logging.getLogger(__name__)
@@ -117,6 +118,18 @@ class Pane(Vertical):
     def entries(self, state: State) -> Entries:
         """What its fields read: all entries, whatever the filter, and their context."""
         return (), None
+
+    def table(self) -> Iterator[Sequence[Value]]:
+        """What is exported: the names of the fields, and the values of each entry that the filter shows; of a pane
+        without fields, the cells of its rows."""
+        if self.state is None or not self.fields:
+            yield from (re.split(r"\s{2,}", row.text.strip()) for row in self.lines.rows)
+            return
+        entries, context = self.entries(self.state)
+        yield [field.name for field in self.fields]
+        for entry in ordered(filtered(entries, self.filter, self.fields, context), self.sort, self.fields, context):
+            found = ([*field.values(entry, context)] for field in self.fields)
+            yield [one[0] if len(one) == 1 else " ".join("?" if v is None else str(v) for v in one) for one in found]
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """The sentence about the selected row in the bottom of the frame, with its style; None leaves it as it is."""

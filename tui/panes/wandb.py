@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from textual.app import ComposeResult
@@ -20,6 +20,7 @@ from tui.keys import KEYS, bindings
 from tui.panes.base import FollowingPane
 from tui.style import Span, width_of
 from tui.views.alert_detail import Moment, moment_of_curve
+from tui.views.filters import Value
 from tui.widgets import GUTTER, KeyedLines, Picture
 
 
@@ -100,6 +101,13 @@ class WandbPane(FollowingPane):
     def copy_text(self) -> str | None:
         """The address of its page."""
         return self.page
+
+    def table(self) -> Iterator[Sequence[Value]]:
+        """The points of the metric under the cursor."""
+        key = self.lines.cursor_key or ""
+        curve = self.charts.current(key)
+        yield "step", "time", key
+        yield from zip(curve.steps, curve.times, curve.values, strict=True)
 
     # ---- drawing ----
 

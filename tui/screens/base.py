@@ -15,10 +15,11 @@ from tui.modals import Complete, Find, LogFormat, Once, Pick, ask
 from tui.panes import HeaderLine, LogPane, Pane
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes
-from tui.services.terminal import can_open, is_page, open_page, run_on_terminal
+from tui.services.terminal import can_open, is_page, open_page, run_on_terminal, save_new, svg_of
 from tui.style import Link
 from tui.views.actions import nodes_of
 from tui.views.alert_detail import Moment
+from tui.views.table import csv_text
 from tui.widgets import Footer
 
 OF_SOME_CONTEXTS = frozenset(
@@ -99,7 +100,23 @@ class StateScreen(Once[None]):
 
     def action_menu(self) -> None:
         self.pane.lines.choose_cursor()
-        self.dashboard.actions.menu(self.pane.subjects(), self.pane.unmark)
+        self.dashboard.actions.menu(self.pane.subjects(), self.pane.unmark, self.export)
+
+    def export(self, kind: str) -> None:
+        """Save the table or chart of the focused pane: `csv`, its values, or `svg`, its picture. `enter` opens the
+        row."""
+        pane, app = self.pane, self.app
+        if kind == "enter":
+            app.simulate_key("enter")
+            return
+        text = csv_text(pane.table()) if kind == "csv" else svg_of(pane, f"{pane.NUMBER} {pane.NAME}".strip())
+        if not text:
+            app.notify("there is no table here", timeout=4, markup=False)
+            return
+        try:
+            app.notify(str(save_new(pane.NAME, f".{kind}", text, os.environ)), title="saved", timeout=8, markup=False)
+        except OSError as error:
+            app.notify(f"not saved: {error}", severity="warning", timeout=8, markup=False)
 
     def action_acknowledge(self) -> None:
         self.dashboard.alert_actions.acknowledge(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)

@@ -79,7 +79,7 @@ SIGNS = (
     ("…", "cut here"),
     ("~", "about: from the last two minutes, or estimated"),
     ("■ □", "used, free"),
-    ("▁▄█", "the curve of the last values, from the least to the most"),
+    ("▁▄█", "how much: a load, or the curve of the last values"),
     ("▴ ╎", "in a chart: a checkpoint, a restart"),
     ("▼ ↑ ↓", "in a chart: the moment, points above or below it"),
     ("dim", "old data: the source has missed three updates"),

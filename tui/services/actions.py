@@ -89,8 +89,13 @@ class ActionService(DashboardService):
         more = f", and {len(titles) - 3} more" if len(titles) > 3 else ""
         self._notify(Toast("requested", "; ".join(titles[:3]) + more))
 
-    def menu(self, subjects: Sequence[Subject], acted: Callable[[], None] = lambda: None) -> None:
-        """Show the actions of these rows, and why some are refused."""
+    def menu(
+        self,
+        subjects: Sequence[Subject],
+        acted: Callable[[], None] = lambda: None,
+        view: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Show the actions of these rows, and why some are refused. `view` does what changes nothing: see VIEWS."""
         state = self._state
         if state is None:
             return
@@ -98,7 +103,12 @@ class ActionService(DashboardService):
             self._notify(Toast("Actions", "put the cursor on a run, a job or a node", "warning"))
             return
         menu = Menu(subjects, state, self._clock.now())
-        self._app.push_screen(menu, lambda verb: None if verb is None else self.ask_for(verb, subjects, acted))
+
+        def chosen(name: str) -> None:
+            verb = VERB.get(name)
+            view(name) if verb is None else self.ask_for(verb.name, subjects, acted)
+
+        ask(self._app, menu, chosen)
 
     # ---- results ----
 

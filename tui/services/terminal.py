@@ -8,6 +8,7 @@ Our panes paint only changed cells, so the toast would stay on the terminal, wit
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import signal
@@ -24,6 +25,7 @@ from typing import Any
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.control import Control
+from rich.segment import Segment, Segments
 from rich.style import Style
 from textual._compositor import ChopsUpdate
 from textual.app import App
@@ -35,7 +37,7 @@ from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import Widget
 
-from trainmon.lib import Seconds, clean
+from trainmon.lib import Seconds, clean, write_whole
 from trainmon.lib import state_dir as state_directory
 
 # ---- writes only what changed ----------------------------------------------------------------------------------------
@@ -251,6 +253,30 @@ def for_samples(run: str, environ: Mapping[str, str]) -> Path:
     if downloads.is_dir():
         return downloads / state_directory.NAME / name
     return state_directory.find_state_directory(environ).path / "samples" / name
+
+
+def save_new(name: str, ending: str, text: str, environ: Mapping[str, str]) -> Path:
+    """Write a text to a new file in the folder of a name; its path.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    file = for_samples(name, environ) / f"{time.strftime('%Y%m%d-%H%M%S')}{ending}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, text.encode())
+    return file
+
+
+def svg_of(widget: Widget, title: str) -> str:
+    """The picture of a widget, as it is on the screen."""
+    left, top, width, height = widget.region
+    console = Console(
+        width=width, height=height, file=io.StringIO(), force_terminal=True, color_system="truecolor", record=True,
+        legacy_windows=False, safe_box=False,
+    )  # fmt: skip
+    for strip in widget.screen._compositor.render_strips()[top : top + height]:
+        console.print(Segments([*strip.crop(left, left + width), Segment.line()]), end="")
+    return console.export_svg(title=title)
 
 
 def meant(text: str) -> Path:

@@ -269,7 +269,7 @@ def pieces(words: Iterable[str], width: int) -> Iterator[str]:
 
 # ---- the commands of the palette -------------------------------------------------------------------------------------
 
-CommandKind = Literal["pane", "key", "run", "node", "job", "charts", "alert", "theme", "act"]
+CommandKind = Literal["pane", "key", "run", "node", "job", "charts", "alert", "theme", "export", "act"]
 
 PANES = {
     "1": ("run", "training", "trainings"),
@@ -293,6 +293,7 @@ ALSO = {
     "view.copy": ("copy", "yank"),
     "view.zoom": ("full screen",),
     "view.refresh": ("reload",),
+    "lines.choose": ("describe",),
     "log.find": ("find", "grep"),
     "log.inspect": ("log format", "teach"),
     "alerts.ack": ("acknowledge",),
@@ -384,6 +385,11 @@ def commands(context: str, state: State | None, themes: Sequence[str]) -> list[C
     return [
         *(Command("pane", name, _names(name, *PANES[number]), number, number) for number, name in NAMES.items()),
         *(key for key in keys if key.kind != "act"),
+        *(
+            Command("export", f"the table or chart as {kind.upper()}", _names(f"export {kind}", kind), kind)
+            for kind in ("csv", "svg")
+            if "pane" in CONTEXTS[context]
+        ),
         Command("key", "choose the theme", ("theme", "themes", "colours", "colors"), ""),
         *(subject_commands(state) if state is not None else ()),
         *(Command("theme", name, _names(name, f"theme {name}"), name) for name in themes),

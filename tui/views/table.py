@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
@@ -9,7 +11,7 @@ from typing import Any, Generic, NamedTuple
 from trainmon.lib import Seconds, cell_width, clean, scrub, shorten
 from trainmon.model import WANDB
 from tui.style import NOT_APPLICABLE, SENTENCE_LINES, UNKNOWN, Line, Link, Linked, Row, Span, pad, width_of
-from tui.views.filters import Context, Entry, Field
+from tui.views.filters import Context, Entry, Field, Value
 
 # ---- A table ---------------------------------------------------------------------------------------------------------
 
@@ -72,6 +74,23 @@ def fields_of(columns: Iterable[Column[Any, Any]], *others: Field[Any, Any]) -> 
     """The fields of a table: the first one, those of its columns, then the others."""
     of_columns = (column.field for column in columns if column.field is not None)
     return (*others[:1], *of_columns, *others[1:])
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet runs a cell that begins with one of them. https://owasp.org/www-community/attacks/CSV_Injection"""
+
+
+def csv_text(rows: Iterable[Iterable[Value]]) -> str:
+    """Rows as CSV. What could be a formula gets a quote in front, as spreadsheets mark a text."""
+    written = io.StringIO()
+    csv.writer(written).writerows([[_csv_cell(value) for value in row] for row in rows])
+    return written.getvalue()
+
+
+def _csv_cell(value: Value) -> str:
+    if not isinstance(value, str):
+        return "" if value is None else f"{value:.15g}"
+    return ("'" if value.startswith(FORMULA) else "") + clean(value, 10_000)
 
 
 class RowCache:
