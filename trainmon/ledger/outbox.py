@@ -8,12 +8,11 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from trainmon.ledger.actions import as_json, storable
 from trainmon.ledger.alerts import HistoryLine, add_history, counted, delete_counted, write_changes
@@ -34,31 +33,10 @@ FINISHED_AT_MOST = 50_000
 """How many are kept that were sent or given up."""
 
 
-class Owed(NamedTuple):
-    """A new notification: one notice for one channel."""
-
-    notice: Notice
-    channel: str
-    because: str | None = None
-    """Why this channel stands in for one that could not deliver it."""
-
-    @property
-    def address(self) -> Address:
-        return self.notice.key, self.channel
-
-
-def write_owed(connection: sqlite3.Connection, owed: Collection[Owed], at: Instant) -> frozenset[Address]:
-    """Insert new notifications and return which the ledger did not have: a notice is at most once in the outbox of one
-    channel."""
-    notices: dict[str, Notice] = {}
-    for one in owed:  # a copy for a stand-in, with another reason, comes after it
-        notices.setdefault(one.notice.key, one.notice)
-    for notice in notices.values():
-        _write_notice(connection, notice)
-    return frozenset(one.address for one in owed if _insert(connection, one, at))
-
-
-def _write_notice(connection: sqlite3.Connection, notice: Notice) -> None:
+def _insert(connection: sqlite3.Connection, new: Notification, at: Instant) -> bool:
+    """Insert a new notification; return whether the ledger did not have it: a notice is at most once in the outbox of
+    one channel."""
+    notice = new.notice
     alerts = " ".join(alert.id for alert in notice.alerts)
     # Not OR IGNORE: that would also skip an invalid notice, and its notifications would have no text.
     connection.execute(
@@ -66,13 +44,10 @@ def _write_notice(connection: sqlite3.Connection, notice: Notice) -> None:
         "ON CONFLICT (key) DO NOTHING",
         (notice.key, notice.kind, notice.severity, notice.at, storable(notice.reason), alerts, as_json(notice)),
     )
-
-
-def _insert(connection: sqlite3.Connection, owed: Owed, at: Instant) -> bool:
     cursor = connection.execute(
         "INSERT INTO outbox (key, channel, state, attempts, made_at, next_at, changed_at, because) "
         "VALUES (?, ?, 'waiting', 0, ?, ?, ?, ?) ON CONFLICT (key, channel) DO NOTHING",
-        (*owed.address, at, at, at, owed.because and storable(owed.because)),
+        (*new.address, at, at, at, new.because and storable(new.because)),
     )
     return cursor.rowcount > 0
 
@@ -86,11 +61,9 @@ def write_marks(connection: sqlite3.Connection, notifications: Iterable[Notifica
     )
     for one in notifications:
         values = (one.state, one.attempts, one.next_at, one.sent_at, one.answer and storable(one.answer), at)
-        address = (one.notice.key, one.channel)
-        if connection.execute(query, (*values, *address)).rowcount == 0:
-            _write_notice(connection, one.notice)
-            _insert(connection, Owed(one.notice, one.channel), at)
-            connection.execute(query, (*values, *address))
+        if connection.execute(query, (*values, *one.address)).rowcount == 0:
+            _insert(connection, one, at)
+            connection.execute(query, (*values, *one.address))
 
 
 STAND_INS = (
@@ -98,11 +71,11 @@ STAND_INS = (
     "AND other.because IS NOT NULL AND other.state IN ('sent', 'merged')"
 )
 """The channels that delivered it in place of one that was down."""
-NAMES = ("id", "channel", "state", "attempts", "next_at", "made_at", "sent_at", "words")
+NAMES = ("id", "channel", "state", "attempts", "next_at", "made_at", "sent_at", "words", "because")
 """The fields of a Notification that its row has as columns."""
 SELECT = (
-    "SELECT outbox.id, channel, outbox.state, attempts, next_at, made_at, sent_at, words, "
-    f"(SELECT group_concat(other.channel, char(10)) {STAND_INS}), because, notice, "
+    "SELECT outbox.id, channel, outbox.state, attempts, next_at, made_at, sent_at, words, because, "
+    f"(SELECT group_concat(other.channel, char(10)) {STAND_INS}), notice, "
     "notices.key, notices.severity, notices.at, notices.reason FROM outbox JOIN notices ON notices.key = outbox.key"
 )
 
@@ -173,7 +146,7 @@ def count(connection: sqlite3.Connection, since: Instant) -> Counts:
 def _notifications(rows: Iterable[tuple[object, ...]]) -> list[Notification]:
     found = []
     for row in rows:
-        *plain, delivered_by, because, text, key, severity, at, reason = row
+        *plain, delivered_by, text, key, severity, at, reason = row
         try:
             notice = decoder(Notice).decode(str(text))
         except msgspec.DecodeError as error:
@@ -193,15 +166,10 @@ def _notifications(rows: Iterable[tuple[object, ...]]) -> list[Notification]:
                 ),
             )
         values = dict(zip(NAMES, plain, strict=True))
-        values["notice"] = notice if because is None else with_reason(notice, str(because))
+        values["notice"] = notice
         values["delivered_by"] = str(delivered_by).split("\n") if delivered_by is not None else ()
         found.append(converted(values, Notification))
     return found
-
-
-def with_reason(notice: Notice, because: str) -> Notice:
-    """A notice with one more reason, for a channel that stands in for another."""
-    return replace(notice, reason=f"{notice.reason}; {because}" if notice.reason else because)
 
 
 def prune_outbox(connection: sqlite3.Connection, before: Instant, limit: int = FINISHED_AT_MOST) -> None:
@@ -231,7 +199,7 @@ class Transaction:
     changes: AlertChanges | None = None
     """Without notices and history."""
     history: deque[HistoryLine] = field(default_factory=lambda: deque(maxlen=HISTORY_AT_MOST))
-    owed: dict[Address, Owed] = field(default_factory=dict)
+    owed: dict[Address, Notification] = field(default_factory=dict)
     marks: dict[Address, Notification] = field(default_factory=dict)
     note: LeaderNote | None = None
 
@@ -252,13 +220,9 @@ class Transaction:
         )
         self.history.extend(HistoryLine(changes.at, *line) for line in changes.history)
 
-    def owe(self, owed: Owed) -> bool:
-        """Add a notification; return whether it is new here."""
-        return self.owed.setdefault(owed.address, owed) is owed
-
-    def mark(self, notification: Notification) -> None:
-        """Add the new state of a notification."""
-        self.marks[notification.notice.key, notification.channel] = notification
+    def mark(self, notifications: Iterable[Notification]) -> None:
+        """Add the new states of notifications."""
+        self.marks |= {one.address: one for one in notifications}
         drop_oldest(self.marks, MARKS_AT_MOST)
 
     def absorb(self, newer: Transaction) -> None:
@@ -267,10 +231,9 @@ class Transaction:
             self.add_changes(newer.changes)
         self.history.extend(newer.history)
         self.owed |= newer.owed
-        self.marks |= newer.marks
-        self.note = newer.note or self.note
         drop_oldest(self.owed, OWED_AT_MOST)
-        drop_oldest(self.marks, MARKS_AT_MOST)
+        self.mark(newer.marks.values())
+        self.note = newer.note or self.note
 
     def write(
         self, connection: sqlite3.Connection, now: Instant, holder: str | None = None
@@ -284,6 +247,6 @@ class Transaction:
         add_history(connection, self.history)
         if self.note is not None:
             write_note(connection, self.note)
-        created = write_owed(connection, self.owed.values(), now)
+        created = frozenset(one.address for one in self.owed.values() if _insert(connection, one, now))
         write_marks(connection, self.marks.values(), now)
         return created

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds
 
@@ -258,9 +259,12 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the outbox: one notice for one channel."""
 
-    id: int
+    id: int = 0
+    """0: it has none yet."""
     channel: str
     notice: Notice
+    because: str | None = None
+    """Why this channel stands in for one that could not deliver it."""
     state: Literal["waiting", "leased", "sent", "dead", "merged", "stopped"] = "waiting"
     attempts: int = 0
     next_at: Instant = 0.0
@@ -269,6 +273,25 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     answer: str | None = msgspec.field(default=None, name="words")
     delivered_by: tuple[str, ...] = ()
     """The channels that have delivered it because this one was down."""
+    is_unwritten: bool = False
+    """Whether it is sent without the ledger, which is stuck."""
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """It identifies the row."""
+        return self.notice.key, self.channel
+
+    @property
+    def told(self) -> Notice:
+        """What people are told: the notice with all reasons."""
+        is_direct = self.is_unwritten and self.notice.kind != "direct"
+        reasons = (self.notice.reason, self.because, "sent directly: ledger stuck" if is_direct else None)
+        return replace(self.notice, reason="; ".join(one for one in reasons if one))
+
+    def for_another(self, channel: str, because: str, at: Instant) -> Notification:
+        """The same notice for a channel that stands in for this one."""
+        reasons = (one for one in (self.because, because) if one)
+        return Notification(channel=channel, notice=self.notice, because="; ".join(reasons), made_at=at)
 
     @property
     def is_stand_in(self) -> bool:

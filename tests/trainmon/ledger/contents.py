@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from trainmon.ledger.actions import read_open
 from trainmon.ledger.alerts import read_requests
@@ -56,7 +57,7 @@ def contents(directory: Path, at: Instant) -> dict[str, Any]:
         "orders until": now.stored.requests_until,
         "memory": {name: str(at) for name, at in now.stored.memory.items()},
         "written at": now.stored.at,
-        "outbox": now.notifications,
+        "outbox": [replace(one, notice=one.told) for one in now.notifications],
         "outbox that waits": [notification.id for notification in waiting],
         "outbox in numbers": now.outbox._asdict(),
         "duty": None if now.leader is None else now.leader.note,

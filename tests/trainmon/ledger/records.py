@@ -12,7 +12,7 @@ from trainmon.ledger.actions import ActionText, read_actions, read_open, read_te
 from trainmon.ledger.alerts import HistoryLine
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import Owed, Transaction
+from trainmon.ledger.outbox import Transaction
 from trainmon.lib import Instant
 from trainmon.model import Action, AlertChanges, Execute, Milestone, Notification, Record
 
@@ -52,7 +52,7 @@ DONE: dict[str, Any] = {
 
 def transaction(
     changes: AlertChanges | None = None,
-    stand_ins: Iterable[Owed] = (),
+    stand_ins: Iterable[Notification] = (),
     marks: Iterable[Notification] = (),
     history: Iterable[HistoryLine] = (),
     note: LeaderNote | None = None,
@@ -61,14 +61,12 @@ def transaction(
     made = Transaction()
     if changes is not None:
         made.add_changes(changes)
-        for owed in (Owed(notice, channel) for notice in changes.notices for channel in notice.channels):
-            made.owe(owed)
+        owed = ((notice, channel) for notice in changes.notices for channel in notice.channels)
+        stand_ins = (*(Notification(channel=name, notice=one, made_at=changes.at) for one, name in owed), *stand_ins)
     for at, *line in history:
         made.add_changes(AlertChanges(at=at, history=(tuple(line),)))
-    for stand_in in stand_ins:
-        made.owe(stand_in)
-    for mark in marks:
-        made.mark(mark)
+    made.owed = {one.address: one for one in stand_ins}
+    made.mark(marks)
     made.note = note
     return made
 

@@ -28,7 +28,7 @@ from trainmon.ledger.lease import (
     sign_of,
 )
 from trainmon.ledger.ledger import alert_history, alerts_now, recent_actions, submit_request
-from trainmon.ledger.outbox import Owed, count, prune_outbox, read_overdue, read_waiting, take_over
+from trainmon.ledger.outbox import count, prune_outbox, read_overdue, read_waiting, take_over
 from trainmon.ledger.reader import AlertsNow
 from trainmon.ledger.schema import MIGRATIONS
 from trainmon.model import Alert, AlertChanges, AlertRequest, Notice, Notification, Silence
@@ -109,12 +109,16 @@ def test_of_another_version_one_alert_hides_no_other(ledger: sqlite3.Connection)
     assert notifications == {"a-fire": "critical", "b-fire": "critical"}
 
 
+def stood_in(name: str, channel: str, because: str) -> Notification:
+    return Notification(channel=channel, notice=fire(name), because=because, made_at=NOW)
+
+
 def test_a_notice_is_a_row_for_each_channel_once(ledger: sqlite3.Connection) -> None:
     assert write(ledger, notices=(fire("a", "phone", "mail"),)) == {("a-fire", "phone"), ("a-fire", "mail")}
     assert write(ledger, notices=(fire("a", "phone", "pager"),)) == {("a-fire", "pager")}
-    stand_in = transaction(stand_ins=(Owed(fire(), "phone", "why"), Owed(fire(), "spare", "mail could not tell it")))
+    stand_in = transaction(stand_ins=(stood_in("a", "phone", "why"), stood_in("a", "spare", "mail could not tell it")))
     assert stand_in.write(ledger, NOW) == frozenset({("a-fire", "spare")})
-    notifications = {one.channel: one.notice.reason for one in read_waiting(ledger)}
+    notifications = {one.channel: one.told.reason for one in read_waiting(ledger)}
     assert notifications == dict.fromkeys(("phone", "mail", "pager"), "fired") | {
         "spare": "fired; mail could not tell it"
     }
@@ -122,7 +126,7 @@ def test_a_notice_is_a_row_for_each_channel_once(ledger: sqlite3.Connection) -> 
 
 def test_what_another_channel_has_delivered_is_known_by_who_has_and_is_not_counted(ledger: sqlite3.Connection) -> None:
     write(ledger, notices=(fire("a", "phone", "mail"), fire("b", "phone", "mail"), fire("c", "phone")))
-    stand_ins = [Owed(fire(name), channel, "phone is down") for name in "ac" for channel in ("spare", "pager")]
+    stand_ins = [stood_in(name, channel, "phone is down") for name in "ac" for channel in ("spare", "pager")]
     marks = (mark("a", "sent", "spare"), mark("a", "merged", "pager"), mark("b", "sent", "mail"))
     transaction(stand_ins=tuple(stand_ins), marks=(*marks, mark("c", "leased", "spare"))).write(ledger, NOW)
     known = {(one.notice.key, one.channel): sorted(one.delivered_by) for one in read_waiting(ledger)}

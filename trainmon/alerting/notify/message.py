@@ -359,7 +359,7 @@ def summary(
 
 def _update(notification: Notification, present: Callable[[Alert], Alert | None] | None, now: Instant) -> Notice:
     """Its notice with the present state of its alerts, or of a later episode of their subjects."""
-    notice, channels = notification.notice, notification.delivered_by
+    notice, channels = notification.told, notification.delivered_by
     known: list[Alert] = []
     for alert in notice.alerts:
         if present is not None and (newest := present(alert)) is not None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ from trainmon.alerting.pipeline.lifecycle import NOTIFY_END_WITHIN
 from trainmon.alerting.pipeline.routing import DueAlert, Routing, notified, quiet_because
 from trainmon.analysis.explanation import brief
 from trainmon.analysis.retries import ENDED_ON_PURPOSE
-from trainmon.lib import Instant, Seconds, counted
+from trainmon.lib import Instant, Seconds, counted, group_by
 from trainmon.model import SEVERITIES, Alert, Attempt, Notice, NoticeKind, RetryPolicy, State
 
 CARRIED = 200
@@ -52,8 +52,6 @@ REASONS = 3
 
 REMEMBERED = 20_000
 """Groups and subjects."""
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 class Pace(NamedTuple):
@@ -91,8 +89,8 @@ def group_alerts(due_alerts: Sequence[DueAlert], paces: Paces, now: Instant) -> 
     notices: list[Notice] = []
     alerts: dict[str, Alert] = {}
     later: list[Instant] = []
-    for (kind, channels, why), mine in _by(due_alerts, _sort_key).items():
-        groups = _by(mine, lambda one: group_of(one.alert))
+    for (kind, channels, why), mine in group_by(due_alerts, _sort_key).items():
+        groups = group_by(mine, lambda one: group_of(one.alert))
         key = " ".join((*channels, why)) if kind in TOGETHER else ""
         firsts = {group: found for group, members in groups.items() if (found := _firsts(kind, members, paces, now))}
         times = {
@@ -130,13 +128,6 @@ def group_alerts(due_alerts: Sequence[DueAlert], paces: Paces, now: Instant) -> 
 def _sort_key(due: DueAlert) -> tuple[NoticeKind, tuple[str, ...], str]:
     """What is never mixed in one notification. An alert that is no longer watched is not one that is over."""
     return due.kind, due.channels, due.reason if due.kind == "resolve" else ""
-
-
-def _by(due_alerts: Iterable[DueAlert], key: Callable[[DueAlert], Key]) -> dict[Key, list[DueAlert]]:
-    found: dict[Key, list[DueAlert]] = {}
-    for one in due_alerts:
-        found.setdefault(key(one), []).append(one)
-    return found
 
 
 def group_of(alert: Alert) -> str:
@@ -205,7 +196,7 @@ def _merged(ready: Mapping[str, list[DueAlert]], at_most: int = GROUPS) -> Mappi
     if len(merged) <= at_most:
         return merged
     everything = [one for members in merged.values() for one in members]
-    wider = _by(everything, lambda one: f"{one.alert.rule} {one.alert.cluster}")
+    wider = group_by(everything, lambda one: f"{one.alert.rule} {one.alert.cluster}")
     return wider if len(wider) <= at_most else {"": everything}
 
 

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from trainmon.alerting.notify.delivery.due import NEAR, NOT_PASSED_ON, Budget, MessageBatch, SendQueue, stand_ins
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import Attachment, Broken, Message, Retry, Sender, Sent, printable, summary
-from trainmon.ledger.outbox import OutboxState, Owed
-from trainmon.lib import Clock, Instant, Seconds, ago, drop_oldest
+from trainmon.ledger.outbox import OutboxState
+from trainmon.lib import Clock, Instant, Seconds, ago, drop_oldest, group_by
 from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Delivery, Notice, Notification, Route
 
 log = logging.getLogger(__name__)
@@ -246,7 +246,7 @@ class Deliverer:
         return sent
 
     def _message(self, name: str, batch: MessageBatch) -> Message:
-        now, notices = self._clock.now(), tuple(one.notice for one in batch.notifications)
+        now, notices = self._clock.now(), tuple(one.told for one in batch.notifications)
         try:
             if batch.is_summary:
                 message = summary(name, batch.notifications, self._alerts(), now)
@@ -333,12 +333,9 @@ class Deliverer:
             for one in notifications:
                 self._done.setdefault(one.notice.key, {})[name] = state != "stopped"
             drop_oldest(self._done, DONE_AT_MOST)
-        alerts: dict[str, set[str]] = {}
-        for notification in notifications:
-            alerts.setdefault(notification.notice.kind, set()).update(one.id for one in notification.notice.alerts)
         shown = "retrying" if state == "waiting" else "sending" if state == "leased" else state
-        for kind, ids in alerts.items():
-            if ids:
+        for kind, mine in group_by((one.notice for one in notifications), lambda notice: notice.kind).items():
+            if ids := {alert.id for notice in mine for alert in notice.alerts}:
                 delivery = Delivery(channel=name, kind=kind, state=shown, at=now, answer=answer)
                 self._submit(Delivered(tuple(sorted(ids)), delivery))
         sent_at = now if state in ("sent", "merged") else None
@@ -367,13 +364,13 @@ class Deliverer:
         for notification in overdue:
             others = [one for one in self._stand_ins(state.name, notification) if not self._channels[one].is_last]
             if others:
-                self._journal.owe(Owed(notification.notice, other, because) for other in others)
+                self._journal.owe(notification.for_another(other, because, now) for other in others)
                 state.queue.passed_on(notification.notice.key)
 
     def _give_to_others(self, name: str, notifications: Sequence[Notification], because: str) -> None:
         """Have others deliver what this channel cannot."""
         self._journal.owe(
-            Owed(notification.notice, other, because)
+            notification.for_another(other, because, self._clock.now())
             for notification in notifications
             if notification.notice.kind not in NOT_PASSED_ON and not notification.delivered_by
             for other in self._stand_ins(name, notification)

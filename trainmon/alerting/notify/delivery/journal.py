@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 from sqlite3 import Connection
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Answer, Ledger
-from trainmon.ledger.outbox import Address, Owed, Transaction, with_reason
+from trainmon.ledger.outbox import Address, Transaction
 from trainmon.lib import Clock, Seconds
 from trainmon.model import AlertChanges, Notification
 
@@ -51,7 +53,7 @@ class Journal:
         self._holder = holder
         self._is_leader = is_leader
         self._next = Transaction()
-        self._unwritten: dict[Address, tuple[Owed, Seconds]] = {}
+        self._unwritten: dict[Address, tuple[Notification, Seconds]] = {}
         """Notifications that no channel has yet, and since when they wait to be written."""
         self._writing: Writing | None = None
         self._term = 0
@@ -75,19 +77,18 @@ class Journal:
     def add_changes(self, changes: AlertChanges) -> None:
         self._next.add_changes(changes)
         for notice in changes.notices:
-            self.owe(Owed(notice, channel) for channel in notice.channels)
+            self.owe(Notification(channel=one, notice=notice, made_at=changes.at) for one in notice.channels)
 
-    def owe(self, owed: Iterable[Owed]) -> None:
+    def owe(self, owed: Iterable[Notification]) -> None:
         """New notifications."""
         mono = self._clock.monotonic()
         for one in owed:
-            if self._next.owe(one):
+            if self._next.owed.setdefault(one.address, one) is one:
                 self._unwritten.setdefault(one.address, (one, mono))
 
     def mark(self, notifications: Iterable[Notification]) -> int:
         """Write the new states of notifications; return the number of the transaction."""
-        for notification in notifications:
-            self._next.mark(notification)
+        self._next.mark(notifications)
         return self._begun + 1
 
     def write_note(self, note: LeaderNote) -> None:
@@ -150,7 +151,7 @@ class Journal:
         self._written, self.is_lost = self._begun, writing.answer.found is None
         created: frozenset[Address] = writing.answer.found or frozenset()
         waited = [self._unwritten.pop(address, None) for address in writing.transaction.owed]
-        return [self._notification(one[0]) for one in waited if one is not None and one[0].address in created]
+        return [one[0] for one in waited if one is not None and one[0].address in created]
 
     def _late(self, mono: Seconds) -> list[Notification]:
         """What has waited for the ledger long enough; it is marked when the ledger works again."""
@@ -162,7 +163,7 @@ class Journal:
             self._is_stuck(f"the ledger {self._ledger.file} did not answer in {self._patience:g}s")
         if self.trouble is None:
             return []
-        late = [self._notification(owed, "sent directly: ledger stuck") for owed, _ in self._unwritten.values()]
+        late = [replace(owed, is_unwritten=True) for owed, _ in self._unwritten.values()]
         self._unwritten.clear()
         self.sent_unwritten += len(late)
         return late
@@ -187,9 +188,3 @@ class Journal:
             log.warning("ledger stuck: %s", trouble)
             self.trouble_since = self._clock.monotonic()
         self.trouble = trouble
-
-    def _notification(self, owed: Owed, why: str | None = None) -> Notification:
-        notice = owed.notice if owed.because is None else with_reason(owed.notice, owed.because)
-        if why is not None and notice.kind != "direct":
-            notice = with_reason(notice, why)
-        return Notification(id=0, channel=owed.channel, notice=notice, made_at=self._clock.now())

@@ -27,10 +27,9 @@ from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import Broken, Retry, render
 from trainmon.ledger.database import open_to_write
 from trainmon.ledger.ledger import Answer
-from trainmon.ledger.outbox import Owed, write_owed
 from trainmon.ledger.reader import remember
 from trainmon.lib import Clock
-from trainmon.model import AlertChanges, Notice, Route
+from trainmon.model import AlertChanges, Notice, Notification, Route
 
 NOW = 1_800_000_000.0
 PATIENCE = 5.0
@@ -468,9 +467,12 @@ def test_the_first_of_two_copies_of_a_notice_is_stored(tmp_path: Path) -> None:
     """A stand-in's copy names who failed: it is not what the next program or the history should tell."""
     life = Life(tmp_path)
     notice = fire("a", at=NOW)
-    owed = [Owed(notice, "phone"), Owed(replace(notice, reason="as phone fails"), "spare")]
+    owed = [
+        Notification(channel=channel, notice=replace(notice, reason=reason), made_at=NOW)
+        for channel, reason in (("phone", notice.reason), ("spare", "as phone fails"))
+    ]
     with life.ledger.connection as connection:
-        write_owed(connection, owed, NOW)
+        transaction(stand_ins=owed).write(connection, NOW)
     stored = life.ledger.connection.execute("SELECT reason FROM notices").fetchall()
     assert stored == [(notice.reason,)]
     life.die()
