@@ -93,14 +93,15 @@ def group_alerts(due_alerts: Sequence[DueAlert], paces: Paces, now: Instant) -> 
         groups = group_by(mine, lambda one: group_of(one.alert))
         key = " ".join((*channels, why)) if kind in TOGETHER else ""
         firsts = {group: found for group, members in groups.items() if (found := _firsts(kind, members, paces, now))}
-        times = {
-            group: _first_time((kind, group), firsts[group], paces)
-            if group in firsts
-            else _ready_time((kind, key or group), members, paces)
+        times = {group: _first_time((kind, group), found, paces) for group, found in firsts.items()}
+        is_storm = bool(firsts) and _is_burst(NEWS, paces, now)
+        if is_now := min(times.values(), default=math.inf) <= now:
+            times = dict.fromkeys(firsts, now)  # all first critical alerts that wait go together
+        times |= {
+            group: _ready_time((kind, key or group), members, paces, goes_along=is_now and is_storm)
             for group, members in groups.items()
+            if group not in firsts
         }
-        if min((times[group] for group in firsts), default=math.inf) <= now:
-            times |= dict.fromkeys(firsts, now)  # all first critical alerts that wait go together
         # Waiting groups go along with a ready group of the same node.
         nodes = {_node(members) for group, members in groups.items() if times[group] <= now} - {None}
         ready = {
@@ -109,8 +110,7 @@ def group_alerts(due_alerts: Sequence[DueAlert], paces: Paces, now: Instant) -> 
             if times[group] <= now or _node(members) in nodes or (key and min(times.values()) <= now)
         }
         later += [at for group, at in times.items() if group not in ready]
-        is_one = bool(key) or (bool(firsts) and _is_burst(NEWS, paces, now))
-        merged = _merged(ready, 1 if is_one else GROUPS)
+        merged = _merged(ready, 1 if key or is_storm else GROUPS)
         for group, members in merged.items():
             after = [notified(one, now) for one in members]
             notices.append(notice := _notice(kind, channels, group, members, after, now))
@@ -118,7 +118,7 @@ def group_alerts(due_alerts: Sequence[DueAlert], paces: Paces, now: Instant) -> 
         if ready and kind in PACED:
             names: dict[tuple[str, str], int] = {(kind, key or group): 1 for group in ready}
             if kind in NEW_ALERTS:  # what is held back must not wait for ever in a storm of first critical alerts
-                names |= {NEWS if group in firsts else NEW: len(merged) for group in ready}
+                names |= {NEWS if group in firsts else NEW: len(merged) for group in ready if times[group] <= now}
                 critical = (one for members in ready.values() for one in members if one.alert.severity == "critical")
                 names |= {("critical", one.alert.subject): 1 for one in critical}
             paces = _advanced(paces, names, now)
@@ -174,15 +174,16 @@ def _first_time(name: tuple[str, str], firsts: Iterable[DueAlert], paces: Paces)
     return (min(last, fired) if before.row == 1 else fired) + NEWS_WITHIN
 
 
-def _ready_time(name: tuple[str, str], members: Sequence[DueAlert], paces: Paces) -> Instant:
-    """When a group is ready: with its first ready alert, but not too soon after its last notification."""
+def _ready_time(name: tuple[str, str], members: Sequence[DueAlert], paces: Paces, *, goes_along: bool) -> Instant:
+    """When a group is ready: with its first ready alert, but not too soon after its last notification. `goes_along`:
+    with first critical alerts, which are notified now."""
     ready, kind = min(one.ready_at for one in members), name[0]
     before = paces.get(name)
     if before is not None and ready - before.at < QUIET:
         pause = PAUSES[min(before.row, len(PAUSES)) - 1]
         is_critical = kind in NEW_ALERTS and any(one.alert.severity == "critical" for one in members)
         ready = max(ready, before.at + (min(pause, CRITICAL_PAUSE) if is_critical else pause))
-    is_held = kind in NEW_ALERTS and _is_burst(NEW, paces, ready)
+    is_held = kind in NEW_ALERTS and not goes_along and _is_burst(NEW, paces, ready)
     return max(ready, paces[NEW].at + BURST_PAUSE) if is_held else ready
 
 
