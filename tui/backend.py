@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from trainmon.analysis.explanation import AttemptRecords
@@ -25,6 +26,9 @@ class LogSource(Protocol):
 
     def search(self, text: str, reply: Callable[[LogHits], object]) -> None:
         """Find a text in all of it, from its end upwards. Replies several times."""
+
+    def save(self, file: Path, reply: Callable[[str], object]) -> None:
+        """Write all of it into a new file of this machine. Replies with a sentence: where it is, or what failed."""
 
     def stop(self) -> None:
         """End the search."""

@@ -60,7 +60,7 @@ KEYS: tuple[Key, ...] = (
     Key("slash", "log.find", "screen.find", "search in the log; Esc clears the search", "log", "view", "/", "Search"),
     Key("ampersand", "log.only", "screen.find_lines", "show only the lines with a text; Esc shows all", "log", "view",
         "&", "Only"),
-    Key("s", "log.save", "screen.save_log", "save the lines to a file", "log", "view", "s"),
+    Key("s", "log.save", "screen.save_log", "save the shown lines, or the whole file", "log", "view", "s"),
     Key("n", "log.next", "next_match(1)", "next match, downwards", "log", "view", "n"),
     Key("N", "log.previous", "next_match(-1)", "previous match, upwards", "log", "view", "N"),
     Key("f", "log.follow", "follow", "follow the end of the log, or stop following", "log", "view", "f", "Follow"),

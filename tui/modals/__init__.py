@@ -1,6 +1,19 @@
 """Dialogs: plans, menus, logins, silences, the command palette."""
 
-from tui.modals.dialog import Complete, Dialog, Find, Jump, LoginPrompt, Mute, Once, Pick, TextPrompt, ask, is_displayed
+from tui.modals.dialog import (
+    Complete,
+    Dialog,
+    Find,
+    Jump,
+    LoginPrompt,
+    Mute,
+    Once,
+    Pick,
+    SaveLog,
+    TextPrompt,
+    ask,
+    is_displayed,
+)
 from tui.modals.log_format import LogFormat
 from tui.modals.menu import CommandPalette, Menu
 from tui.modals.plan import PlanScreen
@@ -18,6 +31,7 @@ __all__ = [
     "Once",
     "Pick",
     "PlanScreen",
+    "SaveLog",
     "TextPrompt",
     "ask",
     "is_displayed",

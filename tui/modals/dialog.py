@@ -381,6 +381,36 @@ class TextPrompt(Dialog[str | None]):
         self.dismiss(event.value.strip())
 
 
+# ---- the dialog that saves a log ----------------------------------------------------------------------------------
+
+
+class SaveLog(Dialog[tuple[str, str] | None]):
+    """Up and down choose what is saved, Tab goes to the path, Enter saves, Esc closes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "app.focus_next", show=False),
+        Binding("shift+tab", "app.focus_previous", show=False),
+    ]
+
+    def __init__(self, choices: Sequence[tuple[str, str]], path: str) -> None:
+        super().__init__()
+        self.choices = tuple(choices)
+        self.lines = KeyedLines()
+        self.path = text_field(path, select_on_focus=False)
+        hint = text("Tab next  Enter saves into a new file  Esc closes", "hint")
+        self.parts = (text("Save", "question"), self.lines, text("into", "label"), self.path, hint)
+
+    def on_mount(self) -> None:
+        self.lines.styles.height = len(self.choices)
+        self.lines.set_rows([Row(key, (Span(f" {clean(words)}"),)) for key, words in self.choices])
+        self.lines.focus()
+
+    @on(KeyedLines.Chosen)
+    @on(Input.Submitted)
+    def save(self) -> None:
+        self.dismiss((self.lines.cursor_key or "", self.path.value.strip()))
+
+
 # ---- the dialog that mutes alerts ------------------------------------------------------------------------------------
 
 

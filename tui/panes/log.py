@@ -7,6 +7,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from msgspec.structs import replace
 from textual.app import ComposeResult
@@ -15,7 +16,7 @@ from trainmon.lib import Instant, cell_width, clean, counted, shorten_start, siz
 from trainmon.model import LOG_MARK, Log, LogHits, LogPart, Run, State
 from tui.backend import Backend, LogSource
 from tui.panes.base import FollowingPane
-from tui.services.terminal import for_samples
+from tui.services.terminal import for_samples, meant
 from tui.style import calm_age
 from tui.views import log_named
 from tui.widgets import LogView
@@ -104,17 +105,36 @@ class LogPane(FollowingPane):
             return True
         return had_filter
 
-    def save(self) -> str:
-        """Write the lines that are shown (all that are kept, not only those in sight) to a new file; the message.
+    def savable(self) -> tuple[tuple[str, str], ...]:
+        """What can be saved: the lines that are shown (all that are kept, not only those in sight), or the file."""
+        log = self._log()
+        whole = "" if log is None or log.path is None else f"the whole file, {shorten_start(log.path, 40)}"
+        shown = ("shown", f"the {counted(len(self.view.text.lines), 'line')} that are shown")
+        return (shown, ("file", whole)) if whole else (shown,)
 
-        Raises:
-            OSError: the file cannot be written.
-        """
-        folder = for_samples(self.run or "", os.environ)
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"log-{time.strftime('%Y%m%d-%H%M%S')}.txt"
-        file.write_text("".join(f"{clean(line)}\n" for line in self.view.text.lines), encoding="utf-8")
-        return f"{counted(len(self.view.text.lines), 'line')} in {file}"
+    def file_name(self) -> Path:
+        """Where it is saved if nobody says otherwise."""
+        return for_samples(self.run or "", os.environ) / f"log-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+
+    def save(self, answer: tuple[str, str]) -> None:
+        """Save the lines, or request the whole file. A file that exists is kept."""
+        what, file = answer[0], meant(answer[1])
+        say = partial(self.app.notify, title="log", timeout=10, markup=False)
+        source = self._opened() if what == "file" else None
+        if source is not None:
+            say(f"saving the whole file into {file}")
+            source.save(file, partial(self.app.call_later, say))
+        elif what == "file":
+            say("not saved: nobody can read the file")
+        else:
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("x", encoding="utf-8") as opened:
+                    opened.writelines(f"{clean(line)}\n" for line in self.view.text.lines)
+            except OSError as error:
+                say(f"not saved: {error}", severity="warning")
+            else:
+                say(f"{counted(len(self.view.text.lines), 'line')} in {file}")
 
     def _log(self) -> Log | None:
         return None if self.followed is None else self.followed.log

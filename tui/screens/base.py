@@ -11,7 +11,7 @@ from trainmon.lib import clean, scrub
 from trainmon.model import State, Verb
 from tui.backend import Backend
 from tui.keys import ACTS, CONTEXTS, active_keys, bindings
-from tui.modals import Complete, Find, LogFormat, Once, Pick, ask
+from tui.modals import Complete, Find, LogFormat, Once, Pick, SaveLog, ask
 from tui.panes import HeaderLine, LogPane, Pane
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes
@@ -222,10 +222,7 @@ class PaneScreen(StateScreen):
 
     def action_save_log(self) -> None:
         if isinstance(self.pane, LogPane):
-            try:
-                self.app.notify(self.pane.save(), title="saved", timeout=8, markup=False)
-            except OSError as error:
-                self.app.notify(f"not saved: {error}", severity="warning", timeout=8, markup=False)
+            ask(self.app, SaveLog(self.pane.savable(), str(self.pane.file_name())), self.pane.save)
 
     def on_find_typed(self, event: Find.Typed) -> None:
         self._typed(event.text)

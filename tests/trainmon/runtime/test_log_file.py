@@ -30,6 +30,26 @@ def dated(number: int) -> str:
     )
 
 
+def saved(log: LogFile, file: Path) -> str:
+    replies: queue.SimpleQueue[str] = queue.SimpleQueue()
+    log.save(file, replies.put)
+    return replies.get(timeout=120)
+
+
+def test_a_file_is_saved_byte_for_byte_and_a_failure_leaves_nothing(tmp_path: Path, shell: Shell) -> None:
+    source, mine = tmp_path / "a.out", tmp_path / "new" / "mine.log"
+    source.write_bytes(bytes(range(256)) * 3_000)
+    run = Run(spec=RunSpec(name="llm", cluster="c"), log=Log(host="n0", path=str(source)))
+    log = LogFile(run, lambda _: shell, ())
+    assert saved(log, mine) == f"750 KiB in {mine}"
+    assert mine.read_bytes() == source.read_bytes()
+    assert saved(log, mine).startswith("not saved: ")
+    assert mine.read_bytes() == source.read_bytes()
+    source.unlink()
+    assert saved(log, tmp_path / "other.log").startswith("not saved: ")
+    assert not (tmp_path / "other.log").exists()
+
+
 @pytest.fixture(scope="module", params=["local", "ssh"])
 def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     loop = EventLoop()

@@ -60,6 +60,9 @@ async def test_what_is_shown_is_saved_to_a_file(tmp_path: Path, monkeypatch: pyt
     async with showing(troubled(), (100, 40)) as (app, pilot, _):
         await pilot.press("4", "s")
         await at_rest(pilot)
+        assert "lines that are shown" in text_of(app)
+        await pilot.press("enter")
+        await at_rest(pilot)
         (file,) = tmp_path.glob("Downloads/*/*/log-*.txt")
         lines = app.main.log_pane.view.text.lines
         assert file.read_text(encoding="utf-8").splitlines() == list(lines)
@@ -73,8 +76,33 @@ async def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, monke
     async with showing(troubled(), (100, 40)) as (app, pilot, _):
         await pilot.press("4", "s")
         await at_rest(pilot)
+        await pilot.press("enter")
+        await at_rest(pilot)
         (toast,) = app._notifications
         assert toast.message.startswith("not saved: ")
+
+
+async def test_the_whole_file_is_saved_where_a_person_wants_it_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    text = "".join(f"line {number}\n" for number in range(50_000))
+    async with files(troubled(), text, tmp_path) as backend, showing(troubled(), (100, 40), backend) as (app, pilot, _):
+        for _attempt in range(2):
+            await pilot.press("4" if app.main.current != "4" else "f", "s")
+            await at_rest(pilot)
+            await pilot.press("down", "tab", "ctrl+u", *str(tmp_path / "mine.log"), "enter")
+            await at_rest(pilot)
+            await until_shown(pilot, "not saved: " if _attempt else " KiB in")
+        assert (tmp_path / "mine.log").read_text() == text
+
+
+async def test_esc_saves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    async with showing(troubled(), (100, 40)) as (app, pilot, _):
+        await pilot.press("4", "s")
+        await at_rest(pilot)
+        await pilot.press("escape")
+        await at_rest(pilot)
+        assert [*tmp_path.rglob("*")] == []
+        assert not app._notifications
 
 
 # ---- the whole file --------------------------------------------------------------------------------------------------
