@@ -56,27 +56,41 @@ class RunDiscovery:
     """The runs of all clusters, derived from their jobs, and completed by what their logs name."""
 
     def __init__(self, settings: Settings, login: Callable[[], Credentials | None] = lambda: None) -> None:
-        self._settings = settings
-        self._configured = run_specs(settings)
+        self._use(settings)
         self.runs: tuple[RunSpec, ...] = self._configured
         self._unread: tuple[RunSpec, ...] = self._configured
         """The runs without what their logs name."""
         self._mentions: dict[str, Mentions] = {}
         self._login = login
-        self._local = next((one.name for one in settings.clusters if isinstance(one, ImplicitCluster)), None)
-        """The cluster of this machine, if there is no config."""
         self._own: tuple[OwnProcess, ...] = ()
         """Our own processes on its GPUs."""
+        self._jobs: dict[str, tuple[Job, ...]] = {}
+        self._me: dict[str, str | None] = {}
+        self._ours: dict[str, dict[str, JobPart]] = {}
+        """By cluster: the nodes with a job of ours, and that job."""
+
+    def _use(self, settings: Settings) -> None:
+        self._settings = settings
+        self._configured = run_specs(settings)
+        self._local = next((one.name for one in settings.clusters if isinstance(one, ImplicitCluster)), None)
+        """The cluster of this machine, if there is no config."""
         self._names = {
             cluster.name: {host.rpartition("@")[2]: host for host in cluster.nodes or () if "@" in host}
             for cluster in settings.clusters
         }
         """By Slurm's node name: the host's name in the config, such as me@gpu-001."""
         self._users = {cluster.name: cluster.users for cluster in settings.clusters}
-        self._jobs: dict[str, tuple[Job, ...]] = {}
-        self._me: dict[str, str | None] = {}
-        self._ours: dict[str, dict[str, JobPart]] = {}
-        """By cluster: the nodes with a job of ours, and that job."""
+
+    def reload(self, settings: Settings, now: Instant) -> None:
+        """Use other settings from now on. What is known of the queues and the logs stays."""
+        before = self._configured
+        self._use(settings)
+        for known in (self._jobs, self._me, self._ours):
+            for cluster in known.keys() - self._users.keys():
+                del known[cluster]
+        same = {run.name for run in self._configured if run in before}
+        self._unread = tuple(run for run in self._unread if run.found or run.name in same)
+        self._watch(now)
 
     def update(self, cluster: str, jobs: Sequence[Job], me: str | None, now: Instant) -> bool:
         """Store a poll of a cluster's queue. Returns whether the runs have changed."""
@@ -92,6 +106,10 @@ class RunDiscovery:
         self._jobs[cluster] = with_ended_jobs(self._jobs.get(cluster, ()), listed, now)
         self._me[cluster] = me
         self._ours[cluster] = parts_by_node(job for job in listed if me is not None and job.user == me)
+        return self._watch(now)
+
+    def _watch(self, now: Instant) -> bool:
+        """Determine the runs from all jobs. Returns whether they have changed."""
         everyone = [job for jobs in self._jobs.values() for job in jobs]
         configured = tuple(
             replace(spec, user=owner_of(spec, self._users.get(spec.cluster, ()), self._me.get(spec.cluster)))
@@ -259,7 +277,6 @@ class Coverage:
     config does not forbid it, or while its screen is open. The host that reads the files is always connected to."""
 
     def __init__(self, clusters: Sequence[ClusterSettings]) -> None:
-        self._clusters = {cluster.name: cluster for cluster in clusters if cluster.metrics}
         self._nodes: dict[str, Mapping[str, tuple[str, ...]]] = {}
         """By cluster: the nodes that are read from Prometheus, each with the paths whose disks are watched there."""
         self._watched: dict[str, frozenset[str]] = {}
@@ -267,6 +284,14 @@ class Coverage:
         self._viewed: dict[str, Seconds] = {}
         """By node: when its screen was last seen open."""
         self._has_news = False
+        self.reload(clusters)
+
+    def reload(self, clusters: Sequence[ClusterSettings]) -> None:
+        """Use the settings of these clusters from now on."""
+        self._clusters = {cluster.name: cluster for cluster in clusters if cluster.metrics}
+        for known in (self._nodes, self._watched):
+            for name in known.keys() - self._clusters.keys():
+                del known[name]
 
     def limited(self, plan: WatchPlan, run_nodes: Collection[str]) -> WatchPlan:
         """The plan with only those hosts that are connected to over SSH now."""

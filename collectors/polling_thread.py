@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from trainmon.lib import Clock, Seconds
 from trainmon.lib.threads import Background
-from trainmon.model import Event, Source, SourceChanged
+from trainmon.model import Event, Source, SourceChanged, SourceRemoved
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,12 @@ class PollingThread(Background):
         """A command that hangs is not waited for: it ends by its own time limit."""
         self._wake.set()
 
+    def forget(self) -> None:
+        """Stop for good, and drop its sources: the config no longer has them."""
+        self.stop()
+        for name in self._sources:
+            self._submit(SourceRemoved(name))
+
     @abstractmethod
     def step(self) -> Seconds | None:
         """Do what is due. Returns the seconds until the next call; None: until it is woken."""
@@ -56,7 +62,7 @@ class PollingThread(Background):
 
     def _submit_source(self, source: Source) -> None:
         """Submit a source if it has changed."""
-        if source != self._sources.get(source.name):
+        if source != self._sources.get(source.name) and not self._stopping.is_set():
             self._sources[source.name] = source
             self._submit(SourceChanged(source))
 

@@ -23,7 +23,7 @@ from collectors.nodes.backoff import NEEDS_A_STEP
 from collectors.nodes.collector import NodeCollector
 from collectors.nodes.steps import step_notice
 from collectors.polling_thread import PollingThread
-from collectors.quota import quota_pollers
+from collectors.quota import QuotaPoller, quota_pollers
 from collectors.slurm.collector import MakePoller, Poller, Watched, clusters_of, polled_clusters
 from collectors.slurm.poll import UnwatchedSince
 from collectors.wandb.login import Credentials
@@ -135,30 +135,27 @@ class Supervisor(PollingThread):
         self._plans: tuple[WatchPlan, ...] = ()
         self._loop = EventLoop()
         self._local = LocalShell(self._loop, host=local_hostname())
-        self._connections = {
-            cluster.name: ClusterConnections(
-                cluster,
-                self._loop,
-                ask,
-                ssh_config,
-                client_of=partial(self._slurm_client, cluster),
-                part_of=self._discovery.own_part,
-                on_start=lambda job: submit(step_notice(job)),
-            )
-            for cluster in settings.clusters
-        }
+        self._connect: Callable[[ClusterSettings], ClusterConnections] = lambda cluster: ClusterConnections(
+            cluster,
+            self._loop,
+            ask,
+            ssh_config,
+            client_of=partial(self._slurm_client, cluster),
+            part_of=self._discovery.own_part,
+            on_start=lambda job: submit(step_notice(job)),
+        )
+        self._connections = {cluster.name: self._connect(cluster) for cluster in settings.clusters}
         self._ssh_config = ssh_config
         self._silent = Connections(self._loop, ConnectSettings(), None, ssh_config)
         self._failures: dict[str, TrainmonError] = {}
         """For hosts that nobody has named: connections that prompt nobody, and by host why its only login failed."""
         self._unwatched_since = unwatched_since
-        self._queues = {
-            cluster.name: self._queue(make_queue, watched, cluster) for watched, cluster in polled_clusters(settings)
-        }
-        self._quotas = quota_pollers(settings, self._readers_of, self.shell_of, submit, self._clock)
-        self._metrics = self._metrics_pollers()
-        tables = (table for poller in self._metrics.values() for table in poller.tables)
-        self._pollers: tuple[PollingThread, ...] = (*self._queues.values(), *self._quotas, *tables)
+        self._make_queue = make_queue
+        self._queues: dict[str, Poller] = {}
+        self._quotas: tuple[QuotaPoller, ...] = ()
+        self._metrics: Mapping[str, PrometheusPoller] = {}
+        self._pollers: tuple[PollingThread, ...] = ()
+        self._make_pollers(frozenset())
         self._polled_soon_at: dict[str, Seconds] = {}
         self._hosts_lock = threading.Lock()
         """Held while the set of hosts changes: pollers of several clusters may report at once."""
@@ -168,19 +165,36 @@ class Supervisor(PollingThread):
         """Since when a host has no job any more."""
         self._refreshed_at: Seconds = -REFRESH_EVERY
 
-    def _queue(self, make: MakePoller, watched: Watched, cluster: ClusterSettings) -> Poller:
+    def _make_pollers(self, same: Collection[str]) -> None:
+        """The pollers of the settings. Of the `same` clusters, those that poll the same stay."""
+        queues: dict[str, Poller] = {}
+        for watched, cluster in polled_clusters(self._settings):
+            old = self._queues.get(cluster.name) if cluster.name in same else None
+            queues[cluster.name] = old if old is not None and old.watched == watched else self._queue(watched, cluster)
+        self._queues = queues
+        known = {poller.query: poller for poller in self._quotas if poller.query.cluster in same}
+        made = quota_pollers(self._settings, self._readers_of, self.shell_of, self._submit, self._clock)
+        self._quotas = tuple(known.get(poller.query, poller) for poller in made)
+        self._metrics = self._metrics_pollers()
+        tables = (table for poller in self._metrics.values() for table in poller.tables)
+        self._pollers = (*self._queues.values(), *self._quotas, *tables)
+
+    def _queue(self, watched: Watched, cluster: ClusterSettings) -> Poller:
         client, polled = partial(self._slurm_client, cluster), partial(self._polled, cluster.name)
-        return make(watched, client, self._submit, self._clock, polled, self._unwatched_since)
+        return self._make_queue(watched, client, self._submit, self._clock, polled, self._unwatched_since)
 
     def _metrics_pollers(self) -> Mapping[str, PrometheusPoller]:
-        """The pollers of Prometheus servers, by cluster. Without a server, their HTTP client is not imported."""
+        """The pollers of Prometheus servers, by cluster; those of a cluster that has not changed stay. Without a
+        server, their HTTP client is not imported."""
         clusters = [cluster for cluster in self._settings.clusters if cluster.metrics]
         if not clusters:
             return {}
         from collectors.prometheus.collector import PrometheusPoller
 
         return {
-            cluster.name: PrometheusPoller(
+            cluster.name: old
+            if (old := self._metrics.get(cluster.name)) is not None and old.cluster == cluster
+            else PrometheusPoller(
                 cluster, partial(self._coverage.nodes, cluster.name), self._over_ssh, self._submit, self._clock
             )
             for cluster in clusters
@@ -193,11 +207,8 @@ class Supervisor(PollingThread):
 
     def start(self) -> None:
         """Start all collectors; returns at once."""
-        disks = self._settings.disks
         self._submit(ClustersChanged(clusters_of(self._settings, self._queues)))  # the scheduler adds more
-        self._submit(RunsChanged(self._discovery.runs))
-        lags = {disk.path: disk.lag for disk in disks if disk.lag is not None}
-        self._submit(DisksChanged({disk.path: disk.usable for disk in disks if disk.usable < 1}, lags))
+        self._submit_settings()
         with self._hosts_lock:
             self._plan()
         self._assign()
@@ -221,6 +232,55 @@ class Supervisor(PollingThread):
         for poller in self._pollers:  # their commands have just been ended
             poller.stop()
         self._loop.stop()
+
+    def reload(self, settings: Settings) -> None:
+        """Use other settings soon. A host stays connected while it is watched and is reached in the same way."""
+        self._request(partial(self._reload, settings))
+
+    def _reload(self, settings: Settings) -> None:
+        before, pollers = {cluster.name: cluster for cluster in self._settings.clusters}, self._pollers
+        now = {cluster.name: cluster for cluster in settings.clusters}
+        same = {name for name in now.keys() & before.keys() if way_to(now[name]) == way_to(before[name])}
+        with self._hosts_lock:
+            self._settings = settings
+            self._discovery.reload(settings, self._clock.now())
+            self._coverage.reload(settings.clusters)
+            for name in before.keys() - same:
+                self._connections.pop(name).close()
+            for name in now.keys() - same:
+                self._connections[name] = self._connect(now[name])
+            others = {host: node for host, node in self._nodes.items() if node.cluster not in same}
+            self._nodes = {host: node for host, node in self._nodes.items() if host not in others}
+            for node in others.values():
+                node.stop()
+            self._make_pollers(same)
+            released = self._released_at.keys() - others.keys()
+            self._released_at = {host: at for host, at in self._released_at.items() if host in released}
+            self._plan()
+            gone = (self._released_at.keys() - released) | (others.keys() - self._nodes.keys())
+            for host in gone & self._nodes.keys():
+                self._nodes[host].stop()
+            self._released_at = {host: at for host, at in self._released_at.items() if host in released}
+            self._nodes = {host: node for host, node in self._nodes.items() if host not in gone}
+        new = [cluster for cluster in settings.clusters if cluster != before.get(cluster.name)]
+        self._submit(
+            ClustersChanged(
+                clusters_of(replace(settings, clusters=tuple(new)), self._queues), tuple(before.keys() - now.keys())
+            )
+        )
+        self._submit_settings()
+        for host in gone:
+            self._submit(SourceRemoved(f"node:{host}"))
+        for poller in set(pollers) - set(self._pollers):
+            poller.forget()
+        for poller in set(self._pollers) - set(pollers):
+            poller.start()
+
+    def _submit_settings(self) -> None:
+        disks = self._settings.disks
+        self._submit(RunsChanged(self._discovery.runs))
+        lags = {disk.path: disk.lag for disk in disks if disk.lag is not None}
+        self._submit(DisksChanged({disk.path: disk.usable for disk in disks if disk.usable < 1}, lags))
 
     def refresh(self) -> None:
         """Redial hosts that wait for a retry, and poll the queues; at most every 5 s."""
@@ -436,3 +496,8 @@ class Supervisor(PollingThread):
 
     def _slurm_client(self, cluster: ClusterSettings) -> Client:
         return Client(self._local if cluster.login is None else self.shell_of(cluster.login))
+
+
+def way_to(cluster: ClusterSettings) -> tuple[object, ...]:
+    """How the hosts of a cluster are reached. With another way, they are connected to again."""
+    return type(cluster), cluster.login, cluster.connect, cluster.python

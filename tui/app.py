@@ -296,7 +296,7 @@ class Dashboard(App[None], inherit_bindings=False):
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
         self.toasts.watch()
 
-    def toast(self, title: str, text: str, severity: str, new: tuple[str, ...]) -> bool:
+    def toast(self, title: str, text: str, severity: str, new: tuple[str, ...] = ()) -> bool:
         """Show a channel's notification, and ring the bell if it is critical; from any thread. False: no screen."""
         return self.is_running and self.post_message(ChannelNotification(title, text, severity, new))
 
@@ -323,7 +323,7 @@ class Dashboard(App[None], inherit_bindings=False):
             self.open(command.target)
         elif command.target:
             go_to = {
-                "pane": self.go_to_pane, "run": self.go_to_run, "theme": self.change_theme,
+                "pane": self.go_to_pane, "run": self.go_to_run, "theme": self.change_theme, "config": self.load_config,
                 "export": getattr(self.screen, "export", self.simulate_key),
             }  # fmt: skip
             go_to.get(command.kind, self.simulate_key)(command.target)
@@ -366,6 +366,11 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def action_change_theme(self) -> None:
         ask(self, Pick("Theme", [(name, name) for name in self.theme_names()], self.theme), self.change_theme)
+
+    def load_config(self, _: str) -> None:
+        """Load the config again; a toast shows the result."""
+        if not self.backend.load_config():
+            self.notify("there is no config to load again", timeout=4, markup=False)
 
     def action_pause(self) -> None:
         self._paused = not self._paused

@@ -53,6 +53,9 @@ class Backend(Protocol):
     def refresh(self) -> None:
         """Poll all sources now (rate-limited), and reconnect those that wait for their next try."""
 
+    def load_config(self) -> bool:
+        """Load the config again soon. False: there is none."""
+
     def login(self, source: str) -> None:
         """Log in again to a held source, such as `node:gpu-001`. Its questions become Prompts."""
 

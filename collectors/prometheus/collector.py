@@ -359,6 +359,7 @@ class PrometheusPoller:
         clock: Clock,
         make_client: Callable[[MetricsSettings, Callable[[], Instant]], PrometheusClient] = PrometheusClient,
     ) -> None:
+        self.cluster = cluster
         self._readers = {
             f"prometheus:{cluster.name}:{table.exporter}": MetricsReader(
                 table, make_client(table, clock.now), clock.now

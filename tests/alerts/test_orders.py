@@ -70,9 +70,16 @@ def test_it_reads_its_config_again_and_refuses_a_bad_one(
     assert daemon.status()["duty"]["words"] is None
 
     daemon.config.write_text(good.replace("n[0-1]", "n1"))
+    servers = nodes.servers_of(1)
+    daemon.tell(signal.SIGHUP)
+    daemon.until("config", result="loaded", sources="as before")
+    until(lambda: [one["name"] for one in daemon.status()["sources"]] == ["node:n1"], "n0 is not watched", PATIENCE)
+    until(lambda: not nodes.servers_of(0), "n0 is left", PATIENCE)
+    assert nodes.servers_of(1) == servers, "n1 was not connected to again"
+
+    daemon.config.write_text(daemon.config.read_text() + '\n[ledger]\nkeep = "9d"\n')
     daemon.tell(signal.SIGHUP)
     daemon.until("config", result="loaded", sources="reconnected")
-    until(lambda: [one["name"] for one in daemon.status()["sources"]] == ["node:n1"], "n0 is not watched", PATIENCE)
     assert len(daemon.lines(event="start")) == 1
     assert len(received(ntfy, "gpu-memory-full", "n1")) <= 2  # the same alert, now with its old severity again
 

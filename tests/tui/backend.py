@@ -61,6 +61,10 @@ class FakeBackend:
     def refresh(self) -> None:
         self.requests.append(("refresh",))
 
+    def load_config(self) -> bool:
+        self.requests.append(("load config",))
+        return True
+
     def login(self, source: str) -> None:
         self.requests.append(("login", source))
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import click
 
 from trainmon.alerting.notify.channels.desktop import TOASTER
 from trainmon.cli.terminal import asked_background, print_lines
-from trainmon.config import DashboardSettings, load_settings
+from trainmon.config import DashboardSettings, Settings, load_settings
 from trainmon.lib import find_state_directory
 from trainmon.runtime.backend import DashboardBackend
+from trainmon.runtime.config_file import ConfigFile
 from trainmon.runtime.last_seen import LastSeenFile
 from trainmon.runtime.logs import log_to_file
 
@@ -62,16 +65,25 @@ def run(
         return show(DemoMonitor(demo or None, read_only=read_only), DashboardSettings())
     from trainmon.runtime.monitor import Monitor
 
-    settings, file = load_settings(config, hosts)
+    def choose() -> tuple[Settings, Path | None]:
+        return load_settings(config, hosts)
+
+    settings, file = choose()
     monitor = Monitor(
         settings, read_only=read_only, prompts=True, program="dashboard", records=records, ssh_config=ssh_config
     )
-    return show(monitor, settings.dashboard, " ".join([str(file and file.resolve()), *hosts]))
+    follow = partial(ConfigFile, choose, settings, file, monitor)
+    return show(monitor, settings.dashboard, " ".join([str(file and file.resolve()), *hosts]), follow)
 
 
-def show(backend: DashboardBackend, settings: DashboardSettings, name: str | None = None) -> int:
+def show(
+    backend: DashboardBackend,
+    settings: DashboardSettings,
+    name: str | None = None,
+    follow: Callable[[Callable[[str, str, str], object]], ConfigFile] | None = None,
+) -> int:
     """Run the dashboard until its user quits. The exit status is 128 + the signal if a signal ended it. Under a `name`,
-    what it showed is kept for the next start."""
+    what it showed is kept for the next start. `follow` makes what loads the config again."""
     with asked_background(os.environ) as is_light:
         from tui.app import Dashboard as App  # meanwhile the terminal answers
 
@@ -91,6 +103,10 @@ def show(backend: DashboardBackend, settings: DashboardSettings, name: str | Non
                 kept.arrangement = app.arranged
                 kept.start()
                 stack.callback(kept.stop)
+            if follow is not None:
+                backend.config_file = file = follow(app.toast)
+                file.start()
+                stack.callback(file.stop)
             app.run()
     finally:
         TOASTER.toast = None

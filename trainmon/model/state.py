@@ -183,6 +183,8 @@ class ClustersChanged(msgspec.Struct, frozen=True):
     """New data about some clusters. The other clusters stay as they are."""
 
     clusters: tuple[Cluster, ...]
+    gone: tuple[str, ...] = ()
+    """The clusters that the config no longer has."""
 
 
 class JobsListed(msgspec.Struct, frozen=True):

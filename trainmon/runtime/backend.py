@@ -40,6 +40,7 @@ from trainmon.model import (
     Silence,
     State,
 )
+from trainmon.runtime.config_file import ConfigFile
 from trainmon.runtime.log_file import LogFile
 from trainmon.transport.shell import Shell
 
@@ -115,6 +116,8 @@ class DashboardBackend:
         self._ledger = ledger
         self._executor: Executor | None = None
         self._shell_of: Callable[[str], Shell] | None = None
+        self.config_file: ConfigFile | None = None
+        """What loads its config again, if it has one."""
 
     def start(self) -> None:
         self.engine.start()
@@ -175,6 +178,11 @@ class DashboardBackend:
 
     def refresh(self) -> None:
         """There are no collectors."""
+
+    def load_config(self) -> bool:
+        if self.config_file is not None:
+            self.config_file.load_now()
+        return self.config_file is not None
 
     def login(self, source: str) -> None:
         """There are no logins."""

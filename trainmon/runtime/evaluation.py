@@ -83,7 +83,13 @@ def copy_address(settings: Settings) -> str | None:
     return url
 
 
-def connection_settings(settings: Settings) -> Settings:
-    """The settings whose change needs new connections, not only a reload of the alerts."""
+RELOADED = (
+    "clusters", "runs", "disks", "log_formats", "evals", "retry", "rules", "notify", "alerts", "maintenance",
+)  # fmt: skip
+"""The settings that a running program takes over."""
+
+
+def fixed_settings(settings: Settings) -> Settings:
+    """The settings that count from the next start."""
     plain = Settings()
-    return replace(settings, rules=plain.rules, notify=plain.notify, alerts=plain.alerts, maintenance=plain.maintenance)
+    return replace(settings, **{name: getattr(plain, name) for name in RELOADED})

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from collectors.connections import local_hostname
 from collectors.daemon.collector import DaemonConnection
 from collectors.supervisor import Supervisor
@@ -33,7 +35,7 @@ from trainmon.model import (
 )
 from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend, Prompts
-from trainmon.runtime.evaluation import connection_settings, copy_address, evaluator, submit_stored_alerts
+from trainmon.runtime.evaluation import RELOADED, copy_address, evaluator, fixed_settings, submit_stored_alerts
 from trainmon.transport.shell import AskUser, Shell
 
 if TYPE_CHECKING:
@@ -196,15 +198,28 @@ class Monitor(DashboardBackend):
         super().stop()
 
     def reload(self, settings: Settings) -> bool:
-        """Use these settings from now on. False, and nothing has changed, when that needs new connections.
+        """Use these settings from now on. Hosts that are reached as before stay connected. False, and nothing has
+        changed, when that needs another start.
 
         Raises: ConfigError: when they are not valid.
         """
-        if self.alert_service is None or connection_settings(settings) != connection_settings(self._settings):
+        before = self._settings
+        if self.alert_service is None or fixed_settings(settings) != fixed_settings(before):
             return False
         self.alert_service.reload(settings)
+        self.engine.formats = log_formats(settings)
+        self._supervisor.reload(settings)
         self._settings = settings
         return True
+
+    def reload_most(self, settings: Settings) -> tuple[str, ...]:
+        """Use these settings from now on, but for those that count from the next start: their names.
+
+        Raises: ConfigError: when they are not valid.
+        """
+        kept = {name: getattr(self._settings, name) for name in settings.__struct_fields__ if name not in RELOADED}
+        self.reload(replace(settings, **kept))
+        return tuple(name for name, value in kept.items() if getattr(settings, name) != value)
 
     def trouble(self, problem: str | None) -> None:
         """Report why the config on the disk is not the one that runs; None when it is."""

@@ -269,7 +269,7 @@ def pieces(words: Iterable[str], width: int) -> Iterator[str]:
 
 # ---- the commands of the palette -------------------------------------------------------------------------------------
 
-CommandKind = Literal["pane", "key", "run", "node", "job", "charts", "alert", "theme", "export", "act"]
+CommandKind = Literal["pane", "key", "run", "node", "job", "charts", "alert", "theme", "config", "export", "act"]
 
 PANES = {
     "1": ("run", "training", "trainings"),
@@ -391,6 +391,7 @@ def commands(context: str, state: State | None, themes: Sequence[str]) -> list[C
             if "pane" in CONTEXTS[context]
         ),
         Command("key", "choose the theme", ("theme", "themes", "colours", "colors"), ""),
+        Command("config", "load the config again", ("config", "reload config", "load config"), "config"),
         *(subject_commands(state) if state is not None else ()),
         *(Command("theme", name, _names(name, f"theme {name}"), name) for name in themes),
         *(key for key in keys if key.kind == "act"),

@@ -307,12 +307,13 @@ class ConfigNotLoaded(MonitorRule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         if state.config is not None:
+            again = ": it is read again when it changes" if state.is_dashboard else ", then send SIGHUP again"
             yield Finding(
                 rule=self.name,
                 subject="self",
-                severity="warning",
+                severity="info" if state.is_dashboard else "warning",
                 summary=f"the old config stays in use: {clean(state.config)}",
-                advice="repair the config, then send SIGHUP again; trainmon-tui check shows all its mistakes",
+                advice=f"repair the config{again}; trainmon-tui check shows all its mistakes",
             )
 
 

@@ -76,8 +76,9 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 _forget_disks(batch, node, kept)
             case QuotaRead():
                 files.quota_read(batch, event)
-            case ClustersChanged(clusters):
+            case ClustersChanged(clusters, gone):
                 batch.writable("clusters").update({cluster.name: cluster for cluster in clusters})
+                _forget_clusters(batch, gone)
             case JobsListed():
                 jobs.jobs_listed(batch, event)
             case JobChanged():
@@ -142,6 +143,14 @@ def _removed(batch: EventBatch, name: str) -> None:
     for field, key in (("sources", name), ("nodes", node), ("node_histories", node)):
         batch.writable(field).pop(key, None)
     _forget_disks(batch, node)
+
+
+def _forget_clusters(batch: EventBatch, gone: tuple[str, ...]) -> None:
+    for name in gone:
+        batch.writable("clusters").pop(name, None)
+        for field in ("jobs", "scheduler_nodes"):
+            known = batch.current(field).items()
+            batch.maps[field] = {key: one for key, one in known if one.cluster != name}
 
 
 def _forget_disks(batch: EventBatch, node: str, kept: frozenset[str] = frozenset()) -> None:

@@ -1,0 +1,93 @@
+"""Loads the config of a running dashboard again, when its file has changed or a person asks for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from trainmon.config import Settings
+from trainmon.lib import ConfigError, Seconds
+from trainmon.lib.threads import Background
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY: Seconds = 1.0
+"""A file that changes is read when it is the same for this long: an editor may have written half of it."""
+
+LOADED, REFUSED = "config loaded", "config refused: the old one stays in use"
+
+
+class Reloadable(Protocol):
+    """What runs by the config."""
+
+    def reload_most(self, settings: Settings) -> tuple[str, ...]:
+        """Use these settings; the names of those that count from the next start. Raises ConfigError."""
+
+    def trouble(self, problem: str | None) -> None:
+        """Report why the config on the disk is not the one that runs; None when it is."""
+
+
+class ConfigFile(Background):
+    """Follows one file. `tell` gets a title, a text and a severity, on a thread of its own."""
+
+    def __init__(
+        self,
+        choose: Callable[[], tuple[Settings, Path | None]],
+        settings: Settings,
+        file: Path | None,
+        program: Reloadable,
+        tell: Callable[[str, str, str], object],
+    ) -> None:
+        super().__init__("config")
+        self._choose, self._program, self._tell = choose, program, tell
+        self._settings, self._file = settings, file
+        self._asked = threading.Event()
+        self._seen = self._signature()
+
+    def _interrupt(self) -> None:
+        self._asked.set()
+
+    def load_now(self) -> None:
+        """Load it again, and say so even if it has not changed. From any thread."""
+        self._asked.set()
+
+    def _run(self) -> None:
+        loaded = self._seen
+        while not self._stopping.is_set():
+            is_asked = self._asked.wait(LOOK_EVERY) and not self._stopping.is_set()
+            self._asked.clear()
+            before, self._seen = self._seen, self._signature()
+            if is_asked or (self._seen != loaded and self._seen == before):
+                loaded = self._seen
+                self._load(is_asked=is_asked)
+
+    def _signature(self) -> tuple[int, ...]:
+        """What changes when the file is written, or another one takes its place."""
+        try:
+            found = None if self._file is None else self._file.stat()
+        except OSError:
+            return (0,)
+        return () if found is None else (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode)
+
+    def _load(self, *, is_asked: bool) -> None:
+        try:
+            settings, self._file = self._choose()
+            later = self._program.reload_most(settings)
+        except ConfigError as error:
+            self._refuse(str(error))
+        except Exception as error:  # such as a working directory that is gone: the dashboard goes on
+            log.exception("the config could not be read again")
+            self._refuse(f"it could not be read: {error}")
+        else:
+            self._program.trouble(None)
+            if is_asked or settings != self._settings:
+                text = f"from the next start: {', '.join(later)}" if later else f"{self._file or 'there is no file'}"
+                self._tell(LOADED, text, "info")
+            self._settings = settings
+
+    def _refuse(self, problems: str) -> None:
+        self._program.trouble(f"config refused: {problems.splitlines()[0]}")
+        self._tell(REFUSED, problems, "warning")
