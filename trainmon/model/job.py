@@ -113,6 +113,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.cluster}/{self.array}_[]" if self.is_waiting_array else f"{self.cluster}/{self.id}"
 
     @property
+    def order(self) -> int:
+        """Running jobs are before those that wait, and these before those that have ended."""
+        return 2 if self.gone_at is not None else {"running": 0, "unknown": 0, "waiting": 1, "ended": 2}[self.stage]
+
+    @property
     def is_waiting_array(self) -> bool:
         return "[" in self.id
 

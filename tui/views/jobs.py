@@ -303,7 +303,6 @@ def elapsed(job: Job, now: Instant) -> Seconds | None:
 ENDED_SHOWN = 20
 """Ended jobs that are shown. They stay known for a day, which is too many of a large array."""
 
-ORDER = {"running": 0, "unknown": 0, "waiting": 1, "ended": 2}
 FAR = float("inf")
 
 
@@ -334,11 +333,10 @@ class QueueEntry(NamedTuple):
 
 def queue_order(job: Job, now: Instant) -> tuple[object, ...]:
     """Sort key: running jobs by their end, then waiting jobs by their start, then ended jobs, the latest first."""
-    stage = 2 if job.gone_at is not None else ORDER[job.stage]
-    if stage == 1:
-        return stage, not job.priority, job.starts_at or FAR, -(job.priority or 0), job.submitted_at or 0.0, job.number
-    end = job.ends_at or FAR if stage == 0 else -(job.ends_at or job.gone_at or 0.0)
-    return stage, end, natural_key(job.id)
+    if job.order == 1:
+        return 1, not job.priority, job.starts_at or FAR, -(job.priority or 0), job.submitted_at or 0.0, job.number
+    end = job.ends_at or FAR if job.order == 0 else -(job.ends_at or job.gone_at or 0.0)
+    return job.order, end, natural_key(job.id)
 
 
 def is_mine(job: Job, state: State) -> bool:

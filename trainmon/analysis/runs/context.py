@@ -41,8 +41,6 @@ FOUND_AT_MOST = 200
 _WITHOUT_PROCESSES = frozenset({"COMPLETING", "CONFIGURING", "POWER_UP_NODE", "STAGE_OUT"})
 """States that count as running: before the first process, and after the last that can be ended."""
 
-_ORDER = {"running": 0, "unknown": 0, "waiting": 1, "ended": 2}
-
 
 def jobs_of(spec: RunSpec, jobs: Iterable[Job]) -> tuple[Job, ...]:
     """The jobs of a run by cluster, job name and user: running, then waiting, then ended."""
@@ -96,11 +94,10 @@ def _without_rivals(spec: RunSpec, jobs: Iterable[Job]) -> RunSpec:
 def _order(job: Job) -> tuple[int, float, float, int]:
     """Running jobs first, the latest start first; then waiting jobs, by Slurm's estimates of their starts, else in the
     order of the queue, to whose end a requeued job goes; then ended jobs, the latest first."""
-    order = 2 if job.gone_at is not None else _ORDER[job.stage]
-    if order == 1:
-        return order, job.starts_at or inf, job.submitted_at or 0.0, job.number
-    at = job.started_at if order == 0 else job.ends_at or job.gone_at
-    return order, -(at or 0.0), 0.0, -job.number
+    if job.order == 1:
+        return job.order, job.starts_at or inf, job.submitted_at or 0.0, job.number
+    at = job.started_at if job.order == 0 else job.ends_at or job.gone_at
+    return job.order, -(at or 0.0), 0.0, -job.number
 
 
 def present(jobs: Sequence[Job]) -> Job | None:
