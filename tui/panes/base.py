@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
@@ -129,7 +129,7 @@ class Pane(Vertical):
         yield [field.name for field in self.fields]
         for entry in ordered(filtered(entries, self.filter, self.fields, context), self.sort, self.fields, context):
             found = ([*field.values(entry, context)] for field in self.fields)
-            yield [one[0] if len(one) == 1 else " ".join("?" if v is None else str(v) for v in one) for one in found]
+            yield [one[0] if len(one) == 1 else several_text(one) for one in found]
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """The sentence about the selected row in the bottom of the frame, with its style; None leaves it as it is."""
@@ -360,6 +360,11 @@ class Pane(Vertical):
     def on_resize(self, event: events.Resize) -> None:
         self.in_sight = bool(event.size.width and event.size.height)
         self._draw_later()
+
+
+def several_text(values: Iterable[Value]) -> str:
+    """The values of one cell of an exported table: the one that it is sorted by comes first."""
+    return " ".join("?" if one is None else one if isinstance(one, str) else f"{round(one, 2):.15g}" for one in values)
 
 
 class FollowingPane(Pane):

@@ -69,7 +69,7 @@ SIGNS = (
     ("✗", "failed: down, dead, lost, refused, not a number"),
     ("◇", "a mute or a maintenance window"),
     ("i", "an alert that only informs"),
-    ("!", "needs attention: beyond its limit, or an alert about it has begun"),
+    ("!", "needs attention: beyond its limit, or with an alert"),
     ("?", "not known"),
     ("-", "does not apply"),
     ("·", "nothing: no GPU there, an idle run, a remark"),

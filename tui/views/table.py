@@ -76,7 +76,7 @@ def fields_of(columns: Iterable[Column[Any, Any]], *others: Field[Any, Any]) -> 
     return (*others[:1], *of_columns, *others[1:])
 
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = ("=", "+", "-", "@")
 """A spreadsheet runs a cell that begins with one of them. https://owasp.org/www-community/attacks/CSV_Injection"""
 
 
@@ -90,7 +90,8 @@ def csv_text(rows: Iterable[Iterable[Value]]) -> str:
 def _csv_cell(value: Value) -> str:
     if not isinstance(value, str):
         return "" if value is None else f"{value:.15g}"
-    return ("'" if value.startswith(FORMULA) else "") + clean(value, 10_000)
+    text = clean(value, 10_000).strip()
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 class RowCache:

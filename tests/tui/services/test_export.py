@@ -12,6 +12,7 @@ from tests.tui.pilot import running
 from tests.tui.screen_text import at_rest, dashboard, settled, text_of
 from tests.tui.states.plans import STATES, planning
 from tui.app import Dashboard
+from tui.panes.base import several_text
 from tui.views.table import csv_text
 
 
@@ -57,6 +58,12 @@ async def test_every_table_is_exported(home: Path, name: str, keys: str, field: 
     assert value in {row[field] for row in await rows(home, name, keys)}
 
 
+async def test_a_cell_with_several_values_has_the_greatest_first_and_no_long_fractions(home: Path) -> None:
+    (node,) = [row for row in await rows(home, "troubled", "2") if row["node"] == "gpu-003"]
+    assert node["temp"] == "94 71 71 71 71 71 94 71 71"
+    assert several_text([72.513671875, None, "x", 12_880_123.0]) == "72.51 ? x 12880123"
+
+
 async def test_a_chart_has_its_points(home: Path) -> None:
     found = await rows(home, "wandb", "6 6")
     assert list(found[0])[:2] == ["step", "time"]
@@ -80,7 +87,7 @@ def test_a_cell_is_never_a_formula_and_a_number_stays_one() -> None:
         "\x1b[31mred",
     ]
     (line,) = csv.reader(csv_text([cells]).splitlines())
-    assert line[:5] == ["'=1+1", "'+1", "'-x", "'@SUM(A1)", "'        x"]
+    assert line[:5] == ["'=1+1", "'+1", "'-x", "'@SUM(A1)", "x"]
     assert line[5:11] == ["a=b", "a,b", 'say "x"', "-5", "12880", ""]
     assert "\x1b" not in line[11]
 
