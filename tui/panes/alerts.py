@@ -57,7 +57,10 @@ class AlertsPane(Pane):
 
     def footnote(self, state: State) -> tuple[str, str]:
         """The selected alert in full, or a channel that is broken."""
-        return alert_sentence(state, self.selected)
+        alert = state.alerts.get(self.selected or "")
+        shape = alert_layout(self.width)
+        told = alert is not None and "…" not in "".join(shape.wrapped(clean(alert.summary))) and alert.is_open
+        return alert_sentence(state, self.selected, told=told)
 
     # ---- the subjects of keys ----
 
@@ -88,8 +91,8 @@ class AlertsPane(Pane):
         return None if self.selected is None else self.selected.removeprefix(SILENCE)
 
 
-def alert_sentence(state: State, key: str | None) -> tuple[str, str]:
-    """A sentence about a row, and its style. A broken channel comes first."""
+def alert_sentence(state: State, key: str | None, *, told: bool = False) -> tuple[str, str]:
+    """A sentence about a row, and its style. A broken channel comes first. `told`: the row has the whole summary."""
     failing = broken_channels(state.channels.values())
     if failing:
         name, kind, why = failing[0].name, failing[0].type, failing[0].problem or "it delivers nothing"
@@ -101,7 +104,7 @@ def alert_sentence(state: State, key: str | None) -> tuple[str, str]:
     if alert is None:
         return "", "dim"
     parts = (  # each is cleaned apart: a \r takes what is before it
-        f"{clean(alert.rule)} {alert.id}: {clean(alert.summary)}",
+        f"{clean(alert.rule)} {alert.id}" + ("" if told else f": {clean(alert.summary)}"),
         f"stale data: {clean(alert.data_why)}" if alert.data != "ok" and alert.data_why else "",
         clean(alert.advice) if alert.advice and alert.is_open else "",
     )

@@ -19,7 +19,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 
-from trainmon.lib import Instant, Seconds, cell_width, shorten
+from trainmon.lib import Instant, Seconds, cell_width, shorten, shorten_sentence
 from trainmon.model import Run, State
 from tui.keys import bindings
 from tui.style import SENTENCE, Row, Span
@@ -423,5 +423,5 @@ def title_spans(number: str, name: str, left: str, right: str, width: int) -> tu
 
 def foot_spans(text: str, style: str, width: int) -> tuple[Span, ...]:
     """The bottom of a frame, exactly `width` cells."""
-    title = f" {shorten(text, width - 6)} " if text and width > 12 else ""
+    title = f" {shorten_sentence(text, width - 6)} " if text and width > 12 else ""
     return (Span("╰─", "rule"), Span(title, style), Span("─" * max(0, width - 4 - cell_width(title)) + "─╯", "rule"))

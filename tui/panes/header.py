@@ -10,7 +10,7 @@ from datetime import UTC
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from trainmon.lib import Instant, Seconds, cell_width, clean, shorten
+from trainmon.lib import Instant, Seconds, cell_width, clean, shorten, shorten_sentence
 from trainmon.model import Alert, Run, Source, State, verdict_text
 from tui.style import WARN, Span, Times, age, calm_age, wall_clock, width_of
 from tui.views import WORST_FIRST, verdict_style
@@ -243,6 +243,8 @@ class Strip(Heading):
     def __init__(self) -> None:
         super().__init__(id="strip")
         self.display = False
+        self.listed = False
+        """Whether the Alerts pane shows them, so that each text is on the screen once."""
         self._state: State | None = None
         self._drawn: tuple[object, ...] = ()
 
@@ -250,12 +252,16 @@ class Strip(Heading):
         self._state = state
         width = self.app.size.width
         worst = tuple((one.id, one.severity) for one in most_urgent(state)[:AT_MOST])
-        key = (worst, len(state.alerts), state.ledger, state.at // AGES_EVERY, width)
+        key = (worst, len(state.alerts), state.ledger, state.at // AGES_EVERY, width, self.listed)
         if key != self._drawn:
             self._drawn = key
-            spans = alert_strip(state, width - GUTTER)
+            spans = alert_strip(state, width - GUTTER, listed=self.listed)
             self.set_spans(spans)
             self.display = bool(spans)
+
+    def list_elsewhere(self, listed: bool) -> None:
+        self.listed = listed
+        self.on_resize()
 
     def on_resize(self) -> None:
         if self._state is not None:
@@ -296,12 +302,13 @@ class StoryLine(Heading):
         self.set_spans((Span(shorten(text, self.app.size.width - GUTTER), "dim"),))
 
 
-def alert_strip(state: State, width: int = 240) -> tuple[Span, ...]:
-    """A ledger problem, then the two or three worst open alerts, the oldest first, and the number of the others."""
+def alert_strip(state: State, width: int = 240, *, listed: bool = False) -> tuple[Span, ...]:
+    """A ledger problem, then the two or three worst open alerts, the oldest first, and the number of the others.
+    `listed`: a pane shows the alerts."""
     spans: list[Span] = []
     if state.ledger is not None:
         spans = [Span(f"{WARN} ledger  ", "warn bold"), Span(shorten(clean(state.ledger), max(12, width // 2)))]
-    urgent = most_urgent(state)
+    urgent = () if listed else most_urgent(state)
     if not urgent:
         return tuple(spans)
     spans += [Span("  ")] * bool(spans)
@@ -321,5 +328,5 @@ def alert_entry(alert: Alert, state: State, width: int) -> list[Span]:
     """`▲ CRIT gpu-003/5 is at 94 °C 6m`. The age is never cut."""
     symbol, word, style = SIGNS[alert.severity]
     head, age = f"{symbol} {word} ", f" {calm_age(max(0.0, state.at - alert.since))}"
-    summary = shorten(clean(alert.summary), max(1, width - cell_width(head) - cell_width(age)))
+    summary = shorten_sentence(clean(alert.summary), max(1, width - cell_width(head) - cell_width(age)))
     return [Span(head, f"{style} bold"), Span(summary), Span(age, "dim")]

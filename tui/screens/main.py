@@ -382,6 +382,7 @@ class MainScreen(PaneScreen):
             self.shape = new
             with self.app.batch_update():
                 self.body.show_shape(new, self.arrangement.larger)
+                self.strip.list_elsewhere(self.alerts.display)
 
     def arranged(self) -> Arrangement:
         """How a person arranged the panes and sorted their rows; from any thread."""

@@ -96,6 +96,12 @@ def related(alert: Alert, state: State, width: int) -> Iterator[Line | Linked]:
     yield fact("subject", safe(alert.subject), width)
 
 
+def rules_of(run: str, state: State, width: int) -> Iterator[Line]:
+    """The rules of the firing alerts of a run, beside a pane that has their texts."""
+    names = dict.fromkeys(one.rule for one in state.alerts.values() if one.run == run and one.is_firing)
+    return optional_fact("alerts", ", ".join(names), width, "warn")
+
+
 def alerts_of(run: str, state: State, width: int) -> Iterator[Line | Linked]:
     """Links to the firing alerts of a run, the worst first."""
     firing = [one for one in state.alerts.values() if one.run == run and one.is_firing]

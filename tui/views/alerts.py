@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
-from trainmon.lib import Instant, cell_width, clean, scrub, shorten
+from trainmon.lib import Instant, cell_width, clean, scrub, shorten, shorten_sentence
 from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Leadership, Severity, Silence, State
 from tui.style import (
     CRIT,
@@ -354,6 +355,8 @@ OVER = 100
 
 SIGN, WORD, SINCE = 2, 5, 5
 WIDE, WIDER = 72, 104
+LEAST_SUMMARY, LINES = 16, 3
+"""Cells of a summary that can be wrapped, and its most lines."""
 
 
 class AlertLayout(NamedTuple):
@@ -364,23 +367,49 @@ class AlertLayout(NamedTuple):
     """`sent ntfy 14:02:11  ack ana`."""
 
     @property
+    def word(self) -> int:
+        """Cells of `CRIT`; in a narrow pane the sign says it."""
+        return WORD if self.width >= WIDE else 0
+
+    @property
     def summary(self) -> int:
-        return max(1, self.width - SIGN - WORD - SINCE - self.end)
+        return max(1, self.width - SIGN - self.word - SINCE - self.end)
+
+    def wrapped(self, text: str) -> list[str]:
+        """A summary as lines: the first beside the deliveries, the others also below them. A wide pane has one."""
+        if self.width >= WIDER or self.summary < LEAST_SUMMARY:
+            return [shorten_sentence(text, self.summary - 1)]
+        space = self.summary + self.end - 1
+        first, *rest = textwrap.wrap(text, space, initial_indent=" " * self.end) or [" " * self.end]
+        if len(rest) >= LINES:
+            rest[LINES - 2 :] = [shorten_sentence(" ".join(rest[LINES - 2 :]), space)]
+        return [shorten(first[self.end :], self.summary - 1), *(shorten(line, space) for line in rest)]
 
 
 def alert_layout(width: int) -> AlertLayout:
     if width >= WIDER:
         return AlertLayout(width, min(56, width * 2 // 5))
-    return AlertLayout(width, 23 if width >= WIDE else max(0, min(12, width - SIGN - WORD - SINCE - 8)))
+    return AlertLayout(width, 23 if width >= WIDE else max(0, min(12, width - SIGN - SINCE - 8)))
 
 
 def alert_head(shape: AlertLayout) -> tuple[Span, ...]:
     end = shorten("SENT, ACK" if shape.end > 12 else "SENT", shape.end)
-    return (Span(f"  {'SEV':<{WORD}}{'HELD':>{SINCE - 1}} {'SUMMARY':<{shape.summary}}{end}", "head"),)
+    names = "  " + "SEV".ljust(shape.word)[: shape.word] + "HELD ".rjust(SINCE)
+    return (Span(f"{names}{'SUMMARY':<{shape.summary}}{end}", "head"),)
 
 
-def row(alert: Alert, state: State, shape: AlertLayout) -> Row:
-    """One alert as one line."""
+def rows(alert: Alert, state: State, shape: AlertLayout) -> list[Row]:
+    """One alert: a row, and below it what its summary needs. One that is over has one line."""
+    text, style = clean(alert.summary), "" if status_of(alert, state.at) == "open" else "dim"
+    over = status_of(alert, state.at) == "over"
+    first, *more = [shorten_sentence(text, shape.summary - 1)] if over else shape.wrapped(text)
+    indent = Span(" " * (SIGN + shape.word + SINCE))
+    below = (Row(f"{HEADING}{alert.id}:{at}", (indent, Span(line, style))) for at, line in enumerate(more))
+    return [row(alert, first, state, shape), *below]
+
+
+def row(alert: Alert, text: str, state: State, shape: AlertLayout) -> Row:
+    """The first line of an alert, with this part of its summary."""
     now, symbol, word = state.at, sign(alert, state.at), severity(alert, state.at)
     since = calm_age(max(0.0, (now if alert.event else alert.resolved_at or now) - alert.since))
     style = "" if status_of(alert, now) == "open" else "dim"
@@ -388,9 +417,9 @@ def row(alert: Alert, state: State, shape: AlertLayout) -> Row:
         alert.id,
         (
             Span(symbol.text + " ", symbol.style),
-            Span(pad(word.text, WORD), word.style),
+            Span(pad(word.text, WORD)[: shape.word], word.style),
             Span(f"{since:>{SINCE - 1}} ", style),
-            *summary(alert, shape.summary, style),
+            *summary(alert, text, shape.summary, style),
             *end(alert, state, shape.end),
         ),
     )
@@ -400,9 +429,8 @@ EVIDENCE = 24
 """Cells that must be left beside the summary to show the newest line of evidence there."""
 
 
-def summary(alert: Alert, width: int, style: str) -> tuple[Span, ...]:
-    """The summary, and the newest evidence if there is room for it."""
-    text = shorten(clean(alert.summary), width - 1)
+def summary(alert: Alert, text: str, width: int, style: str) -> tuple[Span, ...]:
+    """The first line of the summary, and the newest evidence if there is room for it."""
     left = width - 1 - cell_width(text)
     if not alert.evidence or left < EVIDENCE:
         return (Span(pad(text, width), style),)
@@ -495,7 +523,7 @@ def ended_alerts(state: State, query: str = "") -> list[Alert]:
 def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str = "") -> list[Row]:
     """The whole pane; empty if there is nothing to show."""
     firing, ended, muted = open_alerts(state, sort, query), ended_alerts(state, query), [] if query else silences(state)
-    found = [row(one, state, shape) for one in firing[:SHOWN]]
+    found = [line for one in firing[:SHOWN] for line in rows(one, state, shape)]
     if len(firing) > SHOWN:
         found.append(Row(f"{SENTENCE}more", (Span(f"and {len(firing) - SHOWN:,} more; / filters", "warn"),)))
     if not found and (muted or ended):
@@ -503,7 +531,7 @@ def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str
         found.append(Row(f"{SENTENCE}none", (Span(text, "ok"),)))
     sections = (
         ("MUTED (m unmutes)", [silence_row(one, state.at, shape.width) for one in muted]),
-        ("LAST 24 HOURS", [row(one, state, shape) for one in ended[:OVER]]),
+        ("LAST 24 HOURS", [line for one in ended[:OVER] for line in rows(one, state, shape)]),
     )
     for title, lines in sections:
         if lines:

@@ -28,7 +28,7 @@ from trainmon.model import (
 )
 from tui.charts.values import PHASES, file_notes, heartbeat, newest_row, number, trouble
 from tui.style import UNKNOWN, VERDICTS, Line, Link, Linked, Span, calm_age, count, eta, real, sentence, short, since
-from tui.views.alert_detail import alerts_of
+from tui.views.alert_detail import alerts_of, rules_of
 from tui.views.job_detail import attempt_lines, node_links, time_left
 from tui.views.jobs import clusters, is_missing, state_code, status_text
 from tui.views.table import (
@@ -53,7 +53,8 @@ def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Itera
     (symbol, style), now = VERDICTS[run.verdict], state.at
     verdict = Span(f"{symbol} {verdict_text(run.verdict)}", f"{style} bold")
     attempts = () if few else attempt_lines(run, state, width)
-    optional = map(tuple, (alerts_of(run.name, state, width), job_lines(run, state, width), attempts))
+    alerts = rules_of(run.name, state, width) if few else alerts_of(run.name, state, width)
+    optional = map(tuple, (alerts, job_lines(run, state, width), attempts))
     return apart(
         ((verdict,), *sentence(clean(run.why), width)),
         *(section for section in optional if section),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.tui.dashboard import showing
+from tests.tui.screen_text import settled
 from tests.tui.states.alerts import (
     ALERTS,
     SILENCES,
@@ -22,11 +24,12 @@ from trainmon.model import Alert, Leadership, State
 from tui.panes.alerts import alert_sentence
 from tui.panes.header import alert_strip as strip
 from tui.panes.header import header, sender_flag
-from tui.style import Linked
+from tui.style import HEADING, Linked
 from tui.views.alert_detail import alert_lines, alerts_of, choices, parse_duration, silences_of
 from tui.views.alerts import (
     ALERT_FIELDS,
     SHOWN,
+    SILENCE,
     AlertRows,
     Concern,
     alert_layout,
@@ -317,3 +320,28 @@ def test_urgent_leaves_out_what_only_informs() -> None:
 def test_a_window_of_the_config_and_a_channel_have_their_own_words() -> None:
     assert SILENCES[1].window
     assert channel().target == "ntfy.sh/****"
+
+
+@pytest.mark.parametrize("width", [46, 51, 60, 78])
+def test_a_narrow_pane_wraps_each_open_alert_and_cuts_no_number(width: int) -> None:
+    text = " ".join(" ".join(row.text for row in alert_rows(alarmed(), alert_layout(width))).split())
+
+    for number in ("for 11m", "4.1s", "94 °C", "last data 42s ago", "19 TB", "3h10m", "(Xid 79)"):
+        assert all(word in text for word in number.split()), number
+    assert "…" not in text.partition("MUTED")[0]
+
+
+def test_the_cursor_goes_from_alert_to_alert_over_their_lines() -> None:
+    rows = alert_rows(alarmed(), alert_layout(50))
+    ids = [row.key for row in rows if not row.key.startswith((HEADING, SILENCE))]
+
+    assert ids[:8] == [one.id for one in open_alerts(alarmed(), "worst")]
+    assert rows[1].key.startswith(HEADING)
+
+
+@pytest.mark.parametrize(("size", "strip"), [((80, 24), True), ((120, 40), False), ((200, 60), False)])
+async def test_the_text_of_an_alert_is_on_the_screen_once(size: tuple[int, int], strip: bool) -> None:
+    async with showing(alarmed(), size) as (app, pilot, _):
+        text = await settled(pilot)
+        assert app.main.strip.display is strip
+        assert text.count("gpu-003/5 is at 94 °C") == 1
