@@ -173,6 +173,8 @@ class LogShape(msgspec.Struct, frozen=True, kw_only=True):
     """The heading of the table that the next rows belong to."""
     epoch: tuple[int, int | None] | None = None
     """The epoch that was announced in a line of its own, and how many there are."""
+    epochs: int | None = None
+    """How many epochs the trainer said that it will do, in a line without a number of one."""
     first_epoch: int | None = None
     """0 or 1: where this trainer begins to count epochs. Null until an epoch was seen."""
     position: tuple[int, int, int | None] | None = None

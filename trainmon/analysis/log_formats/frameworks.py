@@ -284,29 +284,22 @@ DS_SAVED = re.compile(r"(?:\[Torch\] )?Checkpoint \S{1,200} is ready now!")
 
 def parse_deepspeed(line: str) -> StepLine | None:
     """Read a line of DeepSpeed."""
-    if ", skipped=" in line:
-        found = LOG_DIST.match(stripped(line))
-        if found is not None:
-            return StepLine(step=int(found[1]), skipped=int(found[2]), learning_rate=number(found[3]))
-    elif "SamplesPerSec=" in line:
-        found = TIMER.match(stripped(line))
-        if found is not None:
-            return StepLine(step=int(found[1]), samples_per_s=positive(number(found[3])))
-    elif " iter time (s): " in line:
-        found = PIPE.match(stripped(line))
-        if found is not None:
-            return StepLine(
-                step=int(found[1]),
-                loss=number(found[2]),
-                step_time_s=positive(number(found[3])),
-                samples_per_s=positive(number(found[4])),
-            )
-    elif "Checkpoint " in line:
-        body = stripped(line)
-        if DS_SAVING.match(body):
-            return StepLine(kind="save")
-        return StepLine(kind="note") if DS_SAVED.match(body) else None
-    return None
+    if not (", skipped=" in line or "SamplesPerSec=" in line or " iter time (s): " in line or "Checkpoint " in line):
+        return None
+    body = stripped(line)
+    if (found := LOG_DIST.match(body)) is not None:
+        return StepLine(step=int(found[1]), skipped=int(found[2]), learning_rate=number(found[3]))
+    if (found := TIMER.match(body)) is not None:
+        return StepLine(step=int(found[1]), samples_per_s=positive(number(found[3])))
+    if (found := PIPE.match(body)) is not None:
+        return StepLine(
+            step=int(found[1]),
+            loss=number(found[2]),
+            step_time_s=positive(number(found[3])),
+            samples_per_s=positive(number(found[4])),
+        )
+    is_saved = DS_SAVED.match(body) is not None
+    return StepLine(kind="note" if is_saved else "save") if is_saved or DS_SAVING.match(body) else None
 
 
 DEEPSPEED = Format("deepspeed", r"step=\d+, skipped=\d+|global_step=\d+, RunningAvg|steps: \d+ loss: ", parse_deepspeed)
@@ -428,7 +421,10 @@ LIGHTNING_BAR = re.compile(
 LIGHTNING_EVAL = re.compile(
     r"(?:Validation|Validating|Sanity Checking|Testing)(?: DataLoader \d{1,4})?:\s{0,8}\d{0,3}%?\|"
 )
-OWN_LOSSES = ("train_loss_step", "train_loss", "loss", "train/loss_step", "train/loss", "loss_step", "training_loss")
+OWN_LOSSES = (
+    *("train_loss_step", "train_loss", "loss", "train/loss_step", "train/loss", "loss_step", "training_loss"),
+    *("train_total_loss_step", "train_total_loss", "train/total_loss", "total_loss"),
+)
 ELSEWHERE = ("val", "eval", "test")
 
 
@@ -449,7 +445,7 @@ def parse_lightning(line: str) -> StepLine | None:
     batches = 0 if counts_epochs else whole(found[4]) or 0
     before = epoch if epochs is None else max(0, epoch - 1)
     named = postfix(body, found.end())
-    loss = _lightning_loss(named)
+    loss = _lightning_loss(named, is_whole="]" in body[found.end() :])
     return StepLine(
         kind="train" if loss is None else "rest",
         step=whole(named.get("global_step")) or before * batches + count,
@@ -462,8 +458,9 @@ def parse_lightning(line: str) -> StepLine | None:
     )
 
 
-def _lightning_loss(named: dict[str, str]) -> float | None:
-    others = (name for name in named if "loss" in name.lower() and not name.lower().startswith(ELSEWHERE))
+def _lightning_loss(named: dict[str, str], *, is_whole: bool) -> float | None:
+    """Its own loss, or the first of several unless the bar is cut off: their total may be behind the cut."""
+    others = (name for name in named if is_whole and "loss" in name.lower() and not name.lower().startswith(ELSEWHERE))
     return number(next((named[name] for name in (*OWN_LOSSES, *others) if name in named), None))
 
 

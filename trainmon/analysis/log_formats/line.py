@@ -53,10 +53,6 @@ def number(text: str | None) -> float | None:
     if text is None:
         return None
     bare = text.strip(" '\"")
-    try:
-        return float(bare)
-    except ValueError:
-        pass  # not plain: commas, or a scale
     scale = SCALE.get(bare[-1:], 1.0)
     try:
         return float((bare[:-1] if scale != 1.0 else bare).replace(",", "")) * scale

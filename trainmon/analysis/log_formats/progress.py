@@ -55,7 +55,7 @@ def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progr
     had_ended = line.kind in ("bar", "rest") and before.target_step == total and (before.step or 0) >= NEARLY * total
     is_of_epoch = (
         before.counts == "epoch"
-        or (before.counts == "run" and had_ended and (after.step or 0) <= total / 2)
+        or (before.counts == "run" and had_ended and (after.step or 0) <= total / 2 and line.epoch != line.step)
         or (line.is_inner and line.step == after.step)
     )
     has_ended = line.is_last or (before.counts == "nothing" and after.step == before.step)

@@ -32,12 +32,14 @@ OF_TRAINING = re.compile(
 
 SHOWN_LOSS = re.compile(r"loss=|(?i:mse|bce|nll|elbo)=")
 
+GLUED = re.compile(r"(?:it/s|s/it)(?:, [^\]\r]{0,300})?\](?=[^\s{,\]\x1b\r][^\r]{2,400}$)")
+"""The end of a nameless bar to which another line is glued: `… 14.2it/s]Train loss: 0.5`."""
 LOSS_FOLLOWS = r".{0,40}?(?:\d|nan|inf)"
 KEEP_LOSS = (
     rf"loss{LOSS_FOLLOWS}|Loss{LOSS_FOLLOWS}|LOSS|xent: |Cost |rmse|learn: |l_[a-z_]{{1,20}}: |G_GAN|Err_G"
     "| avg, |L1: |Avg L: | Le [0-9]|Score at |global.?step|Cross entropy|Mean Reward: |verage reward|_train: | Speed: "
     r"|At iteration |cost[:=]|[Pp]erplexity |ppl[: ]|train accuracy: | objf| \|\| |[Ee]poch.{1,3}\d|accuracy="
-    r"|[Rr]eward[ :=]|Iteration:\d|otal timesteps|损失|손실|損失|[Пп]отер"
+    r"|[Rr]eward[ :=]|Iteration:\d|otal timesteps| g[=[]\d|损失|손실|損失|[Пп]отер"
 )
 """Finds most step lines of other trainers. Words only: they cost a node nothing."""
 
@@ -116,12 +118,16 @@ def read_line(
         and (found[1].kind != "train" or found[1].step is not None)
         and not _is_of_another(found[1], line, shape)
     ):
-        return found, shape
+        glued = GLUED.search(line) if is_finished and found[1].kind == "bar" and found[1].loss is None else None
+        behind, shape = read_line(line[glued.end() :], progress, shape, at, own) if glued else (None, shape)
+        return (found if behind is None or behind[1].loss is None else behind), shape
     is_read = progress.format not in (None, LEARNED) and progress.step is not None and progress.loss is not None
     if is_read and not is_quiet(progress, at):
         return found, shape
     shape, learned = (learn if is_finished else learn_from_bar)(shape, plain(line))
-    if learned is None or (found is not None and learned.step is None):
+    if learned is None or (
+        learned.step is None and (found is not None or (learned.kind == "rest" and progress.format is None))
+    ):
         return found, shape
     is_known = found is not None and found[1].epoch is not None and shape.counter == "epoch"
     return (found if is_known else (LEARNED, learned)), shape
@@ -129,9 +135,10 @@ def read_line(
 
 def _is_of_another(line: StepLine, text: str, shape: LogShape) -> bool:
     """Whether it is a nameless bar with a loss that its format does not know, or that of an epoch whose number stands
-    above it: `10/1000 […, train_loss=3.1]`."""
+    above it: `10/1000 […, train_loss=3.1]`. Or the bar of a loop like Lightning's, which shows its version, too: the
+    epochs of others may begin with 1."""
     if line.kind != "bar":
-        return False
+        return line.kind == "rest" and line.target_step is None and "v_num" not in text
     is_shown = (line.loss is None or shape.epoch is not None) and SHOWN_LOSS.search(text) is not None
     return is_shown or is_below_an_epoch(shape)
 

@@ -61,6 +61,9 @@ SIGNS = (
     "checkpoint info",
     "checkpoints for",
     "logprob",
+    "progress on:",
+    " g=",
+    " g[",
     "train ",
 )
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
@@ -102,6 +105,15 @@ ANNOUNCED = re.compile(
 )
 """`=== Beginning epoch 24 of 600 ===`, `online epoch # 3 [batchSize = 64]`, `Epoch 3 done`: an epoch begins or ends.
 `epoch: 8` may be a setting."""
+IN_ALL = re.compile(
+    r"\W{0,12}(?:start|begin|train|run)\w{0,5}(?: (?!no|warm|freez|froz|last|more|another)\w{1,12}){0,4}? for"
+    r" (?P<stated>\d{1,6}) (?:(?!warm|more)\w{1,12} )?epoch"
+    r"|(?:(?=.{0,4000}(?:Namespace\(|batch[_ -]?size)).{0,4000}?(?<![\w-])(?:(?:num|n|nb|max|total)[_ ]epochs?|epochs)"
+    r"|\W{0,12}(?=[^,]{1,40}$)(?:num|n|nb|max|total)[_ ]epochs?)['\"]?\s{0,3}[=:]\s{0,3}(?P<set>\d{1,6})\b(?!\.)",
+    re.IGNORECASE,
+)
+"""How many epochs there will be: `Starting training for 5 epochs`, `Namespace(lr=0.1, num_epochs=5)`,
+`batch_size: 8, epochs: 5`, `num_epochs: 5` alone."""
 OUTER = re.compile(r"\W{0,12}\w{4,12}\W{1,3}\d{1,6} ?/ ?\d{1,6}\W{0,80}$")
 """`Iteration 3/10` alone: what begins to count below it anew is of this one, as of an epoch."""
 EVALUATOR = re.compile(r"(?:(?i:tester|evaluator)\.(?:py|cc|cpp)|caffe\.cpp):\d")
@@ -129,11 +141,13 @@ Learned = tuple[LogShape, StepLine | None]
 def learn(shape: LogShape, line: str) -> Learned:
     """Take in a line that is free of escape sequences: the shape after it, and the step that it completes."""
     line = line[:LONGEST]
-    is_nothing = not shape.block and not shape.columns and not _may_be_of_a_step(line)
+    is_nothing = not (shape.block or shape.columns or _may_be_of_a_step(line))
     if is_nothing or EVALUATOR.search(line[: prefix_of(line).end]):
         return shape, None
     line = without_prefix(line)
     bare = line.strip()
+    if ("pochs" in line or "poch(s" in line or "_epoch" in line) and (told := IN_ALL.match(bare)) is not None:
+        shape = replace(shape, epochs=int(told["stated"] or told["set"]))
     if shape.block == "dict":
         return _in_dict(shape, bare)
     pair = tables.box_row(line) if shape.block_lines < LONGEST_BLOCK and bare[:1] in tables.BORDERS else None
@@ -174,8 +188,8 @@ def learn_from_bar(shape: LogShape, line: str) -> Learned:
 def _may_be_of_a_step(line: str) -> bool:
     lowered = in_english(line).lower()
     return (
-        any(sign in lowered for sign in SIGNS)
-        or any(border in line for border in tables.BORDERS)
+        any(map(lowered.__contains__, SIGNS))
+        or any(map(line.__contains__, tables.BORDERS))
         or line.rfind("{") > line.rfind("}")
         or COUNT.search(line, len(line) - 32) is not None  # at its end, behind a prefix
     )
@@ -289,8 +303,9 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
             shape = replace(shape, block="header", text=text, block_lines=lines, is_evaluation=False)
         shape, step = _taken(shape, found, line)
         return replace(shape, epoch=epoch or shape.epoch), step or _announced(shape, line)
-    if not found.counts and not shape.counter and "learning_rate" in dict(found.metrics):
-        return shape, StepLine(loss=found.loss, is_part=found.is_part)  # fastText counts no steps
+    has_rate = "learning_rate" in dict(found.metrics)  # fastText counts no steps
+    if not (found.counts or shape.counter) and (has_rate or (found.is_named and not (found.is_bar or found.is_part))):
+        return shape, StepLine(kind="train" if has_rate else "rest", loss=found.loss, is_part=found.is_part)
     is_below = found.loss is not None and not found.counts and shape.counter != ""
     if is_below and (found.is_named or "%|" in shape.example):  # steps that show no loss
         return shape, StepLine(step=shape.step, loss=found.loss, is_part=found.is_part)
@@ -337,13 +352,16 @@ def _without_a_loss(found: Line, text: str) -> Line:
 def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     """Take in what was read, if it is a step by the counter of this log, or by one that is believed from now on."""
     found = found and _without_a_loss(found, text)
+    if found is not None and found.is_bar and not found.counts and found.target and shape.counter.endswith("step"):
+        return shape, StepLine(step=shape.step, target_step=found.target)  # its own step is rounded
     if found is None or not found.counts or (found.loss is None and not found.is_bar and not found.is_timed):
         return shape, None
     has_a_step = found.loss is not None and not found.is_bar and found.counter != "epoch"
     gives_way = shape.counter == "epoch" or (shape.counter == "bar" and has_a_step)
     is_other = found.counter != shape.counter and not (gives_way and found.is_named)
     is_of_this_epoch = shape.counter == "bar" or (shape.position is not None and found.step == shape.position[0])
-    if is_other and found.counter == "epoch" and shape.counter not in FOR_ALL:
+    is_after = _is_after_the_training(shape, found)
+    if is_other and found.counter == "epoch" and shape.counter not in FOR_ALL and not is_after:
         shape = _summarized(shape, found)
     if is_other and found.counter == "epoch" and is_of_this_epoch:
         return shape, StepLine(step=shape.step, loss=found.loss, epoch=float(found.step or 0))  # a summary of the epoch
@@ -353,7 +371,7 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     is_other |= is_fewer and epoch_now is not None and announced == epoch_now
     is_of_the_last = found.is_bar or (shape.last is not None and announced == shape.last[0])
     is_other |= is_of_the_last and 0 < (found.target or 0) < (shape.step or 0) and shape.position is None
-    if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
+    if shape.counter and (is_other or is_after) and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
     shape, step, target = _over_the_epochs(shape, found)
     begun, epochs = shape.epoch or (None, None)  # `epoch: 30` and `lr: 0.1` may be settings
@@ -379,6 +397,19 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
         is_part=found.is_part and not is_next_batch,
         epoch=None if epoch is None else float(epoch),
         **metrics,
+    )
+
+
+def _is_after_the_training(shape: LogShape, found: Line) -> bool:
+    """Whether it is a step before the last one, with no loss where the others have one: a program that tests what was
+    trained may count as the training did."""
+    at = (found.epoch or 0, found.batch or found.step or 0)
+    last = (shape.position or shape.last or at)[:2] if found.epoch is not None else (0, shape.step or 0)
+    return (
+        at < last
+        and found.loss is None
+        and not found.is_bar
+        and re.search(r"(?i:loss)\W{1,4}\d", shape.example) is not None
     )
 
 
@@ -433,10 +464,10 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
         if step == last and found.counter == "batch" and not found.target:  # `batch: 64` is the size of each
             return shape, epoch, found.epochs
         if not shape.restarts:
-            return shape, step, found.target
+            return shape, step, found.target or (shape.epochs if found.counter == "epoch" else None)
         batch, batches = step, found.target or step  # `steps: 625` are those of each epoch
     shape = replace(shape, position=(epoch, batch, batches))
-    epochs = found.epochs or (shape.epoch[1] if shape.epoch is not None else None)
+    epochs = found.epochs or (shape.epoch[1] if shape.epoch is not None else None) or shape.epochs
     if epochs and not first and (found.is_to_the_highest or epochs % 10 == 9):  # 299: the last of 300
         epochs += 1
     target = epochs * batches if epochs and batches else None

@@ -41,7 +41,7 @@ from trainmon.analysis.log_formats.learned.patterns import (
 from trainmon.analysis.log_formats.line import FASTEST
 
 OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
-    "step epoch loop set phase on split mode report result results metric metrics dataloader loss"
+    "step epoch loop set phase on split mode report result results metric metrics dataloader loss net output #"
 )
 
 
@@ -357,7 +357,7 @@ def _with_bar(line: Line, bar: re.Match[str], description: str) -> Line:
     if line.epoch not in (None, done) and not is_of_the_run:  # a bar of epochs has the epoch itself
         return line._replace(batch=done, batches=of, counter="batch of epoch", is_named=True)
     if line.loss is None and (bar.re is not BAR or not OF_TRAINING.search(description)):
-        return line
+        return line if bar.re is BAR or OF_SOMETHING_ELSE.search(bar[0]) else line._replace(target=of)
     return line._replace(step=done, target=of, counter="bar" if description.strip() else "n/total", is_named=True)
 
 
@@ -396,11 +396,9 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
     if beside is not None and not beside.name and beside.start - loss.end <= 2 and loss.text.isdecimal():
         return line._replace(step=loss.as_count, loss=beside.value, counter="beside the loss")  # Tacotron 2
     if line.epoch is None:
-        phase = (one for one in found if _is_a_phase(one.name) and one.start < loss.start)
-        counter = next((one for one in phase if one.text.isdecimal()), None)
-        if counter is None:
-            return line
-        return line._replace(step=counter.as_count, target=counter.total_count, counter="train")
+        phase = (one for one in found if _is_a_phase(one.name) and one.start < loss.start and one.text.isdecimal())
+        one = next(phase, None)
+        return line if one is None else line._replace(step=one.as_count, target=one.total_count, counter="train")
     is_named = (
         line.epochs is not None
         or not {"train", "training"}.isdisjoint(loss.name)

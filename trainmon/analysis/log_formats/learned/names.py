@@ -284,10 +284,9 @@ def is_epoch(name: Name) -> bool:
 @lru_cache(4096)
 def loss(name: Name) -> int | None:
     """Which loss it is: the total, the plain one, an average, one of several, another; None for what is no loss."""
-    if not NOT_TRAINING.isdisjoint(name) or not NOT_A_LOSS.isdisjoint(name):
+    is_a_counter = not {"at", "after"}.isdisjoint(name) and name[-1] in {*EPOCHS, *COUNTERS}  # the loss after epoch 3
+    if is_a_counter or not (NOT_TRAINING | NOT_A_LOSS).isdisjoint(name):
         return None
-    if not {"at", "after"}.isdisjoint(name) and (name[-1] in EPOCHS or name[-1] in COUNTERS):
-        return None  # the loss after epoch 3
     word = next((word for word in name if "loss" in word and word != "lossless"), None)
     if word is None:
         # `initial cost`, `final cost` are a solver's

@@ -136,6 +136,8 @@ REWRITTEN = (
         r"\1 ",
     ),
     (re.compile(r"(?<=loss)_(?=-\d)", re.IGNORECASE), ": "),
+    # whose loss it is: `Train: loss = 0.3`
+    (re.compile(r"([Tt]rain(?:ing)?)(?::| -)\s{1,8}(?=[Ll]oss\W)"), r"\1 "),
     # which of several losses it is: `Loss[1]:[0.498]`, `Loss(1): 0.498`, `Loss 1: 0.497`
     (
         re.compile(
@@ -146,7 +148,7 @@ REWRITTEN = (
     # what Keras' checkpoint writes behind a bar: `loss: 0.59Epoch 00002: val_loss improved`
     (re.compile(r"(?<=\d)Epoch \d{5}: .{0,400}$"), ""),
     # the lowest, the average and the highest of a batch: `loss min|avg|max: 0.699|0.912| 2.311`
-    (re.compile(r"\bmin\|(?:avg|mean)\|max(?=: ?[\d.]{1,12}\|)(?:: ?[\d.]{1,12}\|)"), ": "),
+    (re.compile(r"min\|(?:avg|mean)\|max(?=: ?[\d.]{1,12}\|)(?:: ?[\d.]{1,12}\|)"), ": "),
     # the losses of parts: `loss: {'a': 0.1, 'b': 0.2}`
     (re.compile(r"(?<=[Ll]oss)(?:es)?['\"]?: ?\{['\"](?=\w{1,60}['\"]: ?[-\dni])"), "_"),
     # a total of epochs behind a border: `Epoch: [3 | 164]`
@@ -167,13 +169,13 @@ REWRITTEN = (
     # a verb for the colon: `Epoch is [1/600], mini-batch is [31/1600], batch_loss is 2.2`
     (re.compile(r"(?<=[a-z])(?: (?:is|are)(?= )| ?[为は])(?= ?\[?[-+]?\d)", re.IGNORECASE), ":"),
     # decibels, which are no loss of a GAN
-    (re.compile(r"(?<=\d)dB\b"), ""),
+    (re.compile(r"dB(?<=\ddB)\b"), ""),
     # languages that need only our letters, and an E before a count: `E 361/400 PSNR:22.18dB`
     (re.compile(r"^E ?(?=\d{1,6}/\d{1,6} )"), "Epoch "),
-    (re.compile(r"\bepo(?:ch[ae]|ca|que|k|ka|ha)\b", re.IGNORECASE), "Epoch"),
-    (re.compile(r"\bit[eé]ra(?:ci[oó]n|tion|si|zione)\b", re.IGNORECASE), "iteration"),
+    (re.compile(r"[eE](?<!\w[eE])(?i:po(?:ch[ae]|ca|que|k|ka|ha))\b"), "Epoch"),
+    (re.compile(r"[iI](?<!\w[iI])(?i:t[eé]ra(?:ci[oó]n|tion|si|zione))\b"), "iteration"),
     (re.compile(r"第 ?(\d{1,9}) ?[个次]? ?(epoch|step|iter(?:ation)?|batch)的?", re.IGNORECASE), r"\2 \1 "),
-    (re.compile(r"\b(?:verlust|perte|perda|perdita)\b", re.IGNORECASE), "loss"),
+    (re.compile(r"[vVpP](?<!\w[vVpP])(?i:erlust|erte|erda|erdita)\b"), "loss"),
     # the epoch behind its batch: `30/42 of epoch 2/30`
     (
         re.compile(
@@ -202,6 +204,14 @@ REWRITTEN = (
         ),
         r"epoch \1 iteration \2 loss ",
     ),
+    # YOLO's epoch, memory, losses (the fourth is their total), labels and size of the images, before a bar
+    (
+        re.compile(
+            r"^\s{1,12}(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}[GM](?=(?:\s{1,12}[\d.e-]{1,12}){5,7}:\s)\s{1,12}"
+            r"(?:(?:[\d.e-]{1,12}\s{1,12}){3}(?=(?:[\d.e-]{1,12}\s{1,12}){2}\d{1,5}:))?"
+        ),
+        r"Epoch \1, loss: ",
+    ),
     # StyleGAN: `tick 20     kimg 80.0`
     (re.compile(r"^tick (?=\d{1,9} {1,9}kimg \d)"), "iteration "),
     # R's gbm: the tree, the deviances, the step size and the improvement
@@ -227,6 +237,14 @@ REWRITTEN = (
         ),
         r"\2, \1at ",
     ),
+    # GANs after the book of Brownlee, with the batch or without: `>12, 3/234, d=0.690`, `>83, c[0.056,98], d[0.02,1.5]`
+    (re.compile(r"^>(\d{1,6}), ?(\d{1,9} ?/ ?\d{1,9}) ?, ?(?=\w{1,8} ?[=\[])"), r"epoch \1 - iter \2, "),
+    (re.compile(r"^>(\d{1,9}(?: ?/ ?\d{1,9})?) ?, ?(?=\w{1,8} ?[=\[])"), r"step \1, "),
+    # a count between borders behind the loss: `batch loss | 0.2000 |    28460 | 5351.3`
+    (
+        re.compile(r"^([^|\d]{0,40}loss\s{0,12}\|\s{0,12}-?\d{1,9}\.\d{1,24}\s{0,12})\|\s{1,40}(\d{1,9})\s{1,12}\|"),
+        r"\2 | \1 |",
+    ),
     # a number between dashes: `-----13------`
     (re.compile(r"^-{3,40} ?(\d{1,9}) ?-{3,40}(?=$| \|)"), r"i \1"),
     # DARTS' step, loss and accuracies: `train 200 6.912730e+00 0.107859 0.550956`
@@ -243,7 +261,7 @@ REWRITTEN = (
     ),
     (re.compile(r"^(step \d{1,9}), (?=\d{1,6}\.\d)"), r"\1 loss: "),
     # MXNet's epoch: `Iter[0] Batch [50]`
-    (re.compile(r"\bIter(?=\[\d{1,6}\] {1,4}Batch \[)"), "Epoch"),
+    (re.compile(r"Iter(?=\[\d{1,6}\] {1,4}Batch \[)"), "Epoch"),
 )
 """What is written in another way before a line is read."""
 MEASURED = re.compile(
