@@ -119,7 +119,7 @@ def test_colour_is_never_the_only_sign(env: dict[str, str]) -> None:
     with Terminal(*LIVE, "troubled", env=env) as terminal:
         assert terminal.shows("q Quit")
 
-        for sign in ("›▲ llm-7b-a", "11m!", "nan!", "94!", "hung", "diverged", "SAVE"):
+        for sign in ("›▲ llm-7b-a", "11m!", "nan!", "HOT", "hung", "diverged", "SAVE"):
             assert terminal.shows(sign), sign
 
 
