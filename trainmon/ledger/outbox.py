@@ -47,7 +47,7 @@ def _insert(connection: sqlite3.Connection, new: Notification, at: Instant) -> b
     cursor = connection.execute(
         "INSERT INTO outbox (key, channel, state, attempts, made_at, next_at, changed_at, because) "
         "VALUES (?, ?, 'waiting', 0, ?, ?, ?, ?) ON CONFLICT (key, channel) DO NOTHING",
-        (*new.address, at, at, at, new.because and storable(new.because)),
+        (*new.address, new.made_at, at, at, new.because and storable(new.because)),
     )
     return cursor.rowcount > 0
 

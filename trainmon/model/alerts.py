@@ -288,10 +288,10 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
         reasons = (self.notice.reason, self.because, "sent directly: ledger stuck" if is_direct else None)
         return replace(self.notice, reason="; ".join(one for one in reasons if one))
 
-    def for_another(self, channel: str, because: str, at: Instant) -> Notification:
-        """The same notice for a channel that stands in for this one."""
+    def for_another(self, channel: str, because: str) -> Notification:
+        """The same notice for a channel that stands in for this one. It has waited as long."""
         reasons = (one for one in (self.because, because) if one)
-        return Notification(channel=channel, notice=self.notice, because="; ".join(reasons), made_at=at)
+        return Notification(channel=channel, notice=self.notice, because="; ".join(reasons), made_at=self.made_at)
 
     @property
     def is_stand_in(self) -> bool:

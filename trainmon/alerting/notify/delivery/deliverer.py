@@ -364,13 +364,13 @@ class Deliverer:
         for notification in overdue:
             others = [one for one in self._stand_ins(state.name, notification) if not self._channels[one].is_last]
             if others:
-                self._journal.owe(notification.for_another(other, because, now) for other in others)
+                self._journal.owe(notification.for_another(other, because) for other in others)
                 state.queue.passed_on(notification.notice.key)
 
     def _give_to_others(self, name: str, notifications: Sequence[Notification], because: str) -> None:
         """Have others deliver what this channel cannot."""
         self._journal.owe(
-            notification.for_another(other, because, self._clock.now())
+            notification.for_another(other, because)
             for notification in notifications
             if notification.notice.kind not in NOT_PASSED_ON and not notification.delivered_by
             for other in self._stand_ins(name, notification)

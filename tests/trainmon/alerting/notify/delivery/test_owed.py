@@ -22,7 +22,7 @@ from tests.trainmon.alerting.notify.delivery.scene import Phone, fire
 from tests.trainmon.alerting.notify.samples import over
 from tests.trainmon.ledger.records import transaction
 from trainmon.alerting.notify.delivery.deliverer import Deliverer
-from trainmon.alerting.notify.delivery.due import SendQueue
+from trainmon.alerting.notify.delivery.due import CRITICAL_OVERDUE, SendQueue
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import Broken, Retry, render
 from trainmon.ledger.database import open_to_write
@@ -433,6 +433,20 @@ def test_a_mistake_about_an_answer_is_a_try_that_failed(
     assert "the answer for the channel phone" in caplog.text
     assert 2 <= len(life.phone.tried) <= 8, "its tries become rarer"
     assert sorted(life.spare.keys) == ["a-fire", "b-fire"], "its fallback has it"
+    life.die()
+
+
+def test_a_fallback_that_fails_as_well_passes_on_at_once_what_has_waited_long_enough(tmp_path: Path) -> None:
+    """The minute counts from when the notification was first due, and not from when the fallback was given it."""
+    life, mail = Life(tmp_path), Phone("mail")
+    life.deliverer.reload((life.phone, life.spare, mail), (*ROUTES, Route(channel="mail", severity="critical")))
+    life.phone.always = life.spare.always = DOWN
+    life.find(fire("a", at=NOW))
+    life.go(CRITICAL_OVERDUE)
+    assert life.spare.tried == []
+    life.go(5.0)
+    assert life.spare.tried
+    assert mail.keys == ["a-fire"]
     life.die()
 
 
