@@ -81,6 +81,8 @@ class LogPart(msgspec.Struct, frozen=True, kw_only=True):
     found: int | None = None
     """The index of the line that was looked for."""
     error: str | None = None
+    is_other: bool = False
+    """Whether another file is there now, or another text in it: what was read before is of the past."""
 
     def __add__(self, later: LogPart) -> LogPart:
         """This part and the one that begins at its end."""

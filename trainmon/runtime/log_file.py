@@ -83,6 +83,10 @@ def cut_lines(data: bytes, start: int, *, is_end: bool) -> tuple[tuple[int, ...]
     return tuple(offsets), tuple(texts), start + end
 
 
+class ReplacedError(CommandFailed):
+    """Another file is there, or another text."""
+
+
 class LogFile:
     """The log of a run, as it is on its host now. Each request has its own thread, on which it gets its reply; what
     failed is the `error` of the reply."""
@@ -157,7 +161,7 @@ class LogFile:
         shell = self._shell_of(log.host)
         found = read_range(shell, log.path, start, length, pattern=pattern, most=AT_ONCE, timeout=timeout)
         if self._file not in ("", found.file) or found.size < self._size:
-            raise CommandFailed("the log was replaced or truncated meanwhile")
+            raise ReplacedError("the log was replaced or truncated meanwhile")
         self._file, self._size = found.file, found.size
         return found
 
@@ -255,7 +259,7 @@ def _start(work: Callable[[], LogPart], reply: Callable[[LogPart], object]) -> N
         try:
             part = work()
         except TrainmonError as error:
-            part = LogPart(error=error.message)
+            part = LogPart(error=error.message, is_other=isinstance(error, ReplacedError))
         reply(part)
 
     threading.Thread(target=answer, name="log file", daemon=True).start()

@@ -54,6 +54,8 @@ class LogPane(FollowingPane):
         self.hits: LogHits | None = None
         """Where the search has found its text in the file; None while only the shown lines are searched."""
         self._file: LogSource | None = None
+        self._path: str | None = None
+        """The file that it reads."""
         self._awaited: object = None
         """The read whose reply is awaited."""
 
@@ -183,6 +185,9 @@ class LogPane(FollowingPane):
         return self.part.offsets[line - self.first]
 
     def _opened(self) -> LogSource | None:
+        log = self._log()
+        if log is not None and log.path != self._path and self.part is None:
+            self._file, self._path = None, log.path
         if self._file is None and self.followed is not None:
             self._file = self._backend.open_log(self.followed)
         return self._file
@@ -208,7 +213,11 @@ class LogPane(FollowingPane):
     def _received(self, awaited: object, then: Callable[[LogPart], object], part: LogPart) -> None:
         if awaited is self._awaited:
             self._awaited, self.lost = None, clean(part.error or "")
-            if part.error is None:
+            if part.is_other:
+                self._stop_search()
+                self._file = self.hits = None
+                self._follow()
+            elif part.error is None:
                 then(part)
             self.again()
 

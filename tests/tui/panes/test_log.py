@@ -211,6 +211,18 @@ async def test_a_search_that_fails_says_that_only_the_shown_lines_were_searched(
         assert app.main.log_pane.view.hit is not None, "the shown lines are still searched"
 
 
+async def test_a_log_that_is_replaced_meanwhile_is_followed_again_and_read_anew(tmp_path: Path) -> None:
+    async with reading(9_000, tmp_path) as (app, pilot, _):
+        await pilot.press("g")
+        await until_shown(pilot, "       1/")
+        (tmp_path / "train.log").write_text("a new begin\n" * 9_000)
+        app.main.log_pane.view.move_by(9_000)
+        await until_shown(pilot, "the log was replaced or truncated meanwhile")
+        assert app.main.log_pane.view.following
+        await pilot.press("g")
+        await until_shown(pilot, "a new begin")
+
+
 class SlowSource:
     """A file whose search goes on until a test says what it has found."""
 
