@@ -215,11 +215,11 @@ def _options(params: Iterable[click.Parameter]) -> Iterator[str]:
 
 def keys() -> str:
     """The keys of the dashboard as a table."""
-    lines = ["| key | what it does | where |", "|---|---|---|"]
+    lines = ["| key | what it does | where | id |", "|---|---|---|---|"]
     for key in KEYS:
         cap = " ".join(f"`{part}`" for part in key.cap.split())
         where = "everywhere" if key.keys in EVERYWHERE else SHOWN_AT.get(key.scope, "everywhere but in a dialog")
-        lines.append(f"| {cap} | {key.text} | {where} |")
+        lines.append(f"| {cap} | {key.text} | {where} | `{key.id}` |")
     return "\n".join(lines) + "\n"
 
 

@@ -26,7 +26,7 @@ from textual.widgets import Input
 from trainmon.lib import Clock, SystemClock, clean
 from trainmon.model import Arrangement, LastSeen, Prompt, State
 from tui.backend import Backend
-from tui.keys import bindings, unused
+from tui.keys import bindings, cap, unused
 from tui.modals import CommandPalette, Dialog, LoginPrompt, Pick, ask, is_displayed
 from tui.screens.base import StateScreen
 from tui.screens.details import LinkedScreen, MomentScreen, screen_for
@@ -401,7 +401,11 @@ class Dashboard(App[None], inherit_bindings=False):
             self.notify("no shell can continue this program: it was not suspended", timeout=4, markup=False)
 
     def action_how_to_quit(self) -> None:
-        self.notify("q quits from the panes, Ctrl+Q from everywhere. Training continues.", timeout=3, markup=False)
+        self.notify(
+            f"{cap('app.quit')} quits from the panes, Ctrl+Q from everywhere. Training continues.",
+            timeout=3,
+            markup=False,
+        )
 
     def _fatal_error(self) -> None:
         """Show the traceback without local variables: one of them may be the answer to a password prompt."""

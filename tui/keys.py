@@ -7,11 +7,15 @@ to a scope, and a context (a pane, a screen or a dialog) has several scopes. In 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import difflib
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from textual.binding import Binding, BindingType
+from trainmon.actions.verbs import VERB, VERBS, verbs_of_key
+from trainmon.lib import ConfigError, listed
 
-from trainmon.actions.verbs import VERBS
+if TYPE_CHECKING:
+    from textual.binding import BindingType
 
 Group = Literal["move", "view", "act"]
 
@@ -174,6 +178,9 @@ KEYS: tuple[Key, ...] = (
     Key("ctrl+c", "app.how_to_quit", "app.how_to_quit", "show how to quit", "app", "view", "ctrl+c"),
 )  # fmt: skip
 
+USUAL = KEYS
+"""The keys without a config."""
+
 _ROWS = ("app", "main", "back", "pane", "rows", "list", "moves", "alerts")
 _READ = ("app", "detail", "back", "pane", "moves", "alerts")
 
@@ -239,8 +246,83 @@ ACTS = ("act-any", "act", "act-node")
 """The scopes of the keys that act."""
 
 
+FIXED = frozenset({"app.back", "app.leave", "app.how_to_quit"})
+"""The keys that nobody can change: every screen can be left."""
+
+CAPS = {"up": "↑", "down": "↓", "left": "←", "right": "→", "pagedown": "PgDn", "pageup": "PgUp"}
+
+
+def use_keys(keys: tuple[Key, ...]) -> None:
+    """Use these keys, before the screens are imported: each class has its bindings from its import on."""
+    global KEYS
+    for old, new in zip(KEYS, keys, strict=True):
+        verb = new.id.removeprefix("act.")
+        if new != old and verb in VERB:
+            for same in verbs_of_key(verb):
+                VERB[same] = VERB[same]._replace(key=new.cap)
+    KEYS = keys
+
+
+def changed_keys(changes: Mapping[str, Sequence[str]], file: str) -> tuple[Key, ...]:
+    """All keys, with those of a config.
+
+    Raises:
+        ConfigError: when an action or a key is unknown, or a key has two meanings in one place.
+    """
+    known = [key.id for key in USUAL if key.id not in FIXED]
+    problems = []
+    for name, keys in changes.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            why = "cannot be changed" if name in FIXED else "is no action of a key"
+            problems.append(f'"{name}" {why}' + (f'; did you mean "{close[0]}"?' if close else "; see docs/keys.md"))
+        problems += [f'"{name}": there is no key "{key}"' for key in keys if not textual_name(key)]
+    changed = tuple(key if key.id not in changes else with_keys(key, changes[key.id]) for key in USUAL)
+    problems += [] if problems else clashes(changed, changes)
+    if problems:
+        raise ConfigError([f"{file}: [keys]: {problem}" for problem in problems])
+    return changed
+
+
+def textual_name(key: str) -> str:
+    """Textual's name of a key; empty: there is no such key."""
+    from textual.keys import Keys, _character_to_key
+
+    return _character_to_key(key) if len(key) == 1 else key if key in {one.value for one in Keys} else ""
+
+
+def with_keys(key: Key, names: Sequence[str]) -> Key:
+    caps = (
+        CAPS.get(name, name if len(name) == 1 else "+".join(map(str.capitalize, name.split("+")))) for name in names
+    )
+    return key._replace(keys=",".join(map(textual_name, names)), cap=" ".join(caps))
+
+
+def clashes(keys: Iterable[Key] = KEYS, changes: Container[str] = ()) -> list[str]:
+    """A sentence for each key with two meanings in one context. A key that only closes may share another's key."""
+    found: dict[str, list[str]] = {}
+    keys = sorted(keys, key=lambda key: key.id in changes)
+    fixed = {name: key for key in keys if key.id in FIXED for name in EVERYWHERE & {*key.keys.split(",")}}
+    for context, scopes in CONTEXTS.items():
+        seen = dict(fixed)
+        for key in (key for key in keys if key.scope in scopes):
+            for name in key.keys.split(","):
+                other = seen.setdefault(name, key)
+                if other is not key and "screen.back" not in {key.action, other.action}:
+                    sentence = f'"{key.id}" has the key of "{other.id}" ({other.text}): {name} in '
+                    found.setdefault(sentence, []).append(context)
+    return [sentence + listed(contexts, most=3) for sentence, contexts in found.items()]
+
+
+def cap(name: str) -> str:
+    """The key of an action, as the screen shows it."""
+    return next(key.cap.split()[0] for key in KEYS if key.id == name)
+
+
 def bindings(*scopes: str) -> list[BindingType]:
     """The Textual bindings of some scopes; each has its id. Those in EVERYWHERE go before what has the focus."""
+    from textual.binding import Binding  # not for `snapshot`, which shows no screen
+
     return [
         Binding(names, key.action, key.text, bool(key.short), key.cap, names in EVERYWHERE, id=key.id)
         for key in KEYS
@@ -297,7 +379,7 @@ def unused(key: str, character: str | None) -> str:
     """Why a key (Textual's name, and what it types) does nothing in this context."""
     known = [one for one in KEYS if key in one.keys.split(",") and one.scope in SHOWN_AT]
     if not known:
-        return f"{character or key} does nothing here; ? lists the keys"
-    cap = next((one.cap for one in known if one.keys.split(",")[0] == key), character or key.capitalize())
+        return f"{character or key} does nothing here; {cap('app.help')} lists the keys"
+    shown = next((one.cap for one in known if one.keys.split(",")[0] == key), character or key.capitalize())
     places = ", ".join(dict.fromkeys(SHOWN_AT[one.scope] for one in known))
-    return f"{cap} does nothing here: it works in {places}"
+    return f"{shown} does nothing here: it works in {places}"

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, get_args
 from trainmon import lib
 from trainmon.lib import DAY, HOUR, MINUTE, Instant, Seconds, cell_width, clean
 from trainmon.model import Alert, Disk, Gpu, Source, State, Verdict
+from tui.keys import cap
 
 # ---- the symbols of the screen, and their replacements on terminals that show only ASCII -----------------------------
 
@@ -264,7 +265,11 @@ def source_text(source: Source, now: Instant, server: Source | None = None) -> S
     failing Prometheus server that has its numbers."""
     error = source.problem
     if (source.phase == "held" or (source.phase == "off" and error is not None)) and source.can_log_in:
-        title = "login needed: press L" if source.phase == "held" else "press L to log in"
+        title = (
+            f"login needed: press {cap('act.login')}"
+            if source.phase == "held"
+            else f"press {cap('act.login')} to log in"
+        )
         return Span(title + (f" ({error})" if error else ""), "warn")
     if source.phase == "prompting":
         return Span("waits for your answer", "warn")

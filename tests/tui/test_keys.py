@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import subprocess
+import sys
+
+import pytest
 
 from tests.docs import keys as keys_table
+from trainmon.lib import ConfigError
 from tui.keys import (
     ACTS,
     CONTEXTS,
@@ -13,27 +17,13 @@ from tui.keys import (
     Key,
     active_keys,
     bindings,
+    changed_keys,
+    clashes,
     footer,
     footer_acts,
 )
 from tui.widgets import GUTTER, KeyedLines, chosen, fitting, foot_spans, placed
 from tui.widgets.footer import key_width
-
-
-def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
-    """A sentence for each key with two meanings in one context. A key that only closes may share another's key."""
-    keys = tuple(keys)
-    found: dict[str, None] = {}
-    for context, scopes in CONTEXTS.items():
-        seen: dict[str, Key] = {}
-        for key in keys:
-            if key.scope not in scopes:
-                continue
-            for name in key.keys.split(","):
-                other = seen.setdefault(name, key)
-                if other is not key and "screen.back" not in {key.action, other.action}:
-                    found[f"in {context}, {name} is both {other.id} and {key.id}"] = None
-    return list(found)
 
 
 def test_no_key_means_two_things_in_one_place() -> None:
@@ -43,7 +33,9 @@ def test_no_key_means_two_things_in_one_place() -> None:
 def test_a_clash_names_the_place_the_key_and_both_actions() -> None:
     kill = Key("l", "act.kill", "kill", "stop the run", "main", "act", "l")
 
-    assert "in runs, l is both view.log and act.kill" in clashes((*KEYS, kill))
+    log = "show the selected run's log on the full screen"
+    (clash, *_) = clashes((*KEYS, kill))
+    assert clash.startswith(f'"act.kill" has the key of "view.log" ({log}): l in runs, gpus, disk')
 
 
 def test_a_key_that_only_closes_may_be_any_key() -> None:
@@ -154,3 +146,64 @@ def test_the_words_of_every_key_fit_the_help_of_a_small_terminal() -> None:
 
 def test_the_readme_table_has_a_line_for_every_key() -> None:
     assert len(keys_table().splitlines()) == len(KEYS) + 2
+
+
+# ---- other keys by the config ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"view.zoom": ["q"]}, '"view.zoom" has the key of "app.quit" (quit; training continues): q in runs'),
+        ({"view.zom": ["Z"]}, '"view.zom" is no action of a key; did you mean "view.zoom"?'),
+        ({"app.back": ["x"]}, '"app.back" cannot be changed; see docs/keys.md'),
+        ({"view.zoom": ["Z", "hyper"]}, '"view.zoom": there is no key "hyper"'),
+        ({"plan.left": ["ctrl+q"]}, '"plan.left" has the key of "app.leave" (quit; training continues): ctrl+q'),
+        ({"view.log": ["s"]}, '"view.log" has the key of "view.sort" (sort the rows): s in runs'),
+    ],
+)  # fmt: skip
+def test_a_key_that_cannot_be_used_is_refused_by_name_with_the_file(changes: dict[str, list[str]], why: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        changed_keys(changes, "trainmon.toml")
+
+    assert refused.value.problems[0].startswith(f"trainmon.toml: [keys]: {why}")
+
+
+CHANGED = """
+import asyncio
+from tui.keys import changed_keys, use_keys
+changes = {"view.zoom": ["Z"], "view.sort": ["ctrl+t", "S"], "act.save": ["s"], "app.help": ["f2"]}
+use_keys(changed_keys(changes, "trainmon.toml"))
+from tests.tui.dashboard import showing
+from tests.tui.screen_text import at_rest, text_of
+from tests.tui.states.states import troubled
+
+async def main():
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        foot = text_of(app).splitlines()[-1]
+        assert "Ctrl+T S Sort" in foot and "Z Zoom" in foot and "f2" not in foot and "F2 Help" in foot, foot
+        await pilot.press("z")
+        await at_rest(pilot)
+        assert not app.main.zoomed
+        await pilot.press("Z")
+        await at_rest(pilot)
+        assert app.main.zoomed and "zoomed; Z restores" in text_of(app)
+        await pilot.press("ctrl+t", "j", "enter", "S", "enter")
+        await at_rest(pilot)
+        assert app.main.runs.sort == "-name"
+        await pilot.press("x")
+        await at_rest(pilot)
+        assert " s  Save" in text_of(app).replace("›", " "), text_of(app)
+        await pilot.press("escape", "f2")
+        await at_rest(pilot)
+        assert "  Ctrl+T S    sort the rows" in text_of(app), text_of(app)
+
+asyncio.run(main())
+"""
+
+
+def test_changed_keys_work_and_the_footer_the_help_the_menu_and_sentences_show_them() -> None:
+    """In a process of its own: the classes of the screens have their bindings from their import on."""
+    done = subprocess.run([sys.executable, "-c", CHANGED], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stderr[-2_000:]

@@ -19,6 +19,7 @@ from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.config_file import ConfigFile
 from trainmon.runtime.last_seen import LastSeenFile
 from trainmon.runtime.logs import log_to_file
+from tui.keys import changed_keys, use_keys
 
 
 def run(
@@ -66,9 +67,12 @@ def run(
     from trainmon.runtime.monitor import Monitor
 
     def choose() -> tuple[Settings, Path | None]:
-        return load_settings(config, hosts)
+        settings, file = load_settings(config, hosts)
+        changed_keys(settings.keys, str(file))
+        return settings, file
 
     settings, file = choose()
+    use_keys(changed_keys(settings.keys, str(file)))
     monitor = Monitor(
         settings, read_only=read_only, prompts=True, program="dashboard", records=records, ssh_config=ssh_config
     )

@@ -27,6 +27,7 @@ from trainmon.config.types import (
     Host,
     Hosts,
     InvalidValue,
+    Keys,
     Labels,
     ListenAddress,
     LogPath,
@@ -594,6 +595,9 @@ class Settings(Table, frozen=True, kw_only=True):
 
     read_only: bool = False
     """Refuse every action."""
+    keys: Keys = msgspec.field(default_factory=dict)
+    """Other keys of the dashboard, by the ids in docs/keys.md: `view.zoom = "Z"`, `lines.down = ["j", "ctrl+n"]`. A key
+    is one character, or a name such as `f5`, `space`, `ctrl+t`. They apply from the next start of the dashboard."""
     clusters: tuple[ClusterSettings, ...] = msgspec.field(default=(ClusterSettings(),), name="cluster")
     runs: tuple[RunSettings, ...] = msgspec.field(default=(), name="run")
     wandb: WandbSettings = WandbSettings()

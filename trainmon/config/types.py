@@ -302,6 +302,28 @@ Labels = Annotated[
 ]
 
 
+def parse_keys(value: object) -> dict[str, list[str]]:
+    """The keys of each action by its id. TOML reads the id `view.zoom` as a table in a table.
+
+    Raises:
+        InvalidValue: when an action has no key, or something else than texts.
+    """
+    if not isinstance(value, dict):
+        raise InvalidValue(f'must be a table such as {{ view.zoom = "Z" }}, not {describe(value)}')
+    found: dict[str, list[str]] = {}
+    for name, keys in value.items():
+        if isinstance(keys, dict):
+            found |= {f"{name}.{rest}": inner for rest, inner in parse_keys(keys).items()}
+        else:
+            found[name] = parse_texts([keys] if isinstance(keys, str) else keys)
+            if not all(found[name]) or not found[name]:
+                raise InvalidValue(f"has no key for {quoted(name)}")
+    return found
+
+
+Keys = Annotated[Mapping[str, tuple[str, ...]], ValueType('a table of keys: { view.zoom = "Z" }', parse_keys)]
+
+
 MAX_HOSTS = 20_000
 """More than any cluster has: `gpu-[0-99999999]` is a typing error that would fill the memory."""
 

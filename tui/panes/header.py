@@ -12,6 +12,7 @@ from textual.containers import Horizontal
 
 from trainmon.lib import Instant, Seconds, cell_width, clean, shorten, shorten_sentence
 from trainmon.model import Alert, Run, Source, State, verdict_text
+from tui.keys import cap
 from tui.style import WARN, Span, Times, age, calm_age, wall_clock, width_of
 from tui.views import WORST_FIRST, verdict_style
 from tui.views.alerts import SIGNS, alert_marks, broken_channels, most_urgent, pending_count, sender, urgent_counts
@@ -230,7 +231,7 @@ def last_answer(source: Source, now: Instant) -> str:
 
 AT_MOST = 3
 
-HINT, HINT_FROM = "  a ack", 76
+HINT, HINT_FROM = f"  {cap('alerts.ack')} ack", 76
 """The key that works wherever the cursor is, while the strip shows an alert; and the least width that shows it."""
 
 LEAST = 28
@@ -270,7 +271,7 @@ class Strip(Heading):
 
 # ---- what changed ----------------------------------------------------------------------------------------------------
 
-CHANGES_HINT = "  u list  Esc hide"
+CHANGES_HINT = f"  {cap('view.changes')} list  Esc hide"
 
 
 class ChangesLine(Heading):

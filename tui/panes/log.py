@@ -15,6 +15,7 @@ from textual.app import ComposeResult
 from trainmon.lib import Instant, cell_width, clean, counted, shorten_start, size
 from trainmon.model import LOG_MARK, Log, LogHits, LogPart, Run, State
 from tui.backend import Backend, LogSource
+from tui.keys import cap
 from tui.panes.base import FollowingPane
 from tui.services.terminal import for_samples, meant
 from tui.style import calm_age
@@ -399,7 +400,7 @@ def notes(view: LogView, log: Log, *, is_file: bool = False, is_searched: bool =
         f"+{counted(log.dropped, 'line')} dropped: the log grew too fast" if log.dropped else "",
         f"no line has “{view.only}”; & and Esc show all" if view.only and not view.text.lines else "",
         f"no match for “{view.needle}”{among}" if view.needle and view.hit is None and not is_searched else "",
-        f"paused, {counted(below, 'line')} below; f to follow"
+        f"paused, {counted(below, 'line')} below; {cap('log.follow')} to follow"
         if not (view.following or is_file) and view.text.lines
         else "",
     )

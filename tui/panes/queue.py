@@ -10,7 +10,7 @@ from trainmon.analysis.runs import cause_of, needed_to_save
 from trainmon.lib import clean, counted, duration
 from trainmon.model import Job, Source, State
 from trainmon.slurm import reasons
-from tui.keys import bindings
+from tui.keys import bindings, cap
 from tui.panes.base import Entries, Pane
 from tui.style import SENTENCE, Row, Span, calm_age, since, source_text
 from tui.views import Subject
@@ -177,7 +177,7 @@ def sentences(state: State, view: str, query: str) -> list[Row]:
     if not found and query:
         found = [Span(f"No job matches “{query}”. Esc shows all.", "dim")]
     elif not found and view == "mine" and any(not is_mine(job, state) for job in state.jobs.values()):
-        found = [Span("You have no job. Press v for the jobs of the other watched users.", "dim")]
+        found = [Span(f"You have no job. Press {cap('queue.view')} for the jobs of the other watched users.", "dim")]
     elif not found:
         users = sorted({user for cluster in state.clusters.values() for user in cluster.queue_users})
         owner = f"of {', '.join(map(clean, users))}" if users else "of yours"

@@ -18,7 +18,7 @@ from textual.widget import Widget
 
 from trainmon.model import Arrangement, State
 from tui.backend import Backend
-from tui.keys import NAMES, bindings
+from tui.keys import NAMES, bindings, cap
 from tui.modals import Jump, ask
 from tui.panes import (
     AlertsPane,
@@ -376,7 +376,7 @@ class MainScreen(PaneScreen):
         new = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue, charts=self._has_charts)
         new = arranged(new, self.arrangement, self.current)
         hidden = what_is_hidden(new.hidden, width) if is_tiny(width, height) else ""
-        self.foot.at(self.context, "zoomed; z restores" if self.zoomed else hidden)
+        self.foot.at(self.context, f"zoomed; {cap('view.zoom')} restores" if self.zoomed else hidden)
         self.runs.hint = "" if self.zoomed or hidden else names_of(new.hidden)
         if new != self.shape:
             self.shape = new

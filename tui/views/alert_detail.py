@@ -12,6 +12,7 @@ from typing import NamedTuple
 from trainmon.analysis.runs import trouble_of
 from trainmon.lib import DAY, DURATION_UNITS, Instant, Seconds, clean, counted, listed, ordinal, shorten
 from trainmon.model import Alert, Log, Points, Run, Silence, State
+from tui.keys import cap
 from tui.style import Line, Link, Linked, Span, calm_age, count, duration, ended_how, sentence
 from tui.views.alerts import (
     DELIVERY,
@@ -141,7 +142,12 @@ def acknowledgement(alert: Alert, state: State, width: int) -> Iterator[Line]:
         at = "" if alert.acknowledged_at is None else f", {calm_age(max(0.0, now - alert.acknowledged_at))} ago"
         yield fact("acknowledged", clean(f"by {alert.acknowledged_by}{at}; no repeats, no escalation"), width)
     elif alert.is_firing and not alert.event:
-        yield fact("acknowledged", "no; press a to acknowledge it", width, "warn" if alert.severity != "info" else "")
+        yield fact(
+            "acknowledged",
+            f"no; press {cap('alerts.ack')} to acknowledge it",
+            width,
+            "warn" if alert.severity != "info" else "",
+        )
     if is_muted(alert, now):
         why = f": {alert.muted_why}" if alert.muted_why else ""
         yield fact("muted", clean(f"for {duration((alert.muted_until or now) - now)} more{why}"), width, "accent")

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from trainmon.lib import Instant, cell_width, clean, scrub, shorten, shorten_sentence
 from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Leadership, Severity, Silence, State
+from tui.keys import cap
 from tui.style import (
     CRIT,
     DONE,
@@ -525,12 +526,14 @@ def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str
     firing, ended, muted = open_alerts(state, sort, query), ended_alerts(state, query), [] if query else silences(state)
     found = [line for one in firing[:SHOWN] for line in rows(one, state, shape)]
     if len(firing) > SHOWN:
-        found.append(Row(f"{SENTENCE}more", (Span(f"and {len(firing) - SHOWN:,} more; / filters", "warn"),)))
+        found.append(
+            Row(f"{SENTENCE}more", (Span(f"and {len(firing) - SHOWN:,} more; {cap('view.filter')} filters", "warn"),))
+        )
     if not found and (muted or ended):
         text = "No firing alert matches." if query else "No alert is firing."
         found.append(Row(f"{SENTENCE}none", (Span(text, "ok"),)))
     sections = (
-        ("MUTED (m unmutes)", [silence_row(one, state.at, shape.width) for one in muted]),
+        (f"MUTED ({cap('alerts.mute')} unmutes)", [silence_row(one, state.at, shape.width) for one in muted]),
         ("LAST 24 HOURS", [line for one in ended[:OVER] for line in rows(one, state, shape)]),
     )
     for title, lines in sections:

@@ -27,6 +27,7 @@ from trainmon.model import (
     verdict_text,
 )
 from tui.charts.values import PHASES, file_notes, heartbeat, newest_row, number, trouble
+from tui.keys import cap
 from tui.style import UNKNOWN, VERDICTS, Line, Link, Linked, Span, calm_age, count, eta, real, sentence, short, since
 from tui.views.alert_detail import alerts_of, rules_of
 from tui.views.job_detail import attempt_lines, node_links, time_left
@@ -503,7 +504,7 @@ def sample_lines(samples: tuple[Sample, ...], width: int, *, few: bool) -> Itera
     """The newest sample of each metric, `val/generated  step 12,000  512×288  180K`; and of many also caption, note and
     file."""
     if samples:
-        hint = "" if few else "  (press d to fetch them into a folder)"
+        hint = "" if few else f"  (press {cap('run.samples')} to fetch them into a folder)"
         yield from ((), (Span(shorten(f"samples, the newest of each metric{hint}", width), "head"),))
     elif not few:
         yield fact("samples", "none logged", width, "dim")

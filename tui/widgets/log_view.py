@@ -22,7 +22,7 @@ from textual.strip import Strip
 from trainmon.analysis.log_formats import cells, stripped
 from trainmon.lib import clean
 from trainmon.model import StepNumbers
-from tui.keys import bindings
+from tui.keys import bindings, cap
 from tui.widgets.keyed_lines import Rows
 from tui.widgets.spans import SpanStyles
 
@@ -410,7 +410,7 @@ class LogView(Rows, can_focus=True):
 
     def action_sideways(self, step: int) -> None:
         if self.wrapping:
-            self.app.notify("long lines are wrapped; w cuts them", timeout=4, markup=False)
+            self.app.notify(f"long lines are wrapped; {cap('log.wrap')} cuts them", timeout=4, markup=False)
             return
         by = max(8, self.size.width // 2)
         self.left = max(-LEADS * by, self.left + step * by)
@@ -460,6 +460,6 @@ class LogView(Rows, can_focus=True):
         """n goes down, N goes up."""
         start = self.text.end - 1 if self.hit is None else self.hit + step
         if not self.needle:
-            self.app.notify("no search is active; / searches", timeout=4, markup=False)
+            self.app.notify(f"no search is active; {cap('log.find')} searches", timeout=4, markup=False)
         elif not self.next_hit(step) and not self.goto_match(start, step):
             self.app.notify(f"no other match of “{self.needle}” that way", timeout=4, markup=False)

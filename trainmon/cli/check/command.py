@@ -86,6 +86,7 @@ from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import AskUser, Shell
 from trainmon.transport.ssh.client import addresses
 from trainmon.transport.ssh.config import FALLBACK_NOTE, HostSettings, openssh_settings
+from tui.keys import changed_keys
 
 
 def check_all(
@@ -96,6 +97,7 @@ def check_all(
     log_to_file()
     try:
         settings, file = load_settings(config, hosts)
+        changed_keys(settings.keys, str(file))
     except ConfigError as error:
         print_rows([Row("bad", "config", "", problem) for problem in error.problems])
         if error.hint:
