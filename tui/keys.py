@@ -57,6 +57,13 @@ KEYS: tuple[Key, ...] = (
     Key("s", "view.sort", "screen.sort", "sort the rows", "rows", "view", "s", "Sort"),
     Key("right", "view.sort_next", "screen.sort_column(1)", "sort by the next column", "rows", "view", "→"),
     Key("left", "view.sort_previous", "screen.sort_column(-1)", "sort by the previous column", "rows", "view", "←"),
+    Key("c", "view.columns", "screen.columns", "choose and order the columns", "rows", "view", "c"),
+    Key("space", "columns.toggle", "screen.toggle_column", "show or hide this column", "columns", "view", "Space",
+        "shows, hides"),
+    Key("right_square_bracket", "columns.later", "screen.move_column(1)", "move this column to the right", "columns",
+        "view", "]", "right"),
+    Key("left_square_bracket", "columns.earlier", "screen.move_column(-1)", "move this column to the left", "columns",
+        "view", "[", "left"),
     Key("comma", "view.reverse", "screen.reverse", "reverse the order of the rows", "rows", "view", ","),
     Key("v", "view.metric", "metric", "next metric: util, temperature, memory, power, errors", "gpus", "view",
         "v", "Metric"),
@@ -207,6 +214,7 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
     "help": ("app", "back", "moves", "help"),
     "plan": ("back", "moves", "plan", "button"),
     "menu": ("back", "moves", "list", "act", "act-node"),
+    "columns": ("back", "moves", "list", "columns"),
     "log-format": ("back", "moves", "list", "cells"),
 }
 """The active scopes of each context."""
@@ -368,7 +376,7 @@ SHOWN_AT = {
     "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "button": "Plan",
     "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",
     "moments": "Runs, Alerts, W&B, a run, an alert", "moment": "a moment of a run",
-    "format": "Log, a run", "cells": "Log format", "main": "the panes", "help": "Help",
+    "columns": "Columns", "format": "Log, a run", "cells": "Log format", "main": "the panes", "help": "Help",
     "log-screen": "Log on the full screen",
     "moves": "everywhere", "back": "everywhere", "detail": f"{SCREENS}, and other screens over the panes",
 }  # fmt: skip

@@ -10,7 +10,8 @@ from textual import events
 
 from tests.tui.dashboard import publish, showing
 from tests.tui.screen_text import at_rest, text_of
-from tests.tui.states.states import NOW, calm, empty, troubled
+from tests.tui.states.states import NOW, calm, empty, queued, troubled
+from trainmon.lib import cell_width
 from trainmon.model import State
 from tui.screens.main import MainScreen
 
@@ -125,6 +126,39 @@ async def test_a_filter_counts_what_it_finds_and_one_with_a_mistake_hides_nothin
         await at_rest(pilot)
         assert len(app.main.runs.lines.rows) == 5
         assert 'filter not used: no field "losss"; did you mean loss>?' in text_of(app)
+
+
+async def test_columns_are_chosen_and_ordered_in_a_dialog() -> None:
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        await pilot.press("c")
+        await at_rest(pilot)
+        # job, nodes, step, loss, rate, saved, last, left, switch: without job and nodes, and step behind loss
+        await pilot.press("space", "j", "space", "j", "right_square_bracket", "enter")
+        await at_rest(pilot)
+        assert app.main.runs.columns == ("loss", "step", "rate", "saved", "last", "left", "switch")
+        (heads,) = [line for line in text_of(app).splitlines() if "RUN  " in line]
+        assert heads[: heads.index("││")].split()[1:4] == ["RUN", "LOSS", "STEP"]
+        assert app.main.arranged().columns == {"1": app.main.runs.columns}
+
+        await pilot.press("3", "c", "escape")
+        await at_rest(pilot)
+        assert app.main.disk.columns == ()
+
+        await pilot.press("5", "c")
+        await at_rest(pilot)
+        assert [toast.message for toast in app._notifications] == ["these columns cannot be chosen"]
+
+
+@pytest.mark.parametrize("size", [(40, 16), (60, 24), (80, 24), (200, 60)])
+async def test_all_columns_in_any_order_fit_every_width(size: tuple[int, int]) -> None:
+    async with showing(queued(), size) as (app, pilot, _):
+        for number, pane in (("1", app.main.runs), ("3", app.main.disk), ("7", app.main.queue)):
+            names = [column.field.name for column in pane.all_columns if column.field is not None]
+            pane.set_columns(tuple(reversed(names)))
+            await pilot.press(number)
+            await at_rest(pilot)
+            assert pane.lines.rows
+            assert max(cell_width(row.text) for row in pane.lines.rows) <= pane.width
 
 
 async def test_tab_completes_the_fields_of_a_filter_and_their_values() -> None:

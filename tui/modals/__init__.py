@@ -1,6 +1,7 @@
 """Dialogs: plans, menus, logins, silences, the command palette."""
 
 from tui.modals.dialog import (
+    Columns,
     Complete,
     Dialog,
     Find,
@@ -19,6 +20,7 @@ from tui.modals.menu import CommandPalette, Menu
 from tui.modals.plan import PlanScreen
 
 __all__ = [
+    "Columns",
     "CommandPalette",
     "Complete",
     "Dialog",

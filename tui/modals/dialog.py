@@ -23,7 +23,7 @@ from textual.widgets import Input, Static
 
 from trainmon.lib import Seconds, cell_width, clean, shorten
 from trainmon.model import Prompt
-from tui.keys import EVERYWHERE, bindings
+from tui.keys import EVERYWHERE, KEYS, bindings
 from tui.style import CURSOR, Row, Span
 from tui.views.alert_detail import USUAL, Choice, parse_duration
 from tui.widgets import KeyedLines
@@ -354,6 +354,47 @@ class Pick(Dialog[str | None]):
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         self.dismiss(event.key)
+
+
+# ---- the dialog that chooses columns ---------------------------------------------------------------------------------
+
+
+class Columns(Dialog[tuple[str, ...] | None]):
+    """Enter takes the marked columns in their order; all in the usual order, or none, are the usual columns."""
+
+    BINDINGS = bindings("columns")
+
+    def __init__(self, question: str, names: Sequence[str], shown: Sequence[str]) -> None:
+        super().__init__()
+        self.usual = tuple(names)
+        self.names = [*shown, *(name for name in names if name not in shown)]
+        self.shown = frozenset(shown)
+        self.lines = KeyedLines()
+        hint = "  ".join(f"{key.cap} {key.short}" for key in KEYS if key.scope == "columns")
+        self.parts = (text(question, "question"), self.lines, text(f"{hint}  Enter applies  Esc closes", "hint"))
+
+    def on_mount(self) -> None:
+        self.lines.styles.height = min(len(self.names), 12)
+        self.draw()
+        self.lines.focus()
+
+    def draw(self) -> None:
+        signs = {name: "x" if name in self.shown else " " for name in self.names}
+        self.lines.set_rows([Row(name, (Span(f" [{sign}] {name}"),)) for name, sign in signs.items()])
+
+    def action_toggle_column(self) -> None:
+        self.shown ^= {self.lines.cursor_key or ""}
+        self.draw()
+
+    def action_move_column(self, step: int) -> None:
+        at = self.names.index(self.lines.cursor_key or self.names[0])
+        self.names.insert(min(max(at + step, 0), len(self.names) - 1), self.names.pop(at))
+        self.lines.choose_cursor()
+        self.draw()
+
+    def on_keyed_lines_chosen(self) -> None:
+        chosen = tuple(name for name in self.names if name in self.shown)
+        self.dismiss(() if chosen == self.usual else chosen)
 
 
 # ---- A dialog that asks for one line ---------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from tui.views import Kind, Subject
 from tui.views.alert_detail import Moment
 from tui.views.alerts import alerts_about_subjects
 from tui.views.filters import Field, Value, completions, filtered, ordered, parse_filter, sort_text
+from tui.views.table import Column
 from tui.widgets import Heading, KeyedLines, SpanLine
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,8 @@ class Pane(Vertical):
     """The name of the order that its rows have by themselves."""
     FIELDS: ClassVar[tuple[Field[Any, Any], ...]] = ()
     """What its rows are filtered and sorted by."""
+    COLUMNS: ClassVar[tuple[Column[Any, Any], ...]] = ()
+    """The columns that a person may choose from, by their fields."""
     KIND: ClassVar[Kind | None] = None
     """The kind of its rows, if actions apply to them. Such rows can be marked."""
 
@@ -73,6 +76,8 @@ class Pane(Vertical):
         self.top = Edge()
         self.bottom = Edge()
         self.filter = ""
+        self.columns: tuple[str, ...] = ()
+        """The fields of the columns that a person chose; empty: the usual ones."""
         self.sort = self.ORDER
         """The name of a field or ORDER; behind a `-`, in the other direction."""
         self.state: State | None = None
@@ -109,6 +114,10 @@ class Pane(Vertical):
     def fields(self) -> tuple[Field[Any, Any], ...]:
         """What the rows that it shows now are filtered and sorted by."""
         return self.FIELDS
+
+    @property
+    def all_columns(self) -> tuple[Column[Any, Any], ...]:
+        return self.COLUMNS
 
     @property
     def orders(self) -> list[str]:
@@ -326,6 +335,10 @@ class Pane(Vertical):
 
     def set_sort(self, sort: str) -> None:
         self.sort = sort
+        self.again()
+
+    def set_columns(self, columns: tuple[str, ...]) -> None:
+        self.columns = columns
         self.again()
 
     def completions(self, typed: str) -> Sequence[str]:

@@ -8,6 +8,7 @@ from tui.panes.base import Entries, Pane
 from tui.style import age, bytes_used, full_in, inodes_used, percent
 from tui.views.alerts import alert_marks, alerts_about, with_mark
 from tui.views.disks import (
+    COLUMNS,
     DISK_FIELDS,
     ShownDisk,
     concern_of,
@@ -38,6 +39,7 @@ class DiskPane(Pane):
     NAME = "Disk"
     ORDER = "severity"
     FIELDS = DISK_FIELDS
+    COLUMNS = COLUMNS
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
@@ -53,7 +55,9 @@ class DiskPane(Pane):
             return
         shown, alerts = ordered_disks(state, self.sort, self.filter), alert_marks(state).disks
         self._shown = {disk.key: disk for disk in shown}
-        table = disk_layout(width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown))
+        table = disk_layout(
+            width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown), chosen=self.columns
+        )
         self.head(*disk_head(table))
         rows = disk_rows(shown, table, state.at, self._cache)
         if alerts:

@@ -17,6 +17,7 @@ from tui.views import Subject
 from tui.views.filters import Field
 from tui.views.jobs import (
     CLUSTER,
+    COLUMNS,
     JOB_FIELDS,
     NODE,
     NODE_FIELDS,
@@ -57,6 +58,7 @@ class QueuePane(Pane):
     NAME = "Queue"
     ORDER = "state"
     FIELDS = JOB_FIELDS
+    COLUMNS = COLUMNS
     BINDINGS = bindings("queue")
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
@@ -107,7 +109,7 @@ class QueuePane(Pane):
             return
         lists_nodes = self.view == "nodes"
         entries = [] if lists_nodes else queue_entries(state, self.sort, self.filter, mine=self.view == "mine")
-        table = queue_layout(width, entries)
+        table = queue_layout(width, entries, self.columns)
         self.head(*(queue_head(table) if entries else (Span("  NODE", "head"),) if lists_nodes else ()))
         none = [] if entries or lists_nodes else sentences(state, self.view, self.filter)
         nodes = node_rows(state, width, self.filter, self.sort, every=lists_nodes)

@@ -16,7 +16,7 @@ from tui.views.alert_detail import Moment, moment_of_run
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
 from tui.views.filters import Field, filtered, ordered
 from tui.views.jobs import clusters, seconds_left, short_wait
-from tui.views.table import Column, Table, fields_of, heads, row_cells, value, warned
+from tui.views.table import Column, Table, chosen_columns, fields_of, heads, row_cells, value, warned
 
 EMPTY = (
     ("No run is watched yet. Add one to trainmon.toml:", ""),
@@ -47,6 +47,10 @@ class RunsPane(Pane):
     def fields(self) -> RunFields:
         return RUN_FIELDS
 
+    @property
+    def all_columns(self) -> RunColumns:
+        return COLUMNS
+
     def entries(self, state: State) -> Entries:
         return [*state.runs.values()], state
 
@@ -55,7 +59,7 @@ class RunsPane(Pane):
             self.show_sentences(*(FIRST_STEPS if has_nothing(state) else EMPTY))
             return
         shown, alerts = ordered_runs(state, self.sort, self.filter), alert_marks(state).runs
-        table = run_layout(width, shown, state)
+        table = run_layout(width, shown, state, self.columns)
         self.head(Span(run_head(table), "head"))
         self.show_rows([with_mark(run_row(run, state, table), alerts.get(run.name)) for run in shown], "run")
         self.caption(right="" if self.filter else str(len(shown)))
@@ -101,8 +105,12 @@ RunTable = Table[Run, State]
 RunColumns = tuple[Column[Run, State], ...]
 
 
-def run_layout(width: int, runs: Sequence[Run], state: State) -> RunTable:
-    """The columns of a width. Jobs and checkpoints have one where there are any. Names keep their room."""
+def run_layout(width: int, runs: Sequence[Run], state: State, chosen: Sequence[str] = ()) -> RunTable:
+    """The columns that a person chose, else those of a width. Then jobs and checkpoints have one where there are any,
+    and names keep their room."""
+    if own := chosen_columns(COLUMNS, chosen, width):
+        table = Table(width, 0, own)
+        return table._replace(name=table.rest)
     columns = list(COLUMNS)
     if any(run.jobs or run.spec.process for run in runs) or clusters(state):
         longest = max((cell_width(JOB.cell(run, state).text) for run in runs), default=1)

@@ -11,7 +11,7 @@ from trainmon.lib import clean, scrub
 from trainmon.model import State, Verb
 from tui.backend import Backend
 from tui.keys import ACTS, CONTEXTS, active_keys, bindings
-from tui.modals import Complete, Find, LogFormat, Once, Pick, SaveLog, ask
+from tui.modals import Columns, Complete, Find, LogFormat, Once, Pick, SaveLog, ask
 from tui.panes import HeaderLine, LogPane, Pane
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes
@@ -27,6 +27,9 @@ OF_SOME_CONTEXTS = frozenset(
         "find",
         "find_lines",
         "sort",
+        "sort_column",
+        "reverse",
+        "columns",
         "open_page",
         "save_samples",
         "save_log",
@@ -91,7 +94,7 @@ class StateScreen(Once[None]):
         if action in {"act", "menu"}:
             return not set(ACTS).isdisjoint(CONTEXTS[self.foot.context])
         if action in OF_SOME_CONTEXTS:
-            return any(key.action == f"screen.{action}" for key in active_keys(self.foot.context))
+            return any(key.action.partition("(")[0] == f"screen.{action}" for key in active_keys(self.foot.context))
         return super().check_action(action, parameters)
 
     def action_act(self, verb: Verb) -> None:
@@ -241,6 +244,13 @@ class PaneScreen(StateScreen):
         pane = self.pane
         question = f"Sort {pane.NAME} by (the same again: reversed)"
         ask(self.app, Pick(question, [(name, name) for name in pane.orders], pane.sort.removeprefix("-")), self.sort_by)
+
+    def action_columns(self) -> None:
+        pane, names = self.pane, [column.field.name for column in self.pane.all_columns if column.field is not None]
+        if names:
+            ask(self.app, Columns(f"Columns of {pane.NAME}", names, pane.columns or names), pane.set_columns)
+        else:
+            self.app.notify("these columns cannot be chosen", timeout=4, markup=False)
 
     def sort_by(self, name: str) -> None:
         """Sort by a field; by the same one again in the other direction."""

@@ -336,6 +336,7 @@ class MainScreen(PaneScreen):
         self.arrangement = Arrangement() if arrangement.hidden >= NAMES.keys() else arrangement
         for pane in self.panes.values():
             sort = arrangement.sorts.get(pane.NUMBER, pane.sort)
+            pane.columns = arrangement.columns.get(pane.NUMBER, ())
             pane.sort = sort if sort.removeprefix("-") in pane.orders else pane.ORDER
 
     def compose(self) -> ComposeResult:
@@ -387,7 +388,8 @@ class MainScreen(PaneScreen):
     def arranged(self) -> Arrangement:
         """How a person arranged the panes and sorted their rows; from any thread."""
         sorts = {pane.NUMBER: pane.sort for pane in self.panes.values() if pane.sort != pane.ORDER}
-        return replace(self.arrangement, sorts=sorts)
+        columns = {pane.NUMBER: pane.columns for pane in self.panes.values() if pane.columns}
+        return replace(self.arrangement, sorts=sorts, columns=columns)
 
     def rearrange(self, arrangement: Arrangement) -> None:
         """Arrange the panes so; the focus leaves a pane that is hidden."""

@@ -285,6 +285,7 @@ PANES = {
 ALSO = {
     "view.filter": ("find", "grep"),
     "view.sort": ("order",),
+    "view.columns": ("columns", "fields"),
     "pane.preset": ("layout", "preset", "arrange"),
     "pane.hide": ("close",),
     "pane.larger": ("enlarge", "grow"),

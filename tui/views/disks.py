@@ -55,6 +55,7 @@ from tui.views.table import (
     RowCache,
     Table,
     apart,
+    chosen_columns,
     fact,
     facts,
     fields_of,
@@ -306,9 +307,12 @@ NOTE = 12
 """Cells that are kept for notes at the end of a line, where there is room at all."""
 
 
-def disk_layout(width: int, names: Iterable[str], *, usable: bool) -> Table[ShownDisk, Instant]:
-    """The columns of a width. Paths get what they need as far as there is room."""
-    columns = tuple(c for c in COLUMNS if c.from_width <= width and (usable or c is not USABLE))
+def disk_layout(
+    width: int, names: Iterable[str], *, usable: bool, chosen: Sequence[str] = ()
+) -> Table[ShownDisk, Instant]:
+    """The columns that a person chose, else those of a width. Paths get what they need as far as there is room."""
+    usual = tuple(c for c in COLUMNS if c.from_width <= width and (usable or c is not USABLE))
+    columns = chosen_columns(COLUMNS, chosen, width) or usual
     space = Table(width, 0, columns).rest
     longest = max((cell_width(name) for name in names), default=4) + 1
     return Table(width, max(4, min(longest, space - (NOTE if space > 30 else 0))), columns)

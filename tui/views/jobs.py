@@ -31,7 +31,18 @@ from tui.style import (
     whole,
 )
 from tui.views.filters import Field, filtered, ordered, parse_filter
-from tui.views.table import AGES_EVERY, Column, RowCache, Table, fields_of, heads, row_cells, value, warned
+from tui.views.table import (
+    AGES_EVERY,
+    Column,
+    RowCache,
+    Table,
+    chosen_columns,
+    fields_of,
+    heads,
+    row_cells,
+    value,
+    warned,
+)
 
 # ---- the scheduler's nodes -------------------------------------------------------------------------------------------
 
@@ -437,8 +448,9 @@ JOB_FIELDS: tuple[Field[Job, QueueContext], ...] = fields_of(
 QueueTable = Table[QueueEntry, Instant]
 
 
-def queue_layout(width: int, entries: Sequence[QueueEntry]) -> QueueTable:
-    """The columns of a width. Ids stay whole, names give way to reasons, and a column of equal values is left out."""
+def queue_layout(width: int, entries: Sequence[QueueEntry], chosen: Sequence[str] = ()) -> QueueTable:
+    """The columns that a person chose, else those of a width, without those of equal values. Ids stay whole, names give
+    way to reasons."""
     users = {entry.job.user for entry in entries}
     partitions = {entry.job.partition for entry in entries}
     columns = tuple(
@@ -448,6 +460,7 @@ def queue_layout(width: int, entries: Sequence[QueueEntry]) -> QueueTable:
         and (column is not USER or len(users) > 1)
         and (column is not PARTITION or len(partitions) > 1)
     )
+    columns = chosen_columns(COLUMNS, chosen, width, 24) or columns
     narrow = width < WIDE
     ids = min(max((cell_width(entry.id(narrow=narrow)) for entry in entries), default=2), 16 if narrow else 26) + 1
     names = max((cell_width(clean(entry.job.name)) for entry in entries), default=4) + 2

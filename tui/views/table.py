@@ -56,6 +56,17 @@ def row_cells(columns: Sequence[Column[Entry, Context]], entry: Entry, context: 
     return [Span(column.align(cell.text), style or cell.style) for column, cell in shown]
 
 
+def chosen_columns(
+    columns: Iterable[Column[Entry, Context]], names: Iterable[str], width: int, name_width: int = 12
+) -> tuple[Column[Entry, Context], ...]:
+    """The columns that a person chose by their fields, in that order, as many as fit beside a name."""
+    by_field = {column.field.name: column for column in columns if column.field is not None}
+    found = [by_field[name] for name in names if name in by_field]
+    while found and sum(column.width for column in found) > width - 2 - name_width:
+        found.pop()
+    return tuple(found)
+
+
 class Table(NamedTuple, Generic[Entry, Context]):
     """The columns that fit a width, and the cells of the id and the name in front of them."""
 
