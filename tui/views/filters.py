@@ -64,10 +64,9 @@ class Word(NamedTuple):
     compare: Compare
     wanted: str | float
 
-    def is_match(self, entry: object, context: object) -> bool:
-        values = (value for field in self.fields for value in field.values(entry, context) if value is not None)
-        texts = (value.lower() if isinstance(value, str) else value for value in values)
-        return any(self.compare(value, self.wanted) for value in texts) is not self.is_not
+    def is_match(self, values_of: Callable[[Field[Any, Any]], Iterable[str | float]]) -> bool:
+        found = (self.compare(value, self.wanted) for field in self.fields for value in values_of(field))
+        return any(found) is not self.is_not
 
 
 class Filter(NamedTuple):
@@ -118,7 +117,19 @@ def filtered(
 ) -> list[Entry]:
     """The entries that match every word of a filter."""
     words = parse_filter(query, fields).words
-    return [entry for entry in entries if all(word.is_match(entry, context) for word in words)]
+
+    def is_match(entry: Entry) -> bool:
+        known: dict[str, list[str | float]] = {}  # several words read the same texts
+
+        def values_of(field: Field[Entry, Context]) -> list[str | float]:
+            if field.name not in known:
+                values = (value for value in field.values(entry, context) if value is not None)
+                known[field.name] = [value.lower() if isinstance(value, str) else value for value in values]
+            return known[field.name]
+
+        return all(word.is_match(values_of) for word in words)
+
+    return [entry for entry in entries if is_match(entry)] if words else list(entries)
 
 
 def ordered(
