@@ -189,7 +189,6 @@ async def test_a_pane_that_raises_says_so_with_its_age_and_the_others_go_on(capl
             raise KeyError(message)
 
         app.main.disk.draw = broken  # type: ignore[method-assign]
-        app.main.gpus.action_metric()
         with caplog.at_level(logging.CRITICAL):
             await publish(app, pilot, backend, msgspec.structs.replace(troubled(), at=NOW + 1))
             await publish(app, pilot, backend, msgspec.structs.replace(troubled(), at=NOW + 13))
