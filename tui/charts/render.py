@@ -72,6 +72,7 @@ def plot(
     height: int,
     *,
     marker: str,
+    fill: bool = False,
 ) -> list[str]:
     """A plot of these lines by plotext: at most `height` texts."""
     import plotext
@@ -81,7 +82,7 @@ def plot(
     plotext.theme("clear")
     plotext.plotsize(width, height)
     for line in lines:
-        plotext.plot([at for at, _ in line], [value for _, value in line], marker=marker)
+        plotext.plot([at for at, _ in line], [value for _, value in line], marker=marker, fillx=fill)
     plotext.xlim(*x)
     plotext.ylim(*y)
     plotext.xaxes(True, False)
@@ -112,7 +113,7 @@ def hour_picture(
         return [head, *rest]
     marker = "*" if plain else "braille"
     x, x_ticks = Limits(-HOUR / 60, 0.0), ((-60.0, "-60m"), (-30.0, "-30m"), (0.0, end))
-    texts = plot(lines, x, Limits(0.0, axis.top), x_ticks, axis.ticks, width, height - 1, marker=marker)
+    texts = plot(lines, x, Limits(0.0, axis.top), x_ticks, axis.ticks, width, height - 1, marker=marker, fill=True)
     return [head, *(coloured(text[:width].ljust(width)) for text in texts)]
 
 

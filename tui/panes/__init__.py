@@ -9,7 +9,7 @@ from tui.panes.header import ChangesLine, HeaderLine, StoryLine, Strip
 from tui.panes.log import LogPane
 from tui.panes.queue import QueuePane, watched
 from tui.panes.runs import RunsPane
-from tui.panes.wandb import WandbPane
+from tui.panes.wandb import LogChartPane, WandbPane
 
 __all__ = [
     "AlertPane",
@@ -23,6 +23,7 @@ __all__ = [
     "GpusPane",
     "HeaderLine",
     "JobPane",
+    "LogChartPane",
     "LogPane",
     "OneDiskPane",
     "Pane",

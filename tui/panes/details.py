@@ -13,7 +13,7 @@ from tui.charts.render import gpu_hour_lines
 from tui.keys import bindings
 from tui.panes.base import FollowingPane, Pane
 from tui.services.changes import Changes
-from tui.style import Line, Linked, Row, first_link, rows
+from tui.style import Line, Linked, Row, first_link, rows, short
 from tui.views import (
     Subject,
     fact_text,
@@ -202,7 +202,8 @@ class RunPane(LinkedPane, FollowingPane):
 
     def draw(self, state: State, width: int) -> None:
         run = state.runs.get(self.run or "")
-        self.caption(clean(run.name) if run is not None else "")
+        rate = None if run is None or not self.follow else run.progress.tokens_per_s
+        self.caption(clean(run.name) if run is not None else "", "" if rate is None else f"{short(rate)} tokens/s")
         if run is None:
             self.show_message(
                 ("No run is selected." if self.run is None else f"{clean(self.run)} is no longer watched.", "dim")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from msgspec.structs import replace
 from textual.app import ComposeResult
 from textual.containers import Container
 
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import clean
-from trainmon.model import Run, State, Wandb
+from trainmon.model import Curve, Log, Run, State, Wandb
 from tui.backend import Backend
 from tui.charts.axes import Limits
 from tui.charts.chart import ATTEMPTS_AT_MOST, ChartGrid, Charts, View, chart_cells, layout, legend
@@ -68,6 +71,8 @@ class WandbPane(FollowingPane):
         self.lines = KeyedLines(id="wandb-table")
         self.body = ChartsView(self.lines)
         self.box = Container(id="wandb-body")
+        self.brief = False
+        """Whether only loss and throughput are shown, above other panes, without a cursor."""
         self.alone = False
         """Whether only the chart of the value under the cursor is shown."""
         self._shown: Wandb | None = None
@@ -114,12 +119,16 @@ class WandbPane(FollowingPane):
     def draw(self, state: State, width: int) -> None:
         run = state.runs.get(self.run or "")
         problem = trouble(state.sources.get(f"wandb:{self.run}"))
-        wandb = self._shown = None if run is None else client_file.shown(run, is_failing=problem is not None)
+        wandb = None if run is None else client_file.shown(run, is_failing=problem is not None)
+        if self.brief:
+            wandb = wandb and replace(wandb, keys=loss_and_throughput(wandb.keys))
+        self._shown = wandb
         sentences = why_nothing(run, self.run, problem)
         if run is None or wandb is None or sentences:
             self.show_sentences(*sentences, caption=clean(self.run or ""))
             return
-        shape = layout(width, self.box.content_size.height)
+        height = self.box.content_size.height
+        shape = ChartGrid("none", 0, width, height) if self.brief else layout(width, height)
         is_beside = shape.table == "beside"
         space = shape.width if is_beside else width - 1
         phase = source_spans(run, wandb, state.at, space, is_failing=problem is not None)
@@ -147,7 +156,7 @@ class WandbPane(FollowingPane):
         if not self.body.display or (shape.table == "none") == self.lines.display:
             had_focus = self.has_focus_within
             self.body.display, self.lines.display = True, shape.table != "none"
-            self.body.can_focus = shape.table == "none"  # Tab goes from pane to pane
+            self.body.can_focus = shape.table == "none" and not self.brief  # Tab goes from pane to pane
             if had_focus:
                 self.focus_body()
         self.box.set_class(shape.table == "below", "below")
@@ -260,6 +269,55 @@ class WandbPane(FollowingPane):
             self._change_view(change(shown, data))
         else:
             self.say(NO_CHARTS)
+
+
+THROUGHPUT = re.compile(r"throughput|tok|tps|samples.*(sec|/s)|it/s", re.IGNORECASE)
+
+
+def loss_and_throughput(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The first metric, which is the loss, and the first one that names a throughput."""
+    return (*keys[:1], *[key for key in keys[1:] if THROUGHPUT.search(key)][:1])
+
+
+class LogChartPane(FollowingPane):
+    """The loss of the last lines of a run's log."""
+
+    NAME = "Loss"
+    DEFAULT_CSS = """
+    LogChartPane > Picture { border-left: solid $rule; border-right: solid $rule; }
+    """
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.body = Picture()
+        self._log: Log | None = None
+        self._epoch = 0
+        self.charts = Charts(self._read)
+
+    def compose(self) -> ComposeResult:
+        yield from (self.top, self.body, self.bottom)
+
+    @property
+    def width(self) -> int:
+        return self.body.content_size.width
+
+    def _read(self, path: str, key: str, epoch: int, start: int) -> Curve:
+        """The numbered losses of the log, as one curve. Their times are not known."""
+        numbers = () if self._log is None else self._log.numbers
+        found = [(one.step, one.loss) for one in numbers if one is not None]
+        points = [(float(step), loss) for step, loss in found if step is not None and loss is not None]
+        steps, values = array("d", [step for step, _ in points]), array("d", [loss for _, loss in points])
+        return Curve(epoch=self._epoch, start=0, steps=steps, times=array("d", [0.0] * len(steps)), values=values)
+
+    def draw(self, state: State, width: int) -> None:
+        run = self.followed
+        log = None if run is None else run.log
+        self.caption("of the last lines of its log")
+        if log is not self._log:
+            self._log, self._epoch = log, self._epoch + 1
+            self.charts.update(("log",), ("loss",), ("loss",))
+        height = self.body.content_size.height
+        self.body.set_lines(self.charts.draw(View(), ("loss",), width, height, plain=self.is_ascii))
 
 
 def table_width(shape: ChartGrid) -> int:

@@ -9,7 +9,7 @@ from textual import events
 from textual.app import ComposeResult
 
 from trainmon.lib import Instant, Seconds, clean, counted, shorten
-from trainmon.model import State
+from trainmon.model import Run, State
 from tui.backend import Backend
 from tui.charts.chart import View
 from tui.charts.render import LEAST_HEIGHT
@@ -22,6 +22,7 @@ from tui.panes import (
     FactsPane,
     GpuTable,
     JobPane,
+    LogChartPane,
     LogPane,
     OneDiskPane,
     Pane,
@@ -100,19 +101,48 @@ class JobScreen(LinkedScreen):
         self.dashboard.backend.poll_job(self.about.name)
 
 
+LEAST_FACTS = 8
+"""Lines of a run's facts that its charts and its log leave."""
+
+
 class RunScreen(LinkedScreen):
-    """The detail pane with all the room."""
+    """The charts of loss and throughput, the details, and the end of the log."""
 
     BINDINGS = bindings("samples")
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, backend: Backend) -> None:
         pane = RunPane(id="run-full", follow=True)
-        pane.run = run
         super().__init__(Link("run", run), pane, "run")
+        self.charts, self.loss = WandbPane(backend, id="run-charts"), LogChartPane(id="run-loss")
+        self.charts.brief = True
+        self.log_pane = LogPane(backend, id="run-log")
+        for one in (pane, self.charts, self.loss, self.log_pane):
+            one.run = run
+        for widget in (self.charts.lines, self.log_pane.view, self.log_pane.lines):
+            widget.can_focus = False  # its keys are those of the details
+
+    def compose(self) -> ComposeResult:
+        yield from (self.header, self.charts, self.loss, self.pane, self.log_pane, self.foot)
+
+    def fit(self, run: Run | None) -> None:
+        """Give charts and log a part of the screen, if there is something to show."""
+        rows = self.app.size.height - 2
+        charts, tail = max(LEAST_HEIGHT + 2, rows // 4), max(5, rows // 4)
+        has_loss = run is not None and run.loss is not None and not run.spec.has_charts
+        shown = {
+            self.charts: run is not None and run.spec.has_charts and rows >= charts + tail + LEAST_FACTS - 1,
+            self.loss: has_loss and rows >= charts + tail + LEAST_FACTS - 1,
+            self.log_pane: run is not None and run.log is not None and rows >= tail + LEAST_FACTS,
+        }
+        for pane, is_shown in shown.items():
+            pane.styles.height, pane.display = tail if pane is self.log_pane else charts, is_shown
 
     def show(self, state: State) -> None:
-        super().show(state)
         run = state.runs.get(self.about.name)
+        self.fit(run)
+        super().show(state)
+        for pane in (self.charts, self.loss, self.log_pane):
+            pane.show(state)
         context = "run" if run is None or run.spec.wandb is None else "run-wandb"
         if self.foot.context != context:
             self.foot.at(context)
@@ -209,7 +239,7 @@ def screen_for(link: Link, backend: Backend, changes: Changes) -> StateScreen:
     name = link.name
     match link.kind:
         case "run":
-            return RunScreen(name)
+            return RunScreen(name, backend)
         case "node":
             return NodeScreen(name)
         case "log":

@@ -10,12 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.retries.attempts import ended
+from tests.tui.dashboard import showing
+from tests.tui.pilot import running
+from tests.tui.screen_text import at_rest, dashboard, settled
+from tests.tui.states.plans import STATES, planning
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
 from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
 from tui.panes.log import log_title, why_nothing
 from tui.style import Line, Link, Linked, sentence, width_of
 from tui.views import action_toasts, checkpoint_lines, job_lines, record_lines, run_lines, switch_lines
+from tui.widgets import LogView
 
 
 def text_of(name: str, state: State, width: int = 60) -> list[str]:
@@ -287,3 +292,27 @@ def test_nothing_that_strangers_wrote_reaches_the_terminal_as_it_is() -> None:
 
     assert any("red" in line for line in found)
     assert all(line.isprintable() for line in found)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_the_page_of_a_run_shows_loss_throughput_and_log_on_the_first_screen(size: tuple[int, int]) -> None:
+    async with showing(calm(), size) as (_, pilot, _backend):
+        await pilot.press("enter")
+        shown = await settled(pilot)
+        assert "Loss of the last lines of its log" in shown
+        assert "loss  1.874" in shown
+        assert "1.9M tokens/s" in shown
+        assert "iteration   12880/   95000" in shown
+
+        await pilot.press("tab", "y")
+        assert not isinstance(pilot.app.focused, LogView), "the keys are those of the details"
+
+
+async def test_with_wandb_the_page_of_a_run_has_its_charts() -> None:
+    async with running(dashboard(planning(STATES["wandb"]())), size=(120, 40)) as pilot:
+        await at_rest(pilot)
+        await pilot.press("enter")
+        shown = await settled(pilot)
+        assert "train/loss  1.792" in shown
+        assert "perf/tokens_per_second  410.2k" in shown
+        assert "train/grad_norm" not in shown

@@ -230,7 +230,7 @@ def test_an_axis_never_moves() -> None:
     assert {"0", "50", "100"} <= set(ticks[0])
     rows_with_curve = [[y for y, line in enumerate(lines) if y and any(s.style == "accent" for s in line[1:])]
                        for lines in (low, high)]  # fmt: skip
-    assert min(rows_with_curve[0]) > max(rows_with_curve[1])
+    assert min(rows_with_curve[0]) >= min(rows_with_curve[1]) + 7, "the area is filled: its top says the value"
 
 
 @pytest.mark.parametrize(("width", "height"), [(26, 7), (40, 12), (60, 16)])
