@@ -22,6 +22,9 @@ from trainmon.transport.shell import Shell
 PART = 64 * 1024
 """Bytes that are read at a time: 1.6 s over a link of 40 KB/s."""
 
+SLOWEST_LINK = 20 * 1024
+"""Bytes per second. Over a slower link, the known lines of a long log are not found in its file."""
+
 LONGEST_LOOK = 4 * 1024 * 1024
 """Bytes before the end in which known lines are looked for."""
 
@@ -157,7 +160,7 @@ class LogFile:
         log = self._run.log
         if log is None or log.path is None or log.host == WANDB:
             raise CommandFailed("only the last lines of this log can be read")
-        timeout = SEARCH_TIMEOUT if pattern else TIMEOUT
+        timeout = SEARCH_TIMEOUT if pattern else TIMEOUT + max(length, -start) / SLOWEST_LINK
         shell = self._shell_of(log.host)
         found = read_range(shell, log.path, start, length, pattern=pattern, most=AT_ONCE, timeout=timeout)
         if self._file not in ("", found.file) or found.size < self._size:
@@ -193,7 +196,7 @@ class LogFile:
                 return part
             if part.start == 0 or length >= LONGEST_LOOK:
                 raise CommandFailed("the file no longer has the lines that are shown")
-            length *= 4
+            length = min(4 * length, LONGEST_LOOK)
 
     def _around(self, offset: int) -> LogPart:
         part = self._part(offset - PART // 2, offset + PART // 2)

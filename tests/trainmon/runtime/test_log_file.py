@@ -17,7 +17,7 @@ from trainmon.model import WANDB, Log, LogHits, LogPart, Run, RunSpec
 from trainmon.runtime import log_file
 from trainmon.runtime.log_file import LogFile, cut_lines
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import LocalShell, Shell
+from trainmon.transport.shell import Completed, LocalShell, Shell
 from trainmon.transport.ssh.client import Dialer
 
 BEGAN = datetime(2026, 1, 2, 3, tzinfo=UTC).timestamp()
@@ -186,6 +186,21 @@ def test_a_host_that_is_down_and_a_console_of_wandb_are_reasons(opened: Make) ->
     assert all_hits(LogFile(run, down, ()), "loss")[-1].error == "n0 is not connected"
     console = opened([], host=WANDB)
     assert part_of(lambda reply: console.read(0, 9, reply)).error == "only the last lines of this log can be read"
+
+
+def test_a_slow_link_has_the_time_that_a_long_range_takes() -> None:
+    class Slow(LocalShell):
+        def __init__(self) -> None:
+            self.asked: list[tuple[int, float]] = []
+
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
+            self.asked.append((abs(int(argv[4])), timeout))
+            return Completed(0, b"1 2|9999999\nx\n", b"")
+
+    slow, run = Slow(), Run(spec=RunSpec(name="llm", cluster="c"), log=Log(host="n0", path="/train.log"))
+    assert part_of(lambda reply: LogFile(run, lambda _: slow, ()).above(["a"], reply)).error is not None
+    assert all(timeout > count / 40_000 + 5.0 for count, timeout in slow.asked)
+    assert max(slow.asked)[0] > 4_000_000
 
 
 # ---- searching -------------------------------------------------------------------------------------------------------
