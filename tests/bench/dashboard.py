@@ -14,16 +14,18 @@ from tests.bench.table import ratio, show, status
 from tests.lab.terminal import Cost, Terminal
 from trainmon.engine.engine import Engine
 
-BUSY_BYTES, IDLE_BYTES, PERCENT, MIB, STARTS = 3_072, 100, 25.0, 220.0, 3.0
+BUSY_BYTES, IDLE_BYTES, PERCENT, MIB, STARTS = 300, 100, 5.0, 220.0, 3.0
 """The goals: bytes/s to the terminal, % of a core and MiB of 256 nodes, and the start in that of importing Textual."""
 SETTLE = 20.0
 SPAN = 40.0
 
 
-def replay(nodes: int, change: float, *options: str, ready: str = "gpu-0") -> tuple[Cost, Cost]:
+def replay(
+    nodes: int, change: float, *options: str, ready: str = "gpu-0", size: tuple[int, int] = (120, 40)
+) -> tuple[Cost, Cost]:
     """Costs at the begin and the end of a quiet span of a running dashboard."""
     argv = [sys.executable, "-m", "tests.bench.replay", str(nodes), str(change), *options]
-    with Terminal(argv) as terminal:
+    with Terminal(argv, columns=size[0], rows=size[1], env={"COLORTERM": "truecolor"}) as terminal:
         terminal.wait_for_text(ready, timeout=90)
         time.sleep(SETTLE)
         before = terminal.cost()
@@ -67,11 +69,14 @@ def main() -> int:
     calm = replay(64, 0.05)
     idle = replay(64, 0.0)
     many = replay(256, 0.05, "--history")
+    wide = replay(300, 0.05, size=(200, 60))
     rows = [
         ["64 x 8, 5% of cells change: bytes/s to the terminal", f"{rate(*calm):.0f}", f"<= {BUSY_BYTES}"],
         ["64 x 8, nothing changes: bytes/s", f"{rate(*idle):.0f}", f"<= {IDLE_BYTES}"],
         ["64 x 8, 5%: CPU % of a core", f"{percent(*calm):.1f}", ""],
         ["256 x 8, an hour of history: CPU % of a core", f"{percent(*many):.1f}", f"<= {PERCENT:g}"],
+        ["300 x 8, 5%, 200 x 60 cells: CPU % of a core", f"{percent(*wide):.1f}", f"<= {PERCENT:g}"],
+        ["300 x 8, 5%, 200 x 60 cells: bytes/s", f"{rate(*wide):.0f}", f"<= {BUSY_BYTES}"],
         ["2,048 GPUs x 4 metrics, an hour of history itself: MiB", f"{history_mib(256):.0f}", ""],
         ["256 x 8, an hour of history: RSS MiB", f"{many[1].rss_mib:.0f}", f"<= {MIB:g}"],
     ]
@@ -90,7 +95,8 @@ def main() -> int:
         ],
     )
     return status(
-        (rate(*calm), BUSY_BYTES), (rate(*idle), IDLE_BYTES), (percent(*many), PERCENT), (many[1].rss_mib, MIB),
+        (rate(*calm), BUSY_BYTES), (rate(*wide), BUSY_BYTES), (percent(*wide), PERCENT),
+        (rate(*idle), IDLE_BYTES), (percent(*many), PERCENT), (many[1].rss_mib, MIB),
         (ours, STARTS * theirs),
     )  # fmt: skip
 

@@ -115,7 +115,7 @@ NUMBER = re.compile(r"(?<![\w./-])\d(?:[\w.,:]*\w)?(?: ?%| °C| of \d+| [KMGTP]?
 
 
 def shorten_sentence(text: str, width: int) -> str:
-    """Cut a clean sentence to at most `width` cells: its first words, and behind them as many of its numbers as fit."""
+    """Cut a clean sentence to at most `width` cells: its first words, and behind them one or two of its numbers."""
     start, numbers = shorten(text, width), list(NUMBER.finditer(text))
     if start == text:
         return text
@@ -123,7 +123,7 @@ def shorten_sentence(text: str, width: int) -> str:
     for space in (at for at in range(len(start) - 1, max(0, width // 2 - 3), -1) if start[at] == " "):
         made, end = text[:space], space
         shown = sum(one.end() <= space for one in numbers)
-        for one in numbers[shown:]:
+        for one in numbers[shown : shown + 2]:
             more = (" " if one.start() == end + 1 else " … ") + one[0]
             if cell_width(made + more) > width:
                 break
