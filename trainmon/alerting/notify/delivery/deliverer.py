@@ -140,6 +140,8 @@ class Deliverer:
         self._done: dict[str, dict[str, bool]] = {}
         """Of the newest notices: the channels that are done with it, and whether they sent it. The ledger may know that
         later."""
+        self._homeless: dict[tuple[str, str], Notification] = {}
+        """What waited for channels that were removed. A later config may have them again, or others."""
         self._channels = self._states(senders)
 
     def _states(self, senders: Iterable[Sender]) -> dict[str, ChannelState]:
@@ -399,6 +401,8 @@ class Deliverer:
             reason = f"the channel {name} is no longer in the config"
             self._give_to_others(name, [notification], reason)
             self._journal.mark([replace(notification, state="dead", next_at=now, answer=reason)])
+            self._homeless[notification.address] = notification
+        drop_oldest(self._homeless, DONE_AT_MOST)
 
     def add_unknown(self, notifications: Iterable[Notification]) -> None:
         """Queue those that are not queued, and were not."""
@@ -416,6 +420,7 @@ class Deliverer:
         for state in self._channels.values():
             state.release()
             state.queue.clear()
+        self._homeless.clear()
 
     def retry_now(self) -> None:
         """Retry everything now."""
@@ -457,6 +462,8 @@ class Deliverer:
                 self._channels[name].queue.budget.take_over(state.queue.budget)
             state.release()
             self.add(state.queue.clear())
+        homeless, self._homeless = self._homeless, {}
+        self.add(one for one in homeless.values() if not any(self._done.get(one.notice.key, {}).values()))
 
     # ---- what others ask ---------------------------------------------------------------------------------------------
 

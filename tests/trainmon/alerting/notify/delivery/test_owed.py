@@ -450,6 +450,29 @@ def test_a_fallback_that_fails_as_well_passes_on_at_once_what_has_waited_long_en
     life.die()
 
 
+@pytest.mark.parametrize("others", [(), ("spare",)])
+def test_what_waited_for_a_channel_that_was_removed_is_sent_when_it_is_back(
+    tmp_path: Path, others: tuple[str, ...]
+) -> None:
+    """Somebody took it out of the config and put it back: until the next start, nobody got the alert."""
+    life = Life(tmp_path)
+    life.phone.always = life.spare.always = DOWN
+    life.find(fire("a", at=NOW))
+    life.go(5.0)
+    life.deliverer.reload([phone for phone in (life.spare,) if phone.health.name in others], ROUTES)
+    life.go(5.0)
+    life.deliverer.reload((life.phone,), ROUTES)
+    life.phone.always = None
+    life.go(5.0)
+    assert life.phone.keys == ["a-fire"]
+    life.deliverer.reload((life.phone, life.spare), ROUTES)
+    life.spare.always = None
+    life.go(400.0)
+    assert (life.phone.keys, life.spare.keys) == (["a-fire"], [])
+    assert life.rows("waiting") + life.rows("leased") == []
+    life.die()
+
+
 def test_what_was_given_up_and_is_refused_again_is_not_said_to_be_sent_now(tmp_path: Path) -> None:
     """It went along with the end of its alert; the ledger said `leased` for ever, and status that it waits."""
     life = Life(tmp_path)
