@@ -327,7 +327,8 @@ class SendQueue:
         if not self._queued:
             return None
         times = {key: max(one.due, self.budget.free_at(one, mono)) for key, one in self._queued.items()}
-        due = sorted((one for key, one in self._queued.items() if times[key] <= mono), key=lambda queued: queued.rank)
+        due = [one for key, one in self._queued.items() if times[key] <= mono]
+        due.sort(key=lambda queued: (self._wait_time(queued, mono), queued.rank))
         if not due:
             return max(0.0, min(times.values()) - mono)
         if is_near := self.budget.is_near(mono):  # what may not go alone goes along

@@ -161,6 +161,14 @@ def test_a_receiver_that_asks_to_be_left_alone_is_tried_again_with_each_critical
     assert picked(made, 1_240.0) == ["b-fire"]
 
 
+def test_a_new_critical_message_does_not_wait_behind_one_that_an_earlier_program_has_tried() -> None:
+    made = queue(about("a"))
+    made.add(notification(about("b"), attempts=1), 1_000.0)
+    made.failed(batch(made, 1_000.0), 1_000.0, 600.0)
+    made.add(notification(about("c")), 1_010.0)
+    assert picked(made, 1_010.0) == ["c-fire"]
+
+
 def test_one_that_spoils_every_message_holds_up_no_other() -> None:
     made = queue(*(about(name, severity="warning") for name in "abcde"))
     now, delivered = 2_000.0 + LATE, []
