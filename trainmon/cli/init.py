@@ -473,9 +473,16 @@ def _valid(name: str, login: str | None, nodes: Sequence[str], found: FoundFacts
 
 def _write(file: Path, text: str, force: bool) -> None:
     """Write a file that only its user can read, whole or not at all."""
-    if not force and (file.exists() or file.is_symlink()):
-        raise click.UsageError(f"{file} already exists; --force replaces it")
     try:
-        write_whole(file, text.encode(), mode=0o600)
+        if not force:
+            file.touch(0o600, exist_ok=False)  # it is ours from here on, whoever else writes one
+        try:
+            write_whole(file, text.encode(), mode=0o600)
+        except BaseException:
+            if not force:
+                file.unlink()
+            raise
+    except FileExistsError as error:
+        raise click.UsageError(f"{file} already exists; --force replaces it") from error
     except OSError as error:
         raise click.UsageError(f"{file} cannot be written: {(error.strerror or 'failed').lower()}") from error

@@ -180,18 +180,20 @@ def write_private(file: Path, content: bytes, *, once: bool = False) -> None:
     write_whole(file, content, mode=0o600, once=once)
 
 
-def write_whole(file: Path, content: bytes, *, mode: int = 0o644, once: bool = False) -> int:
+def write_whole(file: Path, content: bytes, *, mode: int | None = None, once: bool = False) -> int:
     """Write a file; returns its inode. A reader sees all of an old version or all of the new one, and a failure leaves
-    nothing beside it. With `once`, a file that exists is kept.
+    nothing beside it. Who may read it is said by `mode`, else by the umask. With `once`, a file that exists is kept.
 
     Raises:
         OSError: when it cannot be written.
     """
     beside = file.with_name(f".{file.name}.{os.urandom(6).hex()}")
     try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as opened:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(beside, flags, 0o666 if mode is None else mode), "wb") as opened:
             opened.write(content)
-            os.fchmod(opened.fileno(), mode)  # whatever the umask is
+            if mode is not None:
+                os.fchmod(opened.fileno(), mode)  # whatever the umask is
             inode = os.fstat(opened.fileno()).st_ino
         if once:
             with contextlib.suppress(FileExistsError):

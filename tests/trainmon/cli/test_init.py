@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 
+import click
 import pytest
 from msgspec.structs import fields
 
 from tests.trainmon.cli.test_main import trainmon
-from trainmon.cli.init import FoundFacts, SlurmReport, config_text
+from trainmon.cli.init import FoundFacts, SlurmReport, _write, config_text
 from trainmon.config import load as config
 from trainmon.config import table_of
 from trainmon.model import SchedulerNode
@@ -56,6 +60,13 @@ def test_a_config_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["trainmon.toml"]
 
 
+def test_a_name_that_no_file_can_have_is_an_error_of_its_own(tmp_path: Path) -> None:
+    done = trainmon("init", "gpu-001", "--output", f"{'x' * 300}.toml", cwd=tmp_path, HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert ".toml cannot be written: file name too long" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_old_file_stays_unless_forced(tmp_path: Path) -> None:
     file = tmp_path / "trainmon.toml"
     file.write_text("read_only = true\n")
@@ -66,6 +77,24 @@ def test_an_old_file_stays_unless_forced(tmp_path: Path) -> None:
     assert trainmon("init", "gpu-001", "--force", cwd=tmp_path, HOME=str(tmp_path)).returncode == 0
     assert config.load(file).clusters[0].nodes == ("gpu-001",)
     assert [path.name for path in tmp_path.iterdir()] == ["trainmon.toml"]
+
+
+def test_of_two_that_write_at_once_one_is_refused(tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        for number in range(50):
+            both = Barrier(2)
+            file = tmp_path / f"{number}.toml"
+
+            def wrote(text: str, both: Barrier = both, file: Path = file) -> bool:
+                both.wait()
+                with suppress(click.UsageError):
+                    _write(file, text, force=False)
+                    return True
+                return False
+
+            one, other = pool.map(wrote, ("one", "other"))
+            assert one != other
+            assert file.read_text() == ("one" if one else "other")
 
 
 def test_a_directory_that_others_can_write_is_reported_at_once(tmp_path: Path) -> None:

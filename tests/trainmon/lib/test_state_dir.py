@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from trainmon.lib.state_dir import (
     read_mounts,
     select_directory,
     write_private,
+    write_whole,
 )
 
 OWN, COMMON = Path("/home/me/.local/state/trainmon-tui"), Path("/var/lib/trainmon-tui")
@@ -147,3 +149,16 @@ def test_a_private_file_that_cannot_be_written_leaves_nothing_beside_it(tmp_path
         with contextlib.suppress(OSError):
             write_private(tmp_path / "file.json", b"1", once=once)
         assert list(tmp_path.iterdir()) == [tmp_path / "file.json"]
+
+
+def test_the_umask_says_who_may_read_a_file_unless_the_caller_does(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        write_whole(tmp_path / "export.csv", b"1")
+        write_whole(tmp_path / "metrics.prom", b"1", mode=0o644)
+    finally:
+        os.umask(before)
+    assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {
+        "export.csv": 0o600,
+        "metrics.prom": 0o644,
+    }

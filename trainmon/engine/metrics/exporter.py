@@ -151,7 +151,7 @@ class Textfile:
         Raises: OSError: when it cannot be written.
         """
         try:
-            self._written = write_whole(self._path, text)  # node_exporter runs as another user
+            self._written = write_whole(self._path, text, mode=0o644)  # node_exporter runs as another user
         except OSError as error:  # its text names the temporary file, which has another name each time
             raise OSError(error.errno, error.strerror, str(self._path)) from error
 
