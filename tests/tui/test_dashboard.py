@@ -10,9 +10,12 @@ from textual import events
 
 from tests.tui.dashboard import publish, showing
 from tests.tui.screen_text import at_rest, text_of
+from tests.tui.states.alerts import alarmed
 from tests.tui.states.states import NOW, calm, empty, queued, troubled
 from trainmon.lib import cell_width
 from trainmon.model import State
+from tui.modals.dialog import Columns
+from tui.panes import Pane
 from tui.screens.main import MainScreen
 
 
@@ -144,21 +147,52 @@ async def test_columns_are_chosen_and_ordered_in_a_dialog() -> None:
         await at_rest(pilot)
         assert app.main.disk.columns == ()
 
-        await pilot.press("5", "c")
+
+async def test_tables_without_columns_of_their_own_get_those_that_are_chosen() -> None:
+    state = msgspec.structs.replace(queued(), alerts=alarmed().alerts)
+    async with showing(state, (200, 60)) as (app, pilot, _):
+        chosen: list[tuple[Pane, tuple[str, ...], str]] = [
+            (app.main.gpus, ("temp", "status"), "NODE TEMP STATUS"),
+            (app.main.alerts, ("rule", "held"), "RULE HELD SUMMARY"),
+            (app.main.queue, ("partition", "lost"), "NODE PARTITION LOST"),
+        ]
+        app.main.queue.view = "nodes"
+        for pane, names, heads in chosen:
+            await pilot.press(pane.NUMBER, "c")
+            await at_rest(pilot)
+            dialog = app.screen
+            assert isinstance(dialog, Columns)
+            assert not dialog.shown, "none of its fields has a usual column"
+            for name in names:
+                dialog.lines.move_to(name)
+                await pilot.press("space")
+            await pilot.press("enter")
+            await at_rest(pilot)
+            assert pane.columns == tuple(name for name in dialog.names if name in names)
+            pane.set_columns(names)
+            assert " ".join("".join(span.text for span in pane.heads.spans).split()) == heads
+            assert max(cell_width(row.text) for row in pane.lines.rows) <= pane.width
+        assert app.main.arranged().columns == {"2": chosen[0][1], "5": chosen[1][1], "7 nodes": chosen[2][1]}
+        assert not app.main.runs.columns
+
+        await pilot.press("v")
         await at_rest(pilot)
-        assert [toast.message for toast in app._notifications] == ["these columns cannot be chosen"]
+        assert not app.main.queue.columns, "the jobs have other columns than the nodes"
 
 
 @pytest.mark.parametrize("size", [(40, 16), (60, 24), (80, 24), (200, 60)])
 async def test_all_columns_in_any_order_fit_every_width(size: tuple[int, int]) -> None:
-    async with showing(queued(), size) as (app, pilot, _):
-        for number, pane in (("1", app.main.runs), ("3", app.main.disk), ("7", app.main.queue)):
-            names = [column.field.name for column in pane.all_columns if column.field is not None]
-            pane.set_columns(tuple(reversed(names)))
-            await pilot.press(number)
-            await at_rest(pilot)
-            assert pane.lines.rows
-            assert max(cell_width(row.text) for row in pane.lines.rows) <= pane.width
+    state = msgspec.structs.replace(queued(), alerts=alarmed().alerts)
+    async with showing(state, size) as (app, pilot, _):
+        main = app.main
+        for pane in (main.runs, main.gpus, main.disk, main.alerts, main.queue, main.queue):
+            await pilot.press(pane.NUMBER)
+            for names in ([field.name for field in pane.fields], [field.name for field in reversed(pane.fields)]):
+                pane.set_columns(tuple(names))
+                await at_rest(pilot)
+                assert pane.lines.rows
+                assert max(cell_width(row.text) for row in pane.lines.rows) <= pane.width
+            main.queue.view = "nodes" if pane is main.queue else "all"
 
 
 async def test_tab_completes_the_fields_of_a_filter_and_their_values() -> None:

@@ -364,9 +364,9 @@ class Columns(Dialog[tuple[str, ...] | None]):
 
     BINDINGS = bindings("columns")
 
-    def __init__(self, question: str, names: Sequence[str], shown: Sequence[str]) -> None:
+    def __init__(self, question: str, names: Sequence[str], usual: Sequence[str], shown: Sequence[str]) -> None:
         super().__init__()
-        self.usual = tuple(names)
+        self.usual = tuple(usual)
         self.names = [*shown, *(name for name in names if name not in shown)]
         self.shown = frozenset(shown)
         self.lines = KeyedLines()

@@ -44,8 +44,8 @@ class AlertsPane(Pane):
         return [*state.alerts.values()], state.at
 
     def draw(self, state: State, width: int) -> None:
-        rows = self._drawn.rows(state, width, self.sort, self.filter)
-        self.head(*(alert_head(alert_layout(width)) if rows else ()))
+        rows = self._drawn.rows(state, width, self.sort, self.filter, self.columns)
+        self.head(*(alert_head(alert_layout(width, self.columns)) if rows else ()))
         self.caption(open_counts(state) if state.alerts else "", sender(state).text)
         if rows or self.filter:
             self.show_rows(rows, "alert")
@@ -58,7 +58,7 @@ class AlertsPane(Pane):
     def footnote(self, state: State) -> tuple[str, str]:
         """The selected alert in full, or a channel that is broken."""
         alert = state.alerts.get(self.selected or "")
-        shape = alert_layout(self.width)
+        shape = alert_layout(self.width, self.columns)
         told = alert is not None and "…" not in "".join(shape.wrapped(clean(alert.summary))) and alert.is_open
         return alert_sentence(state, self.selected, told=told)
 

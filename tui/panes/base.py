@@ -55,7 +55,7 @@ class Pane(Vertical):
     FIELDS: ClassVar[tuple[Field[Any, Any], ...]] = ()
     """What its rows are filtered and sorted by."""
     COLUMNS: ClassVar[tuple[Column[Any, Any], ...]] = ()
-    """The columns that a person may choose from, by their fields."""
+    """The columns of its own. A person may choose any of its fields as a column."""
     KIND: ClassVar[Kind | None] = None
     """The kind of its rows, if actions apply to them. Such rows can be marked."""
 
@@ -76,8 +76,8 @@ class Pane(Vertical):
         self.top = Edge()
         self.bottom = Edge()
         self.filter = ""
-        self.columns: tuple[str, ...] = ()
-        """The fields of the columns that a person chose; empty: the usual ones."""
+        self.chosen: dict[str, tuple[str, ...]] = {}
+        """The columns that a person chose, by their fields, of each table (see `table_name`) of all panes."""
         self.sort = self.ORDER
         """The name of a field or ORDER; behind a `-`, in the other direction."""
         self.state: State | None = None
@@ -116,8 +116,19 @@ class Pane(Vertical):
         return self.FIELDS
 
     @property
-    def all_columns(self) -> tuple[Column[Any, Any], ...]:
-        return self.COLUMNS
+    def table_name(self) -> str:
+        """The table that it shows now."""
+        return self.NUMBER
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields of the columns that a person chose; empty: the usual ones."""
+        return self.chosen.get(self.table_name, ())
+
+    @property
+    def usual(self) -> tuple[str, ...]:
+        """The fields of its own columns."""
+        return tuple(column.field.name for column in self.COLUMNS if column.field is not None)
 
     @property
     def orders(self) -> list[str]:
@@ -338,7 +349,7 @@ class Pane(Vertical):
         self.again()
 
     def set_columns(self, columns: tuple[str, ...]) -> None:
-        self.columns = columns
+        self.chosen[self.table_name] = columns
         self.again()
 
     def completions(self, typed: str) -> Sequence[str]:

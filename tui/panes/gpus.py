@@ -76,7 +76,9 @@ class GpusPane(Pane):
             return
         ranks, alerts = alert_ranks(state).nodes, alert_marks(state).nodes
         bars = self.app.no_color or self.is_ascii
-        rows = self.grid.rows(state, self.metric, width, self.sort, self.filter, ranks, self.history, bars=bars)
+        rows = self.grid.rows(
+            state, self.metric, width, self.sort, self.filter, ranks, self.history, bars=bars, chosen=self.columns
+        )
         self.head(*self.grid.head)
         if alerts:
             rows = [with_mark(row, alerts.get(row.key)) for row in rows]

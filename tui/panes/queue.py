@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from trainmon.analysis.nodes import spares
-from trainmon.analysis.runs import cause_of, needed_to_save
+from trainmon.analysis.runs import cause_of
 from trainmon.lib import clean, counted, duration
 from trainmon.model import Job, Source, State
 from trainmon.slurm import reasons
@@ -21,20 +21,21 @@ from tui.views.jobs import (
     JOB_FIELDS,
     NODE,
     NODE_FIELDS,
-    QueueContext,
     QueueEntry,
     clusters,
     is_mine,
     is_missing,
     listed_jobs,
+    node_head,
+    node_layout,
     node_reason,
     node_rows,
     node_state,
     node_style,
+    queue_entries,
     queue_head,
     queue_layout,
     queue_rows,
-    runs_by_job,
     seconds_left,
     status_text,
 )
@@ -85,13 +86,21 @@ class QueuePane(Pane):
         self._entered = self.selected
 
     @property
+    def table_name(self) -> str:
+        return f"{self.NUMBER} nodes" if self.view == "nodes" else self.NUMBER
+
+    @property
+    def usual(self) -> tuple[str, ...]:
+        return () if self.view == "nodes" else super().usual
+
+    @property
     def fields(self) -> tuple[Field[Any, Any], ...]:
         return NODE_FIELDS if self.view == "nodes" else JOB_FIELDS
 
     def entries(self, state: State) -> Entries:
         if self.view == "nodes":
             return [*state.scheduler_nodes.values()], state
-        return [*state.jobs.values()], QueueContext(state, runs_by_job(state.runs.values()))
+        return queue_entries(state), state
 
     def subject_of(self, key: str) -> Subject | None:
         if key.startswith((SENTENCE, CLUSTER)):
@@ -108,12 +117,13 @@ class QueuePane(Pane):
             self.show_sentences(*without_slurm(state))
             return
         lists_nodes = self.view == "nodes"
-        entries = [] if lists_nodes else queue_entries(state, self.sort, self.filter, mine=self.view == "mine")
-        table = queue_layout(width, entries, self.columns)
-        self.head(*(queue_head(table) if entries else (Span("  NODE", "head"),) if lists_nodes else ()))
+        entries = [] if lists_nodes else listed_jobs(state, self.sort, self.filter, mine=self.view == "mine")
+        table = queue_layout(width, entries, () if lists_nodes else self.columns)
+        nodes = node_layout(state, width, self.columns if lists_nodes else ())
+        self.head(*(queue_head(table) if entries else node_head(nodes) if lists_nodes else ()))
         none = [] if entries or lists_nodes else sentences(state, self.view, self.filter)
-        nodes = node_rows(state, width, self.filter, self.sort, every=lists_nodes)
-        self.lines.set_rows([*none, *queue_rows(entries, table, state.at, self._cache), *nodes])
+        rows = node_rows(state, nodes, self.filter, self.sort, every=lists_nodes)
+        self.lines.set_rows([*none, *queue_rows(entries, table, state, self._cache), *rows])
         self.caption(queue_summary(entries, state), self.view)
 
     def footnote(self, state: State) -> tuple[str, str] | None:
@@ -125,20 +135,6 @@ class QueuePane(Pane):
 def watched(state: State) -> list[Source]:
     """The sources of the watched schedulers."""
     return [state.sources[f"slurm:{name}"] for name in clusters(state) if f"slurm:{name}" in state.sources]
-
-
-def queue_entries(state: State, sort: str, query: str, *, mine: bool) -> list[QueueEntry]:
-    """The jobs that match a filter, in this order."""
-    runs, several = runs_by_job(state.runs.values()), len({job.cluster for job in state.jobs.values()}) > 1
-    found = []
-    for job in listed_jobs(state, sort, query, mine=mine):
-        run, source, seconds = runs.get(job.key), state.sources.get(f"slurm:{job.cluster}"), seconds_left(job, state.at)
-        needed = None if run is None else needed_to_save(run)
-        short = seconds is not None and needed is not None and seconds < needed
-        stale = source is not None and source.health != "ok"
-        cause = cause_of(job, state.attempts.values()) if run and job.stage == "ended" else None
-        found.append(QueueEntry(job, run.name if run else "", short, stale, several, cause))
-    return found
 
 
 def without_slurm(state: State) -> tuple[tuple[str, str], ...]:

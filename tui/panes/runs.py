@@ -35,50 +35,6 @@ FIRST_STEPS = (
 )
 
 
-class RunsPane(Pane):
-    """The runs. The log and the details of the selected run are shown in other panes."""
-
-    NUMBER = "1"
-    NAME = "Runs"
-    ORDER = "worst"
-    KIND = "run"
-
-    @property
-    def fields(self) -> RunFields:
-        return RUN_FIELDS
-
-    @property
-    def all_columns(self) -> RunColumns:
-        return COLUMNS
-
-    def entries(self, state: State) -> Entries:
-        return [*state.runs.values()], state
-
-    def draw(self, state: State, width: int) -> None:
-        if not state.runs:
-            self.show_sentences(*(FIRST_STEPS if has_nothing(state) else EMPTY))
-            return
-        shown, alerts = ordered_runs(state, self.sort, self.filter), alert_marks(state).runs
-        table = run_layout(width, shown, state, self.columns)
-        self.head(Span(run_head(table), "head"))
-        self.show_rows([with_mark(run_row(run, state, table), alerts.get(run.name)) for run in shown], "run")
-        self.caption(right="" if self.filter else str(len(shown)))
-
-    def footnote(self, state: State) -> tuple[str, str] | None:
-        """Why the selected run has its verdict."""
-        run = state.runs.get(self.selected or "")
-        return (
-            None
-            if run is None
-            else (clean(f"{run.name}: {verdict_text(run.verdict)}, {run.why}"), verdict_style(run.verdict))
-        )
-
-    def moment(self) -> Moment | None:
-        """Of its worst open alert, or of its spike."""
-        run = None if self.state is None else self.state.runs.get(self.selected or "")
-        return None if run is None or self.state is None else moment_of_run(run, self.state)
-
-
 def has_nothing(state: State) -> bool:
     """Whether every source answers, and none is a Slurm, W&B or a node with GPUs."""
     is_answered = bool(state.nodes) and all(one.kind == "node" and one.health == "ok" for one in state.sources.values())
@@ -108,7 +64,7 @@ RunColumns = tuple[Column[Run, State], ...]
 def run_layout(width: int, runs: Sequence[Run], state: State, chosen: Sequence[str] = ()) -> RunTable:
     """The columns that a person chose, else those of a width. Then jobs and checkpoints have one where there are any,
     and names keep their room."""
-    if own := chosen_columns(COLUMNS, chosen, width):
+    if own := chosen_columns(RUN_FIELDS, COLUMNS, chosen, width):
         table = Table(width, 0, own)
         return table._replace(name=table.rest)
     columns = list(COLUMNS)
@@ -367,3 +323,41 @@ GIVE_WAY = ("N", "TOK/S", "CK ", "JOB", "SW", "LEFT", "LOSS ", "LAST ")
 
 NAME = 12
 """Cells of a name before columns are left out for it."""
+
+
+class RunsPane(Pane):
+    """The runs. The log and the details of the selected run are shown in other panes."""
+
+    NUMBER = "1"
+    NAME = "Runs"
+    ORDER = "worst"
+    FIELDS = RUN_FIELDS
+    COLUMNS = COLUMNS
+    KIND = "run"
+
+    def entries(self, state: State) -> Entries:
+        return [*state.runs.values()], state
+
+    def draw(self, state: State, width: int) -> None:
+        if not state.runs:
+            self.show_sentences(*(FIRST_STEPS if has_nothing(state) else EMPTY))
+            return
+        shown, alerts = ordered_runs(state, self.sort, self.filter), alert_marks(state).runs
+        table = run_layout(width, shown, state, self.columns)
+        self.head(Span(run_head(table), "head"))
+        self.show_rows([with_mark(run_row(run, state, table), alerts.get(run.name)) for run in shown], "run")
+        self.caption(right="" if self.filter else str(len(shown)))
+
+    def footnote(self, state: State) -> tuple[str, str] | None:
+        """Why the selected run has its verdict."""
+        run = state.runs.get(self.selected or "")
+        return (
+            None
+            if run is None
+            else (clean(f"{run.name}: {verdict_text(run.verdict)}, {run.why}"), verdict_style(run.verdict))
+        )
+
+    def moment(self) -> Moment | None:
+        """Of its worst open alert, or of its spike."""
+        run = None if self.state is None else self.state.runs.get(self.selected or "")
+        return None if run is None or self.state is None else moment_of_run(run, self.state)

@@ -246,11 +246,9 @@ class PaneScreen(StateScreen):
         ask(self.app, Pick(question, [(name, name) for name in pane.orders], pane.sort.removeprefix("-")), self.sort_by)
 
     def action_columns(self) -> None:
-        pane, names = self.pane, [column.field.name for column in self.pane.all_columns if column.field is not None]
-        if names:
-            ask(self.app, Columns(f"Columns of {pane.NAME}", names, pane.columns or names), pane.set_columns)
-        else:
-            self.app.notify("these columns cannot be chosen", timeout=4, markup=False)
+        pane, names = self.pane, [field.name for field in self.pane.fields]
+        question = f"Columns of {pane.NAME}; none: the usual ones"
+        ask(self.app, Columns(question, names, pane.usual, pane.columns or pane.usual), pane.set_columns)
 
     def sort_by(self, name: str) -> None:
         """Sort by a field; by the same one again in the other direction."""

@@ -334,9 +334,10 @@ class MainScreen(PaneScreen):
         self._has_begun = self._has_queue = self._has_charts = False
         self.shape = Shape(())
         self.arrangement = Arrangement() if arrangement.hidden >= NAMES.keys() else arrangement
+        self.columns = dict(arrangement.columns)
         for pane in self.panes.values():
             sort = arrangement.sorts.get(pane.NUMBER, pane.sort)
-            pane.columns = arrangement.columns.get(pane.NUMBER, ())
+            pane.chosen = self.columns
             pane.sort = sort if sort.removeprefix("-") in pane.orders else pane.ORDER
 
     def compose(self) -> ComposeResult:
@@ -388,7 +389,7 @@ class MainScreen(PaneScreen):
     def arranged(self) -> Arrangement:
         """How a person arranged the panes and sorted their rows; from any thread."""
         sorts = {pane.NUMBER: pane.sort for pane in self.panes.values() if pane.sort != pane.ORDER}
-        columns = {pane.NUMBER: pane.columns for pane in self.panes.values() if pane.columns}
+        columns = {table: chosen for table, chosen in self.columns.items() if chosen}
         return replace(self.arrangement, sorts=sorts, columns=columns)
 
     def rearrange(self, arrangement: Arrangement) -> None:

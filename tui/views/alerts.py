@@ -33,7 +33,7 @@ from tui.style import (
     width_of,
 )
 from tui.views.filters import Field, filtered, ordered
-from tui.views.table import AGES_EVERY
+from tui.views.table import AGES_EVERY, Column, chosen_columns, heads, row_cells
 
 # ---- an alert in short texts, the sender of notifications, and the alerts of the run, job, node or disk o ------------
 
@@ -366,6 +366,8 @@ class AlertLayout(NamedTuple):
     width: int
     end: int
     """`sent ntfy 14:02:11  ack ana`."""
+    columns: tuple[Column[Alert, Instant], ...] = ()
+    """Those that a person chose in place of the others. They leave one line for the summary."""
 
     @property
     def word(self) -> int:
@@ -387,13 +389,17 @@ class AlertLayout(NamedTuple):
         return [shorten(first[self.end :], self.summary - 1), *(shorten(line, space) for line in rest)]
 
 
-def alert_layout(width: int) -> AlertLayout:
+def alert_layout(width: int, chosen: Sequence[str] = ()) -> AlertLayout:
+    if columns := chosen_columns(ALERT_FIELDS, (), chosen, width, LEAST_SUMMARY):
+        return AlertLayout(width, 0, columns)
     if width >= WIDER:
         return AlertLayout(width, min(56, width * 2 // 5))
     return AlertLayout(width, 23 if width >= WIDE else max(0, min(12, width - SIGN - SINCE - 8)))
 
 
 def alert_head(shape: AlertLayout) -> tuple[Span, ...]:
+    if shape.columns:
+        return (Span(f"  {heads(shape.columns)} SUMMARY", "head"),)
     end = shorten("SENT, ACK" if shape.end > 12 else "SENT", shape.end)
     names = "  " + "SEV".ljust(shape.word)[: shape.word] + "HELD ".rjust(SINCE)
     return (Span(f"{names}{'SUMMARY':<{shape.summary}}{end}", "head"),)
@@ -402,6 +408,10 @@ def alert_head(shape: AlertLayout) -> tuple[Span, ...]:
 def rows(alert: Alert, state: State, shape: AlertLayout) -> list[Row]:
     """One alert: a row, and below it what its summary needs. One that is over has one line."""
     text, style = clean(alert.summary), "" if status_of(alert, state.at) == "open" else "dim"
+    if shape.columns:
+        symbol, cells = sign(alert, state.at), row_cells(shape.columns, alert, state.at, style)
+        rest = Span(" " + shorten_sentence(text, shape.width - SIGN - 1 - width_of(cells)), style)
+        return [Row(alert.id, (Span(symbol.text + " ", symbol.style), *cells, rest))]
     over = status_of(alert, state.at) == "over"
     first, *more = [shorten_sentence(text, shape.summary - 1)] if over else shape.wrapped(text)
     indent = Span(" " * (SIGN + shape.word + SINCE))
@@ -550,9 +560,9 @@ class AlertRows:
         self._key: tuple[object, ...] = ()
         self._rows: Sequence[Row] = ()
 
-    def rows(self, state: State, width: int, sort: str, query: str) -> Sequence[Row]:
+    def rows(self, state: State, width: int, sort: str, query: str, chosen: tuple[str, ...] = ()) -> Sequence[Row]:
         last, self._state = self._state, state
-        settings = (state.at // AGES_EVERY, width, sort, query)
+        settings = (state.at // AGES_EVERY, width, sort, query, chosen)
         is_same = last.alerts is state.alerts and last.silences is state.silences
         if not is_same or self._key[1:] != settings:
             alerts = tuple(
@@ -562,5 +572,5 @@ class AlertRows:
             )  # fmt: skip
             key = ((alerts, tuple(silences(state))), *settings)
             if key != self._key:
-                self._key, self._rows = key, alert_rows(state, alert_layout(width), sort, query)
+                self._key, self._rows = key, alert_rows(state, alert_layout(width, chosen), sort, query)
         return self._rows

@@ -312,7 +312,7 @@ def disk_layout(
 ) -> Table[ShownDisk, Instant]:
     """The columns that a person chose, else those of a width. Paths get what they need as far as there is room."""
     usual = tuple(c for c in COLUMNS if c.from_width <= width and (usable or c is not USABLE))
-    columns = chosen_columns(COLUMNS, chosen, width) or usual
+    columns = chosen_columns(DISK_FIELDS, COLUMNS, chosen, width) or usual
     space = Table(width, 0, columns).rest
     longest = max((cell_width(name) for name in names), default=4) + 1
     return Table(width, max(4, min(longest, space - (NOTE if space > 30 else 0))), columns)

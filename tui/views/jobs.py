@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from trainmon.analysis.nodes import Spares, spares
+from trainmon.analysis.runs import cause_of, needed_to_save
 from trainmon.lib import Instant, Seconds, cell_width, clean, counted, natural_key, ranges, shorten, shorten_middle
 from trainmon.model import Job, Run, SchedulerNode, State
 from trainmon.slurm import reasons
@@ -29,6 +30,7 @@ from tui.style import (
     pad,
     since,
     whole,
+    width_of,
 )
 from tui.views.filters import Field, filtered, ordered, parse_filter
 from tui.views.table import (
@@ -106,7 +108,21 @@ STATES = ("idle", "mixed", "allocated", "completing", "planned", "draining", "dr
 """The order of the counts. Other states come after them."""
 
 
-def node_rows(state: State, width: int, query: str, sort: str = "state", *, every: bool) -> list[Row]:
+NodeTable = Table[SchedulerNode, State]
+
+
+def node_layout(state: State, width: int, chosen: Sequence[str] = ()) -> NodeTable:
+    """The columns that a person chose, or else none: the state takes what it needs, and names what those shown need."""
+    longest = max((cell_width(clean(name)) for name in state.scheduler_nodes), default=0)
+    columns = chosen_columns(NODE_FIELDS, (), chosen, width)
+    return Table(width, min(longest + 2, width // 3) if columns else 0, columns)
+
+
+def node_head(table: NodeTable) -> tuple[Span, ...]:
+    return (Span(f"  {'NODE':<{table.name}}{heads(table.columns)}".rstrip(), "head"),)
+
+
+def node_rows(state: State, table: NodeTable, query: str, sort: str = "state", *, every: bool) -> list[Row]:
     """One line per cluster with counts and spares, then its nodes: all, or only unusable ones below the jobs. There, a
     filter of the jobs' own fields hides them."""
     found: list[Row] = []
@@ -118,14 +134,15 @@ def node_rows(state: State, width: int, query: str, sort: str = "state", *, ever
         source = state.sources.get(f"slurm:{cluster}")
         stale = source is not None and source.health != "ok"
         title = f"nodes of {cluster}" if len(names) > 1 else "nodes"
-        found.append(Row(CLUSTER + cluster, node_counts(title, nodes, counts.get(cluster), width, stale=stale)))
+        found.append(Row(CLUSTER + cluster, node_counts(title, nodes, counts.get(cluster), table.width, stale=stale)))
         is_about_jobs = not every and parse_filter(query, NODE_FIELDS).problem
         shown = filtered((node for node in nodes if every or not node.is_usable), query, NODE_FIELDS, state)
         shown.sort(key=lambda node: (node.is_usable, node_style(node) != "crit", natural_key(node.name)))
         shown = [] if is_about_jobs else ordered(shown, sort if every else "", NODE_FIELDS, state)
         longest = max((cell_width(clean(node.name)) for node in shown), default=0)
+        fitted = table._replace(name=table.name or longest + 2)
         found += [
-            Row(NODE + node.name, node_line(node, jobs.get(node.name, ()), longest + 2, width, state.at, stale=stale))
+            Row(NODE + node.name, node_line(node, jobs.get(node.name, ()), fitted, state, stale=stale))
             for node in shown
         ]
     return found
@@ -168,19 +185,19 @@ STATE_WIDTH = 12
 
 
 def node_line(
-    node: SchedulerNode, jobs: Sequence[Job], name_width: int, width: int, now: Instant, *, stale: bool
+    node: SchedulerNode, jobs: Sequence[Job], table: NodeTable, state: State, *, stale: bool
 ) -> tuple[Span, ...]:
-    """One node: name, state, reason; or its jobs."""
-    style = node_style(node)
-    space = width - 2 - name_width
-    state = shorten(pad(clean(node_state(node)), STATE_WIDTH), space)
-    text = node_reason(node, now) or clean("  ".join(f"{job.id} {job.name}" for job in jobs))
+    """One node: name, state or the chosen columns, reason; or its jobs."""
+    style, space = node_style(node), table.width - 2 - table.name
+    usual = Span(shorten(pad(clean(node_state(node)), STATE_WIDTH), space), "dim" if stale else style)
+    cells = row_cells(table.columns, node, state, "dim" if stale else "") or [usual]
+    text = node_reason(node, state.at) or clean("  ".join(f"{job.id} {job.name}" for job in jobs))
     return (
         Span(CRIT + " ", "crit") if node.lost_gpus else SIGNS[style],
-        Span(pad(shorten_middle(clean(node.name), name_width - 2), name_width),
+        Span(pad(shorten_middle(clean(node.name), table.name - 2), table.name),
              "dim" if stale else "bold" if style == "crit" else ""),
-        Span(state, "dim" if stale else style),
-        Span(shorten("  " + text, space - cell_width(state)) if text else "",
+        *cells,
+        Span(shorten("  " + text, space - width_of(cells)) if text else "",
              "dim" if stale else style if style == "crit" else ""),
     )  # fmt: skip
 
@@ -356,26 +373,32 @@ def is_mine(job: Job, state: State) -> bool:
     return cluster is None or cluster.me is None or job.user == cluster.me
 
 
-class QueueContext(NamedTuple):
-    """What the fields of a job need."""
+def queue_entries(state: State) -> list[QueueEntry]:
+    """All jobs. The causes of their ends are looked for only where they are shown."""
+    runs, several = runs_by_job(state.runs.values()), len({job.cluster for job in state.jobs.values()}) > 1
+    found = []
+    for job in state.jobs.values():
+        run, source, seconds = runs.get(job.key), state.sources.get(f"slurm:{job.cluster}"), seconds_left(job, state.at)
+        needed = None if run is None else needed_to_save(run)
+        short = seconds is not None and needed is not None and seconds < needed
+        stale = source is not None and source.health != "ok"
+        found.append(QueueEntry(job, run.name if run else "", short, stale, several))
+    return found
 
-    state: State
-    runs: Mapping[str, Run]
-    """By the keys of their jobs."""
 
-    def run(self, job: Job) -> str | None:
-        return self.runs[job.key].name if job.key in self.runs else None
-
-
-def listed_jobs(state: State, sort: str, query: str = "", *, mine: bool = False) -> list[Job]:
+def listed_jobs(state: State, sort: str, query: str = "", *, mine: bool = False) -> list[QueueEntry]:
     """The jobs that match a filter, in this order. Only the last few ended jobs are among them."""
-    jobs = [job for job in state.jobs.values() if not mine or is_mine(job, state)]
-    context = QueueContext(state, runs_by_job(state.runs.values()))
-    found = filtered(jobs, query, JOB_FIELDS, context)
-    found.sort(key=lambda job: queue_order(job, state.at))
-    ended = [job.key for job in found if job.gone_at is not None or job.stage == "ended"]
-    hidden = set(ended[ENDED_SHOWN:])
-    return ordered([job for job in found if job.key not in hidden], sort, JOB_FIELDS, context)
+    found = [entry for entry in queue_entries(state) if not mine or is_mine(entry.job, state)]
+    found = filtered(found, query, JOB_FIELDS, state)
+    found.sort(key=lambda entry: queue_order(entry.job, state.at))
+    ended = [entry for entry in found if entry.job.gone_at is not None or entry.job.stage == "ended"]
+    hidden = {entry.job.key for entry in ended[ENDED_SHOWN:]}
+    listed = ordered([entry for entry in found if entry.job.key not in hidden], sort, JOB_FIELDS, state)
+    attempts = state.attempts.values()
+    return [
+        entry._replace(cause=cause_of(entry.job, attempts)) if entry.run and entry.job.stage == "ended" else entry
+        for entry in listed
+    ]
 
 
 def runs_by_job(runs: Iterable[Run]) -> dict[str, Run]:
@@ -386,66 +409,67 @@ def runs_by_job(runs: Iterable[Run]) -> dict[str, Run]:
 # ---- columns -------------------------------------------------------------------------------------------------------
 
 
-def state_cell(entry: QueueEntry, _now: Instant) -> Span:
+def state_cell(entry: QueueEntry, _state: State) -> Span:
     """Its state as squeue shows it; `?` of a job that the queue no longer lists."""
     return Span(UNKNOWN if is_missing(entry.job) else state_code(entry.job), job_sign(entry.job).style)
 
 
-def left_cell(entry: QueueEntry, now: Instant) -> Span:
+def left_cell(entry: QueueEntry, state: State) -> Span:
     """The time left, with a sign if the job ends before its run can save."""
-    seconds = seconds_left(entry.job, now)
+    seconds = seconds_left(entry.job, state.at)
     return value(NOT_APPLICABLE + " ") if seconds is None else warned(whole(seconds), "crit" if entry.short else "")
+
+
+def time_cell(entry: QueueEntry, state: State) -> Span:
+    """The time that it has run."""
+    seconds = elapsed(entry.job, state.at)
+    return value(NOT_APPLICABLE if seconds is None else whole(seconds))
 
 
 WIDE = 84
 """From this width on, times have columns of their own. Below it, the time left stands before the reason."""
 
 USER_WIDTH = 10
-USER = Column[QueueEntry, Instant](
+USER = Column[QueueEntry, State](
     "USER", USER_WIDTH, lambda entry, _: Span(shorten(clean(entry.job.user), USER_WIDTH - 1)), 50, left=True,
-    field=Field[Job, QueueContext](
-        "user", lambda job, context: (job.user, "me" if is_mine(job, context.state) else None)
-    ),
+    field=Field("user", lambda entry, state: (entry.job.user, "me" if is_mine(entry.job, state) else None)),
 )  # fmt: skip
-PARTITION = Column[QueueEntry, Instant](
+PARTITION = Column[QueueEntry, State](
     "PART", 10, lambda entry, _: Span(shorten(clean(entry.job.partition or NOT_APPLICABLE), 9), "dim"), 100, left=True,
-    field=Field[Job, QueueContext]("partition", lambda job, _: (job.partition,)),
+    field=Field("partition", lambda entry, _: (entry.job.partition,)),
 )  # fmt: skip
-RESTARTS = Column[QueueEntry, Instant](
+RESTARTS = Column[QueueEntry, State](
     "RST", 5,
     lambda entry, _: value(UNKNOWN if entry.job.restarts is None else str(entry.job.restarts or NOT_APPLICABLE)), 92,
-    field=Field[Job, QueueContext]("restarts", lambda job, _: (job.restarts,), ""),
+    field=Field("restarts", lambda entry, _: (entry.job.restarts,), ""),
 )  # fmt: skip
-COLUMNS: tuple[Column[QueueEntry, Instant], ...] = (
+COLUMNS: tuple[Column[QueueEntry, State], ...] = (
     USER,
     PARTITION,
-    Column("ST", 4, state_cell, left=True, field=Field[Job, QueueContext](
-        "status", lambda job, _: (state_code(job), job.state, job.stage)
+    Column("ST", 4, state_cell, left=True, field=Field(
+        "status", lambda entry, _: (state_code(entry.job), entry.job.state, entry.job.stage)
     )),
     Column("N", 4, lambda entry, _: value(UNKNOWN if (n := entry.job.node_count) is None else str(n)), 40,
-           field=Field[Job, QueueContext]("nodes", lambda job, _: (job.node_count,), "")),
-    Column(
-        "TIME", 8, lambda entry, now: value(NOT_APPLICABLE if (s := elapsed(entry.job, now)) is None else whole(s)), 92,
-        field=Field[Job, QueueContext]("time", lambda job, context: (elapsed(job, context.state.at),), "s"),
-    ),
-    Column("LEFT ", 8, left_cell, WIDE, field=Field[Job, QueueContext](
-        "left", lambda job, context: (seconds_left(job, context.state.at),), "s", upwards=True
-    )),
+           field=Field("nodes", lambda entry, _: (entry.job.node_count,), "")),
+    Column("TIME", 8, time_cell, 92,
+           field=Field("time", lambda entry, state: (elapsed(entry.job, state.at),), "s")),
+    Column("LEFT ", 8, left_cell, WIDE,
+           field=Field("left", lambda entry, state: (seconds_left(entry.job, state.at),), "s", upwards=True)),
     RESTARTS,
 )  # fmt: skip
 
-JOB_FIELDS: tuple[Field[Job, QueueContext], ...] = fields_of(
+JOB_FIELDS: tuple[Field[QueueEntry, State], ...] = fields_of(
     COLUMNS,
-    Field[Job, QueueContext]("id", lambda job, _: (job.id,)),
-    Field[Job, QueueContext]("name", lambda job, _: (job.name,)),
-    Field[Job, QueueContext]("node", lambda job, _: job.nodes),
-    Field[Job, QueueContext]("run", lambda job, context: (context.run(job),)),
-    Field[Job, QueueContext]("why", lambda job, context: (status_text(job, context.state.at).text,)),
-    Field[Job, QueueContext]("cluster", lambda job, _: (job.cluster,)),
+    Field("id", lambda entry, _: (entry.job.id,)),
+    Field("name", lambda entry, _: (entry.job.name,)),
+    Field("node", lambda entry, _: entry.job.nodes),
+    Field("run", lambda entry, _: (entry.run or None,)),
+    Field("why", lambda entry, state: (status_text(entry.job, state.at).text,)),
+    Field("cluster", lambda entry, _: (entry.job.cluster,)),
 )
 """What jobs are filtered and sorted by."""
 
-QueueTable = Table[QueueEntry, Instant]
+QueueTable = Table[QueueEntry, State]
 
 
 def queue_layout(width: int, entries: Sequence[QueueEntry], chosen: Sequence[str] = ()) -> QueueTable:
@@ -460,7 +484,7 @@ def queue_layout(width: int, entries: Sequence[QueueEntry], chosen: Sequence[str
         and (column is not USER or len(users) > 1)
         and (column is not PARTITION or len(partitions) > 1)
     )
-    columns = chosen_columns(COLUMNS, chosen, width, 24) or columns
+    columns = chosen_columns(JOB_FIELDS, COLUMNS, chosen, width, 24) or columns
     narrow = width < WIDE
     ids = min(max((cell_width(entry.id(narrow=narrow)) for entry in entries), default=2), 16 if narrow else 26) + 1
     names = max((cell_width(clean(entry.job.name)) for entry in entries), default=4) + 2
@@ -474,9 +498,9 @@ def queue_head(table: QueueTable) -> tuple[Span, ...]:
     return (Span(shorten(names, table.width), "head"),)
 
 
-def queue_row(entry: QueueEntry, table: QueueTable, now: Instant) -> Row:
+def queue_row(entry: QueueEntry, table: QueueTable, state: State) -> Row:
     """One job's line. It is dim when its scheduler does not answer."""
-    job, symbol, narrow = entry.job, job_sign(entry.job), table.width < WIDE
+    job, symbol, narrow, now = entry.job, job_sign(entry.job), table.width < WIDE, state.at
     plain = "dim" if entry.stale or job.stage == "ended" else ""
     reason, seconds = status_text(job, now, entry.cause), seconds_left(job, now)
     parts = (
@@ -491,15 +515,15 @@ def queue_row(entry: QueueEntry, table: QueueTable, now: Instant) -> Row:
         Span(symbol.text + " ", "dim" if entry.stale else symbol.style),
         Span(pad(shorten(entry.id(narrow=narrow), table.id - 1), table.id), plain),
         Span(pad(shorten_middle(clean(job.name), table.name - 2), table.name), plain),
-        *row_cells(table.columns, entry, now, plain),
+        *row_cells(table.columns, entry, state, plain),
         Span("  " + shorten("; ".join(filter(None, parts)), space) if space > 3 else "", style),
     ))  # fmt: skip
 
 
-def queue_rows(entries: Iterable[QueueEntry], table: QueueTable, now: Instant, cache: RowCache) -> list[Row]:
+def queue_rows(entries: Iterable[QueueEntry], table: QueueTable, state: State, cache: RowCache) -> list[Row]:
     """The rows of these jobs. Their times are redrawn at different seconds: 2,000 rows take 120 ms."""
     return cache.rows(
-        (entry.job.key, (entry, table, (now + entry.job.number % AGES_EVERY) // AGES_EVERY),
-         partial(queue_row, entry, table, now))
+        (entry.job.key, (entry, table, (state.at + entry.job.number % AGES_EVERY) // AGES_EVERY),
+         partial(queue_row, entry, table, state))
         for entry in entries
     )  # fmt: skip

@@ -32,7 +32,7 @@ from tui.style import (
 from tui.views.alerts import Concern
 from tui.views.filters import Field, filtered, ordered
 from tui.views.jobs import node_state
-from tui.views.table import value, warned
+from tui.views.table import Table, chosen_columns, heads, row_cells, value, warned
 
 # ---- A node in one line ----------------------------------------------------------------------------------------------
 
@@ -522,6 +522,14 @@ GRID_FIELDS: tuple[Field[Entry, State], ...] = (
 )  # fmt: skip
 """What nodes are filtered and sorted by."""
 
+
+def chosen_row(entry: Entry, table: Table[Entry, State], state: State) -> Row:
+    """A node with the columns that a person chose, then its flags, or why it does not answer."""
+    _, (row, _, found) = entry
+    texts = join_flags(found.flags if found is not EMPTY else row.spans[-1:], max(0, table.rest - 2))
+    return Row(row.key, (*row.spans[:2], *row_cells(table.columns, entry, state), BLANK, *texts))
+
+
 # ---- all nodes -----------------------------------------------------------------------------------------------------
 
 
@@ -562,9 +570,10 @@ class Grid:
         history: History | None = None,
         *,
         bars: bool = False,
+        chosen: Sequence[str] = (),
     ) -> list[Row]:
         """The lines that match the filter, in this order. `alerts`: the concern of each node that has one. `bars`:
-        whether there are no colours."""
+        whether there are no colours. `chosen`: the columns that a person chose in place of the GPUs."""
         names = node_names(state)
         gpus = max((max(len(node.gpus), node.gpus_expected or 0) for node in state.nodes.values()), default=0)
         longest = max((cell_width(name) for name in names), default=4)
@@ -572,7 +581,8 @@ class Grid:
         shape = layout(width, max(4, longest) + 1, max(gpus, 1), metric, bars=bars, spark=spark)
         if history is not None and shape.spark:
             self._update_sparks(state, shape.spark, history)
-        self.head = head(shape)
+        columns = chosen_columns(GRID_FIELDS, (), chosen, width)
+        self.head = (Span(f"  {'NODE':<{shape.name}}{heads(columns)}", "head"),) if columns else head(shape)
         views = [(name, self._view(name, state, metric, shape)) for name in names]
         self._views = {name: self._views[name] for name in names}
         views = filtered(views, query, GRID_FIELDS, state)
@@ -581,7 +591,10 @@ class Grid:
         views.sort(key=lambda one: (self._ranks[one[0]][0], natural_key(one[0])))
         views = ordered(views, sort, GRID_FIELDS, state)
         self._shown = [name for name, _ in views]
-        return [one.row for _, one in views]
+        if not columns:
+            return [one.row for _, one in views]
+        table = Table(width, shape.name, columns)
+        return [chosen_row(one, table, state) for one in views]
 
     def entries(self) -> Sequence[Entry]:
         """What can be filtered."""

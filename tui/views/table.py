@@ -8,9 +8,23 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
-from trainmon.lib import Seconds, cell_width, clean, scrub, shorten
+from trainmon.lib import Seconds, cell_width, clean, scrub, short_size, shorten
 from trainmon.model import WANDB
-from tui.style import NOT_APPLICABLE, SENTENCE_LINES, UNKNOWN, Line, Link, Linked, Row, Span, pad, width_of
+from tui.style import (
+    NOT_APPLICABLE,
+    SENTENCE_LINES,
+    UNKNOWN,
+    Line,
+    Link,
+    Linked,
+    Row,
+    Span,
+    calm_age,
+    pad,
+    percent,
+    short,
+    width_of,
+)
 from tui.views.filters import Context, Entry, Field, Value
 
 # ---- A table ---------------------------------------------------------------------------------------------------------
@@ -56,12 +70,45 @@ def row_cells(columns: Sequence[Column[Entry, Context]], entry: Entry, context: 
     return [Span(column.align(cell.text), style or cell.style) for column, cell in shown]
 
 
+VALUES: Mapping[str | None, tuple[int, Callable[[Any], str]]] = {
+    None: (16, lambda text: shorten(clean(text), 15)),
+    "": (8, short),
+    "%": (6, lambda number: percent(number, 100.0)),
+    "s": (8, lambda seconds: calm_age(max(0.0, seconds))),
+    "B": (8, short_size),
+    "GiB": (8, lambda number: short_size(number * 2.0**30)),
+}
+"""How wide a column of a field is, and how it shows a value, by the unit."""
+
+
+def column_of(field: Field[Entry, Context]) -> Column[Entry, Context]:
+    """A column that shows what rows are sorted by."""
+    width, text = VALUES[field.unit]
+
+    def cell(entry: Entry, context: Context) -> Span:
+        found = next(iter(field.values(entry, context)), None)
+        return value(NOT_APPLICABLE if found is None else text(found))
+
+    return Column(field.name.upper(), width, cell, left=field.unit is None, field=field)
+
+
+GAP: Column[Any, Any] = Column("", 1, lambda *_: Span(""))
+"""Before a text: the column before it may end with a number."""
+
+
 def chosen_columns(
-    columns: Iterable[Column[Entry, Context]], names: Iterable[str], width: int, name_width: int = 12
+    fields: Iterable[Field[Entry, Context]],
+    columns: Iterable[Column[Entry, Context]],
+    names: Iterable[str],
+    width: int,
+    name_width: int = 12,
 ) -> tuple[Column[Entry, Context], ...]:
-    """The columns that a person chose by their fields, in that order, as many as fit beside a name."""
-    by_field = {column.field.name: column for column in columns if column.field is not None}
-    found = [by_field[name] for name in names if name in by_field]
+    """The columns that a person chose by their fields, in that order, as many as fit beside a name: those of the table,
+    or simple ones."""
+    by_field = {field.name: column_of(field) for field in fields}
+    by_field |= {column.field.name: column for column in columns if column.field is not None}
+    chosen = [by_field[name] for name in names if name in by_field]
+    found = [shown for column in chosen for shown in ((GAP, column) if column.left else (column,))]
     while found and sum(column.width for column in found) > width - 2 - name_width:
         found.pop()
     return tuple(found)

@@ -12,7 +12,7 @@ from tests.trainmon.analysis.retries.attempts import ended
 from tests.tui.states.states import NOW, calm, cluster, job, queue_jobs, queued, run, scheduler_node, slurm, slurm_down
 from trainmon.lib import cell_width
 from trainmon.model import Job, State
-from tui.panes.queue import job_sentence, queue_entries, queue_sentence, queue_summary, sentences
+from tui.panes.queue import job_sentence, queue_sentence, queue_summary, sentences
 from tui.style import HEADING
 from tui.views.jobs import (
     CLUSTER,
@@ -22,13 +22,13 @@ from tui.views.jobs import (
     folded,
     job_sign,
     listed_jobs,
+    node_layout,
     node_rows,
     node_state,
     queue_head,
     queue_layout,
     queue_row,
     queue_rows,
-    runs_by_job,
     short_wait,
     state_code,
     status_text,
@@ -36,25 +36,20 @@ from tui.views.jobs import (
 from tui.views.table import RowCache
 
 
-def entries(state: State, sort: str = "state", wanted: str = "", *, mine: bool = False) -> list[QueueEntry]:
-    runs = runs_by_job(state.runs.values())
-    return [
-        QueueEntry(one, runs[one.key].name if one.key in runs else "", short=False, stale=False, several=False)
-        for one in listed_jobs(state, sort, wanted, mine=mine)
-    ]
-
-
 def line(one: Job, width: int = 140, *, run: str = "", short: bool = False) -> str:
     entry = QueueEntry(one, run, short=short, stale=False, several=False)
-    return queue_row(entry, queue_layout(width, [entry]), NOW).text.rstrip()
+    return queue_row(entry, queue_layout(width, [entry]), State(at=NOW)).text.rstrip()
 
 
 def order(state: State, sort: str = "state", wanted: str = "", *, mine: bool = False) -> list[str]:
-    return [one.id for one in listed_jobs(state, sort, wanted, mine=mine)]
+    return [one.job.id for one in listed_jobs(state, sort, wanted, mine=mine)]
 
 
 def numbered(state: State) -> list[str]:
-    return [f"{row.key.removeprefix(HEADING)}|{row.text.rstrip()}" for row in node_rows(state, 110, "", every=False)]
+    return [
+        f"{row.key.removeprefix(HEADING)}|{row.text.rstrip()}"
+        for row in node_rows(state, node_layout(state, 110), "", every=False)
+    ]
 
 
 # ---- jobs ----------------------------------------------------------------------------------------------------------
@@ -167,8 +162,8 @@ def test_the_end_of_a_job_has_the_cause_of_its_attempt_in_the_queue_too() -> Non
         queued(), jobs={failed.key: failed}, runs={"llm": run("llm", "dead", jobs=(failed.key,))},
         attempts={timeout.attempt_id: timeout},
     )  # fmt: skip
-    (entry,) = queue_entries(state, "state", "", mine=False)
-    assert "nccl-timeout (exit 1), 2h ago" in queue_row(entry, queue_layout(140, [entry]), NOW).text
+    (entry,) = listed_jobs(state, "state")
+    assert "nccl-timeout (exit 1), 2h ago" in queue_row(entry, queue_layout(140, [entry]), state).text
     assert queue_sentence(state, failed.key)[0].endswith("nccl-timeout (exit 1), 2h ago")
 
 
@@ -205,17 +200,17 @@ def test_how_long_a_job_ran_ends_when_it_did() -> None:
 
 @pytest.mark.parametrize("width", [30, 50, 66, 77, 84, 100, 118, 180])
 def test_no_line_is_wider_than_its_pane(width: int) -> None:
-    all_of_them = entries(queued())
+    all_of_them = listed_jobs(queued(), "state")
     shape = queue_layout(width, all_of_them)
 
-    assert all(cell_width(queue_row(entry, shape, NOW).text) <= width for entry in all_of_them)
+    assert all(cell_width(queue_row(entry, shape, queued()).text) <= width for entry in all_of_them)
     assert cell_width(queue_head(shape)[0].text) <= width
 
 
 def test_values_stand_under_their_heads() -> None:
-    found = entries(queued())
+    found = listed_jobs(queued(), "state")
     shape = queue_layout(118, found)
-    names, text = queue_head(shape)[0].text, queue_row(found[1], shape, NOW).text
+    names, text = queue_head(shape)[0].text, queue_row(found[1], shape, queued()).text
 
     assert text.index("me ") == names.index("USER")
     assert text.index("gpu ") == names.index("PART")
@@ -224,9 +219,9 @@ def test_values_stand_under_their_heads() -> None:
 
 
 def test_a_job_that_did_not_change_keeps_its_row_and_its_times_move_once_in_ten_seconds() -> None:
-    cache, found = RowCache(), entries(queued())
+    cache, found = RowCache(), listed_jobs(queued(), "state")
     shape = queue_layout(118, found)
-    seconds = [queue_rows(found, shape, NOW + second, cache) for second in range(11)]
+    seconds = [queue_rows(found, shape, State(at=NOW + second), cache) for second in range(11)]
 
     changed = [sum(old is not new for old, new in zip(*pair, strict=True)) for pair in itertools.pairwise(seconds)]
 
@@ -255,7 +250,7 @@ def test_nodes_are_counted_and_those_that_cannot_be_used_say_why() -> None:
 
 
 def test_a_lost_gpu_is_an_alarm_and_other_reasons_are_a_warning() -> None:
-    rows = {row.key: row.spans for row in node_rows(queued(), 110, "", every=False)}
+    rows = {row.key: row.spans for row in node_rows(queued(), node_layout(queued(), 110), "", every=False)}
 
     assert [span.style for span in rows["node:gpu-007"]] == ["crit", "bold", "crit", "crit"]
     assert rows["node:gpu-008"][2].style == "warn"
@@ -263,14 +258,14 @@ def test_a_lost_gpu_is_an_alarm_and_other_reasons_are_a_warning() -> None:
 
 
 def test_all_nodes_show_the_jobs_that_run_there() -> None:
-    text = {row.key: row.text for row in node_rows(queued(), 110, "", every=True)}
+    text = {row.key: row.text for row in node_rows(queued(), node_layout(queued(), 110), "", every=True)}
 
     assert text["node:gpu-001"].split() == ["●", "gpu-001", "allocated", "418190", "llm-70b"]
     assert text["node:gpu-006"].split() == ["●", "gpu-006", "idle"]
 
 
 def test_nodes_are_filtered_by_name_state_and_reason() -> None:
-    assert [row.key for row in node_rows(queued(), 110, "fan", every=True)] == [
+    assert [row.key for row in node_rows(queued(), node_layout(queued(), 110), "fan", every=True)] == [
         CLUSTER + "prod",
         "node:gpu-008",
     ]
@@ -343,8 +338,8 @@ def test_the_caption_counts_elements_and_says_that_slurm_is_silent() -> None:
     well = msgspec.structs.replace(queued(), scheduler_nodes={})
     down = msgspec.structs.replace(slurm_down(), scheduler_nodes={})
 
-    assert queue_summary(entries(well), well) == "3 running  13 pending"
-    assert queue_summary(entries(down), down) == "slurm late 3m  3 running  13 pending"
+    assert queue_summary(listed_jobs(well, "state"), well) == "3 running  13 pending"
+    assert queue_summary(listed_jobs(down, "state"), down) == "slurm late 3m  3 running  13 pending"
 
 
 def test_the_caption_says_what_the_rows_below_may_hide() -> None:
