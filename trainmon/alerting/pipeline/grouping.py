@@ -44,8 +44,9 @@ QUIET: Seconds = 600.0
 """A group or a subject without a notification for this long starts again."""
 
 BURST, BURST_WITHIN, BURST_PAUSE = 8, 60.0, 30.0
-"""After so many notifications, each within a minute of the one before, new alerts are notified together every 30 s. The
-first critical alert of a subject does not wait for that."""
+"""After so many notifications in a minute, new alerts are notified together every 30 s. The first critical alert of a
+subject does not wait for that. Groups that are merged count as what they would have been, up to GROUPS: so a storm does
+not end with every pause."""
 
 REASONS = 3
 """The reasons that one notification names."""
@@ -54,17 +55,10 @@ REMEMBERED = 20_000
 """Groups and subjects."""
 
 
-class Pace(NamedTuple):
-    """The last notification, and the number of notifications in a row."""
-
-    at: Instant = -math.inf
-    row: int = 0
-
-
 NEWS, NEW = ("", "news"), ("", "new")
-Paces = Mapping[tuple[str, str], Pace]
-"""What was notified lately, so that a spreading fault does not flood the channels: by kind and group; by `critical` and
-subject; of all new alerts (NEW), and of all with a first critical one (NEWS)."""
+Paces = Mapping[tuple[str, str], tuple[Instant, ...]]
+"""The times of the last notifications, so that a spreading fault does not flood the channels: by kind and group; by
+`critical` and subject; of all new alerts (NEW), and of all with a first critical one (NEWS)."""
 
 
 class Grouped(NamedTuple):
@@ -98,7 +92,7 @@ def group_alerts(due_alerts: Sequence[DueAlert], paces: Paces, now: Instant) -> 
         if is_now := min(times.values(), default=math.inf) <= now:
             times = dict.fromkeys(firsts, now)  # all first critical alerts that wait go together
         times |= {
-            group: _ready_time((kind, key or group), members, paces, goes_along=is_now and is_storm)
+            group: _ready_time((kind, key or group), members, paces, now, goes_along=is_now and is_storm)
             for group, members in groups.items()
             if group not in firsts
         }
@@ -118,7 +112,8 @@ def group_alerts(due_alerts: Sequence[DueAlert], paces: Paces, now: Instant) -> 
         if ready and kind in PACED:
             names: dict[tuple[str, str], int] = {(kind, key or group): 1 for group in ready}
             if kind in NEW_ALERTS:  # what is held back must not wait for ever in a storm of first critical alerts
-                names |= {NEWS if group in firsts else NEW: len(merged) for group in ready if times[group] <= now}
+                by_news = Counter(NEWS if group in firsts else NEW for group in ready if times[group] <= now)
+                names |= {name: min(count, GROUPS) for name, count in by_news.items()}
                 critical = (one for members in ready.values() for one in members if one.alert.severity == "critical")
                 names |= {("critical", one.alert.subject): 1 for one in critical}
             paces = _advanced(paces, names, now)
@@ -153,13 +148,17 @@ def _firsts(kind: NoticeKind, members: Iterable[DueAlert], paces: Paces, now: In
         for one in members
         if kind in NEW_ALERTS
         and one.alert.severity == "critical"
-        and now - paces.get(("critical", one.alert.subject), Pace()).at >= QUIET
+        and now - _last(("critical", one.alert.subject), paces) >= QUIET
     ]
 
 
+def _last(name: tuple[str, str], paces: Paces) -> Instant:
+    return paces.get(name, (-math.inf,))[-1]
+
+
 def _is_burst(name: tuple[str, str], paces: Paces, at: Instant) -> bool:
-    pace = paces.get(name, Pace())
-    return pace.row >= BURST and at - pace.at < BURST_WITHIN
+    times = paces.get(name, ())
+    return len(times) >= BURST and at - times[-BURST] < BURST_WITHIN
 
 
 def _first_time(name: tuple[str, str], firsts: Iterable[DueAlert], paces: Paces) -> Instant:
@@ -167,24 +166,27 @@ def _first_time(name: tuple[str, str], firsts: Iterable[DueAlert], paces: Paces)
     fired, ready = min(
         (max(one.alert.fired_at or one.alert.found_at, one.ready_at - NEWS_WITHIN), one.ready_at) for one in firsts
     )
-    before = paces.get(name, Pace())
-    last = max(before.at, paces[NEWS].at if _is_burst(NEWS, paces, fired) else -math.inf)
+    last = _last(name, paces)
+    if _is_burst(NEWS, paces, fired):
+        last = max(last, _last(NEWS, paces))
     if fired - last >= NEWS_WITHIN:
         return ready
-    return (min(last, fired) if before.row == 1 else fired) + NEWS_WITHIN
+    return (min(last, fired) if len(paces.get(name, ())) == 1 else fired) + NEWS_WITHIN
 
 
-def _ready_time(name: tuple[str, str], members: Sequence[DueAlert], paces: Paces, *, goes_along: bool) -> Instant:
+def _ready_time(
+    name: tuple[str, str], members: Sequence[DueAlert], paces: Paces, now: Instant, *, goes_along: bool
+) -> Instant:
     """When a group is ready: with its first ready alert, but not too soon after its last notification. `goes_along`:
     with first critical alerts, which are notified now."""
     ready, kind = min(one.ready_at for one in members), name[0]
-    before = paces.get(name)
-    if before is not None and ready - before.at < QUIET:
-        pause = PAUSES[min(before.row, len(PAUSES)) - 1]
+    before, last = paces.get(name, ()), _last(name, paces)
+    if ready - last < QUIET:
+        pause = PAUSES[min(len(before), len(PAUSES)) - 1]
         is_critical = kind in NEW_ALERTS and any(one.alert.severity == "critical" for one in members)
-        ready = max(ready, before.at + (min(pause, CRITICAL_PAUSE) if is_critical else pause))
-    is_held = kind in NEW_ALERTS and not goes_along and _is_burst(NEW, paces, ready)
-    return max(ready, paces[NEW].at + BURST_PAUSE) if is_held else ready
+        ready = max(ready, last + (min(pause, CRITICAL_PAUSE) if is_critical else pause))
+    is_held = kind in NEW_ALERTS and not goes_along and _is_burst(NEW, paces, max(ready, now))
+    return max(ready, _last(NEW, paces) + BURST_PAUSE) if is_held else ready
 
 
 def _merged(ready: Mapping[str, list[DueAlert]], at_most: int = GROUPS) -> Mapping[str, list[DueAlert]]:
@@ -203,8 +205,8 @@ def _merged(ready: Mapping[str, list[DueAlert]], at_most: int = GROUPS) -> Mappi
 
 def _advanced(paces: Paces, names: Mapping[tuple[str, str], int], now: Instant) -> Paces:
     """The paces after so many notifications of each name."""
-    kept = {name: pace for name, pace in paces.items() if now - pace.at < (QUIET if name[0] else BURST_WITHIN)}
-    new = {name: Pace(now, kept.pop(name, Pace()).row + count) for name, count in names.items()}
+    kept = {name: times for name, times in paces.items() if now - times[-1] < QUIET}
+    new = {name: (*kept.pop(name, ()), *(now,) * count)[-BURST:] for name, count in names.items()}
     return dict([*kept.items(), *new.items()][-REMEMBERED:])
 
 

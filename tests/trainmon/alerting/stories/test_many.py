@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from tests.trainmon.alerting.stories.story import Story, mail, parts, phone, rule
@@ -70,6 +72,26 @@ def test_in_a_storm_of_new_critical_subjects_what_is_known_or_mild_waits_no_long
         assert waits["gpu-lost"] <= 60.0 + 30.0
         assert waits["slow-throughput"] <= 30.0
         assert max(wait for name, wait in waits.items() if name.startswith("rule-")) <= 5.0
+        story.expected |= {notice.key for notice in sent}
+
+
+def test_four_alerts_a_minute_are_no_storm_and_each_is_sent_at_once() -> None:
+    with Story(*(rule(f"rule-{index}") for index in range(40))) as story:
+        for number in range(40):
+            story.at(10 + 15 * number).wrong(f"rule-{number}", f"disk:n{number}:/", "warning")
+            story.at(12 + 15 * number).expect("fire", f"disk:n{number}:/")
+
+
+def test_where_a_storm_comes_and_goes_no_alert_waits_for_longer_than_its_group_and_half_a_minute() -> None:
+    """Those of a moment without a storm went before those that one had held back: up to 13 minutes here."""
+    rng, second, count = Random(1), 10.0, 40
+    with Story(*(rule(f"rule-{index}") for index in range(count))) as story:
+        while second < 1_500:
+            story.at(second).wrong(f"rule-{rng.randrange(count)}", f"disk:n{second}:/", "warning")
+            second += rng.expovariate(1 / 5)
+        story.at(2_500)
+        sent = story.new()
+        assert max(one.at - (alert.fired_at or 0.0) for one in sent for alert in one.alerts) <= 300.0 + 30.0
         story.expected |= {notice.key for notice in sent}
 
 
