@@ -368,6 +368,7 @@ def _not_notifying(state: State, now: Instant) -> str | None:
         return None if is_new else "another program sends the notifications"
     if channels and all(channel.state == "broken" for channel in channels):
         return "every channel refuses its notifications"
-    waits = ((one.name, now - one.oldest_at) for one in channels if one.oldest_at is not None)
-    late = (f"a notification for {name} has waited for {ago(wait)}" for name, wait in waits if wait > SENT_WITHIN)
-    return next(late, None)
+    for channel in channels:
+        if channel.oldest_at is not None and now - channel.oldest_at > SENT_WITHIN:
+            return f"a notification for {channel.name} has waited for {ago(now - channel.oldest_at)}"
+    return None

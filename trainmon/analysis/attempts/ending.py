@@ -218,8 +218,10 @@ def with_tail(
     if end is not None and lines:
         attempt = with_steps_of(attempt, lines, formats, is_whole=len(content.text or "") < WHOLE_CHARACTERS)
         end = replace(end, log_tail=tail_of(lines), has_own_tail=True)
-        changes = {"reported_end": end} if attempt.is_open else {"end": with_cause(attempt, end, lines, state)}
-        attempt = replace(attempt, **changes)
+        if attempt.is_open:
+            attempt = replace(attempt, reported_end=end)
+        else:
+            attempt = replace(attempt, end=with_cause(attempt, end, lines, state))
     return {**known, name: attempt}
 
 

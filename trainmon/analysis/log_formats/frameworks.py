@@ -298,8 +298,9 @@ def parse_deepspeed(line: str) -> StepLine | None:
             step_time_s=positive(number(found[3])),
             samples_per_s=positive(number(found[4])),
         )
-    is_saved = DS_SAVED.match(body) is not None
-    return StepLine(kind="note" if is_saved else "save") if is_saved or DS_SAVING.match(body) else None
+    if DS_SAVING.match(body):
+        return StepLine(kind="save")
+    return StepLine(kind="note") if DS_SAVED.match(body) else None
 
 
 DEEPSPEED = Format("deepspeed", r"step=\d+, skipped=\d+|global_step=\d+, RunningAvg|steps: \d+ loss: ", parse_deepspeed)

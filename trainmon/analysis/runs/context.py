@@ -87,7 +87,7 @@ def _without_rivals(spec: RunSpec, jobs: Iterable[Job]) -> RunSpec:
     training = [job for job in jobs_of(spec, jobs) if holds_nodes(job)]
     by_log = [job for job in training if spec.log and job.stdout and fnmatchcase(job.stdout, spec.log)]
     by_nodes = [job for job in training if set(spec.nodes) & set(job.nodes)]
-    own = next((jobs[0] for jobs in (by_log, by_nodes) if len(jobs) == 1), None)
+    own = next((found[0] for found in (by_log, by_nodes) if len(found) == 1), None)
     return spec if own is None else replace(spec, without=tuple(job.id for job in training if job is not own))
 
 

@@ -263,7 +263,8 @@ REWRITTEN = (
     # MXNet's epoch: `Iter[0] Batch [50]`
     (re.compile(r"Iter(?=\[\d{1,6}\] {1,4}Batch \[)"), "Epoch"),
 )
-"""What is written in another way before a line is read."""
+"""What is written in another way before a line is read. Some begin with a letter, and look behind it for the border of
+a word: `re` finds a letter at least twice as fast as `\\b`."""
 MEASURED = re.compile(
     r"\b(?:[a-zA-Z][\w./]{0,30} ){0,3}\w[\w./-]{0,60}\s?[:=]\s{0,4}"
     r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"

@@ -56,9 +56,9 @@ def _pairs(columns: Sequence[str], cells: Sequence[str], line: str) -> str | Non
     values = [WHOLE.sub("", cell.rstrip(":]").lstrip("[").partition(",")[0]) for cell in cells[: len(columns)]]
     for column, value in zip(columns, values, strict=False):
         name = words(column)
-        if (_is_counter(name) and not re.fullmatch(r"\d{1,12}(?:/\d{1,12}|\.0)?", value)) or (
-            names.loss(name) is not None and not re.match(r"[-+]?[\d.]|nan|inf", value)
-        ):
+        if _is_counter(name) and not re.fullmatch(r"\d{1,12}(?:/\d{1,12}|\.0)?", value):
+            return None
+        if names.loss(name) is not None and not re.match(r"[-+]?[\d.]|nan|inf", value):
             return None
     rest = line[line.rfind(values[-1]) + len(values[-1]) :] if values[-1] else ""
     return ", ".join(f"{column}: {value}" for column, value in zip(columns, values, strict=False)) + f", {rest}"
