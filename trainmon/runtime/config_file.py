@@ -45,7 +45,7 @@ class ConfigFile(Background):
         self._choose, self._program, self._tell = choose, program, tell
         self._settings, self._file = settings, file
         self._asked = threading.Event()
-        self._seen = self._signature()
+        self._loaded = self._signature()
 
     def _interrupt(self) -> None:
         self._asked.set()
@@ -55,13 +55,13 @@ class ConfigFile(Background):
         self._asked.set()
 
     def _run(self) -> None:
-        loaded = self._seen
         while not self._stopping.is_set():
+            before = self._signature()
             is_asked = self._asked.wait(LOOK_EVERY) and not self._stopping.is_set()
             self._asked.clear()
-            before, self._seen = self._seen, self._signature()
-            if is_asked or (self._seen != loaded and self._seen == before):
-                loaded = self._seen
+            now = self._signature()
+            if is_asked or now == before != self._loaded:
+                self._loaded = now
                 self._load(is_asked=is_asked)
 
     def _signature(self) -> tuple[int, ...]:

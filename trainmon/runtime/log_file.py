@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -25,8 +25,8 @@ PART = 64 * 1024
 SLOWEST_LINK = 20 * 1024
 """Bytes per second. Over a slower link, the known lines of a long log are not found in its file."""
 
-LONGEST_LOOK = 4 * 1024 * 1024
-"""Bytes before the end in which known lines are looked for."""
+LOOKS = (2 * PART, 8 * PART, 32 * PART, 64 * PART)
+"""Bytes before the end in which known lines are looked for, one after the other."""
 
 SAVED_AT_ONCE = 256 * 1024
 """Bytes of a file that is saved: 6.4 s over a link of 40 KB/s, and one round trip."""
@@ -34,10 +34,8 @@ SAVED_AT_ONCE = 256 * 1024
 AROUND = 300
 """Lines before and after a known line that are shown with it."""
 
-SMALLEST, LARGEST = 4 * 1024 * 1024, 1024 * 1024 * 1024
-"""Bytes that are searched at a time. More the next time if it took less than QUICK, fewer after more than SLOW."""
-QUICK: Seconds = 0.7
-SLOW: Seconds = 4.0
+SEARCHED_AT_ONCE = 64 * 1024 * 1024
+"""Bytes: 0.1 s of a local disk, 6 s of a slow network file system. 20 GB take 300 round trips."""
 SEARCH_TIMEOUT: Seconds = 60.0
 
 AT_ONCE, HITS = 5_000, 100_000
@@ -101,49 +99,43 @@ class LogFile:
 
     def read(self, start: int, end: int, reply: Callable[[LogPart], object]) -> None:
         """Read the lines between two offsets."""
-        _start(lambda: self._part(start, end), reply)
+        _start(lambda: reply(self._part(start, end)), partial(_refuse, reply))
 
     def above(self, lines: Sequence[str], reply: Callable[[LogPart], object]) -> None:
         """Read the lines around these, which are the first ones that are known."""
-        _start(lambda: self._above(tuple(lines)), reply)
+        _start(lambda: reply(self._above(tuple(lines))), partial(_refuse, reply))
 
     def find(self, at: Instant, step: int | None, evidence: Sequence[str], reply: Callable[[LogPart], object]) -> None:
         """Read the lines around a time: by the times in the lines, the step, or lines that an alert has kept."""
-        _start(lambda: self._find(at, step, evidence), reply)
+        _start(lambda: reply(self._find(at, step, evidence)), partial(_refuse, reply))
 
     def search(self, text: str, reply: Callable[[LogHits], object]) -> None:
         """Find a text in the whole file, from its end upwards. Replies after each piece, until `stop`."""
         self._searches = number = self._searches + 1
 
         def work() -> None:
-            try:
-                for hits in self._hits(text):
-                    if self._searches != number:
-                        return
-                    reply(hits)
-            except TrainmonError as error:
-                reply(LogHits(error=error.message))
+            for hits in self._hits(text):
+                if self._searches != number:
+                    return
+                reply(hits)
 
-        threading.Thread(target=work, name="log search", daemon=True).start()
+        _start(work, lambda error: reply(LogHits(error=_sentence(error))))
 
     def save(self, file: Path, reply: Callable[[str], object]) -> None:
         """Write the whole file into a new one on this machine, up to where it ended last; what failed is removed."""
 
         def work() -> None:
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                with file.open("xb") as opened:
-                    try:
-                        while (found := self._range(opened.tell(), SAVED_AT_ONCE)).data:
-                            opened.write(found.data)
-                    except (OSError, TrainmonError):
-                        file.unlink()
-                        raise
-                    reply(f"{size(opened.tell())} in {file}")
-            except (OSError, TrainmonError) as error:
-                reply(f"not saved: {error}")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("xb") as opened:
+                try:
+                    while (found := self._range(opened.tell(), SAVED_AT_ONCE)).data:
+                        opened.write(found.data)
+                except (OSError, TrainmonError):
+                    file.unlink()
+                    raise
+                reply(f"{size(opened.tell())} in {file}")
 
-        threading.Thread(target=work, name="log save", daemon=True).start()
+        _start(work, lambda error: reply(f"not saved: {error}"))
 
     def stop(self) -> None:
         """End the search."""
@@ -189,35 +181,28 @@ class LogFile:
         return replace(part, numbers=tuple(said))
 
     def _above(self, known: tuple[str, ...]) -> LogPart:
-        length = 2 * PART
-        while True:
+        for length in LOOKS:
             part = self._read_in(self._range(-length, 0), known)
             if part.found is not None:
                 return part
-            if part.start == 0 or length >= LONGEST_LOOK:
-                raise CommandFailed("the file no longer has the lines that are shown")
-            length = min(4 * length, LONGEST_LOOK)
+            if part.start == 0:
+                break
+        raise CommandFailed("the file no longer has the lines that are shown")
 
     def _around(self, offset: int) -> LogPart:
         part = self._part(offset - PART // 2, offset + PART // 2)
         return replace(part, found=max(0, bisect_right(part.offsets, offset) - 1))
 
     def _hits(self, text: str) -> Iterator[LogHits]:
-        pattern, reach, piece = pattern_of(text), 8 * len(text), SMALLEST
+        pattern, reach = pattern_of(text), 8 * len(text)
         size = end = self._range(0, 0).size
         hits: tuple[int, ...] = ()
         while end > 0 and len(hits) < HITS:
-            start, began = max(0, end - piece), time.monotonic()
+            start = max(0, end - SEARCHED_AT_ONCE)
             found = self._range(start, end - start + reach, pattern).data.split()
             new = tuple(at for one in found if (at := start + int(one)) < end)
-            hits, before, took = (*new, *hits), end, time.monotonic() - began
+            hits = (*new, *hits)
             end = new[0] if new and len(found) == AT_ONCE else start
-            if end > start:  # this many bytes have as many matches as are reported at a time
-                piece = before - end
-            elif took < QUICK:
-                piece = min(LARGEST, 2 * piece)
-            elif took > SLOW:
-                piece = max(SMALLEST, piece // 2)
             yield LogHits(offsets=hits, begin=end, size=size, is_done=end == 0 or len(hits) >= HITS)
         if size == 0:
             yield LogHits(is_done=True)
@@ -255,14 +240,21 @@ class LogFile:
         return [(float(found - step), line) for line, found in steps if found is not None] or late
 
 
-def _start(work: Callable[[], LogPart], reply: Callable[[LogPart], object]) -> None:
+def _start(work: Callable[[], object], failed: Callable[[OSError | TrainmonError], object]) -> None:
     """Do this on its own thread."""
 
-    def answer() -> None:
+    def run() -> None:
         try:
-            part = work()
-        except TrainmonError as error:
-            part = LogPart(error=error.message, is_other=isinstance(error, ReplacedError))
-        reply(part)
+            work()
+        except (OSError, TrainmonError) as error:
+            failed(error)
 
-    threading.Thread(target=answer, name="log file", daemon=True).start()
+    threading.Thread(target=run, name="log file", daemon=True).start()
+
+
+def _refuse(reply: Callable[[LogPart], object], error: OSError | TrainmonError) -> None:
+    reply(LogPart(error=_sentence(error), is_other=isinstance(error, ReplacedError)))
+
+
+def _sentence(error: OSError | TrainmonError) -> str:
+    return error.message if isinstance(error, TrainmonError) else str(error)

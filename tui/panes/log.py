@@ -150,14 +150,17 @@ class LogPane(FollowingPane):
             self.show_message((problem or "", "dim"))
         elif self.part is not None:
             self.view.set_lines(self.part.lines, self.first, None, self.part.numbers)
-            self._draw_frame(log, state)
+            self._draw_frame()
         else:
             unfinished = () if log.partial is None else (log.partial_numbers,)
             self.view.set_lines(log.lines, log.first, log.partial, (*log.numbers, *unfinished))
-            self._draw_frame(log, state)
+            self._draw_frame()
 
-    def _draw_frame(self, log: Log, state: State) -> None:
-        status = view_status(self.view, log, state.at)
+    def _draw_frame(self) -> None:
+        log = self._log()
+        if log is None or self.state is None:
+            return
+        status = view_status(self.view, log, self.state.at)
         self.caption(log_title(self.run or "", log, self.top.size.width - cell_width(status) - 16), status)
         begin = self._offset(self.view.position.line)
         said = (
@@ -173,9 +176,7 @@ class LogPane(FollowingPane):
 
     def on_log_view_changed(self, event: LogView.Changed) -> None:
         event.stop()
-        log = self._log()
-        if log is not None and self.state is not None:
-            self._draw_frame(log, self.state)
+        self._draw_frame()
 
     # ---- the whole file, read on demand ----
 
@@ -208,7 +209,7 @@ class LogPane(FollowingPane):
             self._awaited = None
             return False
         ask(file, partial(self.app.call_later, self._received, self._awaited, then))
-        self._redraw_frame()
+        self._draw_frame()
         return True
 
     def _received(self, awaited: object, then: Callable[[LogPart], object], part: LogPart) -> None:
@@ -242,7 +243,7 @@ class LogPane(FollowingPane):
         elif event.where == "down" and part is not None:
             self.view.following = False
             self._read(lambda file, reply: file.read(part.end, part.end + PART, reply), self._show_later)
-        self._redraw_frame()
+        self._draw_frame()
 
     def _show_part(self, part: LogPart) -> None:
         """Show another part of the file, at the line that was looked for, or at its begin."""
@@ -279,7 +280,7 @@ class LogPane(FollowingPane):
         if file is not None:
             self.hits = LogHits()
             file.search(self.filter, partial(self.app.call_later, self._found, self.filter))
-            self._redraw_frame()
+            self._draw_frame()
 
     def _stop_search(self) -> bool:
         """End the search of the file, and keep its hits. False: none goes on."""
@@ -287,7 +288,7 @@ class LogPane(FollowingPane):
         if self._file is not None and self.hits is not None:
             self._file.stop()
             self.hits = replace(self.hits, is_done=True)
-            self._redraw_frame()
+            self._draw_frame()
         return is_running
 
     def _found(self, text: str, hits: LogHits) -> None:
@@ -299,7 +300,7 @@ class LogPane(FollowingPane):
         self.hits = replace(self.hits, is_done=True, error=hits.error) if hits.error else hits
         if hits.offsets and not had_one and (top is None or hits.begin <= top or hits.is_done):
             self._show_hit(len(hits.offsets) - 1 if top is None else bisect_left(hits.offsets, top))
-        self._redraw_frame()
+        self._draw_frame()
 
     def _next_hit(self, step: int) -> bool:
         if self.hits is None or not self.hits.offsets:
@@ -327,11 +328,6 @@ class LogPane(FollowingPane):
             self.view.show_line(self.first + line_at(self.part, offset, self.filter))
         else:
             self._read(lambda file, reply: file.read(offset - PART // 2, offset + PART // 2, reply), show)
-
-    def _redraw_frame(self) -> None:
-        log = self._log()
-        if log is not None and self.state is not None:
-            self._draw_frame(log, self.state)
 
 
 def is_whole(log: Log | None) -> bool:

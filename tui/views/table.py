@@ -71,7 +71,7 @@ def row_cells(columns: Sequence[Column[Entry, Context]], entry: Entry, context: 
 
 
 VALUES: Mapping[str | None, tuple[int, Callable[[Any], str]]] = {
-    None: (16, lambda text: shorten(clean(text), 15)),
+    None: (13, lambda text: shorten(clean(text), 12)),
     "": (8, short),
     "%": (6, lambda number: percent(number, 100.0)),
     "s": (8, lambda seconds: calm_age(max(0.0, seconds))),

@@ -232,8 +232,7 @@ def test_a_search_finds_what_the_screen_shows_and_its_text_is_only_a_text(
 def test_a_search_covers_all_pieces_of_the_file_and_can_be_stopped(
     opened: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "SMALLEST", 1_000)
-    monkeypatch.setattr(log_file, "LARGEST", 7_777)
+    monkeypatch.setattr(log_file, "SEARCHED_AT_ONCE", 7_777)
     monkeypatch.setattr(log_file, "AT_ONCE", 13)
     lines = [dated(number) for number in range(3_000)]
     data = "".join(f"{line}\n" for line in lines)
