@@ -77,7 +77,7 @@ def test_escape_and_the_keys_of_multiplexers_never_act() -> None:
 
     assert taken["escape"].action == "screen.back"
     assert not taken.keys() & {"ctrl+a", "ctrl+s", "ctrl+o"}
-    assert (taken["ctrl+b"].action, taken["ctrl+z"].action) == ("page_up", "app.suspend_process")
+    assert (taken["ctrl+b"].action, taken["ctrl+z"].action) == ("page(-1)", "app.suspend_process")
 
 
 def test_no_place_has_more_than_nine_keys_in_its_footer_and_help_is_always_there() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from textual import events
 
@@ -105,8 +105,10 @@ def entry_row(entry: Offer, column: int, width: int) -> Row:
 BESIDE = 9
 """Screen lines outside the list: the dialog's frame, the input, the hint, and some of the screen below."""
 
-MOVES = {"up": "cursor_up", "down": "cursor_down", "pageup": "page_up", "pagedown": "page_down", "home": "first",
-         "end": "last", "shift+tab": "cursor_up", "tab": "cursor_down"}  # fmt: skip
+MOVES: Mapping[str, tuple[str, *tuple[int, ...]]] = {
+    "up": ("move", -1), "down": ("move", 1), "pageup": ("page", -1), "pagedown": ("page", 1), "home": ("first",),
+    "end": ("last",), "shift+tab": ("move", -1), "tab": ("move", 1),
+}  # fmt: skip
 
 ASK = "type a name: pane, run, node, job, alert, theme, command"
 
@@ -140,7 +142,8 @@ class CommandPalette(Dialog[Command | None]):
         elif event.key == "escape":
             self.action_back()
         elif event.key in MOVES:
-            getattr(self.lines, f"action_{MOVES[event.key]}")()
+            name, *amount = MOVES[event.key]
+            getattr(self.lines, f"action_{name}")(*amount)
         else:
             self.write(edited(self.typed, event))
 

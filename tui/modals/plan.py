@@ -69,7 +69,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.hung = hung
         self.has_count = "count" in VERB[request.verb].options
         self.body = TextView()
-        for move in ("cursor_down", "cursor_up", "page_down", "page_up", "first", "last"):
+        for move in ("move", "page", "first", "last"):
             # The movement keys scroll the body, whichever button or field has the focus.
             setattr(self, f"action_{move}", getattr(self.body, f"action_{move}"))
         self.choices = KeyedLines()

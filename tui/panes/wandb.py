@@ -35,7 +35,7 @@ class ChartsView(Picture, can_focus=True):
     def __init__(self, table: KeyedLines) -> None:
         super().__init__()
         self.table = table
-        for name in (f"action_{key.action}" for key in KEYS if key.scope in ("list", "moves")):
+        for name in (f"action_{key.action.partition('(')[0]}" for key in KEYS if key.scope in ("list", "moves")):
             setattr(self, name, getattr(table, name))
 
     def on_click(self) -> None:

@@ -28,23 +28,14 @@ class Rows(Widget):
     def move_by(self, rows: int) -> None:
         raise NotImplementedError
 
-    def action_cursor_down(self) -> None:
-        self.move_by(1)
+    def action_move(self, rows: int) -> None:
+        self.move_by(rows)
 
-    def action_cursor_up(self) -> None:
-        self.move_by(-1)
-
-    def action_page_down(self) -> None:
-        self.move_by(max(1, self.scrollable_content_region.height - 1))
-
-    def action_page_up(self) -> None:
-        self.move_by(-max(1, self.scrollable_content_region.height - 1))
-
-    def action_half_page_down(self) -> None:
-        self.move_by(max(1, self.scrollable_content_region.height // 2))
-
-    def action_half_page_up(self) -> None:
-        self.move_by(-max(1, self.scrollable_content_region.height // 2))
+    def action_page(self, pages: float) -> None:
+        """One page, or half of one, down or up. A whole one keeps a row in sight."""
+        height = self.scrollable_content_region.height
+        rows = max(1, height // 2 if abs(pages) < 1 else height - 1)
+        self.move_by(rows if pages > 0 else -rows)
 
 
 class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
