@@ -41,8 +41,8 @@ UNITS: Mapping[str, dict[str, float]] = {
     "": {"k": 1e3, "m": 1e6, "g": 1e9},
     "%": {"%": 1.0},
     "s": {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0},
-    "B": {"k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40, "p": 2.0**50},
-    "GiB": {"m": 2.0**-10, "g": 1.0, "t": 2.0**10},
+    "B": {"k": 2.0**10, "m": 2.0**20, "p": 2.0**50, "t": 2.0**40, "g": 2.0**30},
+    "GiB": {"m": 2.0**-10, "t": 2.0**10, "g": 1.0},
 }
 """The units of numbers, with the suffixes that a filter may write: counts, percent, times, bytes."""
 
@@ -94,7 +94,8 @@ def parse_filter(query: str, fields: tuple[Field[Any, Any], ...]) -> Filter:
             kind, right = ("number", f"{name}> or {name}<") if signs is NUMBER else ("text", f"{name}: or {name}~")
             return Filter(problem=f"{name} is a {kind}: write {right}")
         if field is not None and (not text or wanted is None):
-            example = "a number, such as 5" + [*UNITS[field.unit or ""]][-1] if signs is NUMBER else "a text"
+            suffix = [*UNITS[field.unit]][-1] if field.unit else ""
+            example = f"a number, such as 5{suffix}" if signs is NUMBER else "a text"
             return Filter(problem=f"{name}{sign} needs {example}" + (f', not "{text}"' if text else ""))
         if text and wanted is not None:
             words.append(Word(bool(no), texts if field is None else (field,), signs[sign or "~"], wanted))

@@ -211,7 +211,34 @@ def test_a_sentence_keeps_its_numbers_when_it_is_cut(width: int, cut: str) -> No
 
 def test_a_sentence_keeps_the_first_of_several_numbers() -> None:
     assert shorten_sentence("llm-7b takes no step for 11m, usually every 4.1s", 28) == "llm-7b takes no … 11m … 4.1s"
-    assert shorten_sentence("/scratch has 97% of its inodes used, full in 5h", 28) == "/scratch has 97% of its … 5h"
+    assert shorten_sentence("/scratch has 97% of its inodes used, full in 5h", 28) == "/scratch has 97% of … in 5h"
+
+
+HUNG = "llm-7b: hung, no step for 49s, the last was step 12,870; its GPUs are 100% busy at 21% of their power limit"
+
+
+@pytest.mark.parametrize(
+    ("width", "cut"),
+    [
+        (34, "llm-7b: hung, no step … 49s … 100%"),
+        (46, "llm-7b: hung, no step for 49s, … step 12,870"),
+        (62, "llm-7b: hung, no step for 49s, … step 12,870; … are 100% busy"),
+        (74, "llm-7b: hung, no step for 49s, the last was step 12,870; … are 100% busy"),
+    ],
+)
+def test_a_number_has_the_words_beside_it_and_is_never_cut_itself(width: int, cut: str) -> None:
+    assert shorten_sentence(HUNG, width) == cut
+
+
+def test_a_number_has_no_word_of_the_next_part() -> None:
+    text = "gpu-007: draining, 1 GPU lost: gres/gpu count reported lower than configured (7 < 8) (slurm 2h ago)"
+    assert shorten_sentence(text, 74) == "gpu-007: draining, 1 GPU lost: gres/gpu count … configured (7 < 8)"
+
+
+def test_a_number_of_a_host_list_is_none() -> None:
+    text = "418190 video-2b of ana: runs on gpu-[001-006]; 6d20h left of 7d0h"
+    assert shorten_sentence(text, 56) == "418190 video-2b of ana: runs on … 6d20h left of 7d0h"
+    assert shorten_sentence(text, 44) == "418190 video-2b of ana: … 6d20h left of 7d0h"
 
 
 @given(st.text(alphabet="ab一1 .%", max_size=60), st.integers(0, 60))

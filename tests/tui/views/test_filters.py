@@ -65,7 +65,7 @@ def test_a_filter_has_words_fields_comparisons_and_negations(query: str, found: 
         ("statsu:healthy",
          'no field "statsu"; did you mean status:?'),
         ("gpu zzz>4", 'no field "zzz"; quote a text with > or use name, status, user, temp, free, left'),
-        ("temp>", "temp> needs a number, such as 5g"), ("temp>hot", 'temp> needs a number, such as 5g, not "hot"'),
+        ("temp>", "temp> needs a number, such as 5"), ("temp>hot", 'temp> needs a number, such as 5, not "hot"'),
         ("left<5x", 'left< needs a number, such as 5d, not "5x"'), ("status:", "status: needs a text"),
         ("name>3", "name is a text: write name: or name~"), ("temp~9", "temp is a number: write temp> or temp<"),
     ],
