@@ -97,6 +97,7 @@ class LogPane(FollowingPane):
         """Show only the lines with this text; empty: all."""
         self.view.only = text
         self.view.restart()
+        self.view.following = self.part is None
         self.again()
 
     def clear_filter(self) -> bool:
@@ -391,10 +392,11 @@ def notes(view: LogView, log: Log, *, is_file: bool = False, is_searched: bool =
     shown; `is_searched`: all of it was searched."""
     below = max(0, view.text.end - view.position.line - view.size.height)
     among = "" if is_whole(log) else f" in the last {counted(len(log.lines), 'line')}; Enter searches the whole file"
+    read = " among those read; / searches the file" if is_file or not is_whole(log) else ""
     parts = (
         clean(log.error or ""),
         f"+{counted(log.dropped, 'line')} dropped: the log grew too fast" if log.dropped else "",
-        f"no line has “{view.only}”; & and Esc show all" if view.only and not view.text.lines else "",
+        f"no line has “{view.only}”{read}; & and Esc show all" if view.only and not view.text.lines else "",
         f"no match for “{view.needle}”{among}" if view.needle and view.hit is None and not is_searched else "",
         f"paused, {counted(below, 'line')} below; {cap('log.follow')} to follow"
         if not (view.following or is_file) and view.text.lines

@@ -148,6 +148,19 @@ async def test_scrolling_up_goes_on_in_the_file_and_down_comes_back_to_the_end(t
         assert "9001/" in text_of(app)
 
 
+async def test_a_filter_in_old_lines_says_what_it_read_and_ends_without_following(tmp_path: Path) -> None:
+    async with reading(9_000, tmp_path) as (app, pilot, _):
+        await pilot.press("g")
+        await until_shown(pilot, "       1/")
+        await pilot.press("ampersand", *"   8999/", "enter")
+        assert "no line has “   8999/” among those read; / searches the file" in await until_shown(pilot, "among")
+
+        await pilot.press("escape")
+        await until_shown(pilot, "       1/")
+        assert "paused" in text_of(app)
+        assert "follow  " not in text_of(app)
+
+
 async def test_what_is_kept_of_the_file_is_bounded(tmp_path: Path) -> None:
     async with reading(30_000, tmp_path) as (app, pilot, _):
         await pilot.press("g")
