@@ -27,6 +27,7 @@ STAGES: dict[str, Stage] = {
     ), "ended"),
 }  # fmt: skip
 """The states of Slurm 20.02 to 25 (squeue(1), JOB STATE CODES)."""
+ORDER: dict[Stage, int] = {"running": 0, "unknown": 0, "waiting": 1, "ended": 2}
 
 
 class JobPart(NamedTuple):
@@ -115,7 +116,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def order(self) -> int:
         """Running jobs are before those that wait, and these before those that have ended."""
-        return 2 if self.gone_at is not None else {"running": 0, "unknown": 0, "waiting": 1, "ended": 2}[self.stage]
+        return 2 if self.gone_at is not None else ORDER[self.stage]
 
     @property
     def is_waiting_array(self) -> bool:

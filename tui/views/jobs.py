@@ -361,10 +361,11 @@ class QueueEntry(NamedTuple):
 
 def queue_order(job: Job, now: Instant) -> tuple[object, ...]:
     """Sort key: running jobs by their end, then waiting jobs by their start, then ended jobs, the latest first."""
-    if job.order == 1:
-        return 1, not job.priority, job.starts_at or FAR, -(job.priority or 0), job.submitted_at or 0.0, job.number
-    end = job.ends_at or FAR if job.order == 0 else -(job.ends_at or job.gone_at or 0.0)
-    return job.order, end, natural_key(job.id)
+    order = job.order
+    if order == 1:
+        return order, not job.priority, job.starts_at or FAR, -(job.priority or 0), job.submitted_at or 0.0, job.number
+    end = job.ends_at or FAR if order == 0 else -(job.ends_at or job.gone_at or 0.0)
+    return order, end, natural_key(job.id)
 
 
 def is_mine(job: Job, state: State) -> bool:

@@ -94,10 +94,11 @@ def _without_rivals(spec: RunSpec, jobs: Iterable[Job]) -> RunSpec:
 def _order(job: Job) -> tuple[int, float, float, int]:
     """Running jobs first, the latest start first; then waiting jobs, by Slurm's estimates of their starts, else in the
     order of the queue, to whose end a requeued job goes; then ended jobs, the latest first."""
-    if job.order == 1:
-        return job.order, job.starts_at or inf, job.submitted_at or 0.0, job.number
-    at = job.started_at if job.order == 0 else job.ends_at or job.gone_at
-    return job.order, -(at or 0.0), 0.0, -job.number
+    order = job.order
+    if order == 1:
+        return order, job.starts_at or inf, job.submitted_at or 0.0, job.number
+    at = job.started_at if order == 0 else job.ends_at or job.gone_at
+    return order, -(at or 0.0), 0.0, -job.number
 
 
 def present(jobs: Sequence[Job]) -> Job | None:
