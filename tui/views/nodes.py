@@ -51,7 +51,6 @@ class NodeSummary(NamedTuple):
 
     rank: int
     flags: tuple[Span, ...] = ()
-    hottest_c: int | None = None
     utilization_pct: float | None = None
     no_utilization: str = UNKNOWN
     """The text for a missing utilization. MIG GPUs and nodes without GPUs have none."""
@@ -124,7 +123,6 @@ def gpu_flags(odd: list[Gpu], gone: int, heats: set[str], slow: Iterable[str], n
 
 def node_summary(node: Node, now: Instant) -> NodeSummary:
     """The summary of one node's GPUs, scheduler, clock and probe. One pass: 2,048 GPUs are read every two seconds."""
-    degrees: list[int] = []
     used: list[int] = []
     memory: list[int] = []
     heats: set[str] = set()
@@ -135,8 +133,6 @@ def node_summary(node: Node, now: Instant) -> NodeSummary:
             odd.append(gpu)
         if gpu.state == "ok":
             heats.add(heat(gpu))
-            if gpu.temperature_c is not None:
-                degrees.append(gpu.temperature_c)
             if gpu.utilization_pct is not None and not gpu.mig:
                 used.append(gpu.utilization_pct)
             if gpu.memory_used_mib is not None:
@@ -149,7 +145,6 @@ def node_summary(node: Node, now: Instant) -> NodeSummary:
     return NodeSummary(
         rank=min(rank, FAULTY) if others else rank,
         flags=(*flags, *others),
-        hottest_c=max(degrees, default=None),
         utilization_pct=sum(used) / len(used) if used else None,
         no_utilization=NOT_APPLICABLE if has_none or (node.gpus and all(gpu.mig for gpu in node.gpus)) else UNKNOWN,
         no_memory=NOT_APPLICABLE if has_none else UNKNOWN,
@@ -477,15 +472,18 @@ Entry = tuple[str, NodeView]
 """A node, by its name."""
 
 
-def of_gpus(first: Callable[[NodeSummary], float | None], each: Callable[[Gpu], float | None]) -> Callable[
-    [Entry, State], Iterator[float | None]
-]:  # fmt: skip
-    """The number of a node, by which it is sorted, and those of its GPUs."""
+def of_gpus(
+    each: Callable[[Gpu], float | None], first: Callable[[NodeSummary], float | None] | None = None
+) -> Callable[[Entry, State], Iterator[float | None]]:
+    """The number of a node, by which it is sorted (without `first` the greatest), and those of its GPUs."""
 
     def values(one: Entry, state: State) -> Iterator[float | None]:
-        node = state.nodes.get(one[0])
-        yield first(one[1].summary)
-        yield from map(each, node.gpus if node else ())
+        node, summary = state.nodes.get(one[0]), one[1].summary
+        gpus = node.gpus if node else ()
+        current = (each(gpu) for gpu in gpus if gpu.state == "ok" and summary is not EMPTY)
+        known = (number for number in current if number is not None)
+        yield max(known, default=None) if first is None else first(summary)
+        yield from map(each, gpus)
 
     return values
 
@@ -509,14 +507,11 @@ GRID_FIELDS: tuple[Field[Entry, State], ...] = (
     Field("node", lambda one, _: (one[0],)),
     Field("status", lambda one, _: (status_of(one[1]),)),
     Field("user", users_of),
-    Field("temp", of_gpus(lambda found: found.hottest_c, lambda gpu: gpu.temperature_c), ""),
+    Field("temp", of_gpus(lambda gpu: gpu.temperature_c), ""),
     # the least used first: one looks for idle GPUs
-    Field("util", of_gpus(lambda found: found.utilization_pct, lambda gpu: gpu.utilization_pct), "%", upwards=True),
-    Field("mem", of_gpus(
-        lambda found: None if found.memory_used_mib is None else found.memory_used_mib / 1024,
-        lambda gpu: None if gpu.memory_used_mib is None else gpu.memory_used_mib / 1024,
-    ), "GiB"),
-    Field("power", of_gpus(lambda _: None, lambda gpu: gpu.power_w), ""),
+    Field("util", of_gpus(lambda gpu: gpu.utilization_pct, lambda found: found.utilization_pct), "%", upwards=True),
+    Field("mem", of_gpus(lambda gpu: None if gpu.memory_used_mib is None else gpu.memory_used_mib / 1024), "GiB"),
+    Field("power", of_gpus(lambda gpu: gpu.power_w), ""),
     Field("cluster", lambda one, state: (node.cluster if (node := state.nodes.get(one[0])) else None,)),
     Field("note", notes_of),
 )  # fmt: skip

@@ -180,6 +180,11 @@ def test_other_sort_orders() -> None:
     assert names(found, sort="node")[:3] == ["node03", "node07", "node08"]
     assert names(found, sort="temp")[:2] == ["node07", "node18"]
     assert names(found, sort="util")[0] == "node13"
+    power = worlds.state(
+        node("a"), node("b", changed={3: {"power_w": 692.0}}), node("c", changed={1: {"power_w": 695.0}})
+    )
+    assert names(power, sort="power") == ["c", "b", "a"]
+    assert names(power, sort="-power") == ["a", "b", "c"]
 
 
 def test_a_node_that_is_hot_now_and_then_keeps_its_place_for_a_while() -> None:
