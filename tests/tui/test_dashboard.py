@@ -174,6 +174,7 @@ async def test_tables_without_columns_of_their_own_get_those_that_are_chosen() -
             assert max(cell_width(row.text) for row in pane.lines.rows) <= pane.width
         assert app.main.arranged().columns == {"2": chosen[0][1], "5": chosen[1][1], "7 nodes": chosen[2][1]}
         assert not app.main.runs.columns
+        assert any(" node-unreachable " in row.text for row in app.main.alerts.lines.rows), "rules are not cut"
 
         await pilot.press("v")
         await at_rest(pilot)

@@ -390,7 +390,7 @@ class AlertLayout(NamedTuple):
 
 
 def alert_layout(width: int, chosen: Sequence[str] = ()) -> AlertLayout:
-    if columns := chosen_columns(ALERT_FIELDS, (), chosen, width, LEAST_SUMMARY):
+    if columns := chosen_columns(ALERT_FIELDS, COLUMNS, chosen, width, LEAST_SUMMARY):
         return AlertLayout(width, 0, columns)
     if width >= WIDER:
         return AlertLayout(width, min(56, width * 2 // 5))
@@ -492,10 +492,16 @@ def silence_row(silence: Silence, now: Instant, width: int) -> Row:
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
+RULE: Field[Alert, Instant] = Field("rule", lambda one, _: (one.rule,))
+COLUMNS: tuple[Column[Alert, Instant], ...] = (
+    Column("RULE", 23, lambda one, _: Span(shorten(clean(one.rule), 22)), left=True, field=RULE),
+)
+"""A rule is known by its whole name."""
+
 ALERT_FIELDS: tuple[Field[Alert, Instant], ...] = (
     Field("severity", lambda one, _: (one.severity,)),
     Field("status", lambda one, now: (status_of(one, now), one.phase)),
-    Field("rule", lambda one, _: (one.rule,)),
+    RULE,
     Field("run", lambda one, _: (one.run,)),
     Field("node", lambda one, _: (one.node,)),
     Field("subject", lambda one, _: (one.subject,)),
