@@ -69,14 +69,14 @@ def main() -> int:
     calm = replay(64, 0.05)
     idle = replay(64, 0.0)
     many = replay(256, 0.05, "--history")
-    wide = replay(300, 0.05, size=(200, 60))
+    wide = replay(300, 0.05, "60", size=(200, 60))
     rows = [
         ["64 x 8, 5% of cells change: bytes/s to the terminal", f"{rate(*calm):.0f}", f"<= {BUSY_BYTES}"],
         ["64 x 8, nothing changes: bytes/s", f"{rate(*idle):.0f}", f"<= {IDLE_BYTES}"],
         ["64 x 8, 5%: CPU % of a core", f"{percent(*calm):.1f}", ""],
         ["256 x 8, an hour of history: CPU % of a core", f"{percent(*many):.1f}", f"<= {PERCENT:g}"],
-        ["300 x 8, 5%, 200 x 60 cells: CPU % of a core", f"{percent(*wide):.1f}", f"<= {PERCENT:g}"],
-        ["300 x 8, 5%, 200 x 60 cells: bytes/s", f"{rate(*wide):.0f}", f"<= {BUSY_BYTES}"],
+        ["300 x 8, 5%, 60 runs, 200 x 60 cells: CPU % of a core", f"{percent(*wide):.1f}", f"<= {PERCENT:g}"],
+        ["300 x 8, 5%, 60 runs, 200 x 60 cells: bytes/s", f"{rate(*wide):.0f}", f"<= {BUSY_BYTES}"],
         ["2,048 GPUs x 4 metrics, an hour of history itself: MiB", f"{history_mib(256):.0f}", ""],
         ["256 x 8, an hour of history: RSS MiB", f"{many[1].rss_mib:.0f}", f"<= {MIB:g}"],
     ]

@@ -8,16 +8,19 @@ from collections.abc import Iterator
 import msgspec
 
 from collectors.probe.bundle import GREETING
-from trainmon.model import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, Process
+from trainmon.model import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, LogChunk, Process
 
 ENCODE = msgspec.json.Encoder().encode
 
 
 class Recording:
-    """One node's lines. `change` is the share of GPUs whose numbers move from one sample to the next."""
+    """One node's lines. `change` is the share of GPUs whose numbers move from one sample to the next. `run` logs a step
+    with each sample."""
 
-    def __init__(self, name: str, change: float, gpus: int = 8) -> None:
+    def __init__(self, name: str, change: float, gpus: int = 8, run: str | None = None) -> None:
         self.name = name
+        self.run = run
+        self.step = 50_000
         self.change = change
         self.random = random.Random(name)
         self.temperatures = [self.random.randint(55, 66) for _ in range(gpus)]
@@ -59,8 +62,23 @@ class Recording:
             GpuSample(i, None, False, temperature, temperature + 8, 71_234, self.used[i], 640.5, 1980, 0)
             for i, temperature in enumerate(self.temperatures)
         )
-        return ENCODE(GpuSamples(1, at, gpus)) + b"\n" + ENCODE(self.host(at)) + b"\n"
+        lines: list[GpuSamples | HostSample | LogChunk] = [GpuSamples(1, at, gpus), self.host(at)]
+        if self.run is not None:
+            lines.append(self.log(at, self.run))
+        return b"".join(ENCODE(line) + b"\n" for line in lines)
+
+    def log(self, at: float, run: str) -> LogChunk:
+        """The line of the next step."""
+        self.step += 1
+        line = f"step {self.step}/200000 | loss {2 + self.random.random():.4f} | lr 1.0e-4 | {at:.1f} s"
+        return LogChunk(1, at, run, log_of(run), 80 * self.step, at, (line,), seen=1)
 
 
-def cluster(nodes: int, change: float) -> Iterator[Recording]:
-    return (Recording(f"gpu-{i:03d}", change) for i in range(1, nodes + 1))
+def log_of(run: str) -> str:
+    return f"/logs/{run}.out"
+
+
+def cluster(nodes: int, change: float, runs: int = 0) -> Iterator[Recording]:
+    """The nodes; each of the first `runs` has a run of its own."""
+    for i in range(1, nodes + 1):
+        yield Recording(f"gpu-{i:03d}", change, run=f"exp-{i:02d}-lr1e-4-seed{i % 5}" if i <= runs else None)

@@ -1,4 +1,4 @@
-"""The dashboard fed with recorded bytes: `python -m tests.bench.replay NODES CHANGE [--history]` on a terminal.
+"""The dashboard fed with recorded bytes: `python -m tests.bench.replay NODES CHANGE [RUNS] [--history]` on a terminal.
 
 The bytes take the real way: Feed (lines, decoding), Watch, engine, panes. Only the connection is a recording.
 """
@@ -11,13 +11,13 @@ import time
 from collections.abc import Sequence
 
 from collectors.nodes.collector import NodeCollector
-from tests.bench.recording import Recording, cluster
+from tests.bench.recording import Recording, cluster, log_of
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds, SystemClock
-from trainmon.model import Gpu, Spec
+from trainmon.model import Gpu, LogSpec, RunsChanged, RunSpec, Spec
 from trainmon.runtime.backend import DashboardBackend
 from trainmon.transport.shell import Completed, Sink, Transit
 
@@ -49,13 +49,14 @@ class Recorded:
 
 
 class Replay(DashboardBackend):
-    """An engine fed with all nodes of a cluster, spread over each period."""
+    """An engine fed with all nodes of a cluster, spread over each period; each of the first `runs` has a run."""
 
-    def __init__(self, nodes: int, change: float) -> None:
+    def __init__(self, nodes: int, change: float, runs: int) -> None:
         alerting = AlertManager(tuple(rule() for rule in RULES), Routing(), None)
         super().__init__(Engine(alerting=alerting))
         submit = self.engine.submit
-        self.shells = [(Recorded(tape.name), tape) for tape in cluster(nodes, change)]
+        self.shells = [(Recorded(tape.name), tape) for tape in cluster(nodes, change, runs)]
+        submit(RunsChanged(tuple(spec_of(tape.name, tape.run) for _, tape in self.shells if tape.run is not None)))
         clock = SystemClock()
         self.watches = [
             NodeCollector(tape.name, "bench", lambda shell=shell: shell, submit, clock, python="python3")
@@ -65,8 +66,9 @@ class Replay(DashboardBackend):
 
     def start(self) -> None:
         super().start()
-        for watch in self.watches:
-            watch.watch(Spec(period=PERIOD), frozenset())
+        for watch, (_, tape) in zip(self.watches, self.shells, strict=True):
+            logs = () if tape.run is None else (LogSpec(tape.run, log_of(tape.run)),)
+            watch.watch(Spec(period=PERIOD, logs=logs), frozenset())
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -94,6 +96,10 @@ class Replay(DashboardBackend):
         super().stop()
 
 
+def spec_of(node: str, run: str) -> RunSpec:
+    return RunSpec(name=run, cluster="bench", nodes=(node,), log=log_of(run))
+
+
 def fill(engine: Engine, nodes: int) -> None:
     """An hour of history before now, for every node."""
     gpus = [
@@ -108,10 +114,11 @@ def fill(engine: Engine, nodes: int) -> None:
 def main() -> None:
     from tui.app import Dashboard
 
-    nodes, change = int(sys.argv[1]), float(sys.argv[2])
-    replay = Replay(nodes, change)
-    if "--history" in sys.argv:
-        fill(replay.engine, nodes)
+    has_history = "--history" in sys.argv
+    nodes, change, *runs = (float(word) for word in sys.argv[1:] if word != "--history")
+    replay = Replay(int(nodes), change, int(sum(runs)))
+    if has_history:
+        fill(replay.engine, int(nodes))
     replay.start()
     try:
         Dashboard(replay).run()

@@ -75,14 +75,15 @@ def run_layout(width: int, runs: Sequence[Run], state: State, chosen: Sequence[s
         columns.remove(JOB)
     if not any(run.checkpoints or run.spec.checkpoints for run in runs):
         columns.remove(CHECKPOINT)
-    at, wanted = columns.index(STEP), min(max((cell_width(clean(run.name)) + 1 for run in runs), default=6), NAME)
+    at, wanted = columns.index(STEP), min(max((cell_width(clean(run.name)) + 1 for run in runs), default=6), WHOLE_NAME)
+    least = min(max(wanted, 6), NAME)
     for step in (STEP, SHORT_STEP):
         widest = max((cell_width(step.cell(run, state).text) for run in runs), default=4)
         columns[at] = step._replace(width=max(4, widest) + 2)
-        if Table(width, 0, tuple(columns)).rest >= max(wanted, 6):
+        if Table(width, 0, tuple(columns)).rest >= least:
             break
     for name in GIVE_WAY:
-        if Table(width, 0, tuple(columns)).rest >= max(wanted, 6):
+        if Table(width, 0, tuple(columns)).rest >= (max(wanted, 6) if name in FOR_WHOLE_NAMES else least):
             break
         columns = [column for column in columns if column.name != name]
     room = min(Table(width, 0, tuple(columns)).rest - wanted, TREND.width)
@@ -323,6 +324,8 @@ GIVE_WAY = ("N", "TOK/S", "CK ", "JOB", "SW", "LEFT", "LOSS ", "LAST ")
 
 NAME = 12
 """Cells of a name before columns are left out for it."""
+WHOLE_NAME, FOR_WHOLE_NAMES = 24, ("N", "TOK/S")
+"""What is left out for names of up to so many cells: names of a sweep differ at their ends and in the middle."""
 
 
 class RunsPane(Pane):

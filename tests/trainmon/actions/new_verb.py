@@ -42,13 +42,14 @@ def add() -> None:
 
 def facts() -> dict[str, Any]:
     """What the parts of the program know of the verb."""
+    from tests.docs import keys
     from tests.trainmon.actions.cluster import NOW, RUNNING, done, planned, readback, state
     from tests.trainmon.actions.verification.records import after
     from trainmon.actions.planning import offered, reads_for_plan
     from trainmon.cli.act.targets import resolve
     from trainmon.cli.commands import COMMANDS, GROUPS
     from trainmon.lib import say
-    from tui.keys import active_keys, markdown
+    from tui.keys import active_keys
     from tui.modals.menu import entries
     from tui.screens.help import help_rows
     from tui.views import action_request, commands, find_commands
@@ -61,7 +62,7 @@ def facts() -> dict[str, Any]:
         "group": COMMANDS["nudge"] in GROUPS["Act on runs, jobs and nodes"],
         "subject": resolve("nudge", ("88_3",), state()),  # type: ignore[arg-type]
         "key": [key.cap for key in active_keys("runs") if key.id == "act.nudge"],
-        "docs": "| `D` | nudge the job, so that it goes on |" in markdown(),
+        "docs": "| `D` | nudge the job, so that it goes on |" in keys(),
         "help": any("nudge the job" in row.text for row in help_rows("runs")),
         "palette": find_commands("nudge", commands("runs", None, ()))[0].cap,
         "menu": [one.title for one in offered(state(), [("run", "llm")], NOW) if one.verb == "nudge"],
