@@ -35,7 +35,7 @@ def test_a_killed_connection_comes_back_by_itself(product: Product, cluster: Sta
     before = set(nodes.sessions_of(1))
     assert before
     nodes.end_sessions(1)
-    nodes.nvml[1].set(0, temperature=66)
+    nodes.nvml[1].set(0, utilization=66)
     screen.until_line("n1 ", r"\b66\b")
     screen.until_shown("ssh 2/2")
     until(lambda: set(nodes.sessions_of(1)) - before, "a new session")
@@ -47,12 +47,12 @@ def test_a_node_that_restarts_its_sshd_is_down_with_a_sentence_and_then_up(
 ) -> None:
     nodes = cluster(1)
     screen = product.screen("n0", columns=200)
-    screen.until_line("n0 ", r"\b41\b")
+    screen.until_line("n0 ", r"\b97\b")
     nodes.sshd.stop()
     screen.until_line("n0 ", r"✗.n0 .* late \d+s: ")
     screen.until_shown(r"ssh 0/1 n0 \d+s")
     screen.until_shown(r"n0: late \d+s: .*refuses connections")
-    nodes.nvml[0].set(0, temperature=66)
+    nodes.nvml[0].set(0, utilization=66)
     nodes.sshd.run()
     screen.keys("r")
     screen.until_line("n0 ", r"\b66\b")
@@ -63,16 +63,16 @@ def test_numbers_of_before_are_dim_and_have_their_age(product: Product, cluster:
     nodes = cluster(1)
     config = product.config('[cluster]\nnodes = ["n0"]\nevery = "0.5s"\n')
     screen = product.screen("--config", str(config))
-    screen.until_line("n0 ", r"\b41\b")
-    fresh = screen.style_of("41 ").fg
+    screen.until_line("n0 ", r"\b97\b")
+    fresh = screen.style_of("97 ").fg
     for pid in nodes.sessions_of(0):
         os.kill(pid, signal.SIGSTOP)
-    screen.until_line("n0 ", r"\b41\b.*late \d+s")
-    assert screen.style_of("41 ").fg != fresh
+    screen.until_line("n0 ", r"\b97\b.*late \d+s")
+    assert screen.style_of("97 ").fg != fresh
     for pid in nodes.sessions_of(0):
         os.kill(pid, signal.SIGCONT)
     screen.until_gone(r"late \d+s")
-    assert screen.style_of("41 ").fg == fresh
+    assert screen.style_of("97 ").fg == fresh
 
 
 def test_shared_files_are_taken_over_when_the_login_host_goes_and_no_line_comes_twice(

@@ -20,11 +20,11 @@ def test_the_demo_is_shown_only_on_request_and_takes_no_hosts(product: Product) 
 
 def test_every_key_does_what_it_says_and_something_goes_wrong_within_a_minute(product: Product) -> None:
     screen = product.screen("--demo")
-    screen.until_shown("DEMO", "1 Runs", "2 GPUs", "3 Disk", "4 Log", "temp °C", r"ssh 1[0-6]/16")
+    screen.until_shown("DEMO", "1 Runs", "2 GPUs", "3 Disk", "4 Log", "util %", r"ssh 1[0-6]/16")
 
     screen.keys("2")
     screen.until_shown("v Metric")
-    for metric in ("mem", "util", "power", "err"):
+    for metric in ("temp", "mem", "power", "err", "util"):
         screen.keys("v")
         screen.until_line("2 GPUs", rf"(?i){metric}")
     screen.keys("z")
@@ -41,9 +41,9 @@ def test_every_key_does_what_it_says_and_something_goes_wrong_within_a_minute(pr
     screen.keys("\x1b")
     screen.until_gone("/gpu-003")
     screen.keys("s")
-    screen.until_shown("Sort GPUs by", "severity", "temperature")
+    screen.until_shown("Sort GPUs by", "severity", "temp")
     screen.keys("j\r")
-    screen.until_line("2 GPUs", "sort name")
+    screen.until_line("2 GPUs", "sort node")
 
     screen.keys("\r")
     screen.until_shown(r"GPUs [\w-]+", "Last hour", "margin")

@@ -54,7 +54,7 @@ def test_a_hung_host_says_so_with_its_age_while_the_others_go_on_and_leaving_is_
     screen.until_shown(r"ssh 2/3")
     with hung(nodes, 1):
         screen.until_line("n1 ", r"(late|reconnecting) \d+s")
-        nodes.nvml[0].set(0, temperature=77)
+        nodes.nvml[0].set(0, utilization=77)
         screen.until_line("n0 ", r"\b77\b")
         screen.until_line("mute ", r"connecting|did not|no answer|late|banner")
         screen.until_line("n1 ", r"late \d+s: ")

@@ -382,7 +382,9 @@ def summary_cells(found: NodeSummary, shape: GridLayout, style: str = "") -> tup
     flags = found.flags
     if needed > shape.rest - len(numbers):
         first = join_flags(flags[:1], MEMORY - 1) if shape.tail > UTILIZATION else ()
-        if first:  # in the column of memory; the load keeps its own
+        if found.utilization_pct is None:  # there is no load to keep
+            numbers, shown = "", ()
+        elif first:  # in the column of memory; the load keeps its own
             pads = Span(" " * (MEMORY - 1 - cell_width(first[0].text)))
             shown, flags = (GAP, *first, pads, Span(numbers[-UTILIZATION:], style)), flags[1:]
         elif shape.rest - len(numbers) < FIRST_FLAG + 2:
