@@ -42,7 +42,7 @@ def test_a_changed_config_is_taken_over_and_open_connections_stay(
 
     file.write_text(CONFIG.format(last=2, work=product.work) + more)
     screen.until_shown("ssh 3/3", "config loaded")
-    screen.until_line("other", r"\b97\b")
+    screen.until_line("other", r"\b41\b")
     screen.until_line("llm", r"\b299\b")
     assert [nodes.servers_of(number) for number in (0, 1)] == servers, "nothing was connected to again"
     screen.until_shown("/n0", "1 marked")
@@ -50,7 +50,7 @@ def test_a_changed_config_is_taken_over_and_open_connections_stay(
     file.write_text(first.replace("[[run]]", "[[rum]]"))
     screen.until_shown("config refused: the old one stays in use", r"rum")
     screen.until_shown(f"{file.name}|{file}")
-    screen.until_line("other", r"\b97\b")
+    screen.until_line("other", r"\b41\b")
     file.write_text(first + "name =\n")
     screen.until_shown(r"line \d+")
 

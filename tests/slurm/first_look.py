@@ -35,13 +35,13 @@ SHOWN = {
 }
 """What the screen shows of it without a config, as patterns."""
 
-DETAILS = (
+DETAILS = (r"directory +\S*/nanoGPT/out \(found, not in the config\)",)
+PLACES = (
     r"script +\S*/train\.sh",
     r"workdir +\S*/nanoGPT",
     r"W&B +→ tester/owt, run \w+ \(found, not in the config\)",
-    r"directory +\S*/nanoGPT/out \(found, not in the config\)",
 )
-"""What the run's own screen shows."""
+"""What the run's own screen shows, and what it shows at its end."""
 
 
 @contextlib.contextmanager

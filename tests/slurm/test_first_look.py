@@ -14,7 +14,7 @@ from tests.end_to_end.product import Product, words
 from tests.lab.slurm import Slurm
 from tests.lab.sshd import NESTED, Sshd
 from tests.lab.wandb_server import WandbServer
-from tests.slurm.first_look import DETAILS, SHOWN, login_host, submit
+from tests.slurm.first_look import DETAILS, PLACES, SHOWN, login_host, submit
 from tests.slurm.training import Training
 
 
@@ -33,6 +33,8 @@ def test_everything_about_a_running_job_is_found_without_a_config(
         screen.until_shown(*SHOWN.values())
         screen.keys("1\r")
         screen.until_shown(*DETAILS)
+        screen.keys("G")
+        screen.until_shown(*PLACES)
         screen.leave()
 
 
