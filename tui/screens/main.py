@@ -334,6 +334,7 @@ class MainScreen(PaneScreen):
         self._has_begun = self._has_queue = self._has_charts = False
         self.shape = Shape(())
         self.arrangement = Arrangement() if arrangement.hidden >= NAMES.keys() else arrangement
+        self.own: Arrangement | None = None
         self.columns = dict(arrangement.columns)
         for pane in self.panes.values():
             sort = arrangement.sorts.get(pane.NUMBER, pane.sort)
@@ -411,13 +412,16 @@ class MainScreen(PaneScreen):
         self.chosen, self.pane = self.chosen.go_to(positions[number]), self.panes[number]
 
     def action_preset(self) -> None:
-        """The next preset; from an arrangement of one's own, the first."""
+        """The next preset; behind the last one, an arrangement of one's own."""
         now = (panes_by_position(self.arrangement), self.arrangement.hidden)
-        names = [*PRESETS]
         known = [(panes_by_position(one), one.hidden) for one in PRESETS.values()]
-        name = names[(known.index(now) + 1) % len(names) if now in known else 0]
+        if now not in known or self.arrangement.larger:
+            self.own = self.arrangement
+        presets = dict(PRESETS) if self.own is None else {**PRESETS, "your own": self.own}
+        at = known.index(now) if now in known and self.arrangement is not self.own else -1
+        name = [*presets][(at + 1) % len(presets)]
         self.chosen = Chosen(self.chosen.current)
-        self.rearrange(PRESETS[name])
+        self.rearrange(presets[name])
         self.pane.say(f"panes: {name}")
 
     def action_hide(self) -> None:

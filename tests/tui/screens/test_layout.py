@@ -265,6 +265,20 @@ async def test_a_key_cycles_the_presets() -> None:
         assert shown[4] == shown[0]
 
 
+async def test_the_presets_lead_back_to_an_arrangement_of_ones_own() -> None:
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        await pilot.press("3", "h", "1", "greater_than_sign")
+        await at_rest(pilot)
+        mine = app.main.arranged()
+        for _ in PRESETS:
+            await pilot.press("full_stop")
+            await at_rest(pilot)
+            assert app.main.arranged() != mine
+        await pilot.press("full_stop")
+        assert app.main.arranged() == mine
+        assert "panes: your own" in text_of(app)
+
+
 async def test_an_arrangement_is_remembered_and_a_damaged_one_does_no_harm() -> None:
     mine = Arrangement(order=PRESETS["cluster"].order, hidden=frozenset("1"), larger={"2": 1}, sorts={"2": "-temp"})
     async with showing(troubled(), (120, 40), seen=LastSeen(at=0.0, arrangement=mine)) as (app, pilot, _):
