@@ -643,8 +643,8 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
         if save.at is not None and save.at < now:
             due = ", which is being written,"
         nth = "checkpoint after the next" if save.number == 2 else f"{ordinal(save.number)} checkpoint from now"
-        which = f"the {'next checkpoint' if is_next else nth} of {save.run} ({size(found.bytes)}){due}"
-        before = f"; room for {counted(found.fitting, 'more checkpoint')}" if found.fitting else ""
+        which = f"the {'next checkpoint' if is_next else nth} of {save.run} ({size(save.size)}){due}"
+        before = f" after {counted(found.fitting, 'save')} before it" if found.fitting else ""
         assuming = "" if is_next else ", if nothing is deleted"
         quota = " of its quota" if disk.quota is not None and disk.left_bytes == disk.quota.left_bytes else ""
         next_at = "" if found.next_at is None else f"; the next save begins {_in(found.next_at, now)}"

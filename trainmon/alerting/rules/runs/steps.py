@@ -158,7 +158,8 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
         if rise is None:
             return
         loss, step = run.progress.loss, run.progress.step
-        is_now = "" if loss is None or step is None else f", and is {loss:.3g} at step {step:,}"
+        is_known = loss is None or step is None or f" at step {step:,} " in f"{rise[0]} "
+        is_now = "" if is_known else f", and is {loss:.3g} at step {step:,}"
         yield self.finding(
             state,
             run,

@@ -120,6 +120,19 @@ def test_the_one_after_the_next_does_not_fit() -> None:
     assert "the checkpoint after the next of llm (931 GiB), due in 50m (at 14:36 UTC), does not fit" in finding.summary
 
 
+def test_of_several_runs_each_has_its_own_size() -> None:
+    """The small one saves first, and fits; the message is not to say that of the large one."""
+    scene = room(TB, at=NOW - 600)
+    small = replace(saved(at=NOW - 1200).list[0], bytes=TB // 4)
+    large = scene.state.runs["llm"]
+    found = replace(saved(), list=(small,), bytes=TB // 4)
+    other = replace(large, spec=replace(large.spec, name="sft"), checkpoints=found)
+    scene.state = replace(scene.state, runs={"llm": large, "sft": other})
+    assert "llm (931 GiB), due in 20m (at 14:06 UTC), does not fit after 1 save before it; " in scene.only(FIT).summary
+    scene.tell("login1", sample(free_bytes=TB // 5))
+    assert "the next checkpoint of sft (233 GiB), due in 10m (at 13:56 UTC), does not fit; " in scene.only(FIT).summary
+
+
 def test_a_run_that_keeps_few_makes_room_for_the_one_after_the_next() -> None:
     """Also just after a start, when no deletion was seen: its first steps are gone."""
     kept = tuple(replace(saved().list[0], step=step) for step in (400, 300, 200))
