@@ -111,15 +111,15 @@ def shorten_middle(text: str, width: int) -> str:
     return shorten(text, width - end) + shorten(text[::-1], end, "")[::-1]
 
 
-LEAST_NAME, MOST, MOST_ALONE = 16, 3, 2
+LEAST_NAME = 16
 NUMBER = re.compile(r"(?<![\w./[-])\d(?:[\w.,:]*\w)?(?: ?%| °C| of \d+| [KMGTP]?i?B\b)?")
 
 
 def shorten_sentence(text: str, width: int) -> str:
     """Cut a clean sentence to at most `width` cells: its first words, and behind them more of its numbers, in order.
 
-    Three numbers are worth fewer first words. Each has the words beside it, as `12,870 … 100%` says nothing; where
-    they have no room for two, only numbers with a unit are shown. No number is cut itself. Long names are cut in their
+    Two numbers are worth fewer first words. Each has the words beside it, as `12,870 … 100%` says nothing; where
+    they have no room, only numbers with a unit are shown. No number is cut itself. Long names are cut in their
     middle.
     """
     if cell_width(text) > width:
@@ -131,16 +131,18 @@ def shorten_sentence(text: str, width: int) -> str:
     if half is not None and half.start():
         start = text[: half.start()].rstrip() + " …"
     spaces = [at for at in range(len(start) - 1, max(0, width // 2 - 3), -1) if start[at] == " "]
-    found = [(min(MOST, sum(one.end() < len(start) for one in numbers)), start)]
+    found = [(min(2.0, sum(one.end() < len(start) for one in numbers)) - 0.5 * (half is not None), start)]
     alone = [one.span() for one in numbers if not one[0].replace(",", "").isdecimal()]
-    for parts, most in (([_with_neighbours(text, *one.span()) for one in numbers], MOST), (alone, MOST_ALONE)):
-        found += [_with_parts(text, space, parts, width, most) for space in spaces]
+    for parts in ([_with_neighbours(text, *one.span()) for one in numbers], alone):
+        found += [_with_parts(text, space, parts, width) for space in spaces]
     return max(found, key=lambda one: one[0])[1]
 
 
 def _with_neighbours(text: str, start: int, end: int) -> tuple[int, int]:
     """Where the words of a number begin and end, with those beside them of the same part of the sentence."""
     start, end = text.rfind(" ", 0, start) + 1, text.find(" ", end) % (len(text) + 1)
+    if "(" in text[start:end] and ")" not in text[start:end]:
+        end = max(end, text.find(")", end) + 1)
     if start > 1 and text[start - 2] not in ",;:":
         start = text.rfind(" ", 0, start - 1) + 1
     if text[end - 1] not in ",;:)" and text[end + 1 : end + 2].isalpha():
@@ -148,16 +150,17 @@ def _with_neighbours(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def _with_parts(text: str, end: int, parts: list[tuple[int, int]], width: int, most: int) -> tuple[int, str]:
-    """The first words of a text and as many of these parts of it as fit; and how many are shown, of the most that
-    count."""
-    made, shown = text[:end], sum(last <= end for _, last in parts)
+def _with_parts(text: str, end: int, parts: list[tuple[int, int]], width: int) -> tuple[float, str]:
+    """The first words of a text and as many of these parts of it as fit; and how many are shown, at most two: none if
+    none of them fits behind the words."""
+    made, shown, words = text[:end], sum(last <= end for _, last in parts), end
     for first, last in parts[shown:]:
         more = text[end:last] if first <= end + 1 else f" … {text[first:last]}"
-        if cell_width(made + more.rstrip(",;:")) > width:
+        if cell_width(made + more.rstrip(",;:")) + 2 * ("…" not in made + more) > width:
             break
         made, end, shown = made + more, max(end, last), shown + 1
-    return min(shown, most), made.rstrip(",;:")
+    made = made.rstrip(",;:")
+    return min(2, shown) if end > words else -1, made if "…" in made else f"{made} …"
 
 
 def shorten_lines(text: str, limit: int, mark: str) -> tuple[str, bool]:

@@ -222,12 +222,18 @@ HUNG = "llm-7b: hung, no step for 49s, the last was step 12,870; its GPUs are 10
     [
         (34, "llm-7b: hung, no step … 49s … 100%"),
         (46, "llm-7b: hung, no step for 49s, … step 12,870"),
-        (62, "llm-7b: hung, no step for 49s, … step 12,870; … are 100% busy"),
+        (62, "llm-7b: hung, no step for 49s, the last was step 12,870; its …"),
         (74, "llm-7b: hung, no step for 49s, the last was step 12,870; … are 100% busy"),
     ],
 )
 def test_a_number_has_the_words_beside_it_and_is_never_cut_itself(width: int, cut: str) -> None:
     assert shorten_sentence(HUNG, width) == cut
+
+
+def test_no_cut_sentence_ends_just_before_a_number_or_looks_whole() -> None:
+    text = "/scratch: 97% used, 310 GiB of 10 TiB free; 97% of inodes used; full in 5h; read 1s ago"
+    assert shorten_sentence(text, 46) == "/scratch: 97% used, 310 GiB of 10 TiB free …"
+    assert shorten_sentence(text, 74) == "/scratch: 97% used, 310 GiB of 10 TiB free; 97% of inodes used; … in 5h"
 
 
 def test_a_number_has_no_word_of_the_next_part() -> None:
@@ -237,8 +243,8 @@ def test_a_number_has_no_word_of_the_next_part() -> None:
 
 def test_a_number_of_a_host_list_is_none() -> None:
     text = "418190 video-2b of ana: runs on gpu-[001-006]; 6d20h left of 7d0h"
-    assert shorten_sentence(text, 56) == "418190 video-2b of ana: runs on … 6d20h left of 7d0h"
-    assert shorten_sentence(text, 44) == "418190 video-2b of ana: … 6d20h left of 7d0h"
+    assert shorten_sentence(text, 56) == "418190 video-2b of ana: runs on gpu-[001-006]; 6d20h le…"
+    assert shorten_sentence(text, 44) == "418190 video-2b of ana: runs on … 6d20h left"
 
 
 @given(st.text(alphabet="ab一1 .%", max_size=60), st.integers(0, 60))

@@ -391,7 +391,13 @@ def _next(run: Run, wanted: int, now: Instant) -> list[Save]:
     writing, every = found.writing, found.every_s
     last_at = found.committed.at if found.committed is not None else None
     saves = [
-        Save(run.name, size, None if every is None or last_at is None else max(now, last_at + every * number), number, size)
+        Save(
+            run.name,
+            size,
+            None if every is None or last_at is None else max(now, last_at + every * number),
+            number,
+            size,
+        )
         for number in range(1, wanted + 1)
     ]
     if writing is not None and saves:  # what it has written so far is no longer free
