@@ -43,7 +43,7 @@ seconds, so it replaces a daemon that hangs within a minute."""
 MAX_AGE_BY_CRON: Seconds = 15 * 60.0
 """A check of `--once` is current until two more are missing (`service cron`: every five minutes)."""
 
-UNWRITTEN = "is the ledger's disk full or hanging? See the log of that program"
+UNWRITTEN = "is the ledger's disk full or hanging, or has a newer trainmon-tui migrated it? See the log of that program"
 
 HEAD = ("ID", "SEVERITY", "PHASE", "AGE", "RULE", "SUMMARY", "DELIVERY")
 

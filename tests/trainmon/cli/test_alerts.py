@@ -78,6 +78,7 @@ def test_a_watch_that_records_nothing_is_not_called_nobody() -> None:
     assert code(hidden, NOW) == 3
     text = "\n".join(lines(hidden, NOW))
     assert text.startswith("a monitor runs\n! a monitor runs, but does not write its status: is the ledger's disk full")
+    assert "or has a newer trainmon-tui migrated it?" in text
     assert "last check 2m ago\n! the last recorded check was 2m ago; the monitor hangs or cannot write" in "\n".join(
         lines(known(age=120.0), NOW)
     )
