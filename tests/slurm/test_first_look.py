@@ -32,6 +32,7 @@ def test_everything_about_a_running_job_is_found_without_a_config(
         screen = product.look()
         screen.until_shown(*SHOWN.values())
         screen.keys("1\r")
+        screen.until_gone("2 GPUs")
         screen.until_shown(*DETAILS)
         screen.keys("G")
         screen.until_shown(*PLACES)
