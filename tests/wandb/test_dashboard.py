@@ -62,6 +62,8 @@ def test_a_group_is_followed_from_a_kill_to_the_next_attempt(
         second = server.runs["tester/video/attempt-2"]
         until(lambda: len(media(second)) == 2, "the client sends files after the rows that name them")
         screen.keys("1\r")
+        screen.until_gone("5 Alerts")
+        screen.keys("G")
         screen.until_shown("samples, the newest", "attempt-1 +crashed")
         screen.keys("d")
         screen.until_shown("Fetch 2 samples")

@@ -9,7 +9,7 @@ from tui.panes.header import ChangesLine, HeaderLine, StoryLine, Strip
 from tui.panes.log import LogPane
 from tui.panes.queue import QueuePane, watched
 from tui.panes.runs import RunsPane
-from tui.panes.wandb import LogChartPane, WandbPane
+from tui.panes.wandb import LogChartPane, WandbPane, numbered_losses
 
 __all__ = [
     "AlertPane",
@@ -34,5 +34,6 @@ __all__ = [
     "StoryLine",
     "Strip",
     "WandbPane",
+    "numbered_losses",
     "watched",
 ]

@@ -279,6 +279,12 @@ def loss_and_throughput(keys: tuple[str, ...]) -> tuple[str, ...]:
     return (*keys[:1], *[key for key in keys[1:] if THROUGHPUT.search(key)][:1])
 
 
+def numbered_losses(log: Log | None) -> list[tuple[float, float]]:
+    """The steps and losses of the last lines of a log."""
+    found = [(one.step, one.loss) for one in (() if log is None else log.numbers) if one is not None]
+    return [(float(step), loss) for step, loss in found if step is not None and loss is not None]
+
+
 class LogChartPane(FollowingPane):
     """The loss of the last lines of a run's log."""
 
@@ -303,9 +309,7 @@ class LogChartPane(FollowingPane):
 
     def _read(self, path: str, key: str, epoch: int, start: int) -> Curve:
         """The numbered losses of the log, as one curve. Their times are not known."""
-        numbers = () if self._log is None else self._log.numbers
-        found = [(one.step, one.loss) for one in numbers if one is not None]
-        points = [(float(step), loss) for step, loss in found if step is not None and loss is not None]
+        points = numbered_losses(self._log)
         steps, values = array("d", [step for step, _ in points]), array("d", [loss for _, loss in points])
         return Curve(epoch=self._epoch, start=0, steps=steps, times=array("d", [0.0] * len(steps)), values=values)
 

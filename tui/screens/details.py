@@ -29,6 +29,7 @@ from tui.panes import (
     PlotPane,
     RunPane,
     WandbPane,
+    numbered_losses,
 )
 from tui.screens.base import PaneScreen, StateScreen
 from tui.services.changes import Changes
@@ -128,7 +129,7 @@ class RunScreen(LinkedScreen):
         """Give charts and log a part of the screen, if there is something to show."""
         rows = self.app.size.height - 2
         charts, tail = max(LEAST_HEIGHT + 2, rows // 4), max(5, rows // 4)
-        has_loss = run is not None and run.loss is not None and not run.spec.has_charts
+        has_loss = run is not None and not run.spec.has_charts and len(numbered_losses(run.log)) > 1
         shown = {
             self.charts: run is not None and run.spec.has_charts and rows >= charts + tail + LEAST_FACTS - 1,
             self.loss: has_loss and rows >= charts + tail + LEAST_FACTS - 1,
