@@ -49,7 +49,7 @@ def test_without_slurm_a_run_is_explained_soon_with_the_results_beside_its_check
     save(product.work, 20)
     run = f'name = "llm"\nlog = "{log}"\ncheckpoints = "{product.work}"\n'
     config = product.config(f'[cluster]\nlogin = "n0"\nnodes = ["n0"]\n[[run]]\n{run}')
-    screen = product.screen("--config", str(config), columns=160)
+    screen = product.screen("--config", str(config), columns=160, rows=60)
     screen.until_line("llm", r"iteration|\b30\b")
     until(
         lambda: explain(product).returncode == 0, "an explanation", 45

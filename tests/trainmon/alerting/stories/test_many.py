@@ -82,6 +82,7 @@ def test_four_alerts_a_minute_are_no_storm_and_each_is_sent_at_once() -> None:
             story.at(12 + 15 * number).expect("fire", f"disk:n{number}:/")
 
 
+@pytest.mark.slow
 def test_where_a_storm_comes_and_goes_no_alert_waits_for_longer_than_its_group_and_half_a_minute() -> None:
     """Those of a moment without a storm went before those that one had held back: up to 13 minutes here."""
     rng, second, count = Random(1), 10.0, 40
