@@ -122,10 +122,10 @@ async def reading(last: int, folder: Path) -> AsyncIterator[tuple[Dashboard, Pil
         yield shown
 
 
+@pytest.mark.slow
 async def test_scrolling_up_goes_on_in_the_file_and_down_comes_back_to_the_end(tmp_path: Path) -> None:
     async with reading(9_000, tmp_path) as (app, pilot, backend):
         view, pane = app.main.log_pane.view, app.main.log_pane
-        await pilot.press("z")  # pages of a whole screen
         for _turn in range(300):
             await pilot.press("pageup")
             await at_rest(pilot)
