@@ -15,17 +15,14 @@ from collectors.probe.files.lines import CUT_END, DOWN_AND_UP, LINE_BYTES, cut, 
 from trainmon.analysis.log_formats import Format, report, written
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError, size
-from trainmon.model import WANDB, LogHits, LogPart, Run, StepNumbers
+from trainmon.model import LOG_PART, WANDB, LogHits, LogPart, Run, StepNumbers
 from trainmon.transport.files import TIMEOUT, FileRange, read_range
 from trainmon.transport.shell import Shell
-
-PART = 64 * 1024
-"""Bytes that are read at a time: 1.6 s over a link of 40 KB/s."""
 
 SLOWEST_LINK = 20 * 1024
 """Bytes per second. Over a slower link, the known lines of a long log are not found in its file."""
 
-LOOKS = (2 * PART, 8 * PART, 32 * PART, 64 * PART)
+LOOKS = (2 * LOG_PART, 8 * LOG_PART, 32 * LOG_PART, 64 * LOG_PART)
 """Bytes before the end in which known lines are looked for, one after the other."""
 
 SAVED_AT_ONCE = 256 * 1024
@@ -190,7 +187,7 @@ class LogFile:
         raise CommandFailed("the file no longer has the lines that are shown")
 
     def _around(self, offset: int) -> LogPart:
-        part = self._part(offset - PART // 2, offset + PART // 2)
+        part = self._part(offset - LOG_PART // 2, offset + LOG_PART // 2)
         return replace(part, found=max(0, bisect_right(part.offsets, offset) - 1))
 
     def _hits(self, text: str) -> Iterator[LogHits]:
@@ -209,14 +206,14 @@ class LogFile:
 
     def _find(self, at: Instant, step: int | None, evidence: Sequence[str]) -> LogPart:
         low, high = 0, self._range(0, 0).size
-        while high - low > PART:
+        while high - low > LOG_PART:
             middle = (low + high) // 2
             parts = (self._part(middle, middle + length) for length in (PROBE, 16 * PROBE))
             late = next((late for part in parts if (late := self._lateness(part, at, step))), ())
             if not late:
                 break
             low, high = (middle, high) if late[0][0] < 0 else (low, middle)
-        part = self._part(low - PART // 2, high + PART // 2) if high - low <= PART else LogPart()
+        part = self._part(low - LOG_PART // 2, high + LOG_PART // 2) if high - low <= LOG_PART else LogPart()
         exact = [line for line, said in enumerate(part.numbers) if said is not None and said.step == step is not None]
         exact = exact or [line for line, text in enumerate(part.lines) if text in evidence]
         late = self._lateness(part, at, step)

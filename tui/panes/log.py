@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from textual.app import ComposeResult
 
 from trainmon.lib import Instant, cell_width, clean, counted, shorten_start, size
-from trainmon.model import LOG_MARK, Log, LogHits, LogPart, Run, State
+from trainmon.model import LOG_MARK, LOG_PART, Log, LogHits, LogPart, Run, State
 from tui.backend import Backend, LogSource
 from tui.keys import cap
 from tui.panes.base import FollowingPane
@@ -22,9 +22,6 @@ from tui.style import calm_age
 from tui.views import log_named
 from tui.widgets import LogView
 from tui.widgets.log_view import LogPosition
-
-PART = 64 * 1024
-"""Bytes that are read at a time."""
 
 PART_LINES = 4_000
 """Lines of the file that are kept."""
@@ -231,11 +228,11 @@ class LogPane(FollowingPane):
         if event.where == "last" and part is not None:
             self._follow()
         elif event.where == "first" and not (part is None and is_whole(log)) and (part is None or part.start > 0):
-            self._read(lambda file, reply: file.read(0, PART, reply), self._show_part)
+            self._read(lambda file, reply: file.read(0, LOG_PART, reply), self._show_part)
         elif self._awaited is not None or self.view.only or log is None:
             self.view.following = self.view.following and part is None
         elif event.where == "up" and part is not None and part.start > 0:
-            self._read(lambda file, reply: file.read(part.start - PART, part.start, reply), self._show_earlier)
+            self._read(lambda file, reply: file.read(part.start - LOG_PART, part.start, reply), self._show_earlier)
         elif event.where == "up" and part is None and not is_whole(log):
             marks = [at for at, line in enumerate(log.lines) if line.startswith(LOG_MARK)]
             at = marks[-1] + 1 if marks else 0
@@ -243,7 +240,7 @@ class LogPane(FollowingPane):
             self._read(lambda file, reply: file.above(known, reply), partial(self._show_above, first))
         elif event.where == "down" and part is not None:
             self.view.following = False
-            self._read(lambda file, reply: file.read(part.end, part.end + PART, reply), self._show_later)
+            self._read(lambda file, reply: file.read(part.end, part.end + LOG_PART, reply), self._show_later)
         self._draw_frame()
 
     def _show_part(self, part: LogPart) -> None:
@@ -328,7 +325,7 @@ class LogPane(FollowingPane):
         if self.part is not None and self.part.start <= offset < self.part.end:
             self.view.show_line(self.first + line_at(self.part, offset, self.filter))
         else:
-            self._read(lambda file, reply: file.read(offset - PART // 2, offset + PART // 2, reply), show)
+            self._read(lambda file, reply: file.read(offset - LOG_PART // 2, offset + LOG_PART // 2, reply), show)
 
 
 def is_whole(log: Log | None) -> bool:
