@@ -112,15 +112,15 @@ def shorten_middle(text: str, width: int) -> str:
 
 
 LEAST_NAME = 16
-NUMBER = re.compile(r"(?<![\w./[-])\d(?:[\w.,:]*\w)?(?: ?%| °C| of \d+| [KMGTP]?i?B\b)?")
+NUMBER = re.compile(r"(?<![\w./[-])(?<!key )\d(?:[\w.,:]*\w)?(?: ?%| °C| of \d+| [KMGTP]?i?B\b)?")
 
 
 def shorten_sentence(text: str, width: int) -> str:
     """Cut a clean sentence to at most `width` cells: its first words, and behind them more of its numbers, in order.
 
-    Two numbers are worth fewer first words. Each has the words beside it, as `12,870 … 100%` says nothing; where
-    they have no room, only numbers with a unit are shown. No number is cut itself. Long names are cut in their
-    middle.
+    Two numbers are worth fewer first words, but that of a key is none. Each has the words beside it, as
+    `12,870 … 100%` says nothing; where they have no room, only numbers with a unit are shown. No number is cut itself.
+    Long names are cut in their middle.
     """
     if cell_width(text) > width:
         text = " ".join(shorten_middle(word, max(LEAST_NAME, width // 3)) for word in text.split(" "))

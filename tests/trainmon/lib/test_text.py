@@ -250,3 +250,8 @@ def test_a_number_of_a_host_list_is_none() -> None:
 @given(st.text(alphabet="ab一1 .%", max_size=60), st.integers(0, 60))
 def test_no_cut_sentence_is_too_wide(text: str, width: int) -> None:
     assert cell_width(shorten_sentence(text, width)) <= width
+
+
+def test_the_number_of_a_key_is_no_reason_to_cut_the_advice() -> None:
+    advice = "run-stalled ab12cd34; read its log (key 4), and look at the load of its GPUs (key 2)"
+    assert shorten_sentence(advice, 40) == "run-stalled ab12cd34; read its log (key…"
