@@ -216,6 +216,69 @@ async def test_tab_completes_the_fields_of_a_filter_and_their_values() -> None:
         assert (app.main.runs.filter, len(app.main.runs.lines.rows)) == ("status:hung", 1)
 
 
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("sav", "ck>"), ("ck", "ck>"), ("ra", "tok/s>"), ("sw", "sw:"), ("nod", "n>"), ("na", "run:")],
+)
+async def test_a_completion_has_the_name_that_stands_above_the_column(typed: str, completed: str) -> None:
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        await pilot.press("slash", *typed, "tab")
+        await at_rest(pilot)
+        assert app.main.find.value == completed
+
+
+async def test_a_filter_knows_a_column_by_its_head_and_by_its_longer_name() -> None:
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        found = {}
+        for pane, queries in (("1", ("tok/s>1", "rate>1", "ck>0", "saved>0")), ("3", ("full-in<9d", "full<9d"))):
+            await pilot.press(pane)
+            for query in queries:
+                await pilot.press("slash", *query, "enter")
+                await at_rest(pilot)
+                found[query] = [row.key for row in app.main.pane.lines.rows]
+                assert 0 < len(found[query]) < len(app.main.pane.entries(app.main.pane.state)[0])
+                assert "filter not used" not in text_of(app)
+                await pilot.press("escape")
+        assert found["tok/s>1"] == found["rate>1"]
+        assert found["ck>0"] == found["saved>0"]
+        assert found["full-in<9d"] == found["full<9d"]
+
+        await pilot.press("1", "slash", *"logs/a:b")
+        await at_rest(pilot)
+        assert "filter not used" not in text_of(app), "a path is a text"
+
+
+async def test_the_sorted_column_has_an_arrow_in_its_heading() -> None:
+    state = msgspec.structs.replace(queued(), alerts=alarmed().alerts)
+    async with showing(state, (200, 60)) as (app, _pilot, _):
+        for pane, sort, head in (
+            (app.main.runs, "loss", "LOSS↓"), (app.main.runs, "-name", "RUN↓"), (app.main.runs, "rate", "TOK/S↓"),
+            (app.main.gpus, "mem", "mem max↓"), (app.main.gpus, "node", "NODE↑"), (app.main.disk, "full", "full in↑"),
+            (app.main.disk, "name", "PATH↑"), (app.main.alerts, "held", "HELD↑"), (app.main.queue, "-nodes", "N↑"),
+            (app.main.queue, "why", "WHY↑"),
+        ):  # fmt: skip
+            usual = "".join(span.text for span in pane.heads.spans)
+            pane.set_sort(sort)
+            heads = "".join(span.text for span in pane.heads.spans)
+            assert f" {head}" in heads
+            assert heads.count("↑") + heads.count("↓") == 1
+            assert len(heads.rstrip("↑")) <= len(usual), "the others keep their places"
+            pane.set_sort(pane.ORDER)
+
+
+async def test_chosen_columns_have_no_metric() -> None:
+    async with showing(calm(), (120, 40)) as (app, pilot, _):
+        await pilot.press("2")
+        assert "util %" in text_of(app)
+
+        app.main.gpus.set_columns(("temp", "power"))
+        await pilot.press("v")
+        await at_rest(pilot)
+        assert "util %" not in text_of(app)
+        assert "temp °C" not in text_of(app)
+        assert any("the columns are chosen" in toast.message for toast in app._notifications)
+
+
 async def test_a_pane_that_raises_says_so_with_its_age_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     async with showing(calm()) as (app, pilot, backend):
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -364,10 +364,12 @@ class Columns(Dialog[tuple[str, ...] | None]):
 
     BINDINGS = bindings("columns")
 
-    def __init__(self, question: str, names: Sequence[str], usual: Sequence[str], shown: Sequence[str]) -> None:
+    def __init__(self, question: str, labels: Mapping[str, str], usual: Sequence[str], shown: Sequence[str]) -> None:
+        """`labels`: what the screen calls each column, by its name."""
         super().__init__()
+        self.labels = labels
         self.usual = tuple(usual)
-        self.names = [*shown, *(name for name in names if name not in shown)]
+        self.names = [*shown, *(name for name in labels if name not in shown)]
         self.shown = frozenset(shown)
         self.lines = KeyedLines()
         hint = "  ".join(f"{key.cap} {key.short}" for key in KEYS if key.scope == "columns")
@@ -379,8 +381,8 @@ class Columns(Dialog[tuple[str, ...] | None]):
         self.lines.focus()
 
     def draw(self) -> None:
-        signs = {name: "x" if name in self.shown else " " for name in self.names}
-        self.lines.set_rows([Row(name, (Span(f" [{sign}] {name}"),)) for name, sign in signs.items()])
+        texts = {name: f" [{'x' if name in self.shown else ' '}] {self.labels.get(name, name)}" for name in self.names}
+        self.lines.set_rows([Row(name, (Span(text),)) for name, text in texts.items()])
 
     def action_toggle_column(self) -> None:
         self.shown ^= {self.lines.cursor_key or ""}

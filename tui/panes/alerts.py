@@ -45,7 +45,7 @@ class AlertsPane(Pane):
 
     def draw(self, state: State, width: int) -> None:
         rows = self._drawn.rows(state, width, self.sort, self.filter, self.columns)
-        self.head(*(alert_head(alert_layout(width, self.columns)) if rows else ()))
+        self.head(*(alert_head(alert_layout(width, self.columns), self.sort) if rows else ()))
         self.caption(open_counts(state) if state.alerts else "", sender(state).text)
         if rows or self.filter:
             self.show_rows(rows, "alert")

@@ -27,8 +27,7 @@ from tui.themes import Ascii
 from tui.views import Kind, Subject
 from tui.views.alert_detail import Moment
 from tui.views.alerts import alerts_about_subjects
-from tui.views.filters import Field, Value, completions, filtered, ordered, parse_filter, sort_text
-from tui.views.table import Column
+from tui.views.filters import Column, Value, completions, filtered, ordered, parse_filter, sort_text
 from tui.widgets import Heading, KeyedLines, SpanLine
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class Pane(Vertical):
     NAME: ClassVar[str] = ""
     ORDER: ClassVar[str] = ""
     """The name of the order that its rows have by themselves."""
-    FIELDS: ClassVar[tuple[Field[Any, Any], ...]] = ()
+    FIELDS: ClassVar[tuple[Column[Any, Any], ...]] = ()
     """What its rows are filtered and sorted by."""
     COLUMNS: ClassVar[tuple[Column[Any, Any], ...]] = ()
     """The columns of its own. A person may choose any of its fields as a column."""
@@ -111,7 +110,7 @@ class Pane(Vertical):
         raise NotImplementedError
 
     @property
-    def fields(self) -> tuple[Field[Any, Any], ...]:
+    def fields(self) -> tuple[Column[Any, Any], ...]:
         """What the rows that it shows now are filtered and sorted by."""
         return self.FIELDS
 
@@ -128,7 +127,7 @@ class Pane(Vertical):
     @property
     def usual(self) -> tuple[str, ...]:
         """The fields of its own columns."""
-        return tuple(column.field.name for column in self.COLUMNS if column.field is not None)
+        return tuple(column.name for column in self.COLUMNS if column.name)
 
     @property
     def orders(self) -> list[str]:

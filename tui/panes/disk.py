@@ -58,7 +58,7 @@ class DiskPane(Pane):
         table = disk_layout(
             width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown), chosen=self.columns
         )
-        self.head(*disk_head(table))
+        self.head(*disk_head(table, self.sort))
         rows = disk_rows(shown, table, state.at, self._cache)
         if alerts:
             rows = [with_mark(row, concern_of(self._shown[row.key], alerts)) for row in rows]

@@ -11,7 +11,7 @@ from trainmon.lib import HOUR, Instant, Seconds, clean, counted
 from trainmon.model import Gpu, State
 from tui.backend import Backend
 from tui.charts.render import LEAST_WIDTH, Axis, hour_picture, side_by_side
-from tui.keys import bindings
+from tui.keys import bindings, cap
 from tui.panes.base import Entries, Pane
 from tui.style import UNKNOWN, mib, source_text
 from tui.views import Subject, fact_text
@@ -66,7 +66,10 @@ class GpusPane(Pane):
         return self.grid.entries(), state
 
     def action_metric(self) -> None:
-        """Show the next metric."""
+        """Show the next metric; the columns that a person chose have none."""
+        if self.columns:
+            self.say(f"the columns are chosen: {cap('view.columns')} changes them")
+            return
         self.metric = METRICS[(METRICS.index(self.metric) + 1) % len(METRICS)]
         self.again()
 
@@ -83,7 +86,7 @@ class GpusPane(Pane):
         if alerts:
             rows = [with_mark(row, alerts.get(row.key)) for row in rows]
         self.show_rows(rows, "node")
-        self.caption(grid_caption(state, self.grid.ranks()), self.metric.title)
+        self.caption(grid_caption(state, self.grid.ranks()), "" if self.columns else self.metric.title)
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """The selected node in full: its line may be cut."""

@@ -14,7 +14,7 @@ from tui.keys import bindings, cap
 from tui.panes.base import Entries, Pane
 from tui.style import SENTENCE, Row, Span, calm_age, since, source_text
 from tui.views import Subject
-from tui.views.filters import Field
+from tui.views.filters import Column
 from tui.views.jobs import (
     CLUSTER,
     COLUMNS,
@@ -94,7 +94,7 @@ class QueuePane(Pane):
         return () if self.view == "nodes" else super().usual
 
     @property
-    def fields(self) -> tuple[Field[Any, Any], ...]:
+    def fields(self) -> tuple[Column[Any, Any], ...]:
         return NODE_FIELDS if self.view == "nodes" else JOB_FIELDS
 
     def entries(self, state: State) -> Entries:
@@ -120,7 +120,7 @@ class QueuePane(Pane):
         entries = [] if lists_nodes else listed_jobs(state, self.sort, self.filter, mine=self.view == "mine")
         table = queue_layout(width, entries, () if lists_nodes else self.columns)
         nodes = node_layout(state, width, self.columns if lists_nodes else ())
-        self.head(*(queue_head(table) if entries else node_head(nodes) if lists_nodes else ()))
+        self.head(*(queue_head(table, self.sort) if entries else node_head(nodes, self.sort) if lists_nodes else ()))
         none = [] if entries or lists_nodes else sentences(state, self.view, self.filter)
         rows = node_rows(state, nodes, self.filter, self.sort, every=lists_nodes)
         self.lines.set_rows([*none, *queue_rows(entries, table, state, self._cache), *rows])

@@ -14,9 +14,9 @@ from tui.style import HEIGHTS, VERDICTS, Row, Span, calm_age, count, eta, pad, r
 from tui.views import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.alert_detail import Moment, moment_of_run
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
-from tui.views.filters import Field, filtered, ordered
+from tui.views.filters import Column, filtered, ordered
 from tui.views.jobs import clusters, seconds_left, short_wait
-from tui.views.table import Column, Table, chosen_columns, fields_of, heads, row_cells, value, warned
+from tui.views.table import Table, chosen_columns, fields_of, heads, row_cells, value, warned
 
 EMPTY = (
     ("No run is watched yet. Add one to trainmon.toml:", ""),
@@ -56,20 +56,20 @@ def ordered_runs(state: State, sort: str, query: str = "") -> list[Run]:
     return ordered(sorted(filtered(state.runs.values(), query, RUN_FIELDS, state), key=order), sort, RUN_FIELDS, state)
 
 
-RunFields = tuple[Field[Run, State], ...]
 RunTable = Table[Run, State]
 RunColumns = tuple[Column[Run, State], ...]
+ORDER = "worst"
 
 
 def run_layout(width: int, runs: Sequence[Run], state: State, chosen: Sequence[str] = ()) -> RunTable:
     """The columns that a person chose, else those of a width. Then jobs and checkpoints have one where there are any,
     and names keep their room."""
-    if own := chosen_columns(RUN_FIELDS, COLUMNS, chosen, width):
+    if own := chosen_columns(RUN_FIELDS, chosen, width):
         table = Table(width, 0, own)
         return table._replace(name=table.rest)
     columns = list(COLUMNS)
     if any(run.jobs or run.spec.process for run in runs) or clusters(state):
-        longest = max((cell_width(JOB.cell(run, state).text) for run in runs), default=1)
+        longest = max((cell_width(job_cell(run, state).text) for run in runs), default=1)
         columns[0] = JOB._replace(width=min(max(longest, 3), JOB.width) + 1)
     else:
         columns.remove(JOB)
@@ -77,9 +77,9 @@ def run_layout(width: int, runs: Sequence[Run], state: State, chosen: Sequence[s
         columns.remove(CHECKPOINT)
     at, wanted = columns.index(STEP), min(max((cell_width(clean(run.name)) + 1 for run in runs), default=6), WHOLE_NAME)
     least = min(max(wanted, 6), NAME)
-    for step in (STEP, SHORT_STEP):
-        widest = max((cell_width(step.cell(run, state).text) for run in runs), default=4)
-        columns[at] = step._replace(width=max(4, widest) + 2)
+    for word in ("epoch ", "e"):
+        widest = max((cell_width(step_cell(run, state, word).text) for run in runs), default=4)
+        columns[at] = STEP._replace(width=max(4, widest) + 2, cell=partial(step_cell, word=word))
         if Table(width, 0, tuple(columns)).rest >= least:
             break
     for name in GIVE_WAY:
@@ -89,13 +89,13 @@ def run_layout(width: int, runs: Sequence[Run], state: State, chosen: Sequence[s
     room = min(Table(width, 0, tuple(columns)).rest - wanted, TREND.width)
     if room >= TREND_LEAST and any(len(recent_losses(run)) > 1 for run in runs):
         trend = TREND._replace(width=room, cell=partial(trend_cell, cells=room - 1))
-        columns.insert(next(at for at, column in enumerate(columns) if column.name == "LOSS ") + 1, trend)
+        columns.insert(next(at for at, column in enumerate(columns) if column.name == "loss") + 1, trend)
     table = Table(width, 0, tuple(columns))
     return table._replace(name=max(1, table.rest))
 
 
-def run_head(table: RunTable) -> str:
-    return "  " + "RUN".ljust(table.name) + heads(table.columns)
+def run_head(table: RunTable, sort: str = ORDER) -> str:
+    return "  " + NAMED.headed(sort).ljust(table.name) + heads(table.columns, sort)
 
 
 def run_row(run: Run, state: State, table: RunTable) -> Row:
@@ -130,7 +130,7 @@ def with_signs(columns: RunColumns, run: Run, state: State) -> RunColumns:
 
 def alerted_cell(column: Column[Run, State], concern: Concern, run: Run, state: State) -> Span:
     """A cell with a sign behind its text; it keeps a sign that it has."""
-    text, style = column.cell(run, state)
+    (text, style), *_ = row_cells((column._replace(width=0),), run, state)
     if style in ("warn", "crit"):
         return Span(text, style)
     signed = text.rstrip() + "!"
@@ -178,7 +178,7 @@ def trend_cell(run: Run, _state: State, cells: int = 12) -> Span:
     return Span("".join(HEIGHTS[round((mean - low) / span * 7) if span else 0] for mean in means) + " ")
 
 
-def step_cell(run: Run, word: str) -> Span:
+def step_cell(run: Run, _state: State, word: str = "epoch ") -> Span:
     """Its step; where its trainer counts only batches, its place in the epoch. Without steps, that of a checkpoint."""
     return value(batch_of_epoch(run, word) or count(run.step))
 
@@ -262,69 +262,67 @@ def saved_s(run: Run, state: State) -> Seconds | None:
     return None if last is None or last.at is None else state.at - last.at
 
 
-JOB = Column[Run, State]("JOB", 13, job_cell, field=Field("job", lambda run, state: (job_cell(run, state).text,)))
-STEP = Column[Run, State](
-    "STEP", 9, lambda run, _: step_cell(run, "epoch "), field=Field("step", lambda run, _: (run.step,), "")
-)
-SHORT_STEP = STEP._replace(cell=lambda run, _: step_cell(run, "e"))
-LAST = Column[Run, State]("LAST ", 6, last_cell, field=Field(
-    "last", lambda run, state: (None if run.progress.at is None else state.at - run.progress.at,), "s", upwards=True
-))  # fmt: skip
+NAMED = Column[Run, State]("name", lambda run, _: (run.name,), head="RUN")
+JOB = Column[Run, State]("job", lambda run, state: (job_cell(run, state).text,), head="JOB", width=13, cell=job_cell)
+STEP = Column[Run, State]("step", lambda run, _: (run.step,), "", head="STEP", width=9, cell=step_cell)
+LAST = Column[Run, State](
+    "last", lambda run, state: (None if run.progress.at is None else state.at - run.progress.at,), "s", upwards=True,
+    head="LAST ", width=6, cell=last_cell,
+)  # fmt: skip
 TREND_STEPS = 120
 """Losses that the trend shows."""
-TREND = Column[Run, State]("TREND ", 14, trend_cell)
+TREND = Column[Run, State]("", head="TREND ", width=14)
 """Shown where all other columns have room, with fewer cells where there is less."""
 TREND_LEAST = 5
 CHECKPOINT = Column[Run, State](
-    "CK ", 6, checkpoint_cell, field=Field("saved", lambda run, state: (saved_s(run, state),), "s")
+    "saved", lambda run, state: (saved_s(run, state),), "s", head="CK ", width=6, cell=checkpoint_cell
 )
 LEFT = Column[Run, State](
-    "LEFT", 11, left_cell, field=Field("left", lambda run, state: (left_s(run, state),), "s", upwards=True)
+    "left", lambda run, state: (left_s(run, state),), "s", upwards=True, head="LEFT", width=11, cell=left_cell
 )
 
 COLUMNS: RunColumns = (
     JOB,
-    Column("N", 4, lambda run, _: Span(str(len(run.spec.nodes) or "-")),
-           field=Field("nodes", lambda run, _: (len(run.spec.nodes) or None,), "")),
+    Column("nodes", lambda run, _: (len(run.spec.nodes) or None,), "", head="N", width=4,
+           cell=lambda run, _: Span(str(len(run.spec.nodes) or "-"))),
     STEP,
-    Column("LOSS ", 8, loss_cell, field=Field("loss", lambda run, _: (run.loss,), "")),
-    Column("TOK/S", 7, rate_cell, field=Field(
-        "rate", lambda run, _: (run.progress.tokens_per_s or run.progress.samples_per_s,), ""
-    )),
+    Column("loss", lambda run, _: (run.loss,), "", head="LOSS ", width=8, cell=loss_cell),
+    Column("rate", lambda run, _: (run.progress.tokens_per_s or run.progress.samples_per_s,), "", head="TOK/S", width=7,
+           cell=rate_cell),
     CHECKPOINT,
     LAST,
     LEFT,
-    Column("SW", 5, switches_cell, field=Field("switch", lambda run, state: (switches_cell(run, state).text,))),
+    Column("switch", lambda run, state: (switches_cell(run, state).text,), head="SW", width=5, cell=switches_cell),
 )  # fmt: skip
 
-RUN_FIELDS: RunFields = fields_of(
+RUN_FIELDS: RunColumns = fields_of(
     COLUMNS,
-    Field("name", lambda run, _: (run.name,)),
-    Field("status", lambda run, _: (verdict_text(run.verdict), run.verdict)),
-    Field("user", users_of),
-    Field("node", lambda run, _: run.spec.nodes),
-    Field("cluster", lambda run, _: (run.spec.cluster,)),
-    Field("why", lambda run, _: (run.why,)),
+    NAMED,
+    Column("status", lambda run, _: (verdict_text(run.verdict), run.verdict)),
+    Column("user", users_of),
+    Column("node", lambda run, _: run.spec.nodes),
+    Column("cluster", lambda run, _: (run.spec.cluster,)),
+    Column("why", lambda run, _: (run.why,)),
 )
 """What runs are filtered and sorted by."""
 
 RULES: Mapping[str, tuple[str, ...]] = {
-    "JOB": ("not-scheduled", "no-job-queued"),
-    "LOSS ": ("loss-nan", "loss-spike", "loss-scale-floor", "skipped-steps"),
-    "TOK/S": ("slow-throughput", "straggler"),
-    "CK ": ("checkpoint-overdue", "checkpoint-torn", "checkpoint-pointer"),
-    "LAST ": ("run-hung", "run-stalled", "data-stall", "log-unread"),
-    "LEFT": ("time-limit-near", "run-dead", "ended-early"),
-    "SW": ("kill-switch-left", "save-switch-ignored"),
+    "job": ("not-scheduled", "no-job-queued"),
+    "loss": ("loss-nan", "loss-spike", "loss-scale-floor", "skipped-steps"),
+    "rate": ("slow-throughput", "straggler"),
+    "saved": ("checkpoint-overdue", "checkpoint-torn", "checkpoint-pointer"),
+    "last": ("run-hung", "run-stalled", "data-stall", "log-unread"),
+    "left": ("time-limit-near", "run-dead", "ended-early"),
+    "switch": ("kill-switch-left", "save-switch-ignored"),
 }
 """The rules about the number in each column."""
 
-GIVE_WAY = ("N", "TOK/S", "CK ", "JOB", "SW", "LEFT", "LOSS ", "LAST ")
+GIVE_WAY = ("nodes", "rate", "saved", "job", "switch", "left", "loss", "last")
 """Columns by the order in which they are left out of a narrow pane."""
 
 NAME = 12
 """Cells of a name before columns are left out for it."""
-WHOLE_NAME, FOR_WHOLE_NAMES = 24, ("N", "TOK/S")
+WHOLE_NAME, FOR_WHOLE_NAMES = 24, ("nodes", "rate")
 """What is left out for names of up to so many cells: names of a sweep differ at their ends and in the middle."""
 
 
@@ -333,7 +331,7 @@ class RunsPane(Pane):
 
     NUMBER = "1"
     NAME = "Runs"
-    ORDER = "worst"
+    ORDER = ORDER
     FIELDS = RUN_FIELDS
     COLUMNS = COLUMNS
     KIND = "run"
@@ -347,7 +345,7 @@ class RunsPane(Pane):
             return
         shown, alerts = ordered_runs(state, self.sort, self.filter), alert_marks(state).runs
         table = run_layout(width, shown, state, self.columns)
-        self.head(Span(run_head(table), "head"))
+        self.head(Span(run_head(table, self.sort), "head"))
         self.show_rows([with_mark(run_row(run, state, table), alerts.get(run.name)) for run in shown], "run")
         self.caption(right="" if self.filter else str(len(shown)))
 

@@ -243,10 +243,11 @@ class PaneScreen(StateScreen):
     def action_sort(self) -> None:
         pane = self.pane
         question = f"Sort {pane.NAME} by (the same again: reversed)"
-        ask(self.app, Pick(question, [(name, name) for name in pane.orders], pane.sort.removeprefix("-")), self.sort_by)
+        orders = [(pane.ORDER, pane.ORDER), *((field.name, field.label) for field in pane.fields)]
+        ask(self.app, Pick(question, orders, pane.sort.removeprefix("-")), self.sort_by)
 
     def action_columns(self) -> None:
-        pane, names = self.pane, [field.name for field in self.pane.fields]
+        pane, names = self.pane, {field.name: field.label for field in self.pane.fields}
         question = f"Columns of {pane.NAME}; none: the usual ones"
         ask(self.app, Columns(question, names, pane.usual, pane.columns or pane.usual), pane.set_columns)
 

@@ -317,6 +317,9 @@ ALSO = {
 }
 """Other names of the keys."""
 
+THEMES_ALSO = {"trainmon-clear": ("high contrast", "contrast", "colour-blind", "color-blind")}
+"""Other names of the themes."""
+
 UNNAMED = frozenset({"app.how_to_quit", "lines.mark", "log.next", "log.previous"})
 """Keys that make no sense outside their pane."""
 
@@ -394,13 +397,18 @@ def commands(context: str, state: State | None, themes: Sequence[str]) -> list[C
         Command("key", "choose the theme", ("theme", "themes", "colours", "colors"), ""),
         Command("config", "load the config again", ("config", "reload config", "load config"), "config"),
         *(subject_commands(state) if state is not None else ()),
-        *(Command("theme", name, _names(name, f"theme {name}"), name) for name in themes),
+        *(theme_command(name) for name in themes),
         *(key for key in keys if key.kind == "act"),
     ]
 
 
 def _names(*names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.casefold() for name in names if name))
+
+
+def theme_command(name: str) -> Command:
+    also = THEMES_ALSO.get(name, ())
+    return Command("theme", "  ".join((name, *also[:1])), _names(name, f"theme {name}", *also), name)
 
 
 def names_of(key: Key) -> tuple[str, ...]:

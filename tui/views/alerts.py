@@ -32,8 +32,8 @@ from tui.style import (
     wall_clock,
     width_of,
 )
-from tui.views.filters import Field, filtered, ordered
-from tui.views.table import AGES_EVERY, Column, chosen_columns, heads, row_cells
+from tui.views.filters import Column, filtered, ordered
+from tui.views.table import AGES_EVERY, chosen_columns, heads, row_cells
 
 # ---- an alert in short texts, the sender of notifications, and the alerts of the run, job, node or disk o ------------
 
@@ -390,19 +390,19 @@ class AlertLayout(NamedTuple):
 
 
 def alert_layout(width: int, chosen: Sequence[str] = ()) -> AlertLayout:
-    if columns := chosen_columns(ALERT_FIELDS, COLUMNS, chosen, width, LEAST_SUMMARY):
+    if columns := chosen_columns(ALERT_FIELDS, chosen, width, LEAST_SUMMARY):
         return AlertLayout(width, 0, columns)
     if width >= WIDER:
         return AlertLayout(width, min(56, width * 2 // 5))
     return AlertLayout(width, 23 if width >= WIDE else max(0, min(12, width - SIGN - SINCE - 8)))
 
 
-def alert_head(shape: AlertLayout) -> tuple[Span, ...]:
+def alert_head(shape: AlertLayout, sort: str = "") -> tuple[Span, ...]:
     if shape.columns:
-        return (Span(f"  {heads(shape.columns)} SUMMARY", "head"),)
+        return (Span(f"  {heads(shape.columns, sort)} {SUMMARY.headed(sort)}", "head"),)
     end = shorten("SENT, ACK" if shape.end > 12 else "SENT", shape.end)
-    names = "  " + "SEV".ljust(shape.word)[: shape.word] + "HELD ".rjust(SINCE)
-    return (Span(f"{names}{'SUMMARY':<{shape.summary}}{end}", "head"),)
+    names = SEVERITY.headed(sort).ljust(shape.word)[: shape.word] + HELD.headed(sort).rjust(SINCE - 1).ljust(SINCE)
+    return (Span(f"  {names}{SUMMARY.headed(sort):<{shape.summary}}{end}", "head"),)
 
 
 def rows(alert: Alert, state: State, shape: AlertLayout) -> list[Row]:
@@ -492,28 +492,31 @@ def silence_row(silence: Silence, now: Instant, width: int) -> Row:
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
-RULE: Field[Alert, Instant] = Field("rule", lambda one, _: (one.rule,))
-COLUMNS: tuple[Column[Alert, Instant], ...] = (
-    Column("RULE", 23, lambda one, _: Span(shorten(clean(one.rule), 22)), left=True, field=RULE),
-)
-"""A rule is known by its whole name."""
+SEVERITY = Column[Alert, Instant]("severity", lambda one, _: (one.severity,), head="SEV")
+HELD = Column[Alert, Instant](
+    "held", lambda one, now: ((now if one.event else one.resolved_at or now) - one.since,), "s", upwards=True,
+    head="HELD",
+)  # fmt: skip
+SUMMARY = Column[Alert, Instant]("summary", lambda one, _: (one.summary,), head="SUMMARY")
 
-ALERT_FIELDS: tuple[Field[Alert, Instant], ...] = (
-    Field("severity", lambda one, _: (one.severity,)),
-    Field("status", lambda one, now: (status_of(one, now), one.phase)),
-    RULE,
-    Field("run", lambda one, _: (one.run,)),
-    Field("node", lambda one, _: (one.node,)),
-    Field("subject", lambda one, _: (one.subject,)),
-    Field("held", lambda one, now: ((now if one.event else one.resolved_at or now) - one.since,), "s", upwards=True),
-    Field("fired", lambda one, now: (now - (one.fired_at or one.since),), "s", upwards=True),
-    Field("summary", lambda one, _: (one.summary,)),
-    Field("ack", lambda one, _: (one.acknowledged_by,)),
-    Field("channel", lambda one, _: (f"{sent.channel} {sent.state}" for sent in one.delivery)),
-    Field("cluster", lambda one, _: (one.cluster,)),
-    Field("data", lambda one, _: (one.data,)),
-    Field("id", lambda one, _: (one.id,)),
-)
+ALERT_FIELDS: tuple[Column[Alert, Instant], ...] = (
+    SEVERITY,
+    Column("status", lambda one, now: (status_of(one, now), one.phase)),
+    # known by its whole name
+    Column("rule", lambda one, _: (one.rule,), width=23, left=True, head="RULE",
+           cell=lambda one, _: Span(shorten(clean(one.rule), 22))),
+    Column("run", lambda one, _: (one.run,)),
+    Column("node", lambda one, _: (one.node,)),
+    Column("subject", lambda one, _: (one.subject,)),
+    HELD,
+    Column("fired", lambda one, now: (now - (one.fired_at or one.since),), "s", upwards=True),
+    SUMMARY,
+    Column("ack", lambda one, _: (one.acknowledged_by,)),
+    Column("channel", lambda one, _: (f"{sent.channel} {sent.state}" for sent in one.delivery)),
+    Column("cluster", lambda one, _: (one.cluster,)),
+    Column("data", lambda one, _: (one.data,)),
+    Column("id", lambda one, _: (one.id,)),
+)  # fmt: skip
 """What alerts are filtered and sorted by."""
 
 

@@ -46,12 +46,11 @@ from tui.style import (
     percent,
 )
 from tui.views.alerts import Concern, alert_ranks
-from tui.views.filters import Field, filtered, ordered
+from tui.views.filters import Column, filtered, ordered
 from tui.views.jobs import folded
 from tui.views.table import (
     AGES_EVERY,
     LABEL,
-    Column,
     RowCache,
     Table,
     apart,
@@ -269,37 +268,39 @@ def shares(read: Callable[[ShownDisk], float | None]) -> Callable[[ShownDisk, In
     return lambda shown, _: (None if (share := read(shown)) is None else 100 * share,)
 
 
-USABLE = Column(
-    "usable ",
-    8,
-    usable_cell,
-    66,
-    field=Field("usable", lambda one, _: (one.disk.usable_free_bytes,), "B", upwards=True),
-)
+def free_cell(shown: ShownDisk, _now: Instant) -> Span:
+    """The free bytes."""
+    return warned(short_size(shown.disk.free_bytes), "" if shown.usable else alarm(shown.used))
+
+
+NAMED = Column[ShownDisk, Instant]("name", lambda one, _: (one.name,))
+USABLE = Column[ShownDisk, Instant](
+    "usable", lambda one, _: (one.disk.usable_free_bytes,), "B", upwards=True, head="usable ", width=8,
+    cell=usable_cell, from_width=66,
+)  # fmt: skip
 COLUMNS: tuple[Column[ShownDisk, Instant], ...] = (
-    Column("type", 9, lambda one, _: Span(shorten(clean(one.disk.filesystem or UNKNOWN), 8), "dim"), 118, left=True,
-           field=Field("type", lambda one, _: (one.disk.filesystem,))),
-    Column("", BAR + 2, bar_cell, 84, left=True),
-    Column("free ", 8, lambda one, _: warned(short_size(one.disk.free_bytes), "" if one.usable else alarm(one.used)),
-           field=Field("free", lambda one, _: (one.disk.free_bytes,), "B", upwards=True)),
-    Column("used ", 5, lambda one, _: Span(percent(bytes_used(one.disk), 1.0) + " "), 46,
-           field=Field("used", shares(lambda one: bytes_used(one.disk)), "%")),
+    Column("type", lambda one, _: (one.disk.filesystem,), width=9, from_width=118, left=True,
+           cell=lambda one, _: Span(shorten(clean(one.disk.filesystem or UNKNOWN), 8), "dim")),
+    Column("", width=BAR + 2, cell=bar_cell, from_width=84, left=True),
+    Column("free", lambda one, _: (one.disk.free_bytes,), "B", upwards=True, head="free ", width=8, cell=free_cell),
+    Column("used", shares(lambda one: bytes_used(one.disk)), "%", head="used ", width=5, from_width=46,
+           cell=lambda one, _: Span(percent(bytes_used(one.disk), 1.0) + " ")),
     USABLE,
-    Column("inodes ", 8, inodes_cell, 36, field=Field("inodes", shares(lambda one: inodes_used(one.disk)), "%")),
-    Column("per day ", 8, trend_cell, 56, field=Field("growth", lambda one, _: (one.per_day,), "B")),
-    Column("full in ", 9, full_in_cell, 28, field=Field(
-        "full", lambda one, now: (None if one.full_at is None else one.full_at - now,), "s", upwards=True
-    )),
+    Column("inodes", shares(lambda one: inodes_used(one.disk)), "%", head="inodes ", width=8, cell=inodes_cell,
+           from_width=36),
+    Column("growth", lambda one, _: (one.per_day,), "B", head="per day ", width=8, cell=trend_cell, from_width=56),
+    Column("full", lambda one, now: (None if one.full_at is None else one.full_at - now,), "s", upwards=True,
+           head="full in ", width=9, cell=full_in_cell, from_width=28),
 )  # fmt: skip
 
-DISK_FIELDS: tuple[Field[ShownDisk, Instant], ...] = fields_of(
+DISK_FIELDS: tuple[Column[ShownDisk, Instant], ...] = fields_of(
     COLUMNS,
-    Field("name", lambda one, _: (one.name,)),
-    Field("path", lambda one, _: (one.disk.path,)),
-    Field("node", lambda one, _: one.hosts),
-    Field("status", lambda one, _: (one.disk.state, "full" if alarm(one.used) else None)),
-    Field("cluster", lambda one, _: (one.disk.cluster,)),
-    Field("error", lambda one, _: (one.disk.error,)),
+    NAMED,
+    Column("path", lambda one, _: (one.disk.path,)),
+    Column("node", lambda one, _: one.hosts),
+    Column("status", lambda one, _: (one.disk.state, "full" if alarm(one.used) else None)),
+    Column("cluster", lambda one, _: (one.disk.cluster,)),
+    Column("error", lambda one, _: (one.disk.error,)),
 )
 """What disks are filtered and sorted by."""
 
@@ -312,15 +313,15 @@ def disk_layout(
 ) -> Table[ShownDisk, Instant]:
     """The columns that a person chose, else those of a width. Paths get what they need as far as there is room."""
     usual = tuple(c for c in COLUMNS if c.from_width <= width and (usable or c is not USABLE))
-    columns = chosen_columns(DISK_FIELDS, COLUMNS, chosen, width) or usual
+    columns = chosen_columns(DISK_FIELDS, chosen, width) or usual
     space = Table(width, 0, columns).rest
     longest = max((cell_width(name) for name in names), default=4) + 1
     return Table(width, max(4, min(longest, space - (NOTE if space > 30 else 0))), columns)
 
 
-def disk_head(table: Table[ShownDisk, Instant]) -> tuple[Span, ...]:
+def disk_head(table: Table[ShownDisk, Instant], sort: str = "") -> tuple[Span, ...]:
     """The names of the columns."""
-    return (Span(f"  {'PATH':<{table.name}}{heads(table.columns)}", "head"),)
+    return (Span(f"  {f'PATH{NAMED.arrow(sort)}':<{table.name}}{heads(table.columns, sort)}", "head"),)
 
 
 SIGNS = (Span(DEAD + " ", "crit"), Span(CRIT + " ", "crit"), Span(WARN + " ", "warn"), Span(WARN + " ", "warn"),

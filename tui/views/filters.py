@@ -1,6 +1,6 @@
-"""The filter and the order of every table: `status:healthy user:me temp>85 node~gpu-0 !drained`. Pure.
+"""The columns of every table, its filter and its order: `status:healthy user:me temp>85 node~gpu-0 !drained`. Pure.
 
-A table names its fields once. The same names filter, sort and choose columns.
+A table lists its columns once. Their names filter and sort its rows, and choose what it shows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from trainmon.lib import clean, natural_key
-from tui.style import DOWN, UP
+from trainmon.lib import cell_width, clean, natural_key
+from tui.style import DOWN, UP, Span, pad
 
 Entry = TypeVar("Entry")
 """What a row is about."""
@@ -25,16 +25,48 @@ Context = TypeVar("Context")
 Value = str | float | None
 
 
-class Field(NamedTuple, Generic[Entry, Context]):
-    """What the rows of a table are filtered and sorted by."""
+class Column(NamedTuple, Generic[Entry, Context]):
+    """What the rows of a table are filtered and sorted by, and a column that shows it."""
 
     name: str
-    values: Callable[[Entry, Context], Iterable[Value]]
+    """Empty: it is only shown."""
+    values: Callable[[Entry, Context], Iterable[Value]] = lambda *_: ()
     """Of an entry: one, or several, such as the temperatures of a node. Rows are sorted by the first."""
     unit: str | None = None
     """Of a number: one of UNITS. None: the values are texts."""
     upwards: bool = False
     """Whether the least number comes first. Texts always start with A."""
+    head: str = ""
+    """What stands above its cells, if that is not its name. Filters know it as well."""
+    width: int = 0
+    cell: Callable[[Entry, Context], Span] | None = None
+    """What its cells show; None: the first of its values, if a person chooses it."""
+    from_width: int = 0
+    """The narrowest pane that has it."""
+    left: bool = False
+    """Whether heads and cells are aligned left."""
+
+    @property
+    def label(self) -> str:
+        """Its name on the screen: that of its head."""
+        return (self.head or self.name).strip().lower().replace(" ", "-")
+
+    def arrow(self, sort: str) -> str:
+        """The direction, if rows are sorted by it."""
+        is_reversed = sort.startswith("-")
+        return "" if sort.removeprefix("-") != self.name else UP if self.starts_low is not is_reversed else DOWN
+
+    @property
+    def starts_low(self) -> bool:
+        return self.unit is None or self.upwards
+
+    def headed(self, sort: str) -> str:
+        """Its head, with an arrow if rows are sorted by it."""
+        head, arrow = self.head or self.name, self.arrow(sort)
+        return head.rstrip() + arrow if arrow else head
+
+    def align(self, text: str) -> str:
+        return pad(text, self.width) if self.left else " " * (self.width - cell_width(text)) + text
 
 
 UNITS: Mapping[str, dict[str, float]] = {
@@ -51,7 +83,8 @@ TEXT: Mapping[str, Compare] = {":": str.startswith, "=": operator.eq, "~": opera
 NUMBER: Mapping[str, Compare] = {
     ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq, ":": operator.eq,
 }  # fmt: skip
-WORD = re.compile(r'(!?)(?:([a-z]+)(>=|<=|[:~=<>]))?(?:"([^"]*)"?|(\S*))', re.IGNORECASE)
+NAME = r"([a-z]+(?:[/-][a-z]+)*)"
+WORD = re.compile(rf'(!?)(?:{NAME}(>=|<=|[:~=<>]))?(?:"([^"]*)"?|(\S*))', re.IGNORECASE)
 AMOUNT = re.compile(r"([+-]?\d+(?:\.\d+)?)([a-z%]?)")
 
 
@@ -59,12 +92,12 @@ class Word(NamedTuple):
     """One condition."""
 
     is_not: bool
-    fields: tuple[Field[Any, Any], ...]
+    fields: tuple[Column[Any, Any], ...]
     """Those of which any must match: the named one, or all texts."""
     compare: Compare
     wanted: str | float
 
-    def is_match(self, values_of: Callable[[Field[Any, Any]], Iterable[str | float]]) -> bool:
+    def is_match(self, values_of: Callable[[Column[Any, Any]], Iterable[str | float]]) -> bool:
         found = (self.compare(value, self.wanted) for field in self.fields for value in values_of(field))
         return any(found) is not self.is_not
 
@@ -77,7 +110,7 @@ class Filter(NamedTuple):
 
 
 @lru_cache(64)
-def parse_filter(query: str, fields: tuple[Field[Any, Any], ...]) -> Filter:
+def parse_filter(query: str, fields: tuple[Column[Any, Any], ...]) -> Filter:
     """The filter that a person wrote. A word with blanks, or one that looks like a field, is written in quotes."""
     words: list[Word] = []
     texts = tuple(field for field in fields if field.unit is None)
@@ -85,8 +118,10 @@ def parse_filter(query: str, fields: tuple[Field[Any, Any], ...]) -> Filter:
         text, field = (quoted or plain).lower(), field_of(name.lower(), fields)
         wanted = text if field is None or field.unit is None else amount(text, field.unit)
         signs = TEXT if field is None or field.unit is None else NUMBER
-        if name and field is None:
-            names = [one.name for one in fields]
+        if name and field is None and not name.isalpha():
+            text = f"{name}{sign}{text}".lower()
+        elif name and field is None:
+            names = [one.label for one in fields]
             close = difflib.get_close_matches(name.lower(), names, n=1)
             hint = f"did you mean {close[0]}{sign}?" if close else f"quote a text with {sign} or use {', '.join(names)}"
             return Filter(problem=f'no field "{name}"; {hint}')
@@ -102,8 +137,10 @@ def parse_filter(query: str, fields: tuple[Field[Any, Any], ...]) -> Filter:
     return Filter(tuple(words))
 
 
-def field_of(name: str, fields: Iterable[Field[Entry, Context]]) -> Field[Entry, Context] | None:
-    return next((field for field in fields if field.name == name), None)
+def field_of(name: str, fields: Iterable[Column[Entry, Context]]) -> Column[Entry, Context] | None:
+    """The column with this name, or with this head."""
+    fields = tuple(fields)
+    return next((one for label in (False, True) for one in fields if name == (one.label if label else one.name)), None)
 
 
 def amount(text: str, unit: str) -> float | None:
@@ -114,7 +151,7 @@ def amount(text: str, unit: str) -> float | None:
 
 
 def filtered(
-    entries: Iterable[Entry], query: str, fields: tuple[Field[Entry, Context], ...], context: Context
+    entries: Iterable[Entry], query: str, fields: tuple[Column[Entry, Context], ...], context: Context
 ) -> list[Entry]:
     """The entries that match every word of a filter."""
     words = parse_filter(query, fields).words
@@ -122,7 +159,7 @@ def filtered(
     def is_match(entry: Entry) -> bool:
         known: dict[str, list[str | float]] = {}  # several words read the same texts
 
-        def values_of(field: Field[Entry, Context]) -> list[str | float]:
+        def values_of(field: Column[Entry, Context]) -> list[str | float]:
             if field.name not in known:
                 values = (value for value in field.values(entry, context) if value is not None)
                 known[field.name] = [value.lower() if isinstance(value, str) else value for value in values]
@@ -134,7 +171,7 @@ def filtered(
 
 
 def ordered(
-    entries: Sequence[Entry], sort: str, fields: tuple[Field[Entry, Context], ...], context: Context
+    entries: Sequence[Entry], sort: str, fields: tuple[Column[Entry, Context], ...], context: Context
 ) -> list[Entry]:
     """The entries by a field; a `-` before its name reverses the order. Entries without a value are last, and equal
     ones keep their order. A name that is no field is the order that they have."""
@@ -144,17 +181,17 @@ def ordered(
         return list(reversed(entries)) if is_reversed else list(entries)
     found = [(next(iter(field.values(entry, context)), None), entry) for entry in entries]
     known = [(_sort_key(value), entry) for value, entry in found if value is not None]
-    known.sort(key=operator.itemgetter(0), reverse=(field.unit is None or field.upwards) is is_reversed)
+    known.sort(key=operator.itemgetter(0), reverse=field.starts_low is is_reversed)
     return [entry for _, entry in known] + [entry for value, entry in found if value is None]
 
 
-def sort_text(sort: str, fields: Iterable[Field[Any, Any]]) -> str:
+def sort_text(sort: str, fields: Iterable[Column[Any, Any]]) -> str:
     """`worst`; `loss ↓` has the greatest first."""
     name, is_reversed = sort.removeprefix("-"), sort.startswith("-")
     field = field_of(name, fields)
     if field is None:
         return f"{name} reversed" if is_reversed else name
-    return f"{name} {UP if (field.unit is None or field.upwards) is not is_reversed else DOWN}"
+    return f"{field.label} {field.arrow(sort)}"
 
 
 def _sort_key(value: str | float) -> Any:
@@ -167,19 +204,19 @@ COMPLETIONS = 40
 
 
 def completions(
-    typed: str, entries: Sequence[Entry], fields: tuple[Field[Entry, Context], ...], context: Context
+    typed: str, entries: Sequence[Entry], fields: tuple[Column[Entry, Context], ...], context: Context
 ) -> Iterator[str]:
     """What the last word of a filter may become: a field, or one of its values in the table."""
     head, blank, word = typed.rpartition(" ")
-    match = re.fullmatch(r"(!?)(?:([a-z]+)([:~=]))?([^\"]*)", word, re.IGNORECASE)
+    match = re.fullmatch(rf'(!?)(?:{NAME}([:~=]))?([^"]*)', word, re.IGNORECASE)
     if match is None:
         return
     no, name, sign, text = match.groups()
     field = field_of((name or "").lower(), fields)
     start = f"{head}{blank}{no}"
     if not name:
-        yield from (f"{start}{one.name}{':' if one.unit is None else '>'}"
-                    for one in fields if one.name.startswith(text.lower()))  # fmt: skip
+        yield from (f"{start}{one.label}{':' if one.unit is None else '>'}" for one in fields
+                    if one.label.startswith(text.lower()) or one.name.startswith(text.lower()))  # fmt: skip
     elif field is not None and field.unit is None:
         values = {clean(str(value)) for entry in entries for value in field.values(entry, context) if value}
         for value in sorted(values, key=lambda value: natural_key(value.lower()))[: 100 * COMPLETIONS]:

@@ -32,10 +32,9 @@ from tui.style import (
     whole,
     width_of,
 )
-from tui.views.filters import Field, filtered, ordered, parse_filter
+from tui.views.filters import Column, filtered, ordered, parse_filter
 from tui.views.table import (
     AGES_EVERY,
-    Column,
     RowCache,
     Table,
     chosen_columns,
@@ -114,12 +113,13 @@ NodeTable = Table[SchedulerNode, State]
 def node_layout(state: State, width: int, chosen: Sequence[str] = ()) -> NodeTable:
     """The columns that a person chose, or else none: the state takes what it needs, and names what those shown need."""
     longest = max((cell_width(clean(name)) for name in state.scheduler_nodes), default=0)
-    columns = chosen_columns(NODE_FIELDS, (), chosen, width)
+    columns = chosen_columns(NODE_FIELDS, chosen, width)
     return Table(width, min(longest + 2, width // 3) if columns else 0, columns)
 
 
-def node_head(table: NodeTable) -> tuple[Span, ...]:
-    return (Span(f"  {'NODE':<{table.name}}{heads(table.columns)}".rstrip(), "head"),)
+def node_head(table: NodeTable, sort: str = "") -> tuple[Span, ...]:
+    names = f"  {NODE_FIELDS[0].headed(sort):<{table.name}}{heads(table.columns, sort)}"
+    return (Span(names.rstrip(), "head"),)
 
 
 def node_rows(state: State, table: NodeTable, query: str, sort: str = "state", *, every: bool) -> list[Row]:
@@ -212,13 +212,13 @@ def node_reason(node: SchedulerNode, now: Instant) -> str:
     return clean(f"{lost}{node.reason}" + (f" ({by})" if by else ""), 400)
 
 
-NODE_FIELDS: tuple[Field[SchedulerNode, State], ...] = (
-    Field("node", lambda node, _: (node.name,)),
-    Field("status", lambda node, _: (node_state(node), *node_state(node).split(", ")[1:])),
-    Field("reason", lambda node, _: (node.reason,)),
-    Field("partition", lambda node, _: node.partitions),
-    Field("lost", lambda node, _: (node.lost_gpus,), ""),
-    Field("cluster", lambda node, _: (node.cluster,)),
+NODE_FIELDS: tuple[Column[SchedulerNode, State], ...] = (
+    Column("node", lambda node, _: (node.name,), head="NODE"),
+    Column("status", lambda node, _: (node_state(node), *node_state(node).split(", ")[1:])),
+    Column("reason", lambda node, _: (node.reason,)),
+    Column("partition", lambda node, _: node.partitions),
+    Column("lost", lambda node, _: (node.lost_gpus,), ""),
+    Column("cluster", lambda node, _: (node.cluster,)),
 )
 """What the scheduler's nodes are filtered and sorted by."""
 
@@ -430,43 +430,46 @@ def time_cell(entry: QueueEntry, state: State) -> Span:
 WIDE = 84
 """From this width on, times have columns of their own. Below it, the time left stands before the reason."""
 
+ID = Column[QueueEntry, State]("id", lambda entry, _: (entry.job.id,), head="ID")
+NAMED = Column[QueueEntry, State]("name", lambda entry, _: (entry.job.name,), head="NAME")
+WHY = Column[QueueEntry, State]("why", lambda entry, state: (status_text(entry.job, state.at).text,), head="WHY")
 USER_WIDTH = 10
 USER = Column[QueueEntry, State](
-    "USER", USER_WIDTH, lambda entry, _: Span(shorten(clean(entry.job.user), USER_WIDTH - 1)), 50, left=True,
-    field=Field("user", lambda entry, state: (entry.job.user, "me" if is_mine(entry.job, state) else None)),
+    "user", lambda entry, state: (entry.job.user, "me" if is_mine(entry.job, state) else None), head="USER",
+    width=USER_WIDTH, cell=lambda entry, _: Span(shorten(clean(entry.job.user), USER_WIDTH - 1)), from_width=50,
+    left=True,
 )  # fmt: skip
 PARTITION = Column[QueueEntry, State](
-    "PART", 10, lambda entry, _: Span(shorten(clean(entry.job.partition or NOT_APPLICABLE), 9), "dim"), 100, left=True,
-    field=Field("partition", lambda entry, _: (entry.job.partition,)),
+    "partition", lambda entry, _: (entry.job.partition,), head="PART", width=10,
+    cell=lambda entry, _: Span(shorten(clean(entry.job.partition or NOT_APPLICABLE), 9), "dim"), from_width=100,
+    left=True,
 )  # fmt: skip
 RESTARTS = Column[QueueEntry, State](
-    "RST", 5,
-    lambda entry, _: value(UNKNOWN if entry.job.restarts is None else str(entry.job.restarts or NOT_APPLICABLE)), 92,
-    field=Field("restarts", lambda entry, _: (entry.job.restarts,), ""),
+    "restarts", lambda entry, _: (entry.job.restarts,), "", head="RST", width=5, from_width=92,
+    cell=lambda entry, _: value(UNKNOWN if entry.job.restarts is None else str(entry.job.restarts or NOT_APPLICABLE)),
 )  # fmt: skip
 COLUMNS: tuple[Column[QueueEntry, State], ...] = (
     USER,
     PARTITION,
-    Column("ST", 4, state_cell, left=True, field=Field(
-        "status", lambda entry, _: (state_code(entry.job), entry.job.state, entry.job.stage)
-    )),
-    Column("N", 4, lambda entry, _: value(UNKNOWN if (n := entry.job.node_count) is None else str(n)), 40,
-           field=Field("nodes", lambda entry, _: (entry.job.node_count,), "")),
-    Column("TIME", 8, time_cell, 92,
-           field=Field("time", lambda entry, state: (elapsed(entry.job, state.at),), "s")),
-    Column("LEFT ", 8, left_cell, WIDE,
-           field=Field("left", lambda entry, state: (seconds_left(entry.job, state.at),), "s", upwards=True)),
+    Column("status", lambda entry, _: (state_code(entry.job), entry.job.state, entry.job.stage), head="ST", width=4,
+           cell=state_cell, left=True),
+    Column("nodes", lambda entry, _: (entry.job.node_count,), "", head="N", width=4, from_width=40,
+           cell=lambda entry, _: value(UNKNOWN if (n := entry.job.node_count) is None else str(n))),
+    Column("time", lambda entry, state: (elapsed(entry.job, state.at),), "s", head="TIME", width=8, cell=time_cell,
+           from_width=92),
+    Column("left", lambda entry, state: (seconds_left(entry.job, state.at),), "s", upwards=True, head="LEFT ", width=8,
+           cell=left_cell, from_width=WIDE),
     RESTARTS,
 )  # fmt: skip
 
-JOB_FIELDS: tuple[Field[QueueEntry, State], ...] = fields_of(
+JOB_FIELDS: tuple[Column[QueueEntry, State], ...] = fields_of(
     COLUMNS,
-    Field("id", lambda entry, _: (entry.job.id,)),
-    Field("name", lambda entry, _: (entry.job.name,)),
-    Field("node", lambda entry, _: entry.job.nodes),
-    Field("run", lambda entry, _: (entry.run or None,)),
-    Field("why", lambda entry, state: (status_text(entry.job, state.at).text,)),
-    Field("cluster", lambda entry, _: (entry.job.cluster,)),
+    ID,
+    NAMED,
+    Column("node", lambda entry, _: entry.job.nodes),
+    Column("run", lambda entry, _: (entry.run or None,)),
+    WHY,
+    Column("cluster", lambda entry, _: (entry.job.cluster,)),
 )
 """What jobs are filtered and sorted by."""
 
@@ -485,7 +488,7 @@ def queue_layout(width: int, entries: Sequence[QueueEntry], chosen: Sequence[str
         and (column is not USER or len(users) > 1)
         and (column is not PARTITION or len(partitions) > 1)
     )
-    columns = chosen_columns(JOB_FIELDS, COLUMNS, chosen, width, 24) or columns
+    columns = chosen_columns(JOB_FIELDS, chosen, width, 24) or columns
     narrow = width < WIDE
     ids = min(max((cell_width(entry.id(narrow=narrow)) for entry in entries), default=2), 16 if narrow else 26) + 1
     names = max((cell_width(clean(entry.job.name)) for entry in entries), default=4) + 2
@@ -493,9 +496,10 @@ def queue_layout(width: int, entries: Sequence[QueueEntry], chosen: Sequence[str
     return Table(width, max(6, min(names, max(2 * space // 5, 8), 32)), columns, max(3, ids))
 
 
-def queue_head(table: QueueTable) -> tuple[Span, ...]:
+def queue_head(table: QueueTable, sort: str = "") -> tuple[Span, ...]:
     """The names of the columns."""
-    names = f"  {'ID':<{table.id}}{'NAME':<{table.name}}{heads(table.columns)}  WHY"
+    names = f"  {ID.headed(sort):<{table.id}}{NAMED.headed(sort):<{table.name}}"
+    names += f"{heads(table.columns, sort)}  {WHY.headed(sort)}"
     return (Span(shorten(names, table.width), "head"),)
 
 

@@ -28,11 +28,11 @@ from tui.style import (
     source_text,
     width_of,
 )
+from tui.views.filters import Column
 from tui.views.jobs import node_reason, node_state, node_style, seconds_left, state_code
 from tui.views.nodes import missing_gpus
 from tui.views.table import (
     LABEL,
-    Column,
     apart,
     fact,
     facts,
@@ -89,21 +89,28 @@ def xid(gpu: Gpu, now: Instant) -> Span:
 
 MIG = {None: Span(NOT_APPLICABLE, "dim"), True: Span("on"), False: Span("off", "dim")}
 
+
+def degrees(gpu: Gpu, _now: Instant) -> Span:
+    return rounded(None) if (c := gpu.temperature_c) is None else warned(str(c), heat(gpu), "")
+
+
+def utilization(gpu: Gpu, _now: Instant) -> Span:
+    return value(NOT_APPLICABLE) if gpu.mig else rounded(gpu.utilization_pct, "%")
+
+
 COLUMNS: tuple[Column[Gpu, Instant], ...] = (
-    Column("GPU", 4, lambda gpu, _: Span(str(gpu.index), "bold")),
-    Column(
-        "°C", 6, lambda gpu, _: rounded(None) if (c := gpu.temperature_c) is None else warned(str(c), heat(gpu), "")
-    ),
-    Column("HBM", 5, lambda gpu, _: rounded(gpu.memory_temperature_c), 50),
-    Column("margin", 8, lambda gpu, _: rounded(gpu.temperature_margin_c), 64),
-    Column("memory", 11, memory),
-    Column("util", 6, lambda gpu, _: value(NOT_APPLICABLE) if gpu.mig else rounded(gpu.utilization_pct, "%")),
-    Column("power W", 9, power, 40),
-    Column("MHz", 6, lambda gpu, _: rounded(gpu.sm_clock_mhz), 56),
-    Column("ECC u/c", 9, ecc, 74),
-    Column("remap", 9, remap, 104),
-    Column("MIG", 5, lambda gpu, _: MIG[gpu.mig], 104),
-    Column("Xid", 9, xid, 76),
+    Column("GPU", width=4, cell=lambda gpu, _: Span(str(gpu.index), "bold")),
+    Column("°C", width=6, cell=degrees),
+    Column("HBM", width=5, cell=lambda gpu, _: rounded(gpu.memory_temperature_c), from_width=50),
+    Column("margin", width=8, cell=lambda gpu, _: rounded(gpu.temperature_margin_c), from_width=64),
+    Column("memory", width=11, cell=memory),
+    Column("util", width=6, cell=utilization),
+    Column("power W", width=9, cell=power, from_width=40),
+    Column("MHz", width=6, cell=lambda gpu, _: rounded(gpu.sm_clock_mhz), from_width=56),
+    Column("ECC u/c", width=9, cell=ecc, from_width=74),
+    Column("remap", width=9, cell=remap, from_width=104),
+    Column("MIG", width=5, cell=lambda gpu, _: MIG[gpu.mig], from_width=104),
+    Column("Xid", width=9, cell=xid, from_width=76),
 )
 
 

@@ -30,7 +30,7 @@ from tui.style import (
     source_text,
 )
 from tui.views.alerts import Concern
-from tui.views.filters import Field, filtered, ordered
+from tui.views.filters import Column, filtered, ordered
 from tui.views.jobs import node_state
 from tui.views.table import Table, chosen_columns, heads, row_cells, value, warned
 
@@ -328,11 +328,12 @@ def layout(width: int, names: int, gpus: int, metric: Metric, *, bars: bool = Fa
     return made._replace(name=name, columns=min(gpus, max(1, (width - 2 - name) // tight)))
 
 
-def head(shape: GridLayout) -> tuple[Span, ...]:
+def head(shape: GridLayout, sort: str) -> tuple[Span, ...]:
     """The names of the columns; the GPU numbers stand over the values, not over their sign."""
     gpus = "".join(f"{index} ".rjust(shape.cell) for index in range(shape.columns))
-    tail = f"{'mem max':>{MEMORY}}{'util':>{UTILIZATION}}"[-shape.tail :] if shape.tail else ""
-    names = f"  {'NODE':<{shape.name}}{gpus}{tail}"
+    both = f"{f'mem max{MEM.arrow(sort)}':>{MEMORY}}{UTIL.headed(sort):>{UTILIZATION}}"
+    tail = both[-shape.tail :] if shape.tail else ""
+    names = f"  {NODE.headed(sort):<{shape.name}}{gpus}{tail}"
     spark = f"util {shape.spark}m".ljust(shape.spark).rjust(shape.end - len(names)) if shape.spark else ""
     return (Span(names + spark, "head"),)
 
@@ -505,17 +506,23 @@ def notes_of(one: Entry, _state: State) -> Iterator[str]:
     yield one[1].row.spans[-1].text
 
 
-GRID_FIELDS: tuple[Field[Entry, State], ...] = (
-    Field("node", lambda one, _: (one[0],)),
-    Field("status", lambda one, _: (status_of(one[1]),)),
-    Field("user", users_of),
-    Field("temp", of_gpus(lambda gpu: gpu.temperature_c), ""),
-    # the least used first: one looks for idle GPUs
-    Field("util", of_gpus(lambda gpu: gpu.utilization_pct, lambda found: found.utilization_pct), "%", upwards=True),
-    Field("mem", of_gpus(lambda gpu: None if gpu.memory_used_mib is None else gpu.memory_used_mib / 1024), "GiB"),
-    Field("power", of_gpus(lambda gpu: gpu.power_w), ""),
-    Field("cluster", lambda one, state: (node.cluster if (node := state.nodes.get(one[0])) else None,)),
-    Field("note", notes_of),
+NODE = Column[Entry, State]("node", lambda one, _: (one[0],), head="NODE")
+UTIL = Column[Entry, State](  # the least used first: one looks for idle GPUs
+    "util", of_gpus(lambda gpu: gpu.utilization_pct, lambda found: found.utilization_pct), "%", upwards=True
+)
+MEM = Column[Entry, State](
+    "mem", of_gpus(lambda gpu: None if gpu.memory_used_mib is None else gpu.memory_used_mib / 1024), "GiB"
+)
+GRID_FIELDS: tuple[Column[Entry, State], ...] = (
+    NODE,
+    Column("status", lambda one, _: (status_of(one[1]),)),
+    Column("user", users_of),
+    Column("temp", of_gpus(lambda gpu: gpu.temperature_c), ""),
+    UTIL,
+    MEM,
+    Column("power", of_gpus(lambda gpu: gpu.power_w), ""),
+    Column("cluster", lambda one, state: (node.cluster if (node := state.nodes.get(one[0])) else None,)),
+    Column("note", notes_of),
 )  # fmt: skip
 """What nodes are filtered and sorted by."""
 
@@ -578,8 +585,10 @@ class Grid:
         shape = layout(width, max(4, longest) + 1, max(gpus, 1), metric, bars=bars, spark=spark)
         if history is not None and shape.spark:
             self._update_sparks(state, shape.spark, history)
-        columns = chosen_columns(GRID_FIELDS, (), chosen, width)
-        self.head = (Span(f"  {'NODE':<{shape.name}}{heads(columns)}", "head"),) if columns else head(shape)
+        columns = chosen_columns(GRID_FIELDS, chosen, width)
+        self.head = head(shape, sort)
+        if columns:
+            self.head = (Span(f"  {NODE.headed(sort):<{shape.name}}{heads(columns, sort)}", "head"),)
         views = [(name, self._view(name, state, metric, shape)) for name in names]
         self._views = {name: self._views[name] for name in names}
         views = filtered(views, query, GRID_FIELDS, state)

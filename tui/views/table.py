@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
-from trainmon.lib import Seconds, cell_width, clean, scrub, short_size, shorten
+from trainmon.lib import Seconds, clean, scrub, short_size, shorten
 from trainmon.model import WANDB
 from tui.style import (
     NOT_APPLICABLE,
@@ -20,33 +20,16 @@ from tui.style import (
     Row,
     Span,
     calm_age,
-    pad,
     percent,
     short,
     width_of,
 )
-from tui.views.filters import Context, Entry, Field, Value
+from tui.views.filters import Column, Context, Entry, Value, field_of
 
 # ---- A table ---------------------------------------------------------------------------------------------------------
 
 AGES_EVERY: Seconds = 10.0
 """How often a text is redrawn in which only ages changed: most ages change every second."""
-
-
-class Column(NamedTuple, Generic[Entry, Context]):
-    """A column: its head, its width, what its cells show, and the narrowest pane that has it."""
-
-    name: str
-    width: int
-    cell: Callable[[Entry, Context], Span]
-    from_width: int = 0
-    left: bool = False
-    """Whether heads and cells are aligned left."""
-    field: Field[Any, Any] | None = None
-    """Its name and values in filters and orders; None if it has none."""
-
-    def align(self, text: str) -> str:
-        return pad(text, self.width) if self.left else " " * (self.width - cell_width(text)) + text
 
 
 def value(text: str) -> Span:
@@ -59,14 +42,14 @@ def warned(text: str, style: str, space: str = " ") -> Span:
     return Span(text + ("!" if style in ("warn", "crit") else space), style)
 
 
-def heads(columns: Sequence[Column[Entry, Context]]) -> str:
+def heads(columns: Sequence[Column[Entry, Context]], sort: str = "") -> str:
     """The names of the columns, above their cells."""
-    return "".join(column.align(column.name) for column in columns)
+    return "".join(column.align(column.headed(sort)) for column in columns)
 
 
 def row_cells(columns: Sequence[Column[Entry, Context]], entry: Entry, context: Context, style: str = "") -> list[Span]:
     """The cells of one entry. A `style` replaces those of the cells."""
-    shown = ((column, column.cell(entry, context)) for column in columns)
+    shown = ((column, value("") if column.cell is None else column.cell(entry, context)) for column in columns)
     return [Span(column.align(cell.text), style or cell.style) for column, cell in shown]
 
 
@@ -81,33 +64,27 @@ VALUES: Mapping[str | None, tuple[int, Callable[[Any], str]]] = {
 """How wide a column of a field is, and how it shows a value, by the unit."""
 
 
-def column_of(field: Field[Entry, Context]) -> Column[Entry, Context]:
-    """A column that shows what rows are sorted by."""
-    width, text = VALUES[field.unit]
+def shown_column(column: Column[Entry, Context]) -> Column[Entry, Context]:
+    """The column as it is, or one that shows what rows are sorted by."""
+    width, text = VALUES[column.unit]
 
     def cell(entry: Entry, context: Context) -> Span:
-        found = next(iter(field.values(entry, context)), None)
+        found = next(iter(column.values(entry, context)), None)
         return value(NOT_APPLICABLE if found is None else text(found))
 
-    return Column(field.name.upper(), width, cell, left=field.unit is None, field=field)
+    simple = column._replace(head=column.head or column.name.upper(), width=width, cell=cell, left=column.unit is None)
+    return simple if column.cell is None else column
 
 
-GAP: Column[Any, Any] = Column("", 1, lambda *_: Span(""))
+GAP: Column[Any, Any] = Column("", width=1)
 """Before a text: the column before it may end with a number."""
 
 
 def chosen_columns(
-    fields: Iterable[Field[Entry, Context]],
-    columns: Iterable[Column[Entry, Context]],
-    names: Iterable[str],
-    width: int,
-    name_width: int = 12,
+    fields: Sequence[Column[Entry, Context]], names: Iterable[str], width: int, name_width: int = 12
 ) -> tuple[Column[Entry, Context], ...]:
-    """The columns that a person chose by their fields, in that order, as many as fit beside a name: those of the table,
-    or simple ones."""
-    by_field = {field.name: column_of(field) for field in fields}
-    by_field |= {column.field.name: column for column in columns if column.field is not None}
-    chosen = [by_field[name] for name in names if name in by_field]
+    """The columns that a person chose, in that order, as many as fit beside a name."""
+    chosen = [shown_column(column) for name in names if (column := field_of(name, fields)) is not None]
     found = [shown for column in chosen for shown in ((GAP, column) if column.left else (column,))]
     while found and sum(column.width for column in found) > width - 2 - name_width:
         found.pop()
@@ -128,10 +105,9 @@ class Table(NamedTuple, Generic[Entry, Context]):
         return self.width - 2 - self.id - self.name - sum(column.width for column in self.columns)
 
 
-def fields_of(columns: Iterable[Column[Any, Any]], *others: Field[Any, Any]) -> tuple[Field[Any, Any], ...]:
-    """The fields of a table: the first one, those of its columns, then the others."""
-    of_columns = (column.field for column in columns if column.field is not None)
-    return (*others[:1], *of_columns, *others[1:])
+def fields_of(columns: Iterable[Column[Any, Any]], *others: Column[Any, Any]) -> tuple[Column[Any, Any], ...]:
+    """What the rows of a table are filtered and sorted by: the first one, its usual columns, then the others."""
+    return (*others[:1], *(column for column in columns if column.name), *others[1:])
 
 
 FORMULA = ("=", "+", "-", "@")

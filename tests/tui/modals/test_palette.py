@@ -148,7 +148,7 @@ async def test_theme_lets_choose_the_colours_and_a_theme_is_taken_by_its_name() 
         await at_rest(pilot)
         assert app.theme == "trainmon-light"
 
-        arrive(app, "colon", *"clear", "enter")
+        arrive(app, "colon", *"contrast", "enter")
         await at_rest(pilot)
         assert app.theme == "trainmon-clear"
         assert planned(backend) == []

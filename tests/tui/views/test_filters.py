@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tui.views.filters import Field, completions, filtered, ordered, parse_filter, sort_text
+from tui.views.filters import Column, completions, filtered, ordered, parse_filter, sort_text
 
 
 class Node(NamedTuple):
@@ -18,13 +18,13 @@ class Node(NamedTuple):
     left: float | None = None
 
 
-FIELDS: tuple[Field[Node, None], ...] = (
-    Field("name", lambda node, _: (node.name,)),
-    Field("status", lambda node, _: (node.status,)),
-    Field("user", lambda node, _: node.users),
-    Field("temp", lambda node, _: node.temps, ""),
-    Field("free", lambda node, _: (node.free,), "B", upwards=True),
-    Field("left", lambda node, _: (node.left,), "s", upwards=True),
+FIELDS: tuple[Column[Node, None], ...] = (
+    Column("name", lambda node, _: (node.name,)),
+    Column("status", lambda node, _: (node.status,)),
+    Column("user", lambda node, _: node.users),
+    Column("temp", lambda node, _: node.temps, ""),
+    Column("free", lambda node, _: (node.free,), "B", upwards=True),
+    Column("left", lambda node, _: (node.left,), "s", upwards=True),
 )
 
 NODES = (
@@ -87,8 +87,8 @@ def test_rows_are_sorted_in_both_directions_and_those_without_a_value_are_last(s
 
 
 def test_equal_rows_keep_their_order_and_a_loss_that_is_nan_is_the_greatest() -> None:
-    loss: tuple[Field[float, None], ...] = (Field("loss", lambda one, _: (one,), ""),)
-    same: tuple[Field[Node, None], ...] = (Field("same", lambda _one, _: (1,), ""),)
+    loss: tuple[Column[float, None], ...] = (Column("loss", lambda one, _: (one,), ""),)
+    same: tuple[Column[Node, None], ...] = (Column("same", lambda _one, _: (1,), ""),)
 
     assert str(ordered((1.0, float("nan"), 2.0), "loss", loss, None)) == "[nan, 2.0, 1.0]"
     assert ordered(NODES, "same", same, None) == ordered(NODES, "-same", same, None) == [*NODES]
