@@ -18,20 +18,18 @@ class LogSource(Protocol):
     def read(self, start: int, end: int, reply: Callable[[LogPart], object]) -> None:
         """Read the lines between two offsets, in bytes."""
 
-    def above(self, lines: Sequence[str], reply: Callable[[LogPart], object]) -> None:
-        """Read the lines around these, which are the first ones that are known."""
+    def above(self, lines: Sequence[str], near: int, reply: Callable[[LogPart], object]) -> None:
+        """Read the lines around these, which are the first ones that are known: at about this offset, or before."""
 
     def find(self, at: Instant, step: int | None, evidence: Sequence[str], reply: Callable[[LogPart], object]) -> None:
         """Read the lines of a time, of a step or around the evidence of an alert."""
 
-    def search(self, text: str, reply: Callable[[LogHits], object]) -> None:
-        """Find a text in all of it, from its end upwards. Replies several times."""
+    def search(self, text: str, reply: Callable[[LogHits], object]) -> Callable[[], object]:
+        """Find a text in all of it, from its end upwards. Replies several times; what is returned ends it."""
 
-    def save(self, file: Path, reply: Callable[[str], object]) -> None:
-        """Write all of it into a new file of this machine. Replies with a sentence: where it is, or what failed."""
-
-    def stop(self) -> None:
-        """End the search."""
+    def save(self, file: Path, reply: Callable[[str, bool], object]) -> Callable[[], object]:
+        """Write all of it into a new file of this machine. Replies several times with a sentence, and whether it is the
+        last one: how much is written, then where it is or what failed. What is returned ends it."""
 
 
 class Backend(Protocol):

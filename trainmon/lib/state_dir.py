@@ -187,7 +187,7 @@ def write_whole(file: Path, content: bytes, *, mode: int | None = None, once: bo
     Raises:
         OSError: when it cannot be written.
     """
-    beside = file.with_name(f".{file.name}.{os.urandom(6).hex()}")
+    beside = file.parent / f".trainmon-{os.urandom(6).hex()}"  # also beside a file with the longest of names
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with os.fdopen(os.open(beside, flags, 0o666 if mode is None else mode), "wb") as opened:

@@ -87,11 +87,14 @@ class LogPart(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     is_other: bool = False
     """Whether another file is there now, or another text in it: what was read before is of the past."""
+    older: tuple[str, ...] = ()
+    """Names of files beside it that may have its older lines, the newest first. Known where it begins with the file."""
 
     def __add__(self, later: LogPart) -> LogPart:
         """This part and the one that begins at its end."""
         return LogPart(
             start=self.start,
+            older=self.older,
             end=later.end,
             size=max(self.size, later.size),
             lines=self.lines + later.lines,
@@ -122,6 +125,8 @@ class LogHits(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     is_done: bool = False
     error: str | None = None
+    older: tuple[str, ...] = ()
+    """Names of files beside it that may have its older lines, the newest first: they are not searched."""
 
 
 WANDB = "wandb"

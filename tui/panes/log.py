@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 from textual.app import ComposeResult
 
-from trainmon.lib import Instant, cell_width, clean, counted, shorten_start, size
+from trainmon.lib import Instant, cell_width, clean, counted, listed, shorten_start, size
 from trainmon.model import LOG_MARK, LOG_PART, Log, LogHits, LogPart, Run, State
 from tui.backend import Backend, LogSource
 from tui.keys import cap
 from tui.panes.base import FollowingPane
-from tui.services.terminal import for_samples, meant
+from tui.services.terminal import meant, new_file
 from tui.style import calm_age
 from tui.views import log_named
 from tui.widgets import LogView
@@ -56,6 +55,10 @@ class LogPane(FollowingPane):
         """The file that it reads."""
         self._awaited: object = None
         """The read whose reply is awaited."""
+        self._end_search: Callable[[], object] = bool
+        self._end_saving: Callable[[], object] = bool
+        self.saving = ""
+        """How much of the file is saved so far; empty: it is not being saved."""
 
     def compose(self) -> ComposeResult:
         yield from (self.top, self.heads, self.view, self.lines, self.bottom)
@@ -100,6 +103,13 @@ class LogPane(FollowingPane):
     def clear_filter(self) -> bool:
         if self._stop_search():
             return True
+        if self._awaited is not None or self.saving:
+            if self._awaited is None:
+                self._end_saving()
+                self.saving = ""
+            self._awaited = None
+            self._draw_frame()
+            return True
         had_filter = super().clear_filter()
         if not had_filter and self.view.only:
             self.set_only("")
@@ -115,7 +125,7 @@ class LogPane(FollowingPane):
 
     def file_name(self) -> Path:
         """Where it is saved if nobody says otherwise."""
-        return for_samples(self.run or "", os.environ) / f"log-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+        return new_file(self.run or "", "log-", ".txt", os.environ)
 
     def save(self, answer: tuple[str, str]) -> None:
         """Save the lines, or request the whole file. A file that exists is kept."""
@@ -123,8 +133,8 @@ class LogPane(FollowingPane):
         say = partial(self.app.notify, title="log", timeout=10, markup=False)
         source = self._opened() if what == "file" else None
         if source is not None:
-            say(f"saving the whole file into {file}")
-            source.save(file, partial(self.app.call_later, say))
+            self._end_saving()
+            self._end_saving = source.save(file, partial(self.app.call_later, self._saved))
         elif what == "file":
             say("not saved: nobody can read the file")
         else:
@@ -136,6 +146,12 @@ class LogPane(FollowingPane):
                 say(f"not saved: {error}", severity="warning")
             else:
                 say(f"{counted(len(self.view.text.lines), 'line')} in {file}")
+
+    def _saved(self, sentence: str, is_last: bool) -> None:
+        self.saving = "" if is_last else f"{sentence}; Esc stops"
+        if is_last:
+            self.app.notify(sentence, title="log", timeout=10, markup=False)
+        self._draw_frame()
 
     def _log(self) -> Log | None:
         return None if self.followed is None else self.followed.log
@@ -162,12 +178,14 @@ class LogPane(FollowingPane):
         self.caption(log_title(self.run or "", log, self.top.size.width - cell_width(status) - 16), status)
         begin = self._offset(self.view.position.line)
         said = (
-            "reading the file" if self._awaited is not None else "",
+            self.saving,
+            "reading the file; Esc stops" if self._awaited is not None else "",
             self.lost,
             "" if self.hits is None else hits_text(self.hits, self.filter, self._offset(self.view.hit)),
             ""
             if begin is None or self.part is None
             else f"at {begin / self.part.size:.1%} of {size(self.part.size)}; G to the end",
+            "" if begin != 0 or self.part is None else in_older(self.part.older),
             notes(self.view, log, is_file=self.part is not None, is_searched=self.hits is not None),
         )
         self.foot("  ·  ".join(filter(None, said)), "warn" if log.error or self.lost else "dim")
@@ -227,7 +245,7 @@ class LogPane(FollowingPane):
         part, log = self.part, self._log()
         if event.where == "last" and part is not None:
             self._follow()
-        elif event.where == "first" and not (part is None and is_whole(log)) and (part is None or part.start > 0):
+        elif event.where == "first" and (part is None or part.start > 0):
             self._read(lambda file, reply: file.read(0, LOG_PART, reply), self._show_part)
         elif self._awaited is not None or self.view.only or log is None:
             self.view.following = self.view.following and part is None
@@ -237,7 +255,8 @@ class LogPane(FollowingPane):
             marks = [at for at, line in enumerate(log.lines) if line.startswith(LOG_MARK)]
             at = marks[-1] + 1 if marks else 0
             known, first = log.lines[at : at + KNOWN], log.first + at
-            self._read(lambda file, reply: file.above(known, reply), partial(self._show_above, first))
+            near = (log.size or 0) - sum(len(line) + 1 for line in log.lines[at:])
+            self._read(lambda file, reply: file.above(known, near, reply), partial(self._show_above, first))
         elif event.where == "down" and part is not None:
             self.view.following = False
             self._read(lambda file, reply: file.read(part.end, part.end + LOG_PART, reply), self._show_later)
@@ -274,20 +293,20 @@ class LogPane(FollowingPane):
     # ---- the search of the whole file ----
 
     def keep_filter(self) -> None:
-        file = None if not self.filter or is_whole(self._log()) else self._opened()
-        if file is not None:
-            self.hits = LogHits()
-            file.search(self.filter, partial(self.app.call_later, self._found, self.filter))
+        file, log = self._opened() if self.filter else None, self._log()
+        if file is not None and log is not None:
+            self.hits = LogHits(begin=log.size or 0, size=log.size or 0)
+            self._end_search = file.search(self.filter, partial(self.app.call_later, self._found, self.filter))
             self._draw_frame()
 
     def _stop_search(self) -> bool:
         """End the search of the file, and keep its hits. False: none goes on."""
-        is_running = self.hits is not None and not self.hits.is_done
-        if self._file is not None and self.hits is not None:
-            self._file.stop()
-            self.hits = replace(self.hits, is_done=True)
-            self._draw_frame()
-        return is_running
+        if self.hits is None or self.hits.is_done:
+            return False
+        self._end_search()
+        self.hits = replace(self.hits, is_done=True)
+        self._draw_frame()
+        return True
 
     def _found(self, text: str, hits: LogHits) -> None:
         """More of the file is searched. Show the last hit, or that which follows the lines of the file in sight."""
@@ -348,10 +367,16 @@ def hits_text(hits: LogHits, text: str, at: int | None) -> str:
     if not hits.is_done:
         return f"searched {size(hits.size - hits.begin)} of {size(hits.size)}, {counted(count, 'hit')}; Esc stops"
     where = f"the last {size(hits.size - hits.begin)}" if hits.begin else f"all {size(hits.size)}"
+    where = "; ".join(filter(None, (where, in_older(hits.older))))
     if not count:
         return f"no match for “{text}” in {where}"
     number = "" if at is None else f"hit {bisect_left(hits.offsets, at) + 1:,} of "
     return f"{number}{counted(count, 'hit') if not number else f'{count:,}'} in {where}"
+
+
+def in_older(names: Sequence[str]) -> str:
+    """Where log rotation may have put the older lines."""
+    return f"older lines may be in {listed(names, 3)}" if names else ""
 
 
 def why_nothing(run: Run | None, name: str | None) -> str | None:

@@ -244,15 +244,23 @@ def _open(url: str, done: Callable[[bool], object]) -> None:
 # ---- the target folders of downloads ---------------------------------------------------------------------------------
 
 _ODD = re.compile(r"[^\w.+-]+")
+NAME_BYTES = 200
+"""Of a folder; file systems take 143 (eCryptfs) to 255."""
 
 
 def for_samples(run: str, environ: Mapping[str, str]) -> Path:
     """The default folder for a run's samples: in ~/Downloads if that exists, else in our state directory."""
-    name = _ODD.sub("_", run).strip("._") or "run"
+    name = _ODD.sub("_", run).strip("._").encode()[:NAME_BYTES].decode(errors="ignore") or "run"
     downloads = Path(environ.get("HOME") or "/nonexistent") / "Downloads"
     if downloads.is_dir():
         return downloads / state_directory.NAME / name
     return state_directory.find_state_directory(environ).path / "samples" / name
+
+
+def new_file(name: str, start: str, ending: str, environ: Mapping[str, str]) -> Path:
+    """A file that is not there yet, named by the time, in the folder of a name."""
+    stem = for_samples(name, environ) / f"{start}{time.strftime('%Y%m%d-%H%M%S')}"
+    return next(file for more in ("", *range(-2, -100, -1)) if not (file := Path(f"{stem}{more}{ending}")).exists())
 
 
 def save_new(name: str, ending: str, text: str, environ: Mapping[str, str]) -> Path:
@@ -261,7 +269,7 @@ def save_new(name: str, ending: str, text: str, environ: Mapping[str, str]) -> P
     Raises:
         OSError: the file cannot be written.
     """
-    file = for_samples(name, environ) / f"{time.strftime('%Y%m%d-%H%M%S')}{ending}"
+    file = new_file(name, "", ending, environ)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, text.encode())
     return file

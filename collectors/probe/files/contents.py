@@ -10,6 +10,7 @@ import os
 import time
 
 from collectors.probe import paths
+from collectors.probe.files.lines import lines_of
 from collectors.probe.stdlib import Any, Callable, Iterator, Line, Mapping, Operation
 
 MAX_BYTES = 256 << 20
@@ -58,11 +59,11 @@ def signature(found: os.stat_result) -> "tuple[int, ...]":
 
 
 def end_of_part(handle: int, size: int, begin: int, end: "int | None") -> str:
-    """The last lines between two offsets."""
+    """The last lines of a log between two offsets, cut as those that are followed."""
     stop = size if end is None else min(end, size)
     since = max(begin, stop - MAX_PART)
     data = os.pread(handle, max(0, stop - since), since)
-    return (data if since == begin else data.partition(b"\n")[2]).decode("utf-8", "replace")
+    return "".join(line + "\n" for line in lines_of(data, is_cut=since > begin))
 
 
 class Content:

@@ -151,6 +151,12 @@ def test_a_private_file_that_cannot_be_written_leaves_nothing_beside_it(tmp_path
         assert list(tmp_path.iterdir()) == [tmp_path / "file.json"]
 
 
+def test_a_file_may_have_the_longest_name(tmp_path: Path) -> None:
+    file = tmp_path / ("n" * 255)
+    write_whole(file, b"x")
+    assert [*tmp_path.iterdir()] == [file]
+
+
 def test_the_umask_says_who_may_read_a_file_unless_the_caller_does(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -31,9 +34,11 @@ def dated(number: int) -> str:
 
 
 def saved(log: LogFile, file: Path) -> str:
-    replies: queue.SimpleQueue[str] = queue.SimpleQueue()
-    log.save(file, replies.put)
-    return replies.get(timeout=120)
+    replies = queue.SimpleQueue[tuple[str, bool]]()
+    log.save(file, lambda *reply: replies.put(reply))
+    while not (reply := replies.get(timeout=120))[1]:
+        assert reply[0].startswith("saved ")
+    return reply[0]
 
 
 def test_a_file_is_saved_byte_for_byte_and_a_failure_leaves_nothing(tmp_path: Path, shell: Shell) -> None:
@@ -47,10 +52,60 @@ def test_a_file_is_saved_byte_for_byte_and_a_failure_leaves_nothing(tmp_path: Pa
     assert mine.read_bytes() == source.read_bytes()
     source.unlink()
     assert saved(log, tmp_path / "other.log").startswith("not saved: ")
-    assert not (tmp_path / "other.log").exists()
+    assert [*tmp_path.rglob("*")] == [mine.parent, mine]
 
 
-@pytest.fixture(scope="module", params=["local", "ssh"])
+def test_of_a_file_that_grows_what_it_had_is_saved_and_a_stopped_save_leaves_nothing(
+    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_file, "SAVED_AT_ONCE", 1_000)
+    source, mine = tmp_path / "a.out", tmp_path / "mine.log"
+    source.write_bytes(b"x" * 10_000)
+    log = LogFile(Run(spec=RunSpec(name="llm", cluster="c"), log=Log(host="n0", path=str(source))), lambda _: shell, ())
+    replies = queue.SimpleQueue[str]()
+
+    def grown(sentence: str, is_last: bool) -> None:
+        with source.open("ab") as opened:
+            opened.write(b"y" * 2_000)
+        replies.put(sentence)
+
+    log.save(mine, grown)
+    said = [replies.get(timeout=60) for _ in range(11)]
+    assert said[3] == f"saved 2.9 KiB of 9.8 KiB into {mine}"
+    assert said[-1] == f"9.8 KiB in {mine}"
+    assert mine.read_bytes() == b"x" * 10_000
+
+    ends = queue.SimpleQueue[Callable[[], None]]()
+
+    def stopping(sentence: str, is_last: bool) -> None:
+        if not is_last:
+            ends.get(timeout=60)()
+        replies.put(sentence)
+
+    ends.put(log.save(tmp_path / "second.log", stopping))
+    assert replies.get(timeout=60).startswith("saved 0 B of ")
+    assert replies.get(timeout=60) == "not saved: stopped"
+    assert sorted(tmp_path.iterdir()) == [source, mine]
+
+
+class Busybox(LocalShell):
+    """A host with the programs of busybox only."""
+
+    def __init__(self, loop: EventLoop, tools: Path) -> None:
+        super().__init__(loop, host="n0")
+        self._tools = tools
+        busybox = shutil.which("busybox")
+        assert busybox is not None
+        for applet in subprocess.run([busybox, "--list"], check=True, capture_output=True, text=True).stdout.split():
+            (tools / applet).symlink_to(busybox)
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
+        program, *words = argv
+        only = ("env", "-i", f"PATH={self._tools}", str(self._tools / program), *words)
+        return super().run(only, stdin=stdin, timeout=timeout)
+
+
+@pytest.fixture(scope="module", params=["local", "ssh", "busybox"])
 def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     loop = EventLoop()
     loop.start()
@@ -58,6 +113,8 @@ def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         local = LocalShell(loop, host="n0")
         yield local
         local.close()
+    elif request.param == "busybox":
+        yield Busybox(loop, tmp_path_factory.mktemp("busybox"))
     else:
         with Sshd.start(tmp_path_factory.mktemp("sshd")) as sshd:
             dialer = Dialer(loop, config_file=sshd.ssh_config())
@@ -71,12 +128,18 @@ Make = Callable[..., LogFile]
 
 @pytest.fixture
 def opened(shell: Shell, tmp_path: Path) -> Make:
-    def make(lines: Sequence[str] | bytes, known: int = 20, path: str | None = None, host: str = "n0") -> LogFile:
+    def make(
+        lines: Sequence[str] | bytes,
+        known: int = 20,
+        path: str | None = None,
+        host: str = "n0",
+        over: Shell = shell,
+    ) -> LogFile:
         file = tmp_path / "train $(id)' log.out"
         file.write_bytes(lines if isinstance(lines, bytes) else "".join(f"{line}\n" for line in lines).encode())
         last = () if isinstance(lines, bytes) else tuple(lines)[-known:]
         log = Log(host=host, path=path or str(file), lines=last, at=BEGAN + EVERY * (len(lines) - 1))
-        return LogFile(Run(spec=RunSpec(name="llm", cluster="c"), log=log), lambda _: shell, ())
+        return LogFile(Run(spec=RunSpec(name="llm", cluster="c"), log=log), lambda _: over, ())
 
     return make
 
@@ -121,15 +184,36 @@ def test_a_log_is_read_from_its_first_to_its_last_line_without_a_gap(opened: Mak
 def test_the_known_lines_are_found_with_those_above_them(opened: Make) -> None:
     lines = [dated(number) for number in range(30_000)]
     file = opened(lines, known=3_000)
-    part = part_of(lambda reply: file.above(lines[-3_000:-2_997], reply))
+    near = sum(len(line) + 1 for line in lines[:-3_000])
+    part = part_of(lambda reply: file.above(lines[-3_000:-2_997], near, reply))
     assert part.found == log_file.AROUND
     assert part.lines[part.found] == lines[-3_000]
     assert part.lines[part.found - 1] == lines[-3_001]
-    assert part_of(lambda reply: file.above(["nothing", "of", "it"], reply)).error == (
-        "the file no longer has the lines that are shown"
+    assert part_of(lambda reply: file.above(["nothing", "of", "it"], near, reply)).error == (
+        "the lines that are shown were not found in the file"
     )
-    short = part_of(lambda reply: opened(lines[:50]).above(lines[30:33], reply))
+    short = part_of(lambda reply: opened(lines[:50]).above(lines[30:33], 2_000, reply))
     assert (short.start, short.found) == (0, 30)
+
+
+@pytest.mark.parametrize("near", [0, 9_999_999])
+def test_the_known_lines_are_found_wherever_they_are_in_a_file_that_grows_fast(opened: Make, near: int) -> None:
+    lines = [f"\x1b[32m{dated(number)}\x1b[0m" for number in range(90_000)]
+    part = part_of(lambda reply: opened(lines).above([dated(number) for number in range(40_000, 40_003)], near, reply))
+    assert part.found == log_file.AROUND
+    assert part.lines[part.found - 1] == dated(39_999)
+
+
+def test_the_files_that_rotation_has_made_are_named_where_the_file_begins(opened: Make, tmp_path: Path) -> None:
+    file = opened([dated(number) for number in range(3_000)])
+    for number, more in enumerate((".2.gz", "-20260101", ".1", ".bak", ".1 $(id)'")):
+        old = tmp_path / f"train $(id)' log.out{more}"
+        old.write_text("older\n")
+        os.utime(old, (BEGAN + number, BEGAN + number))
+    names = tuple(f"train $(id)' log.out{more}" for more in (".1 $(id)'", ".1", "-20260101", ".2.gz"))
+    assert part_of(lambda reply: file.read(0, 9_000, reply)).older == names
+    assert part_of(lambda reply: file.read(90_000, 99_000, reply)).older == ()
+    assert all_hits(file, "nowhere")[-1].older == names
 
 
 NASTY = (
@@ -194,13 +278,82 @@ def test_a_slow_link_has_the_time_that_a_long_range_takes() -> None:
             self.asked: list[tuple[int, float]] = []
 
         def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
-            self.asked.append((abs(int(argv[4])), timeout))
-            return Completed(0, b"1 2|9999999\nx\n", b"")
+            count = int(argv[6])
+            self.asked.append((count, timeout))
+            return Completed(0, b"1 2|999999999||\n" + (b"%d\n" % count if argv[7] else b"x" * count), b"")
 
     slow, run = Slow(), Run(spec=RunSpec(name="llm", cluster="c"), log=Log(host="n0", path="/train.log"))
-    assert part_of(lambda reply: LogFile(run, lambda _: slow, ()).above(["a"], reply)).error is not None
+    assert part_of(lambda reply: LogFile(run, lambda _: slow, ()).read(0, 9_000_000, reply)).error is None
     assert all(timeout > count / 40_000 + 5.0 for count, timeout in slow.asked)
     assert max(slow.asked)[0] > 4_000_000
+
+
+class Metered(LocalShell):
+    """This machine, with the bytes that it has answered, and something else at each command."""
+
+    answered = 0
+    first: Callable[[], object] = bool
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
+        answer = super().run(argv, stdin=stdin, timeout=timeout)
+        self.answered += len(answer.stdout)
+        self.first()
+        return Completed(answer.status, answer.stdout, b"bash: warning: setlocale: cannot change locale (en_US)\n")
+
+
+@pytest.fixture
+def metered() -> Iterator[Metered]:
+    loop = EventLoop()
+    loop.start()
+    metered = Metered(loop, host="n0")
+    yield metered
+    metered.close()
+    loop.stop()
+
+
+def test_a_slow_link_carries_only_what_is_shown(metered: Metered, opened: Make) -> None:
+    lines = [dated(number) for number in range(60_000)]
+    file = opened(lines, over=metered)
+    assert part_of(lambda reply: file.above(lines[20_000:20_003], 0, reply)).error is None
+    assert all_hits(file, "iteration 59")[-1].error is None, "what a host says at each login is no error"
+    part = part_of(lambda reply: file.read(0, 1_000_000, reply))
+    assert part.end > 999_000
+    assert metered.answered < 250_000
+
+
+def test_two_reads_at_a_time_in_a_file_that_grows_are_no_other_file(metered: Metered, opened: Make) -> None:
+    file = opened([dated(number) for number in range(3_000)], over=metered)
+    log = file._run.log
+    assert log is not None
+    assert log.path is not None
+    path = Path(log.path)
+
+    def grow_and_read() -> None:
+        metered.first = bool
+        with path.open("a") as opened:
+            opened.write("more\n" * 1_000)
+        assert part_of(lambda reply: file.read(0, 9_000, reply)).error is None
+
+    metered.first = grow_and_read
+    assert part_of(lambda reply: file.read(0, 9_000, reply)).error is None
+
+
+def test_a_range_that_is_not_read_to_its_end_is_an_error() -> None:
+    class Broken(LocalShell):
+        def __init__(self) -> None:
+            pass
+
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
+            return Completed(
+                0,
+                b"1 2|99999||\n" + (b"7\n5000\n" if argv[7] else b"x" * 5_000),
+                b"tail: read error: Input/output error\n",
+            )
+
+    run = Run(spec=RunSpec(name="llm", cluster="c"), log=Log(host="n0", path="/train.log"))
+    broken = LogFile(run, lambda _: Broken(), ())
+    assert part_of(lambda reply: broken.read(0, 9_000, reply)).error == "/train.log: Input/output error"
+    assert all_hits(broken, "loss")[-1].error == "/train.log: Input/output error"
 
 
 # ---- searching -------------------------------------------------------------------------------------------------------
@@ -243,13 +396,13 @@ def test_a_search_covers_all_pieces_of_the_file_and_can_be_stopped(
     assert begins == sorted(begins, reverse=True)
     assert len(begins) > 20
 
-    file, replies = opened(lines), queue.SimpleQueue[LogHits]()
+    replies, ends = queue.SimpleQueue[LogHits](), queue.SimpleQueue[Callable[[], None]]()
 
     def first_only(hits: LogHits) -> None:
-        file.stop()
+        ends.get(timeout=60)()
         replies.put(hits)
 
-    file.search("nowhere", first_only)
+    ends.put(opened(lines).search("nowhere", first_only))
     assert not replies.get(timeout=60).is_done
     with pytest.raises(queue.Empty):
         replies.get(timeout=0.5)

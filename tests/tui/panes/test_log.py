@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -201,7 +202,7 @@ async def test_a_search_shows_what_was_searched_and_escape_stops_it(tmp_path: Pa
         await until_shown(pilot, "searched 5.0 GiB of 20 GiB, 0 hits; Esc stops")
         await pilot.press("escape")
         await until_shown(pilot, "no match for “zebra” in the last 5.0 GiB")
-        assert source.stopped
+        assert source.ended == ["search"]
         source.reply(LogHits(offsets=(7,), size=20 << 30, is_done=True))
         await at_rest(pilot)
         assert "in the last 5.0 GiB" in text_of(app), "what comes late does not count"
@@ -237,25 +238,78 @@ async def test_a_log_that_is_replaced_meanwhile_is_followed_again_and_read_anew(
         await until_shown(pilot, "a new begin")
 
 
+async def test_how_much_is_saved_is_shown_and_escape_stops_at_once(tmp_path: Path) -> None:
+    state, source = following(), SlowSource()
+    backend = FakeBackend(state)
+    backend.log_source = lambda _: source
+    async with showing(state, (160, 40), backend) as (app, pilot, _):
+        await pilot.press("4", "4", "s", "down", "tab", "ctrl+u", *str(tmp_path / "mine.log"), "enter")
+        await at_rest(pilot)
+        source.saving("saved 3.2 MiB of 54 MiB into mine.log", False)
+        await until_shown(pilot, "saved 3.2 MiB of 54 MiB into mine.log; Esc stops")
+        await pilot.press("slash", *"zebra", "enter")
+        source.reply(LogHits(begin=15 << 30, size=20 << 30))
+        await until_shown(pilot, "searched 5.0 GiB of 20 GiB, 0 hits; Esc stops")
+        await pilot.press("escape", "escape")
+        await at_rest(pilot)
+        assert source.ended == ["search", "save"]
+        assert "Esc stops" not in text_of(app)
+        source.saving("not saved: stopped", True)
+        await until_shown(pilot, "not saved: stopped")
+
+
+async def test_escape_gives_up_a_read_that_takes_long() -> None:
+    state, source = following(), SlowSource()
+    backend = FakeBackend(state)
+    backend.log_source = lambda _: source
+    async with showing(state, (160, 40), backend) as (app, pilot, _):
+        await pilot.press("4", "4", "g")
+        await until_shown(pilot, "reading the file; Esc stops")
+        await pilot.press("escape")
+        await at_rest(pilot)
+        assert "reading" not in text_of(app)
+        source.part(LogPart(end=6, size=6, lines=("first",), offsets=(0,), numbers=(None,)))
+        await at_rest(pilot)
+        assert app.main.log_pane.part is None
+
+
+async def test_where_a_short_file_begins_the_files_with_its_older_lines_are_named(tmp_path: Path) -> None:
+    lines = iterations(30, 9_000)
+    text = "".join(f"{line}\n" for line in lines)
+    whole = replace(calm(), runs={"a": run("a", log=log(lines, size=len(text)))})
+    (tmp_path / "train.log.1").write_text("older")
+    (tmp_path / "train.log.2.gz").write_text("oldest")
+    async with files(whole, text, tmp_path) as backend, showing(whole, (160, 40), backend) as (_, pilot, _backend):
+        await pilot.press("4", "4", "g")
+        shown = await until_shown(pilot, "older lines may be in ")
+        assert "train.log.2.gz" in shown
+        await pilot.press("slash", *"zebra", "enter")
+        assert "; older lines may be in train.log" in await until_shown(pilot, "no match for “zebra” in all ")
+
+
 class SlowSource:
     """A file whose search goes on until a test says what it has found."""
 
     def __init__(self) -> None:
         self.searched: list[str] = []
-        self.stopped = False
+        self.ended: list[str] = []
         self.reply: Callable[[LogHits], object] = lambda hits: None
+        self.saving: Callable[[str, bool], object] = lambda sentence, is_last: None
+        self.part: Callable[[LogPart], object] = lambda part: None
 
-    def search(self, text: str, reply: Callable[[LogHits], object]) -> None:
+    def search(self, text: str, reply: Callable[[LogHits], object]) -> Callable[[], None]:
         self.searched.append(text)
         self.reply = reply
+        return partial(self.ended.append, "search")
 
-    def stop(self) -> None:
-        self.stopped = True
+    def save(self, file: Path, reply: Callable[[str, bool], object]) -> Callable[[], None]:
+        self.saving = reply
+        return partial(self.ended.append, "save")
 
     def read(self, start: int, end: int, reply: Callable[[LogPart], object]) -> None:
-        raise AssertionError("nothing is to be read")
+        self.part = reply
 
-    def above(self, lines: Sequence[str], reply: Callable[[LogPart], object]) -> None:
+    def above(self, lines: Sequence[str], near: int, reply: Callable[[LogPart], object]) -> None:
         raise AssertionError("nothing is to be read")
 
     def find(self, at: float, step: int | None, evidence: Sequence[str], reply: Callable[[LogPart], object]) -> None:

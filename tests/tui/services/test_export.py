@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.tui.screen_text import at_rest, dashboard, settled, text_of
 from tests.tui.states.plans import STATES, planning
 from tui.app import Dashboard
 from tui.panes.base import several_text
+from tui.services.terminal import save_new
 from tui.views.table import csv_text
 
 
@@ -111,6 +113,20 @@ async def test_the_menu_of_a_row_describes_it_and_exports(home: Path) -> None:
         await pilot.press("x", "G", "k", "k", "enter")
         await at_rest(pilot)
         assert "Run llm-7b-a" in text_of(app)
+
+
+def test_two_exports_in_one_second_are_two_files(home: Path) -> None:
+    folder = home / "Downloads" / "trainmon-tui" / "runs"
+    for _ in range(3):
+        save_new("runs", ".csv", "a,b", os.environ)
+    assert len([*folder.iterdir()]) == 3
+
+
+def test_a_run_may_have_any_name(home: Path) -> None:
+    for name in ("r" * 300, "ü" * 255, "../x"):
+        file = save_new(name, ".csv", name, os.environ)
+        assert file.read_text() == name
+        assert file.parent.parent == home / "Downloads" / "trainmon-tui"
 
 
 async def test_a_folder_that_cannot_be_written_is_named(home: Path) -> None:

@@ -213,7 +213,7 @@ def with_tail(
     if attempt is None:
         return known
     attempt = replace(attempt, files={**attempt.files, receipts.TAIL: file_of(content, "", state.at, skew)})
-    lines = (content.text or "").splitlines()
+    lines = content.text.removesuffix("\n").split("\n") if content.text else ()
     end = attempt.told_end
     if end is not None and lines:
         attempt = with_steps_of(attempt, lines, formats, is_whole=len(content.text or "") < WHOLE_CHARACTERS)

@@ -176,3 +176,6 @@ def test_of_a_part_the_last_lines_are_read(tmp_path: Path):
     assert (text(4, 16), text(10, None), text(90, None)) == ("first\nlast\ufffd\n", "last\ufffd\nnew\n", "")
     log.write_bytes(b"x" * contents.MAX_PART + b"\nlast\n")
     assert text(0, None) == "last\n"
+    bar = b"".join(b"\r%d%%| | %d/100 [00:01<00:02]" % (step, step) for step in range(100))
+    log.write_bytes(b"\0" * 9 + bar + b'\n{"log":"boom\\n","stream":"stderr","time":"2026-01-02T03:04:05Z"}\nun\xc3')
+    assert text(0, None) == "99%| | 99/100 [00:01<00:02]\n2026-01-02T03:04:05Z boom\nun\n", "as a followed log"
