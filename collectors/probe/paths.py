@@ -1,4 +1,4 @@
-"""Paths as bytes, and their errors in plain English. Runs on the node: Python 3.6, standard library only.
+"""Paths as bytes, their errors in plain English, and what a worker watches at paths. Runs on the node: Python 3.6.
 
 Paths are bytes because Python 3.6 under LANG=C (as in a bare ssh command) cannot encode a path with an é.
 """
@@ -7,8 +7,9 @@ import errno
 import itertools
 import os
 import stat
+import time
 
-from collectors.probe.stdlib import AnyStr
+from collectors.probe.stdlib import Any, AnyStr, Callable, Iterable, Mapping
 
 MESSAGES = {
     errno.EACCES: "no permission",
@@ -168,3 +169,24 @@ def listed(path: "AnyStr", most: "int | None" = None) -> "list[AnyStr]":
             return sorted(item.name for item in itertools.islice(names, most))
     except OSError:
         return []
+
+
+class Section:
+    """What a worker watches of one kind, as the spec asks for it. Each path or file is an operation of its own."""
+
+    def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]" = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._known = {}  # type: dict[str, Any]
+        self.configure(spec)
+
+    def configure(self, spec: "Mapping[str, Any]") -> None:
+        """Watch what this spec asks for, and go on with what is watched already."""
+
+    def follow(self, wanted: "Iterable[Mapping[str, Any]]", begin: "Callable[..., Any]") -> None:
+        """Watch these, by their ids. What is asked for in other words than before begins anew."""
+        before, self._known = self._known, {}
+        for one in wanted:
+            same = one["id"] in before and before[one["id"]].spec == one
+            self._known[one["id"]] = before.pop(one["id"]) if same else begin(one, self._monotonic)
+        for gone in before.values():
+            gone.close()

@@ -416,7 +416,7 @@ class Directory:
         return [dict(line, took_s=round(self._spent, 3))]
 
 
-class Checkpoints:
+class Checkpoints(paths.Section):
     """The watched directories: each is listed every slow tick, three times as often while it changes, and in every
     period while an action waits for a checkpoint there."""
 
@@ -426,22 +426,20 @@ class Checkpoints:
         monotonic: "Callable[[], float]" = time.monotonic,
         wall: "Callable[[], float]" = time.time,
     ) -> None:
-        self._monotonic, self._wall = monotonic, wall
-        self._directories = {}  # type: dict[str, Directory]
-        self.configure(spec)
+        self._wall = wall
+        super().__init__(spec, monotonic)
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
         """A directory that stays is reported again: it may be new to a run."""
         self._slow = float(spec.get("slow", 30.0))
-        before = self._directories
-        self._directories = {
-            path: before.get(path) or Directory(path, self._monotonic, self._wall)
+        self._known = {
+            path: self._known.get(path) or Directory(path, self._monotonic, self._wall)
             for path in spec.get("checkpoints") or ()
         }
-        for path, directory in self._directories.items():
+        for path, directory in self._known.items():
             directory.is_followed = path in (spec.get("followed") or ())
             directory.repeat()
 
     def operations(self, slow: bool) -> "list[Operation]":
-        due = [(path, one) for path, one in self._directories.items() if self._monotonic() >= one.due]
+        due = [(path, one) for path, one in self._known.items() if self._monotonic() >= one.due]
         return [("ckpt:" + path, functools.partial(one.advance, self._slow)) for path, one in due]

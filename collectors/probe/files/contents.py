@@ -7,7 +7,6 @@ that part is read.
 
 import glob
 import os
-import time
 
 from collectors.probe import paths
 from collectors.probe.files.lines import lines_of
@@ -83,6 +82,10 @@ class Content:
         self._reported = None  # type: Line | None
         self._signature = None  # type: tuple[int, ...] | None
 
+    def close(self) -> None:
+        """Stop in the middle of the file."""
+        self._reading = None
+
     def advance(self) -> "list[Line]":
         """Read for a slice. Returns a line when the file has been read, or cannot be."""
         until = self._monotonic() + SLICE
@@ -150,21 +153,12 @@ class Content:
         yield line
 
 
-class Contents:
+class Contents(paths.Section):
     """The requested files that have not been read."""
 
-    def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]" = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._files = {}  # type: dict[str, Content]
-        self.configure(spec)
-
     def configure(self, spec: "Mapping[str, Any]") -> None:
-        before = self._files
-        self._files = {}
-        for one in spec.get("files") or ():
-            known = before.get(one["id"])
-            self._files[one["id"]] = known if known and known.spec == one else Content(one, self._monotonic)
+        self.follow(spec.get("files") or (), Content)
 
     def operations(self, slow: bool) -> "list[Operation]":
-        due = [(name, one) for name, one in self._files.items() if one.is_watched or not one.is_read]
+        due = [(name, one) for name, one in self._known.items() if one.is_watched or not one.is_read]
         return [("file:" + name, one.advance) for name, one in due if slow or one.is_due or one.is_watched]

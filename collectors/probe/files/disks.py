@@ -5,10 +5,9 @@ Each path is an operation: statvfs on a dead mount never returns, and must cost 
 
 import functools
 import os
-import time
 
 from collectors.probe import paths
-from collectors.probe.stdlib import Any, Callable, Line, Mapping, Operation
+from collectors.probe.stdlib import Any, Line, Mapping, Operation
 
 EVERY = 10.0
 """Seconds between two samples of one path: statvfs is a round trip to a metadata server that the training also uses."""
@@ -99,23 +98,19 @@ def sample_disk(path: str, mounts: str = MOUNTS) -> "Line":
     return sample
 
 
-class Disks:
+class Disks(paths.Section):
     """The watched paths, each sampled every 10 s and at once when the spec changes."""
 
-    def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]" = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self.configure(spec)
-
     def configure(self, spec: "Mapping[str, Any]") -> None:
-        self._due = dict.fromkeys(spec.get("disks") or (), 0.0)  # type: dict[str, float]
+        self._known = dict.fromkeys(spec.get("disks") or (), 0.0)
 
     def operations(self, slow: bool) -> "list[Operation]":
         now = self._monotonic()
         return [
-            ("disk:" + path, functools.partial(self._sample, path)) for path, due in self._due.items() if now >= due
+            ("disk:" + path, functools.partial(self._sample, path)) for path, due in self._known.items() if now >= due
         ]
 
     def _sample(self, path: str) -> "list[Line]":
-        if path in self._due:
-            self._due[path] = self._monotonic() + EVERY
+        if path in self._known:
+            self._known[path] = self._monotonic() + EVERY
         return [{"k": "disk", "d": [sample_disk(path)]}]

@@ -9,7 +9,6 @@ import glob
 import os
 import re
 import stat
-import time
 
 from collectors.probe import paths
 from collectors.probe.files.disks import is_on_this_host
@@ -360,43 +359,31 @@ class Follower:
         self._bookmarks[device, inode] = Bookmark(state["offset"], state["line"], state["anchor"].encode("latin-1"))
 
 
-class Logs:
+class Logs(paths.Section):
     """The followed logs of the spec."""
 
-    def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]" = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._followers = {}  # type: dict[str, Follower]
-        self.configure(spec)
-
     def configure(self, spec: "Mapping[str, Any]") -> None:
-        before, self._followers = self._followers, {}
-        for log in spec.get("logs") or ():
-            same = log["id"] in before and before[log["id"]].spec == log
-            self._followers[log["id"]] = before.pop(log["id"]) if same else Follower(log, self._monotonic)
-        for follower in before.values():
-            follower.close()
+        self.follow(spec.get("logs") or (), Follower)
         expression, self._trouble = spec.get("keep"), None  # type: str | None, str | None
         compiled = None
         try:
             compiled = re.compile(expression) if expression else None
         except re.error as error:
             self._trouble = "step lines are not kept in bursts: their expression is invalid: %s" % error
-        for follower in self._followers.values():
+        for follower in self._known.values():
             follower.lines.keep = compiled
             follower.lines.mentions = tuple(text.encode("utf-8") for text in spec.get("mentions") or ())
 
     def operations(self, slow: bool) -> "list[Operation]":
-        return [
-            ("log:" + name, functools.partial(one.read, slow, self._trouble)) for name, one in self._followers.items()
-        ]
+        return [("log:" + name, functools.partial(one.read, slow, self._trouble)) for name, one in self._known.items()]
 
     def state(self) -> "Line":
         """The position in each log, for JSON."""
-        states = {name: follower.state() for name, follower in self._followers.items()}
+        states = {name: follower.state() for name, follower in self._known.items()}
         return {name: state for name, state in states.items() if state}
 
     def restore(self, state: "Mapping[str, Any]") -> None:
         """Continue at another worker's positions, without repeating lines."""
-        for name, follower in self._followers.items():
+        for name, follower in self._known.items():
             if name in state:
                 follower.restore(state[name])

@@ -175,21 +175,16 @@ class Directory:
         self._waiting += [one for name, one in self._known.items() if name not in known]
 
 
-class Receipts:
+class Receipts(paths.Section):
     """The directories of receipts: an empty one is where trainmon-run keeps them without a setting."""
-
-    def __init__(self, spec: "Mapping[str, Any]") -> None:
-        self._directories = {}  # type: dict[str, Directory]
-        self.configure(spec)
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
         only = b"" if spec.get("every_receipt") else os.fsencode(os.uname().nodename) + b"-"
-        before = self._directories
-        self._directories = {name: before.get(name) or Directory(name) for name in spec.get("receipts") or ()}
-        for one in self._directories.values():
+        self._known = {name: self._known.get(name) or Directory(name) for name in spec.get("receipts") or ()}
+        for one in self._known.values():
             if one.only != only:
                 one.only = only
                 one.repeat()
 
     def operations(self, slow: bool) -> "list[Operation]":
-        return [("receipts:" + name, functools.partial(one.advance, slow)) for name, one in self._directories.items()]
+        return [("receipts:" + name, functools.partial(one.advance, slow)) for name, one in self._known.items()]

@@ -78,15 +78,11 @@ class Switch:
         return self._text
 
 
-class Switches:
+class Switches(paths.Section):
     """The watched switch files."""
 
-    def __init__(self, spec: "Mapping[str, Any]") -> None:
-        self._switches = {}  # type: dict[str, Switch]
-        self.configure(spec)
-
     def configure(self, spec: "Mapping[str, Any]") -> None:
-        self._switches = {path: self._switches.get(path) or Switch(path) for path in spec.get("switches") or ()}
+        self._known = {path: self._known.get(path) or Switch(path) for path in spec.get("switches") or ()}
 
     def operations(self, slow: bool) -> "list[Operation]":
-        return [("switch:" + path, functools.partial(one.sample, slow)) for path, one in self._switches.items()]
+        return [("switch:" + path, functools.partial(one.sample, slow)) for path, one in self._known.items()]

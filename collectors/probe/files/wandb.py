@@ -6,7 +6,6 @@ Clients of wandb write it every 15 seconds, old ones in blocks of 32 KiB: its ne
 import functools
 import os
 import re
-import time
 
 from collectors.probe import paths
 from collectors.probe.files.disks import is_on_this_host
@@ -166,14 +165,10 @@ class Follower:
         ended = self._monotonic()
         self._list_at = ended + min(60.0, max(LIST_EVERY, LIST_SHARE * (ended - started_at)))
         if self._file is None or path != self._file.path:
-            self._leave()
+            if self._file and self._file.records.tail and not self._file.metrics.has_ended:
+                self._file.is_over = True  # a newer run has begun: what is incomplete at its end is damaged
+                self._left = self._state()
             self._open(path)
-
-    def _leave(self) -> None:
-        """A newer run has begun: what is incomplete at the end of this file is damaged."""
-        if self._file and self._file.records.tail and not self._file.metrics.has_ended:
-            self._file.is_over = True
-            self._left = self._state()
 
     def _open(self, path: bytes) -> None:
         self.close()
@@ -201,23 +196,13 @@ def newest_file(directory: bytes) -> bytes:
     raise ValueError("has no directory run-… or offline-run-…; the W&B client makes them in the directory `wandb`")
 
 
-class WandbFiles:
+class WandbFiles(paths.Section):
     """The followed directories of the spec."""
 
-    def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]" = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._followers = {}  # type: dict[str, Follower]
-        self.configure(spec)
-
     def configure(self, spec: "Mapping[str, Any]") -> None:
-        wanted = {one["id"]: one for one in spec.get("wandb") or ()}
-        before, self._followers = self._followers, {}
-        for name, one in wanted.items():
-            same = before[name].spec == one if name in before else False
-            self._followers[name] = before.pop(name) if same else Follower(one, self._monotonic)
-            self._followers[name].rate = RATE / len(wanted)
-        for follower in before.values():
-            follower.close()
+        self.follow(spec.get("wandb") or (), Follower)
+        for follower in self._known.values():
+            follower.rate = RATE / len(self._known)
 
     def operations(self, slow: bool) -> "list[Operation]":
-        return [("wandb:" + name, functools.partial(one.read, slow)) for name, one in self._followers.items()]
+        return [("wandb:" + name, functools.partial(one.read, slow)) for name, one in self._known.items()]

@@ -449,5 +449,5 @@ def test_a_new_save_is_compared_although_the_one_before_has_long_been_still(tmp_
 
 
 def trees(probe: Checkpoints) -> list[Any]:
-    [directory] = probe._directories.values()
+    [directory] = probe._known.values()
     return [entry.tree for entry in directory._known.values() if entry.tree is not None]
