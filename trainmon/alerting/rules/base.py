@@ -209,7 +209,17 @@ def evaluate(rules: Iterable[Rule], state: State, now: Instant) -> Results:
                 if alert.key not in found:
                     unseen[alert.key] = rule.unseen(state, alert, now) or unknown.get(alert.subject) or Well()
         except Exception as error:  # the fault of one rule stays its own, and is notified
-            finding = _raised(rule, error)
+            what = clean(f"{type(error).__name__}: {error}")[:200]
+            frames = traceback.extract_tb(error.__traceback__)[-3:]
+            finding = Finding(
+                rule=RULE_RAISED,
+                subject=f"rule:{rule.name}",
+                severity="warning",
+                summary=f"the rule {rule.name} cannot be evaluated: {what}",
+                evidence=tuple(f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames),
+                advice="a bug in trainmon-tui, please report it; "
+                f'[[rule]] type = "{rule.name}", enabled = false disables it',
+            )
             found[finding.rule, finding.subject] = finding
             unseen |= {alert.key: Unknown(finding.summary, data="error") for alert in alerts.values()}
     return Results(tuple(found.values()), unseen)
@@ -228,16 +238,3 @@ def _configured(rule: Rule, finding: Finding) -> Finding:
         since=finding.since if is_dated else None,
     )
     return finding if configured == finding else configured
-
-
-def _raised(rule: Rule, error: Exception) -> Finding:
-    what = clean(f"{type(error).__name__}: {error}")[:200]
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    return Finding(
-        rule=RULE_RAISED,
-        subject=f"rule:{rule.name}",
-        severity="warning",
-        summary=f"the rule {rule.name} cannot be evaluated: {what}",
-        evidence=tuple(f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames),
-        advice=f'a bug in trainmon-tui, please report it; [[rule]] type = "{rule.name}", enabled = false disables it',
-    )

@@ -687,7 +687,8 @@ class InfinibandFlapping(NodeRule, frozen=True, kw_only=True):
                 if node is None or kind not in ("link_downed", "errors"):
                     continue
                 count, is_down = counter.since(begin), kind == "link_downed"
-                if not is_down and (count < self.errors or _went_down(past, port, begin)):
+                fallen = past.counters.get(f"link_downed {port}")
+                if not is_down and (count < self.errors or (fallen is not None and fallen.since(begin))):
                     continue
                 last = f", the last {ago(now - counter.grown[-1].last)} ago" if is_down else ""
                 what = f"went down {counted(count, 'time')}" if is_down else f"had {counted(count, 'error')}"
@@ -708,8 +709,3 @@ class InfinibandFlapping(NodeRule, frozen=True, kw_only=True):
             return Unknown(f"{node.name} does not report its port {port}")
         was_before = alert.found_at < state.started_at and now - alert.found_at <= self.sticky
         return Unknown("it went down before this program started") if was_before else None
-
-
-def _went_down(past: NodeHistory, port: str, since: Instant) -> bool:
-    counter = past.counters.get(f"link_downed {port}")
-    return counter is not None and counter.since(since) > 0

@@ -332,14 +332,14 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
             slurm = state.scheduler_nodes.get(node.name)
             if slurm is not None and slurm.state != "IDLE":
                 continue
-            left = [gpu for gpu in node.gpus if self._is_left(gpu)]
+            left = [
+                gpu
+                for gpu in node.gpus
+                if (gpu.memory_used_mib or 0) >= self.memory_mib
+                or any((process.memory_mib or 0) >= self.process_mib for process in gpu.processes)
+            ]
             if left and (why := _without_a_job(node, state)) is not None:
                 yield self._finding(node, left, why, state)
-
-    def _is_left(self, gpu: Gpu) -> bool:
-        return (gpu.memory_used_mib or 0) >= self.memory_mib or any(
-            (process.memory_mib or 0) >= self.process_mib for process in gpu.processes
-        )
 
     def _finding(self, node: Node, left: Sequence[Gpu], why: str, state: State) -> Finding:
         slurm = (f"slurm:{node.cluster}",) if has_slurm(state, node.cluster) else ()

@@ -274,7 +274,9 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
         pace = run.memory.throughput
-        if not self._is_measured(run, now):
+        limit = max(600.0, 5 * (run.progress.cadence_s or 0.0))
+        is_recent = pace.closed_at is not None and now - pace.closed_at <= limit
+        if not is_recent or len(pace.usual) < ENOUGH or len(pace.recent) < self.minutes:
             yield self.unknown(run, "its throughput was not measured lately")
             return
         usual, rate = pace.usual_rate, median(pace.recent[-self.minutes :])
@@ -305,12 +307,6 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
                     text = f"it makes {_rate(rate)} {measure}, and made {_rate(usual)} before this program started"
                     return Unknown(text)
         return super().unseen(state, alert, now)
-
-    def _is_measured(self, run: Run, now: Instant) -> bool:
-        pace = run.memory.throughput
-        limit = max(600.0, 5 * (run.progress.cadence_s or 0.0))
-        is_recent = pace.closed_at is not None and now - pace.closed_at <= limit
-        return is_recent and len(pace.usual) >= ENOUGH and len(pace.recent) >= self.minutes
 
 
 class _Peers(NamedTuple):
@@ -468,7 +464,13 @@ class StallRule(RunRule, frozen=True, kw_only=True):
     checked meanwhile."""
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        if run.verdict != self.verdict or self._is_known(state, run):
+        # One stall is one alert: another rule may report it already. A warning may have become worse.
+        is_known = any(
+            alert.run == run.name and alert.is_firing and alert.rule in STALL_RULES - {self.name}
+            and alert.severity == "critical"
+            for alert in state.alerts.values()
+        )  # fmt: skip
+        if run.verdict != self.verdict or is_known:
             return
         job = present_in(state, run)
         last = last_line_at(run, job)
@@ -495,14 +497,6 @@ class StallRule(RunRule, frozen=True, kw_only=True):
         """If no step is known, only the log shows that the run goes on: the stall ends when the log grows again."""
         run = state.runs.get(alert.run or "")
         return None if run is not None and _is_unread(run) else super().unseen(state, alert, now)
-
-    def _is_known(self, state: State, run: Run) -> bool:
-        """Whether another rule already reports this stall: one stall is one alert. A warning may have become worse."""
-        return any(
-            alert.run == run.name and alert.is_firing and alert.rule in STALL_RULES - {self.name}
-            and alert.severity == "critical"
-            for alert in state.alerts.values()
-        )  # fmt: skip
 
 
 class RunHung(StallRule, frozen=True, kw_only=True):
