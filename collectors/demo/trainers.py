@@ -66,7 +66,15 @@ class MetricGenerator:
     def __init__(self, trainer: Trainer, seed: int) -> None:
         self.trainer = trainer
         self._salt = Random(f"{seed} {trainer.run.name} course").uniform(1.0, 100.0)
-        self._loss_jumps = loss_jumps(trainer)
+        first = first_step(trainer)
+        both = REPEATED * (trainer.first_step - first)
+        jumps = (
+            LossJump(int(first * 0.41), 0.2, first / 150 + 1),
+            LossJump(int(first + both / 3), 0.22, both / 40),
+            LossJump(int(first + both * 0.9), 0.5, both / 60),
+        )
+        self._loss_jumps = tuple(jump for jump in jumps if jump.step > both / 10)
+        """Twice on data of both last attempts, and once long before."""
 
     def metrics(
         self, at: Instant, step: int, step_time: Seconds, *, attempt: int = 0, spike_age: int | None = None
@@ -198,18 +206,6 @@ HistoryRow = tuple[Instant, int, Mapping[str, float]]
 def first_step(trainer: Trainer) -> int:
     """The step at which the present attempt began."""
     return max(0, trainer.first_step - int(trainer.age / trainer.step_time))
-
-
-def loss_jumps(trainer: Trainer) -> tuple[LossJump, ...]:
-    """The jumps of the loss: twice on data of both last attempts, and once long before."""
-    first = first_step(trainer)
-    both = REPEATED * (trainer.first_step - first)
-    jumps = (
-        LossJump(int(first * 0.41), 0.2, first / 150 + 1),
-        LossJump(int(first + both / 3), 0.22, both / 40),
-        LossJump(int(first + both * 0.9), 0.5, both / 60),
-    )
-    return tuple(jump for jump in jumps if jump.step > both / 10)
 
 
 def all_attempts(trainer: Trainer, now: Instant) -> tuple[Attempt, ...]:

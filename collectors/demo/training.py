@@ -16,16 +16,10 @@ import msgspec
 from msgspec.structs import replace
 
 from collectors.demo.stories import Trainer
-from collectors.demo.trainers import LAYOUTS, LINES, MetricGenerator, StepMetrics
+from collectors.demo.trainers import LAYOUTS, LINES, Message, MetricGenerator, StepMetrics
 from trainmon.analysis.runs.trainer import Moment, Status
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Asked
-
-
-class LogWritten(msgspec.Struct, frozen=True):
-    """Text appended to the current log."""
-
-    text: str
 
 
 class LogStarted(msgspec.Struct, frozen=True):
@@ -78,8 +72,8 @@ class AttemptEnded(msgspec.Struct, frozen=True):
 
 
 Effect = (
-    AttemptEnded
-    | LogWritten
+    str
+    | AttemptEnded
     | LogStarted
     | SaveStarted
     | SaveFinished
@@ -89,6 +83,7 @@ Effect = (
     | MetricsLogged
     | Validated
 )
+"""A text is appended to the current log."""
 
 Phase = Literal["training", "saving", "hung", "down", "starting", "finished"]
 
@@ -163,7 +158,7 @@ class TrainingLoop:
         for ago in reversed(range(steps)):
             self.step += 1
             at = now - ago * self.trainer.step_time
-            yield LogWritten(self._line(self.generator.metrics(at, self.step, self._random_step_time())))
+            yield self._line(self.generator.metrics(at, self.step, self._random_step_time()))
         self._random.setstate(before)
 
     def advance(self, dt: Seconds, now: Instant, switches: SwitchFiles, fault: RunFault | None) -> Iterator[Effect]:
@@ -172,7 +167,7 @@ class TrainingLoop:
             (message, wait), self._kill_request = self._kill_request, None
             if self.phase not in ("down", "finished"):
                 self._is_exiting = self._signalled = False
-                yield LogWritten(message)
+                yield message
                 yield from self._end("down", wait, 15, silent=True)
         yield from self._faults(dt, fault)
         while dt > 0 and self.phase != "hung":
@@ -192,7 +187,7 @@ class TrainingLoop:
             count, self._burst_lines = int(self._burst_lines), self._burst_lines % 1
             rank = self._random.randrange(self.trainer.gpus)
             text = "UserWarning: the given buffer is not writable, and PyTorch does not support non-writable tensors"
-            yield LogWritten("".join(f"[rank{(rank + n) % self.trainer.gpus}]: {text} ({n})\n" for n in range(count)))
+            yield "".join(f"[rank{(rank + n) % self.trainer.gpus}]: {text} ({n})\n" for n in range(count))
         if fault == "lost" and self.phase not in ("down", "finished"):
             yield from self._crash("torch.AcceleratorError: CUDA error: unspecified launch failure", silent=True)
         if fault == "hang" and self.phase == "training":
@@ -238,40 +233,36 @@ class TrainingLoop:
         )
         if self._is_nan:
             metrics = metrics._replace(loss=math.nan, grad_norm=math.nan)
-        yield LogWritten(self._line(metrics))
+        yield self._line(metrics)
         if self.step % trainer.log_every == 0:
             yield MetricsLogged(metrics)
         if self.step % trainer.validate_every == 0 and not self._is_nan:
             yield Validated(metrics)
         if switches.kill:
             self._is_exiting = True
-            yield WasAsked("stop", "the kill switch")
-            yield LogWritten(self.lines.message("kill_switch", at, path=trainer.run.kill_switch or ""))
+            yield from self._obey("stop", "the kill switch", "kill_switch", at)
         elif switches.save:
-            yield WasAsked("save", "the save switch")
-            yield LogWritten(self.lines.message("save_switch", at))
+            yield from self._obey("save", "the save switch", "save_switch", at)
             yield SaveSwitchRemoved()
         is_scheduled = self.step % trainer.save_every == 0 and not self._is_nan
         must_save = switches.kill or switches.save or self._signalled or self._reached_target or is_scheduled
         if self._signalled:
             self._signalled = False
-            yield WasAsked("save", "SIGUSR1 on rank 0")
-            yield LogWritten(self.lines.message("signalled", at))
+            yield from self._obey("save", "SIGUSR1 on rank 0", "signalled", at)
         if must_save:
             self._save_took = trainer.save_time * self._random.uniform(0.85, 1.2)
             self._wait("saving", self._save_took)
-            yield LogWritten(self.lines.message("saving", at, step=self.step, path=self._checkpoint_path))
+            yield self.lines.message("saving", at, step=self.step, path=self._checkpoint_path)
             yield SaveStarted(self.step)
 
     def _finish_save(self, at: Instant) -> Iterator[Effect]:
         yield SaveFinished(self.step)
-        saved = self.lines.message("saved", at, step=self.step, path=self._checkpoint_path, took=self._save_took)
-        yield LogWritten(saved)
+        yield self.lines.message("saved", at, step=self.step, path=self._checkpoint_path, took=self._save_took)
         self.saved = [*(step for step in self.saved if step != self.step), self.step]
         while len(self.saved) > KEEP:
             yield CheckpointRemoved(self.saved.pop(0))
         if self._reached_target:
-            yield LogWritten(self.lines.message("finished", at, step=self.step))
+            yield self.lines.message("finished", at, step=self.step)
             yield from self._end("finished", AGAIN_AFTER, 0)
         elif self._is_exiting:
             yield from self._end("down", RESTART_AFTER, 0)
@@ -281,8 +272,10 @@ class TrainingLoop:
     def _crash(self, message: str, *, silent: bool = False) -> Iterator[Effect]:
         """End the processes without a save."""
         rank = self._random.randrange(self.trainer.gpus)
-        yield LogWritten(f"\n[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {message}\n")
-        yield LogWritten(f"srun: error: {self.trainer.run.nodes[-1]}: task {rank}: Exited with exit code 1\n")
+        yield (
+            f"\n[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {message}\n"
+            f"srun: error: {self.trainer.run.nodes[-1]}: task {rank}: Exited with exit code 1\n"
+        )
         yield from self._end("down", RESTART_AFTER, 1, silent=silent)
 
     def _end(self, phase: Phase, wait: Seconds, exit_code: int, *, silent: bool = False) -> Iterator[Effect]:
@@ -303,13 +296,16 @@ class TrainingLoop:
         self._is_exiting = False
         yield LogStarted(self.job)
         if switches.kill:
-            yield WasAsked("stop", "the kill switch")
-            yield LogWritten(self.lines.message("kill_switch", at, path=self.trainer.run.kill_switch or ""))
+            yield from self._obey("stop", "the kill switch", "kill_switch", at)
             yield from self._end("down", KILL_SWITCH_EXIT, 0)
             return
         self.step = self.saved[-1] if self.saved else 0
-        yield LogWritten(self.lines.message("started", at, step=self.step, job=self.job, restarts=self.restarts))
+        yield self.lines.message("started", at, step=self.step, job=self.job, restarts=self.restarts)
         self._wait("starting", SLOW_START_TAKES if self._is_slow_start else START_TAKES)
+
+    def _obey(self, what: str, by: str, message: Message, at: Instant) -> Iterator[Effect]:
+        yield WasAsked(what, by)
+        yield self.lines.message(message, at, path=self.trainer.run.kill_switch or "")
 
     def _wait(self, phase: Phase, seconds: Seconds) -> None:
         self.phase, self._remaining = phase, seconds
@@ -325,9 +321,6 @@ class TrainingLoop:
     def _checkpoint_path(self) -> str:
         return f"{self.trainer.run.checkpoints}/{LAYOUTS[self.trainer.format].folder.format(self.step)}"
 
-
-PHASES: dict[Phase, str] = {"training": "training", "saving": "saving", "starting": "starting"}
-"""A loop that hangs or was killed writes nothing."""
 
 SIGNALS = {"SIGUSR1": "save"}
 """The scripts of the demo have Slurm send it before the time limit. SIGTERM ends these trainers."""
@@ -358,8 +351,8 @@ class StatusFile:
     def write(self, loop: TrainingLoop, now: Instant) -> None:
         """Write it if it has changed: after each step, and when the loop is asked, has saved or ends."""
         ended = self._now.ended
-        phase = "ended" if ended is not None else PHASES.get(loop.phase)
-        if phase is None:
+        phase = "ended" if ended is not None else loop.phase
+        if phase in ("hung", "down", "finished"):  # a loop that hangs or was killed writes nothing
             return
         step = ended.step if ended is not None else None if phase == "starting" else loop.step
         status = replace(self._now, phase=phase, step=step)

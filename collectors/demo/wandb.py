@@ -8,6 +8,7 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -93,7 +94,7 @@ class DemoWandbRun:
         self._user, self._host = user or trainer.user, host or trainer.run.nodes[0]
         self._commit = Random(f"{name} commit").randbytes(20).hex()
         self._history: Callable[[], Iterable[HistoryRow]] | None = history
-        self._metrics: dict[str, MetricHistory] = {}
+        self._metrics: defaultdict[str, MetricHistory] = defaultdict(MetricHistory)
         self._summary: dict[str, float | str] = {}
         self._step: int | None = None
         self._rows = 0
@@ -121,7 +122,14 @@ class DemoWandbRun:
 
     def points(self, key: str, since: float) -> Points:
         """The points of a metric from that step on."""
-        self._load_history()
+        if self._history is not None:  # its rows come before all others
+            history, self._history = self._history, None
+            newer, self._metrics = self._metrics, defaultdict(MetricHistory)
+            for at, step, values in history():
+                self._add(at, step, values)
+            for name, metric in newer.items():
+                for row in zip(*metric.columns, strict=True):
+                    self._metrics[name].add(*row)
         return self._metrics.get(key, MetricHistory()).since(since)
 
     def log_sample(self, step: int) -> None:
@@ -174,22 +182,8 @@ class DemoWandbRun:
             },
         )  # fmt: skip
 
-    def _load_history(self) -> None:
-        """Insert the rows from before the demo began before all others."""
-        if self._history is None:
-            return
-        history, self._history = self._history, None
-        newer, self._metrics = self._metrics, {}
-        for at, step, values in history():
-            self._add(at, step, values)
-        for key, metric in newer.items():
-            for row in zip(*metric.columns, strict=True):
-                self._metrics.setdefault(key, MetricHistory()).add(*row)
-
     def _add(self, at: Instant, step: int, values: Mapping[str, float]) -> None:
         for key, value in values.items():
-            if key not in self._metrics:
-                self._metrics[key] = MetricHistory()
             self._metrics[key].add(step, at, value)
 
 

@@ -25,7 +25,6 @@ from collectors.demo.training import (
     CheckpointRemoved,
     Effect,
     LogStarted,
-    LogWritten,
     Phase,
     RunFault,
     SaveFinished,
@@ -299,8 +298,8 @@ class Files:
     def apply(self, effects: Iterable[Effect], loop: TrainingLoop, now: Instant) -> None:
         text = ""
         for effect in effects:
-            if isinstance(effect, LogWritten):
-                text += effect.text
+            if isinstance(effect, str):
+                text += effect
                 continue
             self._append(text, now)
             text = ""

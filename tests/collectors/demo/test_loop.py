@@ -12,7 +12,6 @@ from collectors.demo.training import (
     CheckpointRemoved,
     Effect,
     LogStarted,
-    LogWritten,
     RunFault,
     SaveFinished,
     SaveStarted,
@@ -52,7 +51,7 @@ def phase(loop: TrainingLoop) -> str:
 
 
 def text(effects: list[Effect]) -> str:
-    return "".join(effect.text for effect in effects if isinstance(effect, LogWritten))
+    return "".join(effect for effect in effects if isinstance(effect, str))
 
 
 def only(effects: list[Effect], *kinds: type) -> list[Effect]:
