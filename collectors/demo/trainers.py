@@ -103,9 +103,10 @@ class MetricGenerator:
         """The validation loss."""
         return 1.02 * self._base_loss(step) + 0.003 * self._noise(step, attempt, 2)
 
-    def past_step_time(self, step: int, attempt: int = 0) -> Seconds:
-        """The step time of a step before the demo began."""
-        return self.trainer.step_time * (1.01 + 0.013 * self._noise(step, attempt, 3))
+    def past_row(self, step: int, attempt: int) -> dict[str, float]:
+        """The W&B row of a step from before the demo began."""
+        step_time = self.trainer.step_time * (1.01 + 0.013 * self._noise(step, attempt, 3))
+        return wandb_row(self.trainer, self.metrics(0.0, step, step_time, attempt=attempt))
 
     def _base_loss(self, step: int) -> float:
         """The loss without noise, jumps and spikes."""
@@ -230,7 +231,7 @@ def history_rows(trainer: Trainer, generator: MetricGenerator, attempt: Attempt)
     close = attempt.last if number else attempt.last - RECENT_STEPS
     sampled = range((attempt.first // every + 1) * every, close + 1, apart)
     recent = range((close // every + 1) * every, attempt.last + 1, every)
-    rows = {step: past_row(generator, number, step) for step in (*sampled, *recent)}
+    rows = {step: generator.past_row(step, number) for step in (*sampled, *recent)}
     for step in validation_steps(trainer, attempt):
         rows.setdefault(step, {})[NAMES[trainer.format].validation] = generator.validation(step, number)
     for step in sorted(rows):
@@ -240,16 +241,10 @@ def history_rows(trainer: Trainer, generator: MetricGenerator, attempt: Attempt)
 def summary_row(trainer: Trainer, generator: MetricGenerator, attempt: Attempt) -> HistoryRow:
     """The last row of an attempt: its summary."""
     step = attempt.last // trainer.log_every * trainer.log_every
-    values = past_row(generator, attempt.number, step)
+    values = generator.past_row(step, attempt.number)
     for validated in validation_steps(trainer, attempt)[-1:]:
         values[NAMES[trainer.format].validation] = generator.validation(validated, attempt.number)
     return attempt.ended - (attempt.last - step) * trainer.step_time, step, values
-
-
-def past_row(generator: MetricGenerator, attempt: int, step: int) -> dict[str, float]:
-    """The W&B row of a step from before the demo began."""
-    step_time = generator.past_step_time(step, attempt)
-    return wandb_row(generator.trainer, generator.metrics(0.0, step, step_time, attempt=attempt))
 
 
 def validation_steps(trainer: Trainer, attempt: Attempt) -> range:

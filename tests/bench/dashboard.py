@@ -58,7 +58,9 @@ def history_mib(nodes: int) -> float:
     """MiB of an hour of history of this many nodes, counted in its arrays."""
     engine = Engine()
     fill(engine, 1)
-    return engine.rings.nbytes() * nodes / 2**20
+    history = engine.rings
+    rings = [ring for by in (history._hour, history._day, *history._disk_rings) for ring in by.values()]
+    return sum(len(ring.times) * 8 + len(ring.values) * ring.values.itemsize for ring in rings) * nodes / 2**20
 
 
 def median(values: list[float]) -> float:

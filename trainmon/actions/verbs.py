@@ -190,18 +190,15 @@ VERB: dict[str, VerbSpec] = {spec.name: spec for spec in VERBS}
 
 def ask(text: str, *verbs: Verb, subject: str = "") -> Sentence:
     """A sentence with how a person asks for these verbs in place of each `{}`; with the subject, in a whole command."""
+    from trainmon.lib import Means  # not for `--help`
+
     before, *rest = text.split("{}")
     parts: list[str | Means] = [before]
     for verb, after in zip(verbs, rest, strict=True):
-        parts += [_means(verb, subject), after]
+        key, command = VERB[verb].key, f"trainmon-tui {verb} {subject}"
+        means = Means(f"{key}, or {command}", command) if subject else Means(key, f"`{verb}`")
+        parts += [means, after]
     return tuple(parts)
-
-
-def _means(verb: Verb, subject: str) -> Means:
-    from trainmon.lib import Means  # not for `--help`
-
-    key, command = VERB[verb].key, f"trainmon-tui {verb} {subject}"
-    return Means(f"{key}, or {command}", command) if subject else Means(key, f"`{verb}`")
 
 
 def verbs_of_key(verb: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from operator import attrgetter
@@ -47,12 +47,16 @@ class Ring:
     """The last `capacity` rows of `columns` numbers, each row with its time. It grows to its capacity; then each new
     row replaces the oldest."""
 
-    def __init__(self, code: Literal["H", "d"], columns: int, capacity: int) -> None:
+    def __init__(
+        self, code: Literal["H", "d"], columns: int, capacity: int, rows: Iterable[tuple[Instant, array[Any]]] = ()
+    ) -> None:
         self.columns = columns
         self.capacity = capacity
         self.times = array("d")
         self.values: array[Any] = array(code)
         self.next = 0
+        for at, row in rows:
+            self.append(at, row)
 
     def append(self, at: Instant, row: array[Any]) -> None:
         if len(self.times) < self.capacity:
@@ -63,13 +67,6 @@ class Ring:
         start = self.next * self.columns
         self.values[start : start + self.columns] = row
         self.next = (self.next + 1) % self.capacity
-
-    def resized(self, capacity: int) -> Ring:
-        """A larger ring with the same rows."""
-        ring = Ring(self.values.typecode, self.columns, capacity)  # type: ignore[arg-type] # one of both codes
-        for at, row in self.rows():
-            ring.append(at, row)
-        return ring
 
     def rows(self) -> Iterator[tuple[Instant, array[Any]]]:
         """Each row with its time, oldest first."""
@@ -110,7 +107,7 @@ class History:
             hour = self._hour[node] = Ring("H", len(row), int(HOUR / period))
             self._day[node] = Ring("H", len(row), int(DAY / MINUTE))
         elif hour.capacity < int(HOUR / period):  # it is read over SSH now, and more often
-            hour = self._hour[node] = hour.resized(int(HOUR / period))
+            hour = self._hour[node] = Ring("H", len(row), int(HOUR / period), hour.rows())
         hour.append(at, row)
         day = self._day[node]
         if at - day.last_at() >= MINUTE:
@@ -122,21 +119,22 @@ class History:
         known = rings.get(past.node)
         gpus = 1 + max(index for index, _ in past.columns)
         width = min(gpus, MOST_GPUS) * len(GPU_METRICS) if known is None else known.columns
-        ring = Ring("H", width, int(span / every))
+        rows = []
         units = [
             (index, field, unit) for index in range(width // len(GPU_METRICS)) for field, unit in GPU_METRICS.values()
         ]
         first = math.inf if known is None or not known.times else known.times[known.next % len(known.times)]
-        for row in range(past.length):
+        for number in range(past.length):
             values = [past.columns.get((index, field)) for index, field, _ in units]
-            numbers = [math.nan if column is None else column[row] for column in values]
-            at = past.start + row * past.step
+            numbers = [math.nan if column is None else column[number] for column in values]
+            at = past.start + number * past.step
             if at < first and not all(map(math.isnan, numbers)):
                 counts = zip(numbers, units, strict=True)
-                ring.append(at, array("H", [_count(None if math.isnan(n) else n, unit) for n, (_, _, unit) in counts]))
-        for at, values_then in () if known is None else known.rows():
-            ring.append(at, values_then)
-        rings[past.node] = ring
+                rows.append(
+                    (at, array("H", [_count(None if math.isnan(n) else n, unit) for n, (_, _, unit) in counts]))
+                )
+        rows += [] if known is None else known.rows()
+        rings[past.node] = Ring("H", width, int(span / every), rows)
 
     def record_disk(self, disk: Disk) -> None:
         """Add one sample of a disk that answered; disks are sampled every 10 s."""
@@ -212,11 +210,6 @@ class History:
         self._sizes.pop(key, None)
         for rings in self._disk_rings:
             rings.pop(key, None)
-
-    def nbytes(self) -> int:
-        """The bytes that all rings use, for the benchmark."""
-        rings = [ring for rings in (self._hour, self._day, *self._disk_rings) for ring in rings.values()]
-        return sum(len(r.times) * 8 + len(r.values) * r.values.itemsize for r in rings)
 
 
 def _times(past: DiskHistoryRead) -> Iterator[Instant]:

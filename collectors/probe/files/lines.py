@@ -180,18 +180,13 @@ class Lines:
 
     def feed(self, data: bytes) -> None:
         if self._inside:
-            data = self._from_next_line(data)
+            end, data = after_cut(data)
+            if end == b"\n":
+                self.count += self._cut_lines
+                self._dropped += self._cut_lines
+            self._inside = not end
         lines, self._rest = cut(self._rest, data)
         self._add(lines)
-
-    def _from_next_line(self, data: bytes) -> bytes:
-        """The data after the cut line."""
-        end, rest = after_cut(data)
-        if end == b"\n":
-            self.count += self._cut_lines
-            self._dropped += self._cut_lines
-        self._inside = not end
-        return rest
 
     def flush(self) -> None:
         """The file has ended: its last line needs no newline."""

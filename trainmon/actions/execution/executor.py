@@ -199,10 +199,18 @@ class Executor:
                 self._report(self._over(record, "refused", why))
 
     def _run(self, record: Record) -> None:
-        """On the host's thread: record the action, copy the log's end, check, execute, report."""
+        """On the host's thread: record the action, copy the log's end, check, execute, report. A failure of the ledger
+        is noted and does not stop the action."""
         if self._stopping.is_set():
             return
-        record = self._record_first(replace(record, written_at=self._clock.now()))
+        record = replace(record, written_at=self._clock.now())
+        try:
+            if self._ledger is not None:
+                self._ledger.write(record)
+        except Exception as error:
+            if not isinstance(error, TrainmonError):
+                log.exception("the ledger failed")
+            record = _noted(record, f"not recorded in the ledger: {error}")
         try:
             record = self._run_on_host(record)
         except Exception as error:
@@ -245,17 +253,6 @@ class Executor:
         now = self._clock.now()
         done_at = now if status == "failed" else None
         return replace(record, status=status, outcome=outcome, done_at=done_at, settled_at=now)
-
-    def _record_first(self, record: Record) -> Record:
-        """Record an action in the ledger before it runs. A failure is noted and does not stop the action."""
-        try:
-            if self._ledger is not None:
-                self._ledger.write(record)
-        except Exception as error:
-            if not isinstance(error, TrainmonError):
-                log.exception("the ledger failed")
-            return _noted(record, f"not recorded in the ledger: {error}")
-        return record
 
     def _keep_log(self, action: Action, file: str) -> str | None:
         """Copy the end of a log to the ledger. Returns the error, if there is one."""

@@ -550,7 +550,11 @@ def action(
     """An action with its facts in the same order for every verb: what is at stake first, the identifiers last."""
     request, actor, run = context.request, context.actor, context.run
     verb = verb or request.verb
-    action_id, why = _id(context, verb, operation), clean(reason(context), REASON_LENGTH)
+    # The same plan made twice has actions with the same ids.
+    what = msgspec.to_builtins(operation)
+    key = (verb, context.subject, context.cluster, actor, request.requested_at, context.now, what)
+    action_id = blake2s(repr(key).encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
+    why = clean(reason(context), REASON_LENGTH)
     if isinstance(operation, CreateFile):
         at = datetime.fromtimestamp(request.requested_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         author = f"{clean(actor.who, 100)} from {clean(actor.from_host, 100)} at {at}"
@@ -580,13 +584,6 @@ def action(
         why=why,
         requested_at=request.requested_at,
     )
-
-
-def _id(context: PlanContext, verb: Verb, operation: Operation) -> str:
-    """The same plan made twice has actions with the same ids."""
-    request, what = context.request, msgspec.to_builtins(operation)
-    key = (verb, context.subject, context.cluster, context.actor, request.requested_at, context.now, what)
-    return blake2s(repr(key).encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
 
 
 def _target(context: PlanContext, job: Job | None, operation: Operation) -> tuple[tuple[str, str], ...]:
