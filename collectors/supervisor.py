@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from collectors.assignment import WatchPlan, assign, with_followed
 from collectors.connections import ClusterConnections, Connections, is_local, local_hostname
 from collectors.discovery import Coverage, OverSsh, RunDiscovery
-from collectors.nodes.backoff import NEEDS_A_STEP
-from collectors.nodes.collector import NodeCollector
+from collectors.nodes.collector import NEEDS_A_STEP, NodeCollector
 from collectors.nodes.steps import step_notice
 from collectors.polling_thread import PollingThread
 from collectors.quota import QuotaPoller, quota_pollers

@@ -16,7 +16,7 @@ from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.analysis.checkpoints import PLACEHOLDERS
 from trainmon.analysis.retries import DEFAULTS
-from trainmon.config.notify import Headers, NotifySettings, address_error
+from trainmon.config.notify import Headers, NotifySettings, address_error, routes_of
 from trainmon.config.types import (
     Argv,
     Count,
@@ -59,7 +59,7 @@ from trainmon.config.types import (
     whole_number,
 )
 from trainmon.lib import DAY, Instant, Seconds
-from trainmon.model import RequeueMode, RetryChange, RetryLimit, RetryPolicy, Route, Silence
+from trainmon.model import RequeueMode, RetryChange, RetryLimit, RetryPolicy, Silence
 
 # ---- [[rule]] --------------------------------------------------------------------------------------------------------
 
@@ -94,6 +94,10 @@ def rules_of(settings: Sequence[RuleSettings]) -> tuple[Rule, ...]:
     """All rules with their settings, in the order of RULES; disabled rules are included."""
     values = {entry.type: entry.values for entry in settings}
     return tuple(msgspec.convert(values.get(rule.name, {}), rule) for rule in RULES)
+
+
+def enabled_rules(settings: Sequence[RuleSettings]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in rules_of(settings) if rule.enabled)
 
 
 # ---- the other tables about alerts -----------------------------------------------------------------------------------
@@ -225,11 +229,10 @@ def _starts(entry: MaintenanceSettings, now: Instant) -> Iterator[Instant]:
             yield dt.datetime.combine(day, dt.time(hour, minute)).timestamp()
 
 
-def routing_of(
-    routes: tuple[Route, ...], alerts: AlertsSettings, maintenance: Sequence[MaintenanceSettings], now: Instant
-) -> Routing:
-    """The routing of alerts, with the maintenance windows of the next days."""
-    return Routing(routes=routes, repeat=alerts.repeat or math.inf, windows=windows_of(maintenance, now))
+def routing_of(settings: Settings, now: Instant) -> Routing:
+    """How alerts reach people by these settings, with the maintenance windows of the next days."""
+    windows = windows_of(settings.maintenance, now)
+    return Routing(routes=routes_of(settings.notify), repeat=settings.alerts.repeat or math.inf, windows=windows)
 
 
 # ---- [retry] ---------------------------------------------------------------------------------------------------------

@@ -29,10 +29,12 @@ from trainmon.config import (
     Settings,
     address_error,
     apprise_url_error,
+    enabled_rules,
     heartbeat_of,
     quoted,
     resolve_secret,
     routes_of,
+    routing_of,
     topic_error,
 )
 from trainmon.config.notify import (
@@ -54,7 +56,6 @@ from trainmon.model import (
     Event,
     State,
 )
-from trainmon.runtime.evaluation import enabled_rules, routing
 
 log = logging.getLogger(__name__)
 
@@ -294,8 +295,8 @@ class AlertService:
         self._is_daemon = program == "alerts-only"
         self._create_service()
         self.alerting = AlertManager(
-            enabled_rules(settings),
-            routing(settings, now),
+            enabled_rules(settings.rules),
+            routing_of(settings, now),
             self,
             heartbeat=heartbeat_of(settings.heartbeat, start=self._is_daemon, host=clean(socket.gethostname(), 60)),
             clock=clock,
@@ -389,7 +390,7 @@ class AlertService:
 
     def _apply(self, settings: Settings) -> None:
         now = self._windows_at = self._clock.now()
-        self.alerting.reconfigure(enabled_rules(settings), routing(settings, now))
+        self.alerting.reconfigure(enabled_rules(settings.rules), routing_of(settings, now))
 
     def ping_once(self, state: State) -> None:
         """Ping the dead-man's switch once."""

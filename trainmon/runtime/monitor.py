@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
+import sys
 import time
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,16 +19,27 @@ from collectors.daemon.collector import DaemonConnection
 from collectors.supervisor import Supervisor
 from collectors.wandb.collector import WandbCollector
 from trainmon.actions.verification import followed_directories
+from trainmon.alerting.manager import AlertManager
 from trainmon.analysis.attempts import ending_directories, read_once, unwatched_since
-from trainmon.config import Settings, log_formats
+from trainmon.config import InvalidValue, Settings, enabled_rules, log_formats, resolve_secret, routing_of
 from trainmon.engine.engine import Engine
-from trainmon.ledger.ledger import KEEP, Ledger
-from trainmon.ledger.postgresql import PostgresCopy
-from trainmon.lib import Clock, Seconds, SystemClock, find_state_directory, is_first_time
+from trainmon.ledger.ledger import (
+    ATTEMPTS_AT_MOST,
+    ATTEMPTS_OF,
+    KEEP,
+    Ledger,
+    LedgerStuck,
+    alerts_now,
+    recent_attempts,
+)
+from trainmon.ledger.postgresql import PostgresCopy, is_address
+from trainmon.lib import Clock, ConfigError, Instant, Seconds, SystemClock, find_state_directory, is_first_time
 from trainmon.model import (
     ActionChanged,
     AlertRequest,
+    AlertsRestored,
     AttemptsRestored,
+    ChannelsChanged,
     ConfigRefused,
     Event,
     LedgerTrouble,
@@ -35,13 +49,17 @@ from trainmon.model import (
 )
 from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend, Prompts
-from trainmon.runtime.evaluation import RELOADED, copy_address, evaluator, fixed_settings, submit_stored_alerts
 from trainmon.transport.shell import AskUser, Shell
 
 if TYPE_CHECKING:
     from trainmon.engine.metrics.exporter import Exporter
     from trainmon.runtime.alert_service import AlertService, Program
     from trainmon.runtime.standby import Standby
+
+RELOADED = (
+    "clusters", "runs", "disks", "log_formats", "evals", "retry", "rules", "notify", "alerts", "maintenance",
+)  # fmt: skip
+"""The settings that a running program takes over."""
 
 SAMPLES = "samples"
 """The directory beside the ledger for the newest sample of each run."""
@@ -88,7 +106,11 @@ class Monitor(DashboardBackend):
             url = copy_address(settings)
             self._copy = None if url is None else PostgresCopy(ledger.file.parent, url, clock)
             self.alert_service = self._make_alert_service(settings, ledger, clock, program, ask, ssh_config)
-        alerting = self.alert_service.alerting if self.alert_service is not None else evaluator(settings, clock)
+        if self.alert_service is not None:
+            alerting = self.alert_service.alerting
+        else:  # it evaluates alerts and notifies nobody
+            rules, routing = enabled_rules(settings.rules), routing_of(settings, clock.now())
+            alerting = AlertManager(rules, routing, None, clock=clock, runs_once=True)
         engine = Engine(
             clock, read_only=read_only, formats=log_formats(settings), ledger=ledger, alerting=alerting,
             is_dashboard=program == "dashboard",
@@ -204,7 +226,8 @@ class Monitor(DashboardBackend):
         Raises: ConfigError: when they are not valid.
         """
         before = self._settings
-        if self.alert_service is None or fixed_settings(settings) != fixed_settings(before):
+        fixed = (name for name in settings.__struct_fields__ if name not in RELOADED)
+        if self.alert_service is None or any(getattr(settings, name) != getattr(before, name) for name in fixed):
             return False
         self.alert_service.reload(settings)
         self.engine.formats = log_formats(settings)
@@ -305,3 +328,38 @@ def ledger_of(settings: Settings, submit: Callable[[Event], None], environ: Mapp
         keep=settings.ledger.keep if settings.ledger is not None else KEEP,
         is_network=found.is_network,
     )
+
+
+def submit_stored_alerts(directory: Path, submit: Callable[[Event], None], now: Instant) -> None:
+    """Submit the alerts, channels and recent attempts that the ledger holds."""
+    try:
+        found = alerts_now(directory, now)
+        attempts = recent_attempts(directory, now - ATTEMPTS_OF, ATTEMPTS_AT_MOST)
+    except LedgerStuck as error:
+        submit(LedgerTrouble(error.message))
+        return
+    submit(AlertsRestored(found.stored))
+    submit(AttemptsRestored(tuple(attempts)))
+    if found.channels:
+        submit(ChannelsChanged(found.channels))
+
+
+def copy_address(settings: Settings) -> str | None:
+    """The address of the server to which the ledger is copied.
+
+    Raises: ConfigError: when it is missing or not valid, or psycopg is not installed.
+    """
+    if settings.ledger is None or settings.ledger.copy_to is None:
+        return None
+    try:
+        url = resolve_secret(settings.ledger.copy_to, os.environ)
+    except InvalidValue as wrong:
+        raise ConfigError([f'[ledger]: "copy_to" {wrong}']) from wrong
+    if not is_address(url):
+        raise ConfigError(['[ledger]: "copy_to" must be an address such as postgresql://user:password@host/database'])
+    if find_spec("psycopg") is None:
+        raise ConfigError(
+            ['[ledger]: "copy_to" needs psycopg'],
+            hint=f"python3 -m pip --python {shlex.quote(sys.executable)} install 'psycopg[binary]'",
+        )
+    return url

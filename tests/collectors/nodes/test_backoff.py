@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.nodes.backoff import NEEDS_A_JOB, NEEDS_A_STEP, NONE_OF_OURS
+from collectors.nodes.collector import NEEDS_A_JOB, NEEDS_A_STEP, NONE_OF_OURS
 from collectors.nodes.steps import NO_JOB, NoSrun
 from tests.collectors.nodes.hosts import FakeShell, Host
 from trainmon.lib import HostUnreachable, LoginRefused, TrainmonError

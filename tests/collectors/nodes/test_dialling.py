@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from collectors.nodes.backoff import pause_before
+from collectors.nodes.collector import pause_before
 from collectors.nodes.stream import LONGEST_LINE, MOST_WITHOUT_READING
 from collectors.probe import bundle
 from tests.collectors.nodes.hosts import GREETING, HELLO, FakeShell, Host, until

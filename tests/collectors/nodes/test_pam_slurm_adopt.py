@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from collectors.nodes.backoff import NONE_OF_OURS
+from collectors.nodes.collector import NONE_OF_OURS
 from collectors.supervisor import JOB_ENDED
 from tests.collectors.test_supervisor import Stage, job
 from tests.lab.pam_slurm_adopt import DENIED, PamSlurmAdoptSshd

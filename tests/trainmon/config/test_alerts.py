@@ -12,7 +12,6 @@ import pytest
 
 from trainmon.alerting.rules import RULES
 from trainmon.config.load import load
-from trainmon.config.notify import routes_of
 from trainmon.config.schema import (
     HeartbeatSettings,
     MaintenanceSettings,
@@ -202,7 +201,7 @@ def test_signs_of_life_come_by_themselves_and_may_be_left_out(tmp_path: Path) ->
 def test_what_is_configured_becomes_the_routing(tmp_path: Path) -> None:
     text = '[alerts]\nrepeat = "never"\n[[notify]]\ntype = "ntfy"\ntopic = "env:T"\nseverity = "critical"\n'
     settings = load(loaded(tmp_path, text + '[[maintenance]]\nat = "08:00"\nfor = "1h"\n'))
-    made = routing_of(routes_of(settings.notify), settings.alerts, settings.maintenance, MONDAY)
+    made = routing_of(settings, MONDAY)
     assert made.routes == (Route(channel="ntfy", severity="critical"),)
     assert made.repeat == math.inf
     assert len(made.windows) >= 3

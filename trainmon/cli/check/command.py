@@ -22,7 +22,7 @@ import msgspec
 from collectors.assignment import WatchPlan, assign
 from collectors.connections import ClusterConnections, is_local
 from collectors.discovery import Coverage, watch_plan
-from collectors.nodes.backoff import NEEDS_A_JOB, NEEDS_A_STEP, requires_job
+from collectors.nodes.collector import NEEDS_A_JOB, NEEDS_A_STEP, requires_job
 from collectors.nodes.steps import SHARES_GPUS, StepShell, node_name
 from collectors.nodes.stream import ProbeStream
 from collectors.probe import bundle
@@ -78,8 +78,8 @@ from trainmon.lib import (
 )
 from trainmon.lib.threads import DeadlineExceeded, DeadlineRunner
 from trainmon.model import AnyReading, JobPart, Node, NodeReading, Spec
-from trainmon.runtime.evaluation import copy_address
 from trainmon.runtime.logs import log_to_file
+from trainmon.runtime.monitor import copy_address
 from trainmon.slurm.client import Client
 from trainmon.slurm.commands import OWN_STEP
 from trainmon.transport.event_loop import EventLoop
