@@ -2,8 +2,6 @@
 
 The readings of the nodes become events at a real collector's rate. The shell answers Slurm and lfs commands itself, and
 runs all others on this machine. The channels send nothing.
-
-The shell answers Slurm and lfs commands itself, and runs all others on this machine. The channels send nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ from trainmon.model import (
     StoryTold,
     Xid,
 )
-from trainmon.slurm.client import ON_A_LINE, Client
+from trainmon.slurm.client import ENVIRONMENT, ON_A_LINE, Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import LOGIN_SHELL, Completed, LocalShell, Shell, Sink, Stream
 
@@ -283,17 +281,12 @@ class DemoShell:
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
         """Simulate a Slurm or lfs command; run any other command, such as one on a switch file."""
-        command = list(argv)  # without its login shell or its `env`
-        if tuple(command[: len(LOGIN_SHELL)]) == LOGIN_SHELL:
-            del command[: len(LOGIN_SHELL)]
-        elif command[:1] == ["env"]:
-            del command[0]
-            while command and (command[0] == "-u" or "=" in command[0]):
-                del command[: 2 if command[0] == "-u" else 1]
-        if tuple(command[: len(ON_A_LINE)]) == ON_A_LINE:
-            del command[: len(ON_A_LINE)]
+        command = tuple(argv)
+        for wrapper in (LOGIN_SHELL, ENVIRONMENT, ON_A_LINE):
+            if command[: len(wrapper)] == wrapper:
+                command = command[len(wrapper) :]
         with self._lock:
-            if command and self._scheduler.knows(command[0]):
+            if command and command[0] in self._scheduler.commands:
                 return self._scheduler.answer(command, stdin)
             if LFS in argv:
                 return Completed(0, self._world.quota().encode(), b"")

@@ -337,7 +337,7 @@ class Scheduler:
 
     def __init__(self, queue: JobQueue) -> None:
         self.queue = queue
-        self._commands: dict[str, Callable[[Sequence[str]], str]] = {
+        self.commands: dict[str, Callable[[Sequence[str]], str]] = {
             "squeue": self._squeue,
             "sinfo": self._sinfo,
             "scontrol": self._scontrol,
@@ -347,9 +347,6 @@ class Scheduler:
             "sacctmgr": lambda args: "Operator\n",
             "id": lambda args: f"{ME}\n" if args == ["-un"] else f"{args[-1]}\n",
         }
-
-    def knows(self, command: str) -> bool:
-        return command in self._commands
 
     def answer(self, argv: Sequence[str], stdin: bytes = b"") -> Completed:
         """Run one command."""
@@ -362,7 +359,7 @@ class Scheduler:
                 b"".join(done.stderr for done in each),
             )
         try:
-            return Completed(0, self._commands[command](args).encode(), b"")
+            return Completed(0, self.commands[command](args).encode(), b"")
         except CommandRefused as refused:
             return Completed(1, b"", f"{refused}\n".encode())
 

@@ -189,39 +189,35 @@ def refused(status: int, text: str, kind: str, used: MetricsSettings) -> QueryFa
     detail = f": {text}" if text else ""
     match status:
         case 401 if NO_TENANT in text:
-            hint = 'set headers = { X-Scope-OrgID = "…" } in its metrics table'
-            return QueryFailed(f"the server requires a tenant ({status}){detail}", hint=hint)
+            what, hint = "the server requires a tenant", 'set headers = { X-Scope-OrgID = "…" } in its metrics table'
         case 401 | 403 if used.token is not None:
-            hint = 'renew the "token" of its metrics table'
-            return QueryFailed(f"the server refuses the token ({status}){detail}", hint=hint)
+            what, hint = "the server refuses the token", 'renew the "token" of its metrics table'
         case 401 | 403 if used.user is not None:
-            hint = 'correct "user" or "password" in its metrics table'
-            return QueryFailed(f"the server refuses the user or the password ({status}){detail}", hint=hint)
-        case 401 | 403:
-            hint = 'set "token", or "user" and "password", in its metrics table'
-            return QueryFailed(f"the server requires a login ({status}){detail}", hint=hint)
-        case 400 | 422:
-            return QueryFailed(
-                f"the server cannot run the query ({status}){detail}", hint='check "match" and "node_label"'
+            what, hint = (
+                "the server refuses the user or the password",
+                'correct "user" or "password" in its metrics table',
             )
+        case 401 | 403:
+            what, hint = "the server requires a login", 'set "token", or "user" and "password", in its metrics table'
+        case 400 | 422:
+            what, hint = "the server cannot run the query", 'check "match" and "node_label"'
         case 404 | 405:
             return QueryFailed(f"there is no Prometheus API at its address ({status})", hint='check "url"')
         case 429:
-            return QueryFailed(f"the server limits the queries ({status}){detail}", hint='raise "every"')
+            what, hint = "the server limits the queries", 'raise "every"'
         case 503 if kind in GIVEN_UP:
             return QueryFailed(f"the server gave up the query ({status}): {text}", hint="see the limits of the server")
         case 503:  # Prometheus says so while it starts, and a proxy while nothing behind it answers
-            hint = "is it up, or does it still start?"
-            return QueryFailed(f"the server is not available ({status}){detail}", hint=hint)
+            what, hint = "the server is not available", "is it up, or does it still start?"
         case 502 | 504:
-            hint = "is the server behind the proxy up?"
-            return QueryFailed(f"a proxy gets no answer from the server ({status}){detail}", hint=hint)
+            what, hint = "a proxy gets no answer from the server", "is the server behind the proxy up?"
         case 200:
             return QueryFailed("its answer is not that of a Prometheus API", hint='check "url"')
         case _ if 300 <= status < 400:
             return QueryFailed(f"the server redirects to another address ({status})", hint='correct "url"')
         case _:
-            return QueryFailed(f"the server answers with an error ({status}){detail}", hint="see the log of the server")
+            what, hint = "the server answers with an error", "see the log of the server"
+    return QueryFailed(f"{what} ({status}){detail}", hint=hint)
 
 
 # ---- reads one metrics table -----------------------------------------------------------------------------------------

@@ -203,10 +203,6 @@ class LogFile:
                 yield from hits.offsets[: -1 - CANDIDATES : -1]
                 return
 
-    def _around(self, offset: int) -> LogPart:
-        part = self._part(offset - LOG_PART // 2, offset + LOG_PART // 2)
-        return replace(part, found=max(0, bisect_right(part.offsets, offset) - 1))
-
     def _hits(self, text: str) -> Iterator[LogHits]:
         pattern, reach = pattern_of(text), 8 * len(text)
         size = end = self._range(0, 0).size
@@ -244,9 +240,10 @@ class LogFile:
         if exact or late:
             return replace(part, found=exact[-1] if exact else min((abs(by), line) for by, line in late)[1])
         for text in reversed(evidence):
-            offsets = next((hits.offsets for hits in self._hits(text) if hits.offsets), ())
-            if offsets:
-                return self._around(offsets[-1])
+            offset = next((hits.offsets[-1] for hits in self._hits(text) if hits.offsets), None)
+            if offset is not None:
+                part = self._part(offset - LOG_PART // 2, offset + LOG_PART // 2)
+                return replace(part, found=max(0, bisect_right(part.offsets, offset) - 1))
         raise CommandFailed("its lines show no times or steps")
 
     def _lateness(self, part: LogPart, at: Instant, step: int | None) -> list[tuple[float, int]]:

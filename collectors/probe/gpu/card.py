@@ -271,11 +271,7 @@ class Processes:
 
     def environment(self, pid: int) -> "dict[str, str]":
         """The permitted variables of its environment, if we may read it."""
-        try:
-            with open(os.path.join(self.root, "proc", str(pid), "environ"), "rb") as file:
-                pairs = file.read(MIB).decode("utf-8", "replace").split("\0")
-        except OSError:
-            return {}
+        pairs = read(os.path.join(self.root, "proc", str(pid), "environ"), MIB).split("\0")
         parts = (pair.partition("=") for pair in pairs)
         return {name: value[:LONGEST_VALUE] for name, _, value in parts if name in ENVIRONMENT and value}
 
