@@ -90,12 +90,6 @@ def connect_tcp(settings: HostSettings, timeout: Seconds, loop: EventLoop) -> So
     raise problem
 
 
-def open_tunnel(settings: HostSettings, jump: Connection, timeout: Seconds, loop: EventLoop) -> Socket:
-    """A tunnel to this host through its jump host's connection."""
-    channel = jump.open_channel("direct-tcpip", (settings.hostname, settings.port), ("127.0.0.1", 0), timeout=timeout)
-    return TunnelSocket(channel, jump.on_window, loop)
-
-
 def handshake(sock: Socket, settings: HostSettings, timeout: Seconds, command: str) -> Connection:
     """Exchange keys and check the host key. `command` is how OpenSSH reaches this host, for the hint.
 
@@ -422,7 +416,9 @@ class Dialer:
         timeout = settings.connect_timeout or self._timeout
         try:
             if via is not None:
-                sock = open_tunnel(settings, via.connection, timeout, self._loop)
+                jump, target = via.connection, (settings.hostname, settings.port)
+                channel = jump.open_channel("direct-tcpip", target, ("127.0.0.1", 0), timeout=timeout)
+                sock = TunnelSocket(channel, jump.on_window, self._loop)
             elif settings.proxy_command is not None:
                 sock = ProxyCommandSocket(settings.proxy_command, self._loop)
             else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import takewhile
 from typing import ClassVar, NamedTuple
 
@@ -242,7 +241,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
             f"{run.name} restarted {ago(now - found.at)} ago: {found.what}{found.detail}"
             f"{_reached(before, run, found.at)}",
             evidence=(*tail(run, 3), *((f"the attempt before: {against}",) if against is not None else ())),
-            since=self.first_reported(state, run, found.at, now, 30.0, partial(_is_about, found)),
+            since=self.first_reported(state, run, found.at, now, 30.0, found.is_reported_by),
             event=True,
             fires_at_once=True,
         )
@@ -276,10 +275,9 @@ class Restart(NamedTuple):
     """What shows it. No other restart at about that time has the same words."""
     detail: str = ""
 
-
-def _is_about(restart: Restart, alert: Alert) -> bool:
-    """Whether an alert is about this restart: two may follow each other within seconds."""
-    return abs(alert.since - restart.at) < BETWEEN or f": {restart.what};" in f"{alert.summary};"
+    def is_reported_by(self, alert: Alert) -> bool:
+        """Whether an alert is about this restart: two may follow each other within seconds."""
+        return abs(alert.since - self.at) < BETWEEN or f": {self.what};" in f"{alert.summary};"
 
 
 def _by_its_job(queue: Queue, now: Instant) -> Restart | None:
