@@ -134,7 +134,7 @@ class Dashboard(App[None], inherit_bindings=False):
             return
         self._latest, self._received_at = state, self.clock.monotonic()
         self.actions.update(state)
-        self.alert_actions.update(state)
+        self.alert_actions.update(state, listed=self.lists_alerts)
         self.changes.update(state)
         if not self._paused and not self._paint_planned:
             wait = wait_before_paint(self._painted_at, self._pressed_at, self._received_at)
@@ -300,9 +300,15 @@ class Dashboard(App[None], inherit_bindings=False):
         """Show a channel's notification, and ring the bell if it is critical; from any thread. False: no screen."""
         return self.is_running and self.post_message(ChannelNotification(title, text, severity, new))
 
+    @property
+    def lists_alerts(self) -> bool:
+        """Whether the screen shows the alerts: in their pane, or in the strip."""
+        return self.screen is self.main
+
     def on_channel_notification(self, event: ChannelNotification) -> None:
         if self.alert_actions.should_show(event.new):
-            self.notify(event.text, title=event.title, severity=event.level, timeout=20.0, markup=False)
+            if not self.lists_alerts:
+                self.notify(event.text, title=event.title, severity=event.level, timeout=20.0, markup=False)
             if event.level == "error":
                 self.bell()
 

@@ -67,7 +67,7 @@ BACK_OFF = (1.0, 2.0, 4.0, 8.0)
 PERIOD: Seconds = 2.0
 
 ERRORS: dict[Outage, str] = {
-    "node": "{}: no data for 6s",
+    "node": "{}: no data",
     "reboot": "{} closed the connection: it is going down for a reboot",
     "login": "{} asks for a verification code to log in",
 }

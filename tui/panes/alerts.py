@@ -15,8 +15,8 @@ from tui.views.alerts import (
     SILENCE,
     AlertRows,
     alert_head,
-    alert_layout,
     broken_channels,
+    calm_sentence,
     open_alerts,
     open_counts,
     sender,
@@ -44,22 +44,23 @@ class AlertsPane(Pane):
         return [*state.alerts.values()], state.at
 
     def draw(self, state: State, width: int) -> None:
-        rows = self._drawn.rows(state, width, self.sort, self.filter, self.columns)
-        self.head(*(alert_head(alert_layout(width, self.columns), self.sort) if rows else ()))
+        rows = self._drawn.rows(state, (width, self.lines.size.height), self.sort, self.filter, self.columns)
+        self.wanted = self._drawn.wanted
+        self.head(*(alert_head(self._drawn.shape, self.sort) if rows else ()))
         self.caption(open_counts(state) if state.alerts else "", sender(state).text)
         if rows or self.filter:
             self.show_rows(rows, "alert")
         else:
-            evaluated = state.evaluated_at is not None
-            text = "No alert is firing." if evaluated else "The rules have not been evaluated yet."
-            sender_lines = textwrap.wrap(sender_sentence(state), max(16, width))
-            self.show_message((text, "ok" if evaluated else "dim"), *((line, "dim") for line in sender_lines))
+            text, style = calm_sentence(state)
+            texts = [(text, style), (sender_sentence(state), "dim")]
+            lines = ((line, style) for text, style in texts for line in textwrap.wrap(text, max(16, width)))
+            self.show_message(*lines)
 
     def footnote(self, state: State) -> tuple[str, str]:
         """The selected alert in full, or a channel that is broken."""
         alert = state.alerts.get(self.selected or "")
-        shape = alert_layout(self.width, self.columns)
-        told = alert is not None and "…" not in "".join(shape.wrapped(clean(alert.summary))) and alert.is_open
+        lines = () if alert is None else self._drawn.shape.wrapped(clean(alert.summary))
+        told = alert is not None and "…" not in "".join(lines) and alert.is_open
         return alert_sentence(state, self.selected, told=told)
 
     # ---- the subjects of keys ----
@@ -104,7 +105,7 @@ def alert_sentence(state: State, key: str | None, *, told: bool = False) -> tupl
     if alert is None:
         return "", "dim"
     parts = (  # each is cleaned apart: a \r takes what is before it
-        f"{clean(alert.rule)} {alert.id}" + ("" if told else f": {clean(alert.summary)}"),
+        clean(alert.rule) + ("" if told else f": {clean(alert.summary)}"),
         f"stale data: {clean(alert.data_why)}" if alert.data != "ok" and alert.data_why else "",
         clean(alert.advice) if alert.advice and alert.is_open else "",
     )

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 FRAME = 3
 """Lines of a pane without rows: its title, its heads and its bottom."""
 
-SHRINK_AFTER: Seconds = 30.0
+SHRINK_AFTER: Seconds = 10.0
 """How long a pane must have fewer rows before it gets less room."""
 
 
@@ -86,6 +86,8 @@ class Pane(Vertical):
         self.needed = 0.0
         """The lines that show all its rows, with its frame. A filter changes nothing of it."""
         self._needed_at: Instant = 0.0
+        self.wanted = 0
+        """The rows that it would show if it had room, where these are more."""
         self.failed_at: Instant | None = None
         self._drawing = False
         self._foot = ("", "dim")
@@ -321,7 +323,7 @@ class Pane(Vertical):
 
     def _note_need(self, now: Instant) -> None:
         """More rows count at once, fewer only after a while: the panes must not move with each alert."""
-        needed = inf if self.TAKES_ALL else len(self.lines.rows) + FRAME
+        needed = inf if self.TAKES_ALL else max(len(self.lines.rows), self.wanted) + FRAME
         if not self.filter and (needed >= self.needed or not 0 <= now - self._needed_at < SHRINK_AFTER):
             if needed != self.needed:
                 self.post_message(self.Resized())

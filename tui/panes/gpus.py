@@ -31,6 +31,7 @@ from tui.views.nodes import (
     node_names,
     node_summary,
     without_driver,
+    worst_gpu,
 )
 from tui.widgets import Picture
 
@@ -143,6 +144,8 @@ class GpuTable(NodePane):
     """Every number of every GPU. The selected GPU is plotted."""
 
     NAME = "GPUs"
+    is_placed = False
+    """Whether the cursor has been put on the worst GPU: only once, a person moves it then."""
 
     def copy_text(self) -> str | None:
         """The node's name."""
@@ -157,6 +160,8 @@ class GpuTable(NodePane):
         self.caption(clean(self.node), is_read)
         self.head(*gpu_head(width))
         self.lines.set_rows(gpu_rows(node, state.at, width, stale=bool(is_read)))
+        if node.gpus and not self.is_placed:
+            self.is_placed = self.lines.move_to(str(worst_gpu(node, state.at).index))
         if not node.gpus:
             self.show_message(
                 (f"{node.note or NO_DRIVER}." if without_driver(node) else "This node reports no GPU.", "dim")

@@ -164,6 +164,28 @@ def arranged(shape: Shape, arrangement: Arrangement, current: str) -> Shape:
     return Shape(tuple(columns), others(*(pane for column in columns for pane in column), across), across)
 
 
+MOVED_FOR = 6
+"""The rows that a move must gain: the panes do not move back and forth with each alert."""
+
+
+def balanced(shape: Shape, height: int, needed: Mapping[str, float], before: Shape) -> Shape:
+    """The shape, with the last pane of one of the columns above the wide log below the other one if that shows more
+    rows: sixty runs beside few nodes. `before`: the shape that is on the screen."""
+    if not shape.across:
+        return shape
+    left, right, *others = shape.columns
+    options = [shape.columns]
+    options += [(left[:-1], (*right, left[-1]), *others)] if len(left) > 1 else []
+    options += [((*left, right[-1]), right[:-1], *others)] if len(right) > 1 else []
+    room, stays = cuts(height, ABOVE_AND_ACROSS)[0][1], before.columns if before.columns in options else shape.columns
+
+    def lacking(columns: tuple[tuple[str, ...], ...]) -> float:
+        rows = (sum(needed.get(pane, 0) for pane in column) for column in columns[:2])
+        return sum(max(0, all_rows - room) for all_rows in rows) - MOVED_FOR * (columns == stays)
+
+    return shape._replace(columns=min(options, key=lacking))
+
+
 # ---- where each pane stands ----------------------------------------------------------------------------------------
 
 
@@ -179,10 +201,10 @@ class PaneRegion(NamedTuple):
 WIDTHS: Mapping[int, Sequence[int]] = {1: (1,), 2: (57, 43), 3: (44, 36, 32)}
 """The width shares of the columns, by their number."""
 
-ABOVE_AND_ACROSS = (7, 3)
+ABOVE_AND_ACROSS = (4, 1)
 """The height shares of the first two columns, at most, and of the pane below both."""
 
-SHARES: Mapping[str, int] = {"1": 3, "2": 4, "3": 2, "4": 2, "5": 3, "6": 3, "7": 3, "run": 2}
+SHARES: Mapping[str, int] = {"1": 3, "2": 4, "3": 2, "4": 2, "5": 3, "6": 3, "7": 2, "run": 2}
 """How the panes of a column share its height if it is too little for all of their rows."""
 
 
@@ -378,6 +400,9 @@ class MainScreen(PaneScreen):
         width, height = self.app.size
         new = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue, charts=self._has_charts)
         new = arranged(new, self.arrangement, self.current)
+        if not self.arrangement.order:
+            needed = {number: pane.needed for number, pane in self.panes.items()}
+            new = balanced(new, self.body.size.height, needed, self.shape)
         hidden = what_is_hidden(new.hidden, width) if is_tiny(width, height) else ""
         self.foot.at(self.context, f"zoomed; {cap('view.zoom')} restores" if self.zoomed else hidden)
         self.runs.hint = "" if self.zoomed or hidden else names_of(new.hidden)
@@ -491,6 +516,7 @@ class MainScreen(PaneScreen):
     # ---- following the selection, and opening it ----
 
     def on_pane_resized(self) -> None:
+        self.fit()
         self.body.give_rows()
 
     def on_pane_selected(self, event: Pane.Selected) -> None:

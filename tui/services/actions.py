@@ -162,10 +162,11 @@ class AlertActionService(DashboardService):
         self._notified: set[str] = set()
         """The critical alerts that a channel notified here before the State that contains them."""
 
-    def update(self, state: State) -> None:
-        """Show what is new about alerts in this State, and ring the bell for critical ones."""
+    def update(self, state: State, *, listed: bool) -> None:
+        """Show what is new about alerts in this State; ring the bell for critical ones. `listed`: whether the screen
+        has the texts of all alerts."""
         before, self._state = self._state, state
-        toasts, rings = alert_toasts(before, state, self._notified)
+        toasts, rings = alert_toasts(before, state, self._notified, listed=listed)
         if before is not None and before.alerts is not state.alerts:
             fired_now = {one.id for one in newly_firing(before, state)}
             open_ones = {one.id for one in state.alerts.values() if one.is_open}

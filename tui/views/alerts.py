@@ -9,8 +9,19 @@ from enum import IntEnum
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
-from trainmon.lib import Instant, cell_width, clean, scrub, shorten, shorten_sentence
-from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Leadership, Severity, Silence, State
+from trainmon.lib import Instant, cell_width, clean, counted, listed, scrub, shorten, shorten_sentence
+from trainmon.model import (
+    SEVERITIES,
+    SILENT,
+    Alert,
+    Channel,
+    Delivery,
+    Leadership,
+    Severity,
+    Silence,
+    State,
+    verdict_text,
+)
 from tui.keys import cap
 from tui.style import (
     CRIT,
@@ -178,6 +189,8 @@ def broken_channels(channels: Iterable[Channel]) -> list[Channel]:
     return [one for one in channels if one.state == "broken"]
 
 
+TROUBLED = SILENT | {"diverged"}
+
 ONLY_SHOWS = "this program only shows alerts and rings the bell"
 
 
@@ -195,6 +208,20 @@ def sender_sentence(state: State) -> str:
     is_silent = has_no_channel(state)
     text = f"No notifications are sent: {who} has no [[notify]] in its config" if is_silent else texts[leader.holder]
     return clean(text + (f". {leader.problem}" if leader.problem else ""), 400)
+
+
+def calm_sentence(state: State) -> tuple[str, str]:
+    """That nothing fires, as far as the rules can know, and the style of this sentence."""
+    odd = [one for one in state.runs.values() if one.verdict in TROUBLED]
+    names = listed([clean(f"{one.name} is {verdict_text(one.verdict)}") for one in odd], most=2)
+    silent = sum(source.answered_at is None and source.health != "off" for source in state.sources.values())
+    choices = (
+        (state.evaluated_at is None, "The rules have not been evaluated yet.", "dim"),
+        (bool(odd), f"No alert is firing, although {names}.", "warn"),
+        (bool(silent), f"No alert is firing. No answer yet from {counted(silent, 'source')}.", "dim"),
+        (True, "No alert is firing.", "ok"),
+    )
+    return next((text, style) for applies, text, style in choices if applies)
 
 
 # ---- silences ------------------------------------------------------------------------------------------------------
@@ -356,8 +383,8 @@ OVER = 100
 
 SIGN, WORD, SINCE = 2, 5, 5
 WIDE, WIDER = 72, 104
-LEAST_SUMMARY, LINES = 16, 3
-"""Cells of a summary that can be wrapped, and its most lines."""
+LEAST_SUMMARY, LINES, MOST_LINES = 16, 3, 9
+"""Cells of a summary that can be wrapped, and its most lines: where rows are short of room, and where they are not."""
 
 
 class AlertLayout(NamedTuple):
@@ -368,6 +395,8 @@ class AlertLayout(NamedTuple):
     """`sent ntfy 14:02:11  ack ana`."""
     columns: tuple[Column[Alert, Instant], ...] = ()
     """Those that a person chose in place of the others. They leave one line for the summary."""
+    lines: int = LINES
+    """The most lines of a summary."""
 
     @property
     def word(self) -> int:
@@ -379,13 +408,13 @@ class AlertLayout(NamedTuple):
         return max(1, self.width - SIGN - self.word - SINCE - self.end)
 
     def wrapped(self, text: str) -> list[str]:
-        """A summary as lines: the first beside the deliveries, the others also below them. A wide pane has one."""
-        if self.width >= WIDER or self.summary < LEAST_SUMMARY:
+        """A summary as lines: the first beside the deliveries, the others also below them."""
+        if self.lines == 1 or self.summary < LEAST_SUMMARY:
             return [shorten_sentence(text, self.summary - 1)]
         space = self.summary + self.end - 1
         first, *rest = textwrap.wrap(text, space, initial_indent=" " * self.end) or [" " * self.end]
-        if len(rest) >= LINES:
-            rest[LINES - 2 :] = [shorten_sentence(" ".join(rest[LINES - 2 :]), space)]
+        if len(rest) >= self.lines:
+            rest[self.lines - 2 :] = [shorten_sentence(" ".join(rest[self.lines - 2 :]), space)]
         return [shorten(first[self.end :], self.summary - 1), *(shorten(line, space) for line in rest)]
 
 
@@ -393,7 +422,7 @@ def alert_layout(width: int, chosen: Sequence[str] = ()) -> AlertLayout:
     if columns := chosen_columns(ALERT_FIELDS, chosen, width, LEAST_SUMMARY):
         return AlertLayout(width, 0, columns)
     if width >= WIDER:
-        return AlertLayout(width, min(56, width * 2 // 5))
+        return AlertLayout(width, min(56, width * 2 // 5), lines=1)
     return AlertLayout(width, 23 if width >= WIDE else max(0, min(12, width - SIGN - SINCE - 8)))
 
 
@@ -549,8 +578,8 @@ def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str
             Row(f"{SENTENCE}more", (Span(f"and {len(firing) - SHOWN:,} more; {cap('view.filter')} filters", "warn"),))
         )
     if not found and (muted or ended):
-        text = "No firing alert matches." if query else "No alert is firing."
-        found.append(Row(f"{SENTENCE}none", (Span(text, "ok"),)))
+        text, style = ("No firing alert matches.", "ok") if query else calm_sentence(state)
+        found.append(Row(f"{SENTENCE}none", (Span(shorten(text, shape.width), style),)))
     sections = (
         (f"MUTED ({cap('alerts.mute')} unmutes)", [silence_row(one, state.at, shape.width) for one in muted]),
         ("LAST 24 HOURS", [line for one in ended[:OVER] for line in rows(one, state, shape)]),
@@ -562,16 +591,22 @@ def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str
 
 
 class AlertRows:
-    """Keeps the rows until an alert, the width or an age has changed."""
+    """Keeps the rows until an alert, the size or an age has changed."""
 
     def __init__(self) -> None:
         self._state = State()
         self._key: tuple[object, ...] = ()
         self._rows: Sequence[Row] = ()
+        self.shape = alert_layout(0)
+        self.wanted = 0
+        """The rows that show every summary in full."""
 
-    def rows(self, state: State, width: int, sort: str, query: str, chosen: tuple[str, ...] = ()) -> Sequence[Row]:
+    def rows(
+        self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...] = ()
+    ) -> Sequence[Row]:
+        """The rows, with as many lines of each summary as there is room for."""
         last, self._state = self._state, state
-        settings = (state.at // AGES_EVERY, width, sort, query, chosen)
+        settings = (state.at // AGES_EVERY, size, sort, query, chosen)
         is_same = last.alerts is state.alerts and last.silences is state.silences
         if not is_same or self._key[1:] != settings:
             alerts = tuple(
@@ -581,5 +616,14 @@ class AlertRows:
             )  # fmt: skip
             key = ((alerts, tuple(silences(state))), *settings)
             if key != self._key:
-                self._key, self._rows = key, alert_rows(state, alert_layout(width, chosen), sort, query)
+                self._key = key
+                self._lay_out(state, size, sort, query, chosen)
         return self._rows
+
+    def _lay_out(self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...]) -> None:
+        usual = alert_layout(size[0], chosen)
+        for self.shape in (*(usual._replace(lines=most) for most in (MOST_LINES, LINES)), usual):
+            self._rows = alert_rows(state, self.shape, sort, query)
+            self.wanted = len(self._rows) if self.shape.lines == MOST_LINES else self.wanted
+            if len(self._rows) <= size[1]:
+                return

@@ -9,7 +9,6 @@ from trainmon.analysis.last_seen import SETTLES_WITHIN, disk_key, seen_run
 from trainmon.lib import DAY, Instant, Seconds, clean, counted, say, size
 from trainmon.model import (
     OVER,
-    SILENT,
     Alert,
     Disk,
     LastSeen,
@@ -23,7 +22,7 @@ from trainmon.model import (
     verdict_text,
 )
 from tui.style import Line, Link, Linked, Span, count, duration, percent, sentence, wall_clock
-from tui.views.alerts import ONLY_SHOWS, SIGNS, is_muted
+from tui.views.alerts import ONLY_SHOWS, SIGNS, TROUBLED, is_muted
 from tui.views.runs import WORST_FIRST, reached, verdict_style
 
 Severity = Literal["information", "warning", "error"]
@@ -104,18 +103,21 @@ RECENT = 30.0
 """How long before the last State a new alert may have fired: those of a daemon arrive with its next answer."""
 
 
-def alert_toasts(before: State | None, after: State, notified: Container[str] = ()) -> tuple[tuple[Toast, ...], bool]:
-    """The toasts, and whether to ring the bell: for new critical alerts. Acknowledgements and a new sender are only
-    shown. A channel has already shown those in `notified`."""
+def alert_toasts(
+    before: State | None, after: State, notified: Container[str] = (), *, listed: bool = False
+) -> tuple[tuple[Toast, ...], bool]:
+    """The toasts, one line for each, and whether to ring the bell: for new critical alerts. Acknowledgements and a new
+    sender are only shown. A channel has already shown those in `notified`. `listed`: the screen has the texts of all
+    alerts, which no toast may cover."""
     if before is None:
         return (), False
     new = [one for one in newly_firing(before, after) if one.id not in notified]
-    toasts = [Toast(f"CRITICAL  {clean(one.rule, 60)}", clean(one.summary, 400), "error") for one in new]
+    toasts = [] if listed else [Toast("", clean(f"CRITICAL  {one.rule}  {one.subject}", 56), "error") for one in new]
     rest = len(toasts) - CRITICAL_AT_ONCE + 1
     if rest > 1:
-        more = Toast("CRITICAL", f"{counted(rest, 'more critical alert')}: press 5 for all", "error")
+        more = Toast("", f"{counted(rest, 'more critical alert')}: press 5 for all", "error")
         toasts = [*toasts[: CRITICAL_AT_ONCE - 1], more]
-    news = (*toasts, *acknowledged(before, after), *sender_toasts(before.leadership, after.leadership))
+    news = (*toasts, *acknowledged(before, after), *sender_toasts(before.leadership, after.leadership, after.config))
     return news, bool(new)
 
 
@@ -146,18 +148,18 @@ def acknowledged(before: State, after: State) -> Iterator[Toast]:
         and was.acknowledged_by != one.acknowledged_by
     ]
     if found:
-        text = clean(found[0].summary, 300) if len(found) == 1 else counted(len(found), "alert")
+        text = clean(found[0].rule) if len(found) == 1 else counted(len(found), "alert")
         yield Toast(clean(f"acknowledged by {found[0].acknowledged_by}", 80), text)
 
 
-def sender_toasts(was: Leadership, now: Leadership) -> Iterator[Toast]:
-    """A change of the sender, or a request that failed."""
+def sender_toasts(was: Leadership, now: Leadership, config: str | None = None) -> Iterator[Toast]:
+    """A change of the sender, or a request that failed. `config`: the problem of the config has a toast of its own."""
     if was.holder == "daemon" and now.holder == "us":
         why = clean(f"{was.where} no longer sends notifications; this program sends them now", 200)
         yield Toast("alerts", f"{why}. {clean(now.problem or '', 200)}".removesuffix(". "), "warning")
     elif was.holder == "us" and now.holder == "daemon":
         yield Toast("alerts", clean(f"{now.where} sends notifications again; {ONLY_SHOWS}", 200))
-    elif now.problem and now.problem != was.problem:
+    elif now.problem and now.problem != was.problem and not (config and config in now.problem):
         yield Toast("alerts", clean(now.problem, 400), "warning")
 
 
@@ -169,7 +171,6 @@ RUN_NEWS: tuple[What, ...] = ("ended", "restarted", "in trouble", "recovered", "
 """What may have happened to a run, in the order of the line."""
 
 WAITING = frozenset({"queued", "idle"})
-TROUBLED = SILENT | {"diverged"}
 
 SHARE = 0.05
 """A disk is news when this share of it was written or freed."""

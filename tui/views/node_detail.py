@@ -288,6 +288,6 @@ def probe_lines(node: Node, width: int) -> Iterator[Line]:
     skew = node.clock_skew_s
     if skew is not None and abs(skew) >= SKEW:
         way = "ahead of" if skew > 0 else "behind"
-        yield fact("clock", f"{abs(skew):.1f}s {way} this machine", width, "warn")
+        yield fact("clock", f"{duration(abs(skew))} {way} this machine", width, "warn")
     elif skew is not None:
         yield fact("clock", "in sync with this machine", width)

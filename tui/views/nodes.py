@@ -121,6 +121,16 @@ def gpu_flags(odd: list[Gpu], gone: int, heats: set[str], slow: Iterable[str], n
     return min((rank for rank, text, _ in texts if text), default=WELL), flags
 
 
+def worst_gpu(node: Node, now: Instant) -> Gpu:
+    """The GPU that a person looks for first."""
+
+    def rank(gpu: Gpu) -> int:
+        odd = [gpu] if gpu.state != "ok" or has_errors(gpu) else []
+        return gpu_flags(odd, 0, {heat(gpu)}, slowing(gpu.throttle), now)[0]
+
+    return min(node.gpus, key=rank)
+
+
 def node_summary(node: Node, now: Instant) -> NodeSummary:
     """The summary of one node's GPUs, scheduler, clock and probe. One pass: 2,048 GPUs are read every two seconds."""
     used: list[int] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -116,16 +118,16 @@ def test_of_ten_thousand_alerts_a_screen_is_shown_and_the_rest_counted() -> None
 
 def test_the_rows_are_kept_until_something_changes_and_ages_move_every_ten_seconds() -> None:
     state, drawn = alarmed(), AlertRows()
-    first = drawn.rows(state, 80, "worst", "")
+    first = drawn.rows(state, (80, 20), "worst", "")
     older = msgspec.structs.replace(ALERTS[0], summary="the same, a second later", found_at=NOW)
     acked = msgspec.structs.replace(older, acknowledged_by="me")
 
-    assert drawn.rows(msgspec.structs.replace(state, at=state.at + 1), 80, "worst", "") is first
-    assert drawn.rows(with_one(state, older), 80, "worst", "") is first
-    assert drawn.rows(with_one(state, acked), 80, "worst", "") is not first
+    assert drawn.rows(msgspec.structs.replace(state, at=state.at + 1), (80, 20), "worst", "") is first
+    assert drawn.rows(with_one(state, older), (80, 20), "worst", "") is first
+    assert drawn.rows(with_one(state, acked), (80, 20), "worst", "") is not first
     later = msgspec.structs.replace(with_one(state, older), at=NOW + 10)
-    assert "a second later" in drawn.rows(later, 80, "worst", "")[0].text
-    assert drawn.rows(state, 81, "worst", "") is not first
+    assert "a second later" in drawn.rows(later, (80, 20), "worst", "")[0].text
+    assert drawn.rows(state, (81, 20), "worst", "") is not first
 
 
 def with_one(state: State, one: Alert) -> State:
@@ -345,3 +347,28 @@ async def test_the_text_of_an_alert_is_on_the_screen_once(size: tuple[int, int],
         text = await settled(pilot)
         assert app.main.strip.display is strip
         assert text.count("gpu-003/5 is at 94 °C") == 1
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"evaluated_at": None}, "The rules have not been evaluated yet."),
+        ({"runs": "diverged"}, "No alert is firing, although"),
+        ({"sources": None}, "No alert is firing. No answer yet from 1 source."),
+        ({}, "No alert is firing."),
+    ],
+)
+async def test_that_all_is_well_is_only_said_when_it_is_known(facts: dict[str, Any], said: str) -> None:
+    shown = with_alerts(alert(phase="resolved", resolved_at=NOW - 9.0))
+    for state in (shown, with_alerts()):
+        changed = msgspec.structs.replace(state, **({"evaluated_at": NOW} | facts))
+        if "runs" in facts:
+            runs = {name: msgspec.structs.replace(run, verdict="diverged") for name, run in state.runs.items()}
+            changed = msgspec.structs.replace(changed, runs=runs)
+        if "sources" in facts:
+            late = msgspec.structs.replace(state.sources["node:gpu-001"], answered_at=None)
+            changed = msgspec.structs.replace(changed, sources=state.sources | {"node:gpu-001": late})
+        async with showing(changed, (200, 60)) as (app, _pilot, _):
+            texts = [row.text.strip() for row in app.main.alerts.lines.rows]
+            assert any(text.startswith(said) for text in texts), texts
+            assert said == "No alert is firing." or "No alert is firing." not in texts

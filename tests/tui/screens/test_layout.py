@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.tui.dashboard import showing
 from tests.tui.screen_text import at_rest, text_of
-from tests.tui.states.states import calm, troubled
+from tests.tui.states.alerts import alert, with_alerts
+from tests.tui.states.states import calm, queued, troubled
 from trainmon.model import Arrangement, LastSeen
 from tui.keys import NAMES
 from tui.screens.main import (
@@ -142,7 +144,40 @@ def test_the_wide_log_begins_where_the_columns_above_it_need_no_more() -> None:
     wide = Shape((("1", "5"), ("2", "3"), ("run",)), across="4")
 
     assert rows_of(wide, 57, n1=8, n5=9, n2=11, n3=5) == {"1": 8, "5": 9, "2": 11, "3": 6, "run": 57, "4": 40}
-    assert rows_of(wide, 57, n1=63, n5=9, n2=11, n3=5)["4"] == 18
+    assert rows_of(wide, 57, n1=63, n5=9, n2=11, n3=5)["4"] == 12
+
+
+async def test_sixty_runs_have_the_room_that_others_do_not_need() -> None:
+    state = queued()
+    one = next(iter(calm().runs.values()))
+    runs = {f"exp-{n:02}": replace(one, spec=replace(one.spec, name=f"exp-{n:02}")) for n in range(60)}
+    async with showing(replace(state, runs=runs), (200, 60)) as (app, pilot, _):
+        await at_rest(pilot)
+        assert sum(f" exp-{n:02} " in text_of(app) for n in range(60)) >= 40
+        assert app.main.gpus.lines.size.height >= len(app.main.gpus.lines.rows)
+        assert app.main.disk.lines.size.height == len(app.main.disk.lines.rows)
+
+        await pilot.press("right_square_bracket")
+        await at_rest(pilot)
+        assert app.main.shape.columns[0] == ("7", "1"), "panes that a person has ordered stay"
+
+
+async def test_a_sentence_has_as_many_lines_as_there_is_room_for() -> None:
+    long = "it has " + ", ".join(f"reason {n}" for n in range(1, 31)) + " and the last one"
+    state = replace(with_alerts(alert(summary=long)), disks=calm().disks)
+    async with showing(state, (120, 40)) as (app, pilot, _):
+        await at_rest(pilot)
+        assert "last one" in text_of(app)
+        assert app.main.disk.lines.size.height == len(app.main.disk.lines.rows), "no empty row above it"
+
+        await pilot.press("5", "z")
+        await at_rest(pilot)
+        assert "last one" in text_of(app), "also in a wide pane"
+
+    many = with_alerts(*(alert(f"{n:08}", summary=long) for n in range(12)))
+    async with showing(many, (120, 40)) as (app, _pilot, _):
+        assert "last one" not in text_of(app), "where there is no room, more alerts are better"
+        assert sum("CRIT" in row.text or "▲" in row.text for row in app.main.alerts.lines.rows) == 12
 
 
 def test_on_a_wide_screen_the_log_is_as_wide_as_two_columns() -> None:
@@ -150,8 +185,8 @@ def test_on_a_wide_screen_the_log_is_as_wide_as_two_columns() -> None:
     stand = pane_regions(found, 200, 57)
 
     assert found == Shape((("1", "7"), ("2", "3", "5"), ("6", "run")), (), across="4")
-    assert stand["4"] == (0, 39, 142, 18)
-    assert stand["7"] == (0, 19, 78, 20)
+    assert stand["4"] == (0, 45, 142, 12)
+    assert stand["7"] == (0, 27, 78, 18)
     assert stand["run"].y + stand["run"].height == 57
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
+from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states import worlds
 from tests.tui.states.states import NOW as STATES_NOW
 from tests.tui.states.states import job, scheduler_node
@@ -141,7 +142,7 @@ def test_troubles_skew_and_the_scheduler_are_shown() -> None:
                 scheduler_reason="bad PSU", note="no NVML here")  # fmt: skip
     found = facts(made)
     assert "disk fails    hangs" in found
-    assert "clock         75.2s behind this machine" in found
+    assert "clock         75s behind this machine" in found
     assert "scheduler     drain: bad PSU" in found
     assert "note          no NVML here" in found
 
@@ -313,12 +314,29 @@ async def test_the_screen_plots_the_selected_gpu_and_esc_goes_back() -> None:
         assert len(screen.table.lines.rows) == 8
         assert screen.table.lines.scrollable_content_region.height >= 8
         assert ("node07/0", "temperature") in backend.requests
-        await pilot.press("j", "j")
+        await pilot.press("g", "j", "j")
         await pilot.pause()
         assert ("node07/2", "power") in backend.requests
         await pilot.press("escape")
         await pilot.pause()
         assert app.screen is app.main
+
+
+async def test_the_cursor_and_the_plots_begin_at_the_worst_gpu() -> None:
+    odd = {5: {"temperature_c": 96, "temperature_margin_c": -1, "throttle": ("hw_thermal",)}, 2: {"last_xid": 63}}
+    made = replace(node("n", 16, odd), gpus_expected=16)
+    app = Dashboard(FakeBackend(worlds.state(made)))
+    async with running(app, size=(80, 24)) as pilot:
+        screen = NodeScreen("n")
+        await app.push_screen(screen)
+        await at_rest(pilot)
+        assert screen.table.lines.cursor_key == "5"
+        assert "96!" in text_of(app)
+        assert screen.plots.gpu == 5
+
+        await pilot.press("k")
+        await at_rest(pilot)
+        assert screen.table.lines.cursor_key == "4", "then a person moves it"
 
 
 async def test_plots_are_drawn_again_only_every_few_seconds() -> None:

@@ -18,6 +18,7 @@ from tests.tui.states.states import NOW
 from trainmon.alerting.notify.channels.desktop import Desktop, Toaster
 from trainmon.model import Channel
 from tui.app import Dashboard
+from tui.style import Link
 
 
 class Ringing(Dashboard):
@@ -35,6 +36,8 @@ async def test_where_there_is_no_desktop_a_channels_message_is_shown_and_rings()
     toaster.toast = app.toast
     channel = Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: None)
     async with running(app, size=(100, 30), notifications=True) as pilot:
+        await at_rest(pilot)
+        app.open(Link("run", "llm-7b-a"))
         await at_rest(pilot)
         results: list[str] = []
         sending = threading.Thread(target=lambda: results.append(channel.send(message(), 10).answer))
@@ -58,6 +61,8 @@ async def test_a_critical_alert_is_shown_once_whichever_is_first_channel_or_stat
     channel = Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: None)
     async with running(app, size=(100, 30), notifications=True) as pilot:
         await at_rest(pilot)
+        app.open(Link("run", "llm-7b-a"))
+        await at_rest(pilot)
         steps: list[Callable[[], object]] = [
             lambda: channel.send(message(notice(new)), 10),
             lambda: backend.publish(with_alerts(new)),
@@ -74,3 +79,28 @@ async def test_a_critical_alert_is_shown_once_whichever_is_first_channel_or_stat
         channel.send(message(notice(new)), 10)
         await at_rest(pilot)
         assert app.rung == 3, "told anew after a mute, which no State shows"
+
+
+async def test_no_toast_covers_the_panes_with_an_alert_that_they_show() -> None:
+    backend, toaster = FakeBackend(with_alerts()), Toaster()
+    app = Ringing(backend)
+    toaster.toast = app.toast
+    channel = Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: None)
+    new = alert("aaaa0001", fired_at=NOW)
+    async with running(app, size=(80, 24), notifications=True) as pilot:
+        await at_rest(pilot)
+        channel.send(message(notice(new)), 10)
+        backend.publish(with_alerts(new))
+        while "llm-7b-a is not well" not in (screen := await settled(pilot)):
+            pass
+        assert screen.count("llm-7b-a is not well") == 1
+        assert (app.rung, len(app._notifications)) == (1, 0)
+
+        app.open(Link("node", "gpu-001"))
+        await at_rest(pilot)
+        backend.publish(with_alerts(new, alert("aaaa0002", rule="gpu-lost", subject="gpu:gpu-001/3", fired_at=NOW)))
+        while "gpu-lost" not in (screen := await settled(pilot)):
+            pass
+        assert sum("gpu-lost" in line for line in screen.splitlines()) == 1
+        assert "CRITICAL  gpu-lost  gpu:gpu-001/3" in screen
+        assert sum("▌" in line for line in screen.splitlines()) == 1, "one line, at the edge"

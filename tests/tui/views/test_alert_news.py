@@ -15,9 +15,10 @@ BEFORE = with_alerts(alert(phase="pending", fired_at=None))
 def test_a_new_critical_alert_is_shown_and_rings_once() -> None:
     after = with_alerts(alert())
 
-    assert [(toast.title, toast.severity) for toast in alert_toasts(BEFORE, after)[0]] == [
-        ("CRITICAL  run-dead", "error")
+    assert [(toast.text, toast.severity) for toast in alert_toasts(BEFORE, after)[0]] == [
+        ("CRITICAL  run-dead  run:llm-7b-a", "error")
     ]
+    assert alert_toasts(BEFORE, after, listed=True) == ((), True)
     assert alert_toasts(BEFORE, after)[1]
     assert alert_toasts(after, after) == ((), False)
     assert alert_toasts(after, with_alerts(alert(summary="the same, a second later"))) == ((), False)
@@ -53,7 +54,7 @@ def test_of_many_at_once_the_rest_is_counted() -> None:
 def test_an_acknowledgement_is_shown_with_who_it_was() -> None:
     toasts = alert_toasts(with_alerts(alert()), with_alerts(alert(acknowledged_by="ana")))
 
-    assert [(toast.title, toast.text) for toast in toasts[0]] == [("acknowledged by ana", "llm-7b-a is not well")]
+    assert [(toast.title, toast.text) for toast in toasts[0]] == [("acknowledged by ana", "run-dead")]
     assert not toasts[1]
 
 
@@ -77,3 +78,11 @@ def test_a_request_that_did_not_get_through_is_shown() -> None:
 
     assert [toast.severity for toast in toasts[0]] == ["warning"]
     assert "did not reach bastion" in toasts[0][0].text
+
+
+def test_a_mistake_in_the_config_is_said_once() -> None:
+    before, problem = with_alerts(), "config refused: line 3: unknown key"
+    sender = msgspec.structs.replace(before.leadership, problem=problem)
+    after = msgspec.structs.replace(before, config=problem, leadership=sender)
+
+    assert alert_toasts(before, after) == ((), False), "what loads the config says it"

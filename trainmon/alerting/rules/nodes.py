@@ -24,7 +24,7 @@ from trainmon.alerting.rules.base import (
 )
 from trainmon.analysis.gpus import FRESH
 from trainmon.analysis.nodes import BUCKETS, leak, spares
-from trainmon.lib import Instant, Seconds, ago, clean, counted, mib_size
+from trainmon.lib import Instant, Seconds, ago, clean, counted, duration, mib_size
 from trainmon.model import (
     FAULT_GAP,
     LATE_AFTER,
@@ -360,18 +360,16 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
                 rule=self.name,
                 subject="self",
                 severity="warning",
-                summary=f"the clock of this machine is {abs(ours):.1f}s {'ahead' if ours > 0 else 'behind'}:"
+                summary=f"the clock of this machine is {duration(abs(ours))} {'ahead' if ours > 0 else 'behind'}:"
                 f" {len(alike)} of {known} nodes agree on it",
-                evidence=(f"clock of this machine minus clock of the nodes: {ours:+.1f}s",),
                 advice="correct the clock (chronyc tracking, timedatectl): all ages and times depend on it",
             )
         for name, skew in off.items():
             yield node_finding(
                 self, state.nodes[name], state,
                 severity="warning",
-                summary=f"the clock of {name} is {abs(skew):.1f}s {'ahead of' if skew > 0 else 'behind'}"
+                summary=f"the clock of {name} is {duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'}"
                     " the clock of this machine",
-                evidence=(f"clock of the node minus clock of this machine: {skew:+.1f}s",),
                 advice="run chronyc tracking there: rendezvous, logs and Slurm depend on the clock",
             )  # fmt: skip
 

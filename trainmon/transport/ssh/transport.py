@@ -269,12 +269,12 @@ class Lease:
         self.lost_after = min(interval * (max(settings.alive_count, 1) + 1), LOST_AFTER)
         self._lost: HostUnreachable | None = None
 
-    def mark_lost(self, silence: Seconds | None) -> None:
-        """Close it: the server was silent this long (a half-open connection), or closed the connection (None)."""
+    def mark_lost(self, *, silent: bool) -> None:
+        """Close it: the server was silent too long (a half-open connection), or closed the connection."""
         host = self.settings.name
-        if self._lost is None and silence is not None:
+        if self._lost is None and silent:
             hint = "the machine or its network is down, or hangs"
-            self._lost = HostUnreachable(host, f"{host}: no data for {silence:.0f}s", hint=hint)
+            self._lost = HostUnreachable(host, f"{host}: no data", hint=hint)
         self.connection.close()
 
     def failure(self) -> HostUnreachable:
@@ -328,7 +328,7 @@ class Keepalive:
             silence = now - max(lease.connection.socket.received_at, self._resumed_at)
             if not self._is_alive(lease, silence, now):
                 self._leases.discard(lease)
-                lease.mark_lost(silence if silence >= lease.lost_after and lease.connection.is_active() else None)
+                lease.mark_lost(silent=silence >= lease.lost_after and lease.connection.is_active())
         self._ticking = bool(self._leases)
         if self._ticking:
             self._loop.call_later(TICK, self._tick)

@@ -315,7 +315,7 @@ def test_a_half_open_connection_is_noticed_and_closing_it_takes_no_time(
     send_all(stopped, signal.SIGSTOP)
     try:
         until(reader.done.is_set, "the silence is noticed", 6.0)
-        assert "n0: no data for " in str(reader.ends[0][1])
+        assert "n0: no data" in str(reader.ends[0][1])
     finally:
         send_all(stopped, signal.SIGCONT)
         dialer.close()
