@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC
 from functools import partial
 from math import inf
@@ -24,7 +24,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from trainmon.lib import Clock, SystemClock, clean
-from trainmon.model import Arrangement, LastSeen, Prompt, State
+from trainmon.model import Alert, Arrangement, LastSeen, Prompt, State
 from tui.backend import Backend
 from tui.keys import bindings, cap, unused
 from tui.modals import CommandPalette, Dialog, LoginPrompt, Pick, ask, is_displayed
@@ -35,10 +35,11 @@ from tui.screens.main import MainScreen
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes, StateFeed, wait_before_paint
 from tui.services.terminal import ChannelNotification, NarrowUpdate, Toasts, on_hang_up, suspend
-from tui.style import Link, Times, wants_ascii
+from tui.style import Link, Times, in_zone, wants_ascii
 from tui.themes import DARK, LIGHT, SETTINGS, THEMES, Ascii, defaults, fitting
 from tui.views import Command, commands
 from tui.views.alert_detail import Moment
+from tui.views.alerts import with_times
 
 SILENT_AFTER = 15.0
 """The engine publishes about once a second. After this time without a State, the header says so."""
@@ -97,6 +98,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._paint_planned = self._paused = False
         self._prompt: LoginPrompt | None = None
         self._answered: set[int] = set()
+        self._timed: list[Mapping[str, Alert]] = []
         self._waiting_toasts: deque[Callable[[], None]] = deque(maxlen=TOASTS_AT_MOST)
         for known in THEMES:
             self.register_theme(known)
@@ -132,6 +134,7 @@ class Dashboard(App[None], inherit_bindings=False):
         state = self._feed.collect()
         if state is None:
             return
+        state = with_times(state, self._timed)
         self._latest, self._received_at = state, self.clock.monotonic()
         self.actions.update(state)
         self.alert_actions.update(state, listed=self.lists_alerts)
@@ -308,7 +311,8 @@ class Dashboard(App[None], inherit_bindings=False):
     def on_channel_notification(self, event: ChannelNotification) -> None:
         if self.alert_actions.should_show(event.new):
             if not self.lists_alerts:
-                self.notify(event.text, title=event.title, severity=event.level, timeout=20.0, markup=False)
+                text = in_zone(event.text, self.clock.now())
+                self.notify(text, title=event.title, severity=event.level, timeout=20.0, markup=False)
             if event.level == "error":
                 self.bell()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import locale
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
@@ -90,6 +91,26 @@ class Times:
 def wall_clock(at: Instant) -> datetime:
     """A time as the screens show it."""
     return datetime.fromtimestamp(at, UTC).astimezone(Times.zone)
+
+
+UTC_TIME = re.compile(r"(?:(\d{4}-\d\d-\d\d|[A-Z][a-z]{2} \d\d) )?(\d\d:\d\d(:\d\d)?) UTC\b")
+
+
+def in_zone(text: str, near: Instant) -> str:
+    """A sentence that names times of UTC, as the screens show times. `near`: a time of its day, where it names none, or
+    of its year."""
+
+    def shown(found: re.Match[str]) -> str:
+        day, time, seconds = found.groups()
+        now = datetime.fromtimestamp(near, UTC)
+        date = f"{now:%Y-%m-%d}" if day is None else day
+        if day is not None and "-" not in day:
+            date = f"{datetime.strptime(f'{now.year} {day} +0000', '%Y %b %d %z'):%Y-%m-%d}"
+        form = "" if day is None else "%Y-%m-%d " if day == date else "%b %d "
+        at = datetime.fromisoformat(f"{date}T{time}+00:00").astimezone(Times.zone)
+        return at.strftime(f"{form}{'%H:%M:%S' if seconds else '%H:%M'} %Z")
+
+    return text if Times.zone is UTC else UTC_TIME.sub(shown, text)
 
 
 # ---- numbers, ages and states as short texts with a style ------------------------------------------------------------

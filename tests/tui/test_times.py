@@ -9,11 +9,13 @@ import pytest
 
 from tests.tui.pilot import running
 from tests.tui.screen_text import StillClock, at_rest, text_of
+from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.plans import STATES, planning
+from tests.tui.states.states import NOW
 from trainmon.analysis.explanation import AttemptRecords, explain, page
 from tui.app import Dashboard
 from tui.charts.axes import Limits, clock_ticks
-from tui.style import Times
+from tui.style import Link, Times
 
 SUMMER = 1_750_000_000.0
 """2025-06-15 15:06:40 UTC."""
@@ -60,3 +62,38 @@ def test_the_timeline_of_an_attempt_says_its_zone() -> None:
     assert (utc.title, local.title) == ("Timeline (UTC)", "Timeline (local time)")
     assert [row.text for row in utc.rows[1:]] == [row.text for row in local.rows[1:]]
     assert [row.label for row in utc.rows[1:]] != [row.label for row in local.rows[1:]]
+
+
+@pytest.mark.usefixtures("india")
+@pytest.mark.parametrize(
+    ("local", "shown"),
+    [
+        (False, ("14:20 UTC", "about Jan 14 23:59 UTC", "as of Jan 14 20:00:09 UTC")),
+        (True, ("19:50 IST", "about Jan 15 05:29 IST", "as of Jan 15 01:30:09 IST")),
+    ],
+    ids=["utc", "local"],
+)
+async def test_sentences_that_name_a_time_follow_the_setting(local: bool, shown: tuple[str, ...]) -> None:
+    summary = "due (at 14:20 UTC), about Jan 14 23:59 UTC (as of Jan 14 20:00:09 UTC)"
+    state = with_alerts(alert(summary=summary, found_at=NOW, evidence=("log: 14:20 UTC",)))
+    app = Dashboard(planning(state), clock=StillClock(), local_time=local)
+    async with running(app, size=(200, 60)) as pilot:
+        await at_rest(pilot)
+        for keys in (("5", "z"), ("enter",)):
+            await pilot.press(*keys)
+            await at_rest(pilot)
+            screen = " ".join(text_of(app).replace("│", " ").split())
+            assert all(time in screen for time in shown), screen
+        assert "log: 14:20 UTC" in text_of(app), "a line of a log is as it was written"
+
+
+@pytest.mark.usefixtures("india")
+async def test_the_page_of_an_attempt_has_one_zone() -> None:
+    app = Dashboard(planning(STATES["attempted"]()), clock=StillClock(), local_time=True)
+    async with running(app, size=(160, 60)) as pilot:
+        await at_rest(pilot)
+        (attempt, *_) = STATES["attempted"]().attempts
+        app.open(Link("attempt", attempt))
+        await at_rest(pilot)
+        assert " IST" in text_of(app)
+        assert " UTC" not in text_of(app)

@@ -497,8 +497,9 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the W&B run that counted that step; null if the log did."""
     losses: tuple[float, ...] = ()
     """The recent losses of its log, for their usual band."""
-    unjudged: tuple[tuple[int | None, float], ...] = ()
-    """The steps and losses that its log has shown since they were last judged."""
+    unjudged: tuple[tuple[int | None, float, Instant | None], ...] = ()
+    """The steps and losses that its log has shown since they were last judged, and when those that are no number were
+    written, by the times in their lines."""
     trouble: LossTrouble | None = None
     """Their last anomaly."""
     scale_peak: float | None = None

@@ -118,7 +118,7 @@ class LossTrouble(msgspec.Struct, frozen=True, kw_only=True):
     step: float
     """The highest point of a spike, or the first value that is not finite."""
     at: Instant
-    """When it was noticed, by our clock."""
+    """When it was noticed, by our clock; of one that a first look at a log or a curve shows, when it was written."""
     low: float | None = None
     high: float | None = None
     """For a spike: the usual band."""

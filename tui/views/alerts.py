@@ -5,9 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC
 from enum import IntEnum
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from trainmon.lib import Instant, cell_width, clean, counted, listed, scrub, shorten, shorten_sentence
 from trainmon.model import (
@@ -35,9 +38,11 @@ from tui.style import (
     WARN,
     Row,
     Span,
+    Times,
     calm_age,
     duration,
     ended_how,
+    in_zone,
     pad,
     remarks,
     wall_clock,
@@ -85,6 +90,15 @@ def urgent(alerts: Iterable[Alert], now: Instant) -> list[Alert]:
 
 
 Found = TypeVar("Found")
+
+
+def with_times(state: State, last: list[Mapping[str, Alert]]) -> State:
+    """The State with the summaries of its alerts in the zone of the screens. `last`: the alerts that were given, and
+    those that came back."""
+    if Times.zone is not UTC and (not last or last[0] is not state.alerts):
+        alerts = {name: replace(one, summary=in_zone(one.summary, one.found_at)) for name, one in state.alerts.items()}
+        last[:] = [state.alerts, alerts]
+    return state if Times.zone is UTC else replace(state, alerts=last[1])
 
 
 def once_per_state(compute: Callable[[State], Found]) -> Callable[[State], Found]:

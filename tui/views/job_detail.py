@@ -22,6 +22,7 @@ from tui.style import (
     Times,
     calm_age,
     count,
+    in_zone,
     sentence,
     since,
     wall_clock,
@@ -228,14 +229,16 @@ def _not_recorded(run: Run, state: State) -> Iterator[str]:
 
 def explanation_lines(one: Explanation, width: int, charts: Iterable[Line] = ()) -> Iterator[Line | Linked]:
     """The page of an attempt. The charts follow the numbers of the GPUs."""
-    yield from sentence(clean(one.sentence), width, "bold")
+    near = one.attempt.ended_at or one.attempt.started_at or 0.0
+    yield from sentence(in_zone(clean(one.sentence), near), width, "bold")
     yield ()
     yield _link_line(PageRow("", f"run {one.attempt.run_id}", "", ("run", one.attempt.run_id)), 0, width)
     for section in page(one, Times.zone):
         yield from ((), (Span(section.title, "head"),))
         label = min(LABEL, 2 + max((cell_width(row.label) for row in section.rows), default=0))
         for row in section.rows:
-            yield from _row_lines(row, label, width)
+            shown = row if row.style == "log" else row._replace(text=in_zone(row.text, near))
+            yield from _row_lines(shown, label, width)
         if section.title == "GPUs in the last hour" and (drawn := list(charts)):
             yield from ((), *drawn)
 

@@ -152,14 +152,14 @@ def acknowledged(before: State, after: State) -> Iterator[Toast]:
         yield Toast(clean(f"acknowledged by {found[0].acknowledged_by}", 80), text)
 
 
-def sender_toasts(was: Leadership, now: Leadership, config: str | None = None) -> Iterator[Toast]:
-    """A change of the sender, or a request that failed. `config`: the problem of the config has a toast of its own."""
+def sender_toasts(was: Leadership, now: Leadership, said: str | None = None) -> Iterator[Toast]:
+    """A change of the sender, or a request that failed. `said`: a problem that has a toast of its own."""
     if was.holder == "daemon" and now.holder == "us":
         why = clean(f"{was.where} no longer sends notifications; this program sends them now", 200)
         yield Toast("alerts", f"{why}. {clean(now.problem or '', 200)}".removesuffix(". "), "warning")
     elif was.holder == "us" and now.holder == "daemon":
         yield Toast("alerts", clean(f"{now.where} sends notifications again; {ONLY_SHOWS}", 200))
-    elif now.problem and now.problem != was.problem and not (config and config in now.problem):
+    elif now.problem and now.problem not in {was.problem, said}:
         yield Toast("alerts", clean(now.problem, 400), "warning")
 
 

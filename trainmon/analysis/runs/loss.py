@@ -93,7 +93,9 @@ def follow(
         first = len(points.values)
         while first and not math.isfinite(points.values[first - 1]):
             first -= 1
-        trouble = replace(trouble, step=points.steps[first], value=points.values[first])
+        # The first look at a history comes long after what it shows.
+        when = at if recent or not math.isfinite(points.times[first]) else min(at, points.times[first])
+        trouble = replace(trouble, step=points.steps[first], value=points.values[first], at=when)
     return passed(trouble, at)
 
 

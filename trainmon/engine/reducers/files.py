@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
@@ -249,7 +250,8 @@ def _progress(
             last = index if is_finished and has_moved else last
             progress = after
             if has_moved or losses:
-                _add_loss(losses, after)
+                is_odd = is_finished and not math.isfinite(after.loss or 0.0)
+                _add_loss(losses, after, times()[index + len(chunk.kept)] if is_odd else None)
         if index == len(chunk.lines) - 1 and is_first and last is not None and last >= 0 and progress.at is not None:
             progress = replace(progress, at=times()[last + len(chunk.kept)] or progress.at)
     memory, unjudged = run.memory, tuple(losses[-RECENT_LOSSES:])
@@ -282,12 +284,13 @@ def _first_written(chunk: LogChunk, at: Instant, ahead: Seconds) -> Instant | No
     return None if chunk.born is None else min(at, chunk.born + ahead)
 
 
-def _add_loss(losses: list[tuple[int | None, float]], progress: Progress) -> None:
-    """Add the loss of a step. A later line of the same step may correct it. W&B's losses are judged with its curve."""
+def _add_loss(losses: list[tuple[int | None, float, Instant | None]], progress: Progress, at: Instant | None) -> None:
+    """Add the loss of a step, and the time in its line. A later line of the same step may correct it. W&B's losses are
+    judged with its curve."""
     if losses and losses[-1][0] == progress.step:
         losses.pop()
     if progress.loss is not None and "loss" in progress.printed and "loss" not in progress.borrowed:
-        losses.append((progress.step, progress.loss))
+        losses.append((progress.step, progress.loss, at))
 
 
 # ---- readings about files --------------------------------------------------------------------------------------------

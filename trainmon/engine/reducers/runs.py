@@ -115,8 +115,9 @@ def _losses(memory: RunMemory, at: Instant) -> RunMemory:
     """The new losses of its log among the recent ones. The first read of a log has many, which make the usual band."""
     if not memory.unjudged:
         return memory
-    steps, values = zip(*((float(step or 0), value) for step, value in memory.unjudged), strict=True)
-    trouble = loss.follow(memory.trouble, memory.losses, "loss", Points(steps, (at,) * len(steps), values), at)
+    steps, values, times = zip(*memory.unjudged, strict=True)
+    points = Points([float(step or 0) for step in steps], [at if time is None else time for time in times], values)
+    trouble = loss.follow(memory.trouble, memory.losses, "loss", points, at)
     losses = (*memory.losses, *(value for value in values if math.isfinite(value)))[-RECENT_LOSSES:]
     return replace(memory, trouble=trouble, losses=losses, unjudged=())
 

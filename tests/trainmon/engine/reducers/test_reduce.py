@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from trainmon.alerting.rules.runs.steps import LossNan
 from trainmon.engine.reducers.files import new_lines
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
@@ -327,6 +329,26 @@ def test_a_nan_loss_diverges() -> None:
     assert loss is not None
     assert math.isnan(loss)
     assert state.runs["llm"].verdict == "diverged"
+
+
+def test_a_nan_that_the_first_look_at_a_log_finds_is_as_old_as_its_line() -> None:
+    now = datetime(2025, 8, 1, 7, 49, 40, tzinfo=UTC).timestamp()
+    lines = [
+        STEP.format(step).replace("07:19:37", time)
+        for step, time in ((7, "07:19:30"), (8, "07:20:00"), (30, "07:49:37"))
+    ]
+    nan = [line.replace("2.0E+00", "nan") for line in lines[1:]]
+    state = folded(RunsChanged((RUN,)), reading_of(chunk(lines[0], *nan, t=now, mtime=now - 3), at=now), now=now)
+    trouble = state.runs["llm"].memory.trouble
+    assert trouble is not None
+    assert now - trouble.at == 1_780
+    (finding,) = LossNan().check(state, now)
+    assert finding.summary.endswith("NaN since step 8 (23 steps, 29m ago)")
+
+    later = folded(
+        reading_of(chunk(nan[1].replace("30/", "31/"), t=now + 4, mtime=now + 4), at=now + 4), state=state, now=now + 4
+    )
+    assert later.runs["llm"].memory.trouble == trouble
 
 
 def test_the_same_events_give_the_same_state_and_leave_the_old_one_as_it_was() -> None:
