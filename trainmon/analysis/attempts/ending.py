@@ -12,7 +12,6 @@ from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.fold import (
     end_by,
     has_more_receipts,
-    joined,
     judged_with,
     merged,
     named_as,
@@ -155,18 +154,20 @@ def closed(seen: Attempt, lines: Sequence[str], *, before: Attempt | None, state
     assert end is not None
     latest = inf if run is None else latest_of(seen, run, state)
     seen = settled(seen, before, latest, state.at, has_log=not end.awaits_log)
-    earlier, reported = (None, None) if before is None else (before.end, before.reported_end)
-    known = earlier or reported
+    earlier, known = (None, None) if before is None else (before.end, before.told_end)
     lines = () if known is not None and known.has_own_tail else lines
     end = replace(end, log_tail=tail_of(lines) or (known or end).log_tail)
     if before is not None and earlier is not None:
-        seen = named_as(seen, before)
-        awaits = end.awaits_log and earlier.awaits_log
         judged = judged_with(end) if has_more_receipts(end, earlier) else earlier.judged
-        end = joined(earlier, replace(end, awaits_log=awaits, judged=judged))
+        seen, end = (
+            named_as(seen, before),
+            replace(end, awaits_log=end.awaits_log and earlier.awaits_log, judged=judged),
+        )
     else:
-        end = with_codes(end, reported)
+        end = with_codes(end, known)
     whole = merged(before, replace(seen, end=end))
+    end = whole.end
+    assert end is not None
     if earlier is not None and earlier.cause is not None and REPORTS(earlier) == REPORTS(end):
         end = replace(end, cause=earlier.cause, judged=earlier.judged, log_tail=earlier.log_tail)
         return replace(whole, end=end)
@@ -204,14 +205,10 @@ def with_cause(attempt: Attempt, end: AttemptEnd, lines: Sequence[str], state: S
 
 
 def with_tail(
-    known: Mapping[str, Attempt], content: FileContent, state: State, skew: Seconds, formats: Sequence[Format] = ()
-) -> Mapping[str, Attempt]:
-    """The attempts after the last lines of one were read: its steps, if nobody watched it, and its cause by these
-    lines. `formats`: those of the config."""
-    name = content.id.removeprefix(receipts.TAIL).lstrip()
-    attempt = known.get(name)
-    if attempt is None:
-        return known
+    attempt: Attempt, content: FileContent, state: State, skew: Seconds, formats: Sequence[Format] = ()
+) -> Attempt:
+    """The attempt after its last lines were read: its steps, if nobody watched it, and its cause by these lines.
+    `formats`: those of the config."""
     attempt = replace(attempt, files={**attempt.files, receipts.TAIL: file_of(content, "", state.at, skew)})
     lines = content.text.removesuffix("\n").split("\n") if content.text else ()
     end = attempt.told_end
@@ -219,10 +216,9 @@ def with_tail(
         attempt = with_steps_of(attempt, lines, formats, is_whole=len(content.text or "") < WHOLE_CHARACTERS)
         end = replace(end, log_tail=tail_of(lines), has_own_tail=True)
         if attempt.is_open:
-            attempt = replace(attempt, reported_end=end)
-        else:
-            attempt = replace(attempt, end=with_cause(attempt, end, lines, state))
-    return {**known, name: attempt}
+            return replace(attempt, reported_end=end)
+        return replace(attempt, end=with_cause(attempt, end, lines, state))
+    return attempt
 
 
 def node_facts(name: str, attempt: Attempt, state: State) -> NodeFacts:

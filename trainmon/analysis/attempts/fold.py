@@ -205,7 +205,8 @@ def merged(one: Attempt | None, other: Attempt) -> Attempt:
     named: dict[str, dict[str, str]] = {field: {} for field in {**one.named, **other.named}}
     first, second = _dated(one), _dated(other)
     for key in {**first, **second}:
-        at, value = _newest([each[key] for each in (first, second) if key in each])
+        seen = (each[key] for each in (first, second) if key in each)
+        _, at, value = max(seen, key=lambda fact: (*fact[:2], _known(fact[2])))
         if at < latest:
             older[key] = at
         field, _, origin = key.partition(" ")
@@ -264,11 +265,9 @@ def judged_with(end: AttemptEnd) -> tuple[int, ...]:
 def _fold(table: tuple[Fields, ...], one: Any, other: Any) -> dict[str, Any]:
     """The fields in which the two differ, with the values that count."""
     found: dict[str, Any] = {}
-    for names, order, pick in table:
-        if all(getattr(one, name) == getattr(other, name) for name in names):
-            continue
-        places = [(order(each, names), each) for each in (one, other)]
-        known = [place for place in places if place[0] is not None]
+    differ = (line for line in table if any(getattr(one, name) != getattr(other, name) for name in line.names))
+    for names, order, pick in differ:
+        known = [(place, each) for each in (one, other) if (place := order(each, names)) is not None]
         if known:
             _, best = pick(known, key=itemgetter(0))
             found |= {name: getattr(best, name) for name in names}
@@ -287,13 +286,6 @@ def _dated(attempt: Attempt) -> dict[str, tuple[bool, Instant, Any]]:
         for key, value in values.items()
         if not _is_unknown(value)
     }
-
-
-def _newest(facts: list[tuple[bool, Instant, Any]]) -> tuple[Instant, Any]:
-    """The newest of several values; of two that were seen at the same time, the greater one."""
-    newest = max(fact[:2] for fact in facts)
-    values = [value for *when, value in facts if tuple(when) == newest]
-    return newest[1], values[0] if len(values) == 1 else max(values, key=_known)
 
 
 def first_read(file: AttemptFile) -> Any:

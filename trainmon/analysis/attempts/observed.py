@@ -250,25 +250,32 @@ def of_process(run: Run, process: OwnProcess, state: State) -> Iterator[Attempt]
     yield with_run(provenance.with_environment(attempt, [node], pid=process.pid), run, state, is_newest=True)
 
 
-def of_receipts(run: Run, groups: Sequence[Sequence[Receipt]], state: State) -> Iterator[Attempt]:
-    """The attempts that trainmon-run has started. One that was opened before its receipt was read keeps its name."""
+def of_receipts(
+    run: Run, groups: Sequence[Sequence[Receipt]], state: State, process: Attempt | None = None
+) -> Iterator[Attempt]:
+    """The attempts that trainmon-run has started. One that was opened before its receipt was read keeps its name. Of a
+    run that was found as a process, whose attempt is `process`: those that were over before."""
     mine = [one for one in state.attempts.values() if one.run_id == run.name and one.job_id is None]
     by_receipt = {one.receipt: one for one in mine if one.receipt is not None}
-    for index, group in enumerate(groups):
-        following = groups[index + 1][0].started_at if index + 1 < len(groups) else None
-        end = receipts.end_of(group, run, state, following)
-        if end is not None and state.at - end.at > OLD:
+    of_processes = [] if process is None else [process, *(one for one in mine if one.pid is not None)]
+    following = (*(group[0].started_at for group in groups[1:]), None if process is None else process.started_at)
+    for group, next_at in zip(groups, following, strict=False):
+        end = receipts.end_of(group, run, state, next_at)
+        if end is None and process is not None:
+            continue
+        if end is not None and (state.at - end.at > OLD or any(_is_of(group, end, one, state) for one in of_processes)):
             continue
         before = next((by_receipt[one.name] for one in group if one.name in by_receipt), None)
-        if before is None:
+        if before is not None and before.end is not None and end is not None and adds_nothing(end, before.end):
+            continue
+        if before is None and process is None:
             began, until = group[0].started_at - AFTER, (state.at if end is None else end.at) + AFTER
             before = next((one for one in mine if one.receipt is None and began <= one.start <= until), None)
-        elif before.end is not None and end is not None and adds_nothing(end, before.end):
-            continue
         name = f"{run.name}/receipt/{group[0].name}" if before is None else before.attempt_id
         hosts = tuple(dict.fromkeys(one.host for one in group if one.host is not None))
+        earlier = None if process is None else attempt_of(run, name)
         attempt = replace(
-            _plain(run, state, name),
+            _plain(run, state, name) if earlier is None else provenance.with_names(earlier, run, group[-1].command),
             nodes=run.spec.nodes or hosts,
             started_at=group[0].started_at,
             start_was_watched=group[0].started_at >= state.started_at,
@@ -276,7 +283,19 @@ def of_receipts(run: Run, groups: Sequence[Sequence[Receipt]], state: State) -> 
             end=end,
             receipt=group[-1].name,
         )
-        yield with_run(attempt, run, state, is_newest=following is None)
+        yield with_run(attempt, run, state, is_newest=process is None and next_at is None)
+
+
+def _is_of(group: Sequence[Receipt], end: AttemptEnd, attempt: Attempt, state: State) -> bool:
+    """Whether these receipts, which are over, are those of the attempt of a process: its own, or it began while they
+    ran. A process that still runs is none of theirs."""
+    if not {one.name for one in group}.isdisjoint(one.name for one in receipts.of_attempt(attempt, state)):
+        return True
+    return (
+        attempt.told_end is not None
+        and attempt.receipt is None
+        and group[0].started_at - receipts.SURELY_NEAR <= attempt.start <= end.at
+    )
 
 
 def of_wandb(run: Run, wandb: WandbRun, state: State) -> Attempt | None:
@@ -363,9 +382,18 @@ def with_own_lines(
     seen: Attempt, run: Run, state: State, known: Mapping[str, Attempt], *, is_newest: bool
 ) -> tuple[Attempt, tuple[str, ...]]:
     """An attempt that was not watched to its end, with what its run shows of it, and its own lines of the log that was
-    last written while it ran, or that its run follows."""
+    last written while it ran, or that its run follows. Without any if it wrote another file, or none is known to be its
+    own."""
     seen, lines = with_log(seen, run, state) if is_newest else (seen, ())
-    return own_part(seen, lines, run, state, known) if lines else _part_of_followed(seen, run, state, known)
+    if lines:
+        return own_part(seen, lines, run, state, known)
+    log = run.log
+    if log is None or log.path is None or (seen.log_path or run.spec.log) != log.path:
+        return seen, ()
+    lines = lines_of(log, log.path, is_newest=True)
+    found, own = own_part(seen, lines, run, state, known)
+    is_part = 0 < len(own) < len(lines)
+    return (replace(found, log_path=log.path, log_host=log.host), own) if is_part else (seen, ())
 
 
 def own_part(
@@ -402,20 +430,6 @@ def before_next(attempt: Attempt, path: str | None, run: Run, state: State, *, i
     following = run.memory.spans[len(before_next_start(run.memory.spans, attempt.ended_at or latest)) :]
     begins = len(log.lines) - len(whole)
     return log.lines[begins : max(begins, following[0].first_line - log.first)] if following else lines
-
-
-def _part_of_followed(
-    attempt: Attempt, run: Run, state: State, known: Mapping[str, Attempt]
-) -> tuple[Attempt, tuple[str, ...]]:
-    """An earlier attempt, with its lines of the log that its run follows; without any if it wrote another file, or none
-    of them is known to be its own."""
-    log = run.log
-    if log is None or log.path is None or (attempt.log_path or run.spec.log) != log.path:
-        return attempt, ()
-    lines = lines_of(log, log.path, is_newest=True)
-    found, own = own_part(attempt, lines, run, state, known)
-    is_part = 0 < len(own) < len(lines)
-    return (replace(found, log_path=log.path, log_host=log.host), own) if is_part else (attempt, ())
 
 
 def _between(lines: Sequence[str], times: Sequence[Instant | None], began: Instant, until: Instant) -> tuple[str, ...]:
@@ -522,49 +536,6 @@ def _attempt(
     return attempt if has_newer(attempt, state.attempts.values()) else with_log(attempt, run, state)[0]
 
 
-# ---- the attempts before a process that was found on the GPUs of a machine -------------------------------------------
-
-
-def of_earlier_starts(run: Run, own: Attempt, state: State) -> Iterator[Attempt]:
-    """The attempts of a run that were over before its process was found. `own`: the attempt of that process."""
-    if not state.receipts or not is_restored(state):
-        return
-    groups = receipts.of_run(run, state)
-    mine = [own, *(one for one in state.attempts.values() if one.run_id == run.name and one.pid is not None)]
-    for index, group in enumerate(groups):
-        following = groups[index + 1][0].started_at if index + 1 < len(groups) else own.started_at
-        end = receipts.end_of(group, run, state, following)
-        if end is None or state.at - end.at > OLD or any(_is_of(group, end, one, state) for one in mine):
-            continue
-        name = f"{run.name}/receipt/{group[0].name}"
-        before = state.attempts.get(name)
-        if before is not None and before.end is not None and adds_nothing(end, before.end):
-            continue
-        attempt = attempt_of(
-            run,
-            name,
-            nodes=run.spec.nodes,
-            seen_at=end.at,
-            started_at=group[0].started_at,
-            start_was_watched=group[0].started_at >= state.started_at,
-            end=end,
-            receipt=group[-1].name,
-        )
-        yield with_run(provenance.with_names(attempt, run, group[-1].command), run, state, is_newest=False)
-
-
-def _is_of(group: Sequence[Receipt], end: AttemptEnd, attempt: Attempt, state: State) -> bool:
-    """Whether these receipts, which are over, are those of the attempt of a process: its own, or it began while they
-    ran. A process that still runs is none of theirs."""
-    if not {one.name for one in group}.isdisjoint(one.name for one in receipts.of_attempt(attempt, state)):
-        return True
-    return (
-        attempt.told_end is not None
-        and attempt.receipt is None
-        and group[0].started_at - receipts.SURELY_NEAR <= attempt.start <= end.at
-    )
-
-
 # ---- the State → what it shows of the attempts of its runs -----------------------------------------------------------
 
 
@@ -584,7 +555,8 @@ def observed(state: State) -> Iterator[Attempt]:
         elif run.spec.process is not None:
             for own in of_process(run, run.spec.process, state):
                 yield own
-                yield from of_earlier_starts(run, own, state)
+                if is_restored(state):
+                    yield from of_receipts(run, receipts.of_run(run, state), state, own)
         elif jobs:
             continue
         elif groups := receipts.of_run(run, state):

@@ -325,12 +325,9 @@ def _paths(attempt: Attempt, state: State) -> Iterator[tuple[str, str]]:
         yield "config_path", config if config.startswith("~") else posixpath.join(workdir or "/", config)
 
 
-def with_file(known: Mapping[str, Attempt], content: FileContent, at: Instant, skew: Seconds) -> Mapping[str, Attempt]:
-    """The attempts with what was read of a file of one of them. `skew` is how far the clock of its host is ahead."""
-    field, _, name = content.id.partition(" ")
-    attempt = known.get(name)
-    if attempt is None:
-        return known
+def with_file(attempt: Attempt, content: FileContent, at: Instant, skew: Seconds) -> Attempt:
+    """The attempt with what was read of a file that it names. `skew` is how far the clock of its host is ahead."""
+    field, _, _ = content.id.partition(" ")
     is_config = field == "config_path"
     named = attempt.named.get(field, {})
     line = "" if is_config else (content.text or "").strip()
@@ -343,7 +340,7 @@ def with_file(known: Mapping[str, Attempt], content: FileContent, at: Instant, s
         settings_hash=config_hash(settings or {}),
         settings=None if settings is None else settings_of(settings),
     )
-    return {**known, name: merged(attempt, replace(attempt, files={field: file}))}
+    return merged(attempt, replace(attempt, files={field: file}))
 
 
 def file_of(content: FileContent, path: str, at: Instant, skew: Seconds) -> AttemptFile:

@@ -153,10 +153,15 @@ def jobs_accounted(batch: EventBatch, jobs: tuple[Job, ...], now: Instant) -> No
 
 def attempt_file_read(batch: EventBatch, content: FileContent, at: Instant, skew: Seconds) -> None:
     """Add the content of a file that identifies what an attempt trains with, or the last lines of its log."""
+    known: Mapping[str, Attempt] = batch.current("attempts")
+    attempt = known.get(content.id.partition(" ")[2])
+    if attempt is None:
+        return
     if content.id.startswith(receipts.TAIL):
-        _set_attempts(batch, with_tail(batch.current("attempts"), content, batch.so_far(at), skew, batch.formats))
+        found = with_tail(attempt, content, batch.so_far(at), skew, batch.formats)
     else:
-        _set_attempts(batch, with_file(batch.current("attempts"), content, at, skew))
+        found = with_file(attempt, content, at, skew)
+    _set_attempts(batch, {**known, attempt.attempt_id: found})
 
 
 def receipts_read(batch: EventBatch, event: NodeReading, listing: Receipts) -> None:

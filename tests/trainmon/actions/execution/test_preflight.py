@@ -147,7 +147,7 @@ def test_the_config_is_compared_with_what_the_probe_read_when_the_attempt_began(
     )
     (line,) = read()
     content = decoder(FileContent).decode(msgspec.json.encode({**line, "v": 1, "t": 0.0}))
-    world.state = replace(world.state, attempts=with_file({oom.attempt_id: oom}, content, 0.0, 0.0))
+    world.state = replace(world.state, attempts={oom.attempt_id: with_file(oom, content, 0.0, 0.0)})
 
     def warnings() -> tuple[str, ...]:
         return only(world.plan("requeue")).warnings

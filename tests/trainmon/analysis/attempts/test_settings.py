@@ -31,7 +31,7 @@ def with_config(attempt: Attempt, text: str) -> Attempt:
     named = with_named(attempt, "config", {"config_path": "/fsx/c.yaml"})
     digest = sha256(text.encode()).hexdigest()
     content = FileContent(1, 0.0, f"config_path {attempt.attempt_id}", "/fsx/c.yaml", sha256=digest, text=text)
-    return with_file({attempt.attempt_id: named}, content, 0.0, 0.0)[attempt.attempt_id]
+    return with_file(named, content, 0.0, 0.0)
 
 
 def changes(before: Attempt, after: Attempt) -> list[tuple[str, str | None, str | None]]:

@@ -148,7 +148,7 @@ def test_out_of_memory_is_retried_without_wandb_if_the_config_file_has_changed()
         digest = sha256(text.encode()).hexdigest()
         name = f"config_path {attempt.attempt_id}"
         content = FileContent(1, 0.0, name, "/fsx/c.yaml", sha256=digest, text=text)
-        return with_file({attempt.attempt_id: attempt}, content, 0.0, 0.0)[attempt.attempt_id]
+        return with_file(attempt, content, 0.0, 0.0)
 
     limits = {"cuda-oom": RetryLimit(times=2, after_change=("batch", "checkpointing"))}
     first = oom(0, "train: {batch: 8, lr: 1e-4}")
