@@ -101,6 +101,7 @@ class ClusterConnections:
             except HostKeyRefused:
                 raise  # another machine may answer in its place: that must be seen
             except HostUnreachable as error:
+                part = part or self._steps.part_of(host)  # the queue may have been polled meanwhile
                 if part is None:
                     raise
                 why = error.message

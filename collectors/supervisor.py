@@ -29,6 +29,7 @@ from collectors.wandb.login import Credentials
 from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock, TrainmonError
 from trainmon.model import (
+    AnyReading,
     CheckpointListing,
     ClustersChanged,
     DisksChanged,
@@ -107,7 +108,8 @@ class Assignments:
 class Supervisor(PollingThread):
     """Runs the collectors of the settings. `ask` shows login prompts to a person; None: no person is there. `login`
     returns the credentials for W&B; `followed`, the checkpoint directories in which an action awaits a checkpoint;
-    `files`, by cluster, the files of attempts to read; `unwatched_since`, since when some may have been missed."""
+    `files`, by cluster, the files of attempts to read; `unwatched_since`, since when some may have been missed.
+    `on_reading` gets what a host has reported, as it is, on the event loop's thread."""
 
     most_requests = None
 
@@ -124,6 +126,7 @@ class Supervisor(PollingThread):
         followed: Callable[[], Collection[str]] = frozenset,
         files: Callable[[], Mapping[str, tuple[FileSpec | LogSpec, ...]]] = dict,
         unwatched_since: UnwatchedSince = lambda: float("inf"),
+        on_reading: Callable[[str, AnyReading], None] = lambda host, reading: None,
     ) -> None:
         super().__init__("supervisor", TICK, submit, clock or SystemClock())
         self._settings = settings
@@ -131,7 +134,7 @@ class Supervisor(PollingThread):
         self._discovery = RunDiscovery(settings, login)
         self._coverage = Coverage(settings.clusters)
         self._assignments = Assignments()
-        self._plans: tuple[WatchPlan, ...] = ()
+        self.plans: tuple[WatchPlan, ...] = ()
         self._loop = EventLoop()
         self._local = LocalShell(self._loop, host=local_hostname())
         self._connect: Callable[[ClusterSettings], ClusterConnections] = lambda cluster: ClusterConnections(
@@ -143,22 +146,23 @@ class Supervisor(PollingThread):
             part_of=self._discovery.own_part,
             on_start=lambda job: submit(step_notice(job)),
         )
-        self._connections = {cluster.name: self._connect(cluster) for cluster in settings.clusters}
+        self.connections = {cluster.name: self._connect(cluster) for cluster in settings.clusters}
         self._ssh_config = ssh_config
+        self._on_reading = on_reading
         self._silent = Connections(self._loop, ConnectSettings(), None, ssh_config)
         self._failures: dict[str, TrainmonError] = {}
         """For hosts that nobody has named: connections that prompt nobody, and by host why its only login failed."""
         self._unwatched_since = unwatched_since
         self._make_queue = make_queue
-        self._queues: dict[str, Poller] = {}
+        self.queues: dict[str, Poller] = {}
         self._quotas: tuple[QuotaPoller, ...] = ()
-        self._metrics: Mapping[str, PrometheusPoller] = {}
+        self.metrics: Mapping[str, PrometheusPoller] = {}
         self._pollers: tuple[PollingThread, ...] = ()
         self._make_pollers(frozenset())
         self._polled_soon_at: dict[str, Seconds] = {}
         self._hosts_lock = threading.Lock()
         """Held while the set of hosts changes: pollers of several clusters may report at once."""
-        self._nodes: dict[str, NodeCollector] = {}
+        self.nodes: dict[str, NodeCollector] = {}
         """Replaced as a whole, never changed: other threads read it."""
         self._released_at: dict[str, Seconds] = {}
         """Since when a host has no job any more."""
@@ -168,15 +172,15 @@ class Supervisor(PollingThread):
         """The pollers of the settings. Of the `same` clusters, those that poll the same stay."""
         queues: dict[str, Poller] = {}
         for watched, cluster in polled_clusters(self._settings):
-            old = self._queues.get(cluster.name) if cluster.name in same else None
+            old = self.queues.get(cluster.name) if cluster.name in same else None
             queues[cluster.name] = old if old is not None and old.watched == watched else self._queue(watched, cluster)
-        self._queues = queues
+        self.queues = queues
         known = {poller.query: poller for poller in self._quotas if poller.query.cluster in same}
         made = quota_pollers(self._settings, self._readers_of, self.shell_of, self._submit, self._clock)
         self._quotas = tuple(known.get(poller.query, poller) for poller in made)
-        self._metrics = self._metrics_pollers()
-        tables = (table for poller in self._metrics.values() for table in poller.tables)
-        self._pollers = (*self._queues.values(), *self._quotas, *tables)
+        self.metrics = self._metrics_pollers()
+        tables = (table for poller in self.metrics.values() for table in poller.tables)
+        self._pollers = (*self.queues.values(), *self._quotas, *tables)
 
     def _queue(self, watched: Watched, cluster: ClusterSettings) -> Poller:
         client, polled = partial(self._slurm_client, cluster), partial(self._polled, cluster.name)
@@ -192,7 +196,7 @@ class Supervisor(PollingThread):
 
         return {
             cluster.name: old
-            if (old := self._metrics.get(cluster.name)) is not None and old.cluster == cluster
+            if (old := self.metrics.get(cluster.name)) is not None and old.cluster == cluster
             else PrometheusPoller(
                 cluster, partial(self._coverage.nodes, cluster.name), self._over_ssh, self._submit, self._clock
             )
@@ -201,12 +205,12 @@ class Supervisor(PollingThread):
 
     def _over_ssh(self, host: str) -> OverSsh:
         """What SSH does with a host."""
-        node = self._nodes.get(host)
+        node = self.nodes.get(host)
         return OverSsh() if node is None else OverSsh(node.is_up, node.problem)
 
     def start(self) -> None:
         """Start all collectors; returns at once."""
-        self._submit(ClustersChanged(clusters_of(self._settings, self._queues)))  # the scheduler adds more
+        self._submit(ClustersChanged(clusters_of(self._settings, self.queues)))  # the scheduler adds more
         self._submit_settings()
         with self._hosts_lock:
             self._plan()
@@ -222,9 +226,9 @@ class Supervisor(PollingThread):
         with self._hosts_lock:  # a queue that reports from now on starts no collector
             self._stopping.set()
         self._wake.set()
-        for node in self._nodes.values():
+        for node in self.nodes.values():
             node.stop()
-        for connections in self._connections.values():
+        for connections in self.connections.values():
             connections.close()
         self._silent.close()
         self._local.close()
@@ -245,26 +249,26 @@ class Supervisor(PollingThread):
             self._discovery.reload(settings, self._clock.now())
             self._coverage.reload(settings.clusters)
             for name in before.keys() - same:
-                self._connections.pop(name).close()
+                self.connections.pop(name).close()
             for name in now.keys() - same:
-                self._connections[name] = self._connect(now[name])
-            others = {host: node for host, node in self._nodes.items() if node.cluster not in same}
-            self._nodes = {host: node for host, node in self._nodes.items() if host not in others}
+                self.connections[name] = self._connect(now[name])
+            others = {host: node for host, node in self.nodes.items() if node.cluster not in same}
+            self.nodes = {host: node for host, node in self.nodes.items() if host not in others}
             for node in others.values():
                 node.stop()
             self._make_pollers(same)
             released = self._released_at.keys() - others.keys()
             self._released_at = {host: at for host, at in self._released_at.items() if host in released}
             self._plan()
-            gone = (self._released_at.keys() - released) | (others.keys() - self._nodes.keys())
-            for host in gone & self._nodes.keys():
-                self._nodes[host].stop()
+            gone = (self._released_at.keys() - released) | (others.keys() - self.nodes.keys())
+            for host in gone & self.nodes.keys():
+                self.nodes[host].stop()
             self._released_at = {host: at for host, at in self._released_at.items() if host in released}
-            self._nodes = {host: node for host, node in self._nodes.items() if host not in gone}
+            self.nodes = {host: node for host, node in self.nodes.items() if host not in gone}
         new = [cluster for cluster in settings.clusters if cluster != before.get(cluster.name)]
         self._submit(
             ClustersChanged(
-                clusters_of(replace(settings, clusters=tuple(new)), self._queues), tuple(before.keys() - now.keys())
+                clusters_of(replace(settings, clusters=tuple(new)), self.queues), tuple(before.keys() - now.keys())
             )
         )
         self._submit_settings()
@@ -286,7 +290,7 @@ class Supervisor(PollingThread):
         now = self._clock.monotonic()
         if now - self._refreshed_at >= REFRESH_EVERY:
             self._refreshed_at = now
-            for node in self._nodes.values():
+            for node in self.nodes.values():
                 node.refresh()
             for poller in self._pollers:
                 poller.refresh()
@@ -294,7 +298,7 @@ class Supervisor(PollingThread):
 
     def login(self, source: str) -> None:
         """Log in to one held host again."""
-        node = self._nodes.get(source.removeprefix("node:"))
+        node = self.nodes.get(source.removeprefix("node:"))
         if node is not None:
             node.login()
             self._wake.set()
@@ -305,7 +309,7 @@ class Supervisor(PollingThread):
         Raises:
             HostUnreachable: when there is none, with the message of the host's row.
         """
-        node = self._nodes.get(host)
+        node = self.nodes.get(host)
         if node is not None and node.is_dialled:
             return node.shell
         if host == local_hostname():
@@ -317,11 +321,11 @@ class Supervisor(PollingThread):
 
     def ssh_command(self, host: str) -> tuple[str, ...] | str:
         """The command that logs in to a host with the same settings as ours, or the sentence why there is none."""
-        host = next((known for known in self._nodes if host in (known, known.rpartition("@")[2])), host)
-        node = self._nodes.get(host)
+        host = next((known for known in self.nodes if host in (known, known.rpartition("@")[2])), host)
+        node = self.nodes.get(host)
         if not (node.is_dialled if node is not None else host != local_hostname()):
             return f"{host} is this machine"
-        if node is not None and self._connections[node.cluster].needs_step(host, is_node=True):
+        if node is not None and self.connections[node.cluster].needs_step(host, is_node=True):
             return f"{host} is reached by a step of a job, not over SSH"
         if shutil.which("ssh") is None:
             return "ssh is not installed on this machine"
@@ -329,8 +333,8 @@ class Supervisor(PollingThread):
 
     def poll_queue_soon(self, cluster: str) -> None:
         """Poll a cluster's queue soon: an action or a loss changes it."""
-        if cluster in self._queues:
-            self._queues[cluster].poll_soon()
+        if cluster in self.queues:
+            self.queues[cluster].poll_soon()
 
     def poll_soon(self, source: str) -> None:
         """Poll a source early, at most every SOON_EVERY: its data looks suspicious."""
@@ -339,8 +343,8 @@ class Supervisor(PollingThread):
         if now - self._polled_soon_at.get(source, -SOON_EVERY) < SOON_EVERY:
             return
         self._polled_soon_at[source] = now
-        if kind == "node" and name in self._nodes:
-            self._nodes[name].refresh()
+        if kind == "node" and name in self.nodes:
+            self.nodes[name].refresh()
             self._wake.set()
         elif kind == "slurm":
             self.poll_queue_soon(name)
@@ -352,15 +356,15 @@ class Supervisor(PollingThread):
     def poll_job(self, key: str) -> None:
         """Request a job's details: a person views it. The key is `prod/88_3`."""
         cluster = key.partition("/")[0]
-        if cluster in self._queues:
-            self._queues[cluster].poll_job(key)
+        if cluster in self.queues:
+            self.queues[cluster].poll_job(key)
 
     def view_node(self, host: str) -> None:
         """A person looks at a node. One that Prometheus covers is connected to, and its past is read."""
         if self._coverage.view(host, self._clock.monotonic()):
             cluster = self._coverage.past_of(host)
-            if cluster is not None and cluster in self._metrics:
-                self._metrics[cluster].view(host)
+            if cluster is not None and cluster in self.metrics:
+                self.metrics[cluster].view(host)
             self._wake.set()
 
     # ---- the thread --------------------------------------------------------------------------------------------------
@@ -373,7 +377,7 @@ class Supervisor(PollingThread):
             with self._hosts_lock:
                 self._plan()
         self._assign()
-        for node in self._nodes.values():
+        for node in self.nodes.values():
             try:
                 node.tick()
             except Exception:  # for example, no more threads: this host waits for its next tick
@@ -383,18 +387,18 @@ class Supervisor(PollingThread):
     def _assign(self) -> None:
         """Assign to every host what it reads, given the hosts that are up."""
         with self._hosts_lock:
-            plans, nodes = self._plans, self._nodes
+            plans, nodes = self.plans, self.nodes
         self._assignments.update(plans, nodes, self._files(), frozenset(self._followed()))
 
     def named_disks(self) -> frozenset[tuple[str, str]]:
         """The configured paths that hosts read for themselves, each with its host; from any thread. Readings of a
         stand-in may be discarded, so nothing can wait for them."""
-        named = {path for plan in self._plans for path in (*plan.shared_disks, *plan.node_disks)}
+        named = {path for plan in self.plans for path in (*plan.shared_disks, *plan.node_disks)}
         return frozenset((host, path) for host, path in self._assignments.own_disks() if path in named)
 
     def _readers_of(self, cluster: str, path: str) -> list[str]:
         """The hosts of a cluster that are up and read a path for themselves. Called on the quota threads."""
-        up = {host for host, node in self._nodes.items() if node.cluster == cluster and node.is_up}
+        up = {host for host, node in self.nodes.items() if node.cluster == cluster and node.is_up}
         return [host for host, own in self._assignments.own_disks() if own == path and host in up]
 
     # ---- the set of hosts ------------------------------------------------------------------------------
@@ -410,7 +414,7 @@ class Supervisor(PollingThread):
                 self._submit(RunsChanged(self._discovery.runs))
             if has_changed or self._discovery.nodes(cluster) != before:
                 self._plan()
-        for node in self._nodes.values():
+        for node in self.nodes.values():
             if node.cluster == cluster:
                 node.queue_polled()
                 if node.backoff.may_log_in_again():
@@ -422,8 +426,8 @@ class Supervisor(PollingThread):
         if isinstance(event, SourceChanged) and self._coverage.hides(event.source):
             return
         self._submit(event)
-        if isinstance(event, SourceChanged) and event.source.phase == "up" and event.source.cluster in self._metrics:
-            self._metrics[event.source.cluster].connected(event.source.name.removeprefix("node:"))
+        if isinstance(event, SourceChanged) and event.source.phase == "up" and event.source.cluster in self.metrics:
+            self.metrics[event.source.cluster].connected(event.source.name.removeprefix("node:"))
         if isinstance(event, NodeReading) and self._discovery.is_relevant(event.node, event.reading):
             self._request(partial(self._learn, event))
 
@@ -433,7 +437,7 @@ class Supervisor(PollingThread):
                 return
             self._submit(RunsChanged(self._discovery.runs))
             self._plan()
-        node = self._nodes.get(event.node)
+        node = self.nodes.get(event.node)
         if isinstance(event.reading, CheckpointListing) and node is not None and node.is_up:
             self._submit(event)  # it came before the run was known to save there
 
@@ -443,7 +447,7 @@ class Supervisor(PollingThread):
             self._coverage.limited(self._discovery.plan(cluster), self._discovery.nodes(cluster.name))
             for cluster in self._settings.clusters
         )
-        nodes = dict(self._nodes)
+        nodes = dict(self.nodes)
         for cluster, plan in zip(self._settings.clusters, plans, strict=True):
             for host in plan.hosts:
                 if host not in nodes:  # it may belong to another cluster too
@@ -454,17 +458,17 @@ class Supervisor(PollingThread):
         now = self._clock.monotonic()
         for host in [host for host in nodes.keys() - wanted if self._coverage.cluster_of(host) is not None]:
             nodes.pop(host).stop()
-            disks = frozenset().union(*(poller.disks(host) for poller in self._metrics.values()))
+            disks = frozenset().union(*(poller.disks(host) for poller in self.metrics.values()))
             self._submit(DisksForgotten(host, disks))
         for host in nodes.keys() - wanted - self._released_at.keys():
             nodes[host].release(JOB_ENDED)
         self._released_at = {host: self._released_at.get(host, now) for host in nodes.keys() - wanted}
-        self._nodes, self._plans = nodes, plans
-        for poller in self._metrics.values():
+        self.nodes, self.plans = nodes, plans
+        for poller in self.metrics.values():
             poller.nodes_planned()
 
     def _make_node(self, cluster: ClusterSettings, host: str, *, is_node: bool) -> NodeCollector:
-        local, connections = is_local(cluster, host), self._connections[cluster.name]
+        local, connections = is_local(cluster, host), self.connections[cluster.name]
         dial = connections.dialler(host, is_node=is_node)
         python = sys.executable if local else cluster.python
         node = NodeCollector(host, cluster.name, dial, self._received, self._clock, python=python)
@@ -473,6 +477,7 @@ class Supervisor(PollingThread):
         node.is_dialled = not local
         node.on_refusal = partial(connections.has_refused, host)
         node.wake = self._wake.set
+        node.on_reading = partial(self._on_reading, host)
         if is_node and host != cluster.login and not local:
             node.backoff.has_own_job = partial(self._discovery.has_own_job, cluster.name, host)
             # It may explain a lost connection. The node holds its lock then, so our own thread asks for the poll.
@@ -487,11 +492,11 @@ class Supervisor(PollingThread):
         with self._hosts_lock:
             old = [host for host, since in self._released_at.items() if now - since >= KEEP_FOR]
             for host in old:
-                self._nodes[host].stop()
+                self.nodes[host].stop()
                 self._submit(SourceRemoved(f"node:{host}"))
                 del self._released_at[host]
             if old:
-                self._nodes = {host: node for host, node in self._nodes.items() if host not in old}
+                self.nodes = {host: node for host, node in self.nodes.items() if host not in old}
 
     def _slurm_client(self, cluster: ClusterSettings) -> Client:
         return Client(self._local if cluster.login is None else self.shell_of(cluster.login))

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from collectors.assignment import Assigned
-from collectors.nodes.steps import NoSrun, StepShell
+from collectors.nodes.steps import SHARES_GPUS, NoSrun, StepShell
 from collectors.nodes.stream import START_TIMEOUT, ProbeStream
 from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
@@ -161,6 +161,12 @@ class NodeCollector:
         self.wake: Callable[[], None] = lambda: None
         self.on_refusal: Callable[[], None] = lambda: None
         """Called when a login ended before any command ran. Must not block."""
+        self.on_reading: Callable[[AnyReading], None] = lambda reading: None
+        """Gets each reading of its probe as it is. Must not block."""
+        self.reached: Shell | None = None
+        """Where its probe was last started; it may be closed."""
+        self.failure: TrainmonError | None = None
+        """Why it was not reached last; None while it is up, or another way to start its probe is still to be tried."""
         self.first_dial: Dial | None = None
         """How a host is dialled that nobody has named: without prompts, and only once until a person logs in."""
         self.failures: dict[str, TrainmonError] = {}
@@ -252,6 +258,7 @@ class NodeCollector:
                     self._on_end(stream, HostUnreachable(self.name, message, hint=stream.waiting_hint))
                     return
                 if message != self._source.error:
+                    self.failure = HostUnreachable(self.name, message, hint=stream.waiting_hint)
                     self._report(error=message, hint=stream.waiting_hint)
             if self.is_up and now - stream.received_at > SILENCE_TIMEOUT:
                 message = f"connected, but no data from its probe for {SILENCE_TIMEOUT:.0f}s"
@@ -294,7 +301,7 @@ class NodeCollector:
                 self._wait_for_dial()
 
     def _wait_for_dial(self) -> None:
-        self._retry_at = 0.0
+        self._retry_at, self.failure = 0.0, None
         self._report(phase="waiting", error=None, hint=None)
 
     def queue_polled(self) -> None:
@@ -329,7 +336,7 @@ class NodeCollector:
                     return
             command = shell.stream(bundle.command(self._python), stream)
             with self._lock:
-                stream.command = command
+                stream.command, self.reached = command, shell
                 self._leased_at = self._clock.monotonic()
                 self._send_code(stream)
         except Exception as failure:  # a bug must not end the collector silently: it becomes the source's error
@@ -348,6 +355,7 @@ class NodeCollector:
                     self._close()
 
     def _retry_or_hold(self, error: TrainmonError, *, prompted: bool) -> None:
+        self.failure = error
         if self.is_off:
             return
         if self.first_dial is not None and not self._up_since and isinstance(error, HostUnreachable):
@@ -376,7 +384,7 @@ class NodeCollector:
     def _give_up(self) -> None:
         """Do not dial again until a person requests it: the host is off, and its row says why."""
         self._close()
-        error = self.failures[self.name]
+        error = self.failure = self.failures[self.name]
         can_log_in = isinstance(error, HostUnreachable) and error.can_log_in
         self._report(phase="off", error=error.message, hint=error.hint or None, retry_at=None, can_log_in=can_log_in)
 
@@ -414,7 +422,7 @@ class NodeCollector:
             if stream is not self._stream:
                 return
             if not self.is_up:
-                self._up_since = self._clock.monotonic()
+                self._up_since, self.failure = self._clock.monotonic(), None
                 self.backoff.forget()
                 step_of = self._shell.part.job if isinstance(self._shell, StepShell) else None
                 self._report(phase="up", error=None, hint=None, retry_at=None, login_since=None, step_of=step_of)
@@ -424,6 +432,7 @@ class NodeCollector:
                 self.wake()
             _, arrived, left = stream.transit
             at = self._clock.now() - arrived  # the wait is no difference of the clocks
+            self.on_reading(reading)
             for part, is_stand_in in self._assigned.parts(reading):
                 self._submit(NodeReading(self.name, self.cluster, at, part, is_stand_in, under_way=left - arrived))
             if renamed := self._assigned.renamed(reading):
@@ -431,6 +440,7 @@ class NodeCollector:
 
     def _on_end(self, stream: ProbeStream, error: TrainmonError, was_silent: bool = False) -> None:
         """The probe has ended or is silent. Python is not tried again if it failed without any output."""
+        before = self._python
         if was_silent and not requires_job(error):
             self._python = bundle.NO_PYTHON
         with self._lock:
@@ -443,6 +453,8 @@ class NodeCollector:
             if self.is_up and self._clock.monotonic() - self._up_since > STABLE_AFTER:
                 self._tries = 0
             self._retry_or_hold(error, prompted=prompted)
+            if self._source.phase == "retrying" and (self._python != before or SHARES_GPUS in error.message):
+                self.failure = None
         self.wake()
 
     def _report(

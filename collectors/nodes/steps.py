@@ -304,21 +304,6 @@ class JobSteps:
         finally:
             group.is_started.set()
 
-    def test(self) -> None:
-        """Find srun.
-
-        Raises:
-            HostUnreachable: when the host of Slurm's commands is not connected.
-            SlurmFailed: when it does not answer.
-            NoSrun: when it has none.
-        """
-        try:
-            self._client_of().step_command(("srun",))
-        except SlurmFailed as failure:
-            if failure.kind == "absent":
-                raise NoSrun(failure.message, hint=NO_SRUN) from failure
-            raise
-
     def run(self, host: str, part: JobPart, argv: Sequence[str], stdin: bytes, timeout: Seconds) -> Completed:
         """Run a command on a node, as a step of its own.
 
@@ -386,22 +371,9 @@ class StepShell:
         try:
             self._steps.join(self.part, argv, branch)
         except NoSrun as failure:
-            raise self._with_ssh_error(failure) from failure
+            message = "; ".join(filter(None, (self.ssh_error, failure.message)))
+            raise NoSrun(message, hint=failure.hint) from failure
         return branch
-
-    def test(self) -> None:
-        """Find out whether steps can be started.
-
-        Raises:
-            TrainmonError: when they cannot.
-        """
-        try:
-            self._steps.test()
-        except NoSrun as failure:
-            raise self._with_ssh_error(failure) from failure
-
-    def _with_ssh_error(self, failure: NoSrun) -> NoSrun:
-        return NoSrun("; ".join(filter(None, (self.ssh_error, failure.message))), hint=failure.hint)
 
     def close(self) -> None:
         for branch in self._branches:

@@ -49,8 +49,6 @@ class ProbeStream:
         """Whether its code and its first spec were sent."""
         self.bad_lines = 0
         self.stderr: str | None = None
-        self.status: int | None = None
-        """The exit status, once it has ended by itself."""
         self.reported: tuple[int, str | None] = (0, None)
         self._host, self._clock = host, clock
         self.waiting_hint = self._start_hint = start_hint
@@ -145,7 +143,6 @@ class ProbeStream:
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
         # Above 127 a signal ended it: the interpreter may be fine.
         was_silent = error is None and status is not None and 0 < status < 128 and not self._has_output
-        self.status = status
         if error is None:
             detail = f": {self.output}" if self.output else ""
             hint = "" if self.greeting else self._start_hint

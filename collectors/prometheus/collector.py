@@ -243,8 +243,10 @@ class TablePoller(PollingThread):
         clock: Clock,
     ) -> None:
         super().__init__(name.replace(":", " "), reader.settings.every, submit, clock)
-        self._name, self._cluster, self._reader = name, cluster, reader
-        self._nodes, self._reports = nodes, reports
+        self.name, self._cluster, self.reader = name, cluster, reader
+        self.found: Mapping[str, readings.NodeNumbers] = {}
+        """The numbers of the last poll, by node."""
+        self.nodes, self._reports = nodes, reports
         self._in_sight: Mapping[str, tuple[str, ...]] = {}
         self._past_at: dict[str, Seconds] = {}
         self._disks_past: set[tuple[str, str]] = set()
@@ -256,7 +258,7 @@ class TablePoller(PollingThread):
         super().start()
 
     def refresh(self) -> None:
-        self._reader.times.refresh(self._clock.monotonic())
+        self.reader.times.refresh(self._clock.monotonic())
         self._wake.set()
 
     def nodes_planned(self) -> None:
@@ -269,7 +271,7 @@ class TablePoller(PollingThread):
 
     def step(self) -> Seconds:
         """Poll the server if it is due. Returns the seconds until the next call."""
-        nodes, times = self._nodes(), self._reader.times
+        nodes, times = self.nodes(), self.reader.times
         if nodes.items() - self._in_sight.items():  # another node, or another of its disks
             times.refresh(self._clock.monotonic())
         self._in_sight = nodes
@@ -278,50 +280,50 @@ class TablePoller(PollingThread):
             self._poll(nodes)
         self._read_past_of_disks()
         self._do_requests()
-        self._reports.keep(self._name, nodes)
+        self._reports.keep(self.name, nodes)
         for node in self._past_at.keys() - nodes.keys():
             del self._past_at[node]
         self._disks_past = {disk for disk in self._disks_past if disk[0] in nodes}
         return times.due_in(self._clock.monotonic())
 
     def _poll(self, nodes: Mapping[str, tuple[str, ...]]) -> None:
-        reader, began = self._reader, self._clock.monotonic()
+        reader, began = self.reader, self._clock.monotonic()
         if not nodes:  # no poll begins: the first node is read at once
             self._report(phase="off", hint="no node of its cluster is watched")
             reader.times.answered(began)
             return
         reader.times.begin(began)
         try:
-            found = reader.read([*nodes], nodes)
+            self.found = found = reader.read([*nodes], nodes)
         except Exception as failure:  # a bug must not end the polls silently: it becomes the source's error
             error = failure if isinstance(failure, QueryFailed) else None
             if error is None:
-                log.exception("the metrics of %s", self._name)
+                log.exception("the metrics of %s", self.name)
                 error = QueryFailed(f"{type(failure).__name__}: {failure}")
             reader.times.failed(began)
             retry_at = self._clock.now() + reader.times.interval
             self._report(phase="retrying", error=error.message, hint=error.hint or None, retry_at=retry_at)
-            self._reports.failed(self._name, error.message)
+            self._reports.failed(self.name, error.message)
             return
         reader.times.answered(began)
         newest = reader.ours(max(node.at for node in found.values()))
         self._report(phase="up", answered_at=newest, hint=reader.note or None)
-        self._reports.read(self._name, nodes, found)
+        self._reports.read(self.name, nodes, found)
 
     def _read_past(self, node: str) -> None:
         now = self._clock.monotonic()
-        if self._reader.part != "gpu" or now - self._past_at.get(node, -HISTORY_EVERY) < HISTORY_EVERY:
+        if self.reader.part != "gpu" or now - self._past_at.get(node, -HISTORY_EVERY) < HISTORY_EVERY:
             return
         self._past_at[node] = now
         try:
-            for past in self._reader.past(node):
+            for past in self.reader.past(node):
                 self._submit(past)
         except QueryFailed as failure:
             log.warning("the past of %s: %s", node, failure.message)
 
     def _read_past_of_disks(self) -> None:
         """Read the past of disks that are seen for the first time. A server that fails is asked again much later."""
-        now, disks = self._clock.monotonic(), self._reader.disks
+        now, disks = self._clock.monotonic(), self.reader.disks
         if now < self._disks_past_due:
             return
         seen = {(node, disk.path) for node in self._in_sight for disk in disks.get(node, ()) if disk.mount}
@@ -330,7 +332,7 @@ class TablePoller(PollingThread):
             if self._stopping.is_set():
                 return
             try:
-                for past in self._reader.past_of_disks(some):
+                for past in self.reader.past_of_disks(some):
                     self._submit(past)
             except QueryFailed as failure:
                 log.warning("the history of the disks of %s cannot be read: %s", some[0], failure.message)
@@ -339,7 +341,7 @@ class TablePoller(PollingThread):
             self._disks_past |= {disk for disk in seen if disk[0] in some}
 
     def _report(self, **changes: Any) -> None:
-        source = {"name": self._name, "kind": "prometheus", "cluster": self._cluster, "period": self._reader.period}
+        source = {"name": self.name, "kind": "prometheus", "cluster": self._cluster, "period": self.reader.period}
         self._submit_source(Source(**{**source, **changes}))
 
 

@@ -50,6 +50,8 @@ class Poller(PollingThread):
         self._queue = PolledQueue(watched, submit, clock, on_poll, unwatched_since)
         self._rate_limit = RateLimit(watched.every)
         self._client: Client | None = None
+        self.failure: SlurmFailed | None = None
+        """Why the last poll has failed."""
         self._job_polled_at: dict[str, Seconds] = {}
         self._silent_until = float("-inf")
         """Until then no details are requested: the last request had no answer."""
@@ -127,7 +129,7 @@ class Poller(PollingThread):
 
     def _polled(self, took: Seconds, *, changed: bool) -> None:
         """The queue is known: report that before its details, which take as long again."""
-        now, self._has_answered = self._clock.monotonic(), True
+        now, self._has_answered, self.failure = self._clock.monotonic(), True, None
         if changed:
             self._rate_limit.poll_often(now)
         self._rate_limit.answered(now, took, has_jobs=self._queue.has_jobs)
@@ -141,7 +143,7 @@ class Poller(PollingThread):
         return self._client
 
     def _failed(self, failure: SlurmFailed) -> None:
-        now = self._clock.monotonic()
+        now, self.failure = self._clock.monotonic(), failure
         is_unconfigured = not self._has_answered and errors.is_without_configuration(failure.stderr)
         is_absent = failure.kind == "absent" or is_unconfigured
         if is_absent:

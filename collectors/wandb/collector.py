@@ -30,8 +30,10 @@ from collectors.wandb.wire import (
     ReadConsole,
     ReadHistory,
     ReadMetadata,
+    ReadViewer,
     RunList,
     RunMetadata,
+    Viewer,
 )
 from trainmon.lib import Clock, Seconds, counted, group_by
 from trainmon.model import Event, RunSpec, Source, SourceRemoved
@@ -169,6 +171,17 @@ class WandbCollector(PollingThread):
                 reply(f"no sample of {run} was saved: {failure}")
 
         self._request(save_and_reply)
+
+    def ask_viewer(self, reply: Callable[[Viewer | WandbError], None]) -> None:
+        """Ask whose key it is; the answer is given on the collector's thread."""
+
+        def ask() -> None:
+            try:
+                reply(self._connect().query(ReadViewer(id=0), Viewer))
+            except WandbError as failure:
+                reply(failure)
+
+        self._request(ask)
 
     # ---- the thread --------------------------------------------------------------------------------------------------
 

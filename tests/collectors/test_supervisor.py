@@ -124,7 +124,7 @@ class Stage:
         return event.specs
 
     def hosts(self) -> set[str]:
-        return set(self.supervisor._nodes)
+        return set(self.supervisor.nodes)
 
 
 def is_at(source: Source, host: str, phase: str) -> bool:
@@ -165,7 +165,7 @@ def test_a_host_that_cannot_be_looked_after_does_not_keep_the_others_from_it(tmp
     def broken() -> None:
         raise RuntimeError("can't start new thread")
 
-    first, second = supervisor._nodes.values()
+    first, second = supervisor.nodes.values()
     replaced(first, broken)
     replaced(second, again.release)
     try:
@@ -209,7 +209,7 @@ def test_a_node_whose_next_job_begins_in_time_is_the_same_row(tmp_path: Path) ->
         seen = stage.queues["prod"].seen
         seen((job(1, "n1"),), "ana")
         stage.source("n1", "connecting")
-        watch = stage.supervisor._nodes["n1"]
+        watch = stage.supervisor.nodes["n1"]
         seen((job(1, "n1", state="COMPLETED"), job(2, state="PENDING")), "ana")
         stage.source("n1", "off")
         stage.clock.at += KEEP_FOR / 2
@@ -217,7 +217,7 @@ def test_a_node_whose_next_job_begins_in_time_is_the_same_row(tmp_path: Path) ->
         stage.source("n1", "retrying")
         stage.clock.at += KEEP_FOR
         stage.source("n1", "connecting")
-        assert stage.supervisor._nodes["n1"] is watch
+        assert stage.supervisor.nodes["n1"] is watch
 
 
 def test_nodes_that_the_config_names_stay_whatever_the_jobs_do(tmp_path: Path) -> None:
@@ -240,14 +240,14 @@ def test_a_look_that_shows_nothing_new_costs_nothing(tmp_path: Path) -> None:
         seen = stage.queues["prod"].seen
         seen((job(1, "n1"),), "ana")
         stage.source("n1", "retrying")
-        plans, watches = stage.supervisor._plans, stage.supervisor._nodes
+        plans, watches = stage.supervisor.plans, stage.supervisor.nodes
         count = sum(isinstance(event, RunsChanged) for event in stage.received)
         for _ in range(3):
             seen((job(1, "n1", priority=7),), "ana")
         stage.clock.at += 3600
         stage.source("n1", "connecting")
-        assert stage.supervisor._plans is plans
-        assert stage.supervisor._nodes is watches
+        assert stage.supervisor.plans is plans
+        assert stage.supervisor.nodes is watches
         assert sum(isinstance(event, RunsChanged) for event in stage.received) == count == 2
 
 
@@ -363,8 +363,8 @@ def test_disks_of_the_runs_nodes_are_those_of_its_job(tmp_path: Path) -> None:
     with staged(tmp_path, settings) as stage:
         stage.queues["prod"].seen((job(1, "n1"),), "ana")
         stage.source("n1", "connecting")
-        until(lambda: stage.supervisor._nodes["n1"]._assigned.spec is not None)
-        specs = {host: watch._assigned.spec for host, watch in stage.supervisor._nodes.items()}
+        until(lambda: stage.supervisor.nodes["n1"]._assigned.spec is not None)
+        specs = {host: watch._assigned.spec for host, watch in stage.supervisor.nodes.items()}
         assert {host: spec.disks for host, spec in specs.items() if spec} == {"n1": ("/", "/tmp"), "login1": ("/fsx",)}
 
 

@@ -38,6 +38,7 @@ from trainmon.model import (
     ActionChanged,
     AlertRequest,
     AlertsRestored,
+    AnyReading,
     AttemptsRestored,
     ChannelsChanged,
     ConfigRefused,
@@ -72,7 +73,8 @@ MOMENT: Seconds = 1.0
 
 
 class Monitor(DashboardBackend):
-    """Watches the hosts of the settings. With `prompts`, a person answers the prompts of logins. With `keeps`, actions
+    """Watches the hosts of the settings. With `prompts`, a person answers the prompts of logins in the dashboard, with
+    `ask` elsewhere. `on_reading`: see Supervisor. With `keeps`, actions
     are written to the ledger, and open ones are still verified. With a `program`, people are notified of alerts in its
     name; without, alerts are evaluated and nobody is notified. The same holds without `records`, and the alerts of the
     ledger are neither shown nor changed: they belong to other hosts."""
@@ -88,6 +90,8 @@ class Monitor(DashboardBackend):
         records: bool = True,
         clock: Clock | None = None,
         ssh_config: Path | None = None,
+        ask: AskUser | None = None,
+        on_reading: Callable[[str, AnyReading], None] = lambda host, reading: None,
     ) -> None:
         read_only = read_only or settings.read_only
         clock = clock or SystemClock()
@@ -97,7 +101,7 @@ class Monitor(DashboardBackend):
         self._starts_late = program == "once"
         """Whether alerts start only when every source was read once: see `evaluate_once`."""
         self._prompts = Prompts(self._forward)
-        ask = self._prompts.ask if prompts else None
+        ask = self._prompts.ask if prompts else ask
         ledger = ledger_of(settings, self._forward) if keeps else None
         self._copy: PostgresCopy | None = None
         self.alert_service: AlertService | None = None
@@ -116,19 +120,20 @@ class Monitor(DashboardBackend):
             is_dashboard=program == "dashboard",
         )  # fmt: skip
         super().__init__(engine, ledger)
-        self._supervisor = Supervisor(
+        self.supervisor = Supervisor(
             settings,
             self._submit,
             ask=ask,
             ssh_config=ssh_config,
-            login=lambda: self._wandb.credentials,
+            login=lambda: self.wandb.credentials,
             followed=lambda: followed_directories(engine.state) | ending_directories(engine.state),
             files=lambda: read_once(engine.state),
             unwatched_since=lambda: unwatched_since(engine.state) if keeps else float("inf"),
+            on_reading=on_reading,
         )
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
-        self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
-        self.enable_actions(self._supervisor.shell_of, self._supervisor.poll_queue_soon)
+        self.wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
+        self.enable_actions(self.supervisor.shell_of, self.supervisor.poll_queue_soon)
         self._exporter = (
             self._make_exporter(settings, ledger if records else None) if program == "alerts-only" else None
         )
@@ -153,9 +158,9 @@ class Monitor(DashboardBackend):
 
         def shell_of(host: str) -> Shell | None:
             """The connection of a watched host; raises HostUnreachable when that is down."""
-            return self._supervisor.shell_of(host) if f"node:{host}" in self.engine.state.sources else None
+            return self.supervisor.shell_of(host) if f"node:{host}" in self.engine.state.sources else None
 
-        sources = Sources(lambda source: self._supervisor.poll_soon(source), lambda path, key: self.curve(path, key))
+        sources = Sources(lambda source: self.supervisor.poll_soon(source), lambda path, key: self.curve(path, key))
         host = settings.daemon.host
         if program != "dashboard" or host is None or host in (local_hostname(), "localhost"):
             return AlertService(settings, ledger, self._forward, clock, program, sources)
@@ -188,8 +193,8 @@ class Monitor(DashboardBackend):
                 self.alert_service.start()
         elif self._records:
             submit_stored_alerts(find_state_directory(os.environ).path, self._forward, self.engine.clock.now())
-        self._supervisor.start()
-        self._wandb.start()
+        self.supervisor.start()
+        self.wandb.start()
         if self._copy is not None:
             self._copy.start()
 
@@ -212,8 +217,8 @@ class Monitor(DashboardBackend):
             self.alert_service.announce_stop(why)
         if self._copy is not None:
             self._copy.stop()
-        self._wandb.stop()
-        self._supervisor.stop()
+        self.wandb.stop()
+        self.supervisor.stop()
         self.engine.stop()
         if self.alert_service is not None:
             self.alert_service.stop(flush)
@@ -231,7 +236,7 @@ class Monitor(DashboardBackend):
             return False
         self.alert_service.reload(settings)
         self.engine.formats = log_formats(settings)
-        self._supervisor.reload(settings)
+        self.supervisor.reload(settings)
         self._settings = settings
         return True
 
@@ -272,35 +277,35 @@ class Monitor(DashboardBackend):
             log.warning("%s", event.text)
         self.engine.submit(event)
         if isinstance(event, RunsChanged):
-            self._wandb.follow(event.specs)
+            self.wandb.follow(event.specs)
 
     def refresh(self) -> None:
-        self._supervisor.refresh()
-        self._wandb.refresh()
+        self.supervisor.refresh()
+        self.wandb.refresh()
         if self._standby is not None:
             self._standby.daemon.refresh()
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
-        self._wandb.save_samples(run, directory, reply)
+        self.wandb.save_samples(run, directory, reply)
 
     def named_disks(self) -> frozenset[tuple[str, str]]:
         """The hosts and paths of the disks that the config names."""
-        return self._supervisor.named_disks()
+        return self.supervisor.named_disks()
 
     def poll_job(self, key: str) -> None:
-        self._supervisor.poll_job(key)
+        self.supervisor.poll_job(key)
 
     def view_node(self, node: str) -> None:
-        self._supervisor.view_node(node)
+        self.supervisor.view_node(node)
 
     def ssh_command(self, node: str) -> tuple[str, ...] | str:
-        return self._supervisor.ssh_command(node)
+        return self.supervisor.ssh_command(node)
 
     def login(self, source: str) -> None:
         if self._standby is not None and source == f"daemon:{self._standby.daemon.host}":
             self._standby.daemon.login()
         else:
-            self._supervisor.login(source)
+            self.supervisor.login(source)
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         self._prompts.answer(prompt, answers)

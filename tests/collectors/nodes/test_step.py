@@ -239,7 +239,7 @@ def test_without_srun_no_step_starts_and_the_sentence_says_where(job: Job) -> No
         shell.stream(PROBE, Output())
     assert failure.value.hint == 'set "login" to a host that has srun, or connect.by = "ssh"'
     with pytest.raises(NoSrun, match=r"^gpu-1 refuses the key; there is no srun on login1 "):
-        job.steps.shell("gpu-1", "gpu-1 refuses the key").test()
+        job.steps.shell("gpu-1", "gpu-1 refuses the key").stream(PROBE, Output())
 
 
 def test_a_command_is_a_step_of_its_own(job: Job) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.lab.ntfy_server import NtfyServer, error
 from tests.lab.receiver import DIE, Receiver, status
-from trainmon.cli.check.output import Row
-from trainmon.cli.check.services import check_channels
+from trainmon.cli.check.channels import channel_rows
+from trainmon.cli.check.watch import Row
 from trainmon.config import Settings
 from trainmon.config.load import load
 from trainmon.lib import ConfigError
@@ -53,13 +53,13 @@ def cells(rows: list[Row]) -> list[tuple[str, str, str]]:
 
 
 def test_with_nothing_configured_it_is_reported_who_is_not_notified() -> None:
-    assert cells(list(check_channels(Settings(), test=True))) == [
+    assert cells(list(channel_rows(Settings(), test=True))) == [
         ("note", "", "nobody is notified: the config has no [[notify]]"), ("note", "", SWITCH),
     ]  # fmt: skip
 
 
 def test_without_notify_nothing_is_sent(tmp_path: Path, ntfy: NtfyServer) -> None:
-    rows = cells(list(check_channels(settings(tmp_path, phone(ntfy)), test=False)))
+    rows = cells(list(channel_rows(settings(tmp_path, phone(ntfy)), test=False)))
     assert rows[0] == ("ok", "phone", f"ntfy, 127.0.0.1:{ntfy.port}/***")
     assert ("note", "", ONE) in rows
     assert ("note", "", SWITCH) in rows
@@ -69,7 +69,7 @@ def test_without_notify_nothing_is_sent(tmp_path: Path, ntfy: NtfyServer) -> Non
 def test_each_channel_gets_a_test_and_says_the_answer(tmp_path: Path, ntfy: NtfyServer, other: Receiver) -> None:
     hook = f'[[notify]]\ntype = "webhook"\nurl = "{other.url}/hook"\n[heartbeat]\nping = "{other.url}/switch"\n'
     found = settings(tmp_path, phone(ntfy) + hook)
-    rows = cells(list(check_channels(found, test=True)))
+    rows = cells(list(channel_rows(found, test=True)))
     (message,) = ntfy.messages
     assert message.title.endswith("a test of trainmon-tui")
     assert "If you read this, the channel phone works." in message.message
@@ -86,10 +86,10 @@ def test_a_server_that_is_no_alertmanager_is_found_without_a_test(
 ) -> None:
     found = settings(tmp_path, phone(ntfy) + f'[[notify]]\ntype = "alertmanager"\nurl = "{other.url}"\n')
     about = f"alertmanager, 127.0.0.1:{other.port}"
-    assert ("ok", "alertmanager", about) in cells(list(check_channels(found, test=False)))
+    assert ("ok", "alertmanager", about) in cells(list(channel_rows(found, test=False)))
     assert [request.path for request in other.taken] == ["/api/v2/status"]
     other.always(status(404))
-    wrong = next(row for row in check_channels(found, test=False) if row.what == "alertmanager")
+    wrong = next(row for row in channel_rows(found, test=False) if row.what == "alertmanager")
     assert (wrong.mark, wrong.text) == ("bad", f"{about}: 404 not found: is this an Alertmanager?")
     assert wrong.fix == "fix its [[notify]] in the config"
 
@@ -100,7 +100,7 @@ def test_one_that_refuses_or_dies_says_so_and_the_others_are_reported(
     ntfy.always(error(40301))
     other.always(DIE)
     hook = f'[[notify]]\ntype = "webhook"\nurl = "{other.url}/hunter2"\n[[notify]]\ntype = "command"\n'
-    rows = list(check_channels(settings(tmp_path, f'{phone(ntfy)}{hook}command = ["true"]\n'), test=True))
+    rows = list(channel_rows(settings(tmp_path, f'{phone(ntfy)}{hook}command = ["true"]\n'), test=True))
     marks = {row.what: row.mark for row in rows if row.subject == "channel"}
     assert marks == {"phone": "bad", "webhook": "bad", "command": "ok"}
     refused = next(row for row in rows if row.what == "phone")
@@ -114,7 +114,7 @@ def test_a_secret_that_is_not_there_is_reported_by_its_name_and_the_other_channe
     tmp_path: Path, ntfy: NtfyServer
 ) -> None:
     other = phone(ntfy).replace('"phone"', '"other"')
-    rows = cells(list(check_channels(settings(tmp_path, phone(ntfy, "env:NO_SUCH") + other), test=True)))
+    rows = cells(list(channel_rows(settings(tmp_path, phone(ntfy, "env:NO_SUCH") + other), test=True)))
     assert rows[0] == (
         "bad", "",
         '[[notify]] #1 (phone): "topic" names the environment variable NO_SUCH, which is not set',
@@ -129,9 +129,9 @@ def test_a_ping_that_is_no_address_is_a_problem_before_the_daemon_refuses_it(
     found = settings(tmp_path, '[heartbeat]\nping = "env:PING"\n')
     monkeypatch.setenv("PING", "hc-ping.com/1234")
     must = 'must be a URL such as "https://host/path"'
-    assert cells(list(check_channels(found, test=False)))[0] == ("bad", "ping", f'"ping" {must}')
+    assert cells(list(channel_rows(found, test=False)))[0] == ("bad", "ping", f'"ping" {must}')
     with pytest.raises(ConfigError) as refused:
         ping_address(found)
     assert refused.value.problems == [f'[heartbeat]: "ping" {must}']
     monkeypatch.setenv("PING", "https://hc-ping.com/1234")
-    assert cells(list(check_channels(found, test=False)))[0][:2] == ("ok", "ping")
+    assert cells(list(channel_rows(found, test=False)))[0][:2] == ("ok", "ping")

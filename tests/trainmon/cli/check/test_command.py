@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.lab.sshd import Sshd, keygen
 from tests.trainmon.cli.test_main import trainmon
-from trainmon.cli.check.command import check_hosts, run_probe
-from trainmon.cli.check.output import Row
-from trainmon.cli.check.readings import LogChecks, ProbeOutput, file_rows
+from trainmon.cli.check.state import Logs, host_rows
+from trainmon.cli.check.watch import Row, Watch
 from trainmon.config import (
     ClusterSettings,
     ConnectSettings,
@@ -23,17 +22,15 @@ from trainmon.config import (
     Settings,
 )
 from trainmon.job.trainmon_hooks import Hooks
-from trainmon.model import ON_NODE, LogChunk, LogSpec, Node, Spec
-from trainmon.transport.shell import Sink
+from trainmon.model import ON_NODE, LogChunk, LogSpec, Spec
 
 HERE = Settings(disks=(DiskSettings(path="/"),))
 
 
 def look(settings: Settings, ssh_config: Path | None = None) -> list[list[Row]]:
-    result: list[int] = []
-    rows = list(check_hosts(settings, ask=None, progress=lambda done, _: result.append(done), ssh_config=ssh_config))
-    assert result == list(range(1, len(result) + 1))
-    return rows
+    watch = Watch(settings, ssh_config=ssh_config)
+    with watch.monitor:
+        return list(host_rows(watch))
 
 
 def of(rows: list[Row]) -> list[tuple[str, str]]:
@@ -130,36 +127,9 @@ def test_every_path_of_a_run_is_checked_where_it_is_read(sshd: Sshd, tmp_path: P
     assert not [row for row in other if row.what.startswith(str(tmp_path))]
 
 
-class SlowShell:
-    """Starts probes that print nothing. Each ends without a status when it is closed."""
-
-    host, prompted = "n0", False
-
-    def __init__(self) -> None:
-        self.started: list[Sequence[str]] = []
-
-    def stream(self, argv: Sequence[str], sink: Sink) -> SlowStream:
-        self.started.append(argv)
-        return SlowStream(sink)
-
-
-class SlowStream:
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
-
-    def close(self) -> None:
-        self.sink.ended(None, None)
-
-
-def test_a_probe_that_is_too_slow_is_not_one_that_has_ended() -> None:
-    shell = SlowShell()
-    output = run_probe(shell, Node(name="n0", cluster="lab"), Spec(), "python3", 0.01)  # type: ignore[arg-type]
-    assert (output.end, len(shell.started)) == (None, 1)
-
-
 @pytest.mark.parametrize("hosts", [("n0", "n1"), ("n1", "n0"), ("n0",)])
 def test_a_log_that_only_a_node_of_the_run_has_is_missing_on_no_host(hosts: tuple[str, ...]) -> None:
-    checks = LogChecks((), 1, {}, {})
+    checks = Logs(Watch(Settings()))
     rows: list[Row] = []
     shared, own = LogSpec("a", "/l/a.out"), LogSpec(f"{ON_NODE}a", "/l/a.out", optional=True, local=True)
     chunks = {
@@ -168,9 +138,8 @@ def test_a_log_that_only_a_node_of_the_run_has_is_missing_on_no_host(hosts: tupl
     }
     for host in hosts:
         spec = Spec(logs=(shared if host == "n0" else own,))
-        output = ProbeOutput(Node(name=host, cluster="lab"))
-        output.logs = {chunks[host].id: chunks[host]}
-        rows += file_rows(host, spec, output, (), checks)
+        chunk = chunks[host]
+        rows += checks.rows(host, spec, {(LogChunk, chunk.id): chunk}, ())
     missing = [(row.subject, row.text) for row in (*rows, *checks.missing.values()) if row and row.mark == "bad"]
     assert missing == ([("n0", "/l/a.out does not exist")] if hosts == ("n0",) else [])
 

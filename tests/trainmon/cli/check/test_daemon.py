@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tests.collectors.daemon.test_collector import UNREACHABLE, Bastion, HandClock
-from trainmon.cli.check.output import Row
-from trainmon.cli.check.services import START, check_daemon, check_textfile, query
+from trainmon.cli.check.channels import START, daemon_rows, query, textfile_rows
+from trainmon.cli.check.watch import Row, Watch
 from trainmon.config import DaemonSettings, Settings
 from trainmon.transport.shell import Completed
 
@@ -32,7 +32,7 @@ def checked(answer: Completed) -> list[Row]:
 
 
 def test_without_a_daemon_nothing_is_reported() -> None:
-    assert list(check_daemon(Settings(), None, None)) == []
+    assert list(daemon_rows(Watch(Settings()))) == []
 
 
 def test_one_that_watches_says_who_and_by_how_many_channels() -> None:
@@ -76,12 +76,12 @@ def test_a_textfile_needs_a_directory(tmp_path: Path) -> None:
     found = Settings(daemon=DaemonSettings(textfile=f"{folder}/trainmon.prom"))
 
     def row() -> tuple[str, str, str]:
-        (made,) = check_textfile(found)
+        (made,) = textfile_rows(found)
         return made.mark, made.text, made.fix
 
     fix = f"create it, and start node_exporter with --collector.textfile.directory={folder}"
     assert row() == ("bad", f"{folder} is not a directory", fix)
     folder.mkdir()
     assert row() == ("ok", f"{folder}/trainmon.prom", "")
-    assert list(check_textfile(Settings())) == []
-    assert list(check_textfile(replace(found, daemon=replace(found.daemon, host="bastion")))) == []
+    assert list(textfile_rows(Settings())) == []
+    assert list(textfile_rows(replace(found, daemon=replace(found.daemon, host="bastion")))) == []

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from collectors.discovery import OverSsh
+from collectors.prometheus.collector import PrometheusPoller
+from collectors.prometheus.reader import PrometheusClient
 from tests.collectors.prometheus.captured import FOLDER, NEWEST
 from tests.lab.receiver import Answer, Receiver, status
-from trainmon.cli.check.output import Row
-from trainmon.cli.check.services import check_metrics
-from trainmon.config import ClusterSettings, MetricsSettings, Settings
+from trainmon.cli.check.state import table_rows
+from trainmon.cli.check.watch import Row
+from trainmon.config import ClusterSettings, MetricsSettings
+from trainmon.engine.reducers.reduce import reduce
+from trainmon.lib import SystemClock
+from trainmon.model import Event, State
 
 TOKEN = "glsa_9f8e7d6c5b4a3210"
 LACKS = "dcgm-exporter has no power limit, throttle reasons, ECC errors, pending row remaps, failed row remaps"
@@ -26,18 +34,17 @@ def captured(name: str, age: float = 340.0) -> Answer:
 EMPTY = Answer("status", 200, b'{"status":"success","data":{"resultType":"matrix","result":[]}}')
 
 
-def rows(
-    *answers: Answer, nodes: tuple[str, ...] | None, token: str | None = None, of_jobs: tuple[str, ...] = ()
-) -> list[Row]:
+def rows(*answers: Answer, nodes: tuple[str, ...], token: str | None = None) -> list[Row]:
     with Receiver.start() as server:
         server.script(*answers)
         table = MetricsSettings(url=server.url, token=token)
-        cluster = ClusterSettings(name="prod", nodes=nodes, metrics=(table,))
-        return list(check_metrics(Settings(clusters=(cluster,)), {"prod": of_jobs}, environ={"PROM": TOKEN}))
-
-
-def test_without_metrics_there_are_no_rows() -> None:
-    assert list(check_metrics(Settings(), {})) == []
+        cluster = ClusterSettings(name="prod", metrics=(table,))
+        client, events = partial(PrometheusClient, environ={"PROM": TOKEN}), list[Event]()
+        in_sight: Mapping[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
+        poller = PrometheusPoller(cluster, lambda: in_sight, lambda _: OverSsh(), events.append, SystemClock(), client)
+        (read,) = poller.tables
+        read.step()
+        return list(table_rows("prod, dcgm", reduce(State(), events, time.time()).sources[read.name], read))
 
 
 def test_it_says_what_the_server_has_and_what_it_lacks() -> None:
@@ -54,14 +61,14 @@ def test_it_says_what_the_server_has_and_what_it_lacks() -> None:
 
 
 def test_with_the_nodes_of_jobs_it_lists_the_names_that_the_server_has() -> None:
-    [row] = rows(captured("labels"), nodes=None)
+    [row] = rows(captured("labels"), nodes=())
     assert row == Row("ok", "Prometheus", "prod, dcgm", "Hostname has 3 values: gpu-001, gpu-002, gpu-003")
 
 
 def test_the_nodes_of_jobs_are_looked_for_by_name() -> None:
-    [row] = rows(captured("dcgm", 2.0), nodes=None, of_jobs=("gpu-001",))
+    [row] = rows(captured("dcgm", 2.0), nodes=("gpu-001",))
     assert row.text.startswith("1 node with 2 GPUs; the newest sample is ")
-    [wrong] = rows(captured("dcgm", 2.0), EMPTY, captured("labels"), captured("one"), nodes=None, of_jobs=("node7",))
+    [wrong] = rows(captured("dcgm", 2.0), EMPTY, captured("labels"), captured("one"), nodes=("node7",))
     assert wrong.mark == "bad"
     seen = 'the series have: DCGM_FI_DRIVER_VERSION="550.54.15", Hostname="gpu-001"'
     assert wrong.text.startswith(f"no series of node7; Hostname is: gpu-001, gpu-002, gpu-003; {seen}")

@@ -4,45 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from collectors.wandb.child_process import ChildClient
-from collectors.wandb.login import find_credentials
 from tests.lab.wandb_child import environ_of
 from tests.lab.wandb_server import WandbServer
-from trainmon.cli.check.output import Row
-from trainmon.cli.check.readings import client_file_row
-from trainmon.cli.check.services import check_wandb
-from trainmon.model import RunSpec, WandbDirectory, WandbRows, WandbSpec
+from trainmon.cli.check.state import client_file_row, wandb_rows
+from trainmon.cli.check.watch import Row, Watch
+from trainmon.config import RunSettings, Settings
+from trainmon.model import WandbDirectory, WandbRows
 
 
-def a_run(name: str, group: str = "final", project: str = "tester/video") -> RunSpec:
-    return RunSpec(name=name, cluster="prod", wandb=WandbSpec(project=project, group=group))
+def a_run(name: str, group: str = "final", project: str = "tester/video") -> RunSettings:
+    return RunSettings(name=name, wandb=project, group=group)
 
 
 @dataclasses.dataclass
 class Checked:
     server: WandbServer
     home: Path
+    patch: pytest.MonkeyPatch
 
-    def rows(self, *runs: RunSpec, **environ: str) -> list[Row]:
-        result = environ_of(self.server, self.home, **environ)
-        rows = list(check_wandb(runs, partial(find_credentials, result), partial(ChildClient, result)))
+    def rows(self, *runs: RunSettings, **environ: str) -> list[Row]:
+        for name, value in environ_of(self.server, self.home, **environ).items():
+            self.patch.setenv(name, value)
+        watch = Watch(Settings(runs=runs))
+        with watch.monitor:
+            rows = list(wandb_rows(watch))
         assert self.server.key not in str(rows)
         return rows
 
 
 @pytest.fixture
-def checked(tmp_path: Path) -> Iterator[Checked]:
+def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checked]:
     with WandbServer.start() as server:
-        yield Checked(server, tmp_path)
+        yield Checked(server, tmp_path, monkeypatch)
 
 
 def test_nothing_is_queried_where_no_run_names_a_project(checked: Checked) -> None:
-    assert checked.rows(RunSpec(name="llm", cluster="prod")) == []
+    assert checked.rows(RunSettings(name="llm")) == []
     assert checked.server.requests == []
 
 
