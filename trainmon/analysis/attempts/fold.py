@@ -205,8 +205,7 @@ def merged(one: Attempt | None, other: Attempt) -> Attempt:
     named: dict[str, dict[str, str]] = {field: {} for field in {**one.named, **other.named}}
     first, second = _dated(one), _dated(other)
     for key in {**first, **second}:
-        seen = (each[key] for each in (first, second) if key in each)
-        _, at, value = max(seen, key=lambda fact: (*fact[:2], _known(fact[2])))
+        at, value = _newest([each[key] for each in (first, second) if key in each])
         if at < latest:
             older[key] = at
         field, _, origin = key.partition(" ")
@@ -286,6 +285,14 @@ def _dated(attempt: Attempt) -> dict[str, tuple[bool, Instant, Any]]:
         for key, value in values.items()
         if not _is_unknown(value)
     }
+
+
+def _newest(facts: list[tuple[bool, Instant, Any]]) -> tuple[Instant, Any]:
+    """The newest of several values; of two that were seen at the same time, the greater one. It takes a while to find
+    that of a thousand settings, so only then."""
+    newest = max(fact[:2] for fact in facts)
+    values = [value for *when, value in facts if tuple(when) == newest]
+    return newest[1], values[0] if len(values) == 1 else max(values, key=_known)
 
 
 def first_read(file: AttemptFile) -> Any:
