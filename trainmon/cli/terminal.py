@@ -19,7 +19,14 @@ import click
 
 from trainmon.lib import cell_width, clean
 
-_prompt_lock = threading.Lock()
+prompting = threading.Lock()
+"""Held while a person is prompted: nothing else is printed meanwhile."""
+
+
+def show_progress(text: str) -> None:
+    """Replace the line of the progress on a terminal's standard error, unless a person is prompted there."""
+    if sys.stderr.isatty() and not prompting.locked():
+        click.echo(f"\r{' ' * 40}\r{text}", err=True, nl=False)
 
 
 def ask_on_terminal(
@@ -27,7 +34,8 @@ def ask_on_terminal(
 ) -> tuple[str, ...] | None:
     """Prompt the person at this terminal, one login at a time. Answers are echoed only if the host allows it. None
     when it was declined."""
-    with _prompt_lock:
+    show_progress("")
+    with prompting:
         click.echo(f"{clean(host)}: {clean(title)}", err=True)
         for line in instructions.splitlines():
             click.echo(f"  {clean(line)}", err=True)

@@ -16,8 +16,8 @@ import msgspec
 
 from trainmon.cli.check.channels import channel_rows, daemon_rows, textfile_rows
 from trainmon.cli.check.state import KEY_FILE, host_rows, metrics_rows, wandb_rows
-from trainmon.cli.check.watch import Row, Watch, reported, rewrite_line
-from trainmon.cli.terminal import ask_on_terminal, plain
+from trainmon.cli.check.watch import Row, Watch, reported
+from trainmon.cli.terminal import ask_on_terminal, plain, prompting, show_progress
 from trainmon.config import AlertmanagerSettings, MetricsSettings, Settings, load_settings
 from trainmon.ledger.ledger import KEEP, NAME
 from trainmon.ledger.postgresql import connection_error
@@ -40,8 +40,7 @@ def check_all(
         changed_keys(settings.keys, str(file))
     except ConfigError as error:
         print_rows([Row("bad", "config", "", problem) for problem in error.problems])
-        if error.hint:
-            print_fix(error.hint)
+        print_fix(error.hint)
         return 2
     bad = 0
     for rows in _everything(settings, file, ssh_config, headless=headless, notify=notify):
@@ -76,14 +75,14 @@ def _everything(
 
 def print_rows(rows: Iterable[Row]) -> None:
     """Print one line per row, and below it the fix, in place of the progress."""
-    rewrite_line("")
-    for row in rows:
-        symbol, name_of_colour = {"ok": (DONE, "green"), "bad": (DEAD, "red"), "note": (WARN, "yellow")}[row.mark]
-        mark = click.style(plain(symbol), fg=name_of_colour)
-        name = f"{clean(row.subject):<12} "
-        name += f"{shorten(clean(row.what), 40):<12} " if row.what else ""
-        click.echo(f"{mark} {plain(name)}{plain(clean(row.text.removeprefix(f'{row.subject}: ')))}", color=colour())
-        if row.fix:
+    show_progress("")
+    with prompting:
+        for row in rows:
+            symbol, name_of_colour = {"ok": (DONE, "green"), "bad": (DEAD, "red"), "note": (WARN, "yellow")}[row.mark]
+            name = f"{clean(row.subject):<12} "
+            name += f"{shorten(clean(row.what), 40):<12} " if row.what else ""
+            text = plain(name + clean(row.text.removeprefix(f"{row.subject}: ")))
+            click.echo(f"{click.style(plain(symbol), fg=name_of_colour)} {text}", color=colour())
             print_fix(row.fix)
 
 

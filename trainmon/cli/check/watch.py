@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import multiprocessing.pool
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import click
-
 from collectors.assignment import NAMED
 from trainmon.analysis.nodes import has_read_gpus
 from trainmon.cli.snapshot import StateWatcher, has_answered
+from trainmon.cli.terminal import show_progress
 from trainmon.config import Settings
 from trainmon.lib import HostUnreachable, Seconds, TrainmonError
 from trainmon.model import (
@@ -83,12 +81,6 @@ def in_parallel(checks: Sequence[tuple[Row, Iterable[Row]]], at_once: int, timeo
             except multiprocessing.TimeoutError:
                 yield [late]
                 timeout = 0.0  # what hangs is waited for once
-
-
-def rewrite_line(text: str) -> None:
-    """Replace the line of the progress, on a terminal's standard error."""
-    if sys.stderr.isatty():
-        click.echo(f"\r{' ' * 40}\r{text}", err=True, nl=False)
 
 
 # ---- what the probe of a host has reported ---------------------------------------------------------------------------
@@ -170,7 +162,7 @@ class Watch:
 
         def has_come(state: State) -> bool:
             done = [one for one, spec in specs.items() if self._is_done(one, spec, state.nodes.get(one))]
-            rewrite_line(f"{len(done)} of {len(specs)} hosts" if len(done) < len(specs) else "")
+            show_progress(f"{len(done)} of {len(specs)} hosts" if len(done) < len(specs) else "")
             return host in done
 
         self.wait_for(has_come, TIMEOUT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tests.lab.sshd import Sshd, until
 from tests.lab.terminal import Terminal
 from trainmon.cli.check.command import size_rows
 from trainmon.config import Settings
@@ -27,3 +28,22 @@ def test_no_row_stands_behind_the_count_of_hosts(tmp_path: Path) -> None:
         assert terminal.wait() == 3
         rows = [line for line in terminal.text().splitlines() if "cannot be resolved" in line]
     assert [line.split()[:2] for line in rows] == [["✗", host] for host in hosts]
+
+
+def test_nothing_is_printed_over_a_prompt(tmp_path: Path) -> None:
+    options = {"PubkeyAuthentication": "no", "PasswordAuthentication": "yes"}
+    with Sshd.start(tmp_path / "open") as sshd, Sshd.start(tmp_path / "asks", **options) as asks:
+        extra = f"Host asks\n  HostName {asks.address(7)}\n  Port {asks.port}\n"
+        extra += f"  UserKnownHostsFile {asks.known_hosts}\n"
+        config = sshd.ssh_config(4, extra=extra)
+        hosts = ("n0", "asks", "n1", "n2", "n3")
+        environ = {"HOME": str(tmp_path), "TRAINMON_CONFIG": "", "LC_ALL": "C.UTF-8"}
+        argv = [sys.executable, "-m", "trainmon", "check", f"--ssh-config={config}", *hosts]
+        with Terminal(argv, rows=60, env=environ) as terminal:
+            terminal.wait_for_text("'s password:")
+            until(lambda: len(sshd.sessions()) >= 4, "the others are read meanwhile")
+            lines = [line.rstrip() for line in terminal.text().rstrip().splitlines()]
+            assert lines[-2:] == ["asks: Password", f"  {asks.user}@{asks.address(7)}'s password:"]
+            terminal.keys("wrong\n")
+            assert terminal.wait() == 3
+            assert "✗ asks         login        the server refused the password" in terminal.text()
