@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from sys import maxsize
 
 from msgspec.structs import replace
 
@@ -44,8 +45,11 @@ AT_ONCE, HITS = 5_000, 100_000
 """Matches that are reported at a time, and at all: the newest."""
 LONGEST_TEXT = 200
 
-PROBE = 16 * 1024
-"""Bytes that show what time a place in a log is of. Where they do not, 16 times as many."""
+PROBES = PROBE, _ = 16 * 1024, 256 * 1024
+"""Bytes that show what time a place in a log is of; where they do not, the others."""
+
+LOOKS = (1 / 2, 1 / 4, 3 / 4, 1 / 8, 3 / 8, 5 / 8, 7 / 8)
+"""Where in a log is looked for such a place, one after the other."""
 
 SEQUENCES = "(\x1b\\[[0-?]*[ -/]*[@-~])*"
 """The colours that a program may have written between two words."""
@@ -166,9 +170,9 @@ class LogFile:
         self._file, self._size = found.file, max(self._size, found.size)
         return found
 
-    def _part(self, start: int, end: int) -> LogPart:
+    def _part(self, start: int, end: int, most: int = maxsize) -> LogPart:
         begin = max(0, start - 1)  # with the line break before it
-        return self._read_in(self._range(begin, end - begin))
+        return self._read_in(self._range(begin, min(end - begin, most)))
 
     def _read_in(self, found: FileRange, known: Sequence[str] = ()) -> LogPart:
         """What a range says; of its lines only those around the `known` ones."""
@@ -225,20 +229,26 @@ class LogFile:
             yield found
 
     def _find(self, at: Instant, step: int | None, evidence: Sequence[str]) -> LogPart:
-        low, high = 0, self._range(0, 0).size
+        low, high = 0, (size := self._range(0, 0).size)
         while high - low > LOG_PART:
-            middle = (low + high) // 2
-            parts = (self._part(middle, middle + length) for length in (PROBE, 16 * PROBE))
-            late = next((late for part in parts if (late := self._lateness(part, at, step))), ())
-            if not late:
+            looks = (self._part(low + int(share * (high - low)), high, most) for share in LOOKS for most in PROBES)
+            look = next(((one, late) for one in looks if (late := self._lateness(one, at, step))), None)
+            if look is None:  # the lines between these two show nothing: the nearest are beside them
+                low = high = high if high < size else low
                 break
-            low, high = (middle, high) if late[0][0] < 0 else (low, middle)
-        part = self._part(low - LOG_PART // 2, high + LOG_PART // 2) if high - low <= LOG_PART else LogPart()
+            part, late = look
+            if late[0][0] > 0:
+                high = part.offsets[late[0][1]]
+            elif late[-1][0] < 0:
+                low = part.offsets[late[-1][1]]
+            else:
+                low = high = part.offsets[nearest(late)]
+        part = self._part(low - LOG_PART // 2, high + LOG_PART // 2) if high else LogPart()
         exact = [line for line, said in enumerate(part.numbers) if said is not None and said.step == step is not None]
         exact = exact or [line for line, text in enumerate(part.lines) if text in evidence]
         late = self._lateness(part, at, step)
         if exact or late:
-            return replace(part, found=exact[-1] if exact else min((abs(by), line) for by, line in late)[1])
+            return replace(part, found=exact[-1] if exact else nearest(late))
         for text in reversed(evidence):
             offset = next((hits.offsets[-1] for hits in self._hits(text) if hits.offsets), None)
             if offset is not None:
@@ -256,6 +266,11 @@ class LogFile:
             return late
         steps = enumerate(None if said is None else said.step for said in part.numbers)
         return [(float(found - step), line) for line, found in steps if found is not None] or late
+
+
+def nearest(late: Sequence[tuple[float, int]]) -> int:
+    """The index of the line that is the least too early or too late."""
+    return min((abs(by), line) for by, line in late)[1]
 
 
 def _start(work: Callable[[], object], failed: Callable[[OSError | TrainmonError], object]) -> None:

@@ -82,9 +82,9 @@ class LogPane(FollowingPane):
 
     def copy_text(self) -> str | None:
         """The line that the search found, or else the path of the log."""
-        view, log = self.view, self._log()
-        if view.hit is not None and view.text.first <= view.hit < view.text.end:
-            return clean(view.text[view.hit])
+        line, log = self.view.hit_line, self._log()
+        if line is not None:
+            return clean(line)
         return None if log is None or log.path is None else f"{log.host}:{log.path}"
 
     def set_filter(self, text: str) -> None:
@@ -176,12 +176,13 @@ class LogPane(FollowingPane):
             return
         status = view_status(self.view, log, self.state.at)
         self.caption(log_title(self.run or "", log, self.top.size.width - cell_width(status) - 16), status)
-        begin = self._offset(self.view.position.line)
+        begin, line = self._offset(self.view.position.line), self.view.hit_line or self.view.needle
         said = (
             self.saving,
             "reading the file; Esc stops" if self._awaited is not None else "",
             self.lost,
             "" if self.hits is None else hits_text(self.hits, self.filter, self._offset(self.view.hit)),
+            "" if self.view.needle.lower() in line.lower() else "this hit is in a part of its line that is not shown",
             ""
             if begin is None or self.part is None
             else f"at {begin / self.part.size:.1%} of {size(self.part.size)}; G to the end",

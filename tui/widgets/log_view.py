@@ -426,12 +426,17 @@ class LogView(Rows, can_focus=True):
 
     # ---- search ----
 
+    @property
+    def hit_line(self) -> str | None:
+        """The line of the hit, if there is one that is still here."""
+        return None if self.hit is None or not self.text.first <= self.hit < self.text.end else self.text[self.hit]
+
     def search(self, needle: str) -> None:
         """Highlight this text and go to its last match, or to the next one from where a person reads. An empty text
         clears the search."""
         if not self.needle:
             self._read_from = None if self.following else self.position.line
-        self.needle, self.hit = needle, None
+        self.needle, self.hit, self.left = needle, None, 0
         self._drawn = []
         self.refresh()
         start, step = (self.text.end - 1, -1) if self._read_from is None else (self._read_from, 1)
@@ -454,6 +459,9 @@ class LogView(Rows, can_focus=True):
 
     def _show_hit(self, number: int) -> None:
         self.hit = number
+        before, found, _ = self.text[number].lower().partition(self.needle.lower() or "\0")
+        is_out_of_sight = found and cell_len(before + found) > self.size.width
+        self.left = cell_len(before) - self.size.width // 2 if is_out_of_sight else 0
         self._go(moved(self.text, LogPosition(number), -(self.size.height // 2), self.view), down=False)
 
     def action_next_match(self, step: int) -> None:

@@ -436,6 +436,18 @@ def test_a_step_is_found_where_the_lines_show_no_time(opened: Make) -> None:
     assert part.lines[part.found] == "iteration 123460/ 900000 | loss: 2.5"
 
 
+@pytest.mark.parametrize("step", [345, 1_345])
+def test_a_step_is_found_before_and_behind_a_long_output_without_steps(opened: Make, step: int) -> None:
+    steps, noise = (
+        [f"step {number} | loss 2.5" for number in range(2_000)],
+        ["loading a shard: ok " + "x" * 150] * 6_000,
+    )
+    lines = [*noise, *steps[:1_000], *noise, *steps[1_000:]]
+    part = part_of(lambda reply: opened(lines).find(BEGAN, step, (), reply))
+    assert part.found is not None
+    assert part.lines[part.found] == f"step {step} | loss 2.5"
+
+
 def test_else_the_lines_that_an_alert_keeps_are_searched(opened: Make) -> None:
     lines = [f"something {number}" for number in range(20_000)]
     lines[4_000] = "RuntimeError: boom (rank 3)"

@@ -287,6 +287,16 @@ async def test_where_a_short_file_begins_the_files_with_its_older_lines_are_name
         assert "; older lines may be in train.log" in await until_shown(pilot, "no match for “zebra” in all ")
 
 
+async def test_a_hit_in_a_part_of_a_line_that_is_not_kept_says_so(tmp_path: Path) -> None:
+    text = "".join(f"line {number} {'x' * 9_000} end{number}\n" for number in range(100))
+    async with files(following(), text, tmp_path) as backend, showing(following(), (160, 40), backend) as (_, pilot, _):
+        await pilot.press("4", "4", "g")
+        await until_shown(pilot, "line 0 ")
+        await pilot.press("slash", *"end7", "enter")
+        shown = await until_shown(pilot, "this hit is in a part of its line that is not shown")
+        assert " of 11 in all " in shown, shown
+
+
 class SlowSource:
     """A file whose search goes on until a test says what it has found."""
 

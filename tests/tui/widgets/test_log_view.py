@@ -109,3 +109,16 @@ async def test_escape_sequences_and_markup_stay_text() -> None:
         view.set_lines(("\x1b[31mred\x1b[0m [bold]x[/]\x07",), 0, None)
 
         assert rows(view)[0] == "red [bold]x[/]"
+
+
+async def test_the_match_is_in_sight_however_long_its_line_is() -> None:
+    async with OneLog().run_test(size=(40, 3)) as pilot:
+        view = pilot.app.query_one(LogView)
+        view.set_lines(("short boom", "x" * 100 + "日本 boom " + "y" * 100, "end"), 0, None)
+
+        view.search("boom")
+        assert "本 boom y" in rows(view)[1]
+        view.action_next_match(-1)
+        assert rows(view)[0] == "short boom"
+        view.search("")
+        assert rows(view)[2] == "end"
