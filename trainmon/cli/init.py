@@ -17,27 +17,28 @@ from typing import NamedTuple
 import click
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from collectors.connections import Connections, local_hostname
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.wire import ReadViewer, Viewer
-from trainmon.cli.snapshot import first_full_state
+from trainmon.cli.snapshot import StateWatcher, first_full_state
 from trainmon.cli.terminal import ask_on_terminal, read_line
-from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings, login_of, toml, why_not_trusted
+from trainmon.config import ClusterSettings, ImplicitCluster, Settings, login_of, toml, why_not_trusted
 from trainmon.config.decode import decode
 from trainmon.lib import Seconds, TrainmonError, clean, counted, shorten, write_whole
-from trainmon.model import Job, OwnProcess, Run, SchedulerNode
+from trainmon.model import Job, OwnProcess, Run, SchedulerNode, State
 from trainmon.runtime.logs import log_to_file
 from trainmon.runtime.monitor import Monitor
 from trainmon.slurm import commands, parse
 from trainmon.slurm.client import Client
-from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import AskUser, LocalShell
+from trainmon.transport.shell import AskUser
 from trainmon.transport.ssh.config import known_hosts_by_name
 
 # ---- queries for `init` ----------------------------------------------------------------------------------------------
 
 RUNS_AT_MOST = 20
+
+LOGIN_WAIT: Seconds = 600.0
+"""The longest wait for a person's login and for Slurm, which have time limits of their own."""
 
 WAIT: Seconds = 15.0
 """The longest wait for the logs of the runs."""
@@ -64,51 +65,43 @@ class SlurmReport(NamedTuple):
         return f"Slurm {self.version or ''}: {counted(len(self.nodes), 'node')}, {names}; {listed}".replace(" :", ":")
 
 
-def query_slurm(login: str | None, ssh_config: Path | None, ask: AskUser | None) -> SlurmReport:
-    """Query the Slurm of a login host, or of this machine.
+def query_cluster(
+    login: str | None, ssh_config: Path | None, ask: AskUser | None, *, needs_slurm: bool
+) -> tuple[SlurmReport | None, tuple[Run, ...]]:
+    """What the Slurm of a login host, or of this machine, reports, and our runs with what their logs name. This machine
+    may train without Slurm. All is read with the sources of the dashboard.
 
     Raises:
-        TrainmonError: when there is none that answers.
+        TrainmonError: when no Slurm answers although one is needed.
     """
-    with contextlib.ExitStack() as stack:
-        loop = EventLoop()
-        loop.start()
-        stack.callback(loop.stop)
-        connections = Connections(loop, ConnectSettings(), ask, ssh_config)
-        stack.callback(connections.close)
-        shell = connections.dial(login) if login is not None else LocalShell(loop, host=local_hostname())
-        stack.callback(shell.close)
-        client = Client(shell)
-        me = client.me()
-        jobs = parse.read_queue(client.run(commands.queue()), "")
-        version = parse.read_configuration(client.run(commands.configuration())).version
-        nodes = parse.read_nodes(client.run(commands.nodes()), "")
-        running = sorted((job for job in jobs if job.stage == "running" and job.name), key=lambda job: -job.number)
-        latest = {job.name: job for job in reversed(running)}
-        detailed = _detailed(client, list(latest.values())[:RUNS_AT_MOST])
-        return SlurmReport(me, version, nodes, tuple(job for job in detailed if job.batch))
-
-
-def query_runs(login: str | None, ssh_config: Path | None) -> tuple[Run, ...]:
-    """Our runs, with what their logs name: those of the Slurm of a login host; or on this machine, which may train
-    without Slurm. Nobody is prompted."""
-    log_to_file()
     cluster = ClusterSettings(login=login) if login is not None else ImplicitCluster()
-    with Monitor(Settings(clusters=(cluster,)), keeps=False, records=False, ssh_config=ssh_config) as monitor:
+    settings, report = Settings(clusters=(cluster,)), None
+    with Monitor(settings, keeps=False, records=False, ssh_config=ssh_config, ask=ask) as monitor:
+        node, queue = monitor.supervisor.nodes.get(login or ""), monitor.supervisor.queues.get(cluster.name)
+
+        def failure() -> TrainmonError | None:
+            return (node.failure if node is not None else None) or (queue.failure if queue is not None else None)
+
+        def has_come(state: State) -> bool:
+            is_polled = any(one.is_polled for one in state.clusters.values())
+            return queue is None or is_polled or failure() is not None
+
+        with contextlib.closing(StateWatcher(monitor.subscribe)) as watcher:
+            watcher.wait_for(has_come, LOGIN_WAIT)
+        if needs_slurm and (why := failure()) is not None:
+            raise why
+        log_to_file()
         if first_full_state(monitor, WAIT).runs:
             time.sleep(SETTLE_RUNS)  # what a log names is looked for, too
-        runs = monitor.engine.state.runs.values()
-    return tuple(run for run in runs if run.spec.ended_at is None)[:RUNS_AT_MOST]
-
-
-def _detailed(client: Client, jobs: Sequence[Job]) -> list[Job]:
-    """The jobs with the details that only scontrol shows; unchanged if scontrol fails."""
-    try:
-        records = parse.read_job(client.show_jobs([str(job.number) for job in jobs]) if jobs else "", "")
-    except TrainmonError:
-        return list(jobs)
-    details = {record.number: record for record in records}
-    return [parse.detailed(job, details.get(job.number, job)) for job in jobs]
+        state = monitor.engine.state
+        known = state.clusters[cluster.name]
+        if known.is_polled:
+            own = [job for job in state.jobs.values() if job.user == known.me and job.stage == "running" and job.name]
+            latest = {job.name: job for job in sorted(own, key=lambda job: job.number)}
+            jobs = tuple(job for job in [*latest.values()][:RUNS_AT_MOST] if job.batch)
+            nodes = parse.read_nodes(Client(monitor.supervisor.shell_of(known.login)).run(commands.nodes()), "")
+            report = SlurmReport(known.me or "", known.slurm, nodes, jobs)
+    return report, tuple(run for run in state.runs.values() if run.spec.ended_at is None)[:RUNS_AT_MOST]
 
 
 def folded(nodes: Sequence[str]) -> str:
@@ -443,23 +436,18 @@ def _query(login: str | None, hosts: Sequence[str], offline: bool, ssh_config: P
     """What Slurm, W&B and the logs say. Without a login host, HOSTs are not queried."""
     if offline:
         return FoundFacts()
-    slurm = _query_slurm(login, ssh_config)
-    runs = query_runs(login, ssh_config) if slurm is not None or not (login or hosts) else ()
-    return FoundFacts(slurm, query_wandb(), runs)
-
-
-def _query_slurm(login: str | None, ssh_config: Path | None) -> SlurmReport | None:
-    """What the Slurm of a host, or of this machine, reports; None where there is none."""
-    if login is None and shutil.which("squeue") is None:
-        return None
-    if sys.stderr.isatty():
+    slurm, runs = None, tuple[Run, ...]()
+    has_slurm = login is not None or shutil.which("squeue") is not None
+    if has_slurm and sys.stderr.isatty():
         click.echo(f"querying the Slurm of {clean(login or 'this machine')} …", err=True)
-    try:
-        return query_slurm(login, ssh_config, ask_on_terminal if sys.stdin.isatty() else None)
-    except TrainmonError as error:
-        if login is not None:
-            click.echo(f"Slurm could not be queried: {clean(str(error))}", err=True)
-        return None
+    if has_slurm or not hosts:
+        try:
+            ask = ask_on_terminal if sys.stdin.isatty() else None
+            slurm, runs = query_cluster(login, ssh_config, ask, needs_slurm=bool(login or hosts))
+        except TrainmonError as error:
+            if login is not None:
+                click.echo(f"Slurm could not be queried: {clean(str(error))}", err=True)
+    return FoundFacts(slurm, query_wandb(), runs)
 
 
 def _valid(name: str, login: str | None, nodes: Sequence[str], found: FoundFacts, why: str) -> str:
