@@ -21,7 +21,7 @@ from collectors.discovery import Coverage, watch_plan
 from collectors.nodes.collector import NEEDS_A_JOB, NEEDS_A_STEP, requires_job
 from collectors.nodes.steps import StepShell
 from collectors.quota import QuotaQuery, quota_query
-from collectors.slurm.collector import Watched, polled_clusters
+from collectors.slurm.collector import Poller
 from collectors.wandb.child_process import WandbError
 from collectors.wandb.login import find_credentials
 from collectors.wandb.wire import Viewer
@@ -60,6 +60,7 @@ from trainmon.model import (
     Spec,
     State,
     SwitchSample,
+    Trainer,
     Wandb,
     WandbDirectory,
     WandbRows,
@@ -82,18 +83,18 @@ def host_rows(watch: Watch) -> Iterator[list[Row]]:
     """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on, and
     those of the logs that no host has and of the log formats of the config."""
     logs = Logs(watch)
-    polled = {cluster.name: watched for watched, cluster in polled_clusters(watch.settings)}
     for cluster in watch.settings.clusters:
-        rows = ClusterCheck(watch, cluster, polled.get(cluster.name), logs).rows()
+        rows = ClusterCheck(watch, cluster, logs).rows()
         yield from filter(None, rows)  # a machine that is only queried for Slurm, and has none, has no rows
     yield from filter(None, [[*filter(None, logs.missing.values()), *logs.format_rows()]])
 
 
 class ClusterCheck:
-    """The checks of the hosts of one cluster. `polled`: its Slurm, if that is polled."""
+    """The checks of the hosts of one cluster."""
 
-    def __init__(self, watch: Watch, cluster: ClusterSettings, polled: Watched | None, logs: Logs) -> None:
-        self._watch, self._cluster, self._polled, self._logs = watch, cluster, polled, logs
+    def __init__(self, watch: Watch, cluster: ClusterSettings, logs: Logs) -> None:
+        self._watch, self._cluster, self._logs = watch, cluster, logs
+        self._queue = watch.sources.queues.get(cluster.name)
         self._runs = tuple(run for run in run_specs(watch.settings) if run.cluster == cluster.name)
 
     def rows(self) -> Iterator[list[Row]]:
@@ -103,8 +104,8 @@ class ClusterCheck:
         plan = self._plan(())
         first = [host for host in plan.hosts if self._way(plan, host) in ("here", "ssh")]
         yield from self._of_hosts(plan, first)
-        if self._polled is not None and self._polled.login not in plan.hosts:
-            yield [*slurm_rows(self._watch, self._polled, self._runs)]
+        if self._queue is not None and self._queue.watched.login not in plan.hosts:
+            yield [*slurm_rows(self._watch, self._queue, self._runs)]
         now = next(one for one in self._watch.sources.plans if one.cluster == self._cluster.name)
         plan = self._plan(tuple(host for host in now.hosts if host not in plan.hosts))
         yield from self._of_hosts(plan, [host for host in plan.hosts if host not in first])
@@ -151,8 +152,8 @@ class ClusterCheck:
         queries = [quota_query(disk, self._cluster) for disk in watch.settings.disks if disk.path in spec.disks]
         for query in filter(None, queries):
             yield from quota_rows(watch, host, query)
-        if self._polled is not None and host == self._polled.login:
-            yield from slurm_rows(watch, self._polled, self._runs)
+        if self._queue is not None and host == self._queue.watched.login:
+            yield from slurm_rows(watch, self._queue, self._runs)
 
 
 # ---- how a host is reached -------------------------------------------------------------------------------------------
@@ -266,7 +267,8 @@ def disk_row(host: str, path: str, disk: DiskSample | None) -> Row:
 
 
 def file_rows(host: str, spec: Spec, readings: Readings, runs: Sequence[RunSpec]) -> Iterator[Row]:
-    """Switches, trainers, receipts and the files of W&B's client."""
+    """Switches, receipts and the files of W&B's client; and whether the trainers look at the same switches, as their
+    status files say. Without such a file there is no row: few trainers have trainmon_hooks."""
     for path in spec.switches:
         switch: SwitchSample | None = readings.get((SwitchSample, path))
         if switch is None or switch.error or switch.exists is None:
@@ -277,40 +279,31 @@ def file_rows(host: str, spec: Spec, readings: Readings, runs: Sequence[RunSpec]
             yield Row("ok", host, path, "armed" if switch.exists else "not armed")
     for run in runs:
         file = status_file(run)
-        if file is not None and (FileContent, file.id) in readings:
-            yield from trainer_rows(host, run, file.pattern, readings[FileContent, file.id])
-    for path in spec.receipts:
-        yield from receipts_rows(host, path, readings.get((Receipts, path)))
+        content: FileContent | None = None if file is None else readings.get((FileContent, file.id))
+        if file is not None and content is not None and content.error is None:
+            yield from trainer_rows(host, run, file.pattern, read_status(content, host, 0.0))
+    for path in spec.receipts:  # without a setting, the path is empty, and there may be none
+        found: Receipts | None = readings.get((Receipts, path))
+        error, what = "does not answer" if found is None else found.error, path or "receipts of trainmon-run"
+        if error is None or says(error, "missing"):
+            text, fix = error or "receipts can be read", "trainmon-run creates it when it first runs with --receipts"
+            yield from facts(host, ("note" if error else "ok", what, path and text, fix if error else ""))
+        else:
+            yield Row("bad", host, what, f"cannot be read: {error}", "ask for r and x permission")
     yield from (client_file_row(host, one, readings.get((WandbRows, one.id))) for one in spec.wandb)
 
 
-def trainer_rows(host: str, run: RunSpec, file: str, content: FileContent) -> Iterator[Row]:
-    """Whether the trainer of a run looks at the switches of the config, as its status file says. A missing file is no
-    fault: few trainers have trainmon_hooks."""
-    trainer = read_status(content, host, 0.0)
-    if trainer is None:
-        if content.error is None:
-            yield Row("bad", host, file, "is no status file of trainmon_hooks", "fix `status` in the config")
-        return
-    others = other_switches(run, trainer)
+def trainer_rows(host: str, run: RunSpec, file: str, trainer: Trainer | None) -> Iterator[Row]:
+    """Whether the trainer of a run looks at the switches of the config, as its status file says."""
+    others = [] if trainer is None else other_switches(run, trainer)
     for kind, ours, theirs in others:
         text = f"the trainer of {run.name} does not look at it, but at {theirs or f'no {kind} switch'}"
         fix = f"set {kind}_switch in the config, or TRAINMON_{kind.upper()} of the trainer, so that both are the same"
         yield Row("bad", host, ours, clean(text), fix)
-    same = "" if others else f"the trainer of {run.name} looks at the same switches"
-    yield from facts(host, ("ok", file, same, ""))
-
-
-def receipts_rows(host: str, path: str, found: Receipts | None) -> Iterator[Row]:
-    """The directory of receipts. Without a setting, the path is empty, and there may be none."""
-    why = "does not answer" if found is None else found.error
-    if why is not None and not says(why, "missing"):
-        what = path or "receipts of trainmon-run"
-        yield Row("bad", host, what, f"cannot be read: {why}", "ask for r and x permission")
-    elif path and why is not None:
-        yield Row("note", host, path, why, "trainmon-run creates it when it first runs with --receipts")
-    elif path:
-        yield Row("ok", host, path, "receipts can be read")
+    if trainer is None:
+        yield Row("bad", host, file, "is no status file of trainmon_hooks", "fix `status` in the config")
+    elif not others:
+        yield Row("ok", host, file, f"the trainer of {run.name} looks at the same switches")
 
 
 def client_file_row(host: str, wanted: WandbDirectory, found: WandbRows | None) -> Row:
@@ -462,12 +455,11 @@ def quota_rows(watch: Watch, host: str, query: QuotaQuery) -> Iterator[Row]:
         yield Row("note", host, what, "not tested: du reads the whole tree; the monitor runs it every 6h at most")
         return
     watch.sources.poll_soon(f"quota:{key}")
-    state = watch.answers(f"quota:{key}")
-    quota, source = state.quotas.get(key), state.sources.get(f"quota:{key}")
+    source = watch.answers(f"quota:{key}")
+    quota = watch.monitor.engine.state.quotas.get(key)
     if quota is None:
-        why, hint = (None, None) if source is None else (source.error, source.hint)
         fix = "run its command on that host, and fix `quota` in the config"
-        yield Row("bad", host, what, why or LATE, hint or fix)
+        yield Row("bad", host, what, source.error or LATE, source.hint or fix)
         return
     unset = "" if quota.allowances else "no quota is set"
     yield from facts(host, ("note", what, quota.trouble, ""), ("note", what, unset, ""))
@@ -493,9 +485,9 @@ SCRIPTS = 20
 """Batch scripts that are read at most, each with two commands."""
 
 
-def slurm_rows(watch: Watch, watched: Watched, runs: Sequence[RunSpec]) -> Iterator[Row]:
+def slurm_rows(watch: Watch, poller: Poller, runs: Sequence[RunSpec]) -> Iterator[Row]:
     """The rows of one Slurm and of the jobs of its cluster's runs."""
-    host, poller = watched.login, watch.sources.queues[watched.cluster]
+    host, watched = poller.watched.login, poller.watched
 
     def is_polled(state: State) -> bool:
         known = [one for one in state.clusters.values() if one.name == watched.cluster]
@@ -553,8 +545,13 @@ def run_rows(host: str, run: RunSpec, shell: Shell, jobs: Sequence[Job]) -> Iter
     if (job := present(own)) is not None:
         more = f", {len(own) - 1} more" if len(own) > 1 else ""
         yield Row("ok", host, what, f"job {job.id} is {job.state} on {counted(len(job.nodes), 'node')}{more}")
-        if run.log is None and not (run.wandb is not None and run.wandb.console):
-            yield from output_rows(host, shell, job)
+        has_log = run.log is not None or (run.wandb is not None and run.wandb.console)
+        if not has_log and job.stdout is None:
+            yield Row("note", host, "log", f"job {job.id} has no output file", "set the run's `log` in the config")
+        elif not has_log:
+            fix = f"write its output to a disk that {host} mounts, or set the run's `log` in the config"
+            test = job.stdout or "", "-r", f"followed: the output of job {job.id}", "cannot be read", fix
+            yield from path_rows(host, shell, [test])
         return
     if own:
         yield Row("ok", host, what, f"job {own[0].id} is pending ({own[0].reason or 'no reason'})")
@@ -567,16 +564,6 @@ def run_rows(host: str, run: RunSpec, shell: Shell, jobs: Sequence[Job]) -> Iter
     if run.script is not None:
         script = shell.run(("head", "-c", "1000000", "--", run.script), timeout=PATH_TIMEOUT)
         yield from signal_rows(host, run.script, script.stdout.decode("utf-8", "replace"))
-
-
-def output_rows(host: str, shell: Shell, job: Job) -> Iterator[Row]:
-    """The output file of a job, which is followed when the config names no log."""
-    if job.stdout is None:
-        yield Row("note", host, "log", f"job {job.id} has no output file", "set the run's `log` in the config")
-    else:
-        fix = f"write its output to a disk that {host} mounts, or set the run's `log` in the config"
-        test = job.stdout, "-r", f"followed: the output of job {job.id}", "cannot be read", fix
-        yield from path_rows(host, shell, [test])
 
 
 def signal_rows(host: str, what: str, script: str, details: str = "") -> Iterator[Row]:
@@ -592,7 +579,7 @@ def metrics_rows(watch: Watch) -> Iterator[Row]:
     """The rows of all metrics tables."""
     for name, poller in watch.sources.metrics.items():
         for table in poller.tables:
-            source = watch.answers(table.name, may_be_off=not table.nodes()).sources[table.name]
+            source = watch.answers(table.name, may_be_off=not table.nodes())
             what = f"{name}, {table.reader.settings.exporter}"
             yield from reported("Prometheus", what, table_rows(what, source, table))
 
@@ -635,8 +622,7 @@ def wandb_rows(watch: Watch) -> Iterator[Row]:
     runs = [run for run in run_specs(watch.settings) if run.wandb is not None]
     if not runs:
         return
-    for run in runs:
-        watch.answers(f"wandb:{run.name}")
+    sources = [watch.answers(f"wandb:{run.name}") for run in runs]
     found, state = find_credentials(), watch.monitor.engine.state
     if found.location is None:
         yield Row("bad", "W&B", "key", found.error, found.hint)
@@ -652,8 +638,8 @@ def wandb_rows(watch: Watch) -> Iterator[Row]:
     teams = [team for team in viewer.teams if team != viewer.user]
     of = f", of {listed(teams)}" if teams else ""
     yield Row("ok", "W&B", "server", f"{found.server} answers {viewer.user or 'a service account'}{of}")
-    for run in runs:
-        source, wandb = state.sources[f"wandb:{run.name}"], state.runs[run.name].wandb
+    for run, source in zip(runs, sources, strict=True):
+        wandb = state.runs[run.name].wandb
         if source.error is not None or wandb is None or run.wandb is None:
             yield Row("bad", "W&B", f"run {run.name}", source.error or LATE, source.hint or fix)
         else:

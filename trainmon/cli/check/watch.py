@@ -24,6 +24,7 @@ from trainmon.model import (
     LogChunk,
     Node,
     Receipts,
+    Source,
     Spec,
     State,
     SwitchSample,
@@ -146,15 +147,16 @@ class Watch:
         self._since.setdefault(host, time.monotonic())
         keep(self.readings.setdefault(host, {}), reading)
 
-    def answers(self, name: str, *, may_be_off: bool = True) -> State:
-        """The State once a source has answered or failed, or is off if it may be."""
+    def answers(self, name: str, *, may_be_off: bool = True) -> Source:
+        """A source once it has answered or failed, or is off if it may be."""
 
         def has_come(state: State) -> bool:
             source = state.sources.get(name)
             return source is not None and has_answered(state, source) and (may_be_off or source.phase != "off")
 
-        self.wait_for(has_come, TIMEOUT)
-        return self.monitor.engine.state
+        has_answer = self.wait_for(has_come, TIMEOUT)
+        late = Source(name=name, kind="files", cluster="", error=LATE)
+        return self.monitor.engine.state.sources[name] if has_answer else late
 
     def reach(self, host: str, specs: Mapping[str, Spec]) -> TrainmonError | None:
         """Wait until a host has reported all that is in its spec, or will not: why it is not read. `specs`: of all
