@@ -103,7 +103,13 @@ class RunDiscovery:
         listed = [
             replace(job, nodes=named(job.nodes), component_nodes=tuple(map(named, job.component_nodes))) for job in jobs
         ]
-        self._jobs[cluster] = with_ended_jobs(self._jobs.get(cluster, ()), listed, now)
+        keys = {job.key for job in listed}
+        gone = [  # for a day: a run outlives its job
+            job if job.gone_at is not None else replace(job, gone_at=now)
+            for job in self._jobs.get(cluster, ())
+            if job.key not in keys and not job.is_waiting_array and now - (job.gone_at or now) < ENDED_RUNS_STAY
+        ]
+        self._jobs[cluster] = (*listed, *gone[:MAX_GONE])
         self._me[cluster] = me
         self._ours[cluster] = parts_by_node(job for job in listed if me is not None and job.user == me)
         return self._watch(now)
@@ -207,19 +213,6 @@ class RunDiscovery:
     def own_part(self, cluster: str, node: str) -> JobPart | None:
         """Our job on a node, by the last poll; None without one."""
         return self._ours.get(cluster, {}).get(node)
-
-
-def with_ended_jobs(
-    before: Sequence[Job], listed: Sequence[Job], now: Instant, keep: Seconds = ENDED_RUNS_STAY
-) -> tuple[Job, ...]:
-    """The listed jobs, and for a day those that left the queue: a run outlives its job."""
-    keys = {job.key for job in listed}
-    gone = [
-        job if job.gone_at is not None else replace(job, gone_at=now)
-        for job in before
-        if job.key not in keys and not job.is_waiting_array and now - (job.gone_at or now) < keep
-    ]
-    return (*listed, *gone[:MAX_GONE])
 
 
 def watch_plan(

@@ -56,27 +56,23 @@ DATED_CHARACTERS = 200
 
 
 def cut(rest: bytes, data: bytes) -> "tuple[list[bytes], bytes]":
-    """The lines that end in a block, and the unfinished one; `rest`: the unfinished one before the block."""
+    """The lines that end in a block, and the unfinished one; `rest`: the unfinished one before the block. It comes
+    without its former states. A carriage return at its end still applies to what follows."""
     # NUL: a hole after a truncation under a writer that keeps its offset, or blocks that a server has not filled.
     data = rest + data.replace(b"\0", b"")
     if b"\x1b[" in data:
         data = DOWN_AND_UP.sub(_on_the_line_above, data)
-    lines = joined(data).split(b"\n")
-    return [text for line in lines[:-1] for text in unwrapped(line)], _bounded(lines[-1])
+    *lines, rest = joined(data).split(b"\n")
+    before, rewritten, last = rest.rpartition(b"\r")
+    if rewritten:
+        rest = collapsed(before) + b"\r" + (last if last.strip() else b"")
+    return [text for line in lines for text in unwrapped(line)], rest[: 2 * LINE_BYTES]
 
 
 def _on_the_line_above(found: "re.Match[bytes]") -> bytes:
     """As many lines down as up again: the rest of the line breaks stays."""
     down, text, up = found.groups()
     return down[up.count(b"A") :] + b"\r" + text + NESTED.encode() + b"\r"
-
-
-def _bounded(rest: bytes) -> bytes:
-    """An unfinished line without its former states. A carriage return at its end still applies to what follows."""
-    before, rewritten, last = rest.rpartition(b"\r")
-    if rewritten:
-        rest = collapsed(before) + b"\r" + (last if last.strip() else b"")
-    return rest[: 2 * LINE_BYTES]
 
 
 def after_cut(data: bytes) -> "tuple[bytes, bytes]":

@@ -62,7 +62,10 @@ class Records:
                 if position + left > len(data) and not is_end:
                     break
                 if left >= CHUNK_HEADER.size:
-                    self._doubt()
+                    self._doubtful += 1
+                    self._parts = None
+                    if self._doubtful_from is None:
+                        self._doubtful_from = self.offset
                 if position + left > len(data):
                     break
                 position += left
@@ -95,12 +98,6 @@ class Records:
             return None
         found = data[position + CHUNK_HEADER.size - 1 : position + CHUNK_HEADER.size + length]
         return found if zlib.crc32(found) & 0xFFFFFFFF == checksum else b""
-
-    def _doubt(self) -> None:
-        self._doubtful += 1
-        self._parts = None
-        if self._doubtful_from is None:
-            self._doubtful_from = self.offset
 
     def _joined(self, kind: int, data: bytes) -> "bytes | None":
         """The record that ends with this chunk, if one does."""

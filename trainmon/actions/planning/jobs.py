@@ -21,7 +21,7 @@ from trainmon.actions.verbs import ask
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.runs import jobs_of, saves_on
 from trainmon.lib import Sentence, clean, counted, duration
-from trainmon.model import Action, Execute, Expected, Job, JobChain, Process, Refusal, RunSpec
+from trainmon.model import Action, Execute, Expected, Job, JobChain, Refusal, RunSpec
 from trainmon.slurm import commands
 from trainmon.slurm.batch_script import receiver
 from trainmon.slurm.reasons import REASONS, end_reason
@@ -228,7 +228,9 @@ def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
     steps = [step for step in all_steps if not step.rpartition(".")[2].startswith(NO_STEPS)]
     script = context.readback.scripts.get(job.key, "")
     hears = None if steps else receiver(script, name)
-    processes = _gpu_processes(context, job)
+    nodes = [context.state.nodes[node] for node in job.nodes if node in context.state.nodes]
+    by_pid = {(node.name, one.pid): one for node in nodes for gpu in node.gpus for one in gpu.processes}
+    processes = [one for one in by_pid.values() if not job.user or one.user in (None, job.user)]  # not another user's
     known = [one.caught for one in processes if one.caught is not None]
     catch = sum(mask >> (NUMBERS[name] - 1) & 1 for mask in known)
     are_tasks = all(one.environment.get("SLURM_TASK_PID") == str(one.pid) for one in processes)
@@ -271,13 +273,6 @@ def _obeyed(context: PlanContext, name: str) -> str:
         return f"A trainer that catches {name} writes an emergency checkpoint {at}; many then exit."
     then = "training goes on" if run.trainer.signals[f"SIG{name}"] == "save" else "then it exits"
     return f"The trainer saves {at}; {then}."
-
-
-def _gpu_processes(context: PlanContext, job: Job) -> list[Process]:
-    """The processes on the GPUs of its nodes, without those known to be another user's."""
-    nodes = [context.state.nodes[name] for name in job.nodes if name in context.state.nodes]
-    processes = {(node.name, one.pid): one for node in nodes for gpu in node.gpus for one in gpu.processes}
-    return [one for one in processes.values() if not job.user or one.user in (None, job.user)]
 
 
 # ---- plans for future jobs -------------------------------------------------------------------------------------------

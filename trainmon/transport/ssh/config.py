@@ -116,7 +116,13 @@ def openssh_settings(
         )
     values = _values(done.stdout)
     values = {key: value for key, value in values.items() if key not in ALGORITHMS or value != _defaults().get(key)}
-    return _settings(host, values, known_first="hostkeyalgorithms" not in values or _edits_host_keys(config_file))
+    # One that adds to the default or removes from it looks like a list here, but OpenSSH then asks first for the keys
+    # that known_hosts lists.
+    known_first = "hostkeyalgorithms" not in values or any(
+        words[0].lower() == "hostkeyalgorithms" and words[1].startswith(("+", "-"))
+        for words in _lines_of(*_files(config_file))
+    )
+    return _settings(host, values, known_first=known_first)
 
 
 def _ssh(*words: str) -> subprocess.CompletedProcess[bytes]:
@@ -137,13 +143,6 @@ def _values(output: bytes) -> dict[str, list[str]]:
 def _defaults() -> dict[str, list[str]]:
     """The settings of this OpenSSH without a config."""
     return _values(_ssh("-F", "none", "localhost").stdout)
-
-
-def _edits_host_keys(config_file: Path | None) -> bool:
-    """Whether a HostKeyAlgorithms adds to the default or removes from it, which `ssh -G` does not show. OpenSSH then
-    asks first for the keys that known_hosts lists."""
-    lines = _lines_of(*_files(config_file))
-    return any(words[0].lower() == "hostkeyalgorithms" and words[1].startswith(("+", "-")) for words in lines)
 
 
 def _files(config_file: Path | None) -> tuple[Path, ...]:
