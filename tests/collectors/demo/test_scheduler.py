@@ -45,30 +45,36 @@ def demo(tmp_path: Path) -> Played:
     return Played(tmp_path / "demo")
 
 
-def test_every_run_has_a_job_and_most_have_some_behind(demo: Played) -> None:
-    behind = {name: run.queued_behind for name, run in demo.state.runs.items()}
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """One for the tests that change nothing."""
+    return Played(tmp_path_factory.mktemp("seen") / "demo")
+
+
+def test_every_run_has_a_job_and_most_have_some_behind(seen: Played) -> None:
+    behind = {name: run.queued_behind for name, run in seen.state.runs.items()}
     assert behind == {"video-2b": 4, "llm-7b": 7, "sft-chat": 0, "smol-3b": 2, "moe-1b": 5}
-    for run in demo.state.runs.values():
-        job = demo.state.jobs[run.job or ""]
+    for run in seen.state.runs.values():
+        job = seen.state.jobs[run.job or ""]
         assert (job.state, job.nodes) == ("RUNNING", run.spec.nodes)
         assert job.restarts is not None
         assert Path(job.stdout or "").is_file()
         assert job.command == run.spec.script
-    waiting = demo.job("418191_[1-4%1]")
+    waiting = seen.job("418191_[1-4%1]")
     assert (waiting.reason, waiting.dependency) == ("Dependency", "afterany:418190(unfulfilled)")
 
 
-def test_others_wait_too_and_one_is_held(demo: Played) -> None:
-    foreign = demo.job("418352")
+def test_others_wait_too_and_one_is_held(seen: Played) -> None:
+    foreign = seen.job("418352")
     assert (foreign.user, foreign.reason, foreign.node_count) == ("lea", "Priority", 8)
-    held = demo.job("418360_[1-20%1]")
+    held = seen.job("418360_[1-20%1]")
     assert (held.user, held.reason, held.priority, held.elements) == ("ana", "JobHeldUser", 0, 20)
 
 
-def test_its_cluster_is_known_and_one_spare_is_idle(demo: Played) -> None:
-    cluster = demo.state.clusters["demo"]
+def test_its_cluster_is_known_and_one_spare_is_idle(seen: Played) -> None:
+    cluster = seen.state.clusters["demo"]
     assert (cluster.me, cluster.may_operate, cluster.spares) == ("ana", True, 1)
-    idle = [node.name for node in demo.state.scheduler_nodes.values() if node.state == "IDLE"]
+    idle = [node.name for node in seen.state.scheduler_nodes.values() if node.state == "IDLE"]
     assert idle == ["gpu-016"]
 
 
@@ -192,10 +198,10 @@ REFUSED: list[tuple[Callable[[], tuple[str, ...]], str, str]] = [
 
 @pytest.mark.parametrize(("argv", "kind", "words"), REFUSED)
 def test_what_a_real_slurm_refuses_is_refused_in_its_words(
-    demo: Played, argv: Callable[[], tuple[str, ...]], kind: str, words: str
+    seen: Played, argv: Callable[[], tuple[str, ...]], kind: str, words: str
 ) -> None:
     with pytest.raises(SlurmFailed, match=words) as failure:
-        demo.slurm.run(argv())
+        seen.slurm.run(argv())
     assert failure.value.kind == kind
 
 
@@ -208,10 +214,10 @@ def test_its_switch_files_are_touched_for_real(demo: Played) -> None:
     demo.stage.demo.stop()
 
 
-def test_other_hosts_are_not_connected(demo: Played) -> None:
+def test_other_hosts_are_not_connected(seen: Played) -> None:
     with pytest.raises(HostUnreachable):
-        demo.stage.demo.shell_of("login9")
+        seen.stage.demo.shell_of("login9")
 
 
-def test_steps_are_those_of_the_job_that_runs(demo: Played) -> None:
-    assert parse.read_steps(demo.slurm.run(commands.steps("418190"))) == ("batch", "0")
+def test_steps_are_those_of_the_job_that_runs(seen: Played) -> None:
+    assert parse.read_steps(seen.slurm.run(commands.steps("418190"))) == ("batch", "0")

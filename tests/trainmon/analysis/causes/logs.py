@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import msgspec
@@ -22,9 +23,10 @@ class CapturedLog(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
 
 
-def captured() -> list[CapturedLog]:
+@functools.cache
+def captured() -> tuple[CapturedLog, ...]:
     lines = [line for path in sorted(FOLDER.glob("*.jsonl")) for line in path.read_text().splitlines()]
-    return [msgspec.json.decode(line, type=CapturedLog) for line in lines]
+    return tuple(msgspec.json.decode(line, type=CapturedLog) for line in lines)
 
 
 def of(text: str, **facts: object) -> Classification:
