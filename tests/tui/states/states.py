@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
 
 import msgspec
 from msgspec.structs import replace
@@ -76,7 +76,8 @@ def log(lines: tuple[str, ...], **more: object) -> Log:
     return replace(msgspec.convert({**plain, **more}, Log), numbers=numbers_in(lines))
 
 
-def numbers_in(lines: Iterable[str]) -> tuple[StepNumbers | None, ...]:
+@functools.lru_cache(256)
+def numbers_in(lines: tuple[str, ...]) -> tuple[StepNumbers | None, ...]:
     """What the engine reads in each of these lines."""
     read = (one.found for one in report(lines).lines)
     return tuple(None if one is None else StepNumbers(one.step, one.target_step, one.loss) for one in read)
@@ -88,6 +89,7 @@ LINE = (
 )
 
 
+@functools.cache
 def iterations(count: int = 200, last: int = 12_880) -> tuple[str, ...]:
     steps = range(last - count + 1, last + 1)
     return tuple(LINE.format(step=step, samples=step * 1024, loss=1.9 - step * 2e-6) for step in steps)
