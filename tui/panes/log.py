@@ -101,6 +101,7 @@ class LogPane(FollowingPane):
         self.again()
 
     def clear_filter(self) -> bool:
+        """End what goes on, a search first; else show everything again."""
         if self._stop_search():
             return True
         if self._awaited is not None or self.saving:
@@ -109,12 +110,11 @@ class LogPane(FollowingPane):
                 self.saving = ""
             self._awaited = None
             self._draw_frame()
-            return True
-        had_filter = super().clear_filter()
-        if not had_filter and self.view.only:
+        elif not super().clear_filter():
+            if not self.view.only:
+                return False
             self.set_only("")
-            return True
-        return had_filter
+        return True
 
     def savable(self) -> tuple[tuple[str, str], ...]:
         """What can be saved: the lines that are shown (all that are kept, not only those in sight), or the file."""
@@ -130,24 +130,23 @@ class LogPane(FollowingPane):
     def save(self, answer: tuple[str, str]) -> None:
         """Save the lines, or request the whole file. A file that exists is kept."""
         what, file = answer[0], meant(answer[1])
-        say = partial(self.app.notify, title="log", timeout=10, markup=False)
         source = self._opened() if what == "file" else None
         if source is not None:
             self._end_saving()
             self._end_saving = source.save(file, partial(self.app.call_later, self._saved))
         elif what == "file":
-            say("not saved: nobody can read the file")
+            self._saved("not saved: nobody can read the file")
         else:
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with file.open("x", encoding="utf-8") as opened:
                     opened.writelines(f"{clean(line)}\n" for line in self.view.text.lines)
+                self._saved(f"{counted(len(self.view.text.lines), 'line')} in {file}")
             except OSError as error:
-                say(f"not saved: {error}", severity="warning")
-            else:
-                say(f"{counted(len(self.view.text.lines), 'line')} in {file}")
+                self._saved(f"not saved: {error}")
 
-    def _saved(self, sentence: str, is_last: bool) -> None:
+    def _saved(self, sentence: str, is_last: bool = True) -> None:
+        """Show how much of the file is saved, or the last sentence about it."""
         self.saving = "" if is_last else f"{sentence}; Esc stops"
         if is_last:
             self.app.notify(sentence, title="log", timeout=10, markup=False)
@@ -204,11 +203,13 @@ class LogPane(FollowingPane):
         return self.part.offsets[line - self.first]
 
     def _opened(self) -> LogSource | None:
-        log = self._log()
-        if log is not None and log.path != self._path and self.part is None:
-            self._file, self._path = None, log.path
-        if self._file is None and self.followed is not None:
-            self._file = self._backend.open_log(self.followed)
+        run, log = self.followed, self._log()
+        if (
+            run is not None
+            and log is not None
+            and (self._file is None or (log.path != self._path and self.part is None))
+        ):
+            self._file, self._path = self._backend.open_log(run), log.path
         return self._file
 
     def _follow(self) -> None:
@@ -219,15 +220,12 @@ class LogPane(FollowingPane):
 
     def _read(
         self, ask: Callable[[LogSource, Callable[[LogPart], object]], None], then: Callable[[LogPart], object]
-    ) -> bool:
-        """Read in the file. The reply of an earlier read is not awaited any more. False: nobody can read it."""
-        file, self._awaited = self._opened(), object()
-        if file is None:
-            self._awaited = None
-            return False
-        ask(file, partial(self.app.call_later, self._received, self._awaited, then))
-        self._draw_frame()
-        return True
+    ) -> None:
+        """Read in the file, if anybody can. The reply of an earlier read is not awaited any more."""
+        if (file := self._opened()) is not None:
+            self._awaited = object()
+            ask(file, partial(self.app.call_later, self._received, self._awaited, then))
+            self._draw_frame()
 
     def _received(self, awaited: object, then: Callable[[LogPart], object], part: LogPart) -> None:
         if awaited is self._awaited:
@@ -404,10 +402,13 @@ def log_title(run: str, log: Log, width: int) -> str:
 
 def view_status(view: LogView, log: Log, now: Instant) -> str:
     """`follow  12s ago`: the mode of the view, and the age of the last line."""
-    age = "" if log.at is None else f"{calm_age(now - log.at)} ago"
-    mode = "follow" if view.following else "paused"
-    parts = (f"&{clean(view.only)}" if view.only else "", mode, "wrap" if view.wrapping else "", age)
-    return "  ".join(part for part in parts if part)
+    parts = (
+        f"&{clean(view.only)}" if view.only else "",
+        "follow" if view.following else "paused",
+        "wrap" if view.wrapping else "",
+        "" if log.at is None else f"{calm_age(now - log.at)} ago",
+    )
+    return "  ".join(filter(None, parts))
 
 
 def notes(view: LogView, log: Log, *, is_file: bool = False, is_searched: bool = False) -> str:
