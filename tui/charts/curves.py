@@ -51,7 +51,7 @@ class Copy:
         self.version = 0
         """Changes when old points changed: nothing derived from them is valid. Otherwise the curve only grew."""
         self.steps, self.times, self.values = array("d"), array("d"), array("d")
-        self._smoothed: dict[float, Smoothed] = {}
+        self._smoothed = Smoothed(0.0)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -77,7 +77,7 @@ class Copy:
         self.epoch, self.read, self.version = epoch, 0, self.version + 1
         for column in (self.steps, self.times, self.values):
             del column[:]
-        self._smoothed.clear()
+        self._smoothed = Smoothed(0.0)
 
     def _sort(self) -> None:
         """Sort by step: steps go back when a trainer resumes an older checkpoint within one W&B run."""
@@ -89,7 +89,7 @@ class Copy:
         for column in (self.steps, self.times, self.values):
             column[:] = array("d", [column[index] for index in order])
         self.version += 1
-        self._smoothed.clear()
+        self._smoothed = Smoothed(0.0)
 
     def _straighten(self) -> None:
         """Make times ascend: after a clock was set back, time stands still until it catches up. Unknown: as before."""
@@ -107,10 +107,9 @@ class Copy:
         """The values, smoothed if there is a weight."""
         if not weight:
             return self.values
-        if weight not in self._smoothed:
-            self._smoothed.clear()
-            self._smoothed[weight] = Smoothed(weight)
-        return self._smoothed[weight].follow(self.values)
+        if weight != self._smoothed.weight:
+            self._smoothed = Smoothed(weight)
+        return self._smoothed.follow(self.values)
 
     def between(self, low: float, high: float, *, by_time: bool) -> Points:
         """The points from one step or time to another."""

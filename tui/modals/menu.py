@@ -167,7 +167,7 @@ class CommandPalette(Dialog[Command | None]):
             self.listed = tuple(find_commands(self.typed, self.commands))
             sentence = "" if self.listed else f"no match for “{clean(self.typed.strip())}”"
         else:
-            self.listed = tuple(command for command in self.commands if command.is_everyday)
+            self.listed = tuple(command for command in self.commands if command.kind in {"pane", "key", "act"})
             sentence = ASK
         width = self.lines.row_width
         rows = [command_row(str(index), command, width) for index, command in enumerate(self.listed)]

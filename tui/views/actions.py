@@ -218,12 +218,9 @@ def visible(word: str, *, quote: bool = True) -> str:
     """A word of a command line, quoted. Unprintable characters are written as bash reads them."""
     if clean(word, WHOLE) == word:
         return shlex.quote(word) if quote else word
-    shown = "".join(c if clean(c) == c and c not in "\\'" else _octets(c) for c in word)
+    octets = ("".join(f"\\x{byte:02x}" for byte in c.encode("utf-8", "surrogateescape")) for c in word)
+    shown = "".join(c if clean(c) == c and c not in "\\'" else octet for c, octet in zip(word, octets, strict=True))
     return f"$'{shown}'" if quote else shown
-
-
-def _octets(character: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
 
 
 def _labelled(label: str, text: str, width: int, column: int, style: str = "") -> Iterator[tuple[Span, ...]]:
@@ -335,11 +332,6 @@ class Command(NamedTuple):
     cap: str = ""
     """Its key, as it is written on the screen."""
 
-    @property
-    def is_everyday(self) -> bool:
-        """Whether it is listed before a query is typed."""
-        return self.kind in {"pane", "key", "act"}
-
 
 # ---- matching ----
 
@@ -350,14 +342,11 @@ EXACT, BEGINS, ALSO_BEGINS, AT_WORD, WITHIN, LINE_AT_WORD, LINE_WITHIN, SCATTERE
 def find_commands(query: str, commands: Sequence[Command]) -> list[Command]:
     """The commands that match a query, the best first."""
     query = " ".join(query.casefold().split())
-    starts = [at_word(word) for word in (query, *query.split())]
+    starts = [
+        re.compile(rf"(?<![^\W_]){re.escape(word)}") for word in (query, *query.split())
+    ]  # at the start of a word
     ranks = ((rank(query, starts, command), command) for command in commands)
     return [command for _, command in sorted((one for one in ranks if one[0] < NO_MATCH), key=itemgetter(0))]
-
-
-def at_word(text: str) -> re.Pattern[str]:
-    """A pattern that finds a text at the start of a word."""
-    return re.compile(rf"(?<![^\W_]){re.escape(text)}")
 
 
 def rank(query: str, starts: Sequence[re.Pattern[str]], command: Command) -> int:

@@ -268,11 +268,6 @@ def shares(read: Callable[[ShownDisk], float | None]) -> Callable[[ShownDisk, In
     return lambda shown, _: (None if (share := read(shown)) is None else 100 * share,)
 
 
-def free_cell(shown: ShownDisk, _now: Instant) -> Span:
-    """The free bytes."""
-    return warned(short_size(shown.disk.free_bytes), "" if shown.usable else alarm(shown.used))
-
-
 NAMED = Column[ShownDisk, Instant]("name", lambda one, _: (one.name,))
 USABLE = Column[ShownDisk, Instant](
     "usable", lambda one, _: (one.disk.usable_free_bytes,), "B", upwards=True, head="usable ", width=8,
@@ -282,7 +277,8 @@ COLUMNS: tuple[Column[ShownDisk, Instant], ...] = (
     Column("type", lambda one, _: (one.disk.filesystem,), width=9, from_width=118, left=True,
            cell=lambda one, _: Span(shorten(clean(one.disk.filesystem or UNKNOWN), 8), "dim")),
     Column("", width=BAR + 2, cell=bar_cell, from_width=84, left=True),
-    Column("free", lambda one, _: (one.disk.free_bytes,), "B", upwards=True, head="free ", width=8, cell=free_cell),
+    Column("free", lambda one, _: (one.disk.free_bytes,), "B", upwards=True, head="free ", width=8,
+           cell=lambda one, _: warned(short_size(one.disk.free_bytes), "" if one.usable else alarm(one.used))),
     Column("used", shares(lambda one: bytes_used(one.disk)), "%", head="used ", width=5, from_width=46,
            cell=lambda one, _: Span(percent(bytes_used(one.disk), 1.0) + " ")),
     USABLE,
