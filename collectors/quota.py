@@ -163,6 +163,10 @@ class QuotaPoller(PollingThread):
         """Poll now, at most once a minute; du keeps its own interval."""
         self._request(self._poll_soon)
 
+    def host_is_up(self) -> None:
+        """A host answers from now on, which may read the path. Does not block."""
+        self._wake.set()
+
     def has_source(self, source: str) -> bool:
         """Whether it reports this source."""
         return source in self._sources

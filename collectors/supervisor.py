@@ -426,8 +426,11 @@ class Supervisor(PollingThread):
         if isinstance(event, SourceChanged) and self._coverage.hides(event.source):
             return
         self._submit(event)
-        if isinstance(event, SourceChanged) and event.source.phase == "up" and event.source.cluster in self.metrics:
-            self.metrics[event.source.cluster].connected(event.source.name.removeprefix("node:"))
+        if isinstance(event, SourceChanged) and event.source.phase == "up":
+            for poller in self._quotas:
+                poller.host_is_up()
+            if event.source.cluster in self.metrics:
+                self.metrics[event.source.cluster].connected(event.source.name.removeprefix("node:"))
         if isinstance(event, NodeReading) and self._discovery.is_relevant(event.node, event.reading):
             self._request(partial(self._learn, event))
 

@@ -22,15 +22,17 @@ from trainmon.config import (
     ConnectSettings,
     DiskSettings,
     MetricsSettings,
+    QuotaSettings,
     RunSettings,
     Settings,
     load_settings,
 )
-from trainmon.lib import Clock, HostUnreachable
+from trainmon.lib import Clock, HostUnreachable, SystemClock
 from trainmon.model import (
     DisksForgotten,
     Event,
     Job,
+    QuotaRead,
     RunsChanged,
     RunSpec,
     Source,
@@ -412,3 +414,20 @@ def test_a_node_that_prometheus_has_is_connected_to_while_its_screen_is_open(tmp
     assert phases == {"waiting"}, "their lost connections say nothing; they wait for Prometheus"
     assert not [event for event in stage.received if isinstance(event, SourceRemoved)]
     assert [event.node for event in stage.received if isinstance(event, DisksForgotten)] == ["n3"]
+
+
+def test_a_quota_is_queried_as_soon_as_its_host_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pause in ("RETRY_UNREACHABLE", "CHECK_EVERY"):
+        monkeypatch.setattr(f"collectors.quota.{pause}", 600.0)
+    script = tmp_path / "lfs"
+    script.write_text(f"#!/bin/sh\necho '{tmp_path} 5 4 6 - 12 0 100 -'\n")
+    script.chmod(0o755)
+    disk = DiskSettings(path=str(tmp_path), quota=QuotaSettings(command=(str(script),), parser="lustre"))
+    stage = Stage(Settings(disks=(disk,)), tmp_path / "no_config", SystemClock())
+    stage.supervisor.start()
+    try:
+        event = stage.wait_for(lambda event: isinstance(event, QuotaRead))
+    finally:
+        stage.supervisor.stop()
+    assert isinstance(event, QuotaRead)
+    assert event.quota.path == str(tmp_path)

@@ -454,7 +454,6 @@ def quota_rows(watch: Watch, host: str, query: QuotaQuery) -> Iterator[Row]:
     if query.parser == "du":
         yield Row("note", host, what, "not tested: du reads the whole tree; the monitor runs it every 6h at most")
         return
-    watch.sources.poll_soon(f"quota:{key}")
     source = watch.answers(f"quota:{key}")
     quota = watch.monitor.engine.state.quotas.get(key)
     if quota is None:
