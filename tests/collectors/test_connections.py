@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import pytest
@@ -22,10 +23,12 @@ class Ssh:
 
     def __init__(self, error: HostUnreachable | None) -> None:
         self.dials = 0
+        self.on_dial: Callable[[], None] = lambda: None
         self._error = error
 
     def dial(self, host: str) -> Shell:
         self.dials += 1
+        self.on_dial()
         if self._error is not None:
             raise self._error
         return FakeShell()
@@ -66,6 +69,13 @@ def test_a_node_that_refuses_ssh_is_reached_by_a_step_until_the_next_job() -> No
     jobs["gpu-1"] = 8
     assert isinstance(dial(), StepShell)
     assert ssh.dials == 2
+
+
+def test_a_job_that_the_queue_shows_while_ssh_is_refused_gives_a_step() -> None:
+    jobs: dict[str, int] = {}
+    connections, ssh = reached("auto", refusal(), jobs)
+    ssh.on_dial = lambda: jobs.update({"gpu-1": 7})
+    assert isinstance(connections.dialler("gpu-1", is_node=True)(), StepShell)
 
 
 def test_a_node_that_accepts_ssh_is_reached_over_ssh() -> None:

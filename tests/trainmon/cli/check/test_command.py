@@ -88,6 +88,18 @@ def test_a_refused_login_says_what_to_do(sshd: Sshd, tmp_path: Path) -> None:
     assert rows[-1].fix
 
 
+def test_an_interpreter_that_ends_without_a_word_is_replaced_before_the_host_is_judged(
+    sshd: Sshd, tmp_path: Path
+) -> None:
+    broken = tmp_path / "python3"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    lab = ClusterSettings(name="lab", nodes=("n0",), python=str(broken), connect=ConnectSettings(timeout=5.0))
+    (rows,) = look(Settings(clusters=(lab,)), sshd.ssh_config(1))
+    assert next((row.mark, row.text) for row in rows if row.what == "probe") == ("ok", "sh")
+    assert [row for row in rows if row.mark == "bad"] == []
+
+
 def test_a_name_without_an_address_and_a_closed_port_are_distinguished(sshd: Sshd, tmp_path: Path) -> None:
     extra = f"Host n0\n  HostName no-such-host.invalid\nHost n1\n  Port 1\nHost n2\n  HostName {'a' * 64}\n"
     nameless, closed, long = look(Settings(clusters=(cluster("n0", "n1", "n2"),)), sshd.ssh_config(3, extra=extra))
