@@ -81,7 +81,7 @@ class Dashboard(App[None], inherit_bindings=False):
         """`seen`: what was shown when the dashboard was last open. `local_time`: times are not in UTC. `theme`: that of
         the config; `light`: whether the terminal's background is."""
         super().__init__()
-        Times.zone = None if local_time else UTC
+        Times.zone, self._theme_of_config = None if local_time else UTC, theme
         self.backend = backend
         self.clock = clock or SystemClock()
         self.actions = ActionService(self, backend, self.clock)
@@ -373,6 +373,14 @@ class Dashboard(App[None], inherit_bindings=False):
     def arranged(self) -> Arrangement:
         """What the next start takes over; from any thread."""
         return replace(self.main.arranged(), theme=self.chosen_theme)
+
+    def use(self, theme: str, time: str) -> None:
+        """Look as a changed config says. A theme that a person has chosen since stays while that of the config does."""
+        Times.zone = None if time == "local" else UTC
+        if theme != self._theme_of_config:
+            self._theme_of_config = theme
+            self.theme = fitting(SETTINGS.get(theme, self.chosen_theme or DARK.name), self.console.color_system)
+        self._paint()
 
     def action_change_theme(self) -> None:
         ask(self, Pick("Theme", [(name, name) for name in self.theme_names()], self.theme), self.change_theme)

@@ -61,6 +61,11 @@ def test_a_changed_config_is_taken_over_and_open_connections_stay(
     assert nodes.servers_of(0) == servers[0]
     assert "ssh 1/1" in screen.text()
 
+    screen.until_shown(r"\d\d:\d\d:\d\dZ")
+    file.write_text(first.replace("n[0-1]", "n0") + '[dashboard]\ntime = "local"\n')
+    screen.until_gone(r"\d\d:\d\d:\d\dZ")
+    assert "from the next start" not in screen.text()
+
     screen.keys(":")
     screen.until_shown(r"│ +: ")
     screen.keys("reload config\r")

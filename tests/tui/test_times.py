@@ -97,3 +97,21 @@ async def test_the_page_of_an_attempt_has_one_zone() -> None:
         await at_rest(pilot)
         assert " IST" in text_of(app)
         assert " UTC" not in text_of(app)
+
+
+@pytest.mark.usefixtures("india")
+async def test_a_changed_config_changes_the_zone_and_the_theme_at_once() -> None:
+    app = Dashboard(planning(STATES["queued"]()), clock=StillClock())
+    async with running(app, size=(100, 50)) as pilot:
+        await at_rest(pilot)
+        assert "14:13:20Z" in text_of(app)
+        app.use("high-contrast", "local")
+        await at_rest(pilot)
+        assert "19:43:20" in text_of(app)
+        assert app.theme == "trainmon-clear"
+
+        app.change_theme("trainmon-light")
+        app.use("high-contrast", "utc")
+        await at_rest(pilot)
+        assert "14:13:20Z" in text_of(app)
+        assert app.theme == "trainmon-light", "a person has chosen it since"

@@ -84,7 +84,7 @@ def show(
     backend: DashboardBackend,
     settings: DashboardSettings,
     name: str | None = None,
-    follow: Callable[[Callable[[str, str, str], object]], ConfigFile] | None = None,
+    follow: Callable[[Callable[[str, str, str], object], Callable[[Settings], object]], ConfigFile] | None = None,
 ) -> int:
     """Run the dashboard until its user quits. The exit status is 128 + the signal if a signal ended it. Under a `name`,
     what it showed is kept for the next start. `follow` makes what loads the config again."""
@@ -108,7 +108,9 @@ def show(
                 kept.start()
                 stack.callback(kept.stop)
             if follow is not None:
-                backend.config_file = file = follow(app.toast)
+                backend.config_file = file = follow(
+                    app.toast, lambda new: app.call_later(app.use, new.dashboard.theme, new.dashboard.time)
+                )
                 file.start()
                 stack.callback(file.stop)
             app.run()

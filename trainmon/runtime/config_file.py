@@ -40,9 +40,11 @@ class ConfigFile(Background):
         file: Path | None,
         program: Reloadable,
         tell: Callable[[str, str, str], object],
+        show: Callable[[Settings], object],
     ) -> None:
+        """`show`: apply how the dashboard looks, on the same thread as `tell`."""
         super().__init__("config")
-        self._choose, self._program, self._tell = choose, program, tell
+        self._choose, self._program, self._tell, self._show = choose, program, tell, show
         self._settings, self._file = settings, file
         self._asked = threading.Event()
         self._loaded = self._signature()
@@ -83,6 +85,7 @@ class ConfigFile(Background):
             self._refuse(f"it could not be read: {error}")
         else:
             self._program.trouble(None)
+            self._show(settings)
             if is_asked or settings != self._settings:
                 text = f"from the next start: {', '.join(later)}" if later else f"{self._file or 'there is no file'}"
                 self._tell(LOADED, text, "info")

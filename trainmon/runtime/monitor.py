@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 RELOADED = (
     "clusters", "runs", "disks", "log_formats", "evals", "retry", "rules", "notify", "alerts", "maintenance",
+    "dashboard",
 )  # fmt: skip
 """The settings that a running program takes over."""
 

@@ -260,10 +260,6 @@ class Strip(Heading):
             self.set_spans(spans)
             self.display = bool(spans)
 
-    def list_elsewhere(self, listed: bool) -> None:
-        self.listed = listed
-        self.on_resize()
-
     def on_resize(self) -> None:
         if self._state is not None:
             self.show(self._state)

@@ -183,18 +183,6 @@ def step_cell(run: Run, _state: State, word: str = "epoch ") -> Span:
     return value(batch_of_epoch(run, word) or count(run.step))
 
 
-def rate_cell(run: Run, _state: State) -> Span:
-    """Tokens a second, or else samples a second."""
-    tokens, samples = run.progress.tokens_per_s, run.progress.samples_per_s
-    return value("-" if samples is None else f"{short(samples)}sa") if tokens is None else Span(short(tokens))
-
-
-def last_cell(run: Run, state: State) -> Span:
-    """The age of the last step."""
-    at, style = run.progress.at, "warn" if is_step_overdue(run, state.at) else ""
-    return value("- ") if at is None else warned(calm_age(state.at - at), style)
-
-
 def left_s(run: Run, state: State) -> Seconds | None:
     """The time to the last step, or to the end of its job if that is earlier."""
     job = state.jobs.get(run.job or "")
@@ -256,18 +244,15 @@ def switches_cell(run: Run, _state: State) -> Span:
     return value("?" if None in [switch.exists for switch in (run.kill, run.save) if switch is not None] else "-")
 
 
-def saved_s(run: Run, state: State) -> Seconds | None:
-    """The age of the last committed checkpoint."""
-    last = None if run.checkpoints is None else run.checkpoints.committed
-    return None if last is None or last.at is None else state.at - last.at
-
-
 NAMED = Column[Run, State]("name", lambda run, _: (run.name,), head="RUN")
 JOB = Column[Run, State]("job", lambda run, state: (job_cell(run, state).text,), head="JOB", width=13, cell=job_cell)
 STEP = Column[Run, State]("step", lambda run, _: (run.step,), "", head="STEP", width=9, cell=step_cell)
 LAST = Column[Run, State](
     "last", lambda run, state: (None if run.progress.at is None else state.at - run.progress.at,), "s", upwards=True,
-    head="LAST ", width=6, cell=last_cell,
+    head="LAST ", width=6,
+    cell=lambda run, state: value("- ") if run.progress.at is None else warned(
+        calm_age(state.at - run.progress.at), "warn" if is_step_overdue(run, state.at) else ""
+    ),
 )  # fmt: skip
 TREND_STEPS = 120
 """Losses that the trend shows."""
@@ -275,7 +260,16 @@ TREND = Column[Run, State]("", head="TREND ", width=14)
 """Shown where all other columns have room, with fewer cells where there is less."""
 TREND_LEAST = 5
 CHECKPOINT = Column[Run, State](
-    "saved", lambda run, state: (saved_s(run, state),), "s", head="CK ", width=6, cell=checkpoint_cell
+    "saved",
+    lambda run, state: (
+        None
+        if (saved := run.checkpoints) is None or saved.committed is None or saved.committed.at is None
+        else state.at - saved.committed.at,
+    ),
+    "s",
+    head="CK ",
+    width=6,
+    cell=checkpoint_cell,
 )
 LEFT = Column[Run, State](
     "left", lambda run, state: (left_s(run, state),), "s", upwards=True, head="LEFT", width=11, cell=left_cell
@@ -288,7 +282,8 @@ COLUMNS: RunColumns = (
     STEP,
     Column("loss", lambda run, _: (run.loss,), "", head="LOSS ", width=8, cell=loss_cell),
     Column("rate", lambda run, _: (run.progress.tokens_per_s or run.progress.samples_per_s,), "", head="TOK/S", width=7,
-           cell=rate_cell),
+           cell=lambda run, _: Span(short(run.progress.tokens_per_s)) if run.progress.tokens_per_s is not None
+           else value("-" if (samples := run.progress.samples_per_s) is None else f"{short(samples)}sa")),
     CHECKPOINT,
     LAST,
     LEFT,

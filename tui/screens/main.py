@@ -410,7 +410,8 @@ class MainScreen(PaneScreen):
             self.shape = new
             with self.app.batch_update():
                 self.body.show_shape(new, self.arrangement.larger)
-                self.strip.list_elsewhere(self.alerts.display)
+                self.strip.listed = self.alerts.display
+                self.strip.on_resize()
 
     def arranged(self) -> Arrangement:
         """How a person arranged the panes and sorted their rows; from any thread."""

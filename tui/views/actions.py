@@ -386,18 +386,17 @@ def commands(context: str, state: State | None, themes: Sequence[str]) -> list[C
         Command("key", "choose the theme", ("theme", "themes", "colours", "colors"), ""),
         Command("config", "load the config again", ("config", "reload config", "load config"), "config"),
         *(subject_commands(state) if state is not None else ()),
-        *(theme_command(name) for name in themes),
+        *(
+            Command("theme", "  ".join((name, *also[:1])), _names(name, f"theme {name}", *also), name)
+            for name in themes
+            for also in [THEMES_ALSO.get(name, ())]
+        ),
         *(key for key in keys if key.kind == "act"),
     ]
 
 
 def _names(*names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.casefold() for name in names if name))
-
-
-def theme_command(name: str) -> Command:
-    also = THEMES_ALSO.get(name, ())
-    return Command("theme", "  ".join((name, *also[:1])), _names(name, f"theme {name}", *also), name)
 
 
 def names_of(key: Key) -> tuple[str, ...]:

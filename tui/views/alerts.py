@@ -411,6 +411,8 @@ class AlertLayout(NamedTuple):
     """Those that a person chose in place of the others. They leave one line for the summary."""
     lines: int = LINES
     """The most lines of a summary."""
+    over: bool = False
+    """Whether alerts that are over have as many lines, not one."""
 
     @property
     def word(self) -> int:
@@ -455,7 +457,7 @@ def rows(alert: Alert, state: State, shape: AlertLayout) -> list[Row]:
         symbol, cells = sign(alert, state.at), row_cells(shape.columns, alert, state.at, style)
         rest = Span(" " + shorten_sentence(text, shape.width - SIGN - 1 - width_of(cells)), style)
         return [Row(alert.id, (Span(symbol.text + " ", symbol.style), *cells, rest))]
-    over = status_of(alert, state.at) == "over"
+    over = status_of(alert, state.at) == "over" and not shape.over
     first, *more = [shorten_sentence(text, shape.summary - 1)] if over else shape.wrapped(text)
     indent = Span(" " * (SIGN + shape.word + SINCE))
     below = (Row(f"{HEADING}{alert.id}:{at}", (indent, Span(line, style))) for at, line in enumerate(more))
@@ -613,7 +615,7 @@ class AlertRows:
         self._rows: Sequence[Row] = ()
         self.shape = alert_layout(0)
         self.wanted = 0
-        """The rows that show every summary in full."""
+        """The rows that show every summary of an open alert in full."""
 
     def rows(
         self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...] = ()
@@ -636,8 +638,9 @@ class AlertRows:
 
     def _lay_out(self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...]) -> None:
         usual = alert_layout(size[0], chosen)
-        for self.shape in (*(usual._replace(lines=most) for most in (MOST_LINES, LINES)), usual):
+        full, self.wanted = usual._replace(lines=MOST_LINES), 0
+        for self.shape in (full._replace(over=True), full, usual._replace(lines=LINES), usual):
             self._rows = alert_rows(state, self.shape, sort, query)
-            self.wanted = len(self._rows) if self.shape.lines == MOST_LINES else self.wanted
+            self.wanted = len(self._rows) if self.shape == full else self.wanted
             if len(self._rows) <= size[1]:
                 return

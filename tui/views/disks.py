@@ -224,18 +224,6 @@ def rank(shown: ShownDisk, now: Instant) -> int:
 # ---- columns -------------------------------------------------------------------------------------------------------
 
 
-def usable_cell(shown: ShownDisk, _now: Instant) -> Span:
-    """The usable free bytes."""
-    text = short_size(shown.disk.usable_free_bytes)
-    return warned(text, alarm(shown.used)) if shown.usable else value(NOT_APPLICABLE + " ")
-
-
-def inodes_cell(shown: ShownDisk, _now: Instant) -> Span:
-    """The used share of the inodes."""
-    share = inodes_used(shown.disk)
-    return value(NOT_APPLICABLE + " ") if shown.disk.total_inodes is None else warned(percent(share, 1.0), alarm(share))
-
-
 def trend_cell(shown: ShownDisk, _now: Instant) -> Span:
     """The growth of a day; ~ before the rate of the last two minutes."""
     growth = shown.per_day
@@ -244,12 +232,6 @@ def trend_cell(shown: ShownDisk, _now: Instant) -> Span:
     mark = "~" if shown.has_only_a_rate else ""
     text = "0" if abs(growth) < 1e6 else mark + ("+" if growth > 0 else "") + short_size(growth)
     return Span(text + " ", "dim" if growth < 1e6 else "")
-
-
-def full_in_cell(shown: ShownDisk, now: Instant) -> Span:
-    """The time until it is full."""
-    text, style = full_in(shown.full_at, now)
-    return Span(text if text.endswith("!") else text + " ", style)
 
 
 BAR = 12
@@ -268,10 +250,12 @@ def shares(read: Callable[[ShownDisk], float | None]) -> Callable[[ShownDisk, In
     return lambda shown, _: (None if (share := read(shown)) is None else 100 * share,)
 
 
+NO_NUMBER = value(NOT_APPLICABLE + " ")
 NAMED = Column[ShownDisk, Instant]("name", lambda one, _: (one.name,))
 USABLE = Column[ShownDisk, Instant](
     "usable", lambda one, _: (one.disk.usable_free_bytes,), "B", upwards=True, head="usable ", width=8,
-    cell=usable_cell, from_width=66,
+    from_width=66,
+    cell=lambda one, _: warned(short_size(one.disk.usable_free_bytes), alarm(one.used)) if one.usable else NO_NUMBER,
 )  # fmt: skip
 COLUMNS: tuple[Column[ShownDisk, Instant], ...] = (
     Column("type", lambda one, _: (one.disk.filesystem,), width=9, from_width=118, left=True,
@@ -282,11 +266,14 @@ COLUMNS: tuple[Column[ShownDisk, Instant], ...] = (
     Column("used", shares(lambda one: bytes_used(one.disk)), "%", head="used ", width=5, from_width=46,
            cell=lambda one, _: Span(percent(bytes_used(one.disk), 1.0) + " ")),
     USABLE,
-    Column("inodes", shares(lambda one: inodes_used(one.disk)), "%", head="inodes ", width=8, cell=inodes_cell,
-           from_width=36),
+    Column("inodes", shares(lambda one: inodes_used(one.disk)), "%", head="inodes ", width=8, from_width=36,
+           cell=lambda one, _: NO_NUMBER if one.disk.total_inodes is None
+           else warned(percent(share := inodes_used(one.disk), 1.0), alarm(share))),
     Column("growth", lambda one, _: (one.per_day,), "B", head="per day ", width=8, cell=trend_cell, from_width=56),
     Column("full", lambda one, now: (None if one.full_at is None else one.full_at - now,), "s", upwards=True,
-           head="full in ", width=9, cell=full_in_cell, from_width=28),
+           head="full in ", width=9, from_width=28,
+           cell=lambda one, now: Span((cell := full_in(one.full_at, now)).text.rstrip("!")
+                                      + ("!" if cell.text.endswith("!") else " "), cell.style)),
 )  # fmt: skip
 
 DISK_FIELDS: tuple[Column[ShownDisk, Instant], ...] = fields_of(

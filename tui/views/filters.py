@@ -54,11 +54,13 @@ class Column(NamedTuple, Generic[Entry, Context]):
     def arrow(self, sort: str) -> str:
         """The direction, if rows are sorted by it."""
         is_reversed = sort.startswith("-")
-        return "" if sort.removeprefix("-") != self.name else UP if self.starts_low is not is_reversed else DOWN
-
-    @property
-    def starts_low(self) -> bool:
-        return self.unit is None or self.upwards
+        return (
+            ""
+            if sort.removeprefix("-") != self.name
+            else UP
+            if (self.unit is None or self.upwards) is not is_reversed
+            else DOWN
+        )
 
     def headed(self, sort: str) -> str:
         """Its head, with an arrow if rows are sorted by it."""
@@ -139,8 +141,8 @@ def parse_filter(query: str, fields: tuple[Column[Any, Any], ...]) -> Filter:
 
 def field_of(name: str, fields: Iterable[Column[Entry, Context]]) -> Column[Entry, Context] | None:
     """The column with this name, or with this head."""
-    fields = tuple(fields)
-    return next((one for label in (False, True) for one in fields if name == (one.label if label else one.name)), None)
+    by_name = sorted(fields, key=lambda one: one.name != name)
+    return next((one for one in by_name if name in {one.name, one.label}), None)
 
 
 def amount(text: str, unit: str) -> float | None:
@@ -181,7 +183,7 @@ def ordered(
         return list(reversed(entries)) if is_reversed else list(entries)
     found = [(next(iter(field.values(entry, context)), None), entry) for entry in entries]
     known = [(_sort_key(value), entry) for value, entry in found if value is not None]
-    known.sort(key=operator.itemgetter(0), reverse=field.starts_low is is_reversed)
+    known.sort(key=operator.itemgetter(0), reverse=(field.unit is None or field.upwards) is is_reversed)
     return [entry for _, entry in known] + [entry for value, entry in found if value is None]
 
 

@@ -410,21 +410,10 @@ def runs_by_job(runs: Iterable[Run]) -> dict[str, Run]:
 # ---- columns -------------------------------------------------------------------------------------------------------
 
 
-def state_cell(entry: QueueEntry, _state: State) -> Span:
-    """Its state as squeue shows it; `?` of a job that the queue no longer lists."""
-    return Span(UNKNOWN if is_missing(entry.job) else state_code(entry.job), job_sign(entry.job).style)
-
-
 def left_cell(entry: QueueEntry, state: State) -> Span:
     """The time left, with a sign if the job ends before its run can save."""
     seconds = seconds_left(entry.job, state.at)
     return value(NOT_APPLICABLE + " ") if seconds is None else warned(whole(seconds), "crit" if entry.short else "")
-
-
-def time_cell(entry: QueueEntry, state: State) -> Span:
-    """The time that it has run."""
-    seconds = elapsed(entry.job, state.at)
-    return value(NOT_APPLICABLE if seconds is None else whole(seconds))
 
 
 WIDE = 84
@@ -452,11 +441,14 @@ COLUMNS: tuple[Column[QueueEntry, State], ...] = (
     USER,
     PARTITION,
     Column("status", lambda entry, _: (state_code(entry.job), entry.job.state, entry.job.stage), head="ST", width=4,
-           cell=state_cell, left=True),
+           left=True,
+           cell=lambda entry, _: Span(UNKNOWN if is_missing(entry.job) else state_code(entry.job),
+                                      job_sign(entry.job).style)),
     Column("nodes", lambda entry, _: (entry.job.node_count,), "", head="N", width=4, from_width=40,
            cell=lambda entry, _: value(UNKNOWN if (n := entry.job.node_count) is None else str(n))),
-    Column("time", lambda entry, state: (elapsed(entry.job, state.at),), "s", head="TIME", width=8, cell=time_cell,
-           from_width=92),
+    Column("time", lambda entry, state: (elapsed(entry.job, state.at),), "s", head="TIME", width=8, from_width=92,
+           cell=lambda entry, state: value(NOT_APPLICABLE if (seconds := elapsed(entry.job, state.at)) is None
+                                           else whole(seconds))),
     Column("left", lambda entry, state: (seconds_left(entry.job, state.at),), "s", upwards=True, head="LEFT ", width=8,
            cell=left_cell, from_width=WIDE),
     RESTARTS,

@@ -238,7 +238,9 @@ def run_change(seen: LastSeen, run: Run, state: State) -> Change | None:
     if was is None:
         return Change("new", text, style, link)
     ended = [one for one in state.attempts.values() if one.run_id == run.name and (one.ended_at or 0.0) > seen.at]
-    again = restarted(was, now) or ("its steps went back" if run.spec.wandb is None and went_back(was, now) else None)
+    # without W&B, its step is always that of its log
+    is_back = run.spec.wandb is None and None not in (was.step, now.step) and (now.step or 0) < (was.step or 0)
+    again = restarted(was, now) or ("its steps went back" if is_back else None)
     again = again or (f"{counted(len(ended), 'attempt')} ended" if ended else None)
     has_ended = run.verdict in OVER and (was.verdict not in OVER or again is not None)
     if has_ended or (run.verdict in WAITING and was.verdict not in OVER | WAITING):
@@ -263,11 +265,6 @@ def restarted(was: SeenRun, now: SeenRun) -> str | None:
     if was.attempt is not None and now.attempt is not None and was.attempt != now.attempt:
         return f"W&B run {was.attempt.rpartition('/')[2]} → {now.attempt.rpartition('/')[2]}"
     return None
-
-
-def went_back(was: SeenRun, now: SeenRun) -> bool:
-    """Whether a run is at an earlier step. Only for a run without W&B, whose step is always that of its log."""
-    return was.step is not None and now.step is not None and now.step < was.step
 
 
 def steps(was: SeenRun, now: SeenRun) -> str:

@@ -90,28 +90,22 @@ def xid(gpu: Gpu, now: Instant) -> Span:
 MIG = {None: Span(NOT_APPLICABLE, "dim"), True: Span("on"), False: Span("off", "dim")}
 
 
-def degrees(gpu: Gpu, _now: Instant) -> Span:
-    return rounded(None) if (c := gpu.temperature_c) is None else warned(str(c), heat(gpu), "")
-
-
-def utilization(gpu: Gpu, _now: Instant) -> Span:
-    return value(NOT_APPLICABLE) if gpu.mig else rounded(gpu.utilization_pct, "%")
-
-
 COLUMNS: tuple[Column[Gpu, Instant], ...] = (
     Column("GPU", width=4, cell=lambda gpu, _: Span(str(gpu.index), "bold")),
-    Column("°C", width=6, cell=degrees),
+    Column("°C", width=6, cell=lambda gpu, _: rounded(None) if (c := gpu.temperature_c) is None
+           else warned(str(c), heat(gpu), "")),
     Column("HBM", width=5, cell=lambda gpu, _: rounded(gpu.memory_temperature_c), from_width=50),
     Column("margin", width=8, cell=lambda gpu, _: rounded(gpu.temperature_margin_c), from_width=64),
     Column("memory", width=11, cell=memory),
-    Column("util", width=6, cell=utilization),
+    Column("util", width=6,
+           cell=lambda gpu, _: value(NOT_APPLICABLE) if gpu.mig else rounded(gpu.utilization_pct, "%")),
     Column("power W", width=9, cell=power, from_width=40),
     Column("MHz", width=6, cell=lambda gpu, _: rounded(gpu.sm_clock_mhz), from_width=56),
     Column("ECC u/c", width=9, cell=ecc, from_width=74),
     Column("remap", width=9, cell=remap, from_width=104),
     Column("MIG", width=5, cell=lambda gpu, _: MIG[gpu.mig], from_width=104),
     Column("Xid", width=9, cell=xid, from_width=76),
-)
+)  # fmt: skip
 
 
 def columns(width: int) -> tuple[Column[Gpu, Instant], ...]:

@@ -123,12 +123,9 @@ def gpu_flags(odd: list[Gpu], gone: int, heats: set[str], slow: Iterable[str], n
 
 def worst_gpu(node: Node, now: Instant) -> Gpu:
     """The GPU that a person looks for first."""
-
-    def rank(gpu: Gpu) -> int:
-        odd = [gpu] if gpu.state != "ok" or has_errors(gpu) else []
-        return gpu_flags(odd, 0, {heat(gpu)}, slowing(gpu.throttle), now)[0]
-
-    return min(node.gpus, key=rank)
+    odd = {gpu.index: [gpu] for gpu in node.gpus if gpu.state != "ok" or has_errors(gpu)}
+    slowed = {gpu.index: slowing(gpu.throttle) for gpu in node.gpus}
+    return min(node.gpus, key=lambda gpu: gpu_flags(odd.get(gpu.index, []), 0, {heat(gpu)}, slowed[gpu.index], now)[0])
 
 
 def node_summary(node: Node, now: Instant) -> NodeSummary:
