@@ -299,8 +299,9 @@ class Dashboard(App[None], inherit_bindings=False):
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
         self.toasts.watch()
 
-    def toast(self, title: str, text: str, severity: str, new: tuple[str, ...] = ()) -> bool:
-        """Show a channel's notification, and ring the bell if it is critical; from any thread. False: no screen."""
+    def toast(self, title: str, text: str, severity: str, new: tuple[str, ...] | None = None) -> bool:
+        """Show a channel's notification, or without `new` another one, and ring the bell if it is critical; from any
+        thread. False: no screen."""
         return self.is_running and self.post_message(ChannelNotification(title, text, severity, new))
 
     @property
@@ -309,8 +310,8 @@ class Dashboard(App[None], inherit_bindings=False):
         return self.screen is self.main
 
     def on_channel_notification(self, event: ChannelNotification) -> None:
-        if self.alert_actions.should_show(event.new):
-            if not self.lists_alerts:
+        if event.new is None or self.alert_actions.should_show(event.new):
+            if event.new is None or not self.lists_alerts:
                 text = in_zone(event.text, self.clock.now())
                 self.notify(text, title=event.title, severity=event.level, timeout=20.0, markup=False)
             if event.level == "error":

@@ -74,15 +74,15 @@ LEVELS: dict[str, SeverityLevel] = {"critical": "error", "warning": "warning"}
 
 
 class ChannelNotification(Message):
-    """A notification from the desktop channel, on another thread."""
+    """A notification from the desktop channel, or about the config, on another thread."""
 
-    def __init__(self, title: str, text: str, severity: str, new: tuple[str, ...]) -> None:
+    def __init__(self, title: str, text: str, severity: str, new: tuple[str, ...] | None) -> None:
         super().__init__()
         self.title = clean(title, 120)
         self.text = "\n".join(clean(line, 200) for line in text.split("\n")[:LINES])
         self.level: SeverityLevel = LEVELS.get(severity, "information")
         self.new = new
-        """The alerts that it only reports as critical now."""
+        """The alerts that it only reports as critical now. None: it is not about alerts."""
 
 
 class Toasts:

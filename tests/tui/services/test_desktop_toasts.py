@@ -95,6 +95,10 @@ async def test_no_toast_covers_the_panes_with_an_alert_that_they_show() -> None:
             pass
         assert screen.count("llm-7b-a is not well") == 1
         assert (app.rung, len(app._notifications)) == (1, 0)
+        app.toast("config loaded", "trainmon.toml", "info")
+        while "config loaded" not in (screen := await settled(pilot)):
+            pass
+        app.clear_notifications()
 
         app.open(Link("node", "gpu-001"))
         await at_rest(pilot)
