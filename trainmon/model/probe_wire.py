@@ -380,7 +380,9 @@ class FileContent(Reading, frozen=True, tag="file", gc=False):
     mtime: float | None = None
     sha256: str | None = None
     text: str | None = None
-    """All of it, if it is text of at most 32 KiB; or the last 48 KiB of the requested part."""
+    """All of it, if it is text of at most 32 KiB; or the lines of the last 48 KiB of the requested part."""
+    is_cut: bool = False
+    """Whether the requested part has more lines."""
     error: str | None = None
 
 

@@ -57,12 +57,12 @@ def signature(found: os.stat_result) -> "tuple[int, ...]":
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def end_of_part(handle: int, size: int, begin: int, end: "int | None") -> str:
-    """The last lines of a log between two offsets, cut as those that are followed."""
+def end_of_part(handle: int, size: int, begin: int, end: "int | None") -> "Line":
+    """The last lines of a log between two offsets, cut as those that are followed, and whether there are more."""
     stop = size if end is None else min(end, size)
     since = max(begin, stop - MAX_PART)
     data = os.pread(handle, max(0, stop - since), since)
-    return "".join(line + "\n" for line in lines_of(data, is_cut=since > begin))
+    return {"text": "".join(line + "\n" for line in lines_of(data, is_cut=since > begin)), "is_cut": since > begin}
 
 
 class Content:
@@ -127,7 +127,7 @@ class Content:
             self._signature = signature(found)
             line = {"path": paths.shown(path), "size": found.st_size, "mtime": found.st_mtime}  # type: Line
             if self._part is not None:
-                yield dict(line, text=end_of_part(handle, found.st_size, *self._part))
+                yield dict(line, **end_of_part(handle, found.st_size, *self._part))
             digest, head = sha256(), b""
             if found.st_size > MAX_BYTES:
                 raise Unusable("larger than %d MiB" % (MAX_BYTES >> 20))

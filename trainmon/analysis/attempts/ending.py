@@ -72,9 +72,6 @@ TAIL_LINES = 400
 TAIL_CHARACTERS = 48 * 1024
 """What is kept of a log: a traceback of every rank of two nodes."""
 
-WHOLE_CHARACTERS = 12 * 1024
-"""A shorter part of a log was read as a whole: the probe sends its last 48 KiB, at most 4 bytes a character."""
-
 PATIENCE: Seconds = 45.0
 """How long an attempt that ended waits for the end of its log and for its exit code."""
 
@@ -213,7 +210,7 @@ def with_tail(
     lines = content.text.removesuffix("\n").split("\n") if content.text else ()
     end = attempt.told_end
     if end is not None and lines:
-        attempt = with_steps_of(attempt, lines, formats, is_whole=len(content.text or "") < WHOLE_CHARACTERS)
+        attempt = with_steps_of(attempt, lines, formats, is_whole=not content.is_cut)
         end = replace(end, log_tail=tail_of(lines), has_own_tail=True)
         if attempt.is_open:
             return replace(attempt, reported_end=end)

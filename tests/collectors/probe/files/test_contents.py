@@ -168,14 +168,19 @@ def test_of_a_part_the_last_lines_are_read(tmp_path: Path):
     log = tmp_path / "log"
     log.write_bytes(b"old\n" + b"first\n" + b"last\xff\n" + b"new\n")
 
+    cut = list[bool]()
+
     def text(*part: int | None) -> str | None:
         [found] = readings_of(Contents({"files": [{"id": "log 1", "pattern": str(log), "part": part}]}))
         assert found.sha256 is None
+        cut.append(found.is_cut)
         return str(found.text)
 
     assert (text(4, 16), text(10, None), text(90, None)) == ("first\nlast\ufffd\n", "last\ufffd\nnew\n", "")
+    assert not any(cut)
     log.write_bytes(b"x" * contents.MAX_PART + b"\nlast\n")
     assert text(0, None) == "last\n"
+    assert cut.pop()
     bar = b"".join(b"\r%d%%| | %d/100 [00:01<00:02]" % (step, step) for step in range(100))
     log.write_bytes(b"\0" * 9 + bar + b'\n{"log":"boom\\n","stream":"stderr","time":"2026-01-02T03:04:05Z"}\nun\xc3')
     assert text(0, None) == "99%| | 99/100 [00:01<00:02]\n2026-01-02T03:04:05Z boom\nun\n", "as a followed log"

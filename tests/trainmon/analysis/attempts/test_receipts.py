@@ -45,11 +45,11 @@ def read(story: Story, seconds: float, *found: ReceiptFiles, directory: str = ""
     return story.say(NodeReading("n1", "prod", story.now, Receipts(1, story.now, directory, found)))
 
 
-def lines(story: Story, seconds: float, *text: str) -> Story:
+def lines(story: Story, seconds: float, *text: str, is_cut: bool = False) -> Story:
     """The requested lines of the log are read."""
     story.at(seconds)
     [request] = files_to_read(story.state)["prod"]
-    content = FileContent(1, story.now, request.id, path=request.pattern, text="\n".join(text))
+    content = FileContent(1, story.now, request.id, path=request.pattern, text="\n".join(text), is_cut=is_cut)
     return story.say(NodeReading("login1", "prod", story.now, content))
 
 
@@ -103,7 +103,7 @@ def test_the_steps_of_an_attempt_that_nobody_watched_are_those_of_its_last_lines
 def test_the_first_step_of_many_lines_is_not_known() -> None:
     story = alone(watched_from=1000)
     read(story, 1001, files(0, 28, signal=9))
-    lines(story, 1003, *("." * 100 for _ in range(400)), *(STEP.format(step) for step in range(3, 40)))
+    lines(story, 1003, *(STEP.format(step) for step in range(3, 40)), is_cut=True)
     one = story.at(1100).say().attempt
     assert (one.first_step, one.last_step) == (None, 39)
 
