@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from collectors.assignment import WatchPlan, assign, rivals
 from collectors.connections import is_local
-from collectors.discovery import Coverage, watch_plan
 from collectors.nodes.collector import NEEDS_A_JOB, NEEDS_A_STEP, requires_job
 from collectors.nodes.steps import StepShell
 from collectors.quota import QuotaQuery, quota_query
@@ -101,30 +100,29 @@ class ClusterCheck:
         """First the hosts of the config that need no step of a job: the first reads the shared files, and the login
         host or this machine queries its Slurm. Then those that a step may reach, and the nodes of the runs' jobs that
         the config does not name."""
-        plan = self._plan(())
-        first = [host for host in plan.hosts if self._way(plan, host) in ("here", "ssh")]
-        yield from self._of_hosts(plan, first)
-        if self._queue is not None and self._queue.watched.login not in plan.hosts:
+        first = [host for host in self._plan.hosts if self._way(host) in ("here", "ssh")]
+        yield from self._of_hosts(first)
+        if self._queue is not None and self._queue.watched.login not in self._plan.hosts:
             yield [*slurm_rows(self._watch, self._queue, self._runs)]
-        now = next(one for one in self._watch.sources.plans if one.cluster == self._cluster.name)
-        plan = self._plan(tuple(host for host in now.hosts if host not in plan.hosts))
-        yield from self._of_hosts(plan, [host for host in plan.hosts if host not in first])
+        yield from self._of_hosts([host for host in self._plan.hosts if host not in first])
 
-    def _plan(self, nodes: tuple[str, ...]) -> WatchPlan:
-        """What is read over SSH for the config. `nodes`: those of the runs' jobs."""
-        plan = watch_plan(self._watch.settings, self._cluster, self._runs, nodes)
-        return Coverage([self._cluster]).limited(plan, nodes)
+    @property
+    def _plan(self) -> WatchPlan:
+        """What is read now, of the runs of the config."""
+        plan = next(one for one in self._watch.sources.plans if one.cluster == self._cluster.name)
+        return replace(plan, runs=self._runs, candidates=())
 
-    def _way(self, plan: WatchPlan, host: str) -> str:
+    def _way(self, host: str) -> str:
         """How a host is reached: here, ssh, srun, or auto, which is one of these two."""
         connections = self._watch.sources.connections[self._cluster.name]
-        if connections.may_use_step(host, is_node=host in plan.nodes):
+        if connections.may_use_step(host, is_node=host in self._plan.nodes):
             return self._cluster.connect.by
         return "here" if is_local(self._cluster, host) else "ssh"
 
-    def _of_hosts(self, plan: WatchPlan, hosts: Sequence[str]) -> Iterator[list[Row]]:
+    def _of_hosts(self, hosts: Sequence[str]) -> Iterator[list[Row]]:
+        plan = self._plan
         specs = {host: spec for host, spec in assign((plan,), plan.hosts)[0].items() if host in hosts}
-        ways = {host: self._way(plan, host) for host in hosts}
+        ways = {host: self._way(host) for host in hosts}
         config, at_once = self._watch.ssh_config, self._cluster.connect.at_once
         names = [(Row("bad", host, "name", LATE), name_rows(host, ways[host], config)) for host in hosts]
         for host, found in zip(hosts, in_parallel(names, at_once, TIMEOUT), strict=True):
