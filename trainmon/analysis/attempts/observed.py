@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -330,12 +330,12 @@ def _wandb_name(run: Run, wandb: WandbRun, seen_at: Instant, state: State) -> st
     return f"{name}#{len(own) + 1}" if is_resumed else last.attempt_id
 
 
-def of_log(run: Run, log: Log, path: str, state: State) -> Attempt:
-    """The attempt that writes this log now. A log that was there when this program started belongs to the attempt that
-    an earlier start of this program has left open."""
+def of_log(run: Run, log: Log, path: str, known: Iterable[Attempt], state: State) -> Attempt:
+    """The attempt that writes this log now. `known`: those of this run. A log that was there when this program started
+    belongs to the attempt that an earlier start of this program has left open."""
     began, name = log.began_at or state.at, f"{run.name}/log/{log.host}:{path}@"
     watched = log.is_new or began > state.started_at + AFTER
-    mine = (one for one in state.attempts.values() if one.attempt_id.startswith(name))
+    mine = (one for one in known if one.attempt_id.startswith(name))
     last = max(mine, key=lambda one: one.attempt_id, default=None)
     is_known = last is not None and (not watched or (last.started_at or 0.0) >= began)
     has_ended = run.verdict in OVER and log.at is not None
@@ -546,6 +546,7 @@ def observed(state: State) -> Iterator[Attempt]:
     unwatched = [*of_unwatched_jobs(state)]
     yield from unwatched
     newest = last_attempts(one for one in (*state.attempts.values(), *unwatched) if one.job_id is not None)
+    known = group_by(state.attempts.values(), lambda one: one.run_id)
     for run in map(_with_client_file, state.runs.values()):
         jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
         begun = [job for job in jobs if is_begun(job) and not is_requeued(job, state.at)]
@@ -566,7 +567,7 @@ def observed(state: State) -> Iterator[Attempt]:
         elif run.wandb is not None:
             yield from (one for each in run.wandb.runs if (one := of_wandb(run, each, state)) is not None)
         elif run.log is not None and run.log.path is not None and not may_have_others(run, state):
-            yield of_log(run, run.log, run.log.path, state)
+            yield of_log(run, run.log, run.log.path, known.get(run.name, ()), state)
             yield from of_other_logs(run, state)
 
 

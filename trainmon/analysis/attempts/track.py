@@ -155,8 +155,9 @@ def _left(state: State) -> Iterator[Attempt]:
     """The ends of open attempts that are over although nothing reports their end now: the job was requeued, or the
     scheduler no longer knows it; the next attempt of the run has another log, process or W&B run. What was reported
     before counts."""
+    of_runs = group_by(state.attempts.values(), lambda one: one.run_id)
     for one in state.attempts.values():
-        if one.is_open and (end := _end_of_left(one, state)) is not None:
+        if one.is_open and (end := _end_of_left(one, of_runs[one.run_id], state)) is not None:
             run, reported = run_of(one, state), one.reported_end
             written_at = None if run.log is None or run.log.path != one.log_path else run.log.at
             if end.source == "lost" and written_at is not None and not has_newer(one, state.attempts.values()):
@@ -166,11 +167,11 @@ def _left(state: State) -> Iterator[Attempt]:
             yield ended if one.job_id is None else with_run(ended, run, state, is_newest=False)
 
 
-def _end_of_left(one: Attempt, state: State) -> AttemptEnd | None:
+def _end_of_left(one: Attempt, of_run: Iterable[Attempt], state: State) -> AttemptEnd | None:
     if one.pid is not None:
-        return _end_of_process(one, state)
+        return _end_of_process(one, of_run, state)
     if one.job_id is None:
-        return _followed(one, state)
+        return _followed(one, of_run, state)
     job = state.jobs.get(f"{one.cluster}/{one.job_id}")
     if job is None:
         is_told = one.reported_end is not None and one.reported_end.source != "lost"
@@ -189,10 +190,10 @@ def _end_of_left(one: Attempt, state: State) -> AttemptEnd | None:
     return replace(end_by("queue", at, state), scheduler_state="PREEMPTED" if is_preempted else "REQUEUED")
 
 
-def _end_of_process(one: Attempt, state: State) -> AttemptEnd | None:
+def _end_of_process(one: Attempt, of_run: Iterable[Attempt], state: State) -> AttemptEnd | None:
     """The end of a process that no run shows any more: it ended while this program did not run."""
     if any(run.spec.process is not None and run.spec.process.pid == one.pid for run in state.runs.values()):
-        return _followed(one, state)
+        return _followed(one, of_run, state)
     node = state.nodes.get(one.nodes[0]) if one.nodes else None
     if node is None or not node.gpus or state.at - state.started_at < AFTER:
         return None
@@ -210,14 +211,13 @@ def _is_forgotten(attempt: Attempt, state: State) -> bool:
     return cluster.accounting is False or state.at - max(state.started_at, attempt.seen_at) > ACCOUNTING_LAGS
 
 
-def _followed(attempt: Attempt, state: State) -> AttemptEnd | None:
+def _followed(attempt: Attempt, of_run: Iterable[Attempt], state: State) -> AttemptEnd | None:
     """The end of an attempt without a job whose run has a newer one of its kind."""
     kind = attempt.attempt_id.removeprefix(f"{attempt.run_id}/").partition("/")[0]
     newer = [
         one
-        for one in state.attempts.values()
-        if one.run_id == attempt.run_id
-        and (
+        for one in of_run
+        if (
             (one.attempt_id.startswith(f"{attempt.run_id}/{kind}/") and kind in ("log", "pid", "wandb-file"))
             or (one.receipt is not None and attempt.receipt is None and kind in ("log", "wandb", "wandb-file"))
         )

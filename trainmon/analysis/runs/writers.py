@@ -83,7 +83,7 @@ def two_writers(run: Run, state: State) -> tuple[Job, Job] | None:
     """Two running jobs that both commit steps into the directory of a run: since both run, a step was committed after a
     later one, or two steps a second time. An evaluator makes no steps of its own. A trainer that goes back to an
     earlier checkpoint does the same alone, once; and the log of the second of two trainers shows that, too."""
-    together = sharing(run, state.runs)
+    together = sharing(run, state.runs) if run.checkpoints is not None and state.jobs else ()
     jobs = {
         job.key: job
         for one in together

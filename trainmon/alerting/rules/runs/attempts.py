@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import ClassVar, NamedTuple
 
-from trainmon.alerting.rules.base import Duration, Unseen, open_alert
+from trainmon.alerting.rules.base import Duration, Unseen, of_last_state, open_alert
 from trainmon.alerting.rules.runs.base import (
     EVERYTHING,
     LIVING,
@@ -53,11 +53,14 @@ from trainmon.model import OVER, Alert, Attempt, AttemptEnd, Finding, Job, Recor
 # ---- rules about the attempts of a run -------------------------------------------------------------------------------
 
 
+of_runs = of_last_state(lambda state: by_run(state.attempts.values()))
+
+
 class AttemptRule(JobRule, frozen=True, kw_only=True):
     """A rule about all attempts of a run. Slurm reports them, if the run has jobs."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        attempts = by_run(state.attempts.values()) if state.attempts else {}
+        attempts = of_runs(state)
         for run in state.runs.values():
             if run.name in attempts:
                 yield from self.check_attempts(state, run, attempts[run.name], now)
