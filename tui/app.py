@@ -95,7 +95,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._feed = StateFeed(lambda: self.post_message(Published()))
         self._painted_at: float | None = None
         self._pressed_at, self._received_at = -inf, self.clock.monotonic()
-        self._paint_planned = self._paused = False
+        self._paint_planned = self._paused = self.is_awaited = False
         self._prompt: LoginPrompt | None = None
         self._answered: set[int] = set()
         self._timed: list[Mapping[str, Alert]] = []
@@ -153,6 +153,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._paint_planned = False
         if self._latest is None or self._paused:
             return
+        self.is_awaited = self._painted_at is None or self._pressed_at > self._painted_at
         self.shown, self._painted_at = self._latest, self.clock.monotonic()
         with self.batch_update():
             for screen in self._visible_screens():

@@ -10,10 +10,12 @@ Textual, which is not imported here.
 from __future__ import annotations
 
 import locale
+import logging
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
@@ -22,6 +24,8 @@ from trainmon import lib
 from trainmon.lib import DAY, HOUR, MINUTE, Instant, Seconds, cell_width, clean
 from trainmon.model import Alert, Disk, Gpu, Source, State, Verdict
 from tui.keys import cap
+
+log = logging.getLogger(__name__)
 
 # ---- the symbols of the screen, and their replacements on terminals that show only ASCII -----------------------------
 
@@ -359,11 +363,25 @@ HEADING = "\1"
 """Prefix of the keys of heading rows, which never hold the cursor: no key press has a meaning there."""
 
 
-class Row(NamedTuple):
-    """One screen line. The key identifies its subject, whatever its position."""
+@dataclass(slots=True)
+class Row:
+    """One screen line. The key identifies its subject, whatever its position. It may be laid out when it is first seen:
+    of 300 nodes, a screen shows 30."""
 
     key: str
-    spans: tuple[Span, ...]
+    shown: tuple[Span, ...] | Callable[[], tuple[Span, ...]]
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        if callable(self.shown):
+            try:
+                self.shown = self.shown()
+            except (
+                Exception
+            ) as error:  # of one row; it may have been scrolled into sight, where nothing else catches it
+                log.exception("row %s failed", self.key)
+                self.shown = (Span(f"  {self.key} cannot be drawn: {type(error).__name__}: {error}", "warn"),)
+        return self.shown
 
     @property
     def text(self) -> str:

@@ -39,6 +39,9 @@ SHRINK_AFTER: Seconds = 10.0
 """How long a pane must have fewer rows before it gets less room."""
 
 
+MANY, CALM = 50, 1.2
+"""A list of more rows keeps its State for two updates of about a second, unless a person waits: that costs half."""
+
 Entries = tuple[Sequence[Any], Any]
 
 
@@ -290,6 +293,11 @@ class Pane(Vertical):
             self.lines.set_rows(rows)
         else:
             self.show_message((f"No {noun} matches “{self.filter}”. Esc shows all.", "dim"))
+
+    def can_wait(self, state: State) -> bool:
+        """Whether the next State is early enough to be drawn."""
+        drawn = self.state is not None and self.in_sight and len(self.lines.rows) > MANY
+        return drawn and self.state is not None and 0 <= state.at - self.state.at < CALM
 
     def show(self, state: State) -> None:
         """Take a new State, and draw it if the pane is visible."""

@@ -10,7 +10,7 @@ from datetime import UTC
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from trainmon.lib import Instant, Seconds, cell_width, clean, shorten, shorten_sentence
+from trainmon.lib import Instant, Seconds, cell_width, clean, group_by, shorten, shorten_sentence
 from trainmon.model import Alert, Run, Source, State, verdict_text
 from tui.keys import cap
 from tui.style import WARN, Span, Times, age, calm_age, wall_clock, width_of
@@ -150,10 +150,10 @@ def sources_text(state: State, width: int, kinds: Iterable[str] = (*AGED, *COUNT
     one that is silent longest; the ages of Prometheus, of the queue and of W&B's oldest answer; how many of the other
     sources answer. A host whose numbers Prometheus has counts there, and is mentioned only if it is silent."""
     spans: list[Span] = []
+    needed = (one for one in state.sources.values() if one.health != "off")
+    by_kind: dict[str, list[Source]] = group_by(needed, lambda one: one.kind if one.via is None else "prometheus")
     for kind in kinds:
-        sources = [one for one in state.sources.values() if (one.kind, one.via) == (kind, None) and one.health != "off"]
-        if kind == "prometheus":
-            sources += [one for one in state.sources.values() if one.via is not None and one.health != "off"]
+        sources = by_kind.get(kind, [])
         if not sources:
             continue
         well = sum(source.health == "ok" for source in sources)

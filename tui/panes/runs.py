@@ -98,8 +98,8 @@ def run_head(table: RunTable, sort: str = ORDER) -> str:
     return "  " + NAMED.headed(sort).ljust(table.name) + heads(table.columns, sort)
 
 
-def run_row(run: Run, state: State, table: RunTable) -> Row:
-    """One run as one line. It is dim when the source of its numbers does not answer."""
+def run_cells(run: Run, state: State, table: RunTable) -> tuple[Span, ...]:
+    """The cells of a run. They are dim when the source of its numbers does not answer."""
     (symbol, style), columns = VERDICTS[run.verdict], table.columns
     if LAST in columns and LEFT in columns and awaited_job(run, state) is not None:
         # the reason to wait takes the room of the last step's age, which does not matter then
@@ -107,12 +107,12 @@ def run_row(run: Run, state: State, table: RunTable) -> Row:
         columns = tuple(wide if column is LEFT else column for column in columns if column is not LAST)
     source = None if run.log is None else state.sources.get(f"node:{run.log.host}")
     stale = "dim" if source is not None and source.health in {"late", "down"} else ""
-    return Row(run.name, (
+    return (
         Span(symbol + " ", style),
         Span(pad(shorten_middle(clean(run.name), table.name - 1), table.name),
              "bold" if style in {"crit", "warn"} else ""),
         *(cell._replace(style=cell.style or stale) for cell in row_cells(with_signs(columns, run, state), run, state)),
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def with_signs(columns: RunColumns, run: Run, state: State) -> RunColumns:
@@ -341,7 +341,8 @@ class RunsPane(Pane):
         shown, alerts = ordered_runs(state, self.sort, self.filter), alert_marks(state).runs
         table = run_layout(width, shown, state, self.columns)
         self.head(Span(run_head(table, self.sort), "head"))
-        self.show_rows([with_mark(run_row(run, state, table), alerts.get(run.name)) for run in shown], "run")
+        rows = {run.name: Row(run.name, partial(run_cells, run, state, table)) for run in shown}
+        self.show_rows([with_mark(row, alerts.get(name)) for name, row in rows.items()], "run")
         self.caption(right="" if self.filter else str(len(shown)))
 
     def footnote(self, state: State) -> tuple[str, str] | None:

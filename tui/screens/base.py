@@ -49,6 +49,9 @@ class DashboardApp(Protocol):
     shown: State | None
     """The State on the screen: the latest, or the one that `p` holds."""
 
+    is_awaited: bool
+    """Whether a person has pressed a key since the State before it was drawn."""
+
     actions: ActionService
     alert_actions: AlertActionService
     changes: Changes

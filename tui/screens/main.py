@@ -376,7 +376,8 @@ class MainScreen(PaneScreen):
             self._has_queue, self._has_charts = has_optional
             self.fit()
         for pane in self.panes.values():
-            pane.show(state)
+            if self.dashboard.is_awaited or not pane.can_wait(state):
+                pane.show(state)
         if not self._has_begun and state.sources:
             self._has_begun = True
             if not state.runs and self.current == "1":

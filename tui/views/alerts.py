@@ -68,15 +68,21 @@ is false, and the alert resolves if it stays false."""
 
 def status_of(alert: Alert, now: Instant) -> AlertStatus:
     """What a person has to do. An acknowledged event is over."""
-    statuses: tuple[tuple[bool, AlertStatus], ...] = (
-        (not alert.is_open or (alert.event and alert.acknowledged_by is not None), "over"),
-        (not alert.is_firing, "pending"),
-        (alert.inhibited_by is not None, "inhibited"),
-        (is_muted(alert, now), "muted"),
-        (alert.acknowledged_by is not None, "acknowledged"),
-        (alert.phase == "firing", "open"),
+    return (
+        "over"
+        if not alert.is_open or (alert.event and alert.acknowledged_by is not None)
+        else "pending"
+        if not alert.is_firing
+        else "inhibited"
+        if alert.inhibited_by is not None
+        else "muted"
+        if is_muted(alert, now)
+        else "acknowledged"
+        if alert.acknowledged_by is not None
+        else "open"
+        if alert.phase == "firing"
+        else "recovering"
     )
-    return next((name for applies, name in statuses if applies), "recovering")
 
 
 def is_muted(alert: Alert, now: Instant) -> bool:
@@ -377,11 +383,14 @@ alert_ranks = once_per_state(partial(_of_statuses, PRESENT))
 
 def with_mark(row: Row, concern: Concern | None) -> Row:
     """The row with its mark in place of the blank after its sign. The sign of a marked row is never green."""
-    if concern is None or concern not in STYLES or not row.spans or len(row.spans[0].text) != 2:
-        return row
-    first, style = row.spans[0], STYLES[concern]
-    sign = Span(first.text[0], style if first.style == "ok" else first.style)
-    return Row(row.key, (sign, Span("!", style), *row.spans[1:]))
+    return row if concern is None or concern not in STYLES else Row(row.key, partial(_marked, row, STYLES[concern]))
+
+
+def _marked(row: Row, style: str) -> tuple[Span, ...]:
+    if not row.spans or len(row.spans[0].text) != 2:
+        return row.spans
+    first, *rest = row.spans
+    return (Span(first.text[0], style if first.style == "ok" else first.style), Span("!", style), *rest)
 
 
 # ---- `5 Alerts` as rows ----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from trainmon.analysis.nodes import failing_server
@@ -445,22 +445,33 @@ def node_view(
     """One node's line. `why` is the problem of its source, `spark` the curve of its last minutes."""
     found = None if node is None else node_summary(node, now)
     rank, health = rank_of(source, found), "ok" if source is None else source.health
-    label = Span(pad(shorten_middle(name, shape.name - 1), shape.name), "dim" if rank in (OFF, LATE) else "")
-    if node is None or found is None or health in ("down", "off"):
-        return NodeView(Row(name, (SIGNS.get(rank, BLANK), label, *silent_cells(node, why, shape))), rank, EMPTY)
-    if health == "ok":
-        worst = (CRIT, "crit") if any(flag.style == "crit" for flag in found.flags) else (WARN, "warn")
-        sign = SIGNS.get(rank) or Span(worst[0] + " ", worst[1])
-        is_old = node.gpus_at is not None and source is not None and now - node.gpus_at > LATE_AFTER * source.period
-        style = "dim" if is_old else None  # the rest of the node answers
-        cells = (*gpu_cells(node, metric, shape, style), *summary_cells(found, shape, style or ""))
-        return NodeView(Row(name, with_curve((sign, label, *cells), spark, shape.end)), rank, found)
-    stale = found._replace(flags=(why, *(flag._replace(style="dim") for flag in found.flags)))
-    cells = (*gpu_cells(node, metric, shape, "dim"), *summary_cells(stale, shape, "dim"))
-    return NodeView(Row(name, (BLANK, label, *cells)), rank, stale)
+    if found is not None and health == "late":
+        found = found._replace(flags=(why, *(flag._replace(style="dim") for flag in found.flags)))
+    shown = EMPTY if found is None or health in ("down", "off") else found
+    return NodeView(
+        Row(name, partial(node_cells, name, node, source, why, metric, shape, now, spark, rank, shown)), rank, shown
+    )
 
 
 EMPTY = NodeSummary(WELL)
+
+
+def node_cells(
+    name: str, node: Node | None, source: Source | None, why: Span, metric: Metric, shape: GridLayout, now: Instant,
+    spark: str, rank: int, found: NodeSummary,
+) -> tuple[Span, ...]:  # fmt: skip
+    """The cells of one node's line."""
+    label = Span(pad(shorten_middle(name, shape.name - 1), shape.name), "dim" if rank in (OFF, LATE) else "")
+    if node is None or found is EMPTY:
+        return (SIGNS.get(rank, BLANK), label, *silent_cells(node, why, shape))
+    if source is not None and source.health != "ok":
+        return (BLANK, label, *gpu_cells(node, metric, shape, "dim"), *summary_cells(found, shape, "dim"))
+    worst = (CRIT, "crit") if any(flag.style == "crit" for flag in found.flags) else (WARN, "warn")
+    sign = SIGNS.get(rank) or Span(worst[0] + " ", worst[1])
+    is_old = node.gpus_at is not None and source is not None and now - node.gpus_at > LATE_AFTER * source.period
+    style = "dim" if is_old else None  # the rest of the node answers
+    cells = (*gpu_cells(node, metric, shape, style), *summary_cells(found, shape, style or ""))
+    return with_curve((sign, label, *cells), spark, shape.end)
 
 
 # ---- the fields ----------------------------------------------------------------------------------------------------

@@ -141,10 +141,11 @@ class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
                 continue
             if (before.key in self.marked) != (row.key in self.marked):
                 self._repaint_line(position)
-            if before.spans == row.spans:
+            is_seen = top <= position < top + height
+            if is_seen and before.spans == row.spans:
                 continue
             self._strips.pop(position, None)
-            if top <= position < top + height:
+            if is_seen:
                 for start, end in changed_ranges(before.spans, row.spans):
                     self.refresh(Region(GUTTER + start, position - top, end - start, 1))
         for position in range(len(self.rows), len(old)):

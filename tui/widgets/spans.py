@@ -84,13 +84,15 @@ class SpanStyles:
         self.base = Style()
         self._known: dict[str, Style] = {}
         self._theme = ""
+        self._seen = -1
+        """How often the styles behind it had changed when `base` was determined."""
 
     def is_outdated(self) -> bool:
-        """Whether the theme or the background changed since the last call."""
-        base = self._widget.rich_style
-        if base == self.base:
+        """Whether a style behind it, as of the theme or the background, changed since the last call."""
+        seen = sum(node.styles._cache_key for node in self._widget.ancestors_with_self)  # only grows
+        if seen == self._seen:
             return False
-        self.base = base
+        self.base, self._seen = self._widget.rich_style, seen  # which takes a tenth of a frame
         self.clear()
         return True
 

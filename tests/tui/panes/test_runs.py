@@ -15,16 +15,16 @@ from trainmon.alerting.rules import RULES as ALL_RULES
 from trainmon.lib import cell_width
 from trainmon.model import LossTrouble, Progress, Run, RunMemory, State, Switch
 from tui.panes.header import header
-from tui.panes.runs import COLUMNS, JOB, RULES, is_step_overdue, ordered_runs, run_head, run_layout, run_row
-from tui.style import Span
+from tui.panes.runs import COLUMNS, JOB, RULES, is_step_overdue, ordered_runs, run_cells, run_head, run_layout
+from tui.style import Row, Span
 
 
 def line(name: str, state: State, width: int = 77) -> str:
-    return run_row(state.runs[name], state, run_layout(width, state.runs.values(), state)).text
+    return Row(name, run_cells(state.runs[name], state, run_layout(width, state.runs.values(), state))).text
 
 
 def alone(one: Run, state: State, width: int = 77) -> str:
-    return run_row(one, state, run_layout(width, [one], state)).text
+    return Row(one.name, run_cells(one, state, run_layout(width, [one], state))).text
 
 
 def cell(column: str, one: Run, state: State | None = None) -> Span:
@@ -145,7 +145,7 @@ def test_numbers_from_a_silent_host_are_dim() -> None:
     state = calm()
     late = msgspec.structs.replace(state, sources={"node:gpu-001": source(1, health="late", answered_at=NOW - 30.0)})
 
-    spans = run_row(late.runs["llm-70b"], late, run_layout(77, late.runs.values(), late)).spans
+    spans = run_cells(late.runs["llm-70b"], late, run_layout(77, late.runs.values(), late))
 
     assert {span.style for span in spans[2:]} == {"dim"}
 
@@ -324,7 +324,7 @@ def test_what_a_rule_is_about_is_marked_as_soon_as_its_condition_begins(rule: st
     shown = begun(rule)
     table = run_layout(118, shown.runs.values(), shown)
     place = [column.name for column in table.columns].index(cell)
-    span = run_row(shown.runs["c"], shown, table).spans[2 + place]
+    span = run_cells(shown.runs["c"], shown, table)[2 + place]
     assert (span.text[-1], span.style) == ("!", "warn")
     assert cell_width(span.text) == table.columns[place].width
 
@@ -359,3 +359,26 @@ def test_where_there_is_room_a_row_shows_the_trend_of_the_loss() -> None:
     assert "█" not in alone(one, calm(), 50)
     assert "TREND" not in run_head(run_layout(118, calm().runs.values(), calm())), "no losses are known"
     assert "▁" * 12 in alone(replace(one, memory=RunMemory(losses=(2.0,) * 20)), calm(), 118)
+
+
+async def test_a_long_list_keeps_its_rows_for_a_second_unless_a_person_waits() -> None:
+    def at(seconds: float, step: int) -> State:
+        many = [run(f"exp-{n:02}", progress=Progress(step=step, at=NOW)) for n in range(60)]
+        return msgspec.structs.replace(calm(), runs={one.name: one for one in many}, at=NOW + seconds)
+
+    async with showing(at(0, 1_000), (200, 60)) as (app, pilot, backend):
+
+        def steps() -> set[str]:
+            return {row.text.split()[3] for row in app.main.runs.lines.rows if row.key.startswith("exp-")}
+
+        first = steps()
+        await publish(app, pilot, backend, at(1, 1_001))
+        assert steps() == first, "half of the work of a long list"
+        await publish(app, pilot, backend, at(2, 1_002))
+        assert steps() != first, "nothing is older than two seconds"
+
+        second = steps()
+        app.clock.at += 0.1  # type: ignore[attr-defined]
+        await pilot.press("j")
+        await publish(app, pilot, backend, at(3, 1_003))
+        assert steps() != second

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -237,3 +238,20 @@ async def test_a_heading_paints_once_and_then_only_what_changed() -> None:
         heading.set_spans([Span("NODE", "head"), Span("  GPU")])
         await pilot.pause()
         assert heading.render_line(0).text.rstrip() == " NODE  GPU"
+
+
+async def test_a_row_is_laid_out_when_it_comes_into_sight_and_one_that_fails_says_so() -> None:
+    made: list[str] = []
+
+    def spans(key: str) -> tuple[Span, ...]:
+        made.append(key)
+        return (Span(f"row {1 // (key != 'k60')} {key}"),)
+
+    app = Screenful()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await show(app, pilot, [Row(f"k{n:02}", partial(spans, f"k{n:02}")) for n in range(100)])
+        assert 0 < len(made) < 20
+        await pilot.press("G")
+        assert app.lines.rows[99].text == "row 1 k99"
+        assert "ZeroDivisionError" in app.lines.rows[60].text
+        assert len(made) < 40
