@@ -368,9 +368,9 @@ def with_unseen_log(attempt: Attempt, run: Run, state: State) -> Attempt:
         end = replace(end, at=max(end.at, log.at or 0.0))
     seen = replace(attempt, log_path=log.path, end=end)
     seen, lines = with_own_lines(seen, run, state, state.attempts, is_newest=True)
-    file = AttemptFile(path=log.path, read_at=state.at, size=log.size, modified_at=log.at)
+    error = None if lines else "it was not written while this attempt ran"
+    file = AttemptFile(path=log.path, read_at=state.at, size=log.size, modified_at=log.at, error=error)
     if not lines:
-        file = replace(file, error="it was not written while this attempt ran")
         return merged(attempt, replace(attempt, files={**attempt.files, "log_path": file}))
     if seen.started_at is None and log.first_at is not None:
         others = (one for one in state.attempts.values() if (one.run_id, one is attempt) == (seen.run_id, False))
