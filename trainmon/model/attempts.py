@@ -366,7 +366,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     data_manifest: str | None = None
     """The version of its data. For a file: its path and its hash."""
     named: Mapping[str, Mapping[str, str]] = {}
-    """By field, and by Origin: all values that were named. Which of them counts, provenance.ORDER says."""
+    """By field, and by Origin: all values that were named. Which of them counts, analysis.attempts.ORDER says."""
     older: Mapping[str, Instant] = {}
     """By field, or by field and origin (`git_commit wandb`): when its value was last seen, if before seen_at."""
     files: Mapping[str, AttemptFile] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
+from tests.trainmon.analysis.attempts.story import BEGIN, DIED, FAILED, JOB, SPEC, STEP, Story, ended, trained
 from trainmon.analysis.attempts import ORDER, merged, with_stored
 from trainmon.analysis.attempts.fold import adds_nothing, joined, with_named
 from trainmon.model import (
@@ -263,6 +264,56 @@ def test_a_closed_attempt_never_opens_again(observations: list[Attempt], chance:
     shuffled = observations * 3
     chance.shuffle(shuffled)
     assert with_stored({}, shuffled) == found
+
+
+SAID: dict[str, Callable[[Story, float], Story]] = {
+    "it runs": lambda story, at: story.queue(at, JOB),
+    "it failed": lambda story, at: story.queue(at, FAILED),
+    "it was requeued": lambda story, at: story.queue(at, replace(AGAIN, state="PENDING", started_at=None)),
+    "it runs again": lambda story, at: story.queue(at, AGAIN),
+    "no job": lambda story, at: story.queue(at),
+    "accounting": lambda story, at: story.at(at).say(JobsAccounted("prod", (replace(FAILED, exit_code="7:0"), LAST))),
+    "its ledger": lambda story, at: story.at(at).say(AttemptsRestored((STORED,))),
+    "its log": lambda story, at: story.log(at, STEP.format(40), *DIED),
+    "its checkpoints": lambda story, at: story.checkpoints(at, 10, 20),
+    "nothing": lambda story, at: story.at(at).say(),
+}
+"""What the sources may say of job 88."""
+STORED = trained().queue(55, FAILED).log(56, *DIED).attempt
+
+
+def known_of(end: AttemptEnd) -> dict[str, bool]:
+    """What is known of an end."""
+    return {
+        "reported": end.source != "lost",
+        "exit code": end.exit_code is not None,
+        "state": end.scheduler_state is not None,
+        "last lines": bool(end.log_tail),
+        "log": not end.awaits_log,
+    }
+
+
+def is_known(end: AttemptEnd) -> bool:
+    """Whether its cause is known."""
+    return end.cause is not None and end.cause.cause != "unknown"
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(SAID)), st.sampled_from([1.0, 20.0, 50.0])), min_size=10, max_size=20))
+def test_nothing_that_is_known_of_an_end_is_lost_whatever_comes_later(said: list[tuple[str, float]]) -> None:
+    story, at = Story(), 0.0
+    for what, later in said:
+        before, at = story.state.attempts, at + later
+        SAID[what](story, at)
+        for name, one in before.items():
+            was, now = one.end, story.state.attempts[name].end
+            if was is None:
+                continue
+            assert now is not None, what
+            lost = [fact for fact, was_known in known_of(was).items() if was_known and not known_of(now)[fact]]
+            assert not lost, what
+            if now.source == was.source:  # a better one may know another time, and that it was not requeued
+                assert (now.at, now.scheduler_state) == (was.at, was.scheduler_state), what
+                assert not is_known(was) or is_known(now), what
 
 
 def reported() -> list[Event]:
