@@ -39,23 +39,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = {str(Path(sys.executable).with_name("trainmon-tui")), str(ROOT / "trainmon" / "__main__.py")}
 
 _lock = threading.Lock()
-_server: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
-
-
-def start() -> None:
-    """Start the process that forks, once: forks of this process share it. It imports at its first request."""
-    if not _server:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environ = {"PATH": os.environ["PATH"], "LC_ALL": LOCALE}  # nothing that one test has set: it outlives the test
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(theirs.fileno())], env=environ, cwd=ROOT, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
-        )  # fmt: skip
-        theirs.close()
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST)
-        _server.append((ours, process))
-        atexit.register(process.wait, 30)
-        atexit.register(ours.close)
+_server: list[socket.socket] = []
 
 
 class Child:
@@ -66,8 +50,7 @@ class Child:
         reader, writer = os.pipe()
         request = {"argv": list(argv), "env": dict(env), "cwd": str(cwd or Path.cwd())}
         with _lock:
-            start()
-            socket.send_fds(_server[0][0], [json.dumps(request).encode()], [writer, *descriptors])
+            socket.send_fds(_connection(), [json.dumps(request).encode()], [writer, *descriptors])
         os.close(writer)
         self._reply = os.fdopen(reader, "rb", 0)
         self.pid = int(self._reply.readline())
@@ -113,6 +96,23 @@ def can_run(argv: Sequence[str], env: Mapping[str, str]) -> bool:
 def _read(descriptor: int) -> str:
     with os.fdopen(descriptor, encoding="utf-8") as pipe:
         return pipe.read()
+
+
+def _connection() -> socket.socket:
+    """To the process that forks; the first call starts it."""
+    if not _server:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environ = {"PATH": os.environ["PATH"], "LC_ALL": LOCALE}  # nothing that one test has set: it outlives the test
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(theirs.fileno())], env=environ, cwd=ROOT, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+        )  # fmt: skip
+        theirs.close()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST)
+        _server.append(ours)
+        atexit.register(process.wait, 30)
+        atexit.register(ours.close)
+    return _server[0]
 
 
 # ---- the process that forks ----
@@ -196,12 +196,10 @@ def _end(status: int) -> None:
 
 
 if __name__ == "__main__":
-    requests = socket.socket(fileno=int(sys.argv[1]))
-    select.select([requests], [], [])
     commands = [module.name for module in pkgutil.walk_packages(trainmon.cli.__path__, "trainmon.cli.")]
     _import(*commands, "trainmon.runtime.monitor")
     gc.collect()
     gc.freeze()
-    words = _serve(requests)
+    words = _serve(socket.socket(fileno=int(sys.argv[1])))
     if words is not None:
         _end(_main(words))
