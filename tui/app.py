@@ -137,7 +137,7 @@ class Dashboard(App[None], inherit_bindings=False):
         state = with_times(state, self._timed)
         self._latest, self._received_at = state, self.clock.monotonic()
         self.actions.update(state)
-        self.alert_actions.update(state, listed=self.lists_alerts)
+        self.alert_actions.update(state, listed=self.main.listed(state) if self.lists_alerts else None)
         self.changes.update(state)
         if not self._paused and not self._paint_planned:
             wait = wait_before_paint(self._painted_at, self._pressed_at, self._received_at)
@@ -307,8 +307,8 @@ class Dashboard(App[None], inherit_bindings=False):
 
     @property
     def lists_alerts(self) -> bool:
-        """Whether the screen shows the alerts: in their pane, or in the strip."""
-        return self.screen is self.main
+        """Whether the screen shows new alerts: in their pane, or in the strip."""
+        return self.screen is self.main and not self._paused
 
     def on_channel_notification(self, event: ChannelNotification) -> None:
         if event.new is None or self.alert_actions.should_show(event.new):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from trainmon.lib import clean
 from trainmon.model import State
 from tui.keys import bindings
 from tui.panes.base import Entries, Pane
-from tui.style import HEADING, SENTENCE
+from tui.style import HEADING, SENTENCE, Row
 from tui.views.alert_detail import Moment, moment_of_alert
 from tui.views.alerts import (
     ALERT_FIELDS,
@@ -43,8 +44,19 @@ class AlertsPane(Pane):
     def entries(self, state: State) -> Entries:
         return [*state.alerts.values()], state.at
 
+    def _rows(self, state: State) -> Sequence[Row]:
+        return self._drawn.rows(state, (self.width, self.lines.size.height), self.sort, self.filter, self.columns)
+
+    def listed(self, state: State) -> frozenset[str]:
+        """The alerts of a State that have a row in sight as soon as it is drawn."""
+        if not self.display:
+            return frozenset()
+        top, height = self.lines.scroll_offset.y, self.lines.size.height
+        rows = self._rows(state)[top : top + height]
+        return frozenset(row.key for row in rows) if height else frozenset(state.alerts)
+
     def draw(self, state: State, width: int) -> None:
-        rows = self._drawn.rows(state, (width, self.lines.size.height), self.sort, self.filter, self.columns)
+        rows = self._rows(state)
         self.wanted = self._drawn.wanted
         self.head(*(alert_head(self._drawn.shape, self.sort) if rows else ()))
         self.caption(open_counts(state) if state.alerts else "", sender(state).text)

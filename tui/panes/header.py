@@ -245,9 +245,14 @@ class Strip(Heading):
         super().__init__(id="strip")
         self.display = False
         self.listed = False
-        """Whether the Alerts pane shows them, so that each text is on the screen once."""
+        """Whether the Alerts pane shows the worst ones, so that each text is on the screen once."""
         self._state: State | None = None
         self._drawn: tuple[object, ...] = ()
+
+    def places(self, state: State) -> frozenset[str]:
+        """The alerts of a State for which it has room."""
+        space = 0 if state.ledger is not None else self.app.size.width - GUTTER - cell_width(HINT)
+        return frozenset(one.id for one in strip_alerts(state, space))
 
     def show(self, state: State) -> None:
         self._state = state
@@ -311,7 +316,7 @@ def alert_strip(state: State, width: int = 240, *, listed: bool = False) -> tupl
     spans += [Span("  ")] * bool(spans)
     hint = HINT if width >= HINT_FROM else ""
     space = width - width_of(spans) - cell_width(hint)
-    shown = urgent[: max(1, min(AT_MOST, space // (LEAST + 2)))]
+    shown = strip_alerts(state, space)
     more = f"  +{len(urgent) - len(shown)}" if len(urgent) > len(shown) else ""
     space -= cell_width(more)
     for left in range(len(shown), 0, -1):
@@ -319,6 +324,11 @@ def alert_strip(state: State, width: int = 240, *, listed: bool = False) -> tupl
         spans += [*entry, *[Span("  ")] * (left > 1)]
         space -= width_of(entry) + 2 * (left > 1)
     return (*spans, *([Span(more + hint, "dim")] if more or hint else []))
+
+
+def strip_alerts(state: State, space: int) -> tuple[Alert, ...]:
+    """The worst alerts, as many as have room in so many cells."""
+    return most_urgent(state)[: max(1, min(AT_MOST, space // (LEAST + 2)))]
 
 
 def alert_entry(alert: Alert, state: State, width: int) -> list[Span]:

@@ -368,6 +368,7 @@ class MainScreen(PaneScreen):
 
     def show(self, state: State) -> None:
         self.header.show(state)
+        self.strip.listed = self.strip.places(state) <= self.alerts.listed(state)
         self.strip.show(state)
         self.changes_line.show(*self.dashboard.changes.line(state))
         self.story_line.show(state, self.current)
@@ -382,6 +383,10 @@ class MainScreen(PaneScreen):
             self._has_begun = True
             if not state.runs and self.current == "1":
                 self.action_pane("2")
+
+    def listed(self, state: State) -> frozenset[str]:
+        """The alerts of a State that it shows as texts: in their pane, or in the strip."""
+        return self.alerts.listed(state) | self.strip.places(state)
 
     # ---- shape ----
 

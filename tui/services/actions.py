@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from textual.app import App
 
@@ -162,9 +162,9 @@ class AlertActionService(DashboardService):
         self._notified: set[str] = set()
         """The critical alerts that a channel notified here before the State that contains them."""
 
-    def update(self, state: State, *, listed: bool) -> None:
-        """Show what is new about alerts in this State; ring the bell for critical ones. `listed`: whether the screen
-        has the texts of all alerts."""
+    def update(self, state: State, *, listed: Container[str] | None) -> None:
+        """Show what is new about alerts in this State; ring the bell for critical ones. `listed`: the alerts whose
+        texts the screen has, if it lists alerts."""
         before, self._state = self._state, state
         toasts, rings = alert_toasts(before, state, self._notified, listed=listed)
         if before is not None and before.alerts is not state.alerts:

@@ -104,15 +104,17 @@ RECENT = 30.0
 
 
 def alert_toasts(
-    before: State | None, after: State, notified: Container[str] = (), *, listed: bool = False
+    before: State | None, after: State, notified: Container[str] = (), *, listed: Container[str] | None = None
 ) -> tuple[tuple[Toast, ...], bool]:
     """The toasts, one line for each, and whether to ring the bell: for new critical alerts. Acknowledgements and a new
-    sender are only shown. A channel has already shown those in `notified`. `listed`: the screen has the texts of all
-    alerts, which no toast may cover."""
+    sender are only shown. `listed`: the alerts whose texts the screen has, which no toast may cover. None: the screen
+    lists no alerts; there, a channel has already shown those in `notified`."""
     if before is None:
         return (), False
-    new = [one for one in newly_firing(before, after) if one.id not in notified]
-    toasts = [] if listed else [Toast("", clean(f"CRITICAL  {one.rule}  {one.subject}", 56), "error") for one in new]
+    firing = list(newly_firing(before, after))
+    new = [one for one in firing if one.id not in notified]
+    unseen = new if listed is None else [one for one in firing if one.id not in listed]
+    toasts = [Toast("", clean(f"CRITICAL  {one.rule}  {one.subject}", 56), "error") for one in unseen]
     rest = len(toasts) - CRITICAL_AT_ONCE + 1
     if rest > 1:
         more = Toast("", f"{counted(rest, 'more critical alert')}: press 5 for all", "error")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import tui.app
 from tests.trainmon.alerting.notify.samples import message, notice
@@ -108,3 +109,35 @@ async def test_no_toast_covers_the_panes_with_an_alert_that_they_show() -> None:
         assert sum("gpu-lost" in line for line in screen.splitlines()) == 1
         assert "CRITICAL  gpu-lost  gpu:gpu-001/3" in screen
         assert sum("▌" in line for line in screen.splitlines()) == 1, "one line, at the edge"
+
+
+@pytest.mark.parametrize(
+    ("size", "keys"), [((80, 24), ""), ((120, 40), "5/zzz\n1"), ((120, 40), "5G"), ((120, 40), "p")]
+)
+async def test_a_critical_alert_that_the_panes_cannot_show_is_shown_all_the_same(
+    size: tuple[int, int], keys: str
+) -> None:
+    old = [alert(f"aaaa00{n:02}", subject=f"run:old-{n}", summary=f"old-{n} is not well") for n in range(40)]
+    new = alert("bbbb0001", rule="gpu-lost", subject="gpu:gpu-001/3", summary="GPU 3 is lost", fired_at=NOW)
+    backend = FakeBackend(with_alerts(*old))
+    app = Ringing(backend)
+    async with running(app, size=size, notifications=True) as pilot:
+        await at_rest(pilot)
+        await pilot.press(*("enter" if key == "\n" else key for key in keys))
+        await at_rest(pilot)
+        backend.publish(with_alerts(*old, new))
+        await at_rest(pilot)
+        assert "CRITICAL  gpu-lost  gpu:gpu-001/3" in await settled(pilot)
+        assert app.rung == 1
+
+
+@pytest.mark.parametrize("keys", ["5/zzz\n1", "5G"])
+async def test_the_strip_is_there_while_the_pane_does_not_show_the_worst_alerts(keys: str) -> None:
+    backend = FakeBackend(with_alerts(*(alert(f"aaaa00{n:02}", summary=f"old-{n} is not well") for n in range(40))))
+    async with running(Ringing(backend), size=(120, 40)) as pilot:
+        await at_rest(pilot)
+        assert "a ack" not in await settled(pilot), "the pane shows the worst ones"
+        await pilot.press(*("enter" if key == "\n" else key for key in keys))
+        backend.publish(replace(backend.state, at=NOW + 1.0))
+        await at_rest(pilot)
+        assert "CRIT old-0 is not well" in await settled(pilot)

@@ -18,7 +18,7 @@ def test_a_new_critical_alert_is_shown_and_rings_once() -> None:
     assert [(toast.text, toast.severity) for toast in alert_toasts(BEFORE, after)[0]] == [
         ("CRITICAL  run-dead  run:llm-7b-a", "error")
     ]
-    assert alert_toasts(BEFORE, after, listed=True) == ((), True)
+    assert alert_toasts(BEFORE, after, listed={"aaaa0001"}) == ((), True)
     assert alert_toasts(BEFORE, after)[1]
     assert alert_toasts(after, after) == ((), False)
     assert alert_toasts(after, with_alerts(alert(summary="the same, a second later"))) == ((), False)
