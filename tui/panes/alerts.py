@@ -72,8 +72,9 @@ class AlertsPane(Pane):
         """The selected alert in full, or a channel that is broken."""
         alert = state.alerts.get(self.selected or "")
         lines = () if alert is None else self._drawn.shape.wrapped(clean(alert.summary))
+        advised = alert is not None and self._drawn.shape.advises(alert, state.at)
         told = alert is not None and "…" not in "".join(lines) and alert.is_open
-        return alert_sentence(state, self.selected, told=told)
+        return alert_sentence(state, self.selected, told=told, advised=advised)
 
     # ---- the subjects of keys ----
 
@@ -104,8 +105,9 @@ class AlertsPane(Pane):
         return None if self.selected is None else self.selected.removeprefix(SILENCE)
 
 
-def alert_sentence(state: State, key: str | None, *, told: bool = False) -> tuple[str, str]:
-    """A sentence about a row, and its style. A broken channel comes first. `told`: the row has the whole summary."""
+def alert_sentence(state: State, key: str | None, *, told: bool = False, advised: bool = False) -> tuple[str, str]:
+    """A sentence about a row, and its style. A broken channel comes first. `told`: the row has the whole summary;
+    `advised`: and what to do."""
     failing = broken_channels(state.channels.values())
     if failing:
         name, kind, why = failing[0].name, failing[0].type, failing[0].problem or "it delivers nothing"
@@ -119,7 +121,7 @@ def alert_sentence(state: State, key: str | None, *, told: bool = False) -> tupl
     parts = (  # each is cleaned apart: a \r takes what is before it
         clean(alert.rule) + ("" if told else f": {clean(alert.summary)}"),
         f"stale data: {clean(alert.data_why)}" if alert.data != "ok" and alert.data_why else "",
-        clean(alert.advice) if alert.advice and alert.is_open else "",
+        clean(alert.advice) if alert.advice and alert.is_open and not advised else "",
     )
     is_bad = status_of(alert, state.at) == "open" and alert.severity != "info"
     style = "dim" if not is_bad else "crit" if alert.severity == "critical" else "warn"

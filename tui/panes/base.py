@@ -90,7 +90,7 @@ class Pane(Vertical):
         """The lines that show all its rows, with its frame. A filter changes nothing of it."""
         self._needed_at: Instant = 0.0
         self.wanted = 0
-        """The rows that it would show if it had room, where these are more."""
+        """How many rows it needs, where it shows others too if it has room, or fewer; 0: those that it shows."""
         self.failed_at: Instant | None = None
         self._drawing = False
         self._foot = ("", "dim")
@@ -331,7 +331,7 @@ class Pane(Vertical):
 
     def _note_need(self, now: Instant) -> None:
         """More rows count at once, fewer only after a while: the panes must not move with each alert."""
-        needed = inf if self.TAKES_ALL else max(len(self.lines.rows), self.wanted) + FRAME
+        needed = inf if self.TAKES_ALL else (self.wanted or len(self.lines.rows)) + FRAME
         if not self.filter and (needed >= self.needed or not 0 <= now - self._needed_at < SHRINK_AFTER):
             if needed != self.needed:
                 self.post_message(self.Resized())

@@ -325,6 +325,19 @@ def alerts_about_subjects(state: State, subjects: Collection[tuple[str, str]]) -
     return alerts_about(state, runs=runs, nodes={name for kind, name in subjects if kind == "node"})
 
 
+def marking(state: State, run: str) -> Alert | None:
+    """The alert behind the mark of a run's row: the worst one that nobody has taken care of."""
+    found = [
+        one
+        for one in state.alerts.values()
+        if one.run == run
+        and one.severity != "info"
+        and not is_muted(one, state.at)
+        and status_of(one, state.at) in UNSETTLED
+    ]
+    return min(found, key=lambda one: (status_of(one, state.at) == "pending", worst_first(one)), default=None)
+
+
 # ---- how serious the open alerts of a row are ------------------------------------------------------------------------
 
 
@@ -422,6 +435,8 @@ class AlertLayout(NamedTuple):
     """The most lines of a summary."""
     over: bool = False
     """Whether alerts that are over have as many lines, not one."""
+    advice: bool = False
+    """Whether what to do stands below the summary, of alerts that nobody has taken care of."""
 
     @property
     def word(self) -> int:
@@ -431,6 +446,11 @@ class AlertLayout(NamedTuple):
     @property
     def summary(self) -> int:
         return max(1, self.width - SIGN - self.word - SINCE - self.end)
+
+    def advises(self, alert: Alert, now: Instant) -> bool:
+        """Whether its rows say what to do."""
+        has_room = self.advice and not self.columns and self.summary >= LEAST_SUMMARY
+        return has_room and bool(alert.advice) and status_of(alert, now) in UNSETTLED
 
     def wrapped(self, text: str) -> list[str]:
         """A summary as lines: the first beside the deliveries, the others also below them."""
@@ -468,6 +488,8 @@ def rows(alert: Alert, state: State, shape: AlertLayout) -> list[Row]:
         return [Row(alert.id, (Span(symbol.text + " ", symbol.style), *cells, rest))]
     over = status_of(alert, state.at) == "over" and not shape.over
     first, *more = [shorten_sentence(text, shape.summary - 1)] if over else shape.wrapped(text)
+    if shape.advises(alert, state.at):
+        more += textwrap.wrap(f"what to do: {clean(alert.advice)}", shape.summary + shape.end - 1)
     indent = Span(" " * (SIGN + shape.word + SINCE))
     below = (Row(f"{HEADING}{alert.id}:{at}", (indent, Span(line, style))) for at, line in enumerate(more))
     return [row(alert, first, state, shape), *below]
@@ -624,7 +646,7 @@ class AlertRows:
         self._rows: Sequence[Row] = ()
         self.shape = alert_layout(0)
         self.wanted = 0
-        """The rows that show every summary of an open alert in full."""
+        """How many rows show every summary of an open alert in full, and no more than that."""
 
     def rows(
         self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...] = ()
@@ -647,9 +669,11 @@ class AlertRows:
 
     def _lay_out(self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...]) -> None:
         usual = alert_layout(size[0], chosen)
-        full, self.wanted = usual._replace(lines=MOST_LINES), 0
-        for self.shape in (full._replace(over=True), full, usual._replace(lines=LINES), usual):
+        full = usual._replace(lines=MOST_LINES)
+        advised = full._replace(advice=True)
+        self.wanted = len(alert_rows(state, full, sort, query))
+        shapes = (advised._replace(over=True), advised, full._replace(over=True), full, usual._replace(lines=LINES))
+        for self.shape in (*shapes, usual):
             self._rows = alert_rows(state, self.shape, sort, query)
-            self.wanted = len(self._rows) if self.shape == full else self.wanted
             if len(self._rows) <= size[1]:
                 return

@@ -361,6 +361,20 @@ def test_where_there_is_room_a_row_shows_the_trend_of_the_loss() -> None:
     assert "▁" * 12 in alone(replace(one, memory=RunMemory(losses=(2.0,) * 20)), calm(), 118)
 
 
+@pytest.mark.parametrize(("phase", "word"), [("pending", "pending alert"), ("firing", "alert")])
+async def test_the_frame_says_why_a_run_that_is_well_is_marked(phase: str, word: str) -> None:
+    hot = alert("b", rule="gpu-hot", subject="gpu:n1/5", run="c", phase=phase, summary="GPU 5 of n1 is throttling")
+    mild = alert("a", rule="gpu-idle", run="c", severity="warning", phase=phase, summary="idle", fired_at=NOW - 900.0)
+    muted = alert("c", run="c", summary="muted", muted_until=NOW + 900.0)
+    async with showing(with_alerts(mild, hot, muted, base=several("healthy", "healthy", "healthy")), (80, 24)) as (
+        app,
+        _,
+        _backend,
+    ):
+        screen = text_of(app)
+        assert f"─ c: healthy, {word}: GPU 5 of n1 is throttling ─" in screen
+
+
 async def test_a_long_list_keeps_its_rows_for_a_second_unless_a_person_waits() -> None:
     def at(seconds: float, step: int) -> State:
         many = [run(f"exp-{n:02}", progress=Progress(step=step, at=NOW)) for n in range(60)]
