@@ -147,6 +147,11 @@ def test_the_same_path_on_many_nodes_is_one_line_with_the_worst_value() -> None:
     assert disk_of_key(group.key, found) == group
 
 
+@pytest.mark.parametrize(("width", "name"), [(118, "gpu-[001-004]:/tmp"), (47, "4 hosts:/tmp"), (44, "4 hosts:/tmp")])
+def test_a_list_of_hosts_is_counted_where_it_would_be_cut_within_a_number(width: int, name: str) -> None:
+    assert lines(local_disks(8.0, 6.0, 9.0, 8.0), width)[0].strip().startswith(f"{name} ")
+
+
 def test_a_disk_that_needs_attention_leaves_the_line_of_the_others() -> None:
     names = [one.name for one in ordered_disks(local_disks(8.0, 0.1, 9.0, 8.0), "severity")]
 
