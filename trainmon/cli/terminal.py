@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import getpass
 import json
 import os
@@ -12,7 +13,7 @@ import termios
 import threading
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -36,6 +37,8 @@ def ask_on_terminal(
     when it was declined."""
     show_progress("")
     with prompting:
+        with suppress(termios.error):  # Ctrl+C ends the program while another thread has turned the echo off
+            atexit.register(termios.tcsetattr, 0, termios.TCSADRAIN, termios.tcgetattr(0))
         click.echo(f"{clean(host)}: {clean(title)}", err=True)
         for line in instructions.splitlines():
             click.echo(f"  {clean(line)}", err=True)
