@@ -11,6 +11,8 @@ from trainmon.transport.shell import Shell
 TIMEOUT: Seconds = 10.0
 GZIP = 31
 """For zlib: data with the header of gzip."""
+BEGIN = b"trainmon-tui|"
+"""What comes before is of login scripts that print."""
 
 READ = (
     'is() { stat "$@" 2>/dev/null; }; p=$2; case "$p" in /*) ;; *) p=./$p;; esac; ls -dL "$p" >/dev/null || exit 1; '
@@ -25,7 +27,7 @@ READ = (
     'size=$(is -L -c %s /dev/fd/3 || wc -c <"$p"); older=; '
     '[ "$1" != 0 ] || [ "$3" = 0 ] || older=$(ls -td "$p"[.-][0-9]* 2>/dev/null | sed "s,.*/,," | tr "\\n" /); '
     'gzip=; [ "$1" -lt 0 ] || [ -n "$4" ] || gzip=$(command -v gzip); '
-    'echo "${opened% *}|$((size))|$gzip|$older"; '
+    'echo "trainmon-tui|${opened% *}|$((size))|$gzip|$older"; '
     'case "$1" in -*) exec tail -c "${1#-}" <&3;; esac; '
     'range() { { dd bs=65536 skip="$(($1 / 65536))" count=0 2>/dev/null; tail -c "+$(($1 % 65536 + 1))"; } <&3 '
     '| head -c "$2"; }; '
@@ -75,14 +77,15 @@ def read_range(
     """
     argv = ("sh", "-c", READ, "trainmon-tui", str(start), path, str(length), pattern, str(most))
     answer = shell.run(argv, timeout=timeout)
-    head, _, data = answer.stdout.partition(b"\n")
-    file, size, gzip, older = head.decode("utf-8", "replace").split("|", 3) if head else ("", "0", "", "")
+    _, began, answered = answer.stdout.partition(BEGIN)
+    head, _, data = answered.partition(b"\n")
+    file, size, gzip, older = head.decode("utf-8", "replace").split("|", 3) if began else ("", "0", "", "")
     data = zlib.decompressobj(GZIP).decompress(data) if gzip else data
     begin, count = start if start >= 0 else max(0, int(size) + start), len(data)
     if pattern:
         data, _, last = data.rstrip().rpartition(b"\n")
         count = int(last or 0)
-    if answer.status != 0 or count < min(length, int(size) - begin):
+    if answer.status != 0 or not began or count < min(length, int(size) - begin):
         last_words = answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2].rpartition(": ")[2]
         status = f"the shell on the host ended with status {answer.status}"
         raise CommandFailed(f"{clean(path)}: {clean(last_words, 300) or status}")

@@ -116,7 +116,8 @@ def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     elif request.param == "busybox":
         yield Busybox(loop, tmp_path_factory.mktemp("busybox"))
     else:
-        with Sshd.start(tmp_path_factory.mktemp("sshd")) as sshd:
+        prints = 'echo Welcome; eval "$SSH_ORIGINAL_COMMAND"'  # as many a login script does
+        with Sshd.start(tmp_path_factory.mktemp("sshd"), ForceCommand=prints) as sshd:
             dialer = Dialer(loop, config_file=sshd.ssh_config())
             yield dialer.dial("n0")
             dialer.close()
@@ -280,7 +281,7 @@ def test_a_slow_link_has_the_time_that_a_long_range_takes() -> None:
         def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
             count = int(argv[6])
             self.asked.append((count, timeout))
-            return Completed(0, b"1 2|999999999||\n" + (b"%d\n" % count if argv[7] else b"x" * count), b"")
+            return Completed(0, b"trainmon-tui|1 2|999999999||\n" + (b"%d\n" % count if argv[7] else b"x" * count), b"")
 
     slow, run = Slow(), Run(spec=RunSpec(name="llm", cluster="c"), log=Log(host="n0", path="/train.log"))
     assert part_of(lambda reply: LogFile(run, lambda _: slow, ()).read(0, 9_000_000, reply)).error is None
@@ -346,7 +347,7 @@ def test_a_range_that_is_not_read_to_its_end_is_an_error() -> None:
         def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
             return Completed(
                 0,
-                b"1 2|99999||\n" + (b"7\n5000\n" if argv[7] else b"x" * 5_000),
+                b"trainmon-tui|1 2|99999||\n" + (b"7\n5000\n" if argv[7] else b"x" * 5_000),
                 b"tail: read error: Input/output error\n",
             )
 
