@@ -455,6 +455,7 @@ class NodeCollector:
             self._retry_or_hold(error, prompted=prompted)
             if self._source.phase == "retrying" and (self._python != before or SHARES_GPUS in error.message):
                 self.failure = None
+                self._report(phase="connecting", error=None, hint=None, retry_at=None)
         self.wake()
 
     def _report(

@@ -201,6 +201,16 @@ def test_a_node_without_python_is_read_by_the_shell_and_says_so(product: Product
     assert next((disk["path"], disk["state"]) for disk in result["disks"]) == ("/", "ok")
 
 
+def test_a_python_that_ends_at_once_is_no_node_that_is_down(product: Product, cluster: StartCluster) -> None:
+    cluster(1)
+    broken = product.folder / "broken"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    config = product.config(f'[cluster]\nnodes = ["n0"]\npython = "{broken}"\n')
+    result = product.snapshot("--config", str(config))
+    assert [(node["name"], node["probe"]) for node in result["nodes"]] == [("n0", "sh")]
+
+
 def test_a_login_that_needs_a_person_is_an_error_that_says_what_to_set_up(
     product: Product, cluster: StartCluster
 ) -> None:

@@ -129,6 +129,7 @@ def test_an_interpreter_that_ends_without_a_word_is_as_good_as_none() -> None:
     host = Host(first, second)
     host.connected(first).ended(1, None)
     host.source("retrying")
+    assert host.source("connecting").error is None, "it is not down: the other way is tried next"
     assert first.argv == bundle.command("python3")
     host.ticked(3.0)
     until(lambda: second.argv == bundle.command(bundle.NO_PYTHON))
