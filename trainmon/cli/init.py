@@ -88,7 +88,8 @@ def query_cluster(
 
         with contextlib.closing(StateWatcher(monitor.subscribe)) as watcher:
             watcher.wait_for(has_come, LOGIN_WAIT)
-        if needs_slurm and (why := failure()) is not None:
+        is_polled = monitor.engine.state.clusters[cluster.name].is_polled
+        if needs_slurm and not is_polled and (why := failure()) is not None:
             raise why
         log_to_file()
         if first_full_state(monitor, WAIT).runs:
