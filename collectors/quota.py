@@ -56,13 +56,13 @@ class QuotaQuery(msgspec.Struct, frozen=True, kw_only=True):
         return DU_TIME_LIMIT if self.parser == "du" else TIME_LIMIT
 
 
-def run_query(query: QuotaQuery, shell: Shell, clock: Clock, source: str, time_limit: Seconds | None = None) -> Quota:
+def run_query(query: QuotaQuery, shell: Shell, clock: Clock, source: str) -> Quota:
     """Run the command on one host, and parse its output.
 
     Raises:
         TrainmonError: when there is no usable answer.
     """
-    limit = time_limit or query.time_limit
+    limit = query.time_limit
     try:
         done = shell.run(("sh", "-c", SCRIPT, "quota", f"{limit:.0f}", *query.command), timeout=limit + SHELL_MARGIN)
     except CommandFailed as error:

@@ -61,7 +61,7 @@ def wanted(*argv: str, parser: Parser = "lustre", path: str = "/home/mila", **mo
 
 
 def queried(one: QuotaQuery, shell: Shell) -> Quota:
-    return run_query(one, shell, FakeClock(), "quota:prod:/home/mila", time_limit=20.0)
+    return run_query(one, shell, FakeClock(), "quota:prod:/home/mila")
 
 
 # ---- one answer ------------------------------------------------------------------------------------------------------
@@ -117,14 +117,17 @@ def test_a_command_that_is_not_there(shell: Shell) -> None:
     assert caught.value.hint == "set its absolute path"
 
 
-def test_a_command_that_hangs_is_ended_there(shell: Shell, command: Callable[..., str], tmp_path: Path) -> None:
+def test_a_command_that_hangs_is_ended_there(
+    shell: Shell, command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collectors.quota.TIME_LIMIT", 1.0)
     hangs = command("", first=f"echo $$ > {tmp_path}/pid; exec sleep 300")
     with pytest.raises(CommandFailed, match="lfs did not end in 1s"):
-        run_query(wanted(hangs), shell, FakeClock(), "quota:prod:/home/mila", time_limit=1.0)
+        run_query(wanted(hangs), shell, FakeClock(), "quota:prod:/home/mila")
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 
-def test_over_ssh_as_well(command: Callable[..., str], tmp_path: Path) -> None:
+def test_over_ssh_as_well(command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = EventLoop()
     reader.start()
     with Sshd.start(tmp_path / "sshd") as sshd:
@@ -132,8 +135,9 @@ def test_over_ssh_as_well(command: Callable[..., str], tmp_path: Path) -> None:
         remote = dialling.dial("n0")
         assert queried(wanted(command(LUSTRE), "quota", "-u", "a'; exit 3 #"), remote).host == "n0"
         hangs = command("", first=f"echo $$ > {tmp_path}/pid; exec sleep 300")
+        monkeypatch.setattr("collectors.quota.TIME_LIMIT", 1.0)
         with pytest.raises(CommandFailed, match=r"n0: .*lfs did not end in 1s"):
-            run_query(wanted(hangs), remote, FakeClock(), "quota:prod:/home/mila", time_limit=1.0)
+            run_query(wanted(hangs), remote, FakeClock(), "quota:prod:/home/mila")
         assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
         remote.close()
         dialling.close()
