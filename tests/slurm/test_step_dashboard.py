@@ -215,3 +215,12 @@ def test_check_starts_a_step_on_a_node_that_the_config_names_with_a_user(slurm: 
     product.watch(CLUSTER.replace('"slurm"', '["me@gpu-1"]'))
     output = product.run("check").stdout
     assert re.search(rf"✓ me@gpu-1 +srun +a step of job {job_id}, named trainmon", output), output
+
+
+def test_check_tells_of_a_slurm_once_although_its_host_is_read_for_a_job_that_it_finds(
+    slurm: Slurm, product: SlurmProduct
+) -> None:
+    sleeping(slurm)
+    product.watch('[[cluster]]\nnodes = ["gpu-4"]\nconnect = { by = "srun" }\n')
+    output = product.run("check").stdout
+    assert output.count(" accounting ") == 1, output

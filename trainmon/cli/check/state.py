@@ -104,6 +104,7 @@ class ClusterCheck:
         yield from self._of_hosts(first)
         if self._queue is not None and self._queue.watched.login not in self._plan.hosts:
             yield [*slurm_rows(self._watch, self._queue, self._runs)]
+            self._queue = None  # told, also if its host is read from now on, for a job that was found
         yield from self._of_hosts([host for host in self._plan.hosts if host not in first])
 
     @property
