@@ -453,9 +453,13 @@ def quota_rows(watch: Watch, host: str, query: QuotaQuery) -> Iterator[Row]:
     if query.parser == "du":
         yield Row("note", host, what, "not tested: du reads the whole tree; the monitor runs it every 6h at most")
         return
+    if query in watch.hung:
+        yield Row("note", host, what, f"not tested: {query.command[0]} did not end on another host")
+        return
     source = watch.answers(f"quota:{key}")
     quota = watch.monitor.engine.state.quotas.get(key)
     if quota is None:
+        watch.hung |= {query} if " did not " in (source.error or "") else set()
         fix = "run its command on that host, and fix `quota` in the config"
         yield Row("bad", host, what, source.error or LATE, source.hint or fix)
         return

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from collectors.assignment import NAMED
+from collectors.quota import QuotaQuery
 from trainmon.analysis.nodes import has_read_gpus
 from trainmon.cli.snapshot import StateWatcher, has_answered
 from trainmon.cli.terminal import show_progress
@@ -140,6 +141,8 @@ class Watch:
         self.sources = self.monitor.supervisor
         self.readings: dict[str, Readings] = {}
         """By host: what its probe has reported, from its first reading on."""
+        self.hung: set[QuotaQuery] = set()
+        """Those that are not waited for on each host: they run one after the other."""
         self._since: dict[str, Seconds] = {}
         self.wait_for = StateWatcher(self.monitor.subscribe).wait_for
 

@@ -336,6 +336,19 @@ def test_a_quota_command_that_is_not_there_says_what_to_do(tmp_path: Path) -> No
     assert quotas[1].text == "not tested: du reads the whole tree; the monitor runs it every 6h at most"
 
 
+def test_a_quota_command_that_hangs_is_waited_for_on_one_host(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collectors.quota.TIME_LIMIT", 1.0)
+    disk = DiskSettings(path="/", on="nodes", quota=QuotaSettings(command=("sleep", "1000"), parser="quota"))
+    found = look(Settings(clusters=(cluster("n0", "n1"),), disks=(disk,)), sshd.ssh_config(2))
+    quotas = [(row.mark, row.subject, row.text) for rows in found for row in rows if row.what == "quota /"]
+    assert quotas == [
+        ("bad", "n0", "n0: sleep did not end in 1s"),
+        ("note", "n1", "not tested: sleep did not end on another host"),
+    ]
+
+
 def test_the_switches_of_the_trainer_are_compared_with_those_of_the_config(tmp_path: Path) -> None:
     for name, kill in (("same", "kill"), ("other", "elsewhere")):
         hooks = Hooks(
