@@ -14,6 +14,7 @@ from tui.views.alert_detail import Moment, moment_of_alert
 from tui.views.alerts import (
     ALERT_FIELDS,
     SILENCE,
+    TO_DO,
     AlertRows,
     alert_head,
     broken_channels,
@@ -72,7 +73,8 @@ class AlertsPane(Pane):
         """The selected alert in full, or a channel that is broken."""
         alert = state.alerts.get(self.selected or "")
         lines = () if alert is None else self._drawn.shape.wrapped(clean(alert.summary))
-        advised = alert is not None and self._drawn.shape.advises(alert, state.at)
+        prefix = f"{HEADING}{self.selected}:"
+        advised = any(TO_DO in row.text for row in self.lines.rows if row.key.startswith(prefix))
         told = alert is not None and "…" not in "".join(lines) and alert.is_open
         return alert_sentence(state, self.selected, told=told, advised=advised)
 

@@ -423,6 +423,9 @@ LEAST_SUMMARY, LINES, MOST_LINES = 16, 3, 9
 """Cells of a summary that can be wrapped, and its most lines: where rows are short of room, and where they are not."""
 
 
+TO_DO = "what to do: "
+
+
 class AlertLayout(NamedTuple):
     """The cells of a line, and of the deliveries and remarks at its end."""
 
@@ -435,8 +438,8 @@ class AlertLayout(NamedTuple):
     """The most lines of a summary."""
     over: bool = False
     """Whether alerts that are over have as many lines, not one."""
-    advice: bool = False
-    """Whether what to do stands below the summary, of alerts that nobody has taken care of."""
+    advice: int = 0
+    """Of how many alerts, the first ones, what to do stands below the summary, if nobody has taken care of them."""
 
     @property
     def word(self) -> int:
@@ -449,7 +452,7 @@ class AlertLayout(NamedTuple):
 
     def advises(self, alert: Alert, now: Instant) -> bool:
         """Whether its rows say what to do."""
-        has_room = self.advice and not self.columns and self.summary >= LEAST_SUMMARY
+        has_room = self.advice > 0 and not self.columns and self.summary >= LEAST_SUMMARY
         return has_room and bool(alert.advice) and status_of(alert, now) in UNSETTLED
 
     def wrapped(self, text: str) -> list[str]:
@@ -489,7 +492,7 @@ def rows(alert: Alert, state: State, shape: AlertLayout) -> list[Row]:
     over = status_of(alert, state.at) == "over" and not shape.over
     first, *more = [shorten_sentence(text, shape.summary - 1)] if over else shape.wrapped(text)
     if shape.advises(alert, state.at):
-        more += textwrap.wrap(f"what to do: {clean(alert.advice)}", shape.summary + shape.end - 1)
+        more += textwrap.wrap(f"{TO_DO}{clean(alert.advice)}", shape.summary + shape.end - 1)
     indent = Span(" " * (SIGN + shape.word + SINCE))
     below = (Row(f"{HEADING}{alert.id}:{at}", (indent, Span(line, style))) for at, line in enumerate(more))
     return [row(alert, first, state, shape), *below]
@@ -619,7 +622,9 @@ def ended_alerts(state: State, query: str = "") -> list[Alert]:
 def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str = "") -> list[Row]:
     """The whole pane; empty if there is nothing to show."""
     firing, ended, muted = open_alerts(state, sort, query), ended_alerts(state, query), [] if query else silences(state)
-    found = [line for one in firing[:SHOWN] for line in rows(one, state, shape)]
+    plain = shape._replace(advice=0)
+    shapes = (shape if at < shape.advice else plain for at in range(SHOWN))
+    found = [line for one, each in zip(firing, shapes, strict=False) for line in rows(one, state, each)]
     if len(firing) > SHOWN:
         found.append(
             Row(f"{SENTENCE}more", (Span(f"and {len(firing) - SHOWN:,} more; {cap('view.filter')} filters", "warn"),))
@@ -646,7 +651,7 @@ class AlertRows:
         self._rows: Sequence[Row] = ()
         self.shape = alert_layout(0)
         self.wanted = 0
-        """How many rows show every summary of an open alert in full, and no more than that."""
+        """How many rows show every summary of an open alert in full, and of the first one what to do."""
 
     def rows(
         self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...] = ()
@@ -670,10 +675,9 @@ class AlertRows:
     def _lay_out(self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...]) -> None:
         usual = alert_layout(size[0], chosen)
         full = usual._replace(lines=MOST_LINES)
-        advised = full._replace(advice=True)
-        self.wanted = len(alert_rows(state, full, sort, query))
-        shapes = (advised._replace(over=True), advised, full._replace(over=True), full, usual._replace(lines=LINES))
-        for self.shape in (*shapes, usual):
+        first, each = full._replace(advice=1), full._replace(advice=SHOWN)
+        self.wanted = len(alert_rows(state, first, sort, query))
+        for self.shape in (each._replace(over=True), each, first, full, usual._replace(lines=LINES), usual):
             self._rows = alert_rows(state, self.shape, sort, query)
             if len(self._rows) <= size[1]:
                 return
