@@ -82,14 +82,15 @@ def query_cluster(
         def failure() -> TrainmonError | None:
             return (node.failure if node is not None else None) or (queue.failure if queue is not None else None)
 
+        def is_polled(state: State) -> bool:
+            return any(one.is_polled for one in state.clusters.values())
+
         def has_come(state: State) -> bool:
-            is_polled = any(one.is_polled for one in state.clusters.values())
-            return queue is None or is_polled or failure() is not None
+            return queue is None or is_polled(state) or failure() is not None
 
         with contextlib.closing(StateWatcher(monitor.subscribe)) as watcher:
             watcher.wait_for(has_come, LOGIN_WAIT)
-        is_polled = monitor.engine.state.clusters[cluster.name].is_polled
-        if needs_slurm and not is_polled and (why := failure()) is not None:
+        if needs_slurm and not is_polled(monitor.engine.state) and (why := failure()) is not None:
             raise why
         log_to_file()
         if first_full_state(monitor, WAIT).runs:
