@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from posixpath import dirname
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -633,7 +633,10 @@ def wandb_rows(watch: Watch) -> Iterator[Row]:
     fix = f"try: curl -I {found.url}; is WANDB_BASE_URL right?"
     answers: SimpleQueue[Viewer | WandbError] = SimpleQueue()
     watch.monitor.wandb.ask_viewer(answers.put)
-    viewer = answers.get(timeout=TIMEOUT)
+    try:
+        viewer = answers.get(timeout=TIMEOUT)
+    except Empty:
+        viewer = WandbError(LATE, kind="slow")
     if isinstance(viewer, WandbError):
         yield Row("bad", "W&B", "server", viewer.message, viewer.hint or fix)
         return

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from collectors.assignment import NAMED
 from collectors.quota import QuotaQuery
 from trainmon.analysis.nodes import has_read_gpus
@@ -129,6 +131,12 @@ TIMEOUT: Seconds = 600.0
 LATE = f"no answer within {TIMEOUT:g}s"
 
 
+def without_du(settings: Settings) -> Settings:
+    """The config without the quotas that are read by du: it reads a whole tree, for up to hours."""
+    disks = (replace(one, quota=None) if one.quota and one.quota.parser == "du" else one for one in settings.disks)
+    return replace(settings, disks=tuple(disks))
+
+
 class Watch:
     """The sources of the config while they are checked. `ask` puts the prompts of logins to a person; None: nobody is
     there."""
@@ -136,7 +144,7 @@ class Watch:
     def __init__(self, settings: Settings, ask: AskUser | None = None, ssh_config: Path | None = None) -> None:
         self.settings, self.ask, self.ssh_config = settings, ask, ssh_config
         self.monitor = Monitor(
-            settings, keeps=False, records=False, ssh_config=ssh_config, ask=ask, on_reading=self._read
+            without_du(settings), keeps=False, records=False, ssh_config=ssh_config, ask=ask, on_reading=self._read
         )
         self.sources = self.monitor.supervisor
         self.readings: dict[str, Readings] = {}

@@ -336,6 +336,15 @@ def test_a_quota_command_that_is_not_there_says_what_to_do(tmp_path: Path) -> No
     assert quotas[1].text == "not tested: du reads the whole tree; the monitor runs it every 6h at most"
 
 
+def test_du_is_not_run_however_long_a_check_takes(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collectors.quota.DU_AFTER", 0.0)
+    ran, limit = tmp_path / "ran", QuotaSettings(command=("sleep", "3"), parser="quota")
+    counted = QuotaSettings(command=("sh", "-c", f"echo > {ran}"), parser="du", limit=10**12)
+    disks = tuple(DiskSettings(path=path, on="nodes", quota=one) for path, one in (("/", counted), ("/tmp", limit)))
+    look(Settings(clusters=(cluster("n0"),), disks=disks), sshd.ssh_config(1))
+    assert not ran.exists()
+
+
 def test_a_quota_command_that_hangs_is_waited_for_on_one_host(
     sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

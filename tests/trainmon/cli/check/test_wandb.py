@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from collectors.wandb.collector import WandbCollector
 from tests.lab.wandb_child import environ_of
 from tests.lab.wandb_server import WandbServer
 from trainmon.cli.check.state import client_file_row, wandb_rows
@@ -45,6 +46,13 @@ def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checked
 def test_nothing_is_queried_where_no_run_names_a_project(checked: Checked) -> None:
     assert checked.rows(RunSettings(name="llm")) == []
     assert checked.server.requests == []
+
+
+def test_an_account_that_is_never_told_is_a_row(checked: Checked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainmon.cli.check.state.TIMEOUT", 0.5)
+    monkeypatch.setattr(WandbCollector, "ask_viewer", lambda self, reply: None)
+    row = checked.rows(a_run("llm"))[-1]
+    assert (row.mark, row.what, row.text) == ("bad", "server", "no answer within 600s")
 
 
 def test_without_a_key_it_says_how_to_get_one(checked: Checked) -> None:
