@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from trainmon.alerting import heartbeat
 from trainmon.alerting.handover import LeadershipTracker, PendingChanges, as_reported, delivered
-from trainmon.alerting.pipeline import episode, grouping, lifecycle, quiet, routing
-from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
+from trainmon.alerting.pipeline import episode, lifecycle, quiet, routing
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Paces, Routing
 from trainmon.alerting.rules import TEST, Rule
 from trainmon.alerting.rules.base import evaluate
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
@@ -74,7 +74,7 @@ class AlertManager:
         self._evaluated_at: Seconds | None = None
         """The last evaluation of the rules, by the steady clock."""
         self._gone: frozenset[str] = frozenset()
-        self._paces: grouping.Paces = {}
+        self._paces: Paces = {}
         self._next_at: Instant | None = None
         self._changes = PendingChanges()
         self._leadership = LeadershipTracker(runs_once=runs_once)
@@ -176,8 +176,8 @@ class AlertManager:
         others = routed.keys() - {due.alert.id for due in extra}
         due_alerts = [*extra, *(due for name, due in routed.items() if name in others)]
         if state.evaluated_at == now:  # their advice rests on the same facts
-            due_alerts = grouping.with_causes(due_alerts, alerts, state, routes, now)
-        grouped = grouping.group_alerts(due_alerts, self._paces, now)
+            due_alerts = routing.with_causes(due_alerts, alerts, state, routes, now)
+        grouped = routing.group_alerts(due_alerts, self._paces, now)
         self._paces, self._next_at = grouped.paces, grouped.next_at
         changes.notices += grouped.notices
         state = replace(state, alerts=alerts | {alert.id: alert for alert in grouped.alerts})

@@ -17,7 +17,7 @@ import msgspec
 from trainmon.ledger.actions import as_json, storable
 from trainmon.ledger.alerts import HistoryLine, add_history, counted, delete_counted, write_changes
 from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
-from trainmon.lib import Instant, Seconds, drop_oldest
+from trainmon.lib import Instant, drop_oldest
 from trainmon.lib.threads import converted, decoder
 from trainmon.model import AlertChanges, Notice, Notification
 
@@ -33,37 +33,38 @@ FINISHED_AT_MOST = 50_000
 """How many are kept that were sent or given up."""
 
 
-def _insert(connection: sqlite3.Connection, new: Notification, at: Instant) -> bool:
-    """Insert a new notification; return whether the ledger did not have it: a notice is at most once in the outbox of
-    one channel."""
-    notice = new.notice
-    alerts = " ".join(alert.id for alert in notice.alerts)
-    # Not OR IGNORE: that would also skip an invalid notice, and its notifications would have no text.
-    connection.execute(
-        "INSERT INTO notices (key, kind, severity, at, reason, alerts, notice) VALUES (?, ?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (key) DO NOTHING",
-        (notice.key, notice.kind, notice.severity, notice.at, storable(notice.reason), alerts, as_json(notice)),
-    )
-    cursor = connection.execute(
-        "INSERT INTO outbox (key, channel, state, attempts, made_at, next_at, changed_at, because) "
-        "VALUES (?, ?, 'waiting', 0, ?, ?, ?, ?) ON CONFLICT (key, channel) DO NOTHING",
-        (*new.address, new.made_at, at, at, new.because and storable(new.because)),
-    )
-    return cursor.rowcount > 0
+LEVEL = "state = ?, attempts = ?, next_at = ?, sent_at = ?, words = ?, changed_at = ?"
+"""The columns that change."""
 
 
-def write_marks(connection: sqlite3.Connection, notifications: Iterable[Notification], at: Instant) -> None:
-    """Write the states of notifications. The ledger may lack one, if its file was removed or replaced by a copy: it is
-    inserted."""
-    query = (
-        "UPDATE outbox SET state = ?, attempts = ?, next_at = ?, sent_at = ?, words = ?, changed_at = ? "
-        "WHERE key = ? AND channel = ?"
-    )
-    for one in notifications:
-        values = (one.state, one.attempts, one.next_at, one.sent_at, one.answer and storable(one.answer), at)
-        if connection.execute(query, (*values, *one.address)).rowcount == 0:
-            _insert(connection, one, at)
-            connection.execute(query, (*values, *one.address))
+def write_rows(connection: sqlite3.Connection, rows: Iterable[Notification], at: Instant) -> frozenset[Address]:
+    """Write what is owed, and how far each of it is. A notice is at most once in the outbox of one channel: what nobody
+    has tried yet is left as the ledger has it. Return what is done already by the ledger, though it is owed here."""
+    done = set()
+    for one in rows:
+        notice, words = one.notice, one.answer and storable(one.answer)
+        level = (one.state, one.attempts, one.next_at or at, one.sent_at, words, at)
+        is_new = one.state == "waiting" and not one.attempts
+        query = f"UPDATE outbox SET {LEVEL} WHERE key = ? AND channel = ? AND state NOT IN ('sent', 'merged')"
+        if not is_new and connection.execute(query, (*level, *one.address)).rowcount:
+            continue
+        # Also if it is not new: the ledger may lack it, if its file was removed or replaced by a copy. Not OR IGNORE:
+        # that would also skip an invalid notice, and its notifications would have no text.
+        connection.execute(
+            "INSERT INTO notices (key, kind, severity, at, reason, alerts, notice) VALUES (?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (key) DO NOTHING",
+            (notice.key, notice.kind, notice.severity, notice.at, storable(notice.reason),
+             " ".join(alert.id for alert in notice.alerts), as_json(notice)),
+        )  # fmt: skip
+        cursor = connection.execute(
+            "INSERT INTO outbox (state, attempts, next_at, sent_at, words, changed_at, key, channel, made_at, because) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key, channel) DO NOTHING",
+            (*level, *one.address, one.made_at, one.because and storable(one.because)),
+        )
+        if is_new and not cursor.rowcount:
+            query = "SELECT 1 FROM outbox WHERE key = ? AND channel = ? AND state NOT IN ('waiting', 'leased')"
+            done |= {one.address for _ in connection.execute(query, one.address)}
+    return frozenset(done)
 
 
 STAND_INS = (
@@ -99,12 +100,6 @@ def read_waiting(connection: sqlite3.Connection) -> list[Notification]:
     query = f"{SELECT} WHERE channel = ? AND state IN ('waiting', 'leased') ORDER BY outbox.id LIMIT ?"
     rows = (row for (name,) in channels for row in connection.execute(query, (name, NOTIFICATIONS_AT_MOST)))
     return _notifications(rows)
-
-
-def read_overdue(connection: sqlite3.Connection, now: Instant, age: Seconds) -> list[Notification]:
-    """All waiting notifications if the state of one has not changed for this long; else none."""
-    query = "SELECT 1 FROM outbox WHERE state IN ('waiting', 'leased') AND abs(changed_at - ?) > ?"
-    return read_waiting(connection) if connection.execute(query, (now, age)).fetchone() else []
 
 
 def read_newest(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Notification]:
@@ -187,8 +182,7 @@ def prune_outbox(connection: sqlite3.Connection, before: Instant, limit: int = F
 # ---- one transaction of alerting -------------------------------------------------------------------------------------
 
 HISTORY_AT_MOST = 20_000
-OWED_AT_MOST = 50_000
-MARKS_AT_MOST = 100_000
+ROWS_AT_MOST = 100_000
 """The limits while the ledger is unavailable: what is dropped was sent without it long ago."""
 
 
@@ -199,47 +193,42 @@ class Transaction:
     changes: AlertChanges | None = None
     """Without notices and history."""
     history: deque[HistoryLine] = field(default_factory=lambda: deque(maxlen=HISTORY_AT_MOST))
-    owed: dict[Address, Notification] = field(default_factory=dict)
-    marks: dict[Address, Notification] = field(default_factory=dict)
+    rows: dict[Address, Notification] = field(default_factory=dict)
     note: LeaderNote | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.changes or self.owed or self.marks or self.note)
+        return bool(self.changes or self.rows or self.note)
 
     def add_changes(self, changes: AlertChanges) -> None:
         """Add what one evaluation changed, but for its notices: each of their channels is owed one."""
         known = self.changes or AlertChanges(at=changes.at)
-        alerts = {alert.id: alert for alert in (*known.alerts, *changes.alerts)}
-        silences = {silence.id: silence for silence in (*known.silences, *changes.silences)}
         self.changes = AlertChanges(
             at=changes.at,
-            alerts=tuple(alerts.values()),
-            silences=tuple(silences.values()),
+            alerts=tuple({one.id: one for one in (*known.alerts, *changes.alerts)}.values()),
+            silences=tuple({one.id: one for one in (*known.silences, *changes.silences)}.values()),
             requests_until=known.requests_until if changes.requests_until is None else changes.requests_until,
             memory={**known.memory, **changes.memory},
         )
         self.history.extend(HistoryLine(changes.at, *line) for line in changes.history)
 
-    def mark(self, notifications: Iterable[Notification]) -> None:
-        """Add the new states of notifications."""
-        self.marks |= {one.address: one for one in notifications}
-        drop_oldest(self.marks, MARKS_AT_MOST)
+    def put(self, rows: Iterable[Notification]) -> None:
+        """Add what is owed, or how far it is now."""
+        self.rows |= {one.address: one for one in rows}
+        drop_oldest(self.rows, ROWS_AT_MOST)
 
     def absorb(self, newer: Transaction) -> None:
         """Add a newer transaction: the newest of each thing counts."""
         if newer.changes is not None:
             self.add_changes(newer.changes)
         self.history.extend(newer.history)
-        self.owed |= newer.owed
-        drop_oldest(self.owed, OWED_AT_MOST)
-        self.mark(newer.marks.values())
+        self.put(newer.rows.values())
         self.note = newer.note or self.note
 
     def write(
         self, connection: sqlite3.Connection, now: Instant, holder: str | None = None
     ) -> frozenset[Address] | None:
-        """Write it and return which notifications are new. With `holder`, return None and write nothing if the lease
-        row names another program."""
+        """Write it, and return what `write_rows` does. With `holder`, return None and write nothing if the lease row
+        names another program."""
         if holder is not None and not is_row_of(connection, holder):
             return None
         if self.changes is not None:
@@ -247,6 +236,4 @@ class Transaction:
         add_history(connection, self.history)
         if self.note is not None:
             write_note(connection, self.note)
-        created = frozenset(one.address for one in self.owed.values() if _insert(connection, one, now))
-        write_marks(connection, self.marks.values(), now)
-        return created
+        return write_rows(connection, self.rows.values(), now)

@@ -65,8 +65,9 @@ def transaction(
         stand_ins = (*(Notification(channel=name, notice=one, made_at=changes.at) for one, name in owed), *stand_ins)
     for at, *line in history:
         made.add_changes(AlertChanges(at=at, history=(tuple(line),)))
-    made.owed = {one.address: one for one in stand_ins}
-    made.mark(marks)
+    made.put(stand_ins)
+    known = {name: one.because for name, one in made.rows.items()}
+    made.put(replace(one, because=known.get(one.address, one.because)) for one in marks)
     made.note = note
     return made
 

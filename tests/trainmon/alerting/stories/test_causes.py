@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.stories.story import Story, mail, phone, rule
 from trainmon.alerting.notify.message import render
-from trainmon.alerting.pipeline.grouping import with_causes
-from trainmon.alerting.pipeline.routing import DueAlert
+from trainmon.alerting.pipeline.routing import DueAlert, with_causes
 from trainmon.model import Attempt, AttemptEnd, AttemptsRestored, Classification, Delivered, Delivery, Evidence, Notice
 
 RUN = "run:llm"

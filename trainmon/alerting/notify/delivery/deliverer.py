@@ -1,27 +1,34 @@
 """Delivers notifications: one thread decides, and each message is sent on a thread of its own.
 
-Each turn: note the answers of the receivers; take what the journal has written; give to other channels what one cannot
+Each turn: note the answers of the receivers; see what the journal has written; give to other channels what one cannot
 deliver; choose what is sent next. A message leaves when its try is written, and this program still leads.
+
+The journal writes alerts, notices and the states of notifications to the ledger, one transaction at a time. The ledger
+may hang, be full, locked or damaged. Everything is then kept here and written when it works again. New notifications
+wait for it for a few seconds, and are then sent without it.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from sqlite3 import Connection
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from trainmon.alerting.notify.delivery.due import NEAR, NOT_PASSED_ON, Budget, MessageBatch, SendQueue, stand_ins
-from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import Attachment, Broken, Message, Retry, Sender, Sent, printable, summary
-from trainmon.ledger.outbox import OutboxState
+from trainmon.ledger.lease import LeaderNote
+from trainmon.ledger.ledger import Answer, Ledger
+from trainmon.ledger.outbox import Address, OutboxState, Transaction
 from trainmon.lib import Clock, Instant, Seconds, ago, drop_oldest, group_by
-from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Delivery, Notice, Notification, Route
+from trainmon.model import SEVERITIES, Alert, AlertChanges, Channel, Delivered, Delivery, Notice, Notification, Route
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +42,154 @@ DONE_AT_MOST = 100_000
 
 Render = Callable[[Sequence[Notice], Instant], Message]
 Attach = Callable[[tuple[Notice, ...]], tuple[Attachment, ...]]
+
+
+# ---- the journal -----------------------------------------------------------------------------------------------------
+
+
+class Writing(NamedTuple):
+    """A transaction that is being written."""
+
+    transaction: Transaction
+    answer: Answer
+    since: Seconds
+
+
+class Journal:
+    """Belongs to the thread of the notification service."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        wake: Callable[[], None],
+        *,
+        patience: Seconds,
+        holder: str | None,
+        is_leader: Callable[[], bool],
+    ) -> None:
+        """`patience`: how long a notification waits for the ledger, and when a failed transaction is retried. `holder`:
+        the program that the lease row must name for anything to be written. `is_leader` is called within the
+        transaction: a program that takes over writes after it."""
+        self._ledger = ledger
+        self._clock = clock
+        self._wake = wake
+        self._patience = patience
+        self._holder = holder
+        self._is_leader = is_leader
+        self._next = Transaction()
+        self._writing: Writing | None = None
+        self._term = 0
+        """How often this program has ceased or begun to lead. Nothing of an earlier term is written."""
+        self._begun = 0
+        """How many transactions were begun. One that failed is part of the next."""
+        self._turned_at = clock.monotonic()
+        self._retry_at: Seconds = 0.0
+        self.written = 0
+        """The number of the last transaction that was written."""
+        self.trouble: str | None = None
+        """Why nothing can be written now."""
+        self.trouble_since = self._turned_at
+        self.held: str | None = None
+        """Why nothing may be written now: the lease row is not ours yet."""
+        self.is_lost = False
+        """Whether another program took the lease: what is not written yet is not ours to write."""
+        self.sent_unwritten = 0
+        """How many notifications were sent since the trouble began that the ledger does not have yet."""
+
+    def add_changes(self, changes: AlertChanges) -> None:
+        """Write what one evaluation changed, but for its notices."""
+        self._next.add_changes(changes)
+
+    def put(self, rows: Iterable[Notification]) -> None:
+        """Write what is owed, or how far it is."""
+        self._next.put(rows)
+
+    @property
+    def number(self) -> int:
+        """Of the transaction with the last thing to write."""
+        return self._begun + bool(self._next)
+
+    def write_note(self, note: LeaderNote) -> None:
+        self._next.note = note
+
+    def is_past(self, number: int) -> bool:
+        """Whether this transaction is written, or nobody should wait for that."""
+        return not self.is_lost and (number <= self.written or self.trouble is not None)
+
+    @property
+    def waits_for(self) -> float:
+        """What belongs to a later transaction than this one waits to be written."""
+        return self.written if self.trouble is None else math.inf
+
+    def discard(self) -> None:
+        """Another program leads: what waits is not ours to send, and what is being written not ours to write."""
+        self._next, self._writing, self.held, self.is_lost = Transaction(), None, None, False
+        self._term += 1
+
+    def works(self) -> None:
+        """The ledger answers."""
+        self._retry_at, self.trouble, self.sent_unwritten = 0.0, None, 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything is written that can be."""
+        return self.trouble is not None or not (self._next or self._writing)
+
+    def turn(self) -> frozenset[Address]:
+        """Finish the transaction that is being written. Return what the ledger has as done, though it is owed here: an
+        earlier program has sent it."""
+        mono, writing, done = self._clock.monotonic(), self._writing, frozenset[Address]()
+        gap, self._turned_at = mono - self._turned_at, mono
+        if writing is not None and writing.answer.done.is_set():
+            self._writing = None
+            if writing.answer.error is None:
+                self.works()
+                self.written, self.is_lost = self._begun, writing.answer.found is None
+                done = writing.answer.found or done
+            else:
+                writing.transaction.absorb(self._next)
+                self._next, self._retry_at = writing.transaction, mono + self._patience
+                self._is_stuck(writing.answer.error)
+        elif writing is not None and gap > self._patience + 2.0:
+            self._writing = writing._replace(since=mono)  # this program was stopped, and so was the ledger's thread
+        elif writing is not None and self.trouble is None and mono - writing.since >= self._patience:
+            self._is_stuck(f"the ledger {self._ledger.file} did not answer in {self._patience:g}s")
+        if self.held is not None:
+            self._is_stuck(self.held)
+        return done
+
+    @property
+    def due_in(self) -> Seconds | None:
+        """Seconds until the next turn if nobody wakes the service before."""
+        mono = self._clock.monotonic()
+        if self._writing is not None:
+            return None if self.trouble is not None else max(0.0, self._writing.since + self._patience - mono)
+        return max(0.0, self._retry_at - mono) if self._next and self.held is None else None
+
+    def begin(self) -> None:
+        """Begin to write what waits."""
+        mono = self._clock.monotonic()
+        if self._writing or not self._next or self.is_lost or self.held or mono < self._retry_at:
+            return
+        transaction, self._next = self._next, Transaction()
+        self._begun += 1
+        now, term = self._clock.now(), self._term
+
+        def write(connection: Connection) -> frozenset[Address] | None:
+            is_ours = self._term == term and self._is_leader()
+            return transaction.write(connection, now, self._holder) if is_ours else None
+
+        self._writing = Writing(transaction, self._ledger.transact(write, self._wake), mono)
+
+    def _is_stuck(self, trouble: str) -> None:
+        if self.trouble is None:
+            log.warning("ledger stuck: %s", trouble)
+            self.trouble_since = self._clock.monotonic()
+        self.trouble = trouble
+
+
+# ---- one channel -----------------------------------------------------------------------------------------------------
 
 
 class NotLeader(Exception):
@@ -140,8 +295,8 @@ class Deliverer:
         self._done: dict[str, dict[str, bool]] = {}
         """Of the newest notices: the channels that are done with it, and whether they sent it. The ledger may know that
         later."""
-        self._homeless: dict[tuple[str, str], Notification] = {}
-        """What waited for channels that were removed. A later config may have them again, or others."""
+        self._removed: dict[str, SendQueue] = {}
+        """What waits for channels that were removed. A later config may have them again, or others."""
         self._channels = self._states(senders)
 
     def _states(self, senders: Iterable[Sender]) -> dict[str, ChannelState]:
@@ -158,9 +313,11 @@ class Deliverer:
         """Do what can be done now."""
         while not self._outcomes.empty():
             self._note_or_retry(self._outcomes.get())
-        self.add(self._journal.turn())
+        for key, name in self._journal.turn():
+            self._queue_of(name).forget(key)
         if self._journal.is_lost:
             return
+        self._give_up_removed()
         for state in self._channels.values():
             try:
                 self._choose(state)
@@ -192,12 +349,14 @@ class Deliverer:
         self._write(state.name, state.queue.compare(self._done), "stopped", "another channel has delivered it")
         if state.batch is not None:
             return
-        expired = state.queue.expired(self._clock.now())
+        expired = state.queue.expired(self._clock.now(), mono)
         self._write(state.name, expired, "stopped", "it expired before it could be sent")
-        found = state.queue.pick(mono, is_last=state.is_last)
+        found = state.queue.pick(mono, is_last=state.is_last, written=self._journal.waits_for)
         if isinstance(found, MessageBatch):
-            state.batch = state.queue.lease(found, mono)
-            state.number = self._write(state.name, state.batch.notifications, "leased", None)
+            self._journal.sent_unwritten += sum(one.number > self._journal.written for one in found.queued)
+            state.batch = state.queue.lease(found, mono, self._journal.written)
+            self._write(state.name, state.batch.notifications, "leased", None)
+            state.number = self._journal.number
         elif state.is_last:
             state.is_done = self._journal.is_settled
         elif found is not None:
@@ -287,12 +446,10 @@ class Deliverer:
                 log.info("channel %s: another program leads and sends %d notifications", state.name, len(batch.queued))
                 state.queue.drop(batch)
             case Retry():
-                given_up = state.queue.failed(batch, mono, answer.after)
-                pause = min(queued.due for queued in batch.queued) - mono
+                state.queue.failed(batch, mono, answer.after)
                 self._fails(state, "retrying", answer.message)
+                pause = min(queued.due for queued in batch.queued) - mono
                 self._write(state.name, batch.notifications, "waiting", answer.message, pause)
-                self._give_to_others(state.name, given_up, f"{state.name} could not deliver it")
-                self._write(state.name, given_up, "dead", f"not delivered in a day: {answer.message}")
             case Broken():
                 given_up = state.queue.refused(batch, mono)
                 self._fails(state, "broken", answer.message)
@@ -314,9 +471,8 @@ class Deliverer:
         state.known = replace(
             state.known, state="ok", problem=None, since=None, sent_at=self._clock.now(), sent=state.known.sent + 1
         )
-        first, *others = notifications
-        self._write(name, [first], "sent", sent.answer or None)
-        self._write(name, others, "merged", f"in one message of {len(notifications)}")
+        self._write(name, notifications[:1], "sent", sent.answer or None)
+        self._write(name, notifications[1:], "merged", f"in one message of {len(notifications)}")
 
     def _fails(self, state: ChannelState, how: str, reason: str) -> None:
         known = state.known
@@ -327,9 +483,9 @@ class Deliverer:
     def _write(
         self, name: str, notifications: Sequence[Notification], state: OutboxState, answer: str | None,
         pause: Seconds = 0.0,
-    ) -> int:  # fmt: skip
-        """Record the state of notifications in the ledger, and report it to the engine. Return the number of the
-        transaction. A channel that has sent or stopped one is done with it."""
+    ) -> None:  # fmt: skip
+        """Record the state of notifications in the ledger, and report it to the engine. A channel that has sent or
+        stopped one is done with it."""
         now = self._clock.now()
         if state in ("sent", "merged", "stopped"):
             for one in notifications:
@@ -341,7 +497,7 @@ class Deliverer:
                 delivery = Delivery(channel=name, kind=kind, state=shown, at=now, answer=answer)
                 self._submit(Delivered(tuple(sorted(ids)), delivery))
         sent_at = now if state in ("sent", "merged") else None
-        return self._journal.mark(
+        self._journal.put(
             replace(one, state=state, next_at=now + pause, sent_at=sent_at, answer=answer) for one in notifications
         )
 
@@ -366,12 +522,12 @@ class Deliverer:
         for notification in overdue:
             others = [one for one in self._stand_ins(state.name, notification) if not self._channels[one].is_last]
             if others:
-                self._journal.owe(notification.for_another(other, because) for other in others)
+                self.owe(notification.for_another(other, because) for other in others)
                 state.queue.passed_on(notification.notice.key)
 
     def _give_to_others(self, name: str, notifications: Sequence[Notification], because: str) -> None:
         """Have others deliver what this channel cannot."""
-        self._journal.owe(
+        self.owe(
             notification.for_another(other, because)
             for notification in notifications
             if notification.notice.kind not in NOT_PASSED_ON and not notification.delivered_by
@@ -384,43 +540,50 @@ class Deliverer:
 
     # ---- what waits, over restarts, reloads and changes of the leader ------------------------------------------------
 
+    def add_changes(self, changes: AlertChanges) -> None:
+        """Write what one evaluation changed; each channel of a notice is owed it from now on."""
+        self._journal.add_changes(changes)
+        for notice in changes.notices:
+            self.owe(Notification(channel=one, notice=notice, made_at=changes.at) for one in notice.channels)
+
+    def owe(self, owed: Iterable[Notification]) -> None:
+        """Write and queue new notifications."""
+        new = [one for one in owed if one.notice.key not in self._queue_of(one.channel)]
+        self._journal.put(new)
+        self.add(new)
+
     def add(self, notifications: Iterable[Notification]) -> None:
-        """Queue notifications; those of a channel that was removed go to others."""
+        """Queue those that are not queued, and were not."""
         now, mono = self._clock.now(), self._clock.monotonic()
         for notification in notifications:
             name, key = notification.channel, notification.notice.key
-            if self._done.get(key, {}).get(name):  # it was sent, and its mark was lost with the lease
-                self._write(name, [notification], "sent", None)
-                continue
-            state = self._channels.get(name)
-            if state is not None:
-                state.queue.add(notification, mono, now - notification.made_at)
-                superseded = state.queue.supersede(key, mono)
+            was_sent, queue = self._done.get(key, {}).get(name), self._queue_of(name)
+            if was_sent is not None:  # its mark was lost with the lease
+                self._write(name, [notification], "sent" if was_sent else "stopped", None)
+            elif key not in queue:
+                queue.add(notification, mono, now - notification.made_at, self._journal.number)
+                superseded = queue.supersede(key, mono)
                 self._write(name, superseded, "stopped", "a later notification reports the same alerts")
-                continue
+
+    def _queue_of(self, channel: str) -> SendQueue:
+        state = self._channels.get(channel)
+        return state.queue if state is not None else self._removed.setdefault(channel, SendQueue())
+
+    def _give_up_removed(self) -> None:
+        """Give to others what waits for channels that are no longer in the config."""
+        now, mono = self._clock.now(), self._clock.monotonic()
+        for name, removed in list(self._removed.items()):
+            given_up = removed.give_up(self._journal.waits_for, mono)
             reason = f"the channel {name} is no longer in the config"
-            self._give_to_others(name, [notification], reason)
-            self._journal.mark([replace(notification, state="dead", next_at=now, answer=reason)])
-            self._homeless[notification.address] = notification
-        drop_oldest(self._homeless, DONE_AT_MOST)
-
-    def add_unknown(self, notifications: Iterable[Notification]) -> None:
-        """Queue those that are not queued, and were not."""
-        unknown = [one for one in notifications if not self._knows(one)]
-        if unknown:
-            log.info("%d notifications wait in the ledger and in no queue: they are sent now", len(unknown))
-        self.add(unknown)
-
-    def _knows(self, notification: Notification) -> bool:
-        name, key = notification.channel, notification.notice.key
-        return name in self._done.get(key, {}) or (name in self._channels and key in self._channels[name].queue)
+            self._give_to_others(name, given_up, reason)
+            self._journal.put(replace(one, next_at=now, answer=reason) for one in given_up)
 
     def clear(self) -> None:
         """Drop what waits: another program leads."""
         for state in self._channels.values():
             state.release()
             state.queue.clear()
-        self._homeless.clear()
+        self._removed.clear()
 
     def retry_now(self) -> None:
         """Retry everything now."""
@@ -431,7 +594,7 @@ class Deliverer:
         """Write what waits once more: the ledger is a new one."""
         now = self._clock.now()
         for state in self._channels.values():
-            self._journal.mark(replace(one, next_at=now) for one in state.queue.notifications)
+            self._journal.put(replace(one, next_at=now) for one in state.queue.notifications)
 
     def restore(self, channels: Iterable[Channel], sent: Mapping[str, Sequence[Instant]]) -> None:
         """Take over the health of channels that the previous program wrote, and count what it sent in the last day, by
@@ -462,8 +625,12 @@ class Deliverer:
                 self._channels[name].queue.budget.take_over(state.queue.budget)
             state.release()
             self.add(state.queue.clear())
-        homeless, self._homeless = self._homeless, {}
-        self.add(one for one in homeless.values() if not any(self._done.get(one.notice.key, {}).values()))
+        removed, self._removed = self._removed, {}
+        for one in [one for each in removed.values() for one in each.clear()]:
+            if any(self._done.get(one.notice.key, {}).values()):
+                self._write(one.channel, [one], "stopped", "another channel has delivered it")
+            else:
+                self.add([one])
 
     # ---- what others ask ---------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, NamedTuple
@@ -48,16 +48,19 @@ class QueuedNotification:
     due: Seconds
     since: Seconds
     """When it was first due, by the ledger: no restart changes it."""
-    held_until: Seconds = -math.inf
-    """Until when the daily budget held it back. That is no failure of its channel."""
-    failing_since: Seconds | None = None
-    """When its first failed try began. If an earlier program tried it, when it was first due."""
+    number: int = 0
+    """Of the transaction that writes that it is owed. It is not sent before, unless the ledger is stuck."""
+    was_tried: bool = False
+    """Whether an earlier program tried it."""
     has_failed: bool = False
     """Whether this program has tried it and failed."""
+    held_until: Seconds = -math.inf
+    """Until when the daily budget held it back. That is no failure of its channel."""
     is_overdue: bool = False
     is_passed_on: bool = False
     """Whether it was also given to other channels."""
     is_given_up: bool = False
+    """Whether the receiver refuses it for good."""
     is_alone: bool = False
     """Not sent together with others any more: the receiver refused the batch and accepted another of them alone."""
 
@@ -218,11 +221,10 @@ RETRY_AFTER_AT_MOST: Seconds = 3_600.0
 CRITICAL_RETRY_AFTER_AT_MOST: Seconds = 900.0
 """Critical notifications are tried sooner, and each new one at once."""
 
-GIVEN_UP_AFTER: Seconds = 86_400.0
 SUMMARY_WITHIN: Seconds = 7 * 86_400.0
 """A channel that works again gets a summary of what others delivered; of an older outage it gets nothing."""
 TRIES_AT_LEAST = 100
-"""A day has about 500 tries. A notification with fewer is not given up: the clock jumped, or the program slept."""
+"""A week has thousands of tries. After fewer, the clock jumped, or the program slept: the summary is still sent."""
 REFUSED_PAUSE: Seconds = 3_600.0
 """A notification that no channel delivered is retried this often: somebody may have repaired the receiver."""
 
@@ -248,17 +250,15 @@ class SendQueue:
     _queued: dict[str, QueuedNotification] = field(default_factory=dict)
     _failures: int = 0
     _paused_until: Seconds = 0.0
-    _retry_after_at: Seconds = 0.0
-    _retry_after: Seconds = 0.0
-    """The last Retry-After of the receiver, and when it came."""
+    _retry_after: tuple[Seconds, Seconds] = (0.0, 0.0)
+    """When the receiver last asked for a pause, and how long."""
     _trying_since: Seconds | None = None
     _failing_since: Seconds | None = None
     """When the first failed try after the last success began."""
     _failed_together: bool = False
     """The last batch failed: the next try sends one alone, because one may spoil the others."""
-    _tokens: float = BURST
+    _tokens: tuple[float, Seconds] = (BURST, 0.0)
     """How many there were after the last message was chosen, and when that was."""
-    _counted_at: Seconds = 0.0
 
     def __len__(self) -> int:
         return sum(queued.is_waiting for queued in self._queued.values())
@@ -277,11 +277,17 @@ class SendQueue:
         times = ((one.notification.made_at, self.budget.free_at(one, mono)) for one in waiting)
         return min((max(made, free + offset) for made, free in times if free <= mono), default=None)
 
-    def add(self, notification: Notification, mono: Seconds, waited: Seconds = 0.0) -> None:
-        """Add one that has waited this long already, unless its notice is queued."""
-        since = mono - max(0.0, waited)
-        queued = QueuedNotification(notification, mono, since, failing_since=since if notification.attempts else None)
+    def add(self, notification: Notification, mono: Seconds, waited: Seconds = 0.0, number: int = 0) -> None:
+        """Add one that has waited this long already, and that this transaction writes, unless its notice is queued."""
+        queued = QueuedNotification(
+            notification, mono, mono - max(0.0, waited), number=number, was_tried=notification.attempts > 0
+        )
         self._queued.setdefault(queued.key, queued)
+
+    def forget(self, key: str) -> None:
+        """An earlier program has sent it, unless it is being sent again."""
+        if key in self._queued and self._queued[key].notification.state != "leased":
+            del self._queued[key]
 
     def supersede(self, key: str, mono: Seconds) -> list[Notification]:
         """Near the limit of the budget, keep what waits per subject, not per episode: older notifications lose the
@@ -313,152 +319,141 @@ class SendQueue:
 
     def retry_now(self, mono: Seconds) -> None:
         """Retry everything now: the machine slept, or the network is back."""
-        self._paused_until, self._retry_after = mono, 0.0
+        self._paused_until, self._retry_after = mono, (0.0, 0.0)
         for queued in self._queued.values():
             queued.due = min(queued.due, mono)
 
-    def expired(self, now: Instant) -> list[Notification]:
+    def expired(self, now: Instant, mono: Seconds) -> list[Notification]:
         """Remove and return those past their expiry."""
-        return self._remove(lambda queued: (queued.notification.notice.expires_at or math.inf) <= now)
 
-    def pick(self, mono: Seconds, *, is_last: bool = False) -> MessageBatch | Seconds | None:
+        def is_over(queued: QueuedNotification) -> bool:
+            one = queued.notification
+            was_tried = bool(one.delivered_by) and one.attempts >= TRIES_AT_LEAST
+            return (was_tried and mono - queued.since > SUMMARY_WITHIN) or (one.notice.expires_at or math.inf) <= now
+
+        return self._remove(is_over)
+
+    def pick(self, mono: Seconds, *, is_last: bool = False, written: float = math.inf) -> MessageBatch | Seconds | None:
         """The batch to send now, or the seconds until there may be one. None: nothing waits. `is_last`: the program
-        ends, so all that can be sent is sent at once. Nothing changes before `lease`."""
-        if not self._queued:
-            return None
-        times = {key: max(one.due, self.budget.free_at(one, mono)) for key, one in self._queued.items()}
-        due = [one for key, one in self._queued.items() if times[key] <= mono]
-        due.sort(key=lambda queued: (self._wait_time(queued, mono), queued.rank))
-        if not due:
-            return max(0.0, min(times.values()) - mono)
-        if is_near := self.budget.is_near(mono):  # what may not go alone goes along
-            first = due[0]
-            others = (one for one in self._queued.values() if one.due <= mono and one is not first)
-            due = [first, *sorted(others, key=lambda queued: queued.rank)]
-        wait = self._wait_time(due[0], mono)
-        if wait > 0 and not (is_last and mono >= self._retry_after_until(due[0])):
+        ends, so all that can be sent is sent at once. `written`: the number of the last transaction that was written.
+        Nothing changes before `lease`."""
+        waiting = [queued for queued in self._queued.values() if queued.number <= written]
+        times = {queued.key: max(queued.due, self.budget.free_at(queued, mono)) for queued in waiting}
+        ready = [queued for queued in waiting if times[queued.key] <= mono]
+        if not ready:
+            return max(0.0, min(times.values()) - mono) if times else None
+        first = min(ready, key=lambda queued: (self._wait_time(queued, mono, is_last=is_last), queued.rank))
+        if (wait := self._wait_time(first, mono, is_last=is_last)) > 0:
             return wait
-        return MessageBatch(tuple(self._choose_batch(due, mono, is_last or is_near)), is_brief=is_near)
+        if is_near := self.budget.is_near(mono):  # what may not go alone goes along
+            ready = [queued for queued in waiting if queued.due <= mono]
+        batch = self._choose_batch(first, ready, waiting, mono, is_one=is_last or is_near)
+        return MessageBatch(tuple(batch), is_brief=is_near)
 
-    def _wait_time(self, first: QueuedNotification, mono: Seconds) -> Seconds:
-        is_new_and_critical = first.is_critical and first.notification.attempts == 0
-        until = 0.0 if is_new_and_critical else max(self._retry_after_until(first), self._paused_until)
-        if until > mono:
-            return until - mono
-        least = 1 if is_new_and_critical else 1 + CRITICAL_TOKENS
-        return max(0.0, (least - self._tokens_at(mono)) * REFILL)
+    def _wait_time(self, queued: QueuedNotification, mono: Seconds, *, is_last: bool) -> Seconds:
+        """How long it must wait. What is new and critical waits for no pause of others."""
+        is_news = queued.is_critical and not queued.notification.attempts
+        until = mono if is_news else self._retry_after_until(queued)
+        if not is_last:
+            missing = (1 if is_news else 1 + CRITICAL_TOKENS) - self._tokens_at(mono)
+            until = max(until, mono if is_news else self._paused_until, mono + missing * REFILL)
+        return max(0.0, until - mono)
 
     def _tokens_at(self, mono: Seconds) -> float:
-        return min(BURST, self._tokens + (mono - self._counted_at) / REFILL)
+        tokens, at = self._tokens
+        return min(BURST, tokens + (mono - at) / REFILL)
 
     def _retry_after_until(self, queued: QueuedNotification) -> Seconds:
-        longest = CRITICAL_RETRY_AFTER_AT_MOST if queued.is_critical else RETRY_AFTER_AT_MOST
-        return self._retry_after_at + min(self._retry_after, longest)
+        at, pause = self._retry_after
+        return at + min(pause, CRITICAL_RETRY_AFTER_AT_MOST if queued.is_critical else RETRY_AFTER_AT_MOST)
 
-    def _choose_batch(self, due: list[QueuedNotification], mono: Seconds, is_one: bool) -> list[QueuedNotification]:
-        first, summary = due[0], self._summary()
+    def _choose_batch(
+        self, first: QueuedNotification, ready: list[QueuedNotification], waiting: list[QueuedNotification],
+        mono: Seconds, *, is_one: bool,
+    ) -> list[QueuedNotification]:  # fmt: skip
+        summary = _summary(waiting)
         if first.key in summary:
             return list(summary.values())
-        mixable = [queued for queued in due if not queued.is_alone and queued.key not in summary]
-        late = [queued for queued in mixable if mono - queued.since > LATE]
-        chosen = [first]
-        if not self._failed_together and not first.is_alone:
-            if is_one or len(mixable) > TOGETHER:
-                chosen = mixable
-            elif first in late:
-                chosen = late
+        mixable = [one for one in ready if not one.is_alone and one.key not in summary]
+        is_many = is_one or len(mixable) > TOGETHER or mono - first.since > LATE
+        is_alone = first.is_alone or self._failed_together or not is_many
+        chosen = [first] if is_alone else sorted(mixable, key=lambda queued: (queued is not first, queued.rank))
         # A resolution is never sent before the news of its alert: both go together.
-        about = frozenset[str]().union(*(queued.alerts for queued in chosen))
-        inside = {queued.key for queued in chosen}
-        return [
-            *chosen,
-            *(one for key, one in self._queued.items() if key not in inside and not about.isdisjoint(one.alerts)),
-        ]
+        about, inside = alerts_of(chosen), {one.key for one in chosen}
+        return [*chosen, *(one for one in waiting if one.key not in inside and not about.isdisjoint(one.alerts))]
 
-    def _summary(self) -> dict[str, QueuedNotification]:
-        """What another channel has delivered, and all else about the same alerts: one message."""
-        about = frozenset[str]().union(
-            *(queued.alerts for queued in self._queued.values() if queued.notification.delivered_by)
-        )
-        return {
-            key: queued
-            for key, queued in self._queued.items()
-            if not queued.is_alone and (queued.notification.delivered_by or not about.isdisjoint(queued.alerts))
-        }
-
-    def drop(self, batch: MessageBatch) -> None:
-        """Remove a batch that another program sends."""
-        self._trying_since = None
+    def lease(self, batch: MessageBatch, mono: Seconds, written: float = math.inf) -> MessageBatch:
+        """Mark a batch as being sent: one more try of each. Return it as it is sent. `written`: as for `pick`."""
+        self._tokens, self._trying_since = (self._tokens_at(mono) - 1, mono), mono
         for queued in batch.queued:
-            self._queued.pop(queued.key, None)
-
-    def lease(self, batch: MessageBatch, mono: Seconds) -> MessageBatch:
-        """Mark a batch as being sent: one more try of each. Return it as it is sent."""
-        self._tokens, self._counted_at = self._tokens_at(mono) - 1, mono
-        self._trying_since = mono
-        for queued in batch.queued:
+            one = queued.notification
+            is_unwritten = queued.number > written
             queued.notification = replace(
-                queued.notification, state="leased", attempts=queued.notification.attempts + 1
+                one, state="leased", attempts=one.attempts + 1, is_unwritten=is_unwritten or one.is_unwritten
             )
         return batch._replace(notifications=tuple(queued.notification for queued in batch.queued), since=mono)
 
     def release(self, batch: MessageBatch) -> None:
         """A batch that was leased is not sent."""
+        self._return(batch, "waiting")
+        for queued in batch.queued:
+            queued.notification = replace(queued.notification, attempts=queued.notification.attempts - 1)
+
+    def drop(self, batch: MessageBatch) -> None:
+        """Remove a batch that was sent, or that another program sends."""
         self._trying_since = None
         for queued in batch.queued:
-            queued.notification = replace(
-                queued.notification, state="waiting", attempts=queued.notification.attempts - 1
-            )
+            self._queued.pop(queued.key, None)
 
     def sent(self, batch: MessageBatch) -> None:
         """The channel accepted the batch, so it works."""
-        self._failures, self._paused_until, self._retry_after = 0, 0.0, 0.0
-        self._trying_since = self._failing_since = None
-        self._failed_together = False
-        for queued in batch.queued:
-            self._queued.pop(queued.key, None)
+        self._failures, self._paused_until, self._retry_after = 0, 0.0, (0.0, 0.0)
+        self._failing_since, self._failed_together = None, False
+        self.drop(batch)
         for queued in self._queued.values():
             queued.due = queued.since if queued.notification.delivered_by else queued.due
 
-    def failed(self, batch: MessageBatch, mono: Seconds, after: Seconds | None) -> list[Notification]:
-        """Schedule the next try; return those that are given up as too old."""
+    def failed(self, batch: MessageBatch, mono: Seconds, after: Seconds | None) -> None:
+        """Schedule the next try."""
         self._failures += 1
         self._failed_together = len(batch.queued) > 1 and not batch.is_summary
         self._paused_until = mono + self._pause(self._failures)
-        if after is not None:
-            self._retry_after_at, self._retry_after = mono, after
+        self._retry_after = self._retry_after if after is None else (mono, after)
         self._note_failure(batch, mono, "waiting")
-        old = []
         for queued in batch.queued:
             queued.due = max(mono + self._pause(queued.notification.attempts), self._retry_after_until(queued))
-            limit = SUMMARY_WITHIN if queued.notification.delivered_by else GIVEN_UP_AFTER
-            if mono - queued.since > limit and queued.notification.attempts >= TRIES_AT_LEAST:
-                old.append(queued)
-        return _given_up(old)
 
     def refused(self, batch: MessageBatch, mono: Seconds) -> list[Notification]:
-        """The receiver refuses the batch for good; return those that are given up."""
+        """The receiver refuses the batch for good; return what was not given up before."""
         self._failures = 0
         self._note_failure(batch, mono, "dead")
+        new = [queued.notification for queued in batch.queued if not queued.is_given_up]
         for queued in batch.queued:
-            queued.due = mono + REFUSED_PAUSE
-        return _given_up(batch.queued)
+            queued.due, queued.is_given_up = mono + REFUSED_PAUSE, True
+        return new
 
-    def _note_failure(self, batch: MessageBatch, mono: Seconds, state: Literal["waiting", "dead"]) -> None:
-        began = mono if self._trying_since is None else self._trying_since
-        self._trying_since = None
-        self._failing_since = began if self._failing_since is None else self._failing_since
-        for queued in batch.queued:
-            queued.notification = replace(queued.notification, state=state)
-            queued.has_failed = True
-            queued.failing_since = began if queued.failing_since is None else queued.failing_since
+    def give_up(self, written: float, mono: Seconds) -> list[Notification]:
+        """The channel left the config; return what is given up of what is written."""
+        rows = (one for one in self._queued.values() if one.number <= written and not one.is_given_up)
+        return self.refused(MessageBatch(tuple(rows)), mono)
 
     def split(self, batch: MessageBatch, mono: Seconds) -> None:
         """The receiver refused the batch but accepted one of it alone: send each alone."""
+        self._return(batch, "waiting")
+        for queued in batch.queued:
+            queued.is_alone, queued.due = True, mono
+
+    def _note_failure(self, batch: MessageBatch, mono: Seconds, state: Literal["waiting", "dead"]) -> None:
+        began = mono if self._trying_since is None else self._trying_since
+        self._failing_since = began if self._failing_since is None else self._failing_since
+        self._return(batch, state)
+        for queued in batch.queued:
+            queued.has_failed = True
+
+    def _return(self, batch: MessageBatch, state: Literal["waiting", "dead"]) -> None:
         self._trying_since = None
         for queued in batch.queued:
-            queued.notification = replace(queued.notification, state="waiting")
-            queued.is_alone, queued.due = True, mono
+            queued.notification = replace(queued.notification, state=state)
 
     # ---- for other channels to deliver ------------------------------------------------------------------------------
 
@@ -469,34 +464,35 @@ class SendQueue:
 
     def overdue(self, mono: Seconds, *, is_last: bool = False) -> list[Notification]:
         """What the channel should have delivered by now and no other has; also all else about the same alerts."""
-        queued_here = self._queued.values()
-        passed_on = (queued.alerts for queued in queued_here if queued.is_passed_on or queued.notification.delivered_by)
-        about = frozenset[str]().union(*passed_on) if self.is_failing(mono) else frozenset[str]()
-        by_earlier = (queued.failing_since for queued in queued_here if not queued.has_failed)
-        failed_before = min((at for at in by_earlier if at is not None), default=None)
+        waiting = self._queued.values()
+        passed_on = (one for one in waiting if one.is_passed_on or one.notification.delivered_by)
+        about = alerts_of(passed_on) if self.is_failing(mono) else frozenset[str]()
+        failing = [one.since for one in waiting if one.was_tried and not one.has_failed]
+        failing += [self._failing_since] if self._failing_since is not None else []
         found = []
-        for queued in queued_here:
+        for queued in waiting:
             if queued.is_passed_on or not queued.is_waiting or queued.notification.notice.kind in NOT_PASSED_ON:
                 continue
             if self.budget.free_at(queued, mono) > mono:
                 queued.held_until = mono
-            follows = not about.isdisjoint(queued.alerts)
-            is_late = is_last or follows or self._is_late(queued, mono, failed_before)
+            is_late = (
+                is_last or not about.isdisjoint(queued.alerts)
+                or self._is_late(queued, mono, min(failing, default=math.inf))
+            )  # fmt: skip
             queued.is_overdue = queued.is_overdue or is_late
             if is_late or self._is_held(queued, mono):
                 found.append(queued.notification)
         return found
 
-    def _is_late(self, queued: QueuedNotification, mono: Seconds, failed_before: Seconds | None) -> bool:
+    def _is_late(self, queued: QueuedNotification, mono: Seconds, failing_since: Seconds) -> bool:
         """Whether other channels should deliver it. A receiver's Retry-After counts as failing until it ends.
-        `failed_before`: since when an earlier program has failed on this channel."""
-        known = [at for at in (queued.failing_since, self._failing_since, failed_before) if at is not None]
+        `failing_since`: since when the channel has failed, also an earlier program."""
+        is_tried = queued.has_failed or mono - queued.since >= FIRST_TRY
         hangs = self._trying_since is not None and mono - self._trying_since >= FIRST_TRY
-        was_tried = queued.has_failed or mono - queued.since >= FIRST_TRY
-        began = min(max(queued.since, queued.held_until), *known, math.inf)
-        limit = CRITICAL_OVERDUE if queued.is_critical else OVERDUE
-        has_waited = max(mono, self._retry_after_until(queued)) - began >= limit
-        return was_tried and (hangs or bool(known)) and has_waited
+        is_down = hangs or queued.has_failed or failing_since < math.inf
+        began = min(max(queued.since, queued.held_until), failing_since)
+        has_waited = max(mono, self._retry_after_until(queued)) - began
+        return is_tried and is_down and has_waited >= (CRITICAL_OVERDUE if queued.is_critical else OVERDUE)
 
     def _is_held(self, queued: QueuedNotification, mono: Seconds) -> bool:
         """Whether the budget has held back a critical alert of a new subject for too long."""
@@ -520,7 +516,7 @@ class SendQueue:
         for queued in [queued for key, queued in self._queued.items() if key in done]:
             one, meant = queued.notification, queued.notification.notice.channels
             sent = [name for name, is_sent in done[queued.key].items() if is_sent]
-            has_failed = queued.is_passed_on or (queued.failing_since is not None and not one.is_stand_in)
+            has_failed = queued.is_passed_on or ((queued.has_failed or queued.was_tried) and not one.is_stand_in)
             if has_failed and not queued.is_given_up:
                 others = [name for name in sent if name not in (*meant, one.channel, *one.delivered_by)]
                 queued.notification = one = replace(one, delivered_by=(*one.delivered_by, *others))
@@ -534,12 +530,18 @@ class SendQueue:
         return self.rng.uniform(0.0, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries - 1, 16)))
 
 
-def _given_up(batch: Iterable[QueuedNotification]) -> list[Notification]:
-    """Give these up; return those that were not before."""
-    new = [queued for queued in batch if not queued.is_given_up]
-    for queued in new:
-        queued.is_given_up = True
-    return [queued.notification for queued in new]
+def alerts_of(waiting: Iterable[QueuedNotification]) -> frozenset[str]:
+    return frozenset[str]().union(*(queued.alerts for queued in waiting))
+
+
+def _summary(waiting: Sequence[QueuedNotification]) -> dict[str, QueuedNotification]:
+    """What another channel has delivered, and all else about the same alerts: one message."""
+    about = alerts_of(queued for queued in waiting if queued.notification.delivered_by)
+    return {
+        queued.key: queued
+        for queued in waiting
+        if not queued.is_alone and (queued.notification.delivered_by or not about.isdisjoint(queued.alerts))
+    }
 
 
 def stand_ins(notice: Notice, queues: Mapping[str, SendQueue], routes: Iterable[Route], mono: Seconds) -> list[str]:

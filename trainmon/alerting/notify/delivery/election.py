@@ -13,13 +13,12 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from trainmon.alerting.notify.delivery.deliverer import Deliverer
-from trainmon.alerting.notify.delivery.journal import Journal
+from trainmon.alerting.notify.delivery.deliverer import Deliverer, Journal
 from trainmon.analysis.attempts import unrecorded
 from trainmon.ledger.alerts import read_requests
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, LeaseLock, SourceNote, claim_row, release_row, sign_of
 from trainmon.ledger.ledger import Answer, Ledger
-from trainmon.ledger.outbox import read_overdue
+from trainmon.ledger.outbox import read_waiting
 from trainmon.ledger.reader import AlertsNow, read_all, remember
 from trainmon.lib import Clock, Instant, Seconds, ago
 from trainmon.model import (
@@ -111,8 +110,8 @@ class Election:
         """paused: a leader that was stopped. Another program may have led meanwhile, so nothing new is sent."""
         self.state: State | None = None
         self.trouble: str | None = None
-        self._warning = NETWORK_LEDGER if ledger.is_network else None
         self._reason: str | None = None
+        """Why the ledger does not answer this leader."""
         self._started_at = clock.now()
         self._leadership = Leadership()
         """As it was last reported."""
@@ -240,7 +239,7 @@ class Election:
             case "remember":
                 answer = self._ledger.transact(lambda work: remember(work, now), self._wake)
             case "search":
-                answer = self._ledger.read(lambda work: read_overdue(work, now, SEARCH_EVERY), self._wake)
+                answer = self._ledger.read(read_waiting, self._wake)
             case "requests":
                 answer = self._ledger.read(lambda work: read_requests(work, until), self._wake)
             case _:
@@ -267,7 +266,7 @@ class Election:
                 for number, request in answer.found:
                     self._submit(AlertRequested(request, number))
             case "search" if answer.found:
-                self._deliverer.add_unknown(answer.found)
+                self._deliverer.add(answer.found)
             case "watch" if answer.found is not None and self.role == "standby":
                 self._report_leader(answer.found)
                 self._replace(answer.found.leader)
@@ -335,35 +334,34 @@ class Election:
                 self._journal.works()
             if self._stale is not None:  # the row still names the leader before: nothing is written until it is ours
                 self._journal.held = reason
-            self._reason = reason or self._warning
+            self._reason = reason
         self.role = "leader"
         self._submit(AlertsRestored(known.stored))
-        if was_paused:
-            self._deliverer.add_unknown(known.notifications)
-        else:
+        if not was_paused:
             self._report(Leadership(holder="us", where="here", problem=self._problem, since=now))
             self._deliverer.restore(known.channels, known.sent)
-            self._deliverer.add(known.notifications)
+        self._deliverer.add(known.notifications)
         self._write_note()
         if self._silent:
             notice = took_over(self._other_note, self._silent, now, self._deliverer.everyday)
-            self._journal.add_changes(AlertChanges(at=now, notices=(notice,)))
+            self._deliverer.add_changes(AlertChanges(at=now, notices=(notice,)))
             self._silent = 0.0
 
     def _remember_late(self, remembered: AlertsNow) -> None:
         """The ledger has answered late. Alerts that were found meanwhile are newer than its alerts."""
-        self._reason = self._warning
+        self._reason = None
         known = {alert.key for alert in self.state.alerts.values()} if self.state is not None else set()
         old = tuple(alert for alert in remembered.stored.alerts if alert.key not in known)
         self._submit(AlertsRestored(replace(remembered.stored, alerts=old)))
-        self._deliverer.add_unknown(remembered.notifications)
+        self._deliverer.add(remembered.notifications)
 
     # ---- what this program reports of itself, and of the leader that it stands by for
 
     @property
     def _problem(self) -> str | None:
         """What is wrong with this program, in a sentence."""
-        return "; ".join(reason for reason in (self.trouble, self._reason) if reason) or None
+        reason = self._reason or (NETWORK_LEDGER if self._ledger.is_network else None)
+        return "; ".join(one for one in (self.trouble, reason) if one) or None
 
     def note(self) -> LeaderNote:
         """What this program writes about itself."""
@@ -405,11 +403,8 @@ class Election:
             return
         note, self._noted = self.note(), self._sources()
         self._journal.write_note(note)
-        self._report(
-            Leadership(
-                holder="us", where="here", at=note.last_tick_at, problem=self._problem, since=self._leadership.since
-            )
-        )
+        problem, since = self._problem, self._leadership.since
+        self._report(Leadership(holder="us", where="here", at=note.last_tick_at, problem=problem, since=since))
 
     def _report_leader(self, now: AlertsNow) -> None:
         """Report what the leader has written."""

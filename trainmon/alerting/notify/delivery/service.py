@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from trainmon.alerting.notify.delivery.deliverer import SEND_TIMEOUT, Attach, Deliverer, Render
+from trainmon.alerting.notify.delivery.deliverer import SEND_TIMEOUT, Attach, Deliverer, Journal, Render
 from trainmon.alerting.notify.delivery.election import LEASE, Election
-from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import Sender
 from trainmon.alerting.notify.message import render as render_message
 from trainmon.ledger.alerts import add_request
@@ -220,7 +219,7 @@ class NotificationService:
 
     def _add_changes(self, changes: AlertChanges) -> None:
         if self._election.is_leading:  # it may have been lost meanwhile
-            self._journal.add_changes(changes)
+            self._deliverer.add_changes(changes)
 
     def _report_stuck_ledger(self, mono: Seconds) -> None:
         """Send the notice with the first notification that goes out without the ledger."""

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.notify.delivery.send_queues import DAY, about, batch, notification, picked, queue, tried
 from tests.trainmon.alerting.notify.samples import alert, beat, over
 from trainmon.alerting.notify.delivery.due import (
-    LONGEST_PAUSE,
     Budget,
     MessageBatch,
     SendQueue,
@@ -130,13 +129,16 @@ def test_resolved_is_sent_in_the_summary() -> None:
 
 def test_a_summary_is_for_a_week() -> None:
     made, now = down("a"), 2_000.0
-    while isinstance(found := made.pick(now), MessageBatch | float):
+    assert made.expired(0.0, 1_001.0 + 7 * DAY) == [], "it was hardly tried: the clock jumped"
+    while now < 1_000.0 + 7 * DAY:
+        found = made.pick(now)
         if isinstance(found, MessageBatch):
-            found = made.lease(found, now)
-            if made.failed(found, now, None):
-                break
+            made.failed(made.lease(found, now), now, None)
         now += found if isinstance(found, float) else 0.0
-    assert 7 * DAY <= now - 1_000.0 <= 7 * DAY + LONGEST_PAUSE
+        assert found is not None
+        assert made.expired(0.0, min(now, 1_000.0 + 7 * DAY)) == []
+    assert [one.notice.key for one in made.expired(0.0, 1_001.0 + 7 * DAY)] == ["a-fire"]
+    assert made.pick(9e9) is None
 
 
 def test_a_fallback_that_fails_as_well_sends_nothing_late() -> None:

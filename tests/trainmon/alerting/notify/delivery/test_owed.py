@@ -21,9 +21,8 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.notify.delivery.scene import Phone, fire
 from tests.trainmon.alerting.notify.samples import over
 from tests.trainmon.ledger.records import transaction
-from trainmon.alerting.notify.delivery.deliverer import Deliverer
+from trainmon.alerting.notify.delivery.deliverer import Deliverer, Journal
 from trainmon.alerting.notify.delivery.due import CRITICAL_OVERDUE, SendQueue
-from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import Broken, Retry, render
 from trainmon.ledger.database import open_to_write
 from trainmon.ledger.ledger import Answer
@@ -134,7 +133,7 @@ class Life:
         answer = self.ledger.transact(lambda connection: remember(connection, self.clock.now()), lambda: None)
         self.deliverer.add(answer.found.notifications)
         for notice in self.found:
-            self.journal.add_changes(AlertChanges(at=self.clock.now(), notices=(notice,)))
+            self.deliverer.add_changes(AlertChanges(at=self.clock.now(), notices=(notice,)))
 
     def die(self) -> None:
         answered()
@@ -144,7 +143,7 @@ class Life:
 
     def find(self, *notices: Notice) -> None:
         self.found += notices
-        self.journal.add_changes(AlertChanges(at=self.clock.now(), notices=notices))
+        self.deliverer.add_changes(AlertChanges(at=self.clock.now(), notices=notices))
 
     def go(self, seconds: float) -> None:
         """Turn after turn, until so much time has passed."""
@@ -447,6 +446,22 @@ def test_a_fallback_that_fails_as_well_passes_on_at_once_what_has_waited_long_en
     life.go(5.0)
     assert life.spare.tried
     assert mail.keys == ["a-fire"]
+    life.die()
+
+
+def test_what_an_earlier_program_has_sent_is_not_owed_again_whatever_becomes_of_its_channel(tmp_path: Path) -> None:
+    """It finds the same again, and only the ledger knows that it was sent; meanwhile somebody changes the config."""
+    life = Life(tmp_path)
+    life.find(fire("a", at=NOW))
+    life.go(5.0)
+    life.die()
+    life.begin(Points())
+    life.deliverer.reload((life.spare,), ROUTES)
+    life.go(5.0)
+    life.deliverer.reload((life.phone, life.spare), ROUTES)
+    life.go(60.0)
+    assert (life.phone.keys, life.spare.keys) == (["a-fire"], [])
+    assert life.rows("sent") == ["phone a-fire"]
     life.die()
 
 

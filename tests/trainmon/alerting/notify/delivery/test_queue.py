@@ -11,7 +11,6 @@ from tests.trainmon.alerting.notify.samples import alert, beat, over
 from trainmon.alerting.notify.delivery.due import (
     BURST,
     CRITICAL_TOKENS,
-    GIVEN_UP_AFTER,
     LATE,
     LONGEST_PAUSE,
     REFILL,
@@ -192,31 +191,19 @@ def test_one_that_spoils_every_message_holds_up_no_other() -> None:
     assert len(made) == 1
 
 
-def test_a_day_of_failures_gives_a_notification_up_and_it_is_tried_all_the_same() -> None:
+def test_days_of_failures_give_up_nothing_and_try_it_now_and_then() -> None:
     made = queue(about("a"))
-    now, tries, given_up = 1_000.0, 0, []
+    now, tries = 1_000.0, 0
     while now < 1_000.0 + 3 * DAY:
         found = made.pick(now)
         if isinstance(found, MessageBatch):
-            found = made.lease(found, now)
             tries += 1
-            if given := made.failed(found, now, None):
-                given_up.append(now - 1_000.0)
-                assert [one.notice.key for one in given] == ["a-fire"]
+            made.failed(made.lease(found, now), now, None)
         else:
             now += found or 1.0
-    assert len(given_up) == 1
-    assert GIVEN_UP_AFTER < given_up[0] < GIVEN_UP_AFTER + LONGEST_PAUSE
-    assert len(made) == 0, "it does not count as waiting"
+    assert len(made) == 1, "it waits"
     assert 3 * DAY / LONGEST_PAUSE < tries < 8 * DAY / LONGEST_PAUSE
     assert picked(made, now + LONGEST_PAUSE) == ["a-fire"]
-
-
-def test_what_is_old_by_the_clock_alone_is_not_given_up() -> None:
-    made = SendQueue(Random(7))
-    made.add(notification(about("a")), 1_000.0, waited=30 * DAY)
-    assert made.failed(batch(made, 1_000.0), 1_000.0, None) == []
-    assert len(made) == 1
 
 
 def test_three_days_without_network_end_in_one_message() -> None:
@@ -258,8 +245,8 @@ def test_a_notification_that_waits_is_kept_when_another_channel_has_sent_it() ->
 
 def test_an_old_heartbeat_is_not_sent() -> None:
     made = queue(beat(expires_at=2_000.0), about("a"))
-    assert made.expired(1_999.0) == []
-    assert [one.notice.kind for one in made.expired(2_000.0)] == ["heartbeat"]
+    assert made.expired(1_999.0, 1_999.0) == []
+    assert [one.notice.kind for one in made.expired(2_000.0, 2_000.0)] == ["heartbeat"]
     assert picked(made, 3_000.0) == ["a-fire"]
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.alerting.pipeline.grouping import CARRIED, Grouped, Paces, group_alerts
-from trainmon.alerting.pipeline.routing import DueAlert
+from trainmon.alerting.pipeline.routing import CARRIED, DueAlert, Grouped, Paces, group_alerts
 from trainmon.model import Alert, NoticeKind, Severity
 
 NOW = 1_750_000_000.0
