@@ -222,11 +222,10 @@ class ChannelState:
     def name(self) -> str:
         return self.known.name
 
-    def release(self) -> None:
-        """Choose the next message again, unless it is being sent."""
-        if self.batch is not None and not self.is_sending:
-            self.queue.release(self.batch)
-            self.batch = None
+    def clear(self) -> list[Notification]:
+        """Remove and return all but what is being sent: a message that is only chosen is chosen again."""
+        self.batch = self.batch if self.is_sending else None
+        return self.queue.clear(self.batch)
 
     def health(self, now: Instant, mono: Seconds) -> Channel:
         waiting, own = self.queue, self.sender.health
@@ -462,7 +461,7 @@ class Deliverer:
                     batch = batch._replace(queued=batch.queued[:1], notifications=batch.notifications[:1])
                 self._sent(state, batch, answer, mono)
         if self._channels.get(state.name) is not state:  # the config has changed meanwhile
-            self.add(state.queue.clear())
+            self.add(state.clear())
 
     def _sent(self, state: ChannelState, batch: MessageBatch, sent: Sent, mono: Seconds) -> None:
         name, notifications = state.name, batch.notifications
@@ -581,8 +580,7 @@ class Deliverer:
     def clear(self) -> None:
         """Drop what waits: another program leads."""
         for state in self._channels.values():
-            state.release()
-            state.queue.clear()
+            state.clear()
         self._removed.clear()
 
     def retry_now(self) -> None:
@@ -623,8 +621,7 @@ class Deliverer:
         for name, state in old.items():
             if name in self._channels:
                 self._channels[name].queue.budget.take_over(state.queue.budget)
-            state.release()
-            self.add(state.queue.clear())
+            self.add(state.clear())
         removed, self._removed = self._removed, {}
         for one in [one for each in removed.values() for one in each.clear()]:
             if any(self._done.get(one.notice.key, {}).values()):

@@ -152,7 +152,7 @@ class Budget:
         """`per_day`: how many messages; 0 for any number."""
         self.per_day = per_day
         self._sent: deque[Seconds] = deque(maxlen=2 * per_day)
-        self._news: Seconds | None = None
+        self._news: Seconds = -math.inf
         """When a critical alert of a new subject was last sent."""
         self._subjects: dict[str, Seconds] = {}
         """When a critical alert of each subject was last sent."""
@@ -189,8 +189,7 @@ class Budget:
             return last + SPENT_PAUSE
         is_reserve = used >= RESERVED * self.per_day
         if self.is_news(queued, mono):
-            pause = RESERVED_NEWS_PAUSE if is_reserve else NEWS_PAUSE
-            return -math.inf if self._news is None else self._news + pause
+            return self._news + (RESERVED_NEWS_PAUSE if is_reserve else NEWS_PAUSE)
         return summary_at if is_reserve else last + CRITICAL_PAUSE
 
     def is_news(self, queued: QueuedNotification, mono: Seconds) -> bool:
@@ -253,7 +252,7 @@ class SendQueue:
     _retry_after: tuple[Seconds, Seconds] = (0.0, 0.0)
     """When the receiver last asked for a pause, and how long."""
     _trying_since: Seconds | None = None
-    _failing_since: Seconds | None = None
+    _failing_since: Seconds = math.inf
     """When the first failed try after the last success began."""
     _failed_together: bool = False
     """The last batch failed: the next try sends one alone, because one may spoil the others."""
@@ -280,7 +279,11 @@ class SendQueue:
     def add(self, notification: Notification, mono: Seconds, waited: Seconds = 0.0, number: int = 0) -> None:
         """Add one that has waited this long already, and that this transaction writes, unless its notice is queued."""
         queued = QueuedNotification(
-            notification, mono, mono - max(0.0, waited), number=number, was_tried=notification.attempts > 0
+            replace(notification, state="waiting"),
+            mono,
+            mono - max(0.0, waited),
+            number=number,
+            was_tried=notification.attempts > 0,
         )
         self._queued.setdefault(queued.key, queued)
 
@@ -307,9 +310,11 @@ class SendQueue:
             lambda queued: queued.is_untouched and queued.notification.notice.kind in REPORTS and not queued.alerts
         )
 
-    def clear(self) -> list[Notification]:
-        """Remove and return all that are not being sent."""
-        return self._remove(lambda queued: queued.notification.state != "leased")
+    def clear(self, sending: MessageBatch | None = None) -> list[Notification]:
+        """Remove and return all but what is being sent."""
+        kept = {queued.key for queued in sending.queued} if sending is not None else set[str]()
+        self._trying_since = self._trying_since if kept else None
+        return self._remove(lambda queued: queued.key not in kept)
 
     def _remove(self, is_gone: Callable[[QueuedNotification], object]) -> list[Notification]:
         gone = [queued for queued in self._queued.values() if is_gone(queued)]
@@ -375,9 +380,10 @@ class SendQueue:
         if first.key in summary:
             return list(summary.values())
         mixable = [one for one in ready if not one.is_alone and one.key not in summary]
-        is_many = is_one or len(mixable) > TOGETHER or mono - first.since > LATE
-        is_alone = first.is_alone or self._failed_together or not is_many
-        chosen = [first] if is_alone else sorted(mixable, key=lambda queued: (queued is not first, queued.rank))
+        is_many = is_one or len(mixable) > TOGETHER
+        together = mixable if is_many else [one for one in mixable if mono - one.since > LATE]
+        is_alone = self._failed_together or first not in together
+        chosen = [first] if is_alone else sorted(together, key=lambda queued: (queued is not first, queued.rank))
         # A resolution is never sent before the news of its alert: both go together.
         about, inside = alerts_of(chosen), {one.key for one in chosen}
         return [*chosen, *(one for one in waiting if one.key not in inside and not about.isdisjoint(one.alerts))]
@@ -393,12 +399,6 @@ class SendQueue:
             )
         return batch._replace(notifications=tuple(queued.notification for queued in batch.queued), since=mono)
 
-    def release(self, batch: MessageBatch) -> None:
-        """A batch that was leased is not sent."""
-        self._return(batch, "waiting")
-        for queued in batch.queued:
-            queued.notification = replace(queued.notification, attempts=queued.notification.attempts - 1)
-
     def drop(self, batch: MessageBatch) -> None:
         """Remove a batch that was sent, or that another program sends."""
         self._trying_since = None
@@ -408,7 +408,7 @@ class SendQueue:
     def sent(self, batch: MessageBatch) -> None:
         """The channel accepted the batch, so it works."""
         self._failures, self._paused_until, self._retry_after = 0, 0.0, (0.0, 0.0)
-        self._failing_since, self._failed_together = None, False
+        self._failing_since, self._failed_together = math.inf, False
         self.drop(batch)
         for queued in self._queued.values():
             queued.due = queued.since if queued.notification.delivered_by else queued.due
@@ -444,8 +444,7 @@ class SendQueue:
             queued.is_alone, queued.due = True, mono
 
     def _note_failure(self, batch: MessageBatch, mono: Seconds, state: Literal["waiting", "dead"]) -> None:
-        began = mono if self._trying_since is None else self._trying_since
-        self._failing_since = began if self._failing_since is None else self._failing_since
+        self._failing_since = min(self._failing_since, mono if self._trying_since is None else self._trying_since)
         self._return(batch, state)
         for queued in batch.queued:
             queued.has_failed = True
@@ -460,16 +459,15 @@ class SendQueue:
     def is_failing(self, mono: Seconds) -> bool:
         """Whether the channel fails, or hangs."""
         hung = 0.0 if self._trying_since is None else mono - self._trying_since
-        return self._failing_since is not None or hung >= CRITICAL_OVERDUE
+        return self._failing_since < math.inf or hung >= CRITICAL_OVERDUE
 
     def overdue(self, mono: Seconds, *, is_last: bool = False) -> list[Notification]:
         """What the channel should have delivered by now and no other has; also all else about the same alerts."""
         waiting = self._queued.values()
         passed_on = (one for one in waiting if one.is_passed_on or one.notification.delivered_by)
         about = alerts_of(passed_on) if self.is_failing(mono) else frozenset[str]()
-        failing = [one.since for one in waiting if one.was_tried and not one.has_failed]
-        failing += [self._failing_since] if self._failing_since is not None else []
-        found = []
+        earlier = (one.since for one in waiting if one.was_tried and not one.has_failed)
+        failing_since, found = min(self._failing_since, *earlier, math.inf), []
         for queued in waiting:
             if queued.is_passed_on or not queued.is_waiting or queued.notification.notice.kind in NOT_PASSED_ON:
                 continue
@@ -477,7 +475,7 @@ class SendQueue:
                 queued.held_until = mono
             is_late = (
                 is_last or not about.isdisjoint(queued.alerts)
-                or self._is_late(queued, mono, min(failing, default=math.inf))
+                or self._is_late(queued, mono, failing_since)
             )  # fmt: skip
             queued.is_overdue = queued.is_overdue or is_late
             if is_late or self._is_held(queued, mono):

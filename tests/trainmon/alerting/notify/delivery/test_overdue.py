@@ -211,6 +211,18 @@ def test_what_waited_during_a_downtime_is_overdue_at_once_if_its_channel_had_fai
     assert sorted(overdue(made, 1_000.0)) == ["a-fire", "b-fire"]
 
 
+def test_a_channel_is_known_to_fail_while_something_waits_that_only_an_earlier_program_has_tried() -> None:
+    made = queue()
+    for name, waited in (("a", 200.0), ("b", 100.0)):
+        made.add(replace(notification(about(name)), attempts=1), 1_000.0, waited)
+    found = batch(made, 1_000.0)
+    assert [one.notice.key for one in found.notifications] == ["a-fire"], "only that has waited for long"
+    made.failed(found, 1_000.0, None)
+    made.add(notification(about("c")), 1_001.0)
+    made.failed(tried(made, 1_001.0, "c-fire"), 1_001.0, None)
+    assert overdue(made, 1_001.0) == ["a-fire", "b-fire", "c-fire"]
+
+
 def test_a_channel_that_works_is_given_the_time_to_send_what_waited_during_a_downtime() -> None:
     made = queue()
     made.add(notification(about("a")), 1_000.0, 3_600.0)

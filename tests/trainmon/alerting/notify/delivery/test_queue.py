@@ -261,6 +261,6 @@ def test_at_the_end_all_that_can_go_goes_in_one_message() -> None:
 def test_what_is_being_sent_is_not_taken_out() -> None:
     made = queue(about("a"), about("b"))
     found = batch(made, 1_000.0)
-    assert [one.notice.key for one in made.clear()] == ["b-fire"]
+    assert [one.notice.key for one in made.clear(found)] == ["b-fire"]
     made.failed(found, 1_000.0, None)
     assert [one.notice.key for one in made.clear()] == ["a-fire"]
