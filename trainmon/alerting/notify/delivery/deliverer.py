@@ -53,6 +53,7 @@ class Writing(NamedTuple):
     transaction: Transaction
     answer: Answer
     since: Seconds
+    """Since when the first of it waits to be written."""
 
 
 class Journal:
@@ -78,6 +79,8 @@ class Journal:
         self._holder = holder
         self._is_leader = is_leader
         self._next = Transaction()
+        self._waits_since: Seconds = math.inf
+        """Since when the first notification of the next transaction waits to be written."""
         self._writing: Writing | None = None
         self._term = 0
         """How often this program has ceased or begun to lead. Nothing of an earlier term is written."""
@@ -104,6 +107,8 @@ class Journal:
     def put(self, rows: Iterable[Notification]) -> None:
         """Write what is owed, or how far it is."""
         self._next.put(rows)
+        if self._next.rows:
+            self._waits_since = min(self._waits_since, self._clock.monotonic())
 
     @property
     def number(self) -> int:
@@ -125,10 +130,13 @@ class Journal:
     def discard(self) -> None:
         """Another program leads: what waits is not ours to send, and what is being written not ours to write."""
         self._next, self._writing, self.held, self.is_lost = Transaction(), None, None, False
+        self._waits_since = math.inf
         self._term += 1
 
     def works(self) -> None:
         """The ledger answers."""
+        if self.trouble is not None:  # what waited meanwhile was not held up by it
+            self._waits_since = max(self._waits_since, self._clock.monotonic())
         self._retry_at, self.trouble, self.sent_unwritten = 0.0, None, 0
 
     @property
@@ -153,18 +161,23 @@ class Journal:
                 self._is_stuck(writing.answer.error)
         elif writing is not None and gap > self._patience + 2.0:
             self._writing = writing._replace(since=mono)  # this program was stopped, and so was the ledger's thread
-        elif writing is not None and self.trouble is None and mono - writing.since >= self._patience:
+            self._waits_since = max(self._waits_since, mono)
+        elif writing is not None and self.trouble is None and mono - self._oldest(writing) >= self._patience:
             self._is_stuck(f"the ledger {self._ledger.file} did not answer in {self._patience:g}s")
         if self.held is not None:
             self._is_stuck(self.held)
         return done
 
+    def _oldest(self, writing: Writing) -> Seconds:
+        """Since when something waits to be written: in this transaction, or in the next."""
+        return min(writing.since, self._waits_since)
+
     @property
     def due_in(self) -> Seconds | None:
         """Seconds until the next turn if nobody wakes the service before."""
-        mono = self._clock.monotonic()
-        if self._writing is not None:
-            return None if self.trouble is not None else max(0.0, self._writing.since + self._patience - mono)
+        mono, writing = self._clock.monotonic(), self._writing
+        if writing is not None:
+            return None if self.trouble is not None else max(0.0, self._oldest(writing) + self._patience - mono)
         return max(0.0, self._retry_at - mono) if self._next and self.held is None else None
 
     def begin(self) -> None:
@@ -180,7 +193,8 @@ class Journal:
             is_ours = self._term == term and self._is_leader()
             return transaction.write(connection, now, self._holder) if is_ours else None
 
-        self._writing = Writing(transaction, self._ledger.transact(write, self._wake), mono)
+        since, self._waits_since = min(mono, self._waits_since), math.inf
+        self._writing = Writing(transaction, self._ledger.transact(write, self._wake), since)
 
     def _is_stuck(self, trouble: str) -> None:
         if self.trouble is None:
@@ -227,6 +241,10 @@ class ChannelState:
         self.batch = self.batch if self.is_sending else None
         return self.queue.clear(self.batch)
 
+    def hung(self, mono: Seconds) -> Seconds:
+        """How long the next message has taken so far."""
+        return mono - self.batch.since if self.batch is not None else 0.0
+
     def health(self, now: Instant, mono: Seconds) -> Channel:
         waiting, own = self.queue, self.sender.health
         health = replace(
@@ -236,8 +254,7 @@ class ChannelState:
             overdue=waiting.overdue_count,
             sent_in_day=waiting.budget.used(mono),
         )
-        hung = mono - self.batch.since if self.batch is not None else 0.0
-        if hung > STRANGE_AFTER:
+        if (hung := self.hung(mono)) > STRANGE_AFTER:
             problem = f"sending a message has taken {ago(hung)} so far"
             return replace(health, state="retrying", problem=problem, since=health.since or now - hung)
         # The sender itself may find a failure between two messages, and that it works again.
@@ -297,6 +314,8 @@ class Deliverer:
         self._removed: dict[str, SendQueue] = {}
         """What waits for channels that were removed. A later config may have them again, or others."""
         self._channels = self._states(senders)
+        self._replaced: list[ChannelState] = []
+        """Channels as they were before a reload, which still send a message. It waits for no channel meanwhile."""
 
     def _states(self, senders: Iterable[Sender]) -> dict[str, ChannelState]:
         return {
@@ -317,7 +336,7 @@ class Deliverer:
         if self._journal.is_lost:
             return
         self._give_up_removed()
-        for state in self._channels.values():
+        for state in (*self._channels.values(), *self._replaced):
             try:
                 self._choose(state)
                 self._pass_on(state, is_last=False)
@@ -439,6 +458,7 @@ class Deliverer:
     def _note(self, outcome: Outcome) -> None:
         state, batch, answer = outcome.state, outcome.batch, outcome.answer
         state.batch, state.is_sending = None, False
+        self._replaced = [one for one in self._replaced if one is not state]
         mono = self._clock.monotonic()
         match answer:
             case NotLeader():
@@ -547,7 +567,7 @@ class Deliverer:
 
     def owe(self, owed: Iterable[Notification]) -> None:
         """Write and queue new notifications."""
-        new = [one for one in owed if one.notice.key not in self._queue_of(one.channel)]
+        new = [one for one in owed if not self._is_queued(one)]
         self._journal.put(new)
         self.add(new)
 
@@ -559,10 +579,19 @@ class Deliverer:
             was_sent, queue = self._done.get(key, {}).get(name), self._queue_of(name)
             if was_sent is not None:  # its mark was lost with the lease
                 self._write(name, [notification], "sent" if was_sent else "stopped", None)
-            elif key not in queue:
+            elif not self._is_queued(notification):
                 queue.add(notification, mono, now - notification.made_at, self._journal.number)
                 superseded = queue.supersede(key, mono)
                 self._write(name, superseded, "stopped", "a later notification reports the same alerts")
+
+    def _is_queued(self, one: Notification) -> bool:
+        """Whether it waits for its channel, or is being sent, also by a channel that was replaced, unless that hangs:
+        a copy is better than a loss."""
+        key, mono = one.notice.key, self._clock.monotonic()
+        return key in self._queue_of(one.channel) or any(
+            state.name == one.channel and key in state.queue and state.hung(mono) <= STRANGE_AFTER
+            for state in self._replaced
+        )
 
     def _queue_of(self, channel: str) -> SendQueue:
         state = self._channels.get(channel)
@@ -590,9 +619,9 @@ class Deliverer:
 
     def write_all(self) -> None:
         """Write what waits once more: the ledger is a new one."""
-        now = self._clock.now()
-        for state in self._channels.values():
-            self._journal.put(replace(one, next_at=now) for one in state.queue.notifications)
+        now, states = self._clock.now(), (*self._channels.values(), *self._replaced)
+        for waiting in (*(state.queue for state in states), *self._removed.values()):
+            self._journal.put(replace(one, next_at=now) for one in waiting.notifications)
 
     def restore(self, channels: Iterable[Channel], sent: Mapping[str, Sequence[Instant]]) -> None:
         """Take over the health of channels that the previous program wrote, and count what it sent in the last day, by
@@ -621,6 +650,7 @@ class Deliverer:
         for name, state in old.items():
             if name in self._channels:
                 self._channels[name].queue.budget.take_over(state.queue.budget)
+            self._replaced += [state] if state.is_sending else []
             self.add(state.clear())
         removed, self._removed = self._removed, {}
         for one in [one for each in removed.values() for one in each.clear()]:

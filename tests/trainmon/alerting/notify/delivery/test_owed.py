@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -18,14 +18,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.alerting.notify.delivery.scene import Phone, fire
+from tests.trainmon.alerting.notify.delivery.scene import Phone, fire, until
 from tests.trainmon.alerting.notify.samples import over
 from tests.trainmon.ledger.records import transaction
-from trainmon.alerting.notify.delivery.deliverer import Deliverer, Journal
+from trainmon.alerting.notify.delivery.deliverer import STRANGE_AFTER, Deliverer, Journal
 from trainmon.alerting.notify.delivery.due import CRITICAL_OVERDUE, SendQueue
 from trainmon.alerting.notify.message import Broken, Retry, render
 from trainmon.ledger.database import open_to_write
 from trainmon.ledger.ledger import Answer
+from trainmon.ledger.outbox import read_waiting
 from trainmon.ledger.reader import remember
 from trainmon.lib import Clock
 from trainmon.model import AlertChanges, Notice, Notification, Route
@@ -462,6 +463,97 @@ def test_what_an_earlier_program_has_sent_is_not_owed_again_whatever_becomes_of_
     life.go(60.0)
     assert (life.phone.keys, life.spare.keys) == (["a-fire"], [])
     assert life.rows("sent") == ["phone a-fire"]
+    life.die()
+
+
+@pytest.mark.parametrize("seconds", [5, 50])
+def test_what_is_being_sent_while_the_config_changes_is_sent_once_and_the_fallback_has_it_in_time(
+    tmp_path: Path, seconds: int
+) -> None:
+    """The leader looks in the ledger for what nobody sends, and finds it there."""
+    life, hung = Life(tmp_path), threading.Event()
+    life.phone.script.append(hung)
+    life.find(fire("a", at=NOW))
+    for _ in range(4):
+        life.deliverer.turn()
+    life.deliverer.reload((life.phone, life.spare), ROUTES)
+    for _ in range(seconds):
+        life.deliverer.add(read_waiting(life.ledger.connection))
+        life.deliverer.turn()
+        life.clock.passed += 1.0
+    until(lambda: len(life.spare.taken) == (seconds > CRITICAL_OVERDUE), "the message of the fallback")
+    assert len(life.phone.tried) == 1
+    hung.set()
+    life.go(60.0)
+    assert (life.phone.keys, len(life.spare.taken)) == (["a-fire"], seconds > CRITICAL_OVERDUE)
+    assert life.rows("waiting") == life.rows("leased") == []
+    life.die()
+
+
+def test_a_message_that_hangs_for_good_in_a_channel_that_was_replaced_is_sent_by_the_new_one(tmp_path: Path) -> None:
+    life, hung = Life(tmp_path), threading.Event()
+    life.phone.script.append(hung)
+    life.find(fire("a", at=NOW))
+    for _ in range(4):
+        life.deliverer.turn()
+    life.deliverer.reload((repaired := Phone(), life.spare), ROUTES)
+    life.clock.passed += STRANGE_AFTER + 1.0
+    life.deliverer.add(read_waiting(life.ledger.connection))
+    life.deliverer.turn()
+    life.deliverer.turn()
+    until(lambda: repaired.keys == ["a-fire"], "the message of the new channel")
+    hung.set()
+    life.die()
+
+
+def test_a_ledger_that_is_always_slow_holds_up_each_notification_once(tmp_path: Path) -> None:
+    """What is owed waits for the transaction before its own, too: for both together only as long as for one."""
+    life, waiting = Life(tmp_path), deque[tuple[float, Answer]]()
+    plain, stuck_at = life.ledger.transact, list[float]()
+
+    def transact(work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:
+        waiting.append((life.clock.passed + 4.5, answer := Answer(work, then)))
+        return answer
+
+    def turn() -> None:
+        while waiting and waiting[0][0] <= life.clock.passed:
+            answer = waiting.popleft()[1]
+            answer.give(plain(answer.work, lambda: None).found)
+        life.deliverer.turn()
+        answered()
+        stuck_at.extend([life.clock.passed] if life.journal.trouble is not None else [])
+        life.clock.passed += 0.5
+
+    life.ledger.transact = transact
+    life.find(fire("before", at=NOW))
+    turn()
+    life.find(fire("a", at=life.clock.now()))
+    while life.clock.passed < 6.5:
+        turn()
+    assert life.phone.keys == ["before-fire", "a-fire"], "a waited for six seconds"
+    while life.clock.passed < 40.0:
+        turn()
+    assert max(stuck_at) < 20.0, "all is written, and nothing of then counts as late"
+    assert life.rows("sent") == ["phone a-fire", "phone before-fire"]
+    life.die()
+
+
+def test_a_new_ledger_has_what_waits_for_a_channel_that_was_removed(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.phone.always = DOWN
+    life.find(fire("a", at=NOW))
+    life.go(5.0)
+    life.deliverer.reload((), ())
+    life.go(5.0)
+    life.ledger.connection.execute("DELETE FROM outbox")
+    life.ledger.connection.commit()
+    life.deliverer.write_all()
+    life.go(5.0)
+    life.die()
+    life.found, life.phone.always = [], None
+    life.begin(Points())
+    life.go(60.0)
+    assert life.phone.keys == ["a-fire"]
     life.die()
 
 
