@@ -314,10 +314,10 @@ SIGNS = (Span(DEAD + " ", "crit"), Span(CRIT + " ", "crit"), Span(WARN + " ", "w
 
 def disk_row(shown: ShownDisk, table: Table[ShownDisk, Instant], now: Instant) -> Row:
     """One disk's line."""
-    stale, name = "dim" if shown.stale else "", shown.name
-    if shown.alike and cell_width(name) >= table.name:  # gpu-[001…6] would be other hosts
-        name = clean(f"{len(shown.hosts)} hosts:{shown.disk.path}", 200)
-    spans = [SIGNS[rank(shown, now)], Span(pad(shorten_middle(name, table.name - 1), table.name), stale)]
+    stale, name = "dim" if shown.stale else "", shorten_middle(shown.name, table.name - 1)
+    if shown.alike and not name.startswith(f"{folded(shown.hosts)}:"):  # gpu-[001…6] would be other hosts
+        name = shorten_middle(clean(f"{len(shown.hosts)} hosts:{shown.disk.path}", 200), table.name - 1)
+    spans = [SIGNS[rank(shown, now)], Span(pad(name, table.name), stale)]
     if shown.disk.state != "ok":
         reason = shorten(unanswered(shown.disk, now), table.width - 2 - table.name)
         return Row(shown.key, (*spans, Span(reason, "crit")))
