@@ -102,5 +102,5 @@ def test_hosts_on_the_command_line_show_the_runs_of_the_slurm_of_their_login_hos
             assert (found["name"], found["job"], found["verdict"]) == (run.name, job_id, "healthy")
             assert found["step"] >= 5
             screen = product.screen("login1")
-            screen.until_shown(rf"{run.name}: healthy, step \d+")
+            screen.until_shown(rf"{run.name}: healthy, ", rf"{run.name} +{job_id}!? +\d+ +\d+ ")
             screen.leave()
