@@ -97,7 +97,7 @@ def test_a_trainer_on_the_gpus_is_a_run_until_its_process_ends(
         screen.keys("\x1b")
         running.kill()
         screen.until_line(" train ", rf"\? train .* pid {running.pid} ", seconds=60)
-        screen.until_shown(rf"process {running.pid} ended \d+s ago, at step \d+")
+        screen.until_shown(rf"process {running.pid} ended \d+[sm].* ago, at step \d+")
     with trainer(tmp_path / "nanoGPT", nvml) as again:
         screen.until_line(" train ", rf"● train .* pid {again.pid} ", seconds=60)
         screen.leave()

@@ -62,10 +62,10 @@ def test_save_kill_unkill_and_queue_another(slurm: Slurm, training: MakeTraining
     assert not run.save_switch.exists()
 
     agree(screen, "S", "the trainer removes the file|The trainer removes the file", button="Save")
+    screen.until_shown("the trainer consumes it after")  # a toast
     until(run.committed, "the trainer has saved")
     assert not run.save_switch.exists()
     assert slurm.state(job_id) == "RUNNING"
-    screen.until_shown("the trainer consumes it after")
 
     agree(screen, "K", str(run.kill_switch), button="▲ Kill")
     slurm.wait_for_state(job_id, "COMPLETED")
