@@ -40,6 +40,7 @@ class Exporter(NamedTuple):
     """The metric with a series for each CPU and mode: it is counted by the server, and seldom."""
     instance_label: str = ""
     """The label that only the series of MIG instances have."""
+    profile_label: str = ""
     matchers: str = ""
     """Matchers that leave out series which are no GPU or host of ours."""
     never: tuple[str, ...] = ()
@@ -64,6 +65,7 @@ DCGM = Exporter(
     model_labels=("modelName",),
     driver_label="DCGM_FI_DRIVER_VERSION",
     instance_label="GPU_I_ID",
+    profile_label="GPU_I_PROFILE",
     never=("processes", "temperature margin"),
     metrics={
         "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1.0),

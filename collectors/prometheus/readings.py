@@ -16,8 +16,8 @@ from posixpath import dirname, normpath
 import msgspec
 
 from collectors.prometheus.query import Exporter, Series, label_of, short_name
-from trainmon.lib import Instant, Seconds
-from trainmon.model import DiskSample, GpuFacts, GpuSample, HostSample, InfinibandPort
+from trainmon.lib import Instant, Seconds, natural_key
+from trainmon.model import DiskSample, GpuFacts, GpuInstance, GpuSample, HostSample, InfinibandPort
 
 # ---- time series become the readings of nodes, as a probe sends them -------------------------------------------------
 
@@ -115,6 +115,8 @@ class GpuNumbers(msgspec.Struct):
     """The samples of its last Xid, oldest first, or each Xid with its own time."""
     instances: dict[str, dict[str, Sample]] = {}
     """By MIG instance: its share of the memory."""
+    profiles: dict[str, str] = {}
+    """By MIG instance: such as `1g.10gb`."""
     uuid: str | None = None
     name: str | None = None
 
@@ -217,6 +219,7 @@ def _gpu(node: NodeNumbers, gpu: GpuNumbers, one: Series, metric: tuple[str, flo
             gpu.xids = sorted((*gpu.xids, (at, float(code))))
     elif instance := one.metric.get(exporter.instance_label):
         _keep(gpu.fields, "mig", (one.values[-1][0], 1.0))
+        gpu.profiles[instance] = one.metric.get(exporter.profile_label, "")
         if field in MEMORY:
             _keep(gpu.instances.setdefault(instance, {}), field, _newest(one, scale))
         elif field != "utilization_pct":
@@ -291,6 +294,7 @@ def gpu_facts(node: NodeNumbers, tolerance: Seconds) -> tuple[GpuFacts, ...]:
             ecc_corrected=_whole(fields, "ecc_corrected"),
             remap_pending=_flag(fields, "remap_pending"),
             remap_failed=_flag(fields, "remap_failed"),
+            instances=tuple(_instances(gpu, node.at - tolerance)),
         )
         for index, gpu in sorted(node.gpus.items())
         if (fields := _whole_gpu(gpu, node.at - tolerance))
@@ -363,6 +367,13 @@ def _whole_gpu(gpu: GpuNumbers, since: Instant) -> dict[str, float]:
         for field, value in _current(share, since).items():
             fields[field] = fields.get(field, 0.0) + value
     return fields
+
+
+def _instances(gpu: GpuNumbers, since: Instant) -> Iterator[GpuInstance]:
+    for name in sorted(gpu.instances, key=natural_key):
+        if share := _current(gpu.instances[name], since):
+            used, profile = _whole(share, "memory_used_mib"), gpu.profiles.get(name) or None
+            yield GpuInstance(id=name, profile=profile, memory_used_mib=used, memory_total_mib=_total(share))
 
 
 def _total(fields: Mapping[str, float]) -> int | None:

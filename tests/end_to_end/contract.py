@@ -28,7 +28,13 @@ SOURCE = {
     "name": TEXT, "kind": {"node", "slurm", "wandb", "files", "daemon", "prometheus"}, "cluster": TEXT,
     "health": HEALTH, "age_s": REAL_OR_NULL, "error": TEXT_OR_NULL, "hint": TEXT_OR_NULL,
 }  # fmt: skip
-PROCESS = {"pid": WHOLE, "user": TEXT_OR_NULL, "memory_mib": WHOLE_OR_NULL, "command": TEXT_OR_NULL}
+PROCESS = {
+    "pid": WHOLE, "user": TEXT_OR_NULL, "memory_mib": WHOLE_OR_NULL, "command": TEXT_OR_NULL, "instance": TEXT_OR_NULL,
+}  # fmt: skip
+INSTANCE = {
+    "id": TEXT, "profile": TEXT_OR_NULL, "uuid": TEXT_OR_NULL, "memory_used_mib": WHOLE_OR_NULL,
+    "memory_total_mib": WHOLE_OR_NULL, "utilization": TEXT,
+}  # fmt: skip
 GPU = {
     "index": WHOLE, "uuid": TEXT_OR_NULL, "name": TEXT_OR_NULL, "state": {"ok", "lost", "error"}, "error": TEXT_OR_NULL,
     "temperature_c": WHOLE_OR_NULL, "memory_temperature_c": WHOLE_OR_NULL, "temperature_margin_c": WHOLE_OR_NULL,
@@ -36,7 +42,7 @@ GPU = {
     "power_w": REAL_OR_NULL, "power_limit_w": REAL_OR_NULL, "sm_clock_mhz": WHOLE_OR_NULL, "throttle": [TEXT],
     "mig": FACT_OR_NULL, "ecc_uncorrected": WHOLE_OR_NULL, "ecc_corrected": WHOLE_OR_NULL,
     "remap_pending": FACT_OR_NULL, "remap_failed": FACT_OR_NULL, "last_xid": WHOLE_OR_NULL,
-    "last_xid_at": REAL_OR_NULL, "processes": [PROCESS],
+    "last_xid_at": REAL_OR_NULL, "processes": [PROCESS], "instances": [INSTANCE],
 }  # fmt: skip
 PORT = {"port": TEXT, "state": TEXT_OR_NULL, "link_downed": WHOLE_OR_NULL, "errors": WHOLE_OR_NULL}
 NODE = {

@@ -64,8 +64,12 @@ class Nvml:
     def hang(self, gpu: int | str, function: str) -> Nvml:
         return self.say(f"hang {gpu} {function}")
 
-    def process(self, gpu: int, pid: int, memory_mib: int, kind: str = "c") -> Nvml:
-        return self.say(f"process {gpu} {pid} {memory_mib << 20} {kind}")
+    def process(self, gpu: int, pid: int, memory_mib: int, kind: str = "c", instance: int = -1) -> Nvml:
+        return self.say(f"process {gpu} {pid} {memory_mib << 20} {kind} {instance}")
+
+    def instance(self, gpu: int, gi: int, profile: str, total_mib: int, used_mib: int, ci: int = 0) -> Nvml:
+        """A MIG instance of a GPU with MIG on."""
+        return self.say(f"instance {gpu} {gi} {ci} {total_mib << 20} {used_mib << 20} {profile}")
 
     def xid(self, gpu: int, code: int) -> Nvml:
         self.xids += 1

@@ -202,7 +202,7 @@ def _host(state: State, source: Source) -> Row:
         node.probe,
         unknown if node.gpus_at is None and not gpus and not wanted else seen,
         f"{max(heats)} C" if heats else unknown,
-        f"{sum(busy) / len(busy):.0f}%" if busy else unknown,
+        f"{sum(busy) / len(busy):.0f}%" if busy else "-" if gpus and all(gpu.mig for gpu in gpus) else unknown,
         f"{mib(sum(used))} / {mib(sum(total))}" if used and total else unknown,
         "?" if node.load1 is None else f"{node.load1:.1f}",
         percent(node.memory_used_mib, node.memory_total_mib),

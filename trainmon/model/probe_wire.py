@@ -85,6 +85,22 @@ class Process(msgspec.Struct, frozen=True, gc=False):
     """The signals that it catches: SigCgt of /proc/PID/status, where bit n - 1 is signal n."""
     environment: Mapping[str, str] = {}
     """The few variables that name its data, container and job; see collectors/probe/gpu/card.py."""
+    instance: str | None = None
+    """The instance of the GPU on which it runs; null on a whole GPU."""
+
+
+class GpuInstance(msgspec.Struct, frozen=True, gc=False):
+    """A part of one GPU: a MIG instance."""
+
+    id: str
+    """The number of the GPU instance, as GPU_I_ID of DCGM; `1/2` is its compute instance 2 if it has several."""
+    profile: str | None = None
+    """Such as `1g.10gb`."""
+    uuid: str | None = None
+    memory_used_mib: int | None = None
+    memory_total_mib: int | None = None
+    utilization: str = "not measured by NVML"
+    """Why there is no utilization."""
 
 
 class GpuFacts(msgspec.Struct, frozen=True, gc=False):
@@ -103,6 +119,7 @@ class GpuFacts(msgspec.Struct, frozen=True, gc=False):
     remap_pending: bool | None = None
     remap_failed: bool | None = None
     processes: tuple[Process, ...] = ()
+    instances: tuple[GpuInstance, ...] = ()
 
 
 class OwnProcess(msgspec.Struct, frozen=True, gc=False):

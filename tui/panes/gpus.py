@@ -13,7 +13,7 @@ from tui.backend import Backend
 from tui.charts.render import LEAST_WIDTH, Axis, hour_picture, side_by_side
 from tui.keys import bindings, cap
 from tui.panes.base import Entries, Pane
-from tui.style import UNKNOWN, mib, source_text
+from tui.style import NOT_APPLICABLE, UNKNOWN, mib, source_text
 from tui.views import Subject, fact_text
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
 from tui.views.node_detail import gpu_head, gpu_rows, node_facts, read_ago
@@ -30,6 +30,7 @@ from tui.views.nodes import (
     Metric,
     node_names,
     node_summary,
+    numbers,
     without_driver,
     worst_gpu,
 )
@@ -121,7 +122,9 @@ def node_sentence(state: State, name: str, now: Instant) -> tuple[str, str]:
     flags = node_summary(node, now).flags
     errors = (f"gpu{gpu.index}: {gpu.error}" for gpu in node.gpus if gpu.state != "ok" and gpu.error)
     note = node.note or (NO_DRIVER if without_driver(node) else "")
-    text = "  ".join(part for part in (*(flag.text for flag in flags), *errors, note) if part)
+    cut = [gpu for gpu in node.gpus if gpu.instances]
+    why = f"{numbers([gpu.index for gpu in cut])}: utilization {cut[0].instances[0].utilization}" if cut else ""
+    text = "  ".join(part for part in (*(flag.text for flag in flags), *errors, why, note) if part)
     style = "crit" if any(flag.style == "crit" for flag in flags) else "warn" if flags else "dim"
     return (clean(f"{name}: {text}"), style) if text else ("", "dim")
 
@@ -168,9 +171,10 @@ class GpuTable(NodePane):
             )
 
     def selected_gpu(self) -> Gpu | None:
-        """The GPU under the cursor."""
+        """The GPU under the cursor, or that of the instance there."""
         node = None if self.state is None else self.state.nodes.get(self.node)
-        return next((gpu for gpu in (node.gpus if node else ()) if str(gpu.index) == self.lines.cursor_key), None)
+        index = (self.lines.cursor_key or "").partition("/")[0]
+        return next((gpu for gpu in (node.gpus if node else ()) if str(gpu.index) == index), None)
 
 
 class FactsPane(NodePane):
@@ -257,7 +261,8 @@ def axes(gpu: Gpu) -> tuple[tuple[Axis, str], ...]:
     memory = float(gpu.memory_total_mib or 81_920)
     watts = float(gpu.power_limit_w or 700.0)
     degrees = UNKNOWN if gpu.temperature_c is None else f"{gpu.temperature_c}"
-    used = UNKNOWN if gpu.utilization_pct is None else f"{gpu.utilization_pct}"
+    no_utilization = NOT_APPLICABLE if gpu.mig else UNKNOWN
+    used = no_utilization if gpu.utilization_pct is None else f"{gpu.utilization_pct}"
     power = UNKNOWN if gpu.power_w is None else f"{gpu.power_w:.0f}"
     return (
         (Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100"))), degrees),

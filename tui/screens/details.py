@@ -207,7 +207,7 @@ class NodeScreen(LinkedScreen):
 
     def show(self, state: State) -> None:
         node = state.nodes.get(self.about.name)
-        self.gpus = 0 if node is None else len(node.gpus) + missing_gpus(node)
+        self.gpus = 0 if node is None else sum(1 + len(gpu.instances) for gpu in node.gpus) + missing_gpus(node)
         self.fit()
         self.header.show(state)
         for pane in (self.table, self.plots, self.facts):

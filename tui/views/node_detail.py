@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainmon.lib import Instant, cell_width, counted, duration, mib_size, shorten
-from trainmon.model import LATE_AFTER, Gpu, Job, Node, SchedulerNode, Source
+from trainmon.model import LATE_AFTER, Gpu, GpuInstance, Job, Node, SchedulerNode, Source
 from tui.style import (
     DEAD,
     NOT_APPLICABLE,
@@ -90,13 +90,16 @@ def xid(gpu: Gpu, now: Instant) -> Span:
 MIG = {None: Span(NOT_APPLICABLE, "dim"), True: Span("on"), False: Span("off", "dim")}
 
 
+MEMORY = 11
+"""Cells of the column of memory."""
+
 COLUMNS: tuple[Column[Gpu, Instant], ...] = (
     Column("GPU", width=4, cell=lambda gpu, _: Span(str(gpu.index), "bold")),
     Column("°C", width=6, cell=lambda gpu, _: rounded(None) if (c := gpu.temperature_c) is None
            else warned(str(c), heat(gpu), "")),
     Column("HBM", width=5, cell=lambda gpu, _: rounded(gpu.memory_temperature_c), from_width=50),
     Column("margin", width=8, cell=lambda gpu, _: rounded(gpu.temperature_margin_c), from_width=64),
-    Column("memory", width=11, cell=memory),
+    Column("memory", width=MEMORY, cell=memory),
     Column("util", width=6,
            cell=lambda gpu, _: value(NOT_APPLICABLE) if gpu.mig else rounded(gpu.utilization_pct, "%")),
     Column("power W", width=9, cell=power, from_width=40),
@@ -118,15 +121,34 @@ def gpu_head(width: int) -> tuple[Span, ...]:
 
 
 def gpu_rows(node: Node, now: Instant, width: int, *, stale: bool) -> list[Row]:
-    """One line a GPU. Lost GPUs and GPUs that were never seen have one too."""
+    """One line a GPU, and below it one for each of its instances. Lost GPUs and GPUs that were never seen have one
+    too."""
     never = (
         Span(f"   {DEAD}  ", "crit"),
         Span(shorten("listed by the driver, but never answered", width - 6), "crit"),
     )
     return [
-        *(Row(str(gpu.index), gpu_line(gpu, now, width, stale=stale)) for gpu in node.gpus),
+        *(row for gpu in node.gpus for row in rows_of_gpu(gpu, now, width, stale=stale)),
         *(Row(f"missing{number}", never) for number in range(missing_gpus(node))),
     ]
+
+
+def rows_of_gpu(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> Iterator[Row]:
+    yield Row(str(gpu.index), gpu_line(gpu, now, width, stale=stale))
+    for one in gpu.instances:
+        yield Row(f"{gpu.index}/{one.id}", instance_line(gpu, one, width, stale=stale))
+
+
+def instance_line(gpu: Gpu, one: GpuInstance, width: int, *, stale: bool) -> tuple[Span, ...]:
+    """`└ 1  3g.40gb   30G/40G  not measured by NVML  2 processes`: an instance, with its memory below that of GPUs."""
+    names = [column.name for column in columns(width)]
+    before = sum(column.width for column in columns(width)[: names.index("memory")])
+    label = pad(shorten(safe(f"  └ {one.id}  {one.profile or ''}"), before - 1), before)
+    memory = f"{mib(one.memory_used_mib)}/{mib(one.memory_total_mib)}"
+    running = sum(process.instance == one.id for process in gpu.processes)
+    processes = f"{running or 'no'} process{'' if running <= 1 else 'es'}"
+    rest = shorten(f"  {one.utilization}  {processes}", max(0, width - before - MEMORY))
+    return Span(label, "dim"), Span(f"{memory:>{MEMORY}}", "dim" if stale else ""), Span(rest, "dim")
 
 
 def gpu_line(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> tuple[Span, ...]:
@@ -233,10 +255,12 @@ def process_lines(node: Node, width: int) -> Iterator[Line]:
     if not running:
         yield (Span(NO_PROCESS_LIST if node.probe == "prometheus" else NO_PROCESS, "dim"),)
         return
-    yield (Span(shorten(f"{'GPU':>4}{'pid':>9}  {'user':<12}{'memory':>8}  command", width), "head"),)
-    for gpu, process in running[:PROCESSES]:
+    places = [f"{gpu.index}/{one.instance}" if one.instance else str(gpu.index) for gpu, one in running[:PROCESSES]]
+    room = max(4, 1 + max(map(len, places)))
+    yield (Span(shorten(f"{'GPU':>{room}}{'pid':>9}  {'user':<12}{'memory':>8}  command", width), "head"),)
+    for place, (_, process) in zip(places, running, strict=False):
         user = pad(shorten(safe(process.user or UNKNOWN), 11), 12)
-        front = f"{gpu.index:>4}{process.pid:>9}  {user}{mib(process.memory_mib):>8}  "
+        front = f"{safe(place):>{room}}{process.pid:>9}  {user}{mib(process.memory_mib):>8}  "
         command = shorten(safe(process.command or UNKNOWN), max(0, width - cell_width(front)))
         yield (Span(shorten(front, width)), Span(command, "accent"))
     if len(running) > PROCESSES:

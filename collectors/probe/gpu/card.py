@@ -6,7 +6,7 @@ Reading them can hang: a name service may be down, or a process may hold its own
 
 import os
 
-from collectors.probe.host import user_name
+from collectors.probe.host import total, user_name
 from collectors.probe.paths import read
 from collectors.probe.stdlib import Any, Iterable, Line
 
@@ -32,6 +32,8 @@ LOST, RESET, TIMEOUT = 15, 16, 10
 MIB = 1 << 20
 BLANK = 1 << 62
 """NVML's values for what is unknown: about 2^63 in 64 bits, 2^32 - 1 in 32."""
+
+RUNNING = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3")
 
 HOTTEST = 200
 """°C. A higher temperature is unknown: no GPU survives it."""
@@ -60,7 +62,8 @@ class Card:
         self.memory_version = nvml.nvmlMemory_v2
         self.mig = None  # type: bool | None
         self.unsupported = set()  # type: set[str]
-        self.running = []  # type: list[Any]
+        self.running = []  # type: list[tuple[int, int | None, str | None]]
+        self.instances = []  # type: list[Line]
         self.handle = None  # type: Any
         try:
             self.handle = nvml.nvmlDeviceGetHandleByIndex(position)
@@ -78,7 +81,15 @@ class Card:
         card = cls.__new__(cls)
         card.index, card.pci, card.uuid = index, pci, uuid
         card.error, card.lost, card.closed, card.handle = "GPU has vanished: NVML no longer lists it", True, False, None
-        card.running, card.facts = [], {"index": index, "uuid": uuid}
+        card.running, card.instances, card.facts = [], [], {"index": index, "uuid": uuid}
+        return card
+
+    @classmethod
+    def of_instance(cls, nvml: "Any", handle: "Any") -> "Card":
+        """A MIG instance, which NVML reads as a GPU, but not all of it."""
+        card = cls.__new__(cls)
+        card.nvml, card.handle, card.unsupported, card.instances = nvml, handle, set(), []
+        card.memory_version = nvml.nvmlMemory_v2
         return card
 
     def query(self, function: str, *arguments: object) -> "Any":
@@ -128,16 +139,21 @@ class Card:
         return [self.index, self.error, self.lost, *numbers]
 
     def memory(self) -> "tuple[int | None, int | None]":
-        """Used and total MiB. The second version of the function does not count the driver's own memory."""
+        """Used and total MiB. The second version of the function does not count the driver's own memory. With MIG,
+        reading the whole GPU may need privileges: then it is the sum of the instances."""
         info = self.query("nvmlDeviceGetMemoryInfo", self.memory_version)
         if self.memory_version and "nvmlDeviceGetMemoryInfo" in self.unsupported:
             self.memory_version = None  # a driver before 510
             self.unsupported.discard("nvmlDeviceGetMemoryInfo")
             info = self.query("nvmlDeviceGetMemoryInfo", None)
         if info is None:
-            return None, None
-        used, total = known(info.used), known(info.total)
-        return (None if used is None else used // MIB), (None if total is None else total // MIB)
+            used, whole = ([one[field] for one in self.instances] for field in ("memory_used_mib", "memory_total_mib"))
+            return total(used), total(whole)
+        bytes_used, bytes_total = known(info.used), known(info.total)
+        return (
+            None if bytes_used is None else bytes_used // MIB,
+            None if bytes_total is None else bytes_total // MIB,
+        )
 
     def memory_temperature(self) -> "int | None":
         values = self.query("nvmlDeviceGetFieldValues", [self.nvml.NVML_FI_DEV_MEMORY_TEMP])
@@ -159,6 +175,12 @@ class Card:
         if mig != self.mig:
             self.unsupported.clear()  # other things are supported now
         self.mig = mig
+        self.running = []
+        self.instances = self.mig_instances() if mig else []
+        for kind in RUNNING:
+            placed = {pid for pid, _, instance in self.running if instance}
+            found = ((process.pid, process.usedGpuMemory, None) for process in self.query(kind) or ())
+            self.running += [process for process in found if process[0] not in placed]
         remapped = self.query("nvmlDeviceGetRemappedRows")
         self.facts = {
             "index": self.index,
@@ -168,14 +190,30 @@ class Card:
             "power_limit_w": self.power("nvmlDeviceGetEnforcedPowerLimit"),
             "temperature_margin_c": known(self.query("nvmlDeviceGetMarginTemperature"), HOTTEST),
             "mig": mig,
+            "instances": self.instances,
             "ecc_uncorrected": known(self.query("nvmlDeviceGetTotalEccErrors", 1, 0)),
             "ecc_corrected": known(self.query("nvmlDeviceGetTotalEccErrors", 0, 0)),
             "remap_pending": None if remapped is None else bool(remapped[2]),
             "remap_failed": None if remapped is None else bool(remapped[3]),
         }
-        self.running = []
-        for kind in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3"):
-            self.running += self.query(kind) or []
+
+    def mig_instances(self) -> "list[Line]":
+        """The instances of the GPU (model.GpuInstance). Their processes are added to those of the GPU."""
+        rows = []  # type: list[Line]
+        for position in range(known(self.query("nvmlDeviceGetMaxMigDeviceCount")) or 0):
+            try:
+                handle = self.nvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, position)
+            except self.nvml.NVMLError:
+                continue  # there are fewer than there could be
+            card = Card.of_instance(self.nvml, handle)
+            ids = card.query("nvmlDeviceGetGpuInstanceId"), card.query("nvmlDeviceGetComputeInstanceId")
+            name = "%s/%s" % ids if ids[1] else str(ids[0])
+            profile = (card.query("nvmlDeviceGetName") or "").rpartition("MIG ")[2] or None
+            row = {"id": name, "profile": profile, "uuid": card.query("nvmlDeviceGetUUID")}  # type: Line
+            row["memory_used_mib"], row["memory_total_mib"] = card.memory()
+            rows.append(row)
+            self.running += [(one.pid, one.usedGpuMemory, name) for one in card.query(RUNNING[0]) or ()]
+        return rows
 
 
 # ---- the processes on the GPUs ---------------------------------------------------------------------------------------
@@ -207,7 +245,8 @@ class Processes:
 
     def __init__(self, root: str = "/") -> None:
         self.root = root
-        self.memory = {}  # type: dict[int, dict[int, int | None]]
+        self.memory = {}  # type: dict[int, dict[tuple[int, str | None], int | None]]
+        """By GPU: by pid and instance of the GPU."""
         self.names = {}  # type: dict[int, tuple[str | None, str | None]]
         self.caught = {}  # type: dict[int, int | None]
         self.environments = {}  # type: dict[int, dict[str, str]]
@@ -216,18 +255,17 @@ class Processes:
 
     def update(self, card: Card) -> None:
         """Store NVML's list. It lists a process with compute and graphics contexts twice."""
-        found = {}  # type: dict[int, int | None]
-        for process in card.running[: 2 * MOST_PROCESSES]:
-            used = process.usedGpuMemory
+        found = {}  # type: dict[tuple[int, str | None], int | None]
+        for pid, used, instance in card.running[: 2 * MOST_PROCESSES]:
             mib = None if used is None or used >= 1 << 62 else used // MIB
-            before = found.get(process.pid)
-            found[process.pid] = mib if before is None else max(before, mib or 0)
+            before = found.get((pid, instance))
+            found[pid, instance] = mib if before is None else max(before, mib or 0)
         self.memory[card.index] = found
 
     def look_up(self, cards: "Iterable[Card]", own: bool = False) -> None:
         """Look up all names, and describe our own processes if that is requested. A process outside this PID namespace
         has no name."""
-        pids = {pid for card in cards for pid in self.memory.get(card.index, ())}
+        pids = {pid for card in cards for pid, _ in self.memory.get(card.index, ())}
         self.names = {pid: self.names.get(pid) or self.name(pid) for pid in pids}
         self.caught = {pid: self.caught_signals(pid) for pid in pids}
         known = self.environments
@@ -288,8 +326,9 @@ class Processes:
     def of(self, card: Card) -> "list[dict[str, Any]]":
         """The wire's list for one GPU; the largest memory first."""
         rows = []  # type: list[dict[str, Any]]
-        for pid, mib in self.memory.get(card.index, {}).items():
+        for (pid, instance), mib in self.memory.get(card.index, {}).items():
             user, command = self.names.get(pid, (None, None))
             row = {"pid": pid, "user": user, "memory_mib": mib, "command": command, "caught": self.caught.get(pid)}
+            row["instance"] = instance
             rows.append(dict(row, environment=self.environments[pid]) if self.environments.get(pid) else row)
         return sorted(rows, key=lambda row: -(row["memory_mib"] or 0))[:MOST_PROCESSES]

@@ -9,7 +9,7 @@ import pytest
 from collectors.prometheus import query, readings
 from collectors.prometheus.query import EXPORTERS, Series, lacking
 from tests.collectors.prometheus.captured import NEWEST, series, until
-from trainmon.model import GpuFacts, GpuSample
+from trainmon.model import GpuFacts, GpuInstance, GpuSample
 
 DCGM, NODE = EXPORTERS["dcgm"], EXPORTERS["node"]
 NODES = {"gpu-001": "gpu-001", "gpu-002": "me@gpu-002", "gpu-003": "gpu-003"}
@@ -70,6 +70,10 @@ def test_the_instances_of_a_gpu_are_one_gpu_with_mig_and_none_overwrites_another
         assert second.memory_used_mib == 7
         facts = readings.gpu_facts(node, 22.5)
         assert [(one.index, one.mig, one.memory_total_mib) for one in facts] == [(0, True, 80_000), (1, None, None)]
+        assert facts[0].instances == (
+            GpuInstance("1", "3g.40gb", memory_used_mib=30_000, memory_total_mib=40_000),
+            GpuInstance("2", "3g.40gb", memory_used_mib=5_000, memory_total_mib=40_000),
+        )
 
 
 def test_the_series_of_a_whole_gpu_come_before_those_of_its_instances() -> None:

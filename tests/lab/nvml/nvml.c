@@ -8,7 +8,8 @@
      error GPU FUNCTION CODE      FUNCTION may be `*`; CODE is an nvmlReturn_t
      hang GPU FUNCTION            the call does not return
      crash GPU FUNCTION           the call kills the process
-     process GPU PID BYTES c|g    a compute or graphics process
+     process GPU PID BYTES c|g GI a compute or graphics process, with MIG in the GPU instance GI
+     instance GPU GI CI TOTAL USED PROFILE    an instance, if MIG is on (set GPU mig 1)
      xid NUMBER GPU CODE          an Xid event; NUMBER must grow from one event to the next
    Later lines win. A GPU that the file hides with `gpus` is gone only after the next nvmlInit, as with a driver. */
 #include <stdio.h>
@@ -36,12 +37,14 @@ enum { TEMPERATURE, MEMORY_TEMPERATURE, MARGIN, MEMORY_TOTAL, MEMORY_RESERVED, M
 static const long long DEFAULTS[NFIELDS] = {41, 48, 46, 85520809984LL, 640000000LL, 20781727744LL, 97, 631950, 700000,
                                             1980, 0, 0, 0, 0, 0, 0};
 
-typedef struct { int index; } Device;
+typedef struct { int index, gi, ci; long long total, used; char profile[32]; } Device; /* gi -1: the whole GPU */
 typedef struct { int gpu; char function[64]; int code; } Rule; /* code -1: hang, -2: crash */
-typedef struct { int gpu; unsigned pid; unsigned long long bytes; char kind; } Process;
+typedef struct { int gpu; unsigned pid; unsigned long long bytes; char kind; int gi; } Process;
 typedef struct { long number; int gpu; unsigned code; } XidEvent;
 
-static Device devices[GPUS];
+#define INSTANCES 7
+static Device devices[GPUS], instances[GPUS][INSTANCES];
+static int ninstances[GPUS];
 static long long values[GPUS][NFIELDS];
 static char uuids[GPUS][80], names[GPUS][96], pcis[GPUS][32], driver[80];
 static Rule rules[RULES];
@@ -55,7 +58,8 @@ static void defaults(void) {
     gpus = 8, nrules = nprocesses = nxids = 0;
     strcpy(driver, "580.126.09");
     for (int i = 0; i < GPUS; i++) {
-        devices[i].index = i;
+        devices[i] = (Device){.index = i, .gi = -1};
+        ninstances[i] = 0;
         memcpy(values[i], DEFAULTS, sizeof DEFAULTS);
         snprintf(uuids[i], sizeof uuids[i], "GPU-00000000-0000-0000-0000-%012d", i);
         strcpy(names[i], "NVIDIA H100 80GB HBM3");
@@ -64,7 +68,7 @@ static void defaults(void) {
 }
 
 static void statement(char *line) {
-    char gpu_text[16], word[64], more[96] = "", kind = 'c';
+    char gpu_text[16], word[64], more[96] = "";
     long long number;
     unsigned pid;
     long n;
@@ -87,8 +91,16 @@ static void statement(char *line) {
         } else if (!strcmp(word, "uuid")) snprintf(uuids[i], sizeof uuids[i], "%.79s", more);
         else if (!strcmp(word, "name")) snprintf(names[i], sizeof names[i], "%s", more);
         else if (!strcmp(word, "pci")) snprintf(pcis[i], sizeof pcis[i], "%.31s", more);
-        else if (!strcmp(word, "process") && nprocesses < PROCESSES && sscanf(more, "%u %lld %c", &pid, &number, &kind) >= 2)
-            processes[nprocesses++] = (Process){i, pid, (unsigned long long)number, kind};
+        else if (!strcmp(word, "process") && nprocesses < PROCESSES) {
+            Process one = {.gpu = i, .kind = 'c', .gi = -1};
+            if (sscanf(more, "%u %lld %c %d", &one.pid, &number, &one.kind, &one.gi) < 2) continue;
+            one.bytes = (unsigned long long)number;
+            processes[nprocesses++] = one;
+        } else if (!strcmp(word, "instance") && ninstances[i] < INSTANCES) {
+            Device one = {.index = i};
+            if (sscanf(more, "%d %d %lld %lld %31s", &one.gi, &one.ci, &one.total, &one.used, one.profile) == 5)
+                instances[i][ninstances[i]++] = one;
+        }
     }
     if (nrules < RULES && (!strcmp(word, "error") || !strcmp(word, "hang") || !strcmp(word, "crash"))) {
         Rule *rule = &rules[nrules++];
@@ -132,6 +144,7 @@ static int check(int gpu, const char *function) {
 
 #define CALL(gpu) do { int code_ = check(gpu, __func__); if (code_) return code_; } while (0)
 #define DEV(device) (((Device *)(device))->index)
+#define GI(device) (((Device *)(device))->gi)
 #define VALUE(device, field) (values[DEV(device)][field])
 
 int nvmlInitWithFlags(unsigned flags) {
@@ -175,8 +188,19 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     *device = &devices[index];
     return 0;
 }
-int nvmlDeviceGetName(void *d, char *to, unsigned size) { CALL(DEV(d)); return copy(to, size, names[DEV(d)]); }
-int nvmlDeviceGetUUID(void *d, char *to, unsigned size) { CALL(DEV(d)); return copy(to, size, uuids[DEV(d)]); }
+int nvmlDeviceGetName(void *d, char *to, unsigned size) {
+    char text[160];
+    CALL(DEV(d));
+    snprintf(text, sizeof text, GI(d) < 0 ? "%s" : "%s MIG %s", names[DEV(d)], ((Device *)d)->profile);
+    return copy(to, size, text);
+}
+int nvmlDeviceGetUUID(void *d, char *to, unsigned size) {
+    char text[80];
+    CALL(DEV(d));
+    if (GI(d) < 0) return copy(to, size, uuids[DEV(d)]);
+    snprintf(text, sizeof text, "MIG-00000000-0000-0000-%04d-%06d%06d", DEV(d), GI(d), ((Device *)d)->ci);
+    return copy(to, size, text);
+}
 
 typedef struct {
     char legacy[16];
@@ -225,6 +249,7 @@ typedef struct { unsigned long long total, free, used; } Memory;
 int nvmlDeviceGetMemoryInfo(void *d, Memory *m) {
     CALL(DEV(d));
     m->total = VALUE(d, MEMORY_TOTAL), m->used = VALUE(d, MEMORY_USED) + VALUE(d, MEMORY_RESERVED);
+    if (GI(d) >= 0) m->total = ((Device *)d)->total, m->used = ((Device *)d)->used;
     m->free = m->total - m->used;
     return 0;
 }
@@ -232,7 +257,9 @@ typedef struct { unsigned version; unsigned long long total, reserved, free, use
 int nvmlDeviceGetMemoryInfo_v2(void *d, Memory2 *m) {
     CALL(DEV(d));
     if (m->version != 0x02000028) return 25;
+    if (GI(d) < 0 && check(DEV(d), "whole_memory")) return check(DEV(d), "whole_memory");
     m->total = VALUE(d, MEMORY_TOTAL), m->used = VALUE(d, MEMORY_USED), m->reserved = VALUE(d, MEMORY_RESERVED);
+    if (GI(d) >= 0) m->total = ((Device *)d)->total, m->used = ((Device *)d)->used, m->reserved = 0;
     m->free = m->total - m->used - m->reserved;
     return 0;
 }
@@ -265,6 +292,15 @@ int nvmlDeviceGetMigMode(void *d, unsigned *current, unsigned *pending) {
     *current = *pending = (unsigned)VALUE(d, MIG);
     return 0;
 }
+int nvmlDeviceGetMaxMigDeviceCount(void *d, unsigned *count) { CALL(DEV(d)); *count = INSTANCES; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(void *d, unsigned position, void **instance) {
+    CALL(DEV(d));
+    if (!VALUE(d, MIG) || position >= (unsigned)ninstances[DEV(d)]) return 6;
+    *instance = &instances[DEV(d)][position];
+    return 0;
+}
+int nvmlDeviceGetGpuInstanceId(void *d, unsigned *id) { CALL(DEV(d)); *id = (unsigned)GI(d); return GI(d) < 0 ? INVALID : 0; }
+int nvmlDeviceGetComputeInstanceId(void *d, unsigned *id) { CALL(DEV(d)); *id = (unsigned)((Device *)d)->ci; return 0; }
 typedef struct {
     unsigned id, scope;
     long long timestamp, latency;
@@ -281,18 +317,19 @@ int nvmlDeviceGetFieldValues(void *d, int count, Field *fields) {
 }
 
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } ProcessInfo;
-static int running(int gpu, char kind, unsigned *count, ProcessInfo *infos) {
+static int running(int gpu, int gi, char kind, unsigned *count, ProcessInfo *infos) {
     unsigned room = *count, n = 0;
     for (int i = 0; i < nprocesses; i++)
-        if (processes[i].gpu == gpu && processes[i].kind == kind) {
-            if (n < room && infos) infos[n] = (ProcessInfo){processes[i].pid, processes[i].bytes, ~0u, ~0u};
+        if (processes[i].gpu == gpu && processes[i].kind == kind && (gi < 0 || processes[i].gi == gi)) {
+            if (n < room && infos)
+                infos[n] = (ProcessInfo){processes[i].pid, processes[i].bytes, (unsigned)processes[i].gi, ~0u};
             n++;
         }
     *count = n;
     return n > room ? INSUFFICIENT_SIZE : 0;
 }
-int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, ProcessInfo *p) { CALL(DEV(d)); return running(DEV(d), 'c', n, p); }
-int nvmlDeviceGetGraphicsRunningProcesses_v3(void *d, unsigned *n, ProcessInfo *p) { CALL(DEV(d)); return running(DEV(d), 'g', n, p); }
+int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, ProcessInfo *p) { CALL(DEV(d)); return running(DEV(d), GI(d), 'c', n, p); }
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *d, unsigned *n, ProcessInfo *p) { CALL(DEV(d)); return running(DEV(d), GI(d), 'g', n, p); }
 
 int nvmlEventSetCreate(void **set) {
     CALL(-1);

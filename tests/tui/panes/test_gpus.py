@@ -16,7 +16,7 @@ from tests.tui.states import worlds
 from tests.tui.states.worlds import NOW, node, source, state
 from tests.tui.still import StillBackend
 from trainmon.lib import natural_key
-from trainmon.model import Node, Series, Source, State
+from trainmon.model import GpuInstance, Node, Series, Source, State
 from tui.app import Dashboard
 from tui.panes.gpus import GpusPane, grid_caption, node_sentence
 from tui.style import Row, Span, ascii_text
@@ -250,6 +250,8 @@ def test_the_story_of_a_node_has_what_its_line_had_to_cut() -> None:
     assert node_sentence(found, "node08", NOW) == ("node08: late 40s: no answer in 10s; try: ssh node08", "crit")
     assert node_sentence(found, "node03", NOW) == ("node03: LOST gpu2  XID 79 6m  gpu2: GPU is lost", "crit")
     assert node_sentence(found, "node20", NOW) == ("", "dim")
+    cut = state(node("n", changed={1: {"mig": True, "utilization_pct": None, "instances": (GpuInstance("1"),)}}))
+    assert node_sentence(cut, "n", NOW) == ("n: gpu1: utilization not measured by NVML", "dim")
 
 
 async def test_one_warmer_gpu_paints_its_cell_and_nothing_else() -> None:

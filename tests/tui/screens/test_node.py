@@ -18,7 +18,7 @@ from tests.tui.states.states import job, scheduler_node
 from tests.tui.states.worlds import NOW, node, source
 from tests.tui.still import StillBackend
 from trainmon.engine.history import History
-from trainmon.model import Gpu, InfinibandPort, Node, Process, Series, Source
+from trainmon.model import Gpu, GpuInstance, InfinibandPort, Node, Process, Series, Source
 from tui.app import Dashboard
 from tui.charts.render import Axis, hour_picture, side_by_side, stretches
 from tui.panes.gpus import axes
@@ -84,6 +84,26 @@ def test_a_gpu_that_never_came_has_a_line() -> None:
     ]
 
 
+CUT = {
+    "mig": True, "utilization_pct": None,
+    "instances": (
+        GpuInstance("1", "3g.40gb", "MIG-1", 31_000, 40_448),
+        GpuInstance("13/1", "1g.10gb", "MIG-2", 14, 9_728),
+    ),
+    "processes": tuple(Process(9000 + i, "me", 900, "python3 serve.py", instance="1") for i in range(2)),
+}  # fmt: skip
+
+
+def test_a_mig_instance_is_a_row_below_its_gpu_and_its_utilization_is_not_measured() -> None:
+    whole, first, second = table(node("n", 1, {0: CUT}))
+    assert whole.split()[4:6] == ["78G/80G", "-"]
+    assert first.split(maxsplit=4) == ["└", "1", "3g.40gb", "30G/40G", "not measured by NVML  2 processes"]
+    assert second.split(maxsplit=4) == ["└", "13/1", "1g.10gb", "14M/9.5G", "not measured by NVML  no process"]
+    assert first.index("30G/40G") + 7 == gpu_head(118)[0].text.index("memory") + 6
+    assert " 0/1     9000  me" in "\n".join(facts(node("n", 1, {0: CUT})))
+    assert "not measured by NVML" in table(node("n", 1, {0: CUT}), 50)[1]
+
+
 def test_old_numbers_are_dim() -> None:
     row = gpu_rows(node("n", 1), NOW, 118, stale=True)[0]
     assert {span.style for span in row.spans} == {"dim"}
@@ -91,7 +111,7 @@ def test_old_numbers_are_dim() -> None:
 
 @pytest.mark.parametrize("width", [30, 40, 50, 60, 78, 100, 118, 198])
 def test_no_line_is_wider_than_its_room(width: int) -> None:
-    for made in worlds.rough().nodes.values():
+    for made in (*worlds.rough().nodes.values(), node("n", changed={2: CUT})):
         rows = (*gpu_rows(made, NOW, width, stale=False), *node_facts(made.name, made, source("n"), NOW, width))
         assert [row.text for row in rows if width_of(row.spans) > width] == []
         assert width_of(gpu_head(width)) <= width
@@ -320,6 +340,21 @@ async def test_the_screen_plots_the_selected_gpu_and_esc_goes_back() -> None:
         await pilot.press("escape")
         await pilot.pause()
         assert app.screen is app.main
+
+
+async def test_the_plots_are_those_of_the_gpu_of_the_selected_instance() -> None:
+    backend = StillBackend(worlds.state(node("n", 3, {0: CUT})))
+    async with running(Dashboard(backend), size=(120, 40)) as pilot:
+        await pilot.app.push_screen(NodeScreen("n"))
+        await pilot.pause()
+        await pilot.press("g", "j", "j", "j")
+        await pilot.pause()
+        await pilot.press("k", "k")
+        await pilot.pause()
+        screen = pilot.app.screen
+        assert isinstance(screen, NodeScreen)
+        assert (screen.table.lines.cursor_key, screen.plots.gpu) == ("0/1", 0)
+        assert screen.table.lines.scrollable_content_region.height >= 5
 
 
 async def test_the_cursor_and_the_plots_begin_at_the_worst_gpu() -> None:

@@ -161,6 +161,9 @@ def _with_facts(gpu: Gpu, fact: GpuFacts) -> Gpu:
         remap_pending=fact.remap_pending,
         remap_failed=fact.remap_failed,
         processes=processes,
+        instances=tuple(
+            replace(one, id=clean(one.id), profile=one.profile and clean(one.profile)) for one in fact.instances
+        ),
     )
 
 

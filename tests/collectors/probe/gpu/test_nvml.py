@@ -230,6 +230,33 @@ def test_under_mig_there_is_no_utilisation(nvml: Nvml) -> None:
     assert samples[6].utilization_pct == 97
 
 
+def test_mig_instances_have_their_memory_and_their_processes(nvml: Nvml) -> None:
+    nvml.set(7, mig=1).instance(7, 1, "3g.40gb", 40_000, 31_000).instance(7, 5, "1g.10gb", 9_728, 14, ci=1)
+    nvml.process(7, 4_190_000, 30_000, instance=1).process(7, 4_190_001, 9, instance=5).process(7, 4_190_002, 5)
+    nvml.set(6, mig=0).instance(6, 1, "3g.40gb", 40_000, 31_000)
+    samples, facts = first(nvml)
+    seven = facts[7]
+    assert [(one.id, one.profile, one.memory_used_mib, one.memory_total_mib) for one in seven.instances] == [
+        ("1", "3g.40gb", 31_000, 40_000), ("5/1", "1g.10gb", 14, 9_728),
+    ]  # fmt: skip
+    assert {one.utilization for one in seven.instances} == {"not measured by NVML"}
+    assert (seven.instances[0].uuid or "").startswith("MIG-")
+    assert [(one.pid, one.instance, one.memory_mib) for one in seven.processes] == [
+        (4_190_000, "1", 30_000), (4_190_001, "5/1", 9), (4_190_002, None, 5),
+    ]  # fmt: skip
+    assert (samples[7].memory_used_mib, seven.memory_total_mib) == (19_819, 81_559), "those of the whole GPU"
+    assert facts[6].instances == ()
+
+
+def test_without_the_right_to_read_a_whole_gpu_its_memory_is_that_of_its_instances(nvml: Nvml) -> None:
+    nvml.set(7, mig=1).instance(7, 1, "3g.40gb", 40_000, 31_000).instance(7, 2, "3g.40gb", 40_000, 5_000)
+    nvml.error(7, "whole_memory", NO_PERMISSION).error(7, "nvmlDeviceGetMemoryInfo", NO_PERMISSION)
+    with probe(nvml) as running:
+        row = running.wait(GpuSamples, lambda line: whole(line) and line.g[7].memory_used_mib).g[7]
+        assert (row.memory_used_mib, row.error) == (36_000, None)
+        assert running.wait(GpuFactsAll, lambda line: len(line.g) == 8 and line.g[7].memory_total_mib == 80_000)
+
+
 def test_the_memory_that_the_driver_keeps_is_not_counted_as_used(nvml: Nvml) -> None:
     nvml.set("*", memory_used=1 << 30, memory_reserved=600 << 20)
     assert first(nvml)[0][0].memory_used_mib == 1024

@@ -25,7 +25,7 @@ def test_the_signals_that_a_process_catches_are_reported_as_they_are_now():
     with subprocess.Popen([sys.executable, "-c", CATCHES], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as trainer:
         assert trainer.stdin is not None
         assert trainer.stdout is not None
-        card.running.append(SimpleNamespace(pid=trainer.pid, usedGpuMemory=1))
+        card.running.append((trainer.pid, 1, None))
         processes.update(card)
         processes.look_up([card])
         assert not processes.of(card)[0]["caught"] & USR1
@@ -78,13 +78,13 @@ def test_the_mask_crosses_the_wire(tmp_path: Path):
 
 
 def test_our_own_process_is_described_until_it_ends_though_the_driver_forgets_it(tmp_path: Path):
-    card: Any = SimpleNamespace(index=0, running=[SimpleNamespace(pid=1, usedGpuMemory=1)])
+    card: Any = SimpleNamespace(index=0, running=[(1, 1, None)])
     processes = Processes()
     out = tmp_path / "é.log"
     with out.open("wb") as log:
         trainer = subprocess.Popen(["sleep", "60"], stdout=log, cwd=tmp_path)
         silent = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, cwd="/")
-    card.running += [SimpleNamespace(pid=one.pid, usedGpuMemory=1) for one in (trainer, silent)]
+    card.running += [(one.pid, 1, None) for one in (trainer, silent)]
     rows = [
         {"pid": trainer.pid, "command": "sleep 60", "workdir": str(tmp_path), "stdout": str(out)},
         {"pid": silent.pid, "command": "sleep 60", "workdir": "/", "stdout": None},
