@@ -1,6 +1,9 @@
 """What the dashboard costs, fed with recorded bytes: CPU, memory, bytes to the terminal, time to the first frame.
 
-Run `python -m tests.bench.dashboard`. The first frame is set beside importing Textual's app, in the same run.
+Run `python -m tests.bench.dashboard`. CPU is the user and system time of the dashboard's process: reading and decoding
+what nodes send, the engine with its rules, and drawing. Another process plays the nodes, through pipes in place of SSH.
+It is not counted; `tests.bench.laptop` measures a dashboard with its SSH connections. The first frame is set beside
+importing Textual's app, in the same run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,15 @@
-"""A cluster as bytes: the NDJSON that probes on N nodes with 8 GPUs would send, sample after sample."""
+"""A cluster as bytes: the NDJSON that probes on N nodes with 8 GPUs would send, sample after sample.
+
+`python -m tests.bench.recording NODES CHANGE RUNS PIPE…` plays them, each node into its pipe, until nobody reads.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
+import sys
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -11,6 +18,8 @@ from collectors.probe.bundle import GREETING
 from trainmon.model import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, LogChunk, Process
 
 ENCODE = msgspec.json.Encoder().encode
+
+PERIOD = 2.0
 
 SAMPLES = 32
 """Samples of a node that differ. They are played again and again."""
@@ -93,3 +102,24 @@ def cluster(nodes: int, change: float, runs: int = 0) -> Iterator[Recording]:
     """The nodes; each of the first `runs` has a run of its own."""
     for i in range(1, nodes + 1):
         yield Recording(f"gpu-{i:03d}", change, run=f"exp-{i:02d}-lr1e-4-seed{i % 5}" if i <= runs else None)
+
+
+def main() -> None:
+    """Play all nodes, spread over each period. Those of GATHER come together, as they come over SSH."""
+    from trainmon.transport.ssh.transport import GATHER
+
+    nodes, runs, *pipes = (int(word) for word in (sys.argv[1], *sys.argv[3:]))
+    players = list(zip(cluster(nodes, float(sys.argv[2]), runs), pipes, strict=True))
+    started = time.monotonic()
+    for turn, (tape, pipe) in enumerate(itertools.cycle(players)):
+        due = started + turn * PERIOD / nodes // GATHER * GATHER
+        time.sleep(max(0.0, due - time.monotonic()))
+        now = time.time()
+        os.write(pipe, (b"" if tape.played else tape.opening(now)) + tape.sample(now))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BrokenPipeError:  # the dashboard has ended
+        sys.exit(0)

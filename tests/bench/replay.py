@@ -1,17 +1,21 @@
 """The dashboard fed with recorded bytes: `python -m tests.bench.replay NODES CHANGE [RUNS] [--history]` on a terminal.
 
-The bytes take the real way: Feed (lines, decoding), Watch, engine, panes. Only the connection is a recording.
+The bytes take the real way: event loop, ProbeStream (lines, decoding), NodeCollector, engine, panes. Another process
+plays the nodes, each into a pipe: only SSH is left out.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
 
 from collectors.nodes.collector import NodeCollector
-from tests.bench.recording import Recording, cluster, log_of
+from collectors.supervisor import TICK
+from tests.bench.recording import PERIOD, cluster, log_of
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import RULES
@@ -19,80 +23,77 @@ from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds, SystemClock
 from trainmon.model import Gpu, LogSpec, RunsChanged, RunSpec, Spec
 from trainmon.runtime.backend import DashboardBackend
-from trainmon.transport.shell import Completed, Sink, Transit
-
-PERIOD = 2.0
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.shell import CHUNK, Completed, Sink, Transit
 
 
 class Recorded:
-    """A Shell whose one stream is a recording."""
+    """A Shell whose one stream is a pipe."""
 
     prompted = False
     transit = Transit()
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, pipe: int, loop: EventLoop) -> None:
         self.host = host
-        self.sink: Sink | None = None
+        self.pipe = pipe
+        self.loop = loop
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
         return Completed(0, b"", b"")
 
     def stream(self, argv: Sequence[str], sink: Sink) -> Recorded:
-        self.sink = sink
+        self.loop.register(self.pipe, lambda _events: sink.received(os.read(self.pipe, CHUNK)))
         return self
 
     def write(self, data: bytes) -> None:
         """The recording does not listen."""
 
     def close(self) -> None:
-        self.sink = None
+        self.loop.unregister(self.pipe)
 
 
 class Replay(DashboardBackend):
-    """An engine fed with all nodes of a cluster, spread over each period; each of the first `runs` has a run."""
+    """An engine fed by a process that plays all nodes of a cluster; each of the first `runs` has a run."""
 
     def __init__(self, nodes: int, change: float, runs: int) -> None:
         alerting = AlertManager(tuple(rule() for rule in RULES), Routing(), None)
         super().__init__(Engine(alerting=alerting))
-        submit = self.engine.submit
-        self.shells = [(Recorded(tape.name), tape) for tape in cluster(nodes, change, runs)]
-        submit(RunsChanged(tuple(spec_of(tape.name, tape.run) for _, tape in self.shells if tape.run is not None)))
-        clock = SystemClock()
-        self.watches = [
-            NodeCollector(tape.name, "bench", lambda shell=shell: shell, submit, clock, python="python3")
-            for shell, tape in self.shells
-        ]
+        submit, clock = self.engine.submit, SystemClock()
+        self.loop = EventLoop()
         self.stopping = threading.Event()
+        self.watches: list[NodeCollector] = []
+        specs: list[RunSpec] = []
+        pipes = [os.pipe() for _ in range(nodes)]
+        for tape, (pipe, _) in zip(cluster(nodes, 0, runs), pipes, strict=True):
+            shell = Recorded(tape.name, pipe, self.loop)
+            watch = NodeCollector(tape.name, "bench", lambda shell=shell: shell, submit, clock, python="python3")
+            watch.watch(
+                Spec(period=PERIOD, logs=() if tape.run is None else (LogSpec(tape.run, log_of(tape.run)),)),
+                frozenset(),
+            )
+            specs += () if tape.run is None else (spec_of(tape.name, tape.run),)
+            self.watches.append(watch)
+        submit(RunsChanged(tuple(specs)))
+        inputs = [pipe for _, pipe in pipes]
+        argv = [sys.executable, "-m", "tests.bench.recording", *map(str, (nodes, change, runs, *inputs))]
+        self.player = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=inputs)
+        for pipe in inputs:
+            os.close(pipe)
 
     def start(self) -> None:
         super().start()
-        for watch, (_, tape) in zip(self.watches, self.shells, strict=True):
-            logs = () if tape.run is None else (LogSpec(tape.run, log_of(tape.run)),)
-            watch.watch(Spec(period=PERIOD, logs=logs), frozenset())
-        threading.Thread(target=self._run, daemon=True).start()
+        self.loop.start()
+        threading.Thread(target=self._tick, daemon=True).start()
 
-    def _run(self) -> None:
-        for watch in self.watches:
-            watch.tick()
-        opened: set[str] = set()
-        while not self.stopping.is_set():
-            for shell, tape in self.shells:
-                self._play(shell, tape, opened)
-                time.sleep(PERIOD / len(self.shells))
+    def _tick(self) -> None:
+        while not self.stopping.wait(TICK):
             for watch in self.watches:
                 watch.tick()
 
-    def _play(self, shell: Recorded, tape: Recording, opened: set[str]) -> None:
-        if shell.sink is None:
-            return
-        now = time.time()
-        if tape.name not in opened:
-            opened.add(tape.name)
-            shell.sink.received(tape.opening(now))
-        shell.sink.received(tape.sample(now))
-
     def stop(self) -> None:
         self.stopping.set()
+        self.player.kill()
+        self.player.wait()
         super().stop()
 
 
