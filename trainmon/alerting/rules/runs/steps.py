@@ -464,13 +464,7 @@ class StallRule(RunRule, frozen=True, kw_only=True):
     checked meanwhile."""
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        # One stall is one alert: another rule may report it already. A warning may have become worse.
-        is_known = any(
-            alert.run == run.name and alert.is_firing and alert.rule in STALL_RULES - {self.name}
-            and alert.severity == "critical"
-            for alert in state.alerts.values()
-        )  # fmt: skip
-        if run.verdict != self.verdict or is_known:
+        if run.verdict != self.verdict or self._is_known(state, run):
             return
         job = present_in(state, run)
         last = last_line_at(run, job)
@@ -484,6 +478,14 @@ class StallRule(RunRule, frozen=True, kw_only=True):
             advice=self.advice(state, run),
             since=began or last or run.progress.at,
         )
+
+    def _is_known(self, state: State, run: Run) -> bool:
+        """Whether another rule reports it already: one stall is one alert. A warning may have become worse."""
+        return any(
+            alert.run == run.name and alert.is_firing and alert.rule in STALL_RULES - {self.name}
+            and alert.severity == "critical"
+            for alert in state.alerts.values()
+        )  # fmt: skip
 
     def start_severity(self, elapsed: Seconds) -> Severity:
         """The severity if the job has run for this long without its first step."""
