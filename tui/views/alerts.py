@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC
 from enum import IntEnum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -460,10 +460,16 @@ class AlertLayout(NamedTuple):
         if self.lines == 1 or self.summary < LEAST_SUMMARY:
             return [shorten_sentence(text, self.summary - 1)]
         space = self.summary + self.end - 1
-        first, *rest = textwrap.wrap(text, space, initial_indent=" " * self.end) or [" " * self.end]
+        first, *rest = lines_of(text, space, self.end) or [" " * self.end]
         if len(rest) >= self.lines:
             rest[self.lines - 2 :] = [shorten_sentence(" ".join(rest[self.lines - 2 :]), space)]
         return [shorten(first[self.end :], self.summary - 1), *(shorten(line, space) for line in rest)]
+
+
+@lru_cache(2 * SHOWN)  # an age in one of the rows lays them all out again
+def lines_of(text: str, width: int, indent: int = 0) -> tuple[str, ...]:
+    """A text as lines, the first one behind an indent."""
+    return tuple(textwrap.wrap(text, width, initial_indent=" " * indent))
 
 
 def alert_layout(width: int, chosen: Sequence[str] = ()) -> AlertLayout:
@@ -492,26 +498,23 @@ def rows(alert: Alert, state: State, shape: AlertLayout) -> list[Row]:
     over = status_of(alert, state.at) == "over" and not shape.over
     first, *more = [shorten_sentence(text, shape.summary - 1)] if over else shape.wrapped(text)
     if shape.advises(alert, state.at):
-        more += textwrap.wrap(f"{TO_DO}{clean(alert.advice)}", shape.summary + shape.end - 1)
+        more += lines_of(f"{TO_DO}{clean(alert.advice)}", shape.summary + shape.end - 1)
     indent = Span(" " * (SIGN + shape.word + SINCE))
     below = (Row(f"{HEADING}{alert.id}:{at}", (indent, Span(line, style))) for at, line in enumerate(more))
-    return [row(alert, first, state, shape), *below]
+    return [Row(alert.id, partial(first_line, alert, first, state, shape)), *below]
 
 
-def row(alert: Alert, text: str, state: State, shape: AlertLayout) -> Row:
+def first_line(alert: Alert, text: str, state: State, shape: AlertLayout) -> tuple[Span, ...]:
     """The first line of an alert, with this part of its summary."""
     now, symbol, word = state.at, sign(alert, state.at), severity(alert, state.at)
     since = calm_age(max(0.0, (now if alert.event else alert.resolved_at or now) - alert.since))
     style = "" if status_of(alert, now) == "open" else "dim"
-    return Row(
-        alert.id,
-        (
-            Span(symbol.text + " ", symbol.style),
-            Span(pad(word.text, WORD)[: shape.word], word.style),
-            Span(f"{since:>{SINCE - 1}} ", style),
-            *summary(alert, text, shape.summary, style),
-            *end(alert, state, shape.end),
-        ),
+    return (
+        Span(symbol.text + " ", symbol.style),
+        Span(pad(word.text, WORD)[: shape.word], word.style),
+        Span(f"{since:>{SINCE - 1}} ", style),
+        *summary(alert, text, shape.summary, style),
+        *end(alert, state, shape.end),
     )
 
 
@@ -677,7 +680,9 @@ class AlertRows:
         full = usual._replace(lines=MOST_LINES)
         first, each = full._replace(advice=1), full._replace(advice=SHOWN)
         self.wanted = len(alert_rows(state, first, sort, query))
-        for self.shape in (each._replace(over=True), each, first, full, usual._replace(lines=LINES), usual):
+        has_room = min(SHOWN, len(open_alerts(state, sort, query))) <= size[1]  # for a row of each
+        more = (each._replace(over=True), each, first, full, usual._replace(lines=LINES))
+        for self.shape in (*(more if has_room else ()), usual):
             self._rows = alert_rows(state, self.shape, sort, query)
             if len(self._rows) <= size[1]:
                 return
