@@ -46,6 +46,9 @@ class Picture(NamedTuple):
     press: tuple[str, ...] = ()
 
 
+FIRST = Picture("hang.svg", (110, 32), ("2",))
+"""The picture of README.md, readable where a page is 838 pixels wide: a calm cluster, in which one run hangs."""
+HUNG_FOR = 72.0
 PICTURES = (
     Picture("dashboard.svg", (180, 45)),
     Picture("runs.svg", (140, 18), ("1",)),
@@ -101,13 +104,13 @@ def beginning() -> tuple[Event, ...]:
 class Played(DashboardBackend):
     """A demo that has gone on for a while, and stands still."""
 
-    def __init__(self, directory: Path, after: Seconds) -> None:
+    def __init__(self, directory: Path, after: Seconds, story: str | None = None) -> None:
         self.clock = HandClock()
         events_so_far: list[Event] = [*beginning()]
         rules = tuple(rule() for rule in RULES)
         alerting = AlertManager(rules, Routing(routes=ROUTES), InstantDelivery(events_so_far.append), clock=self.clock)
         super().__init__(Engine(self.clock, demo=True, alerting=alerting))
-        self._demo = Demo(events_so_far.append, clock=self.clock, directory=directory)
+        self._demo = Demo(events_so_far.append, clock=self.clock, directory=directory, story=story)
         while self.clock.passed < after:
             wait = self._demo.step()
             events = events_so_far.copy()
@@ -137,13 +140,14 @@ async def draw(backend: Played, picture: Picture) -> str:
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(exist_ok=True)
-    backend = Played(FILES, AFTER)
-    try:
-        for picture in PICTURES:
-            (folder / picture.name).write_text(asyncio.run(draw(backend, picture)), encoding="utf-8")
-            print(folder / picture.name)
-    finally:
-        backend.stop()
+    for after, story, pictures in ((HUNG_FOR, "hang", (FIRST,)), (AFTER, None, PICTURES)):
+        backend = Played(FILES, after, story)
+        try:
+            for picture in pictures:
+                (folder / picture.name).write_text(asyncio.run(draw(backend, picture)), encoding="utf-8")
+                print(folder / picture.name)
+        finally:
+            backend.stop()
 
 
 if __name__ == "__main__":
