@@ -22,10 +22,10 @@ STEPS = Path(__file__).parents[2] / "captured" / "steps"
 TRAININGS: Sequence[dict[str, Any]] = [
     json.loads(line) for path in sorted(STEPS.glob("*.jsonl")) for line in path.read_text().splitlines()
 ]
-EACH = 23
+EACH = [92, pytest.param(23, marks=pytest.mark.slow)]
 """Every log of so many is read behind each wrapper; another one for each."""
-SOME = 3
-"""The same of the logs that end badly; --all reads each of them behind each wrapper."""
+SOME = [9, pytest.param(1, marks=pytest.mark.slow)]
+"""The same of the logs that end badly."""
 
 
 def read(data: bytes) -> tuple[object, ...]:
@@ -42,15 +42,16 @@ def cause(data: bytes, exit_code: int | None) -> CauseName:
     return classify(CauseFacts(log=(LogExcerpt(text=decoded(data)),), exit_code=exit_code)).cause
 
 
+@pytest.mark.parametrize("every", EACH)
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_a_wrapped_log_gives_the_same_step_and_loss(name: str) -> None:
-    for log in TRAININGS[[*WRAPPERS].index(name) % EACH :: EACH]:
+def test_a_wrapped_log_gives_the_same_step_and_loss(name: str, every: int) -> None:
+    for log in TRAININGS[[*WRAPPERS].index(name) % every :: every]:
         lines = [text for line in log["lines"] for text in line.split("\n")]
         bare = read("".join(f"{line}\n" for line in lines).encode())
         assert read(wrapped(name, lines)) == bare, log["id"]
 
 
-@pytest.mark.parametrize("every", [SOME, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", SOME)
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_a_wrapped_log_gives_the_same_cause(name: str, every: int) -> None:
     for log in captured()[[*WRAPPERS].index(name) % every :: every]:
@@ -58,7 +59,7 @@ def test_a_wrapped_log_gives_the_same_cause(name: str, every: int) -> None:
 
 
 def test_a_long_line_in_two_records_is_one_line() -> None:
-    for log in TRAININGS[::EACH]:
+    for log in TRAININGS[::23]:
         lines = [text for line in log["lines"] for text in line.split("\n")]
         assert read(in_parts(lines)) == read("".join(f"{line}\n" for line in lines).encode()), log["id"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import inf
 
 import pytest
@@ -117,18 +118,20 @@ async def test_q_and_enter_in_one_packet_do_not_quit_while_an_action_runs() -> N
         assert isinstance(app.screen, QuitPrompt)
 
 
-@pytest.mark.parametrize("verb", ["requeue", "kill", "signal", "hold", "save"])
-@pytest.mark.parametrize("run", ["llm-7b-a", "llm-70b"])
-async def test_no_arrow_and_no_tab_focuses_a_button_that_is_not_drawn(verb: str, run: str) -> None:
+async def test_no_arrow_and_no_tab_focuses_a_button_that_is_not_drawn() -> None:
     backend = FakeBackend(plans.with_jobs())
     backend.plan = plans.kills
+    keys = ("right", "right", "right", "right", "tab", "tab", "tab", "tab", "shift+tab", "left", "right")
     async with showing(plans.with_jobs(), (80, 24), backend) as (app, pilot, _):
-        app.actions.open(ActionRequest(verb=verb, subjects=(run,), requested_at=0.0))  # type: ignore[arg-type]
-        await at_rest(pilot)
-        for key in ("right", "right", "right", "right", "tab", "tab", "tab", "tab", "shift+tab", "left", "right"):
-            await pilot.press(key)
-            assert app.focused is not None
-            assert is_displayed(app.focused), key
+        for verb, run in product(("requeue", "kill", "signal", "hold", "save"), ("llm-7b-a", "llm-70b")):
+            app.actions.open(ActionRequest(verb=verb, subjects=(run,), requested_at=0.0))  # type: ignore[arg-type]
+            await at_rest(pilot)
+            for key in keys:
+                await pilot.press(key)
+                assert app.focused is not None
+                assert is_displayed(app.focused), (verb, run, key)
+            await pilot.press("escape")
+            await at_rest(pilot)
 
 
 async def test_a_hidden_widget_takes_no_focus_and_loses_the_one_it_has() -> None:

@@ -28,7 +28,7 @@ def spiking() -> State:
 
 
 @pytest.mark.parametrize("keys", [("o",), ("5", "o"), ("5", "enter", "o")])
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.slow)])
 async def test_one_key_leads_from_the_alert_to_the_log_of_its_time_and_back(
     keys: tuple[str, ...], size: tuple[int, int]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from itertools import chain
 from typing import Any
@@ -16,8 +17,13 @@ MOST = 60
 """Texts of one expression; each is of other branches."""
 
 
-def texts() -> Iterator[tuple[Rule, int, str]]:
+@cache
+def texts() -> tuple[tuple[Rule, int, str], ...]:
     """Of each sign that proves something: its row, its strength, and the first text that it matches."""
+    return tuple(_texts())
+
+
+def _texts() -> Iterator[tuple[Rule, int, str]]:
     parser = import_module("re._parser")
     for rule in RULES:
         for strength, patterns in ((3, rule.stated), (2, rule.signs)):

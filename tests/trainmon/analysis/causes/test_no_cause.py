@@ -11,7 +11,7 @@ from tests.trainmon.analysis.causes.sign_texts import identifier, texts
 from tests.trainmon.analysis.causes.test_classify import OOM, uncaught
 from trainmon.model import CauseName, NodeFacts
 
-TEXTS = tuple(texts())
+LEVELS = ("INFO: ", "WARNING: ")
 RICH = """╭─────────── Traceback (most recent call last) ───────────╮
 │ /home/ana/train.py:12 in <module>                       │
 │   11 │   x = 1                                          │
@@ -36,13 +36,13 @@ def named(logs: Iterable[tuple[str, str]], cause: CauseName) -> list[str]:
 
 
 def test_there_is_a_text_for_nearly_each_sign() -> None:
-    assert len(TEXTS) > 700
+    assert len(texts()) > 700
 
 
 @pytest.mark.parametrize("line", ["calling my_{}_helper(x)", "reading /data/{}/part-7.bin", "calling {}_of(x)"])
 def test_no_sign_is_found_within_a_name_or_a_path(line: str) -> None:
     """A name in camel case is the exception: MyMemoryError is an error."""
-    logs = ((text, steps(1, 9) + line.format(identifier(text)) + "\n") for _, _, text in TEXTS)
+    logs = ((text, steps(1, 9) + line.format(identifier(text)) + "\n") for _, _, text in texts())
     wrong = [text for text, log in logs if of(log).confidence == "high"]
     assert [
         text for text in wrong if not line.startswith("calling {}") and not text.endswith(("_", "NotFoundError"))
@@ -52,27 +52,28 @@ def test_no_sign_is_found_within_a_name_or_a_path(line: str) -> None:
 
 @pytest.mark.parametrize("shown", [RICH, FRAME])
 def test_no_sign_is_found_in_the_code_of_a_traceback(shown: str) -> None:
-    logs = ((text, steps(1, 9) + shown.format(text, identifier(text))) for _, _, text in TEXTS)
+    logs = ((text, steps(1, 9) + shown.format(text, identifier(text))) for _, _, text in texts())
     assert named(logs, "python-exception") == []
 
 
-@pytest.mark.parametrize("level", ["", "INFO: ", "WARNING: ", "ERROR: "])
+@pytest.mark.parametrize("level", ["", *(pytest.param(one, marks=pytest.mark.slow) for one in LEVELS), "ERROR: "])
 def test_what_a_run_survived_for_many_steps_is_not_its_cause(level: str) -> None:
     after = steps(20, 60) + uncaught("KeyError: 'x'")
-    assert named(((text, f"{steps(1, 20)}{level}{text}\n{after}") for _, _, text in TEXTS), "python-exception") == []
-    assert named(((text, f"{level}{text}\n{after}") for _, _, text in TEXTS), "python-exception") == []
+    for before in ("", steps(1, 20)):
+        logs = ((text, f"{before}{level}{text}\n{after}") for _, _, text in texts())
+        assert named(logs, "python-exception") == []
 
 
 def test_an_error_counts_more_than_a_message_before_the_last_steps() -> None:
     crashes = ("cuda-oom", "segfault", "device-assert", "cuda-illegal-access", "cancelled-by-user", "time-limit")
-    signs = [text for rule, strength, text in TEXTS if strength == 2 and rule.cause not in crashes]
+    signs = [text for rule, strength, text in texts() if strength == 2 and rule.cause not in crashes]
     logs = [(text, f"{steps(1, 20)}ERROR: {text}\n{steps(20, 23)}{uncaught(OOM)}") for text in signs]
     wrong = [text for text in named(logs, "cuda-oom") if not text.endswith("exit")]
     assert [text for text in wrong if of(f"{text}\n").cause not in crashes] == []
 
 
 def test_a_message_that_its_program_retries_is_not_certain() -> None:
-    signs = [text for _, strength, text in TEXTS if strength == 2]
+    signs = [text for _, strength, text in texts() if strength == 2]
     logs = ((text, f"{steps(1, 20)}ERROR data: retry 1/5 ({text})\n{steps(20, 23)}") for text in signs)
     assert [text for text, log in logs if of(log).confidence == "high"] == []
     last = "ERROR data: giving up, retry 5/5 failed: [Errno 5] Input/output error\n"

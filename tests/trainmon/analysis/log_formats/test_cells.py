@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tests.trainmon.analysis.log_formats.test_template import LAST_LINES
+from tests.trainmon.analysis.log_formats.test_template import last_lines
 from trainmon.analysis.log_formats import (
     Cell,
     cells,
@@ -60,7 +60,7 @@ def test_naming_numbers_makes_a_template_and_a_field_moves() -> None:
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_template_reads_the_named_numbers_of_its_own_line(every: int) -> None:
-    for line in LAST_LINES[::every]:
+    for line in last_lines()[::every]:
         found = cells(line)
         for step, loss in itertools.permutations(range(min(3, len(found))), 2):
             marked = named(named(found, step, "step"), loss, "loss")
