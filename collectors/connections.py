@@ -9,20 +9,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from collectors.nodes.steps import JobSteps
 from trainmon.config import ClusterSettings, ConnectSettings
-from trainmon.lib import HostKeyRefused, HostUnreachable
+from trainmon.lib import HostKeyRefused, HostUnreachable, LoginNeeded, LoginRefused
 from trainmon.model import JobPart
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import AskUser, LocalShell, Shell
+from trainmon.transport.ssh.config import route_to
+from trainmon.transport.ssh.openssh import OpensshDialer, has_ticket, login_command
 
 if TYPE_CHECKING:
     from trainmon.transport.ssh.client import Dialer
 
 
 class Connections:
-    """One Dialer, created (and paramiko imported) when the first host is dialled."""
+    """The connections over SSH, by our own client or by OpenSSH's `ssh`. Each is imported for its first host."""
 
     def __init__(self, loop: EventLoop, connect: ConnectSettings, ask: AskUser | None, ssh_config: Path | None) -> None:
         self._loop = loop
@@ -31,8 +35,44 @@ class Connections:
         self._ssh_config = ssh_config
         self._lock = threading.Lock()
         self._dialer: Dialer | None = None
+        self._openssh = OpensshDialer(loop, at_once=connect.at_once, timeout=connect.timeout, config_file=ssh_config)
 
     def dial(self, host: str) -> Shell:
+        """Connect to a host. Where the login of our client is refused, `ssh` is tried if it may have another way: an
+        open master connection, or Kerberos. A host key that our client refuses ends it."""
+        by = "openssh" if host in self._connect.openssh else self._connect.by
+        if by == "paramiko":
+            return self._own().dial(host)
+        return self._openssh.dial(host) if by == "openssh" else self._dial_either(host)
+
+    def _dial_either(self, host: str) -> Shell:
+        openssh, route = self._openssh, route_to(host, self._ssh_config)
+        master = openssh.master_of(host, route)
+        if master is None and openssh.is_awaiting(host):
+            return openssh.dial(host, route)  # a prompt that nobody has asked for would be shown otherwise
+        has_way = master is not None or (any(stop.gssapi for stop in route) and has_ticket())
+        silent = tuple(replace(stop, batch=stop.batch or self._ask is not None) for stop in route)
+        try:
+            return self._own().dial(host, silent if has_way else route)
+        except (LoginNeeded, LoginRefused) as error:
+            if not has_way:
+                if self._ask is None and login_command(route, self._ssh_config):
+                    raise openssh.await_master(host, route, error.message) from error
+                raise
+            refusal = error
+        try:
+            shell = openssh.dial(host, route)
+            if master is None:  # a command logs in
+                shell.run(["true"], timeout=self._connect.timeout)
+        except (LoginNeeded, LoginRefused) as error:
+            if self._ask is not None and master is None:
+                openssh.forget(host)
+                return self._own().dial(host, route)
+            refusal.message, refusal.waits_for_master = f"{refusal.message}; {error.message}", error.waits_for_master
+            raise refusal from error
+        return shell
+
+    def _own(self) -> Dialer:
         from trainmon.transport.ssh.client import Dialer
 
         with self._lock:
@@ -44,8 +84,7 @@ class Connections:
                     timeout=self._connect.timeout,
                     config_file=self._ssh_config,
                 )
-            dialer = self._dialer
-        return dialer.dial(host)
+            return self._dialer
 
     def close(self) -> None:
         if self._dialer is not None:
@@ -89,7 +128,7 @@ class ClusterConnections:
     def may_use_step(self, host: str, *, is_node: bool) -> bool:
         """Whether a host may be reached by a step: it is a node, and not the login host."""
         is_far = host != self._cluster.login and not is_local(self._cluster, host)
-        return self._cluster.connect.by != "ssh" and is_node and is_far
+        return self._cluster.connect.by in ("srun", "auto") and is_node and is_far
 
     def _dial_either(self, host: str) -> Shell:
         """Over SSH, or by a step if the node refuses SSH and a job of ours runs there."""

@@ -366,7 +366,8 @@ class NodeCollector:
         if off_reason is not None:
             self._turn_off(off_reason)
             return
-        if prompted or isinstance(error, LoginNeeded | LoginRefused):
+        waits = isinstance(error, HostUnreachable) and error.waits_for_master
+        if prompted or (isinstance(error, LoginNeeded | LoginRefused) and not waits):
             # Not dialled again before a person logs in, or has fixed what the server refuses.
             can_log_in = prompted or isinstance(error, LoginNeeded)
             fixed = "; then ".join(filter(None, (error.hint, "r here connects again")))

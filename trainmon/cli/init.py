@@ -168,7 +168,7 @@ TEXT = """\
 # spares = 2                    # the number of healthy idle nodes that you want in reserve
 # every = "2s"                  # the sampling period of GPUs and hosts
 # python = "python3"            # the Python interpreter on the nodes
-# connect = {{ at_once = 8, timeout = "10s" }}
+# connect = {{ by = "ssh", at_once = 8, timeout = "10s" }}   # by = "openssh": only by the ssh command
 # metrics = {{ url = "http://prometheus:9090", exporter = "dcgm" }}   # GPU numbers of Prometheus instead of SSH
 # ssh = "runs"                  # with metrics: which nodes SSH connects to all the time; or "files"
 

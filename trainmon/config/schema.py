@@ -420,9 +420,13 @@ class EvalSettings(Table, frozen=True, kw_only=True):
 class ConnectSettings(Table, frozen=True, kw_only=True):
     """Connection settings of the hosts of a cluster."""
 
-    by: Literal["ssh", "srun", "auto"] = "ssh"
-    """How nodes are reached. `"srun"`: by a step of your running job there, started where Slurm's commands run.
-    `"auto"`: over SSH, and by a step on nodes that refuse SSH. The login host is always reached over SSH."""
+    by: Literal["ssh", "openssh", "paramiko", "srun", "auto"] = "ssh"
+    """How hosts are reached. `"ssh"`: over SSH; where the login is refused and the `ssh` command may have another way,
+    an open master connection or a Kerberos ticket, by `ssh`. `"openssh"`: only by `ssh`. `"paramiko"`: never by `ssh`.
+    `"srun"`: nodes by a step of your running job there, started where Slurm's commands run. `"auto"`: like `"ssh"`, and
+    by a step on nodes that refuse SSH. The login host is always reached over SSH."""
+    openssh: Hosts = ()
+    """The hosts that are reached by the `ssh` command only, whatever `by` is for the others."""
     at_once: Count = 8
     """The maximum number of simultaneous logins. sshd drops connections above its MaxStartups."""
     timeout: Duration = 10.0

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, NamedTuple, Protocol
 
 from trainmon.lib import CommandFailed, Seconds, TrainmonError
@@ -169,6 +169,11 @@ class CommandStream(ABC):
     def transit(self) -> Transit:
         return Transit(len(self._pending), *self._times)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` or `kill` was called."""
+        return self._closed
+
     def write(self, data: bytes) -> None:
         """Queue bytes for its standard input."""
         self._loop.call_soon(lambda: self._queue(data))
@@ -324,9 +329,9 @@ class LocalShell(Shell):
 
     prompted = False
 
-    def __init__(self, loop: EventLoop, *, host: str = "localhost") -> None:
+    def __init__(self, loop: EventLoop, *, host: str = "localhost", env: Mapping[str, str] | None = None) -> None:
         self.host = host
-        self._loop = loop
+        self._loop, self._env = loop, env
         self._streams: set[LocalStream] = set()
         self._starting = threading.Lock()
         self._closed = False
@@ -347,6 +352,7 @@ class LocalShell(Shell):
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     start_new_session=True,
+                    env=self._env,
                 )
             except (OSError, ValueError) as error:
                 raise CommandFailed(f"{self.host}: {argv[0]!r} cannot be started: {error}") from error

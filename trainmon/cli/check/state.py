@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +33,7 @@ from trainmon.cli.check.watch import LATE, TIMEOUT, Readings, Row, Watch, facts,
 from trainmon.config import ClusterSettings, log_formats, run_specs
 from trainmon.lib import (
     HostKeyRefused,
+    HostUnreachable,
     Instant,
     LoginNeeded,
     LoginRefused,
@@ -70,7 +72,8 @@ from trainmon.slurm import batch_script, commands, errors
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import Shell
 from trainmon.transport.ssh.client import addresses
-from trainmon.transport.ssh.config import HostSettings, openssh_settings
+from trainmon.transport.ssh.config import HostSettings, Route, openssh_settings, route_to
+from trainmon.transport.ssh.openssh import OpensshShell, has_ticket, login_command
 
 if TYPE_CHECKING:  # it loads an HTTP client, which a config without metrics does not need
     from collectors.prometheus.collector import TablePoller
@@ -137,9 +140,11 @@ class ClusterCheck:
         """The steps to one host. They end at the first failure, because the next steps need it."""
         watch, failure, spec = self._watch, self._watch.reach(host, specs), specs[host]
         shell = watch.sources.nodes[host].reached
-        yield from reached_rows(host, way, shell)
+        yield from reached_rows(host, way, shell, watch.ssh_config)
         if failure is not None:
             yield from failed_rows(host, way if shell is None else "probe", failure)
+            if isinstance(failure, LoginNeeded | LoginRefused):
+                yield from openssh_rows(host, self._cluster.connect.by, failure, watch.ssh_config)
             return
         readings = watch.readings[host]
         yield from probe_rows(watch.monitor.engine.state.nodes[host], spec, readings)
@@ -158,6 +163,8 @@ class ClusterCheck:
 # ---- how a host is reached -------------------------------------------------------------------------------------------
 
 RESOLVE_TIMEOUT: Seconds = 10.0
+
+KEY_OF_TOKEN = 'set connect.by = "openssh"; if it asks for a PIN, open a master connection'
 
 STEPS = {"connection": "answers", "host key": "known", "login": "no prompt"}
 """The steps to a host over SSH."""
@@ -196,14 +203,16 @@ def address_row(host: str, settings: HostSettings) -> Row:
     return Row("bad", host, "name", text, f"{fix}; try: getent hosts {settings.hostname}")
 
 
-def reached_rows(host: str, way: str, shell: Shell | None) -> Iterator[Row]:
+def reached_rows(host: str, way: str, shell: Shell | None, ssh_config: Path | None) -> Iterator[Row]:
     """The steps to a host that answers."""
     if isinstance(shell, StepShell):
         refuses = "; the node refuses SSH" if way == "auto" else ""
         yield Row("ok", host, "srun", f"a step of job {shell.part.job}, named {commands.OWN_STEP}{refuses}")
     elif shell is not None and way != "here":
-        steps = STEPS | ({"login": INTERACTIVE} if shell.prompted else {})
-        yield from (Row("note" if text == INTERACTIVE else "ok", host, step, text) for step, text in steps.items())
+        login = Row("ok", host, "login", shell.way if isinstance(shell, OpensshShell) else STEPS["login"])
+        if shell.prompted:
+            login = Row("note", host, "login", INTERACTIVE, master_fix(route_to(host, ssh_config), ssh_config))
+        yield from (login if step == "login" else Row("ok", host, step, text) for step, text in STEPS.items())
 
 
 def failed_rows(host: str, way: str, error: TrainmonError) -> Iterator[Row]:
@@ -219,6 +228,42 @@ def failed_rows(host: str, way: str, error: TrainmonError) -> Iterator[Row]:
         yield Row("note", host, step, f"{needs}: the node is watched only while one of your jobs runs there")
     else:
         yield Row("bad", host, step, error.message, error.hint or fix)
+
+
+MASTER = "set ControlMaster auto, ControlPath ~/.ssh/%C and ControlPersist 8h in ~/.ssh/config, then: ssh {}"
+
+MAY_LOG_IN = "an open master connection of ssh logs in without a prompt"
+
+ASKS = ("interactive", "gssapi", "unknown key format")
+"""Words of refusals by hosts that `ssh` may log in to."""
+
+
+def openssh_rows(host: str, by: str, error: HostUnreachable, ssh_config: Path | None) -> Iterator[Row]:
+    """How OpenSSH's `ssh` could log in to a host that refuses our client."""
+    route = route_to(host, ssh_config)
+    uses_kerberos = any(stop.gssapi for stop in route)
+    is_offered = "gssapi" in error.message or (uses_kerberos and shutil.which("klist"))
+    kerberos = "a Kerberos ticket may log in" if is_offered and not has_ticket() else ""
+    enable = "" if uses_kerberos else "set GSSAPIAuthentication yes in ~/.ssh/config, then: "
+    token = next((stop.provider for stop in route if stop.provider), None)
+    asks = isinstance(error, LoginNeeded) or any(word in error.message for word in ASKS)
+    master = MAY_LOG_IN if asks and not error.waits_for_master else ""
+    never = (
+        f'{error.host} is never logged in to by the ssh command: connect.by = "paramiko"' if by == "paramiko" else ""
+    )
+    yield from facts(
+        host,
+        ("note", "openssh", never, 'set connect.by = "ssh"'),
+        ("note", "openssh", f"only the ssh command uses the keys of {token}" if token else "", KEY_OF_TOKEN),
+        ("note", "openssh", kerberos, f"{enable}kinit"),
+        ("note", "openssh", master, master_fix(route, ssh_config)),
+    )
+
+
+def master_fix(route: Route, ssh_config: Path | None) -> str:
+    """How to open a master connection."""
+    login = login_command(route, ssh_config)
+    return f"open a master connection: {login}" if login else MASTER.format(route[-1].name)
 
 
 # ---- what its probe has read -----------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import re
 import shlex
 import socket
 import threading
@@ -23,7 +22,7 @@ from paramiko.ssh_exception import ChannelException, IncompatiblePeer, SSHExcept
 from trainmon.lib import CommandFailed, HostKeyRefused, HostUnreachable, Seconds, TrainmonError, clean
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import AskUser, Shell, Sink
-from trainmon.transport.ssh.config import HostSettings, openssh_settings
+from trainmon.transport.ssh.config import HostSettings, Route, accept_command, route_to
 from trainmon.transport.ssh.keys import (
     UNREADABLE,
     Entry,
@@ -193,16 +192,6 @@ def refusal(host: str, result: HostKeyResult, blob: bytes, command: str) -> Host
     )
 
 
-def accept_command(settings: HostSettings, via: tuple[HostSettings, ...], config_file: Path | None) -> str:
-    """The OpenSSH command that reaches this host the same way, and asks before it adds the key."""
-    argv = ["ssh", *(["-F", str(config_file)] if config_file else []), "-o", "StrictHostKeyChecking=ask"]
-    if via and not settings.proxy_jump:
-        argv += ["-J", ",".join(f"{hop.user}@{hop.hostname}:{hop.port}" for hop in via)]
-    if settings.port != 22:
-        argv += ["-p", str(settings.port)]
-    return shlex.join([*argv, settings.name, "true"])
-
-
 def connect_error(
     error: Exception, settings: HostSettings, timeout: Seconds, via: str, sock: Socket | None
 ) -> HostUnreachable:
@@ -242,10 +231,6 @@ def connect_error(
 
 
 # ---- shells over SSH -------------------------------------------------------------------------------------------------
-
-MAX_HOPS = 8
-JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:]+)(?::(?P<port>\d+))?/?")
-Route = tuple[HostSettings, ...]
 
 
 class SshShell(Shell):
@@ -326,14 +311,15 @@ class Dialer:
         self._opening: set[Socket] = set()
         self._closed = False
 
-    def dial(self, host: str) -> SshShell:
-        """Connect and log in; blocks.
+    def dial(self, host: str, route: Route = ()) -> SshShell:
+        """Connect and log in; blocks. `route`: the settings to use instead of those of the ssh config.
 
         Raises:
             HostUnreachable: when there is no connection; HostKeyRefused, LoginRefused and LoginNeeded are kinds of it.
         """
         since = time.monotonic()
-        return SshShell(host, self._open(self._route(host), since), self, self._loop, self._timeout)
+        lease = self._open(route or route_to(host, self._config_file), since)
+        return SshShell(host, lease, self, self._loop, self._timeout)
 
     def close(self) -> None:
         """Close every connection, also those that are being opened; never blocks."""
@@ -355,24 +341,6 @@ class Dialer:
         lease.close()
         if lease.via is not None:
             self._release(lease.via)
-
-    # ---- routes -----------------------------------------------------------------------------------------------
-
-    def _route(self, host: str) -> Route:
-        route: list[HostSettings] = [openssh_settings(host, self._config_file)]
-        hops = route[0].proxy_jump
-        while hops:
-            found = JUMP.fullmatch(hops[-1])
-            if found is None or len(route) > MAX_HOPS:
-                raise HostUnreachable(host, f"{host}: its ProxyJump {','.join(hops)!r} is not valid")
-            port = int(found["port"]) if found["port"] else None
-            route.insert(
-                0, openssh_settings(found["host"].strip("[]"), self._config_file, user=found["user"], port=port)
-            )
-            hops = hops[:-1] or route[0].proxy_jump
-        if len({(stop.hostname, stop.port, stop.user) for stop in route}) < len(route):
-            raise HostUnreachable(host, f"{host}: its ProxyJump forms a loop", hint="see ProxyJump in ~/.ssh/config")
-        return tuple(route)
 
     def _open(self, route: Route, since: Seconds) -> Lease:
         if self._closed:

@@ -85,6 +85,14 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     methods: frozenset[str] = frozenset({"publickey", "keyboard-interactive", "password"})
     """Login methods that the config allows."""
     batch: bool = False
+    gssapi: bool = False
+    """GSSAPIAuthentication: a Kerberos ticket may log in."""
+    provider: str | None = None
+    """PKCS11Provider: the library of a token with keys."""
+    control_path: str | None = None
+    """ControlPath: where the socket of a master connection is, if one is open."""
+    opens_master: bool = False
+    """ControlMaster: whether `ssh` opens a master connection by itself."""
     address_family: str = "any"
     trust: Trust = Trust()
     note: str | None = None
@@ -125,6 +133,41 @@ def openssh_settings(
     return _settings(host, values, known_first=known_first)
 
 
+MAX_HOPS = 8
+JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:]+)(?::(?P<port>\d+))?/?")
+Route = tuple[HostSettings, ...]
+
+
+def route_to(host: str, config_file: Path | None = None) -> Route:
+    """The settings of the jump hosts of a host, the first one first, and of the host itself.
+
+    Raises:
+        HostUnreachable: when its name or its ProxyJump is not valid, or OpenSSH rejects its config.
+    """
+    route: list[HostSettings] = [openssh_settings(host, config_file)]
+    hops = route[0].proxy_jump
+    while hops:
+        found = JUMP.fullmatch(hops[-1])
+        if found is None or len(route) > MAX_HOPS:
+            raise HostUnreachable(host, f"{host}: its ProxyJump {','.join(hops)!r} is not valid")
+        port = int(found["port"]) if found["port"] else None
+        route.insert(0, openssh_settings(found["host"].strip("[]"), config_file, user=found["user"], port=port))
+        hops = hops[:-1] or route[0].proxy_jump
+    if len({(stop.hostname, stop.port, stop.user) for stop in route}) < len(route):
+        raise HostUnreachable(host, f"{host}: its ProxyJump forms a loop", hint="see ProxyJump in ~/.ssh/config")
+    return tuple(route)
+
+
+def accept_command(settings: HostSettings, via: Route, config_file: Path | None) -> str:
+    """The OpenSSH command that reaches this host the same way, and asks before it adds the key."""
+    argv = ["ssh", *(["-F", str(config_file)] if config_file else []), "-o", "StrictHostKeyChecking=ask"]
+    if via and not settings.proxy_jump:
+        argv += ["-J", ",".join(f"{hop.user}@{hop.hostname}:{hop.port}" for hop in via)]
+    if settings.port != 22:
+        argv += ["-p", str(settings.port)]
+    return shlex.join([*argv, settings.name, "true"])
+
+
 def _ssh(*words: str) -> subprocess.CompletedProcess[bytes]:
     """`ssh -G`; with -T, which keeps it from saying first that it allocates no terminal."""
     command = ["ssh", "-TG", *words]
@@ -145,6 +188,11 @@ def _defaults() -> dict[str, list[str]]:
     return _values(_ssh("-F", "none", "localhost").stdout)
 
 
+def has_option(name: str) -> bool:
+    """Whether this OpenSSH knows an option that has a default."""
+    return name.lower() in _defaults()
+
+
 def _files(config_file: Path | None) -> tuple[Path, ...]:
     """The files that OpenSSH reads."""
     return (config_file,) if config_file else (Path(at_home("~/.ssh/config")), SYSTEM_CONFIG)
@@ -155,6 +203,9 @@ def _settings(
 ) -> HostSettings:
     def one(key: str, default: str = "") -> str:
         return values.get(key, [default])[0]
+
+    def path_of(key: str) -> str | None:
+        return None if one(key, "none").lower() == "none" else one(key)
 
     hostname, user, port = one("hostname", name), one("user") or getpass.getuser(), int(one("port", "22"))
     alias = one("hostkeyalias") or None
@@ -179,6 +230,10 @@ def _settings(
         connect_timeout=None if timeout == "none" else float(timeout),
         methods=_methods(values),
         batch=one("batchmode") == "yes",
+        gssapi=one("gssapiauthentication") == "yes",
+        provider=path_of("pkcs11provider"),
+        control_path=path_of("controlpath"),
+        opens_master=one("controlmaster", "false") not in ("false", "no"),
         address_family=one("addressfamily", "any"),
         trust=_trust(values, known_first),
         note=note,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tests.lab.sshd import Sshd, keygen
+from tests.lab.sshd import Sshd, keygen, program
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.check.state import Logs, host_rows
 from trainmon.cli.check.watch import Row, Watch
@@ -86,6 +88,54 @@ def test_a_refused_login_says_what_to_do(sshd: Sshd, tmp_path: Path) -> None:
     (rows,) = look(Settings(clusters=(cluster("n0"),)), config)
     assert of(rows) == [("ok", "name"), ("ok", "connection"), ("ok", "host key"), ("bad", "login")]
     assert rows[-1].fix
+
+
+def test_where_the_ssh_command_could_log_in_it_is_proposed(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path}/none")
+    options = {"PubkeyAuthentication": "no", "PasswordAuthentication": "yes"}
+    with (
+        Sshd.start(tmp_path / "asks", **options) as asks,
+        Sshd.start(tmp_path / "kerberos", PubkeyAuthentication="no", GSSAPIAuthentication="yes") as kerberos,
+    ):
+        extra = "".join(
+            f"Host {name}\n  HostName 127.0.10.1\n  Port {server.port}\n  UserKnownHostsFile {server.known_hosts}\n"
+            for name, server in (("n0", asks), ("n1", kerberos))
+        )
+        config = sshd.ssh_config(1, extra=extra, path=tmp_path / "config")
+        first, second = look(Settings(clusters=(cluster("n0", "n1"),)), config)
+        never = replace(cluster("n1"), connect=ConnectSettings(by="paramiko"))
+        (third,) = look(Settings(clusters=(never,)), config)
+        config.write_text(f"Host *\n  ControlPath {tmp_path}/%n\n{config.read_text()}")
+        (waits,) = look(Settings(clusters=(cluster("n0"),)), config)
+    steps = [("ok", "name"), ("ok", "connection"), ("ok", "host key"), ("bad", "login")]
+    master, proposed = "an open master connection of ssh logs in without a prompt", ("note", "openssh")
+    set_up = "set ControlMaster auto, ControlPath ~/.ssh/%C and ControlPersist 8h in ~/.ssh/config, then: ssh "
+    assert of(first) == [*steps, proposed]
+    assert first[-1] == Row("note", "n0", "openssh", master, f"{set_up}n0")
+    ticket = "a Kerberos ticket may log in"
+    enable = "set GSSAPIAuthentication yes in ~/.ssh/config, then: kinit"
+    assert of(second) == [*steps, proposed, proposed]
+    assert [(row.text, row.fix) for row in second[-2:]] == [(ticket, enable), (master, f"{set_up}n1")]
+    sentence = 'n1 is never logged in to by the ssh command: connect.by = "paramiko"'
+    assert (third[4].text, third[4].fix) == (sentence, 'set connect.by = "ssh"')
+    assert of(waits) == steps
+    assert waits[-1].text == (
+        f"n0 needs a password, and nobody can be asked; no master connection is open: log in with ssh -M -F {config} n0"
+    )
+
+
+def test_a_login_over_a_master_connection_is_told(sshd: Sshd, tmp_path: Path) -> None:
+    stranger, master = keygen(tmp_path / "stranger"), f"Host *\n  ControlPath {tmp_path}/%n\n"
+    config = sshd.ssh_config(1, extra=f"Host n0\n  IdentityFile {stranger}\n{master}", path=tmp_path / "config")
+    config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
+    ssh = [program("ssh"), "-F", str(config)]
+    subprocess.run([*ssh, "-i", str(sshd.key), "-fNM", "n0"], check=True, capture_output=True)
+    (rows,) = look(Settings(clusters=(cluster("n0"),)), config)
+    subprocess.run([*ssh, "-O", "exit", "n0"], check=True, capture_output=True)
+    assert of(rows)[:5] == [("ok", "name"), ("ok", "connection"), ("ok", "host key"), ("ok", "login"), ("ok", "probe")]
+    assert rows[3].text == "by the ssh command, over the open master connection"
 
 
 def test_an_interpreter_that_ends_without_a_word_is_replaced_before_the_host_is_judged(

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.lab.sshd import Sshd, keygen, program, sign_host
-from trainmon.lib import HostUnreachable
+from trainmon.lib import HostKeyRefused, HostUnreachable
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh.client import Dialer, result_of_address
 from trainmon.transport.ssh.config import HostSettings, Trust
 from trainmon.transport.ssh.keys import read_public
+from trainmon.transport.ssh.openssh import OpensshDialer
 
 HOST, JUMP = "127.0.10.1", "127.0.10.2"
 ALGORITHMS = {
@@ -342,6 +343,15 @@ def by_us(config: Path, loop: EventLoop) -> str:
     return ""
 
 
+def by_openssh(config: Path, loop: EventLoop) -> HostUnreachable | None:
+    """Why the program refuses it where it uses `ssh`."""
+    try:
+        OpensshDialer(loop, config_file=config, timeout=60).dial("n0").run(["true"], timeout=60)
+    except HostUnreachable as error:
+        return error
+    return None
+
+
 @pytest.mark.parametrize("name", AS_SSH)
 def test_a_host_is_accepted_exactly_if_ssh_accepts_it(
     name: str, hosts: Hosts, loop: EventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -352,6 +362,30 @@ def test_a_host_is_accepted_exactly_if_ssh_accepts_it(
     theirs = by_ssh(config_of(hosts, tmp_path / "ssh", settings, known))
     ours = by_us(config_of(hosts, tmp_path / "ours", settings, known), loop)
     assert bool(ours) == bool(theirs), f"ssh: {theirs or 'accepted'}; the program: {ours or 'accepted'}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", AS_SSH)
+def test_over_the_ssh_command_a_host_is_accepted_exactly_if_ssh_accepts_it(
+    name: str, hosts: Hosts, loop: EventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("TRUSTED", "HOME"):
+        monkeypatch.setenv(variable, str(hosts.folder))
+    settings, known = AS_SSH[name]
+    theirs = by_ssh(config_of(hosts, tmp_path / "ssh", settings, known))
+    ours = by_openssh(config_of(hosts, tmp_path / "ours", settings, known), loop)
+    assert bool(ours) == bool(theirs), f"ssh: {theirs or 'accepted'}; the program: {ours or 'accepted'}"
+    assert isinstance(ours, HostKeyRefused) == ("Host key verification failed" in theirs), str(ours)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRICTER)
+def test_over_the_ssh_command_only_keys_that_are_known_are_accepted(
+    name: str, hosts: Hosts, loop: EventLoop, tmp_path: Path
+) -> None:
+    settings, known, sentence = STRICTER[name]
+    found = by_openssh(config_of(hosts, tmp_path / "ours", settings, known), loop)
+    assert isinstance(found, HostKeyRefused) == sentence.startswith("its ED25519 host key"), str(found)
 
 
 @pytest.mark.parametrize("name", STRICTER)

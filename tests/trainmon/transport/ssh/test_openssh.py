@@ -1,0 +1,329 @@
+"""Real sshd, real `ssh` and real master connections: the second way to a host that our client cannot log in to."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collectors.connections import Connections
+from tests.lab.sshd import Sshd, keygen, program, until
+from tests.trainmon.transport.ssh.test_client import NASTY, Received
+from trainmon.config import ConnectSettings
+from trainmon.lib import CommandFailed, HostKeyRefused, HostUnreachable, LoginNeeded, LoginRefused
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.files import read_range
+from trainmon.transport.shell import AskUser
+from trainmon.transport.ssh.client import SshShell
+from trainmon.transport.ssh.openssh import OpensshShell, has_master, route_to
+
+BANNER = "\x1b[31mAuthorized\x1b[0m use only\n"
+
+
+class Site:
+    """An sshd that refuses the key of the ssh config. Only its master connections have the right one."""
+
+    def __init__(self, folder: Path, sshd: Sshd) -> None:
+        self.folder, self.sshd = folder, sshd
+        self.opened: set[str] = set()
+        self.config = self.write()
+
+    def write(self, extra: str = "") -> Path:
+        """An ssh config. With it, `ssh` opens a master connection by itself."""
+        key = f"Host *\n  IdentityFile {self.folder}/stranger\n  IdentitiesOnly yes\n  ControlPersist 10m\n"
+        master = f"  ControlMaster auto\n  ControlPath {self.folder}/%n\n"
+        config = self.sshd.ssh_config(6, extra=f"{extra}\n{key}{master}", path=self.folder / "config")
+        config.write_text(config.read_text().replace(f"  IdentityFile {self.sshd.key}\n", ""))
+        return config
+
+    def open(self, host: str) -> None:
+        """A person opens a master connection."""
+        options = ["-o", "PermitLocalCommand=no", "-o", "RemoteCommand=none", "-o", "ClearAllForwardings=yes"]
+        command = [program("ssh"), "-F", str(self.config), "-i", str(self.sshd.key), *options, "-fNM", host]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        self.opened.add(host)
+
+    def shut(self, host: str) -> None:
+        """The master connection ends."""
+        subprocess.run([program("ssh"), "-F", str(self.config), "-O", "exit", host], check=False, capture_output=True)
+        until(lambda: not (self.folder / host).exists(), "its socket is gone")
+
+    def logins(self) -> int:
+        """How many connections sshd has accepted so far."""
+        return self.sshd.log.read_text().count("Connection from ")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("m")
+    keygen(folder / "stranger")
+    (folder / "banner").write_text(BANNER)
+    (folder / "few").write_text(f"Match LocalAddress 127.0.10.6\n  MaxSessions 1\n  Banner {folder}/banner\n")
+    with Sshd.start(folder / "sshd", Include=str(folder / "few")) as sshd:
+        made = Site(folder, sshd)
+        made.open("n0")
+        yield made
+        for host in made.opened:
+            made.shut(host)
+
+
+@pytest.fixture
+def loop() -> Iterator[EventLoop]:
+    running = EventLoop()
+    running.start()
+    yield running
+    running.stop()
+
+
+def connections(
+    site: Site, loop: EventLoop, by: str = "ssh", *, config: Path | None = None, ask: AskUser | None = None
+) -> Connections:
+    return Connections(loop, ConnectSettings(by=by, timeout=60.0), ask, config or site.config)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def shell(site: Site, loop: EventLoop) -> Iterator[OpensshShell]:
+    dialled = connections(site, loop).dial("n0")
+    assert isinstance(dialled, OpensshShell)
+    yield dialled
+    dialled.close()
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+def test_where_our_client_is_refused_an_open_master_connection_is_used(shell: OpensshShell) -> None:
+    assert shell.way == "by the ssh command, over the open master connection"
+    assert shell.run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout=60) == (3, b"out\n", b"err\n")
+    done = shell.run(["printf", "[%s]", *NASTY, "%h"], timeout=60)
+    assert done.stdout.decode() == "".join(f"[{argument}]" for argument in (*NASTY, "%h"))
+    sent = os.urandom(1_000_000)
+    assert shell.run(["cat"], stdin=sent, timeout=60).stdout == sent
+    with pytest.raises(CommandFailed, match=r"n0: sleep did not end in 0\.2s"):
+        shell.run(["sleep", "30"], timeout=0.2)
+
+
+def test_status_255_of_a_command_is_no_lost_connection(shell: OpensshShell) -> None:
+    said = "root@n9: Permission denied (publickey)."
+    done = shell.run(["sh", "-c", 'echo "$1" >&2; exit 255', "sh", said], timeout=60)
+    assert done == (255, b"", f"{said}\n".encode())
+
+
+def test_a_log_is_read_and_searched(shell: OpensshShell, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("step 1\nstep 2\nerror\n")
+    assert read_range(shell, str(tmp_path / "log"), -6).data == b"error\n"
+    assert read_range(shell, str(tmp_path / "log"), 0, 20, pattern="step", most=5).data == b"0\n7"
+
+
+def test_a_remote_command_ends_with_its_connection(shell: OpensshShell, tmp_path: Path) -> None:
+    pid, received = tmp_path / "pid", Received()
+    stream = shell.stream(["sh", "-c", 'echo $$ > "$1"; cat; rm "$1"', "sh", str(pid)], received)
+    until(lambda: pid.exists() and pid.read_text(), "it runs")
+    os.kill(stream._process.pid, signal.SIGKILL)  # as when this program is killed
+    until(lambda: not pid.exists(), "its standard input has ended")
+    assert received.done.wait(60)
+
+
+# ---- when a master connection is used --------------------------------------------------------------------------------
+
+
+def test_nobody_is_asked_while_a_master_connection_is_open(site: Site, loop: EventLoop, tmp_path: Path) -> None:
+    locked = keygen(tmp_path / "locked", passphrase="secret")
+    site.sshd.authorized.write_text(site.sshd.authorized.read_text() + site.sshd.public(locked) + "\n")
+    config = tmp_path / "config"
+    config.write_text(f"Host *\n  IdentityFile {locked}\n{site.config.read_text()}")
+    asked: list[str] = []
+
+    def ask(host: str, *_: object) -> tuple[str, ...]:
+        asked.append(host)
+        return ("secret",)
+
+    dialler = connections(site, loop, config=config, ask=ask)
+    assert isinstance(dialler.dial("n0"), OpensshShell)
+    assert asked == []
+    assert isinstance(dialler.dial("n1"), SshShell)
+    assert asked == ["n1"]
+    dialler.close()
+
+
+def test_our_client_is_used_where_it_can_log_in(site: Site, loop: EventLoop, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"Host *\n  IdentityFile {site.sshd.key}\n{site.config.read_text()}")
+    dialler = connections(site, loop, config=config)
+    assert isinstance(dialler.dial("n0"), SshShell)
+    dialler.close()
+    only = Connections(loop, ConnectSettings(openssh=("n0",)), None, config)
+    assert isinstance(only.dial("n0"), OpensshShell)
+    with pytest.raises(LoginRefused, match="n0 refuses the login"):
+        connections(site, loop, "paramiko").dial("n0")
+
+
+def test_a_lost_master_connection_is_used_again_when_it_is_back_and_no_login_is_tried_before(
+    site: Site, loop: EventLoop
+) -> None:
+    site.open("n1")
+    dialler, received = connections(site, loop), Received()
+    dialler.dial("n1").stream(["cat"], received)
+    site.shut("n1")
+    assert received.done.wait(60)
+    ((status, error),) = received.ends
+    again = f"log in again with ssh -F {site.config} n1"
+    assert status is None
+    assert isinstance(error, LoginNeeded)
+    assert error.message == f"n1: the master connection is closed: {again}"
+    assert error.waits_for_master
+    with pytest.raises(LoginNeeded, match=f"n1: the master connection is closed: {again}"):
+        dialler.dial("n1").run(["true"], timeout=60)  # the one login without it
+    before = site.logins()
+    with pytest.raises(LoginNeeded, match=f"n1: the master connection is closed: {again}") as refused:
+        dialler.dial("n1")
+    assert refused.value.waits_for_master
+    assert site.logins() == before
+    site.open("n1")
+    assert dialler.dial("n1").run(["echo", "back"], timeout=60).stdout == b"back\n"
+
+
+def test_without_a_person_a_refused_host_waits_for_a_master_connection(site: Site, loop: EventLoop) -> None:
+    dialler, before = connections(site, loop), site.logins()
+    sentence = r"n2 refuses the login of .*; no master connection is open: log in with ssh -F \S+ n2"
+    for _ in range(2):
+        with pytest.raises(LoginNeeded, match=sentence) as refused:
+            dialler.dial("n2")
+        assert refused.value.waits_for_master
+    assert site.logins() == before + 1
+    with pytest.raises(LoginRefused, match="n2 refuses the login"):
+        connections(site, loop, ask=lambda *_: None).dial("n2")
+
+
+def test_a_jump_host_is_reached_over_its_master_connection(site: Site, loop: EventLoop, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    target = f"Host n3\n  ProxyJump n0\n  IdentityFile {site.sshd.key}\n"
+    config.write_text(target + site.config.read_text())
+    shell = connections(site, loop, "openssh", config=config).dial("n3")
+    assert isinstance(shell, OpensshShell)
+    assert shell.way == "by the ssh command, over the open master connection of n0"
+    assert b"127.0.10.4" in shell.run(["sh", "-c", "echo $SSH_CONNECTION"], timeout=60).stdout
+    assert not (site.folder / "n3").exists()
+
+
+def test_a_full_master_connection_is_an_error_in_words(site: Site, loop: EventLoop) -> None:
+    site.open("n5")
+    shell = connections(site, loop, "openssh").dial("n5")
+    first = Received()
+    stream = shell.stream(["cat"], first)
+    before = site.logins()
+    with pytest.raises(CommandFailed, match=r"n5: its master connection opens no session: .*refused by peer") as failed:
+        shell.run(["true"], timeout=60)
+    assert failed.value.hint == "its sshd limits the sessions of one connection (MaxSessions)"
+    assert site.logins() == before
+    stream.close()
+    assert first.done.wait(60)
+    assert first.ends == [(None, None)]
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGZha2VmYWtlZmFrZWZha2VmYWtlZmFrZWZha2VmYWtl"
+
+
+@pytest.mark.parametrize(
+    ("known", "sentence"),
+    [
+        ("", "n0: its ED25519 host key is not known"),
+        (f"* {OTHER}", "n0: its ED25519 host key HAS CHANGED"),
+        ("* {key}\n@revoked * {key}", "n0: its ED25519 host key .* is REVOKED"),
+    ],
+)
+def test_a_host_key_that_is_refused_is_never_tried_in_another_way(
+    known: str, sentence: str, site: Site, loop: EventLoop, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    (tmp_path / "known").write_text(known.replace("{key}", site.sshd.public(site.sshd.host_keys["ed25519"])) + "\n")
+    config.write_text(f"Host *\n  UserKnownHostsFile {tmp_path}/known\n{site.config.read_text()}")
+    with pytest.raises(HostKeyRefused, match=sentence):
+        connections(site, loop, config=config).dial("n0")  # its master connection is open
+    with pytest.raises(HostKeyRefused, match=r"n4: its host key is refused by ssh: .*Host key verification failed"):
+        connections(site, loop, "openssh", config=config).dial("n4").run(["true"], timeout=60)
+
+
+def test_the_reason_of_a_refusal_has_no_escape_sequences(site: Site, loop: EventLoop, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"Host n5\n  ControlPath none\n{site.config.read_text()}")
+    with pytest.raises(LoginRefused) as refused:
+        connections(site, loop, "openssh", config=config).dial("n5").run(["true"], timeout=60)
+    user = site.sshd.user
+    assert refused.value.message == f"n5 refuses the login by ssh: {user}@127.0.10.6: Permission denied (publickey)."
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=id", "--", "a;id", "$(id)"])
+def test_a_name_is_never_an_option(name: str, site: Site, loop: EventLoop) -> None:
+    with pytest.raises(HostUnreachable, match="is not a host name"):
+        connections(site, loop, "openssh").dial(name)
+
+
+def test_the_ssh_config_does_nothing_but_connect(
+    site: Site, loop: EventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(tmp_path / "agent"))
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+        monkeypatch.setenv("DISPLAY", ":0")
+        monkeypatch.setenv("SSH_ASKPASS", f"{tmp_path}/window")
+        more = (
+            f"Host *\n  LocalForward 127.0.0.1:{port} 127.0.0.1:1\n  RemoteCommand echo no\n  RequestTTY force\n"
+            f"  PermitLocalCommand yes\n  LocalCommand touch {tmp_path}/done\n  ForwardAgent yes\n  StdinNull yes\n"
+            f"  SessionType none\n  ForkAfterAuthentication yes\n  LogLevel QUIET\n  BatchMode no\n  ForwardX11 yes\n"
+            f"  StrictHostKeyChecking no\n  UpdateHostKeys yes\nHost n2\n  IdentityFile {site.sshd.key}\n"
+            f"  ProxyJump n3\nHost n3\n  IdentityFile {site.sshd.key}\n"
+        )
+        config = tmp_path / "config"
+        config.write_text(more + site.config.read_text())
+        known = site.sshd.known_hosts.read_text()
+        for host in ("n0", "n2"):
+            shell, received = connections(site, loop, "openssh", config=config).dial(host), Received()
+            done = shell.stream(["sh", "-c", 'tty; echo "$SSH_AUTH_SOCK$DISPLAY"; cat'], received)
+            done.write(b"typed\n")
+            until(lambda: b"typed" in received.out, "it answers")  # noqa: B023
+            with socket.socket() as client:
+                assert client.connect_ex(("127.0.0.1", port)) != 0
+            done.close()
+            assert received.done.wait(60)
+            assert received.out == b"not a tty\n\ntyped\n"
+    assert not (tmp_path / "done").exists()
+    assert site.sshd.known_hosts.read_text() == known
+    assert not {"n2", "n3"} & {path.name for path in site.folder.iterdir()}  # no master connection was opened
+
+
+def test_a_socket_that_nobody_listens_at_is_no_master_connection(site: Site) -> None:
+    (stop,) = route_to("n4", site.config)
+    assert not has_master(stop)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(site.folder / "n4"))
+    assert not has_master(stop)
+    (site.folder / "n4").unlink()
+    (stop,) = route_to("n0", site.config)
+    assert has_master(stop)
+
+
+def test_a_master_connection_that_does_not_answer_is_given_up(
+    site: Site, shell: OpensshShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainmon.transport.ssh.openssh.START_TIMEOUT", 0.3)
+    check = [program("ssh"), "-F", str(site.config), "-O", "check", "n0"]
+    said = subprocess.run(check, check=True, capture_output=True, text=True).stderr
+    pid = int(re.findall(r"pid=(\d+)", said)[0])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(CommandFailed, match=r"n0: its master connection opens no session: its shell has not star"):
+            shell.run(["true"], timeout=60)
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,318 @@
+"""Shells over OpenSSH's own `ssh`, for hosts where our client cannot log in: one process for each command.
+
+It logs in with Kerberos and with the keys of tokens, and it uses a master connection that a person has opened. It never
+opens one, never asks anybody, and obeys nothing in the ssh config that does more than run a command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import shlex
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trainmon.lib import (
+    CommandFailed,
+    HostKeyRefused,
+    HostUnreachable,
+    LoginNeeded,
+    LoginRefused,
+    Seconds,
+    TrainmonError,
+    last_line,
+)
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.shell import LocalShell, LocalStream, Sink
+from trainmon.transport.ssh.config import HostSettings, Route, accept_command, has_option, route_to
+
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+OPTIONS = (
+    "BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "VerifyHostKeyDNS=no",
+    "NoHostAuthenticationForLocalhost=no", "ControlMaster=no", "ControlPersist=no", "ClearAllForwardings=yes",
+    "ForwardAgent=no", "ForwardX11=no", "GSSAPIDelegateCredentials=no", "AddKeysToAgent=no", "Tunnel=no",
+    "PermitLocalCommand=no", "RemoteCommand=none", "LogLevel=INFO", "ServerAliveInterval=4", "ServerAliveCountMax=2",
+)  # fmt: skip
+"""Given on the command line, they win over the ssh config. A dead connection is noticed within 15 s. With INFO, `ssh`
+shows the messages of PAM, which are banners."""
+
+SINCE_8_7 = ("StdinNull=no", "ForkAfterAuthentication=no", "SessionType=default")
+"""OpenSSH before 8.7 has no such settings, and refuses them."""
+
+PROMPTS = ("DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS")
+"""In BatchMode, a key that must be touched would still open a window."""
+
+STARTED = b"trainmon-tui: the command starts\n"
+
+START = f'echo "{STARTED.decode().strip()}" >&2; exec "$@"'
+"""What comes before STARTED on standard error is not of the command, but of `ssh`, a banner or a login script."""
+
+
+def ssh_words(route: Route, master: HostSettings | None, config_file: Path | None, timeout: Seconds) -> list[str]:
+    """The command that runs another one on the last host of the route. `master`: where to begin, if not at this
+    machine: over its master connection, and in no other way."""
+    inner: list[str] = []
+    for stop in route if master is None else route[route.index(master) :]:
+        options = [*OPTIONS, *(option for option in SINCE_8_7 if has_option(option.partition("=")[0]))]
+        options.append(f"ConnectTimeout={math.ceil(stop.connect_timeout or timeout)}")
+        if stop is master:
+            path = re.sub(r'(["\\])', r"\\\1", str(stop.control_path)).replace("%", "%%")
+            options += [f'ControlPath="{path}"', "ProxyCommand=false"]  # false: no other connection in its place
+        else:
+            options.append("ControlPath=none")
+        if inner:
+            target = ["-W", f"[{stop.hostname}]:{stop.port}", *inner[-2:]]
+            options.append("ProxyCommand=" + shlex.join([*inner[:-2], *target]).replace("%", "%%"))
+        command = ["ssh", "-T", *(["-F", str(config_file)] if config_file else [])]
+        command += [word for option in options for word in ("-o", option)]
+        if stop is not route[-1]:
+            command += ["-l", stop.user, "-p", str(stop.port)]
+        inner = [*command, "--", stop.name]
+    return inner
+
+
+def has_master(stop: HostSettings) -> bool:
+    """Whether a master connection of ours is open. As by `ssh -O check`, but without a process."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+        if stop.control_path and Path(stop.control_path).stat().st_uid == os.getuid():
+            client.settimeout(1.0)
+            client.connect(stop.control_path)
+            return True
+    return False
+
+
+def has_ticket() -> bool:
+    """Whether Kerberos has a valid ticket."""
+    try:
+        return subprocess.run(["klist", "-s"], stdin=subprocess.DEVNULL, timeout=10, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return "KRB5CCNAME" in os.environ
+
+
+def login_command(route: Route, config_file: Path | None) -> str:
+    """How a person opens a master connection to the last host of the route that may have one; empty if none may."""
+    stop = next((stop for stop in reversed(route) if stop.control_path), None)
+    if stop is None:
+        return ""
+    options = [*([] if stop.opens_master else ["-M"]), *(["-F", str(config_file)] if config_file else [])]
+    return shlex.join(["ssh", *options, stop.name])
+
+
+# ---- why it has failed -----------------------------------------------------------------------------------------------
+
+SSH_FAILED = 255
+"""The exit status of `ssh` for its own errors. A command may have it, too."""
+
+HOST_KEY = re.compile(r"Host key verification failed|REVOKED HOST KEY|HOST IDENTIFICATION HAS CHANGED", re.IGNORECASE)
+REFUSED = re.compile(r"Permission denied \(|Too many authentication failures|No more authentication methods")
+LOST = re.compile(
+    r"^(?:Connection (?:to|reset|closed)\b|Timeout, server|client_loop:|Read from remote host|packet_write_|"
+    r"ssh_dispatch_run_fatal|ssh_packet_|Received disconnect|Disconnected from|Bad packet|Corrupted MAC)"
+)
+"""The sentences with which `ssh` ends after its command has started."""
+
+FOLLOWS = re.compile(r"^[@\s]*$|^Host key verification failed|^Connection closed|^kex_exchange_identification")
+"""Lines that come after one that says more."""
+
+
+class Watched(Sink):
+    """Tells what `ssh` says from what its command says, and its failure from a status of the command."""
+
+    def __init__(self, sink: Sink, failure: Callable[[Watched], TrainmonError | None]) -> None:
+        self.stream: LocalStream | None = None
+        self.said = b""
+        """The last of its standard error: before the start of the command, or since then."""
+        self.has_started = False
+        self._sink, self._failure = sink, failure
+        self._lock = threading.Lock()
+        self._is_known = threading.Event()
+        self._is_returned = self._is_late = False
+        self._error: TrainmonError | None = None
+
+    def wait(self, timeout: Seconds) -> None:
+        """Wait until it has logged in, at most so long.
+
+        Raises:
+            TrainmonError: it has failed; its sink is not told.
+        """
+        self._is_known.wait(timeout)
+        with self._lock:
+            self._is_returned = True
+            if self._error is not None:
+                raise self._error
+
+    def give_up(self) -> None:
+        """End it, if nothing has come from the host."""
+        if not self._is_known.is_set() and self.stream is not None:
+            self._is_late = True
+            self.stream.kill()
+
+    def received(self, data: bytes) -> None:
+        self._is_known.set()
+        self._sink.received(data)
+
+    def stderr_received(self, data: bytes) -> None:
+        if not self.has_started:
+            self.said, started, data = (self.said + data).partition(STARTED)
+            if not started:
+                self.said = self.said[-KEPT:]
+                return
+            self.said, self.has_started = b"", True
+            self._is_known.set()
+        self.said = (self.said + data)[-KEPT:]
+        if data:
+            self._sink.stderr_received(data)
+
+    def ended(self, status: int | None, error: TrainmonError | None) -> None:
+        is_closed = self.stream is not None and self.stream.is_closed and not self._is_late
+        if not is_closed and status is not None and (status == SSH_FAILED or status < 0):
+            error = self._failure(self)
+        with self._lock:
+            self._error = None if self._is_returned else error
+        if self._error is None:
+            self._sink.ended(None if is_closed or error else status, error)
+        self._is_known.set()
+
+    @property
+    def lines(self) -> list[str]:
+        """What was said, safe to show."""
+        return [last_line(line) for line in self.said.splitlines() if line.strip()]
+
+    @property
+    def reason(self) -> str:
+        """The last line, and the one that it follows from."""
+        nothing = f"its shell has not started in {START_TIMEOUT:g}s" if self._is_late else "ssh has failed"
+        lines = self.lines or [nothing]
+        cause = next((line for line in reversed(lines) if not FOLLOWS.match(line)), lines[-1])
+        return cause if "UNKNOWN" in lines[-1] else "; ".join(dict.fromkeys((cause, lines[-1])))
+
+
+KEPT = 8_192
+"""Bytes of standard error that are kept for the reason."""
+
+START_TIMEOUT: Seconds = 60.0
+"""Seconds for the login and its scripts. A master connection whose network is gone answers nothing."""
+
+
+# ---- shells ----------------------------------------------------------------------------------------------------------
+
+
+class OpensshShell(LocalShell):
+    """Commands on one host, each by an `ssh` of its own."""
+
+    def __init__(self, host: str, route: Route, master: HostSettings | None, dialer: OpensshDialer) -> None:
+        kept = {name: value for name, value in os.environ.items() if name not in PROMPTS}
+        super().__init__(dialer.loop, host=host, env=kept | {"SSH_ASKPASS_REQUIRE": "never"})
+        self.route, self.master = route, master
+        self._dialer = dialer
+        self._words = ssh_words(route, master, dialer.config_file, dialer.timeout)
+
+    @property
+    def way(self) -> str:
+        """How it logs in, in words."""
+        if self.master is None:
+            return "by the ssh command, without a prompt"
+        of = "" if self.master is self.route[-1] else f" of {self.master.name}"
+        return f"by the ssh command, over the open master connection{of}"
+
+    def stream(self, argv: Sequence[str], sink: Sink) -> LocalStream:
+        """Start a command; see Shell.stream.
+
+        Raises:
+            HostUnreachable: when there is no connection; HostKeyRefused, LoginRefused and LoginNeeded are kinds of it.
+            CommandFailed: when the host or its master connection opens no session.
+        """
+        watched = Watched(sink, self._failure)
+        command = shlex.join(["sh", "-c", START, "sh", *argv])
+        with contextlib.nullcontext() if self.master is self.route[-1] else self._dialer.slots:
+            stream = watched.stream = super().stream([*self._words, command], watched)
+            self._loop.call_later(START_TIMEOUT, watched.give_up)
+            watched.wait(self._dialer.timeout)
+        return stream
+
+    def _failure(self, watched: Watched) -> TrainmonError | None:
+        """Why `ssh` has failed; None if its command has this status. On the event loop's thread."""
+        host, lines, reason = self.host, watched.lines, watched.reason
+        if self.master is not None and not has_master(self.master):
+            return self._dialer.await_master(host, self.route)
+        if watched.has_started:
+            is_lost = self.master is not self.route[-1] and lines and LOST.match(lines[-1])
+            return HostUnreachable(host, f"{host}: {lines[-1]}") if is_lost else None
+        if self.master is self.route[-1]:
+            sentence = f"{host}: its master connection opens no session: {lines[0] if lines else reason}"
+            return CommandFailed(sentence, hint="its sshd limits the sessions of one connection (MaxSessions)")
+        if any(map(HOST_KEY.search, lines)):
+            hint = "ask its administrator"
+            if "is known for" in reason:
+                accept = accept_command(self.route[-1], self.route[:-1], self._dialer.config_file)
+                hint = f"compare the fingerprint with its administrator's, then accept it with: {accept}"
+            return HostKeyRefused(host, f"{host}: its host key is refused by ssh: {reason}", hint=hint)
+        if any(map(REFUSED.search, lines)):
+            refusal = f"{host} refuses the login by ssh: {reason}"
+            if login_command(self.route, self._dialer.config_file):
+                return self._dialer.await_master(host, self.route, refusal)
+            return LoginRefused(host, refusal, hint=f"try: ssh {host}")
+        return HostUnreachable(host, f"{host}: {reason}", hint=f"try: ssh {host}")
+
+
+class OpensshDialer:
+    """Reaches hosts by OpenSSH's `ssh`."""
+
+    def __init__(
+        self, loop: EventLoop, *, at_once: int = 8, timeout: Seconds = 10.0, config_file: Path | None = None
+    ) -> None:
+        self.loop, self.timeout, self.config_file = loop, timeout, config_file
+        self.slots = threading.Semaphore(at_once)
+        self._awaited: dict[str, tuple[str, bool]] = {}
+        """The hosts that wait for a master connection, each with the sentence that says so, and whether a login without
+        one was refused: then none is tried any more."""
+
+    def dial(self, host: str, route: Route = ()) -> OpensshShell:
+        """The shell of a host. Without a master connection, each command logs in.
+
+        Raises:
+            HostUnreachable: when there is no `ssh`, or the host waits for a master connection.
+        """
+        route = route or route_to(host, self.config_file)
+        if route[-1].note is not None:
+            raise HostUnreachable(host, f"{host}: there is no ssh command here", hint="install the OpenSSH client")
+        return OpensshShell(host, route, self.master_of(host, route), self)
+
+    def master_of(self, host: str, route: Route) -> HostSettings | None:
+        """The last host of the route whose master connection is open.
+
+        Raises:
+            LoginNeeded: when none is, and the host waits for one.
+        """
+        master = next((stop for stop in reversed(route) if has_master(stop)), None)
+        if master is not None:
+            self.forget(host)
+        elif self._awaited.get(host, ("", False))[1]:
+            raise self.await_master(host, route, self._awaited[host][0])
+        return master
+
+    def is_awaiting(self, host: str) -> bool:
+        """Whether its master connection has been lost, or the login without one is refused."""
+        return host in self._awaited
+
+    def forget(self, host: str) -> None:
+        """Let a login be tried without one again."""
+        self._awaited.pop(host, None)
+
+    def await_master(self, host: str, route: Route, refusal: str = "") -> LoginNeeded:
+        """The error of a host that is not logged in to before a master connection is open. `refusal`: why the login
+        without one fails; empty: one was open."""
+        command = login_command(route, self.config_file)
+        reason = f"{refusal}; no master connection is open: log in with {command}"
+        lost = f"{host}: the master connection is closed: log in again with {command}"
+        sentence, _ = self._awaited.get(host, (reason if refusal else lost, False))
+        self._awaited[host] = sentence, bool(refusal)
+        error = LoginNeeded(host, sentence)
+        error.waits_for_master = True
+        return error
