@@ -10,14 +10,24 @@ from datetime import UTC
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from trainmon.lib import Instant, Seconds, cell_width, clean, group_by, shorten, shorten_sentence
+from trainmon.lib import Instant, Seconds, cell_width, clean, group_by, shorten
 from trainmon.model import Alert, Run, Source, State, verdict_text
 from tui.keys import cap
-from tui.style import WARN, Span, Times, age, calm_age, wall_clock, width_of
+from tui.style import WARN, Line, Span, Times, age, pad, wall_clock
 from tui.views import WORST_FIRST, verdict_style
-from tui.views.alerts import SIGNS, alert_marks, broken_channels, most_urgent, pending_count, sender, urgent_counts
-from tui.views.table import AGES_EVERY
-from tui.widgets import GUTTER, Heading
+from tui.views.alerts import (
+    SIGNS,
+    alert_marks,
+    awaited,
+    broken_channels,
+    pending_count,
+    sender,
+    sentence_lines,
+    sign,
+    to_do,
+    urgent_counts,
+)
+from tui.widgets import GUTTER, Heading, SpanLines
 
 TIME_WIDTH = 10
 
@@ -83,7 +93,8 @@ ELSEWHERE = ("other", "daemon")
 """Senders that are not this program; they are always shown."""
 
 TROUBLED = ("crit", "warn")
-"""Styles of runs that stay when there is too little room for all; healthy runs give way to the ages of sources."""
+"""Styles of runs that stay when there is too little room for all. Healthy ones, some with an alert, give way to the
+ages of sources: that alert is counted, too."""
 
 SENDER_FROM = 44
 """From this width on, a problem of the sender is shown before runs and sources."""
@@ -102,10 +113,10 @@ def header(state: State, width: int, flags: tuple[str, ...]) -> tuple[Span, ...]
     is_kept = space > SENDER_FROM and (bool(sender.style) or state.leadership.holder in ELSEWHERE)
     space -= aligned_width([sender]) if is_kept else 0
     runs = verdicts(state.runs.values(), space, alert_marks(state).runs)
-    sources = sources_text(state, space - aligned_width(runs), AGED)
-    if aligned_width(sources) < aligned_width(sources_text(state, width, AGED)):
+    if aligned_width((*runs, *sources_text(state, width, AGED))) > space:
+        runs = [span for span in runs if "/" not in span.text]
         runs = [span for span in runs if span.style in TROUBLED] or runs
-        sources = sources_text(state, space - aligned_width(runs), AGED)
+    sources = sources_text(state, space - aligned_width(runs), AGED)
     space -= aligned_width((*runs, *sources))
     last = [sender] if is_kept or aligned_width([sender]) <= space else []
     counted = sources_text(state, width - aligned_width((*left, *runs, *sources, *last)), COUNTED)
@@ -170,10 +181,19 @@ def sources_text(state: State, width: int, kinds: Iterable[str] = (*AGED, *COUNT
 
 
 def longest_silent(sources: list[Source], now: Instant) -> str:
-    """The source that has not answered for the longest time; one that never answered comes first."""
+    """The source that has not answered for the longest time; one that never answered comes first, and before it one
+    that needs a login."""
     silent = [source for source in sources if source.health != "ok"]
-    worst = min(silent, key=lambda source: source.answered_at or 0.0, default=None)
-    return "" if worst is None else f" {clean(worst.name).partition(':')[2]} {last_answer(worst, now)}"
+    worst = min(silent, key=lambda source: (not needs_login(source), source.answered_at or 0.0), default=None)
+    if worst is None:
+        return ""
+    why = "no answer " if worst.answered_at is not None else ""
+    why = f"login: press {cap('act.login')}" if needs_login(worst) else why + last_answer(worst, now)
+    return f" {clean(worst.name).partition(':')[2]} {why}"
+
+
+def needs_login(source: Source) -> bool:
+    return source.phase == "held" and source.can_log_in
 
 
 def slurm_text(sources: list[Source], now: Instant) -> str:
@@ -229,41 +249,33 @@ def last_answer(source: Source, now: Instant) -> str:
 
 # ---- the alert strip -------------------------------------------------------------------------------------------------
 
-AT_MOST = 3
-
-HINT, HINT_FROM = f"  {cap('alerts.ack')} ack", 76
-"""The key that works wherever the cursor is, while the strip shows an alert; and the least width that shows it."""
-
-LEAST = 28
-"""The least cells of an alert. A second alert is shown if both have them."""
+LINES, PART = 5, 4
+"""The most lines of the strip, and the part of the screen's lines that it may take."""
 
 
-class Strip(Heading):
-    """The worst alerts. Hidden without alerts: nobody reads a strip that always shows something."""
+class Strip(SpanLines):
+    """The worst alert in full, and what to do. Hidden without one: nobody reads a strip that always shows something."""
+
+    MARGIN = GUTTER
 
     def __init__(self) -> None:
         super().__init__(id="strip")
         self.display = False
         self.listed = False
-        """Whether the Alerts pane shows the worst ones, so that each text is on the screen once."""
+        """Whether the Alerts pane shows the worst one, so that its text is on the screen once."""
         self._state: State | None = None
-        self._drawn: tuple[object, ...] = ()
 
     def places(self, state: State) -> frozenset[str]:
-        """The alerts of a State for which it has room."""
-        space = 0 if state.ledger is not None else self.app.size.width - GUTTER - cell_width(HINT)
-        return frozenset(one.id for one in strip_alerts(state, space))
+        """The alert of a State whose text it shows."""
+        return frozenset(one.id for one in awaited(state)[:1])
 
     def show(self, state: State) -> None:
         self._state = state
-        width = self.app.size.width
-        worst = tuple((one.id, one.severity) for one in most_urgent(state)[:AT_MOST])
-        key = (worst, len(state.alerts), state.ledger, state.at // AGES_EVERY, width, self.listed)
-        if key != self._drawn:
-            self._drawn = key
-            spans = alert_strip(state, width - GUTTER, listed=self.listed)
-            self.set_spans(spans)
-            self.display = bool(spans)
+        width, height = self.app.size
+        lines = strip_lines(state, width - GUTTER, min(LINES, height // PART), listed=self.listed)
+        self.styles.height = len(lines)
+        self.display = bool(lines)
+        self.set_lines(lines)
 
     def on_resize(self) -> None:
         if self._state is not None:
@@ -304,36 +316,28 @@ class StoryLine(Heading):
         self.set_spans((Span(shorten(text, self.app.size.width - GUTTER), "dim"),))
 
 
-def alert_strip(state: State, width: int = 240, *, listed: bool = False) -> tuple[Span, ...]:
-    """A ledger problem, then the two or three worst open alerts, the oldest first, and the number of the others.
-    `listed`: a pane shows the alerts."""
-    spans: list[Span] = []
+def strip_lines(state: State, width: int, most: int, *, listed: bool = False) -> list[Line]:
+    """A ledger problem, then the worst alert in at most so many lines: its summary, and what to do. `listed`: a pane
+    shows the alerts."""
+    alerts = () if listed else awaited(state)
+    lines: list[Line] = []
     if state.ledger is not None:
-        spans = [Span(f"{WARN} ledger  ", "warn bold"), Span(shorten(clean(state.ledger), max(12, width // 2)))]
-    urgent = () if listed else most_urgent(state)
-    if not urgent:
-        return tuple(spans)
-    spans += [Span("  ")] * bool(spans)
-    hint = HINT if width >= HINT_FROM else ""
-    space = width - width_of(spans) - cell_width(hint)
-    shown = strip_alerts(state, space)
-    more = f"  +{len(urgent) - len(shown)}" if len(urgent) > len(shown) else ""
-    space -= cell_width(more)
-    for left in range(len(shown), 0, -1):
-        entry = alert_entry(shown[-left], state, (space - 2 * (left - 1)) // left)
-        spans += [*entry, *[Span("  ")] * (left > 1)]
-        space -= width_of(entry) + 2 * (left > 1)
-    return (*spans, *([Span(more + hint, "dim")] if more or hint else []))
+        lines = [(Span(f"{WARN} ledger  ", "warn bold"), Span(shorten(clean(state.ledger), width - 10)))]
+    return [*lines, *(alert_lines(alerts[0], state, width, max(1, most), len(alerts) - 1) if alerts else ())]
 
 
-def strip_alerts(state: State, space: int) -> tuple[Alert, ...]:
-    """The worst alerts, as many as have room in so many cells."""
-    return most_urgent(state)[: max(1, min(AT_MOST, space // (LEAST + 2)))]
-
-
-def alert_entry(alert: Alert, state: State, width: int) -> list[Span]:
-    """`▲ CRIT gpu-003/5 is at 94 °C 6m`. The age is never cut."""
-    symbol, word, style = SIGNS[alert.severity]
-    head, age = f"{symbol} {word} ", f" {calm_age(max(0.0, state.at - alert.since))}"
-    summary = shorten_sentence(clean(alert.summary), max(1, width - cell_width(head) - cell_width(age)))
-    return [Span(head, f"{style} bold"), Span(summary), Span(age, "dim")]
+def alert_lines(alert: Alert, state: State, width: int, most: int, others: int) -> list[Line]:
+    """`▲ CRIT 6m gpu-003/5 is at 94 °C   +2 more (key 5)  a ack`, the rest of its summary below, then what to do."""
+    (symbol, style), word = sign(alert, state.at), SIGNS[alert.severity][1] if alert.is_firing else "pending"
+    head = f"{symbol} {word} {age(state.at - alert.since)} "
+    more = f"  +{others} more (key {cap('pane.alerts')})" if others else ""
+    end = more + (f"  {cap('alerts.ack')} ack" if alert.is_firing else "")
+    end = end if width >= 2 * cell_width(head + end) else ""
+    advice = sentence_lines(to_do(alert), width, most - 1)
+    aside = cell_width(head) + cell_width(end)
+    first, *rest = sentence_lines(clean(alert.summary), width, most - len(advice), aside)
+    return [
+        (Span(head, f"{style} bold"), Span(pad(first[aside:], width - aside)), Span(end, "dim")),
+        *((Span(line),) for line in rest),
+        *((Span(line, "accent"),) for line in advice),
+    ]

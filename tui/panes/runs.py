@@ -13,7 +13,7 @@ from tui.panes.base import Entries, Pane
 from tui.style import HEIGHTS, VERDICTS, Row, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.alert_detail import Moment, moment_of_run
-from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, marking, rule_key, with_mark
+from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, awaited, marking, rule_key, with_mark
 from tui.views.filters import Column, filtered, ordered
 from tui.views.jobs import clusters, seconds_left, short_wait
 from tui.views.table import Table, chosen_columns, fields_of, heads, row_cells, value, warned
@@ -346,14 +346,16 @@ class RunsPane(Pane):
         self.caption(right="" if self.filter else str(len(shown)))
 
     def footnote(self, state: State) -> tuple[str, str] | None:
-        """Why the selected run has its verdict; of a run that is well, the alert that marks it."""
+        """Why the selected run has its verdict; of a run that is well, the alert that marks it: only its rule if the
+        strip or Alerts has its text."""
         run = state.runs.get(self.selected or "")
         if run is None:
             return None
         name, style, why = f"{run.name}: {verdict_text(run.verdict)}, ", verdict_style(run.verdict), run.why
         alert = marking(state, run.name) if style == "ok" else None
         if alert is not None:
-            why, style = f"{'alert' if alert.is_firing else 'pending alert'}: {alert.summary}", "warn"
+            text = alert.rule if alert in awaited(state)[:1] else alert.summary
+            why, style = f"{'alert' if alert.is_firing else 'pending alert'}: {text}", "warn"
         return clean(name + why), style
 
     def moment(self) -> Moment | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, cell_width, clean, counted, listed, scrub, shorten, shorten_sentence
+from trainmon.lib import Instant, Seconds, cell_width, clean, counted, listed, scrub, shorten, shorten_sentence
 from trainmon.model import (
     SEVERITIES,
     SILENT,
@@ -39,6 +40,7 @@ from tui.style import (
     Row,
     Span,
     Times,
+    age,
     calm_age,
     duration,
     ended_how,
@@ -123,6 +125,23 @@ def once_per_state(compute: Callable[[State], Found]) -> Callable[[State], Found
 def most_urgent(state: State) -> tuple[Alert, ...]:
     """The urgent alerts of a State."""
     return tuple(urgent(state.alerts.values(), state.at))
+
+
+SETTLED: Seconds = 10.0
+"""How long a condition must have held before it moves the panes: a blip must not."""
+
+
+@once_per_state
+def awaited(state: State) -> tuple[Alert, ...]:
+    """The alerts that a person should look at: the urgent ones, then those that are pending for a while."""
+    held = (one for one in pending(state) if state.at - one.since >= SETTLED)
+    return *most_urgent(state), *sorted(held, key=worst_first)
+
+
+def pending(state: State) -> list[Alert]:
+    """The alerts whose condition has begun, and that are not sent yet."""
+    found = [one for one in state.alerts.values() if one.severity != "info" and one.phase == "pending"]
+    return [one for one in found if not is_muted(one, state.at)]
 
 
 def sign(alert: Alert, now: Instant) -> Span:
@@ -278,10 +297,8 @@ def urgent_counts(state: State) -> tuple[Span, ...]:
 
 
 def pending_count(state: State) -> tuple[Span, ...]:
-    """`1 pending`: the number of alerts whose condition has begun, and that are not sent yet."""
-    found = [one for one in state.alerts.values() if one.severity != "info" and one.phase == "pending"]
-    number = sum(not is_muted(one, state.at) for one in found)
-    return (Span(f"{number} pending", "warn"),) if number else ()
+    """`1 pending`: the number of pending alerts."""
+    return (Span(f"{len(found)} pending", "warn"),) if (found := pending(state)) else ()
 
 
 def open_counts(state: State) -> str:
@@ -425,6 +442,31 @@ LEAST_SUMMARY, LINES, MOST_LINES = 16, 3, 9
 
 TO_DO = "what to do: "
 
+COMMAND = re.compile(r"(\b[A-Z] [a-z][^:;()]*): trainmon-tui [^;)]*[^;).]")
+"""A command behind the key that does the same: `C cancels its job: trainmon-tui cancel llm`."""
+
+
+def to_do(alert: Alert) -> str:
+    """What to do about an alert, in the keys of the screen; empty if nothing is known."""
+    return TO_DO + COMMAND.sub(r"\1", clean(alert.advice)) if alert.advice else ""
+
+
+@lru_cache(2 * SHOWN)  # an age in one of the rows lays them all out again
+def lines_of(text: str, width: int, indent: int = 0) -> tuple[str, ...]:
+    """A text as lines, the first one behind an indent."""
+    return tuple(textwrap.wrap(text, width, initial_indent=" " * indent))
+
+
+def sentence_lines(text: str, width: int, most: int, aside: int = 0) -> list[str]:
+    """A sentence as at most so many lines, the first behind `aside` blanks. It ends with a whole part if that leaves
+    no line empty."""
+    lines = lines_of(text, width, aside)
+    while len(lines) > most and len(fewer := lines_of(text := text.rpartition("; ")[0], width, aside)) >= max(1, most):
+        lines = fewer
+    if len(lines) <= most:
+        return [*lines]
+    return [*lines[: most - 1], shorten_sentence(" ".join(lines[most - 1 :]), width)] if most > 0 else []
+
 
 class AlertLayout(NamedTuple):
     """The cells of a line, and of the deliveries and remarks at its end."""
@@ -460,16 +502,8 @@ class AlertLayout(NamedTuple):
         if self.lines == 1 or self.summary < LEAST_SUMMARY:
             return [shorten_sentence(text, self.summary - 1)]
         space = self.summary + self.end - 1
-        first, *rest = lines_of(text, space, self.end) or [" " * self.end]
-        if len(rest) >= self.lines:
-            rest[self.lines - 2 :] = [shorten_sentence(" ".join(rest[self.lines - 2 :]), space)]
+        first, *rest = sentence_lines(text, space, self.lines, self.end) or [""]
         return [shorten(first[self.end :], self.summary - 1), *(shorten(line, space) for line in rest)]
-
-
-@lru_cache(2 * SHOWN)  # an age in one of the rows lays them all out again
-def lines_of(text: str, width: int, indent: int = 0) -> tuple[str, ...]:
-    """A text as lines, the first one behind an indent."""
-    return tuple(textwrap.wrap(text, width, initial_indent=" " * indent))
 
 
 def alert_layout(width: int, chosen: Sequence[str] = ()) -> AlertLayout:
@@ -498,7 +532,7 @@ def rows(alert: Alert, state: State, shape: AlertLayout) -> list[Row]:
     over = status_of(alert, state.at) == "over" and not shape.over
     first, *more = [shorten_sentence(text, shape.summary - 1)] if over else shape.wrapped(text)
     if shape.advises(alert, state.at):
-        more += lines_of(f"{TO_DO}{clean(alert.advice)}", shape.summary + shape.end - 1)
+        more += lines_of(to_do(alert), shape.summary + shape.end - 1)
     indent = Span(" " * (SIGN + shape.word + SINCE))
     below = (Row(f"{HEADING}{alert.id}:{at}", (indent, Span(line, style))) for at, line in enumerate(more))
     return [Row(alert.id, partial(first_line, alert, first, state, shape)), *below]
@@ -507,7 +541,7 @@ def rows(alert: Alert, state: State, shape: AlertLayout) -> list[Row]:
 def first_line(alert: Alert, text: str, state: State, shape: AlertLayout) -> tuple[Span, ...]:
     """The first line of an alert, with this part of its summary."""
     now, symbol, word = state.at, sign(alert, state.at), severity(alert, state.at)
-    since = calm_age(max(0.0, (now if alert.event else alert.resolved_at or now) - alert.since))
+    since = age((now if alert.event else alert.resolved_at or now) - alert.since)
     style = "" if status_of(alert, now) == "open" else "dim"
     return (
         Span(symbol.text + " ", symbol.style),
@@ -645,6 +679,11 @@ def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str
     return found
 
 
+FEW = 20
+"""So many alerts are laid out again as soon as a text has changed, so that no other pane tells another age; more of
+them with the ages."""
+
+
 class AlertRows:
     """Keeps the rows until an alert, the size or an age has changed."""
 
@@ -666,7 +705,7 @@ class AlertRows:
         if not is_same or self._key[1:] != settings:
             alerts = tuple(
                 (one.id, one.phase, one.severity, one.data, one.acknowledged_by, one.muted_until, one.inhibited_by,
-                 one.flapping, one.delivery)
+                 one.flapping, one.delivery, one.summary if len(state.alerts) <= FEW else "")
                 for one in state.alerts.values()
             )  # fmt: skip
             key = ((alerts, tuple(silences(state))), *settings)
@@ -681,8 +720,9 @@ class AlertRows:
         first, each = full._replace(advice=1), full._replace(advice=SHOWN)
         self.wanted = len(alert_rows(state, first, sort, query))
         has_room = min(SHOWN, len(open_alerts(state, sort, query))) <= size[1]  # for a row of each
-        more = (each._replace(over=True), each, first, full, usual._replace(lines=LINES))
-        for self.shape in (*(more if has_room else ()), usual):
+        least = usual._replace(advice=1)
+        more = (each._replace(over=True), each, first, least._replace(lines=LINES))
+        for self.shape in (*(more if has_room else ()), least):
             self._rows = alert_rows(state, self.shape, sort, query)
             if len(self._rows) <= size[1]:
                 return

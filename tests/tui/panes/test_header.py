@@ -12,7 +12,7 @@ from tests.tui.screen_text import text_of
 from tests.tui.states.states import NOW, calm, empty, slurm, source, state, troubled
 from trainmon.lib import cell_width
 from trainmon.model import Channel, Leadership, Source
-from tui.panes.header import alert_strip, clock, flags, header, sources_text
+from tui.panes.header import clock, flags, header, sources_text, strip_lines
 
 
 def text(width: int) -> str:
@@ -21,8 +21,8 @@ def text(width: int) -> str:
 
 def test_it_counts_verdicts_worst_first_and_sources_by_kind() -> None:
     assert (
-        text(112)
-        == "trainmon  prod  1 hung  1 diverged  2 healthy  1 finished  ssh 6/8 gpu-006 never  alerts: not sent"
+        text(118)
+        == "trainmon  prod  1 hung  1 diverged  2 healthy  1 finished  ssh 6/8 gpu-006 login: press L  alerts: not sent"
     )
 
 
@@ -34,8 +34,8 @@ def test_it_stays_within_its_width_and_drops_the_least_first() -> None:
 
 
 def test_where_not_all_has_room_runs_that_are_well_give_way_to_ages() -> None:
-    assert text(60) == "trainmon  prod  1 hung  1 diverged  ssh 6/8 gpu-006 never"
-    assert "2 healthy" in text(112)
+    assert text(60) == "trainmon  1 hung  1 diverged  ssh 6/8 gpu-006 login: press L"
+    assert "2 healthy" in text(118)
 
 
 def test_another_leader_is_shown_on_eighty_columns_before_what_files_are_read() -> None:
@@ -65,7 +65,7 @@ def test_the_source_that_was_silent_longest_is_named_with_its_age() -> None:
 
     spans = sources_text(msgspec.structs.replace(empty(), sources=late), 80)
 
-    assert [span.text for span in spans] == ["  ssh 1/2 gpu-002 42s"]
+    assert [span.text for span in spans] == ["  ssh 1/2 gpu-002 no answer 42s"]
 
 
 def test_a_source_that_is_off_is_no_fault() -> None:
@@ -118,7 +118,7 @@ def test_of_prometheus_the_worst_server_or_its_silent_node_is_shown() -> None:
     late = replace(nodes[0], health="down", answered_at=NOW - 130.0)
     dcgm = server("dcgm")
     assert shown(login, *nodes, dcgm, server("node", answered_at=NOW - 7.0)) == "  ssh 1/1  prometheus 10s"
-    assert shown(login, late, nodes[1], dcgm) == "  ssh 1/1  prometheus 1/2 gpu-002 2m"
+    assert shown(login, late, nodes[1], dcgm) == "  ssh 1/1  prometheus 1/2 gpu-002 no answer 2m"
     assert shown(late, server("dcgm", health="down")) == "  prometheus down 10s"
     never = server("node", health="down", answered_at=None)
     assert shown(never) == "  prometheus never"
@@ -144,7 +144,7 @@ def test_a_run_that_wandb_does_not_answer_is_named_among_others() -> None:
     lost = wandb("sft", answered_at=NOW - 310.0, health="down")
 
     assert rendered(lost) == ("  wandb down 5m", "warn")
-    assert rendered(wandb(), lost) == ("  wandb 1/2 sft 5m", "warn")
+    assert rendered(wandb(), lost) == ("  wandb 1/2 sft no answer 5m", "warn")
     assert rendered(wandb(), lost, room=14) == ("  wandb 1/2", "warn")
     assert rendered(wandb(answered_at=None, health="late", phase="connecting")) == ("  wandb connecting", "warn")
 
@@ -153,9 +153,9 @@ def test_a_ledger_that_fails_is_shown_on_every_screen_and_in_full_on_the_first()
     failing = msgspec.structs.replace(calm(), ledger="no action is written down: the disk is full")
 
     assert flags(failing, paused=False, silent_for=None) == ("LEDGER FAILED",)
-    shown = "".join(span.text for span in alert_strip(failing))
-    assert shown == "◆ ledger  no action is written down: the disk is full"
-    assert alert_strip(calm()) == ()
+    (shown,) = strip_lines(failing, 78, 5)
+    assert "".join(span.text for span in shown) == "◆ ledger  no action is written down: the disk is full"
+    assert strip_lines(calm(), 78, 5) == []
 
 
 def test_demo_read_only_paused_and_a_silent_engine_are_shown_in_words() -> None:

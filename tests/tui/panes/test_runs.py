@@ -372,7 +372,12 @@ async def test_the_frame_says_why_a_run_that_is_well_is_marked(phase: str, word:
         _backend,
     ):
         screen = text_of(app)
-        assert f"─ c: healthy, {word}: GPU 5 of n1 is throttling ─" in screen
+        assert f"─ c: healthy, {word}: gpu-hot ─" in screen
+        assert screen.count("GPU 5 of n1 is throttling") == 1, "the strip has its text"
+    worse = alert("0", phase=phase, fired_at=NOW - 950.0)
+    base = several("healthy", "healthy", "healthy")
+    async with showing(with_alerts(mild, hot, worse, base=base), (80, 24)) as (app, _, _backend):
+        assert f"─ c: healthy, {word}: GPU 5 of n1 is throttling ─" in text_of(app), "the strip has another one"
 
 
 async def test_a_long_list_keeps_its_rows_for_a_second_unless_a_person_waits() -> None:

@@ -140,4 +140,4 @@ async def test_the_strip_is_there_while_the_pane_does_not_show_the_worst_alerts(
         await pilot.press(*("enter" if key == "\n" else key for key in keys))
         backend.publish(replace(backend.state, at=NOW + 1.0))
         await at_rest(pilot)
-        assert "CRIT old-0 is not well" in await settled(pilot)
+        assert "CRIT 6m old-0 is not well" in await settled(pilot)
