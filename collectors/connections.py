@@ -19,7 +19,7 @@ from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import AskUser, LocalShell, Shell
 from trainmon.transport.ssh.config import route_to
-from trainmon.transport.ssh.openssh import OpensshDialer, has_ticket, login_command
+from trainmon.transport.ssh.openssh import OpensshDialer, may_use_kerberos
 
 if TYPE_CHECKING:
     from trainmon.transport.ssh.client import Dialer
@@ -50,15 +50,16 @@ class Connections:
         master = openssh.master_of(host, route)
         if master is None and openssh.is_awaiting(host):
             return openssh.dial(host, route)  # a prompt that nobody has asked for would be shown otherwise
-        has_way = master is not None or (any(stop.gssapi for stop in route) and has_ticket())
+        has_way = master is not None or may_use_kerberos(route)
         silent = tuple(replace(stop, batch=stop.batch or self._ask is not None) for stop in route)
         try:
             return self._own().dial(host, silent if has_way else route)
         except (LoginNeeded, LoginRefused) as error:
             if not has_way:
-                if self._ask is None and login_command(route, self._ssh_config):
-                    raise openssh.await_master(host, route, error.message) from error
-                raise
+                if self._ask is not None:
+                    raise
+                may_use_master = isinstance(error, LoginNeeded)
+                raise openssh.refused(host, route, error, may_use_master=may_use_master) from error
             refusal = error
         try:
             shell = openssh.dial(host, route)
@@ -68,9 +69,13 @@ class Connections:
             if self._ask is not None and master is None:
                 openssh.forget(host)
                 return self._own().dial(host, route)
-            refusal.message, refusal.waits_for_master = f"{refusal.message}; {error.message}", error.waits_for_master
+            refusal.message, refusal.waits_for_person = f"{refusal.message}; {error.message}", error.waits_for_person
             raise refusal from error
         return shell
+
+    def forget(self, host: str) -> None:
+        """Try a login there again that was refused."""
+        self._openssh.forget(host)
 
     def _own(self) -> Dialer:
         from trainmon.transport.ssh.client import Dialer

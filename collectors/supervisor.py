@@ -479,6 +479,7 @@ class Supervisor(PollingThread):
             node.first_dial, node.failures = partial(self._silent.dial, host), self._failures
         node.is_dialled = not local
         node.on_refusal = partial(connections.has_refused, host)
+        node.on_retry = partial(connections.ssh.forget, host)
         node.wake = self._wake.set
         node.on_reading = partial(self._on_reading, host)
         if is_node and host != cluster.login and not local:

@@ -220,7 +220,7 @@ class DaemonCollector(PollingThread):
             is_watched, status = self.poll()
         except TrainmonError as error:
             can_log_in = isinstance(error, HostUnreachable) and error.can_log_in
-            waits = isinstance(error, HostUnreachable) and error.waits_for_master
+            waits = isinstance(error, HostUnreachable) and error.waits_for_person
             self._is_held = (can_log_in or isinstance(error, LoginRefused)) and not waits
             self._report(
                 phase="held" if self._is_held else "retrying",

@@ -161,6 +161,8 @@ class NodeCollector:
         self.wake: Callable[[], None] = lambda: None
         self.on_refusal: Callable[[], None] = lambda: None
         """Called when a login ended before any command ran. Must not block."""
+        self.on_retry: Callable[[], None] = lambda: None
+        """Called before a login that a person wants, or for which there is a new reason. Must not block."""
         self.on_reading: Callable[[AnyReading], None] = lambda reading: None
         """Gets each reading of its probe as it is. Must not block."""
         self.reached: Shell | None = None
@@ -301,6 +303,7 @@ class NodeCollector:
                 self._wait_for_dial()
 
     def _wait_for_dial(self) -> None:
+        self.on_retry()
         self._retry_at, self.failure = 0.0, None
         self._report(phase="waiting", error=None, hint=None)
 
@@ -366,7 +369,7 @@ class NodeCollector:
         if off_reason is not None:
             self._turn_off(off_reason)
             return
-        waits = isinstance(error, HostUnreachable) and error.waits_for_master
+        waits = isinstance(error, HostUnreachable) and error.waits_for_person
         if prompted or (isinstance(error, LoginNeeded | LoginRefused) and not waits):
             # Not dialled again before a person logs in, or has fixed what the server refuses.
             can_log_in = prompted or isinstance(error, LoginNeeded)

@@ -42,8 +42,9 @@ class HostUnreachable(TrainmonError):
         """Whether a prompt may have been shown or pushed. If so, there is no automatic retry."""
         self.accepted = False
         """Whether the host accepted the connection, and then did not finish the login."""
-        self.waits_for_master = False
-        """Whether no login is tried before `ssh` has a master connection. If so, a refusal does not end the retries."""
+        self.waits_for_person = False
+        """Whether no login is tried before a person has opened a master connection of `ssh`, or has a Kerberos ticket:
+        then a refusal does not end the retries."""
 
     @property
     def can_log_in(self) -> bool:

@@ -266,6 +266,16 @@ def test_a_login_that_a_person_must_answer_is_not_tried_again_by_itself() -> Non
     assert after.phase == "up"
 
 
+def test_a_host_that_waits_for_a_master_connection_is_polled_as_soon_as_one_is_open() -> None:
+    stage = Stage()
+    stage.bastion.down = LoginNeeded("bastion", "bastion: the master connection is closed")
+    stage.bastion.down.waits_for_person = True
+    stage.play(40)
+    assert stage.source.phase == "retrying"
+    stage.bastion.down = None
+    assert stage.play(40).source.phase == "up"
+
+
 def test_a_program_that_only_a_login_shell_finds_is_found_by_one() -> None:
     stage = Stage()
     missing = Completed(127, b"", b"bash: line 1: trainmon-tui: command not found")

@@ -76,6 +76,30 @@ def test_a_host_that_needs_a_login_waits_for_a_person() -> None:
     until(lambda: host.dials == 2)
 
 
+@pytest.mark.parametrize("kind", [LoginNeeded, LoginRefused])
+def test_a_host_that_waits_for_a_master_connection_is_dialled_again_by_itself(kind: type[HostUnreachable]) -> None:
+    error = kind("n1", "n1: the master connection is closed")
+    error.waits_for_person = True
+    host = Host(error, FakeShell())
+    host.watch.tick()
+    assert host.source("retrying").error == "n1: the master connection is closed"
+    host.ticked(60.0)
+    until(lambda: host.dials == 2)
+
+
+def test_a_login_that_a_person_wants_is_tried_although_it_was_refused() -> None:
+    error = LoginRefused("n1", "n1 refuses ana")
+    error.waits_for_person = True
+    host, retries = Host(error, FakeShell()), []
+    host.watch.on_retry = lambda: retries.append(host.dials)
+    host.watch.tick()
+    host.source("retrying")
+    host.watch.refresh()
+    assert retries == []
+    host.watch.login()
+    assert retries == [1]
+
+
 def test_a_host_that_needed_a_prompt_is_not_redialled_when_it_is_lost() -> None:
     shell = FakeShell(prompted=True)
     host = Host(shell)

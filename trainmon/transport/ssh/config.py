@@ -232,7 +232,7 @@ def _settings(
         batch=one("batchmode") == "yes",
         gssapi=one("gssapiauthentication") == "yes",
         provider=path_of("pkcs11provider"),
-        control_path=path_of("controlpath"),
+        control_path=path_of("controlpath") if note is None else None,
         opens_master=one("controlmaster", "false") not in ("false", "no"),
         address_family=one("addressfamily", "any"),
         trust=_trust(values, known_first),

@@ -465,7 +465,8 @@ class Login:
                 return LoginRefused(self._host, message, hint=HEADLESS_HINT)
             if self._prompter:
                 return LoginNeeded(self._host, f"{need}; no answer was given{unused}", hint="log in again")
-            return LoginNeeded(self._host, f"{need}, and nobody can be asked{unused}", hint=HEADLESS_HINT)
+            gssapi = "; it accepts Kerberos (gssapi)" if "gssapi-with-mic" in (self._methods or ()) else ""
+            return LoginNeeded(self._host, f"{need}, and nobody can be asked{unused}{gssapi}", hint=HEADLESS_HINT)
         allowed = ", ".join(clean(method, 40) for method in self._methods or ()) or "nothing"
         refused = f"{self._host} refuses the login of {self._settings.user}: {self._offered}; it allows {allowed}"
         paths = " ".join(shlex.quote(path) for path, _ in self._unused)

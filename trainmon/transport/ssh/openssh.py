@@ -90,9 +90,14 @@ def has_master(stop: HostSettings) -> bool:
 def has_ticket() -> bool:
     """Whether Kerberos has a valid ticket."""
     try:
-        return subprocess.run(["klist", "-s"], stdin=subprocess.DEVNULL, timeout=10, check=False).returncode == 0
+        return subprocess.run(["klist", "-s"], stdin=subprocess.DEVNULL, timeout=2, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return "KRB5CCNAME" in os.environ
+
+
+def may_use_kerberos(route: Route, refusal: str = "gssapi") -> bool:
+    """Whether Kerberos may log in, given the methods that a refusal names."""
+    return "gssapi" in refusal and any(stop.gssapi for stop in route) and has_ticket()
 
 
 def login_command(route: Route, config_file: Path | None) -> str:
@@ -240,7 +245,7 @@ class OpensshShell(LocalShell):
         """Why `ssh` has failed; None if its command has this status. On the event loop's thread."""
         host, lines, reason = self.host, watched.lines, watched.reason
         if self.master is not None and not has_master(self.master):
-            return self._dialer.await_master(host, self.route)
+            return self._dialer.lost(host, self.route)
         if watched.has_started:
             is_lost = self.master is not self.route[-1] and lines and LOST.match(lines[-1])
             return HostUnreachable(host, f"{host}: {lines[-1]}") if is_lost else None
@@ -254,10 +259,8 @@ class OpensshShell(LocalShell):
                 hint = f"compare the fingerprint with its administrator's, then accept it with: {accept}"
             return HostKeyRefused(host, f"{host}: its host key is refused by ssh: {reason}", hint=hint)
         if any(map(REFUSED.search, lines)):
-            refusal = f"{host} refuses the login by ssh: {reason}"
-            if login_command(self.route, self._dialer.config_file):
-                return self._dialer.await_master(host, self.route, refusal)
-            return LoginRefused(host, refusal, hint=f"try: ssh {host}")
+            refusal = LoginRefused(host, f"{host} refuses the login by ssh: {reason}", hint=f"try: ssh {host}")
+            return self._dialer.refused(host, self.route, refusal, may_use_master=True)
         return HostUnreachable(host, f"{host}: {reason}", hint=f"try: ssh {host}")
 
 
@@ -269,9 +272,9 @@ class OpensshDialer:
     ) -> None:
         self.loop, self.timeout, self.config_file = loop, timeout, config_file
         self.slots = threading.Semaphore(at_once)
-        self._awaited: dict[str, tuple[str, bool]] = {}
-        """The hosts that wait for a master connection, each with the sentence that says so, and whether a login without
-        one was refused: then none is tried any more."""
+        self._awaited: dict[str, tuple[HostUnreachable, bool]] = {}
+        """The hosts that wait for a person, each with the reason, and whether a login was refused since: then none is
+        tried any more."""
 
     def dial(self, host: str, route: Route = ()) -> OpensshShell:
         """The shell of a host. Without a master connection, each command logs in.
@@ -288,31 +291,46 @@ class OpensshDialer:
         """The last host of the route whose master connection is open.
 
         Raises:
-            LoginNeeded: when none is, and the host waits for one.
+            HostUnreachable: the host waits for one, or for a ticket, and there is none.
         """
         master = next((stop for stop in reversed(route) if has_master(stop)), None)
-        if master is not None:
+        reason, is_refused = self._awaited.get(host, (None, False))
+        if master is not None or (is_refused and may_use_kerberos(route, str(reason))):
             self.forget(host)
-        elif self._awaited.get(host, ("", False))[1]:
-            raise self.await_master(host, route, self._awaited[host][0])
+        elif reason is not None and is_refused:
+            raise waiting(reason)
         return master
 
     def is_awaiting(self, host: str) -> bool:
-        """Whether its master connection has been lost, or the login without one is refused."""
+        """Whether its master connection is lost, or the login is refused without one."""
         return host in self._awaited
 
     def forget(self, host: str) -> None:
-        """Let a login be tried without one again."""
+        """Try a login there again: a person wants it, or our job runs there now."""
         self._awaited.pop(host, None)
 
-    def await_master(self, host: str, route: Route, refusal: str = "") -> LoginNeeded:
-        """The error of a host that is not logged in to before a master connection is open. `refusal`: why the login
-        without one fails; empty: one was open."""
-        command = login_command(route, self.config_file)
-        reason = f"{refusal}; no master connection is open: log in with {command}"
-        lost = f"{host}: the master connection is closed: log in again with {command}"
-        sentence, _ = self._awaited.get(host, (reason if refusal else lost, False))
-        self._awaited[host] = sentence, bool(refusal)
-        error = LoginNeeded(host, sentence)
-        error.waits_for_master = True
-        return error
+    def lost(self, host: str, route: Route) -> HostUnreachable:
+        """The error of a host whose master connection has ended. One login without it is tried."""
+        again = f"log in again with {login_command(route, self.config_file)}"
+        error = LoginNeeded(host, f"{host}: the master connection is closed: {again}")
+        self._awaited[host] = error, False
+        return waiting(error)
+
+    def refused(self, host: str, route: Route, error: HostUnreachable, *, may_use_master: bool) -> HostUnreachable:
+        """The error of a host that refuses a login, and has no master connection. If a person can help, it waits."""
+        command = login_command(route, self.config_file) if may_use_master else ""
+        ways = [f"open a master connection: {command}"] if command else []
+        if "gssapi" in error.message and any(stop.gssapi for stop in route) and not has_ticket():
+            ways.append("get a Kerberos ticket: kinit")
+        if not ways:
+            return error
+        reason, _ = self._awaited.get(host, (type(error)(host, f"{error.message}; {' or '.join(ways)}"), False))
+        self._awaited[host] = reason, True
+        return waiting(reason)
+
+
+def waiting(reason: HostUnreachable) -> HostUnreachable:
+    """The error of a host that waits for a person."""
+    error = type(reason)(reason.host, reason.message)
+    error.waits_for_person = True
+    return error

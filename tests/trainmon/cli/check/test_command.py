@@ -122,7 +122,7 @@ def test_where_the_ssh_command_could_log_in_it_is_proposed(
     assert (third[4].text, third[4].fix) == (sentence, 'set connect.by = "ssh"')
     assert of(waits) == steps
     assert waits[-1].text == (
-        f"n0 needs a password, and nobody can be asked; no master connection is open: log in with ssh -M -F {config} n0"
+        f"n0 needs a password, and nobody can be asked; open a master connection: ssh -M -F {config} n0"
     )
 
 

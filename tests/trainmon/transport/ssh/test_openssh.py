@@ -177,28 +177,57 @@ def test_a_lost_master_connection_is_used_again_when_it_is_back_and_no_login_is_
     assert status is None
     assert isinstance(error, LoginNeeded)
     assert error.message == f"n1: the master connection is closed: {again}"
-    assert error.waits_for_master
+    assert error.waits_for_person
     with pytest.raises(LoginNeeded, match=f"n1: the master connection is closed: {again}"):
         dialler.dial("n1").run(["true"], timeout=60)  # the one login without it
     before = site.logins()
     with pytest.raises(LoginNeeded, match=f"n1: the master connection is closed: {again}") as refused:
         dialler.dial("n1")
-    assert refused.value.waits_for_master
+    assert refused.value.waits_for_person
     assert site.logins() == before
     site.open("n1")
     assert dialler.dial("n1").run(["echo", "back"], timeout=60).stdout == b"back\n"
 
 
-def test_without_a_person_a_refused_host_waits_for_a_master_connection(site: Site, loop: EventLoop) -> None:
-    dialler, before = connections(site, loop), site.logins()
-    sentence = r"n2 refuses the login of .*; no master connection is open: log in with ssh -F \S+ n2"
+def test_a_host_that_needs_a_person_is_not_logged_in_to_before_a_master_connection_is_open(
+    site: Site, loop: EventLoop, tmp_path: Path
+) -> None:
+    locked = keygen(tmp_path / "locked", passphrase="secret")
+    site.sshd.authorized.write_text(site.sshd.authorized.read_text() + site.sshd.public(locked) + "\n")
+    config = tmp_path / "config"
+    config.write_text(f"Host *\n  IdentityFile {locked}\n{site.config.read_text()}")
+    dialler, before = connections(site, loop, config=config), site.logins()
+    sentence = rf"n2 needs a passphrase for .*, and nobody can be asked; open a master connection: ssh -F {config} n2"
     for _ in range(2):
         with pytest.raises(LoginNeeded, match=sentence) as refused:
             dialler.dial("n2")
-        assert refused.value.waits_for_master
+        assert refused.value.waits_for_person
     assert site.logins() == before + 1
-    with pytest.raises(LoginRefused, match="n2 refuses the login"):
-        connections(site, loop, ask=lambda *_: None).dial("n2")
+    site.open("n2")
+    assert isinstance(dialler.dial("n2"), OpensshShell)
+    site.shut("n2")
+
+
+def test_a_refusal_is_tried_again_for_a_new_reason(site: Site, loop: EventLoop) -> None:
+    dialler, before = connections(site, loop, "openssh"), site.logins()
+
+    def is_refused() -> None:
+        with pytest.raises(LoginRefused, match=r"Permission denied \(publickey\)\.; open a master conn") as refused:
+            dialler.dial("n2").run(["true"], timeout=60)
+        assert refused.value.waits_for_person
+
+    is_refused()
+    is_refused()
+    assert site.logins() == before + 1
+    dialler.forget("n2")  # our job runs there now
+    is_refused()
+    assert site.logins() == before + 2
+
+
+def test_no_person_can_help_with_a_key_that_our_client_has_and_the_host_refuses(site: Site, loop: EventLoop) -> None:
+    with pytest.raises(LoginRefused, match="n2 refuses the login") as refused:
+        connections(site, loop).dial("n2")
+    assert not refused.value.waits_for_person
 
 
 def test_a_jump_host_is_reached_over_its_master_connection(site: Site, loop: EventLoop, tmp_path: Path) -> None:
