@@ -49,7 +49,8 @@ def test_a_changed_config_is_taken_over_and_open_connections_stay(
     screen.until_shown("/n0", "1 marked")
 
     file.write_text(first.replace("[[run]]", "[[rum]]"))
-    screen.until_shown("config refused: the old one stays in use", r"rum", f"{file.name}|{file}")
+    again = "Correct it: it is read again when you save it."
+    screen.until_shown("config refused: the old one stays in use", r"rum", f"{file.name}|{file}", again)
     screen.until_line("other", r"\b41\b")
     file.write_text(first + "name =\n")
     screen.until_shown(r"line \d+")

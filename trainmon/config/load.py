@@ -192,6 +192,7 @@ def load(path: Path) -> Settings:
     except tomllib.TOMLDecodeError as error:
         position = POSITION.search(str(error))
         where = f"{position[1].removeprefix('at ')}: " if position else ""
+        where = where.replace("end of document", f"line {data.count(10) + 1}, the end")
         raise ConfigError([f"{path}: {where}{POSITION.sub('', str(error))}"]) from error
     except RecursionError as error:
         raise ConfigError([f"{path}: is nested too deeply"]) from error

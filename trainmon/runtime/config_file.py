@@ -93,4 +93,4 @@ class ConfigFile(Background):
 
     def _refuse(self, problems: str) -> None:
         self._program.trouble(f"config refused: {problems.splitlines()[0]}")
-        self._tell(REFUSED, problems, "warning")
+        self._tell(REFUSED, f"{problems}\nCorrect it: it is read again when you save it.", "warning")

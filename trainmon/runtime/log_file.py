@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import threading
@@ -135,17 +136,18 @@ class LogFile:
         def work() -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             end = self._range(0, 0).size
-            with part.open("xb") as opened:
-                try:
+            remove = partial(part.unlink, missing_ok=True)
+            atexit.register(remove)  # this thread ends with the program
+            try:
+                with part.open("xb") as opened:
                     while not file.exists() and not stopped.is_set() and (at := opened.tell()) < end:
                         reply(f"saved {size(at)} of {size(end)} into {file}", False)
                         opened.write(self._range(at, min(SAVED_AT_ONCE, end - at)).data)
-                    if file.exists() or stopped.is_set():
-                        raise CommandFailed("stopped" if stopped.is_set() else f"{file} exists")
-                    part.rename(file)
-                except (OSError, TrainmonError):
-                    part.unlink()
-                    raise
+                if file.exists() or stopped.is_set():
+                    raise CommandFailed("stopped" if stopped.is_set() else f"{file} exists")
+                part.rename(file)
+            finally:
+                remove()
             reply(f"{size(end)} in {file}", True)
 
         _start(work, lambda error: reply(f"not saved: {error}", True))

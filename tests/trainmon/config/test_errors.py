@@ -328,6 +328,7 @@ ONE_MISTAKE = {
         '[[log_format]]\nname = "mine"\ntemplate = "step {step} of {step}"\n',
         "[[log_format]] #1 (mine): {step} stands twice in the template",
     ),
+    "unfinished-toml": ("every = 5\nname =", "line 2, the end: Invalid value"),
     "broken-toml": ("[[run]\n", "line 1, column 6: Expected ']]' at the end of an array declaration"),
 }
 

@@ -6,6 +6,7 @@ import os
 import queue
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -143,6 +144,37 @@ def opened(shell: Shell, tmp_path: Path) -> Make:
         return LogFile(Run(spec=RunSpec(name="llm", cluster="c"), log=log), lambda _: over, ())
 
     return make
+
+
+LEAVES = """
+import sys, threading
+from pathlib import Path
+from trainmon.model import Log, Run, RunSpec
+from trainmon.runtime.log_file import LogFile
+from trainmon.transport.files import FileRange
+
+asked = threading.Event()
+
+class Slow(LogFile):
+    def _range(self, start, length, pattern=""):
+        if length:
+            asked.set()
+            threading.Event().wait()
+        return FileRange("1:2", 10, 0, b"")
+
+run = Run(spec=RunSpec(name="llm", cluster="c"), log=Log(host="n0", path="/a.out"))
+Slow(run, None, ()).save(Path(sys.argv[1]), lambda text, is_last: None)
+asked.wait(60)
+print(*(one.suffix for one in Path(sys.argv[1]).parent.iterdir()))
+"""
+
+
+def test_a_program_that_ends_during_a_save_leaves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "mine.log"
+    ended = subprocess.run([sys.executable, "-c", LEAVES, str(file)], capture_output=True, text=True, timeout=120)
+
+    assert (ended.returncode, ended.stdout) == (0, ".part\n"), ended.stderr
+    assert not [*file.parent.iterdir()]
 
 
 def part_of(ask: Callable[[Callable[[LogPart], object]], None]) -> LogPart:

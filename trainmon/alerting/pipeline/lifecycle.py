@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from trainmon.alerting.pipeline.episode import Token, after_outage, firing_again, new_alert
 from trainmon.alerting.rules import TEST, Rule
 from trainmon.alerting.rules.base import Gone, Results, Unknown
+from trainmon.analysis.last_seen import SETTLES_WITHIN
 from trainmon.lib import Instant, Seconds, ago, dated, group_by
 from trainmon.model import KEPT_RESOLVED, Alert, Finding, State, is_worse
 
@@ -32,7 +33,8 @@ EVENTS_KEPT = 3
 """Of one subject, the newest resolved alert is kept, or this many events: an event may be found again."""
 
 LISTED_WITHIN: Seconds = 600.0
-"""After a start, the queue and the nodes that it names are known within this time."""
+"""After a start, the queue and the nodes that it names are known within this time. A run that an earlier program
+watched is known sooner if every source answers: see `SETTLES_WITHIN`."""
 
 NOTIFY_END_WITHIN: Seconds = 1_800.0
 """The end of an alert is notified at most this long after it, even if the alert flapped until then."""
@@ -210,7 +212,9 @@ def _has_left(alert: Alert, evaluation: Evaluation) -> bool:
     queues = [one for one in state.sources.values() if one.kind == "slurm" and alert.cluster in ("", one.cluster)]
     is_listed = bool(state.sources) and all(source.health == "ok" for source in queues)
     known_since = max(state.started_at, state.clock_jumped_at or 0.0, alert.found_at)
-    return is_missing and is_listed and evaluation.now - known_since >= LISTED_WITHIN
+    is_earlier = run_left and alert.found_at < state.started_at
+    is_sure = is_earlier and all(source.health in ("ok", "off") for source in state.sources.values())
+    return is_missing and is_listed and evaluation.now - known_since >= (SETTLES_WITHIN if is_sure else LISTED_WITHIN)
 
 
 def _changes(old: Alert | None, new: Alert) -> list[HistoryEntry]:

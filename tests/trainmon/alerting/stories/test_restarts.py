@@ -54,6 +54,15 @@ def test_an_alert_of_before_is_neither_resolved_nor_sent_while_its_node_has_not_
         assert (alert.phase, alert.data) == ("firing", "stale")
 
 
+def test_an_alert_of_a_run_that_this_program_does_not_watch_ends_a_minute_after_every_source_answers() -> None:
+    with Story(rule("run-dead", keep_firing_for=900), sources=("node:gpu-001", "node:gpu-002")) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
+        story.well().fail("node:gpu-002", "no route to host").restart(down_for=5 * HOUR).at(story.elapsed + 90)
+        story.expect_nothing_else()
+        story.speak("node:gpu-002").at(story.elapsed + 5).expect("resolve", RUN, reason="left the config")
+        assert story.alert("run-dead").ended == "no longer watched"
+
+
 @pytest.mark.parametrize("stood", [1_800, 3_500])
 def test_a_hold_goes_on_where_it_stood_after_an_outage(stood: int) -> None:
     with Story(rule("gpu-hot", for_=3_600)) as story:
