@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.alerts.daemon import PATIENCE
-from tests.end_to_end.product import until
+from tests.lab.daemons import until
 from tests.lab.ntfy_server import Message, NtfyServer
 
 TOPIC = "a-topic-of-chance-29b5ec25"

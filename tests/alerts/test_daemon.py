@@ -14,8 +14,9 @@ import pytest
 
 from tests.alerts.daemon import PATIENCE, AlertDaemon
 from tests.alerts.messages import received, titles, until_told
-from tests.end_to_end.product import Cluster, until
+from tests.end_to_end.product import Cluster
 from tests.lab.clock import SetClock
+from tests.lab.daemons import until
 from tests.lab.ntfy_server import NtfyServer
 from tests.lab.nvml import GPU_IS_LOST
 from tests.lab.receiver import status

@@ -11,7 +11,8 @@ from PIL import Image
 
 from tests.alerts.daemon import PATIENCE, UNWANTED, AlertDaemon, imported
 from tests.alerts.messages import TOPIC, until_told
-from tests.end_to_end.product import Cluster, until
+from tests.end_to_end.product import Cluster
+from tests.lab.daemons import until
 from tests.lab.ntfy_server import Message, NtfyServer
 from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_training import Training

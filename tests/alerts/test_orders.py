@@ -14,7 +14,8 @@ import pytest
 
 from tests.alerts.daemon import PATIENCE, AlertDaemon
 from tests.alerts.messages import received, titles, until_told
-from tests.end_to_end.product import Cluster, until
+from tests.end_to_end.product import Cluster
+from tests.lab.daemons import until
 from tests.lab.ntfy_server import NtfyServer
 from tests.lab.receiver import Receiver
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC, received, titles, until_told
-from tests.end_to_end.product import Cluster, until
+from tests.end_to_end.product import Cluster
+from tests.lab.daemons import until
 from tests.lab.ntfy_server import NtfyServer
 
 MakeDaemon = Callable[..., AlertDaemon]

@@ -17,7 +17,8 @@ from pathlib import Path
 from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC, received
 from tests.bench.table import show, status
-from tests.end_to_end.product import Cluster, until
+from tests.end_to_end.product import Cluster
+from tests.lab.daemons import until
 from tests.lab.ntfy_server import NtfyServer
 from tests.lab.processes import proc_files
 from tests.lab.receiver import Receiver

@@ -20,7 +20,8 @@ from tests.alerts.conftest import CONFIG
 from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC, received, titles
 from tests.bench.table import show, status
-from tests.end_to_end.product import Cluster, until
+from tests.end_to_end.product import Cluster
+from tests.lab.daemons import until
 from tests.lab.ntfy_server import NtfyServer
 from trainmon.alerting.notify.delivery.election import LEASE
 

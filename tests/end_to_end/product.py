@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,6 @@ STEP_LINE = (
 def step_line(step: int, loss: float = 2.113) -> str:
     """A line of Megatron-LM's log."""
     return STEP_LINE.format(step=step, loss=loss)
-
-
-def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
-    """Wait for a condition, with a deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)
 
 
 def environment(home: Path, **extra: str) -> dict[str, str]:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.product import PROGRAM, Cluster, Product, environment, until
+from tests.end_to_end.product import PROGRAM, Cluster, Product, environment
+from tests.lab.daemons import until
 
 RULE = '[[rule]]\ntype = "kill-switch-left"\nfor = "0s"\nafter = "1s"\nseverity = "critical"\n'
 

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.end_to_end.product import Cluster, Product, Screen, step_line, until
+from tests.end_to_end.product import Cluster, Product, Screen, step_line
+from tests.lab.daemons import until
 from tests.lab.sshd import Sshd, keygen
 
 StartCluster = Callable[..., Cluster]

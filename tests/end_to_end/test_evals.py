@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.end_to_end.product import PROGRAM, Cluster, Product, environment, step_line, until
+from tests.end_to_end.product import PROGRAM, Cluster, Product, environment, step_line
+from tests.lab.daemons import until
 
 
 def save(folder: Path, step: int) -> None:

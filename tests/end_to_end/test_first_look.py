@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.product import Product, until
+from tests.end_to_end.product import Product
 from tests.lab.checkpoints import SAVES, made
+from tests.lab.daemons import until
 from tests.lab.nvml import Nvml
 from tests.trainmon.job.commands import wrapped
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.product import Product, until
+from tests.end_to_end.product import Product
 from tests.lab import trainer
+from tests.lab.daemons import until
 
 Train = Callable[..., subprocess.Popen[str]]
 

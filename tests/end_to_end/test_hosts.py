@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.product import PATIENCE, PROGRAM, Cluster, Product, environment
+from tests.lab import forked
 from tests.lab.disks import OF_ANY_DISK
 from tests.lab.nvml import GPU_IS_LOST
 
@@ -19,11 +20,7 @@ StartCluster = Callable[..., Cluster]
 
 def open_alerts(product: Product) -> list[dict[str, Any]]:
     """The open alerts of the ledger, as `status` lists them."""
-    done = subprocess.run(
-        [PROGRAM, "status", "--json"], env=environment(product.home), capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
-    result = json.loads(done.stdout)
+    result = json.loads(forked.run([PROGRAM, "status", "--json"], env=environment(product.home)).stdout)
     return [{name: one[name] for name in ("id", "rule", "node", "phase", "data")} for one in result["alerts"]]
 
 

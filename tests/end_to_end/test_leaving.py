@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.end_to_end.product import PATIENCE, QUICK, Cluster, Product, Screen, is_restored, until
+from tests.end_to_end.product import PATIENCE, QUICK, Cluster, Product, Screen, is_restored
+from tests.lab.daemons import until
 from tests.lab.processes import gone
 
 StartCluster = Callable[..., Cluster]

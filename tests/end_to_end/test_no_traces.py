@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from collectors.probe import bundle
-from tests.end_to_end.product import QUICK, Cluster, Product, until
+from tests.end_to_end.product import QUICK, Cluster, Product
+from tests.lab.daemons import until
 from tests.lab.processes import gone
 from trainmon.model import Spec
 

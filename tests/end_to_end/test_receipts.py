@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.alerts.daemon import AlertDaemon
-from tests.end_to_end.product import Cluster, Product, until
+from tests.end_to_end.product import Cluster, Product
+from tests.lab.daemons import until
 from tests.trainmon.job.commands import wrapped
 
 TRACEBACK = "Traceback (most recent call last):\ntorch.OutOfMemoryError: CUDA out of memory."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.end_to_end.product import PATIENCE, QUICK, Cluster, Product, step_line, until
+from tests.end_to_end.product import PATIENCE, QUICK, Cluster, Product, step_line
+from tests.lab.daemons import until
 
 CONFIG = """
 [cluster]

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.end_to_end.product import PROGRAM, QUICK, Cluster, Product, environment, until
+from tests.end_to_end.product import PROGRAM, QUICK, Cluster, Product, environment
 from tests.lab import forked
+from tests.lab.daemons import until
 from tests.lab.wandb_training import OfflineTraining
 
 StartCluster = Callable[..., Cluster]

@@ -25,11 +25,13 @@ def program(name: str, package: str) -> str:
 
 
 def until(condition: Callable[[], object], what: str, within: float = DEADLINE) -> None:
-    """Wait for a condition, with a deadline."""
-    deadline = time.monotonic() + within
+    """Wait for a condition, with a deadline. One that takes long, such as a command, is asked less often."""
+    began = asked = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
-        time.sleep(0.05)
+        now = time.monotonic()
+        assert now < began + within, f"not within {within:g} s: {what}"
+        time.sleep(max(0.05, min(2.0, 2.0 * (now - asked))))
+        asked = time.monotonic()
 
 
 class Daemon:

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.product import PROGRAM, environment, until
+from tests.end_to_end.product import PROGRAM, environment
+from tests.lab import forked
+from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
 from tests.lab.torchrun import TRAINER, torch_python
 from tests.slurm.conftest import open_directory
@@ -144,7 +146,7 @@ def test_a_requeued_job_that_still_saves_is_not_yet_another_attempt(
     (folder / "go").touch()
     slurm.wait_for_state(job_id, "PENDING")
     slurm.start_again(job_id)
-    slurm.wait_for_state(job_id, "RUNNING", within=120)
+    slurm.wait_for_state(job_id, "RUNNING")
     watch.look()
     assert [(one.restart, one.is_open) for one in of(watch, "saving")][-1] == (1, True)
     assert [one.restart for one in of(watch, "saving")] == [0, 1]
@@ -179,8 +181,8 @@ def test_the_failing_rank_of_torchrun_is_the_cause_and_its_error_file_is_named(
     )
     with daemon(product, slurm, config):
         job = slurm.submit(f"#!/bin/bash\n{launch}", "-J", "torch", "--gres=gpu:1", "-o", str(log), "-e", str(log))
-        until(lambda: [row["job_id"] for row in rows_of(product)] == [job], "the attempt has a row", seconds=120)
-        until(lambda: rows_of(product)[0]["ended_at"] is not None, "the attempt is closed", seconds=180)
+        until(lambda: [row["job_id"] for row in rows_of(product)] == [job], "the attempt has a row")
+        until(lambda: rows_of(product)[0]["ended_at"] is not None, "the attempt is closed", within=180)
         (row,) = rows_of(product)
     lines = log.read_text().splitlines()
     assert "ChildFailedError" in log.read_text()
@@ -223,10 +225,7 @@ def daemon(product: SlurmProduct, slurm: Slurm, config: Path) -> Iterator[None]:
 
 def printed(product: SlurmProduct, *words: str) -> Any:
     """What a command that reads the ledger prints."""
-    done = subprocess.run(
-        [PROGRAM, *words, "--json"], env=environment(product.home), capture_output=True, check=False, timeout=60
-    )
-    return json.loads(done.stdout)
+    return json.loads(forked.run([PROGRAM, *words, "--json"], env=environment(product.home)).stdout)
 
 
 def rows_of(product: SlurmProduct) -> list[dict[str, Any]]:
@@ -312,7 +311,6 @@ def test_of_two_jobs_that_fail_while_the_daemon_is_off_each_has_the_cause_in_its
         until(
             lambda: {row["job_id"]: row["termination_reason"] for row in rows_of(product)} == expected,
             "each has its own cause",
-            seconds=120,
         )
     assert [row["log_path"] for row in rows_of(product)] == [str(folder / file.format(job)) for job in jobs]
 
@@ -354,18 +352,18 @@ def test_the_tasks_of_a_chain_keep_their_numbers_and_their_rows_whoever_reads_th
     options = ("--array=1-2%1", "--nodes=1", "--gres=gpu:1", f"--output={run.folder}/all.log")
     with daemon(product, slurm, mine):
         job_id = run.submit(*options)
-        until(lambda: any(row["ended_at"] for row in rows_of(product)), "the first task is closed", seconds=120)
+        until(lambda: any(row["ended_at"] for row in rows_of(product)), "the first task is closed")
         first = rows_of(product)[0]
         assert (first["job_id"], first["cluster"], first["run_id"]) == (f"{job_id}_1", "lab", run.name)
         assert (first["last_step"], first["last_committed_step"], first["steps_lost"]) == (30, 28, 2)
-        until(lambda: max(run.committed()) >= 140, "the second one has saved much more", seconds=120)
-        until(lambda: rows_of(product)[-1]["last_committed_step"] >= 140, "that is in its row", seconds=120)
+        until(lambda: max(run.committed()) >= 140, "the second one has saved much more")
+        until(lambda: rows_of(product)[-1]["last_committed_step"] >= 140, "that is in its row")
     assert rows_of(product)[0] == first
     done = product.run("save", "theirs", "--yes", "--wait=100ms", f"--config={other}", **slurm.environ)
     assert ": done" in done.stdout + done.stderr, done.stdout + done.stderr
     with daemon(product, slurm, other):
         slurm.ask("scancel", job_id)
-        until(lambda: all(row["ended_at"] for row in rows_of(product)), "all are closed", seconds=180)
+        until(lambda: all(row["ended_at"] for row in rows_of(product)), "all are closed", within=180)
     rows = rows_of(product)
     assert [(row["job_id"], row["cluster"], row["run_id"]) for row in rows] == [
         (f"{job_id}_1", "lab", run.name), (f"{job_id}_2", "lab", run.name),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.product import until
+from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
 from tests.slurm.conftest import open_directory
 from tests.slurm.product import SlurmProduct

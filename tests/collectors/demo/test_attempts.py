@@ -69,7 +69,12 @@ def test_a_story_that_ends_an_attempt_has_its_cause_and_its_explanation(story: s
     assert [check for check in one.checks if check.topic == "placement" and check.to_add] == []
 
 
-@pytest.mark.parametrize("story", [story for story in STORIES if story not in ENDED_BY or story in ENDANGERED])
+HARMLESS = [story for story in STORIES if story not in (*ENDED_BY, *ENDANGERED)]
+
+
+@pytest.mark.parametrize(
+    "story", [*ENDANGERED, HARMLESS[0], *(pytest.param(story, marks=pytest.mark.slow) for story in HARMLESS[1:])]
+)
 def test_a_story_that_goes_on_says_what_endangers_the_attempt_or_that_nothing_does(story: str, tmp_path: Path) -> None:
     state = told(story, tmp_path / "demo", is_over=False)
     attempts = [one for one in of_victim(story, state) if one.end is None]

@@ -40,8 +40,13 @@ def test_a_refresh_ends_the_pause() -> None:
     until(lambda: host.dials == 2)
 
 
-@pytest.mark.parametrize("is_stderr", [False, True])
-@pytest.mark.parametrize("begin", [b"", GREETING + HELLO])
+@pytest.mark.parametrize(
+    ("begin", "is_stderr"),
+    [
+        (b"", False), (GREETING + HELLO, True),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((b"", True), (GREETING + HELLO, False))),
+    ],
+)  # fmt: skip
 def test_a_host_that_prints_without_an_end_is_given_up_and_dialled_ever_less_often(
     begin: bytes, is_stderr: bool
 ) -> None:

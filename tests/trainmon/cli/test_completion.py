@@ -39,34 +39,34 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": root, "HOME": str(tmp_path), "PATH": path, "TRAINMON_CONFIG": "c.toml"}
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("sn", ["snapshot"]),
-        ("explain l", ["last", "llm-7b"]),
-        ("un", ["unkill", "unsave", "unmute"]),
-        ("gpu-", ["gpu-1", "gpu-2"]),
-        ("--al", ["--alerts-only"]),
-        ("kill --dr", ["--dry-run"]),
-        ("kill l", ["llm-7b"]),
-        ("save llm-7b v", ["video"]),
-        ("--config c.toml save v", ["video"]),
-        ("exclude gpu-1 gpu-", ["gpu-1", "gpu-2"]),
-        ("rules disk-f", ["disk-full", "disk-forecast"]),
-        ("service sy", ["systemd"]),
-        ("--demo = s", ["spike"]),
-        ("--config = c.toml kill l", ["llm-7b"]),
-    ],
-)
-def test_bash_completes(line: str, words: list[str], environ: dict[str, str], tmp_path: Path) -> None:
-    typed = ["trainmon-tui", *line.split()]
-    script = f"""eval "$(trainmon-tui completion bash)"
-        COMP_WORDS=({shlex.join(typed)}) COMP_CWORD={len(typed) - 1}
-        _trainmon_tui_completion trainmon-tui; printf '%s\\n' "${{COMPREPLY[@]}}" """
+COMPLETED = {
+    "sn": "snapshot",
+    "explain l": "last llm-7b",
+    "un": "unkill unsave unmute",
+    "gpu-": "gpu-1 gpu-2",
+    "--al": "--alerts-only",
+    "kill --dr": "--dry-run",
+    "kill l": "llm-7b",
+    "save llm-7b v": "video",
+    "--config c.toml save v": "video",
+    "exclude gpu-1 gpu-": "gpu-1 gpu-2",
+    "rules disk-f": "disk-full disk-forecast",
+    "service sy": "systemd",
+    "--demo = s": "spike",
+    "--config = c.toml kill l": "llm-7b",
+}
+
+
+def test_bash_completes(environ: dict[str, str], tmp_path: Path) -> None:
+    script = 'eval "$(trainmon-tui completion bash)"\n'
+    for line in COMPLETED:
+        typed = ["trainmon-tui", *line.split()]
+        script += f"COMPREPLY=() COMP_WORDS=({shlex.join(typed)}) COMP_CWORD={len(typed) - 1}\n"
+        script += '_trainmon_tui_completion trainmon-tui; echo "${COMPREPLY[@]}"\n'
     done = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=True
     )
-    assert (done.stdout.split(), done.stderr) == (words, "")
+    assert (dict(zip(COMPLETED, done.stdout.splitlines(), strict=True)), done.stderr) == (COMPLETED, "")
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ BEGAN = datetime(2026, 1, 2, 3, tzinfo=UTC).timestamp()
 EVERY = 7.0
 
 
+@cache
 def dated(number: int) -> str:
     return (
         f"{datetime.fromtimestamp(BEGAN + EVERY * number, UTC):%Y-%m-%d %H:%M:%S} iteration {number}/ 9000 | loss: 2.5"
@@ -128,20 +129,24 @@ def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 Make = Callable[..., LogFile]
 
 
+HERE = pytest.mark.parametrize(
+    "shell", ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ssh", "busybox"))], indirect=True
+)
+"""Of tests with large files: other tests do the same with small ones, on each host."""
+
+
 @pytest.fixture
 def opened(shell: Shell, tmp_path: Path) -> Make:
-    def make(
-        lines: Sequence[str] | bytes,
-        known: int = 20,
-        path: str | None = None,
-        host: str = "n0",
-        over: Shell = shell,
-    ) -> LogFile:
+    return opener(shell, tmp_path)
+
+
+def opener(shell: Shell, tmp_path: Path) -> Make:
+    def make(lines: Sequence[str] | bytes, known: int = 20, path: str | None = None, host: str = "n0") -> LogFile:
         file = tmp_path / "train $(id)' log.out"
         file.write_bytes(lines if isinstance(lines, bytes) else "".join(f"{line}\n" for line in lines).encode())
         last = () if isinstance(lines, bytes) else tuple(lines)[-known:]
         log = Log(host=host, path=path or str(file), lines=last, at=BEGAN + EVERY * (len(lines) - 1))
-        return LogFile(Run(spec=RunSpec(name="llm", cluster="c"), log=log), lambda _: over, ())
+        return LogFile(Run(spec=RunSpec(name="llm", cluster="c"), log=log), lambda _: shell, ())
 
     return make
 
@@ -229,6 +234,7 @@ def test_the_known_lines_are_found_with_those_above_them(opened: Make) -> None:
     assert (short.start, short.found) == (0, 30)
 
 
+@HERE
 @pytest.mark.parametrize("near", [0, 9_999_999])
 def test_the_known_lines_are_found_wherever_they_are_in_a_file_that_grows_fast(opened: Make, near: int) -> None:
     lines = [f"\x1b[32m{dated(number)}\x1b[0m" for number in range(90_000)]
@@ -344,9 +350,9 @@ def metered() -> Iterator[Metered]:
     loop.stop()
 
 
-def test_a_slow_link_carries_only_what_is_shown(metered: Metered, opened: Make) -> None:
+def test_a_slow_link_carries_only_what_is_shown(metered: Metered, tmp_path: Path) -> None:
     lines = [dated(number) for number in range(60_000)]
-    file = opened(lines, over=metered)
+    file = opener(metered, tmp_path)(lines)
     assert part_of(lambda reply: file.above(lines[20_000:20_003], 0, reply)).error is None
     assert all_hits(file, "iteration 59")[-1].error is None, "what a host says at each login is no error"
     part = part_of(lambda reply: file.read(0, 1_000_000, reply))
@@ -354,8 +360,8 @@ def test_a_slow_link_carries_only_what_is_shown(metered: Metered, opened: Make) 
     assert metered.answered < 250_000
 
 
-def test_two_reads_at_a_time_in_a_file_that_grows_are_no_other_file(metered: Metered, opened: Make) -> None:
-    file = opened([dated(number) for number in range(3_000)], over=metered)
+def test_two_reads_at_a_time_in_a_file_that_grows_are_no_other_file(metered: Metered, tmp_path: Path) -> None:
+    file = opener(metered, tmp_path)([dated(number) for number in range(3_000)])
     log = file._run.log
     assert log is not None
     assert log.path is not None
@@ -463,12 +469,13 @@ def test_a_time_is_found_by_the_times_in_the_lines_whatever_the_steps_are(opened
 
 
 def test_a_step_is_found_where_the_lines_show_no_time(opened: Make) -> None:
-    lines = [f"iteration {10 * number}/ 900000 | loss: 2.5" for number in range(30_000)]
+    lines = [f"iteration {10 * number}/ 900000 | loss: 2.5" for number in range(15_000)]
     part = part_of(lambda reply: opened(lines).find(BEGAN, 123_456, (), reply))
     assert part.found is not None
     assert part.lines[part.found] == "iteration 123460/ 900000 | loss: 2.5"
 
 
+@HERE
 @pytest.mark.parametrize("step", [345, 1_345])
 def test_a_step_is_found_before_and_behind_a_long_output_without_steps(opened: Make, step: int) -> None:
     steps, noise = (
@@ -482,10 +489,10 @@ def test_a_step_is_found_before_and_behind_a_long_output_without_steps(opened: M
 
 
 def test_else_the_lines_that_an_alert_keeps_are_searched(opened: Make) -> None:
-    lines = [f"something {number}" for number in range(20_000)]
-    lines[4_000] = "RuntimeError: boom (rank 3)"
-    part = part_of(lambda reply: opened(lines).find(BEGAN, None, ("Traceback of another file", lines[4_000]), reply))
+    lines = [f"something {number}" for number in range(6_000)]
+    lines[1_200] = "RuntimeError: boom (rank 3)"
+    part = part_of(lambda reply: opened(lines).find(BEGAN, None, ("Traceback of another file", lines[1_200]), reply))
     assert part.found is not None
-    assert part.lines[part.found] == lines[4_000]
+    assert part.lines[part.found] == lines[1_200]
     nothing = part_of(lambda reply: opened(lines).find(BEGAN, None, (), reply))
     assert nothing.error == "its lines show no times or steps"

@@ -35,7 +35,7 @@ def in_a_burst(lines: Iterable[str]) -> list[str]:
     return [*taken.get("kept", ()), *taken["lines"]]
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_steps_of_captured_logs_are_read_in_a_burst(every: int) -> None:
     expected = [(log, read(log["lines"])[0].step) for log in LOGS[::every] if not log.get("negative")]
     with_steps = [(log, step) for log, step in expected if step is not None]

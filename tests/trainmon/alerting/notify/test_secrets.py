@@ -76,11 +76,11 @@ def events_text(scene: Scene) -> str:
     ("answer", "reply", "mail"),
     [
         (error(40301), status(404, {"error": "no such path"}), "550 no"),
-        (error(50001), status(500), "451 later"),
         (CUT, CUT, "cut"),
-        (Answer(), Answer(), ""),
+        pytest.param(error(50001), status(500), "451 later", marks=pytest.mark.slow),
+        pytest.param(Answer(), Answer(), "", marks=pytest.mark.slow),
     ],
-    ids=["refused", "later", "cut", "taken"],
+    ids=["refused", "cut", "later", "taken"],
 )
 def test_no_secret_leaks_whatever_a_channel_meets(
     answer: Answer, reply: Answer, mail: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

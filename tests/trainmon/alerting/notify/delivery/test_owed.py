@@ -194,9 +194,9 @@ def told(phone: Phone) -> Counter[str]:
     return Counter(message.key for message in phone.taken)
 
 
-@pytest.mark.parametrize("is_down", [False, True])
-def test_a_program_that_is_killed_at_any_point_forgets_nothing(tmp_path: Path, is_down: bool) -> None:
-    for kill_at in count(1):
+@pytest.mark.parametrize(("is_down", "every"), [(False, 1), (True, 4), pytest.param(True, 1, marks=pytest.mark.slow)])
+def test_a_program_that_is_killed_at_any_point_forgets_nothing(tmp_path: Path, is_down: bool, every: int) -> None:
+    for kill_at in count(1, every):
         folder = tmp_path / str(kill_at)
         folder.mkdir()
         points = Points()
