@@ -164,23 +164,25 @@ def arranged(shape: Shape, arrangement: Arrangement, current: str) -> Shape:
     return Shape(tuple(columns), others(*(pane for column in columns for pane in column), across), across)
 
 
-MOVED_FOR = 6
-"""The rows that a move must gain: the panes do not move back and forth with each alert."""
+MOVED_FOR, LEAST_LOG = 6, 12
+"""The rows that a move must gain: the panes do not move back and forth with each alert. The rows that a pane needs that
+can use any height."""
 
 
 def balanced(shape: Shape, height: int, needed: Mapping[str, float], before: Shape) -> Shape:
-    """The shape, with the last pane of one of the columns above the wide log below the other one if that shows more
-    rows: sixty runs beside few nodes. `before`: the shape that is on the screen."""
-    if not shape.across:
+    """The shape, with the last pane of one of the first two columns below the other one if that shows more rows: sixty
+    runs beside few nodes. Below the runs and their log nothing is put. `before`: the shape that is on the screen."""
+    if len(shape.columns) < 2:
         return shape
     left, right, *others = shape.columns
     options = [shape.columns]
     options += [(left[:-1], (*right, left[-1]), *others)] if len(left) > 1 else []
-    options += [((*left, right[-1]), right[:-1], *others)] if len(right) > 1 else []
-    room, stays = cuts(height, ABOVE_AND_ACROSS)[0][1], before.columns if before.columns in options else shape.columns
+    options += [((*left, right[-1]), right[:-1], *others)] if len(right) > 1 and shape.across else []
+    room = cuts(height, ABOVE_AND_ACROSS)[0][1] if shape.across else height
+    stays = before.columns if before.columns in options else shape.columns
 
     def lacking(columns: tuple[tuple[str, ...], ...]) -> float:
-        rows = (sum(needed.get(pane, 0) for pane in column) for column in columns[:2])
+        rows = (sum(LEAST_LOG if needed[pane] == inf else needed[pane] for pane in column) for column in columns[:2])
         return sum(max(0, all_rows - room) for all_rows in rows) - MOVED_FOR * (columns == stays)
 
     return shape._replace(columns=min(options, key=lacking))

@@ -162,6 +162,24 @@ async def test_sixty_runs_have_the_room_that_others_do_not_need() -> None:
         assert app.main.shape.columns[0] == ("7", "1"), "panes that a person has ordered stay"
 
 
+async def test_the_log_makes_room_for_sixty_runs_where_the_other_column_has_empty_rows() -> None:
+    one = next(iter(calm().runs.values()))
+    runs = {f"exp-{n:02}": replace(one, spec=replace(one.spec, name=f"exp-{n:02}")) for n in range(60)}
+    nodes = dict([*calm().nodes.items()][:3])
+    async with showing(replace(calm(), runs=runs, nodes=nodes, disks={}), (120, 40)) as (app, pilot, _):
+        await at_rest(pilot)
+        assert app.main.shape.columns == (("1",), ("2", "3", "5", "4"))
+        assert sum(f" exp-{n:02} " in text_of(app) for n in range(60)) >= 33
+        assert app.main.log_pane.size.height >= 12
+        await pilot.press("4")
+        await at_rest(pilot)
+        assert app.main.pane is app.main.log_pane
+        assert app.main.shape.columns == (("1",), ("2", "3", "5", "4"))
+    async with showing(calm(), (120, 40)) as (app, pilot, _):
+        await at_rest(pilot)
+        assert app.main.shape.columns == (("1", "4"), ("2", "3", "5")), "five runs are shown beside their log"
+
+
 async def test_a_sentence_has_as_many_lines_as_there_is_room_for() -> None:
     long = "it has " + ", ".join(f"reason {n}" for n in range(1, 31)) + " and the last one"
     state = replace(with_alerts(alert(summary=long)), disks=calm().disks)
