@@ -113,7 +113,7 @@ class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
             self.cursor_key = self._placed_key = self._cursor_among(old, previous_position)
         self._repaint_changed(old)
         if len(old) != len(new):
-            self.virtual_size = Size(0, len(new))
+            self._set_length(len(new))
         if keys_changed:
             if self._cursor_position() != previous_position:
                 self._repaint_line(previous_position)
@@ -122,6 +122,15 @@ class KeyedLines(ScrollView, Rows, can_focus=True, inherit_bindings=False):
                     self._show_cursor()
             if self.cursor_key != previous_key:
                 self.post_message(self.Moved(self.cursor_key))
+
+    def _set_length(self, length: int) -> None:
+        """Scroll over this many rows. If only the bar differs, Textual is not to lay out the screen."""
+        height = self.scrollable_content_region.height
+        if 0 < height < min(length, self.virtual_size.height) and length >= self.scroll_offset.y + height:
+            self.set_reactive(KeyedLines.virtual_size, Size(0, length))
+            self.vertical_scrollbar.window_virtual_size = length
+        else:
+            self.virtual_size = Size(0, length)
 
     def _cursor_among(self, old: tuple[Row, ...], position: int | None) -> str | None:
         """The chosen key. While its row is not shown: the nearest remaining row, below first, then above."""

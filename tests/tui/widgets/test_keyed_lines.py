@@ -120,6 +120,25 @@ async def test_a_change_out_of_sight_paints_nothing_and_shows_when_scrolled_to()
         assert "›changed" in app.shown()
 
 
+async def test_more_rows_out_of_sight_paint_only_the_bar_and_can_be_scrolled_to() -> None:
+    app = Screenful()
+    async with app.run_test(size=(40, 12)) as pilot:
+        await show(app, pilot, (row(f"row {n}") for n in range(100)))
+        lines, height = app.lines, app.lines.size.height
+        lines.set_rows([row(f"row {n}") for n in range(110)])
+        assert lines.painted == []
+        assert lines.vertical_scrollbar.window_virtual_size == 110
+        lines.action_last()
+        await pilot.pause()
+        assert (lines.scroll_offset.y, app.shown()[-1].strip("› ")) == (110 - height, "row 109")
+        lines.set_rows([row(f"row {n}") for n in range(50)])
+        await pilot.pause()
+        assert (lines.scroll_offset.y, app.shown()[-1].strip("› ")) == (50 - height, "row 49")
+        lines.set_rows([row(f"row {n}") for n in range(height)])
+        await pilot.pause()
+        assert not lines.show_vertical_scrollbar
+
+
 async def test_the_cursor_stays_with_its_key_after_a_sort() -> None:
     app = Screenful()
     async with app.run_test(size=(60, 20)) as pilot:
