@@ -19,6 +19,7 @@ from trainmon.alerting.rules.nodes import (
     node_finding,
     nodes_with_gpu_samples,
     past_of,
+    runs_by_node,
     sampled_gpus,
     unseen_node,
 )
@@ -330,7 +331,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node in nodes_with_gpu_samples(state, now):
             slurm = state.scheduler_nodes.get(node.name)
-            if slurm is not None and slurm.state != "IDLE":
+            if slurm is not None and slurm.state != "IDLE" or (why := _without_a_job(node, state)) is None:
                 continue
             left = [
                 gpu
@@ -338,7 +339,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
                 if (gpu.memory_used_mib or 0) >= self.memory_mib
                 or any((process.memory_mib or 0) >= self.process_mib for process in gpu.processes)
             ]
-            if left and (why := _without_a_job(node, state)) is not None:
+            if left:
                 yield self._finding(node, left, why, state)
 
     def _finding(self, node: Node, left: Sequence[Gpu], why: str, state: State) -> Finding:
@@ -374,14 +375,14 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
 
 def _without_a_job(node: Node, state: State) -> str | None:
     """Why no job is on a node; None if there is one, or if it is not known."""
-    own = [run for run in state.runs.values() if node.name in run.spec.nodes]
     if not has_slurm(state, node.cluster):
-        has_ended = own and all(run.verdict in AWAY for run in own)
-        return f"{own[-1].name} is {verdict_text(own[-1].verdict)}" if has_ended else None
+        run = runs_by_node(state).get(node.name)  # a living one, if there is any
+        return f"{run.name} is {verdict_text(run.verdict)}" if run is not None and run.verdict in AWAY else None
     slurm = state.scheduler_nodes.get(node.name)
     if slurm is None or slurm.state != "IDLE" or not is_answering(state, f"slurm:{node.cluster}"):
         return None
     is_changing = {"NOT_RESPONDING", "COMPLETING", "POWERING_UP"} & set(slurm.flags)
     is_held = any(node.name in job.nodes and holds_nodes(job) for job in state.jobs.values())
+    own = (run for run in state.runs.values() if node.name in run.spec.nodes)
     lives = any(run.verdict in TRAINS | PAUSES for run in own)  # started by hand, without the scheduler
     return None if is_changing or is_held or lives else "Slurm has no job there"
