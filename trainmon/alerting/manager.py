@@ -27,6 +27,7 @@ from trainmon.model import (
     Event,
     LeadershipChanged,
     LedgerReplaced,
+    NodeReading,
     SourceRemoved,
     State,
 )
@@ -120,7 +121,7 @@ class AlertManager:
             log.warning("%s", jump.why)
             self._paces, self._evaluated_at = {}, None
             state = lifecycle.apply_jump(state, jump, now)
-        for event in events:
+        for event in (one for one in events if not isinstance(one, NodeReading)):  # hundreds come each second
             state = self._apply(state, event, now)
         try:
             state = self._run_pipeline(state, present)

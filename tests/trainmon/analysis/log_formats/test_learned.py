@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from trainmon.analysis.log_formats import LEARNED, advance, parse_line, read_line, report
+from trainmon.analysis.log_formats.learned.line import RARE
 from trainmon.model import LogShape, Progress
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "steps"
@@ -335,6 +337,13 @@ def test_an_unfinished_line_counts_only_as_a_bar() -> None:
     assert unfinished("Steps:  10%|█         | 103/1000 [05:03<44:00,  2.94s/it, step_loss=0.227]") == 103
     assert unfinished("Steps:  10%|█         | 103/1000 [05:03<44:00,  2.94s/it, step_los") is None
     assert unfinished("step 103 loss 0.2") is None
+
+
+@pytest.mark.parametrize("pattern", RARE)
+def test_no_rare_pattern_tells_one_digit_from_another_but_a_zero(pattern: re.Pattern[str]) -> None:
+    """A line is not searched for them if they are not in the same line with zeros."""
+    without_counts = re.sub(r"\{\d+(?:,\d*)?\}", "", pattern.pattern)
+    assert re.search(r"[1-9]|\(\?<?![^)]*0", without_counts) is None
 
 
 HOSTILE = (

@@ -331,7 +331,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node in nodes_with_gpu_samples(state, now):
             slurm = state.scheduler_nodes.get(node.name)
-            if slurm is not None and slurm.state != "IDLE" or (why := _without_a_job(node, state)) is None:
+            if (slurm is not None and slurm.state != "IDLE") or (why := _without_a_job(node, state)) is None:
                 continue
             left = [
                 gpu

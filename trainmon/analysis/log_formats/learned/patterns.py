@@ -163,7 +163,7 @@ REWRITTEN = (
     (re.compile(r"(?<=[( ]):(\w{1,30}), (?=[-+]?\d)"), r"\1: "),
     # spaCy's losses by the parts of its pipeline: `{'ner': 12.3}`
     (
-        re.compile(r"(?:^|(?<= \| ))\{'(ner|textcat|tagger|parser|spancat|tok2vec)': (?=[\d.e+-]{1,30}[,}])"),
+        re.compile(r"(?:^|(?<= \| ))\{'(ner|textcat|tagger|parser|spancat|tok\dvec)': (?=[\d.e+-]{1,30}[,}])"),
         r"\1 loss: ",
     ),
     # a verb for the colon: `Epoch is [1/600], mini-batch is [31/1600], batch_loss is 2.2`
