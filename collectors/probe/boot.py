@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 COMPILED_LATER = (
-    "gpu.smi", "gpu.driver_text", "files.logs", "files.lines", "files.switches", "files.checkpoints", "files.contents",
-    "files.receipts",
+    "gpu.smi", "gpu.driver_text", "gpu.amd", "gpu.rocm_smi", "files.logs", "files.lines", "files.switches",
+    "files.checkpoints", "files.contents", "files.receipts",
 )  # fmt: skip
-"""Modules for nvidia-smi and for files that are read: compiling them takes 10 ms, a third of the total."""
+"""Modules for nvidia-smi, for AMD and for files that are read: compiling them takes 10 ms, a third of the total."""
 
 
 def in_child(function: "Callable[[], Any]") -> "Any":

@@ -64,8 +64,12 @@ IDENTIFIER = re.compile(r"\w+")
 STUBBED = re.compile(r"^(?:from \w+ )?import (threading|string|wraps)$", re.MULTILINE)
 """The imports that stdlib.py replaces: the only changed lines of pynvml."""
 
-FOR_READERS = re.compile(r' *# (?:type|fmt|noqa): .*$|^( *)"""[^"]*"""$', re.MULTILINE)
-"""What is not sent: comments for tools and docstrings. The numbers of the lines stay."""
+FOR_READERS = re.compile(r'(?:^ *|  )# .*$|^( *)"""[^"]*"""$', re.MULTILINE)
+"""What is not sent: comments and docstrings. The numbers of the lines stay."""
+
+INDENT = re.compile(r"^(?: {4})+", re.MULTILINE)
+"""Each level is sent as one space."""
+
 
 BLOCK = re.compile(r"^(?=[^\s#)\]}])", re.MULTILINE)
 USED = re.compile(r"\bpynvml\.(\w+)|\bnvml\.(\w+)|\"(nvml\w+)\"")
@@ -122,8 +126,9 @@ def _texts() -> dict[str, str]:
 
 
 def without_docs(text: str) -> str:
-    """Code without its docstrings: a body that has only one still needs a statement."""
-    return FOR_READERS.sub(lambda one: "" if one[1] is None else f"{one[1]}0" + "\n" * one[0].count("\n"), text)
+    """Code without what is for readers: a body that has only one still needs a statement."""
+    text = FOR_READERS.sub(lambda one: "" if one[1] is None else f"{one[1]}0" + "\n" * one[0].count("\n"), text)
+    return INDENT.sub(lambda one: " " * (len(one[0]) // 4), text)
 
 
 def sent() -> dict[str, Path]:
@@ -133,7 +138,7 @@ def sent() -> dict[str, Path]:
 
 
 def pruned_pynvml(users: Iterable[str]) -> str:
-    """NVIDIA's pynvml without the definitions that the probe does not use: a tenth of its text, unchanged.
+    """NVIDIA's pynvml without remarks, and the definitions that the probe does not use: a tenth of its text, unchanged.
 
     All of pynvml takes 30 MiB on the node. A definition is kept if a kept one contains its name.
 
@@ -164,5 +169,5 @@ def pruned_pynvml(users: Iterable[str]) -> str:
         for number in set(defined.get(name, ())) - kept:
             kept.add(number)
             wanted.update(one for one in IDENTIFIER.findall(blocks[number]) if one in defined)
-    text = "".join(blocks[number] for number in sorted(kept))
+    text = blocks[0] + re.sub(r"(?m)^ *#.*\n", "", "".join(blocks[number] for number in sorted(kept - {0})))
     return STUBBED.sub(r"from collectors.probe.stdlib import \1", text)

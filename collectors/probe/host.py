@@ -138,10 +138,13 @@ def hello(root: str = "/") -> "dict[str, Any]":
     }
 
 
-# ---- the number of NVIDIA GPUs that this node should have, from /proc and /sys, without the driver -------------------
+# ---- the number of GPUs that this node should have, from /proc and /sys, without the driver --------------------------
 
 GPU_CLASSES = ("0x0300", "0x0302")
 """VGA and 3D controllers. NVSwitches of the same vendor are bridges."""
+
+AMD_CLASSES = ("0x1200", "0x0380")
+"""Instinct cards, the newer ones first. A Radeon has the class of any display, and may be there for one."""
 
 CONTAINERS = ("slurm", "docker", "kubepods", "containerd", "podman", "lxc")
 """In a cgroup of these, a process may see only some of the node's GPUs; that is no fault."""
@@ -158,16 +161,21 @@ PASSTHROUGH = ("vfio", "pci-stub", "pciback")
 
 def on_the_bus(root: str = "/") -> int:
     """The NVIDIA GPUs that Linux lists, or that the driver found when it was loaded, whichever is more."""
+    return max(listed_by_linux(root), len(listed(os.path.join(root, "proc/driver/nvidia/gpus"))))
+
+
+def listed_by_linux(root: str, vendor: str = "0x10de", classes: "tuple[str, ...]" = GPU_CLASSES) -> int:
+    """The GPUs of a vendor on the PCI bus."""
     devices = os.path.join(root, "sys/bus/pci/devices")
     folders = [os.path.join(devices, name) for name in listed(devices)]
     gpus = [
         folder
         for folder in folders
-        if read(os.path.join(folder, "vendor")).strip() == "0x10de"
+        if read(os.path.join(folder, "vendor")).strip() == vendor
         and is_own(folder)
-        and read(os.path.join(folder, "class")).startswith(GPU_CLASSES)
+        and read(os.path.join(folder, "class")).startswith(classes)
     ]
-    return max(len(gpus), len(listed(os.path.join(root, "proc/driver/nvidia/gpus"))))
+    return len(gpus)
 
 
 def is_own(folder: str) -> bool:
@@ -187,4 +195,5 @@ def has_all(root: str = "/") -> bool:
 def driver_version(root: str = "/") -> "str | None":
     """The loaded kernel module's version, which is known even if NVML does not answer."""
     first_line = read(os.path.join(root, "proc/driver/nvidia/version")).partition("\n")[0]
-    return next((part for part in first_line.split() if part[:1].isdigit() and "." in part), None)
+    amd = read(os.path.join(root, "sys/module/amdgpu/version")).strip() or None
+    return next((part for part in first_line.split() if part[:1].isdigit() and "." in part), amd)

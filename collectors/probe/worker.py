@@ -27,12 +27,12 @@ SECTIONS = (
 """Section, its module and class, and the spec's field without which the section is not loaded."""
 
 PARTS = {
-    "nvml": "gpu", "gpu": "gpu", "processes": "gpu", "xid": "gpu", "smi": "gpu",
+    "nvml": "gpu", "gpu": "gpu", "processes": "gpu", "xid": "gpu", "smi": "gpu", "amd": "gpu", "amdsmi": "gpu",
     "host": "host", "network": "host", "infiniband": "host",
 }  # fmt: skip
 """By the start of an operation's name: its part of the probe. Other operations are parts of their own."""
 
-TITLES = {"nvml": "NVML", "gpu": "NVML", "smi": "nvidia-smi", "xid": "the Xid events"}
+TITLES = {"nvml": "NVML", "gpu": "NVML", "smi": "nvidia-smi", "xid": "the Xid events", "amd": "amdgpu"}
 
 MERGED = {"gpu": "g", "gpus": "g", "disk": "d", "switch": "s"}
 """Lines of the same kind in one pass become one line, joined by this field."""

@@ -1,8 +1,9 @@
 """The exporters, and queries in PromQL for them. Pure.
 
 Sources of the names: etc/default-counters.csv of dcgm-exporter, docs/METRICS.md of nvidia_gpu_exporter,
-src/api/metrics/ of all-smi, and the collectors loadavg, meminfo, stat, vmstat, netdev, infiniband and filesystem
-of node_exporter.
+src/api/metrics/ of all-smi, pkg/amdgpu/gpuagent/ of AMD's device-metrics-exporter, src/cpu_data.go of amd_smi_exporter
+(its units are in goamdsmi_shim/ of amdsmi), and the collectors loadavg, meminfo, stat, vmstat, netdev, infiniband and
+filesystem of node_exporter.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Exporter(NamedTuple):
     instance_label: str = ""
     """The label that only the series of MIG instances have."""
     profile_label: str = ""
+    slows_at_c: int | None = None
+    """The temperature at which its GPUs slow themselves down, where no metric has it."""
     matchers: str = ""
     """Matchers that leave out series which are no GPU or host of ours."""
     never: tuple[str, ...] = ()
@@ -140,6 +143,51 @@ ALL_SMI = Exporter(
     },
 )
 
+SLOWS_AT_C = 100
+"""Of the junction of an MI300X, and of the edge of an MI200: SLOWDOWN_HOTSPOT_TEMPERATURE and SLOWDOWN_EDGE_TEMPERATURE
+of `amd-smi static --limit`, as in amdsmi_cli/README.md and CHANGELOG.md of ROCm/amdsmi."""
+
+AMD = Exporter(
+    program="device-metrics-exporter",
+    node_labels=("hostname",),
+    index_labels=("gpu_id",),
+    uuid_labels=("gpu_uuid", "serial_number"),
+    model_labels=("card_series", "card_model"),
+    slows_at_c=SLOWS_AT_C,
+    matchers='clock_type=~"|system"',
+    never=("processes", "throttle reasons", "power limit", "PCIe", "XGMI"),
+    metrics={
+        "gpu_used_vram": ("memory_used_mib", 1.0),
+        "gpu_total_vram": ("memory_total_mib", 1.0),
+        "gpu_junction_temperature": ("temperature_c", 1.0),  # of MI300 and later
+        "gpu_edge_temperature": ("edge_temperature_c", 1.0),  # of MI200
+        "gpu_memory_temperature": ("memory_temperature_c", 1.0),
+        "gpu_gfx_activity": ("utilization_pct", 1.0),
+        "gpu_power_usage": ("power_w", 1.0),
+        "gpu_package_power": ("power_w", 1.0),
+        "gpu_average_package_power": ("power_w", 1.0),
+        "gpu_clock": ("sm_clock_mhz", 1.0),
+        "gpu_ecc_uncorrect_total": ("ecc_uncorrected", 1.0),
+        "gpu_ecc_correct_total": ("ecc_corrected", 1.0),
+    },
+)
+
+AMD_SMI = Exporter(
+    program="amd_smi_exporter",
+    node_labels=("instance",),
+    index_labels=("gpu_current_temperature", "gpu_power", "gpu_power_cap", "gpu_SCLK", "gpu_use_percent"),
+    model_labels=("productname",),
+    slows_at_c=SLOWS_AT_C,
+    never=("processes", "throttle reasons", "memory", "memory temperature", "ECC errors", "PCIe", "XGMI"),
+    metrics={
+        "amd_gpu_current_temperature": ("temperature_c", 1e-3),  # of the edge, or of the junction without that sensor
+        "amd_gpu_power": ("power_w", 1e-6),
+        "amd_gpu_power_cap": ("power_limit_w", 1e-6),
+        "amd_gpu_SCLK": ("sm_clock_mhz", 1e-6),
+        "amd_gpu_use_percent": ("utilization_pct", 1.0),
+    },
+)
+
 NODE = Exporter(
     program="node_exporter",
     node_labels=("instance",),
@@ -172,7 +220,9 @@ NODE = Exporter(
     },
 )
 
-EXPORTERS: Mapping[str, Exporter] = {"dcgm": DCGM, "nvidia_gpu": NVIDIA_GPU, "all-smi": ALL_SMI, "node": NODE}
+EXPORTERS: Mapping[str, Exporter] = {
+    "dcgm": DCGM, "nvidia_gpu": NVIDIA_GPU, "all-smi": ALL_SMI, "amd": AMD, "amd_smi": AMD_SMI, "node": NODE,
+}  # fmt: skip
 
 NAMES: Mapping[str, str] = {
     "temperature_c": "temperature",

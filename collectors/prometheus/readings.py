@@ -225,7 +225,12 @@ def _gpu(node: NodeNumbers, gpu: GpuNumbers, one: Series, metric: tuple[str, flo
         elif field != "utilization_pct":
             _keep(gpu.fields, field, _newest(one, scale))
     elif field not in ("info", "index"):
-        _keep(gpu.fields, field, _newest(one, scale))
+        sample = _newest(one, scale)
+        if sample is None or (sample[1] < 0 and field != "temperature_margin_c"):  # -1 of amd_smi_exporter
+            return
+        _keep(gpu.fields, field, sample)
+        if exporter.slows_at_c is not None and field in ("temperature_c", "edge_temperature_c"):
+            _keep(gpu.fields, "temperature_margin_c", (sample[0], exporter.slows_at_c - sample[1]))
 
 
 def _host(node: NodeNumbers, one: Series, metric: tuple[str, float]) -> None:
@@ -266,13 +271,14 @@ def gpu_samples(node: NodeNumbers, tolerance: Seconds) -> tuple[GpuSample, ...]:
     return tuple(
         GpuSample(
             index=index,
-            temperature_c=_whole(fields, "temperature_c"),
+            temperature_c=_whole(fields, "temperature_c" if "temperature_c" in fields else "edge_temperature_c"),
             memory_temperature_c=_whole(fields, "memory_temperature_c") or None,  # 0 of a GPU without that sensor
             memory_used_mib=_whole(fields, "memory_used_mib"),
             utilization_pct=_whole(fields, "utilization_pct"),
             power_w=fields.get("power_w"),
             sm_clock_mhz=_whole(fields, "sm_clock_mhz"),
             throttle_mask=_whole(fields, "throttle_mask"),
+            edge_temperature_c=_whole(fields, "edge_temperature_c"),
         )
         for index, fields in current
         if fields
@@ -370,10 +376,10 @@ def _whole_gpu(gpu: GpuNumbers, since: Instant) -> dict[str, float]:
 
 
 def _instances(gpu: GpuNumbers, since: Instant) -> Iterator[GpuInstance]:
-    for name in sorted(gpu.instances, key=natural_key):
-        if share := _current(gpu.instances[name], since):
-            used, profile = _whole(share, "memory_used_mib"), gpu.profiles.get(name) or None
-            yield GpuInstance(id=name, profile=profile, memory_used_mib=used, memory_total_mib=_total(share))
+    shares = ((name, _current(gpu.instances[name], since)) for name in sorted(gpu.instances, key=natural_key))
+    for name, share in shares:
+        if share:
+            yield GpuInstance(name, gpu.profiles[name] or None, None, _whole(share, "memory_used_mib"), _total(share))
 
 
 def _total(fields: Mapping[str, float]) -> int | None:

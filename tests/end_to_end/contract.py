@@ -37,17 +37,20 @@ INSTANCE = {
 }  # fmt: skip
 GPU = {
     "index": WHOLE, "uuid": TEXT_OR_NULL, "name": TEXT_OR_NULL, "state": {"ok", "lost", "error"}, "error": TEXT_OR_NULL,
-    "temperature_c": WHOLE_OR_NULL, "memory_temperature_c": WHOLE_OR_NULL, "temperature_margin_c": WHOLE_OR_NULL,
+    "temperature_c": WHOLE_OR_NULL, "edge_temperature_c": WHOLE_OR_NULL,
+    "memory_temperature_c": WHOLE_OR_NULL, "temperature_margin_c": WHOLE_OR_NULL,
     "memory_used_mib": WHOLE_OR_NULL, "memory_total_mib": WHOLE_OR_NULL, "utilization_pct": WHOLE_OR_NULL,
     "power_w": REAL_OR_NULL, "power_limit_w": REAL_OR_NULL, "sm_clock_mhz": WHOLE_OR_NULL, "throttle": [TEXT],
     "mig": FACT_OR_NULL, "ecc_uncorrected": WHOLE_OR_NULL, "ecc_corrected": WHOLE_OR_NULL,
     "remap_pending": FACT_OR_NULL, "remap_failed": FACT_OR_NULL, "last_xid": WHOLE_OR_NULL,
     "last_xid_at": REAL_OR_NULL, "processes": [PROCESS], "instances": [INSTANCE],
+    "links": (dict, NULL),
 }  # fmt: skip
 PORT = {"port": TEXT, "state": TEXT_OR_NULL, "link_downed": WHOLE_OR_NULL, "errors": WHOLE_OR_NULL}
 NODE = {
     "name": TEXT, "cluster": TEXT, "health": HEALTH, "age_s": REAL_OR_NULL, "clock_skew_s": REAL_OR_NULL,
-    "probe": {"nvml", "nvidia-smi", "sh", "none", "prometheus"}, "load1": REAL_OR_NULL, "cpu_count": WHOLE_OR_NULL,
+    "probe": {"nvml", "nvidia-smi", "amdsmi", "sysfs", "rocm-smi", "sh", "none", "prometheus"},
+    "load1": REAL_OR_NULL, "cpu_count": WHOLE_OR_NULL,
     "memory_used_mib": WHOLE_OR_NULL, "memory_total_mib": WHOLE_OR_NULL, "boot_time": REAL_OR_NULL,
     "oom_kills": WHOLE_OR_NULL, "network_errors": WHOLE_OR_NULL, "infiniband": [PORT],
     "gpus_expected": WHOLE_OR_NULL, "scheduler_state": TEXT_OR_NULL, "scheduler_reason": TEXT_OR_NULL, "gpus": [GPU],

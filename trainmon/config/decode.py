@@ -117,7 +117,7 @@ class _Decoder:
 
 HERE = "this machine"
 LOGIN = "authorization"
-GPU_EXPORTERS = ("dcgm", "nvidia_gpu", "all-smi")
+GPU_EXPORTERS = ("dcgm", "nvidia_gpu", "all-smi", "amd", "amd_smi")
 
 MAX_CHARTS = 12
 """Each chart is a part of every request to W&B."""

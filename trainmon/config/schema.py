@@ -352,12 +352,12 @@ class MetricsSettings(Table, frozen=True, kw_only=True):
 
     url: HttpAddress
     """The address of the server, without `/api/v1`. May have a path, such as that of Mimir or Thanos."""
-    exporter: Literal["dcgm", "nvidia_gpu", "all-smi", "node"] = "dcgm"
-    """The exporter whose metrics are read: dcgm-exporter, nvidia_gpu_exporter or all-smi for GPUs, node_exporter for
-    hosts. For both kinds, write a list of two tables."""
+    exporter: Literal["dcgm", "nvidia_gpu", "all-smi", "amd", "amd_smi", "node"] = "dcgm"
+    """The exporter whose metrics are read: dcgm-exporter, nvidia_gpu_exporter, all-smi, AMD's device-metrics-exporter
+    (`amd`) or amd_smi_exporter for GPUs, node_exporter for hosts. For both kinds, write a list of two tables."""
     node_label: LabelName | None = None
     """The label that names the node. A port and a domain in its value are ignored. Without it: `instance`;
-    for `dcgm`, `Hostname` and `hostname`. Either of these two stands for both."""
+    for `amd`, `hostname`; for `dcgm`, `Hostname` and `hostname`. Either of these two stands for both."""
     match: Matchers = ""
     """Label matchers of PromQL that select the series of this cluster, such as `cluster="a"`."""
     token: Secret | None = None

@@ -78,6 +78,7 @@ from trainmon.model.node import (
     Source,
 )
 from trainmon.model.probe_wire import (
+    COMPLETE_PROBES,
     DANGLING,
     DECODER,
     ON_NODE,
@@ -95,6 +96,7 @@ from trainmon.model.probe_wire import (
     GpuFacts,
     GpuFactsAll,
     GpuInstance,
+    GpuLinks,
     GpuSample,
     GpuSamples,
     Hello,
@@ -228,6 +230,7 @@ from trainmon.model.wandb import (
 __all__ = [
     "ALIVE",
     "CAUSES",
+    "COMPLETE_PROBES",
     "DANGLING",
     "DECODER",
     "DIRECTORY",
@@ -322,6 +325,7 @@ __all__ = [
     "GpuFactsAll",
     "GpuHistoryRead",
     "GpuInstance",
+    "GpuLinks",
     "GpuSample",
     "GpuSamples",
     "GroupPhase",

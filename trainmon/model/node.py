@@ -75,6 +75,7 @@ class Gpu(GpuFacts, frozen=True, kw_only=True, gc=False):
     state: Literal["ok", "lost", "error"] = "ok"
     error: str | None = None
     temperature_c: int | None = None
+    edge_temperature_c: int | None = None
     memory_temperature_c: int | None = None
     memory_used_mib: int | None = None
     utilization_pct: int | None = None

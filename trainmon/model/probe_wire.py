@@ -26,9 +26,12 @@ class Reading(msgspec.Struct, frozen=True, tag_field="k", gc=False):
 
 # ---- readings of a host ----------------------------------------------------------------------------------------------
 
-Probe = Literal["nvml", "nvidia-smi", "sh", "none", "prometheus"]
-"""How the GPUs of a node are read: by NVML, by nvidia-smi, by the POSIX-sh fallback, or not at all; or by an exporter
-that a Prometheus server scrapes. No probe sends the last one."""
+Probe = Literal["nvml", "nvidia-smi", "amdsmi", "sysfs", "rocm-smi", "sh", "none", "prometheus"]
+"""How the GPUs of a node are read: by NVML, by nvidia-smi; AMD's by amdsmi, from sysfs, by rocm-smi; by the POSIX-sh
+fallback, or not at all; or by an exporter that a Prometheus server scrapes. No probe sends the last one."""
+
+COMPLETE_PROBES: tuple[Probe, ...] = ("nvml", "amdsmi", "sysfs")
+"""Probes that list lost GPUs, too."""
 
 PROBES_WITHOUT_GPUS: tuple[Probe, ...] = ("none", "sh")
 """Probes that report no GPUs. Without Python they report no logs and switches, either."""
@@ -65,7 +68,9 @@ class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     power_w: float | None = None
     sm_clock_mhz: int | None = None
     throttle_mask: int | None = None
-    """NVML's bit mask of clock event reasons; `THROTTLE` names the bits."""
+    """NVML's bit mask of clock event reasons; `THROTTLE` names the bits. AMD's reasons are given as these."""
+    edge_temperature_c: int | None = None
+    """AMD: at the edge of the die. `temperature_c` is then that of the junction, the hottest spot."""
 
 
 class GpuSamples(Reading, frozen=True, tag="gpu", gc=False):
@@ -90,17 +95,30 @@ class Process(msgspec.Struct, frozen=True, gc=False):
 
 
 class GpuInstance(msgspec.Struct, frozen=True, gc=False):
-    """A part of one GPU: a MIG instance."""
+    """A part of one GPU: a MIG instance, or a partition of an AMD GPU."""
 
     id: str
     """The number of the GPU instance, as GPU_I_ID of DCGM; `1/2` is its compute instance 2 if it has several."""
     profile: str | None = None
-    """Such as `1g.10gb`."""
+    """Such as `1g.10gb`, or `CPX`."""
     uuid: str | None = None
     memory_used_mib: int | None = None
     memory_total_mib: int | None = None
     utilization: str = "not measured by NVML"
     """Why there is no utilization."""
+
+
+class GpuLinks(msgspec.Struct, frozen=True, gc=False):
+    """The links of an AMD GPU, and their errors since the driver was loaded."""
+
+    pcie_gts: float | None = None
+    """GT/s of each lane, now; a GPU without work may lower it."""
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    pcie_replays: int | None = None
+    xgmi_width: int | None = None
+    xgmi_gbps: int | None = None
+    xgmi_errors: int | None = None
 
 
 class GpuFacts(msgspec.Struct, frozen=True, gc=False):
@@ -112,7 +130,8 @@ class GpuFacts(msgspec.Struct, frozen=True, gc=False):
     memory_total_mib: int | None = None
     power_limit_w: float | None = None
     temperature_margin_c: int | None = None
-    """Degrees left until the GPU slows itself down, where NVML gives it (Hopper and later)."""
+    """Degrees left until the GPU slows itself down, where NVML gives it (Hopper and later). AMD: the least of its
+    sensors, by the limits that the driver gives."""
     mig: bool | None = None
     ecc_uncorrected: int | None = None
     ecc_corrected: int | None = None
@@ -120,6 +139,7 @@ class GpuFacts(msgspec.Struct, frozen=True, gc=False):
     remap_failed: bool | None = None
     processes: tuple[Process, ...] = ()
     instances: tuple[GpuInstance, ...] = ()
+    links: GpuLinks | None = None
 
 
 class OwnProcess(msgspec.Struct, frozen=True, gc=False):
@@ -259,7 +279,7 @@ WORDS: tuple[tuple[Meaning, str], ...] = (
     ("dangling", DANGLING),
     ("no-python", "no usable python3"),
     ("nvml-fails", "\nNVML: "),
-    ("no-library", "NVIDIA GPUs, but no"),
+    ("no-library", " GPUs, but no "),
     ("not-loaded", "Driver Not Loaded"),
     ("no-permission", "Insufficient Permissions"),
     ("mismatch", "version mismatch"),

@@ -261,8 +261,7 @@ def axes(gpu: Gpu) -> tuple[tuple[Axis, str], ...]:
     memory = float(gpu.memory_total_mib or 81_920)
     watts = float(gpu.power_limit_w or 700.0)
     degrees = UNKNOWN if gpu.temperature_c is None else f"{gpu.temperature_c}"
-    no_utilization = NOT_APPLICABLE if gpu.mig else UNKNOWN
-    used = no_utilization if gpu.utilization_pct is None else f"{gpu.utilization_pct}"
+    used = (NOT_APPLICABLE if gpu.mig else UNKNOWN) if gpu.utilization_pct is None else f"{gpu.utilization_pct}"
     power = UNKNOWN if gpu.power_w is None else f"{gpu.power_w:.0f}"
     return (
         (Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100"))), degrees),

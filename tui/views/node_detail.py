@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainmon.lib import Instant, cell_width, counted, duration, mib_size, shorten
-from trainmon.model import LATE_AFTER, Gpu, GpuInstance, Job, Node, SchedulerNode, Source
+from trainmon.model import LATE_AFTER, Gpu, GpuInstance, GpuLinks, Job, Node, SchedulerNode, Source
 from tui.style import (
     DEAD,
     NOT_APPLICABLE,
@@ -30,7 +30,7 @@ from tui.style import (
 )
 from tui.views.filters import Column
 from tui.views.jobs import node_reason, node_state, node_style, seconds_left, state_code
-from tui.views.nodes import missing_gpus
+from tui.views.nodes import missing_gpus, numbers
 from tui.views.table import (
     LABEL,
     apart,
@@ -128,27 +128,29 @@ def gpu_rows(node: Node, now: Instant, width: int, *, stale: bool) -> list[Row]:
         Span(shorten("listed by the driver, but never answered", width - 6), "crit"),
     )
     return [
-        *(row for gpu in node.gpus for row in rows_of_gpu(gpu, now, width, stale=stale)),
+        *(
+            row
+            for gpu in node.gpus
+            for row in (
+                Row(str(gpu.index), gpu_line(gpu, now, width, stale=stale)),
+                *(Row(f"{gpu.index}/{one.id}", instance_line(gpu, one, width, stale=stale)) for one in gpu.instances),
+            )
+        ),
         *(Row(f"missing{number}", never) for number in range(missing_gpus(node))),
     ]
-
-
-def rows_of_gpu(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> Iterator[Row]:
-    yield Row(str(gpu.index), gpu_line(gpu, now, width, stale=stale))
-    for one in gpu.instances:
-        yield Row(f"{gpu.index}/{one.id}", instance_line(gpu, one, width, stale=stale))
 
 
 def instance_line(gpu: Gpu, one: GpuInstance, width: int, *, stale: bool) -> tuple[Span, ...]:
     """`└ 1  3g.40gb   30G/40G  not measured by NVML  2 processes`: an instance, with its memory below that of GPUs."""
     names = [column.name for column in columns(width)]
     before = sum(column.width for column in columns(width)[: names.index("memory")])
-    label = pad(shorten(safe(f"  └ {one.id}  {one.profile or ''}"), before - 1), before)
-    memory = f"{mib(one.memory_used_mib)}/{mib(one.memory_total_mib)}"
     running = sum(process.instance == one.id for process in gpu.processes)
-    processes = f"{running or 'no'} process{'' if running <= 1 else 'es'}"
-    rest = shorten(f"  {one.utilization}  {processes}", max(0, width - before - MEMORY))
-    return Span(label, "dim"), Span(f"{memory:>{MEMORY}}", "dim" if stale else ""), Span(rest, "dim")
+    text = f"  {one.utilization}  {running or 'no'} process{'' if running <= 1 else 'es'}"
+    return (
+        Span(pad(shorten(safe(f"  └ {one.id}  {one.profile or ''}"), before - 1), before), "dim"),
+        Span(f"{mib(one.memory_used_mib)}/{mib(one.memory_total_mib)}".rjust(MEMORY), "dim" if stale else ""),
+        Span(shorten(text, max(0, width - before - MEMORY)), "dim"),
+    )
 
 
 def gpu_line(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> tuple[Span, ...]:
@@ -175,7 +177,7 @@ def read_ago(at: Instant | None, node: Node, source: Source | None, now: Instant
     return "" if is_current and at >= (node.greeted_at or 0.0) else f"read {since(at, now)} ago"
 
 
-# ---- processes, host, probe ----------------------------------------------------------------------------------------
+# ---- processes, links, host, probe -----------------------------------------------------------------------------------
 
 
 def node_facts(
@@ -194,7 +196,7 @@ def node_facts(
     if node is None:
         return rows(about or [(Span(f"{safe(name)} is no longer watched.", "dim"),)])
     host = host_lines(node, now, width, read_ago(node.host_at, node, source, now))
-    return rows(apart(about, process_lines(node, width), host, probe_lines(node, width)))
+    return rows(apart(about, process_lines(node, width), host, (*amd_lines(node, width), *probe_lines(node, width))))
 
 
 def source_lines(source: Source | None, now: Instant, width: int, server: Source | None = None) -> Iterator[Line]:
@@ -265,6 +267,29 @@ def process_lines(node: Node, width: int) -> Iterator[Line]:
         yield (Span(shorten(front, width)), Span(command, "accent"))
     if len(running) > PROCESSES:
         yield (Span(f"and {len(running) - PROCESSES} more", "dim"),)
+
+
+def amd_lines(node: Node, width: int) -> Iterator[Line]:
+    """The temperatures at the edge, and the links, of AMD GPUs. Those that are alike share a line."""
+    alike: dict[tuple[str, str, str], list[int]] = {}
+    for gpu in node.gpus:
+        for found in amd_texts(gpu, gpu.links or GpuLinks()):
+            alike.setdefault(found, []).append(gpu.index)
+    for (label, text, style), indexes in alike.items():
+        yield fact(label, f"{numbers(indexes)}: {text}", width, style)
+
+
+def amd_texts(gpu: Gpu, links: GpuLinks) -> Iterator[tuple[str, str, str]]:
+    """Its facts that are known, each with a label and a style: `PCIe 32 GT/s x16 of x16, 0 replays`."""
+    is_narrow = (links.pcie_width or 0) < (links.pcie_width_max or 0)
+    pcie = f"PCIe {real(links.pcie_gts, 1)} GT/s x{links.pcie_width} of x{count(links.pcie_width_max)}"
+    xgmi = f"XGMI x{links.xgmi_width} at {count(links.xgmi_gbps)} Gbit/s, {count(links.xgmi_errors)} RAS errors"
+    texts = (
+        ("edge", f"{gpu.edge_temperature_c} °C", "", gpu.edge_temperature_c),
+        ("links", f"{pcie}, {count(links.pcie_replays)} replays", "warn" if is_narrow else "", links.pcie_width),
+        ("links", xgmi, "warn" if links.xgmi_errors else "", links.xgmi_width),
+    )
+    yield from ((label, text, style) for label, text, style, known in texts if known is not None)
 
 
 def host_lines(node: Node, now: Instant, width: int, is_read: str) -> Iterator[Line]:

@@ -64,7 +64,7 @@ def numbers(indexes: list[int]) -> str:
     return f"gpu{','.join(map(str, indexes))}" if len(indexes) <= 3 else f"{len(indexes)} GPUs"
 
 
-NO_DRIVER = "no GPU: neither NVIDIA's driver library nor nvidia-smi is installed"
+NO_DRIVER = "no GPU: there is neither NVIDIA's driver library, nor nvidia-smi, nor AMD's driver"
 
 
 def without_driver(node: Node) -> bool:

@@ -84,14 +84,6 @@ class Card:
         card.running, card.instances, card.facts = [], [], {"index": index, "uuid": uuid}
         return card
 
-    @classmethod
-    def of_instance(cls, nvml: "Any", handle: "Any") -> "Card":
-        """A MIG instance, which NVML reads as a GPU, but not all of it."""
-        card = cls.__new__(cls)
-        card.nvml, card.handle, card.unsupported, card.instances = nvml, handle, set(), []
-        card.memory_version = nvml.nvmlMemory_v2
-        return card
-
     def query(self, function: str, *arguments: object) -> "Any":
         """The result of an NVML function; None on failure, with the reason in the GPU's state."""
         if function in self.unsupported:
@@ -177,10 +169,9 @@ class Card:
         self.mig = mig
         self.running = []
         self.instances = self.mig_instances() if mig else []
-        for kind in RUNNING:
-            placed = {pid for pid, _, instance in self.running if instance}
-            found = ((process.pid, process.usedGpuMemory, None) for process in self.query(kind) or ())
-            self.running += [process for process in found if process[0] not in placed]
+        placed = {pid for pid, _, _ in self.running}
+        processes = (process for kind in RUNNING for process in self.query(kind) or ())
+        self.running += [(one.pid, one.usedGpuMemory, None) for one in processes if one.pid not in placed]
         remapped = self.query("nvmlDeviceGetRemappedRows")
         self.facts = {
             "index": self.index,
@@ -205,7 +196,9 @@ class Card:
                 handle = self.nvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, position)
             except self.nvml.NVMLError:
                 continue  # there are fewer than there could be
-            card = Card.of_instance(self.nvml, handle)
+            card = Card.__new__(Card)  # NVML reads an instance as a GPU, but not all of it
+            card.__dict__.update(self.__dict__, handle=handle, unsupported=set(), instances=[])
+            card.memory_version = self.nvml.nvmlMemory_v2
             ids = card.query("nvmlDeviceGetGpuInstanceId"), card.query("nvmlDeviceGetComputeInstanceId")
             name = "%s/%s" % ids if ids[1] else str(ids[0])
             profile = (card.query("nvmlDeviceGetName") or "").rpartition("MIG ")[2] or None

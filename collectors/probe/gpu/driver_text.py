@@ -119,7 +119,7 @@ class Row:
             throttling,
         ]
 
-    def facts(self) -> "Line":
+    def described(self) -> "Line":
         """The wire's slow facts (model.GpuFacts)."""
         return {
             "index": self.index,

@@ -1,4 +1,4 @@
-"""The GPUs through NVIDIA's NVML. Each GPU is one operation, so a GPU that hangs costs one row.
+"""The GPUs through NVIDIA's NVML, and those of AMD. Each GPU is one operation, so a GPU that hangs costs one row.
 
 What a driver does not report is null, never 0. An unsupported field is not read again: the driver's lock is shared with
 the training. A GPU keeps its row and its index as long as the probe lives.
@@ -30,6 +30,8 @@ class Gpus:
         self.expected = 0
         self.is_open = False
         self.smi = None  # type: Any
+        self.amd = None  # type: Any
+        self.known_amd = []  # type: list[list[Any]]
         self.reopen_in = 0
         self.must_reopen = False
         self.error = None  # type: str | None
@@ -51,19 +53,26 @@ class Gpus:
             return [("smi", lambda: self.smi.advance(slow)), ("xid", self.xids)]
         if self.must_reopen:
             return [("nvml", self.reopen)]  # the GPUs are read right after it, by their new handles
-        due = [("nvml", self.open)] if not self.is_open and slow else []  # type: list[Operation]
+        if slow:
+            self.find_amd()
+        due = []  # type: list[Operation]
+        if self.amd is not None and self.amd.package:
+            due += [("amdsmi", self.amd.load)]  # if it hangs, sysfs is read
+        due += [("nvml", self.open)] if not self.is_open and slow else []
         for index in sorted(self.cards):
             due += [("gpu:%d" % index, functools.partial(self.read, self.cards[index], slow))]
+        for index, card in self.amd_cards():
+            due += [("amd:%d" % index, functools.partial(self.read, card, slow))]
         due += [("xid", self.xids)]
-        if slow and (self.cards or (self.is_open and self.expected)):
+        if slow and (self.cards or self.amd_cards() or (self.is_open and self.expected)):
             due += [("processes", self.look_up), ("facts", self.facts)]
         return due
 
     def stuck(self, name: str, text: str) -> "list[Line]":
         """Rows for GPUs that are not read, because the driver does not return."""
         kind, _, index = name.partition(":")
-        text = "NVML: " + text
-        if kind == "gpu":
+        text = ("amdgpu: " if kind == "amd" else "NVML: ") + text
+        if kind in ("gpu", "amd"):
             return error_rows([int(index)], text)
         return self.greeting("nvml", text) + error_rows(self.known_indices(), text) if kind == "nvml" else []
 
@@ -72,11 +81,31 @@ class Gpus:
 
     def state(self) -> "Line":
         """What the next worker must know of this one's GPUs."""
-        return {"known": self.known, "expected": self.expected, "greeted": self.greeted, "record": self.log.last}
+        return {
+            "known": self.known,
+            "expected": self.expected,
+            "greeted": self.greeted,
+            "record": self.log.last,
+            "amd": [[index, card.slot] for index, card in self.amd_cards()] or self.known_amd,
+        }
 
     def restore(self, state: "Mapping[str, Any]") -> None:
         self.known, self.expected, self.greeted = state["known"], state["expected"], state["greeted"]
-        self.log.last = state["record"]
+        self.log.last, self.known_amd = state["record"], state["amd"]
+
+    # -- AMD ----------------------------------------------------------------------------------------------------
+
+    def find_amd(self) -> None:
+        """Look for GPUs of the driver amdgpu. Their indices come after those of NVIDIA's."""
+        if self.amd is not None:
+            self.amd.find()
+        elif os.path.isdir(os.path.join(self.root, "sys/module/amdgpu")) or self.known_amd:
+            from collectors.probe.gpu import amd
+
+            self.amd = amd.AmdGpus(self.root, host.on_the_bus(self.root), self.known_amd)
+
+    def amd_cards(self) -> "list[tuple[int, Any]]":
+        return sorted(self.amd.cards.items()) if self.amd is not None else []
 
     # -- opening ------------------------------------------------------------------------------------------------
 
@@ -118,6 +147,11 @@ class Gpus:
         """The GPUs that this process should see, by the PCI bus."""
         return 0 if self.is_confined else host.on_the_bus(self.root)
 
+    def expected_amd(self) -> int:
+        """The AMD GPUs that this process should see. Partitions may be more than what the PCI bus shows."""
+        seen = len(self.amd_cards())
+        return seen if self.is_confined else max(seen, host.listed_by_linux(self.root, "0x1002", host.AMD_CLASSES))
+
     def without_nvml(self, error: "Any") -> "list[Line]":
         present = self.on_the_bus()
         self.expected = max(self.expected, present)
@@ -130,12 +164,19 @@ class Gpus:
         else:
             from collectors.probe.gpu import smi
 
-            if smi.exists():
+            if smi.exists(smi.Smi.command):
                 self.smi = smi.Smi(self)
                 note = "libnvidia-ml.so.1 cannot be loaded: nvidia-smi is read instead"
                 return self.greeting("nvidia-smi", note) + expected
+            if not self.amd_cards() and smi.exists("rocm-smi"):
+                from collectors.probe.gpu import rocm_smi
+
+                self.smi = rocm_smi.RocmSmi(self)
+                return self.greeting("rocm-smi", "/sys shows no GPU of amdgpu: rocm-smi is read instead") + expected
             if present:
                 self.error = "%d NVIDIA GPUs, but no libnvidia-ml.so.1: is the driver installed?" % present
+            elif not self.amd_cards() and self.expected_amd():
+                self.error = "%d AMD GPUs, but no amdgpu: is the driver loaded?" % self.expected_amd()
         lines = self.greeting("none", self.error) + expected
         return lines + error_rows(self.known_indices(), self.error or "NVML is gone")
 
@@ -161,6 +202,7 @@ class Gpus:
 
     def greeting(self, probe: str, note: "str | None", driver: "str | None" = None) -> "list[Line]":
         """The probe's first line, sent again whenever it changes."""
+        probe = self.amd.source if probe == "none" and self.amd_cards() else probe
         line = dict(
             self.hello,
             probe=probe,
@@ -178,7 +220,7 @@ class Gpus:
 
     def read(self, card: Card, slow: bool) -> "list[Line]":
         """One GPU's row. Its slow facts are stored; `facts` sends them for all GPUs."""
-        if not self.is_open:
+        if card.index in self.cards and not self.is_open:
             return error_rows([card.index], self.error)
         row = card.fast()
         if slow and not card.lost and card.handle is not None:
@@ -189,7 +231,8 @@ class Gpus:
         return [{"k": "gpu", "g": [row]}]
 
     def look_up(self) -> None:
-        self.processes.look_up(self.cards.values(), bool(self.spec.get("own")))
+        cards = [*self.cards.values(), *(card for _, card in self.amd_cards())]
+        self.processes.look_up(cards, bool(self.spec.get("own")))
 
     def close(self, why: str) -> None:
         """Close the library; the next slow period opens it again."""
@@ -204,9 +247,10 @@ class Gpus:
         if any(card.error for card in cards) or len(cards) < self.expected:
             self.reopen_in = (self.reopen_in or REOPEN_AFTER) - 1
             self.must_reopen = self.is_open and not self.reopen_in
-        rows = [dict(card.facts, processes=self.processes.of(card)) for card in cards]
+        others = [card for _, card in self.amd_cards()]
+        rows = [dict(card.facts, processes=self.processes.of(card)) for card in [*cards, *others]]
         own = [self.processes.own[pid][1] for pid in sorted(self.processes.own)]
-        return [{"k": "gpus", "g": rows, "expected": self.expected, "own": own}]
+        return [{"k": "gpus", "g": rows, "expected": self.expected + self.expected_amd(), "own": own}]
 
     def xids(self) -> "list[Line]":
         """New Xids from both sources, without duplicates."""

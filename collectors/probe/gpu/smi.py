@@ -13,7 +13,6 @@ from collectors.probe.gpu.card import error_rows
 from collectors.probe.host import on_the_bus
 from collectors.probe.stdlib import Any, Callable, Line
 
-COMMAND = "nvidia-smi"
 PATIENCE = 20.0
 """Without persistence mode, one call initialises every GPU: 5 to 15 s for 8 GPUs."""
 PAUSE_FACTOR = 10.0
@@ -22,20 +21,20 @@ CSV = "--format=csv,noheader,nounits"
 LONGEST_OUTPUT = 1 << 20
 
 
-def exists() -> bool:
+def exists(command: str) -> bool:
     """Whether the command is on the PATH."""
-    return any(os.access(os.path.join(folder, COMMAND), os.X_OK) for folder in os.get_exec_path())
+    return any(os.access(os.path.join(folder, command), os.X_OK) for folder in os.get_exec_path())
 
 
 class Call:
-    """One running nvidia-smi."""
+    """One running command."""
 
-    def __init__(self, arguments: "list[str]") -> None:
+    def __init__(self, command: "list[str]") -> None:
         self.started_at = time.monotonic()
         self.killed = False
         self.output = b""
         self.process = subprocess.Popen(
-            [COMMAND, *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -76,6 +75,8 @@ class Call:
 class Smi:
     """The same rows as from NVML, by one query for all GPUs; if one GPU makes it fail, by one query for each GPU."""
 
+    command = "nvidia-smi"
+
     def __init__(self, gpus: "Any", monotonic: "Callable[[], float]" = time.monotonic) -> None:
         self.gpus = gpus
         self.monotonic = monotonic
@@ -84,8 +85,8 @@ class Smi:
         self.next_at = 0.0
         self.queue = []  # type: list[tuple[str, list[str]]]
         self.step = ""
-        self.rows = {}  # type: dict[int, driver_text.Row]
-        self.known = {}  # type: dict[int, driver_text.Row]
+        self.rows = {}  # type: dict[int, Any]
+        self.known = {}  # type: dict[int, Any]
         self.processes = {}  # type: dict[str, list[Line]]
         self.reported = None  # type: str | None
 
@@ -99,15 +100,19 @@ class Smi:
             lines = self.returned(self.call, patience)
         if not self.queue and self.monotonic() >= self.next_at:
             self.rows = {}
-            self.queue = [] if self.fields else [("help", ["--help-query-gpu"])]
-            self.queue.append(("query", self.query()))
-            if slow:
-                self.queue.append(("apps", ["--query-compute-apps=" + ",".join(driver_text.APPS), CSV]))
+            self.plan(slow)
         if self.queue:
             self.step, arguments = self.queue.pop(0)
-            self.call = Call(arguments)
+            self.call = Call([self.command, *arguments])
             self.set_command_group(self.call.process.pid)
         return lines
+
+    def plan(self, slow: bool) -> None:
+        """Queue the calls of a round."""
+        self.queue = [] if self.fields else [("help", ["--help-query-gpu"])]
+        self.queue.append(("query", self.query()))
+        if slow:
+            self.queue.append(("apps", ["--query-compute-apps=" + ",".join(driver_text.APPS), CSV]))
 
     def set_command_group(self, group: int) -> None:
         """The parent kills this process group with this worker."""
@@ -123,8 +128,8 @@ class Smi:
         """It hangs: kill its group once. Every GPU's row has the error until it has exited."""
         if not call.killed:
             call.kill()
-        trouble = self.trouble(COMMAND + " does not answer; it is not started again before it has returned")
-        return error_rows(sorted(self.known), "%s: no answer for %ds" % (COMMAND, call.age())) + trouble
+        trouble = self.trouble(self.command + " does not answer; it is not started again before it has returned")
+        return error_rows(sorted(self.known), "%s: no answer for %ds" % (self.command, call.age())) + trouble
 
     def trouble(self, text: "str | None") -> "list[Line]":
         if text == self.reported:
@@ -168,22 +173,21 @@ class Smi:
                 error = next(iter(failed.values()), driver_text.sentence(text) or "status %d" % status)
                 self.rows[index] = driver_text.Row.broken(index, error, self.known.get(index))
         elif not self.rows:
-            return driver_text.sentence(text) or "%s ended with status %d" % (COMMAND, status)
+            return driver_text.sentence(text) or "%s ended with status %d" % (self.command, status)
         return None
 
     def lines(self) -> "list[Line]":
         """All GPUs that were ever listed. One that is no longer listed has vanished."""
         for index, before in self.known.items():
             if index not in self.rows:
-                self.rows[index] = driver_text.Row.broken(
-                    index, "GPU has vanished: nvidia-smi no longer lists it", before
-                )
+                gone = "GPU has vanished: %s no longer lists it" % self.command
+                self.rows[index] = driver_text.Row.broken(index, gone, before)
                 self.rows[index].lost = True
         self.known = dict(self.rows)
         self.gpus.known = [[row.index, row.pci, row.uuid] for row in self.known.values()]
         self.gpus.expected = max(self.gpus.expected, len(self.known))
         ordered = [self.rows[index] for index in sorted(self.rows)]
-        facts = [dict(row.facts(), processes=self.processes.get(row.uuid or "", [])) for row in ordered]
+        facts = [dict(row.described(), processes=self.processes.get(row.uuid or "", [])) for row in ordered]
         return [
             {"k": "gpus", "g": facts, "expected": self.gpus.expected},
             {"k": "gpu", "g": [row.sample() for row in ordered]},

@@ -110,6 +110,59 @@ def test_an_xid_with_a_time_of_its_own_counts_each_time() -> None:
     assert seen(200.0) == [(3, 200.0, 79)]
 
 
+def test_amds_exporter_gives_the_junction_or_the_edge_and_the_margin_follows() -> None:
+    def of(gpu: str, **values: float) -> list[Series]:
+        labels = {
+            "hostname": "a.example",
+            "gpu_id": gpu,
+            "card_series": "AMD Instinct MI300X",
+            "gpu_uuid": "u" + gpu,
+        }
+        return [
+            one(name, value, **labels, clock_type="system" * (name == "gpu_clock")) for name, value in values.items()
+        ]
+
+    answer = (
+        *of("0", gpu_used_vram=150_000, gpu_total_vram=196_592, gpu_junction_temperature=96, gpu_memory_temperature=70),
+        *of("0", gpu_gfx_activity=97, gpu_power_usage=712, gpu_package_power=712, gpu_clock=2_100),
+        *of("0", gpu_ecc_uncorrect_total=2, gpu_ecc_correct_total=9),
+        *of("1", gpu_used_vram=10, gpu_edge_temperature=51, gpu_average_package_power=90),
+    )
+    node = readings.read(EXPORTERS["amd"], "hostname", answer, {"a": "a"})["a"]
+    first, second = readings.gpu_samples(node, 22.5)
+    assert first == GpuSample(
+        index=0, temperature_c=96, memory_temperature_c=70, memory_used_mib=150_000, utilization_pct=97, power_w=712.0,
+        sm_clock_mhz=2_100,
+    )  # fmt: skip
+    assert (second.temperature_c, second.edge_temperature_c, second.power_w) == (51, 51, 90.0)
+    facts, other = readings.gpu_facts(node, 22.5)
+    assert facts == GpuFacts(
+        index=0, uuid="u0", name="AMD Instinct MI300X", memory_total_mib=196_592, temperature_margin_c=4,
+        ecc_uncorrected=2, ecc_corrected=9,
+    )  # fmt: skip
+    assert other.temperature_margin_c == 49
+
+
+def test_amd_smi_exporter_has_an_index_under_many_names_and_minus_one_for_unknown() -> None:
+    values = {
+        "current_temperature": (44_000.0, -1.0), "power": (93_000_000.0, -1.0), "power_cap": (560_000_000.0, -1.0),
+        "SCLK": (1_700_000_000.0, -1.0), "use_percent": (64.0, 0.0),
+    }  # fmt: skip
+    answer = tuple(
+        one(f"amd_gpu_{name}", value, 100.0, **{"instance": "a:2021", f"gpu_{name}": str(gpu), "productname": "mi250x"})
+        for name, both in values.items()
+        for gpu, value in enumerate(both)
+    )
+    node = readings.read(EXPORTERS["amd_smi"], "instance", answer, {"a": "a"})["a"]
+    assert readings.gpu_samples(node, 22.5) == (
+        GpuSample(index=0, temperature_c=44, power_w=93.0, sm_clock_mhz=1_700, utilization_pct=64),
+        GpuSample(index=1, utilization_pct=0),
+    )
+    assert readings.gpu_facts(node, 22.5)[0] == GpuFacts(
+        index=0, name="mi250x", power_limit_w=560.0, temperature_margin_c=56
+    )
+
+
 def test_nvidia_gpu_exporter_counts_in_bytes_hertz_and_ratios() -> None:
     values = {
         "nvidia_smi_temperature_gpu": 34, "nvidia_smi_memory_used_bytes": 706_740_224.0,

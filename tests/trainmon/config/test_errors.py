@@ -31,7 +31,8 @@ ONE_MISTAKE = {
     ),
     "metrics-of-an-unknown-exporter": (
         '[[cluster]]\nname = "a"\nmetrics = [{ url = "http://p", exporter = "nodes" }]\n',
-        '[[cluster]] #1 (a): metrics #1: "exporter" must be "dcgm", "nvidia_gpu", "all-smi" or "node", not "nodes"',
+        '[[cluster]] #1 (a): metrics #1: "exporter" must be "dcgm", "nvidia_gpu", "all-smi", "amd", "amd_smi" '
+        'or "node", not "nodes"',
     ),
     "metrics-with-a-password-in-the-address": (
         '[cluster]\nname = "a"\nmetrics = { url = "http://me:secret@prom" }\n',

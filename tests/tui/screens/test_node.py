@@ -18,7 +18,7 @@ from tests.tui.states.states import job, scheduler_node
 from tests.tui.states.worlds import NOW, node, source
 from tests.tui.still import StillBackend
 from trainmon.engine.history import History
-from trainmon.model import Gpu, GpuInstance, InfinibandPort, Node, Process, Series, Source
+from trainmon.model import Gpu, GpuInstance, GpuLinks, InfinibandPort, Node, Process, Series, Source
 from tui.app import Dashboard
 from tui.charts.render import Axis, hour_picture, side_by_side, stretches
 from tui.panes.gpus import axes
@@ -102,6 +102,27 @@ def test_a_mig_instance_is_a_row_below_its_gpu_and_its_utilization_is_not_measur
     assert first.index("30G/40G") + 7 == gpu_head(118)[0].text.index("memory") + 6
     assert " 0/1     9000  me" in "\n".join(facts(node("n", 1, {0: CUT})))
     assert "not measured by NVML" in table(node("n", 1, {0: CUT}), 50)[1]
+
+
+AMD = {
+    "mig": None, "remap_failed": None, "remap_pending": None, "edge_temperature_c": 56,
+    "links": GpuLinks(32.0, 16, 16, 0, 16, 32, 0),
+}  # fmt: skip
+
+
+def test_the_edges_and_the_links_of_amd_gpus_share_lines_where_they_are_alike() -> None:
+    odd = AMD | {"edge_temperature_c": 61, "links": GpuLinks(32.0, 8, 16, 7, 16, 32, 2)}
+    lines = facts(node("n", 4, {0: AMD, 1: AMD, 2: AMD, 3: odd}, probe="sysfs"))
+    assert [" ".join(line.split()) for line in lines if line.startswith(("edge", "links"))] == [
+        "edge gpu0,1,2: 56 °C",
+        "links gpu0,1,2: PCIe 32.0 GT/s x16 of x16, 0 replays",
+        "links gpu0,1,2: XGMI x16 at 32 Gbit/s, 0 RAS errors",
+        "edge gpu3: 61 °C",
+        "links gpu3: PCIe 32.0 GT/s x8 of x16, 7 replays",
+        "links gpu3: XGMI x16 at 32 Gbit/s, 2 RAS errors",
+    ]
+    assert table(node("n", 1, {0: AMD}))[0].split()[8:12] == ["0/0", "-", "-", "none"]
+    assert not [line for line in facts(node("n")) if line.startswith(("edge", "links"))]
 
 
 def test_old_numbers_are_dim() -> None:

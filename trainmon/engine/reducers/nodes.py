@@ -13,6 +13,7 @@ from trainmon.analysis.runs import throughput
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, clean, clock_difference, scrub
 from trainmon.model import (
+    COMPLETE_PROBES,
     FAULT_GAP,
     FAULTS,
     FLOORS,
@@ -89,7 +90,7 @@ def _samples(node: Node, samples: tuple[GpuSample, ...]) -> tuple[Gpu, ...]:
     exporters just stop listing them."""
     known = {gpu.index: gpu for gpu in node.gpus}
     gpus = [_sampled(known.pop(sample.index, Gpu(index=sample.index)), sample) for sample in samples]
-    is_complete = node.probe == "nvml"
+    is_complete = node.probe in COMPLETE_PROBES
     why = "its series have ended" if node.probe == "prometheus" else "the driver no longer lists it"
     gpus += [gpu if is_complete else _lost(gpu, why) for gpu in known.values()]
     return tuple(sorted(gpus, key=lambda gpu: gpu.index))
@@ -109,6 +110,7 @@ def _sampled(gpu: Gpu, sample: GpuSample) -> Gpu:
         power_w=sample.power_w,
         sm_clock_mhz=sample.sm_clock_mhz,
         throttle=throttle_names(sample.throttle_mask),
+        edge_temperature_c=sample.edge_temperature_c,
     )
 
 
@@ -130,7 +132,7 @@ def _lost(gpu: Gpu, why: str) -> Gpu:
 def _facts(node: Node, facts: tuple[GpuFacts, ...]) -> tuple[Gpu, ...]:
     """NVML's list is complete. A GPU that it lacks is from before a reboot, or belongs to the share of another job."""
     known = {gpu.index: gpu for gpu in node.gpus}
-    if node.probe == "nvml":
+    if node.probe in COMPLETE_PROBES:
         listed = {fact.index for fact in facts}
         known = {index: gpu for index, gpu in known.items() if index in listed or gpu.state == "lost"}
     for fact in facts:
@@ -161,6 +163,7 @@ def _with_facts(gpu: Gpu, fact: GpuFacts) -> Gpu:
         remap_pending=fact.remap_pending,
         remap_failed=fact.remap_failed,
         processes=processes,
+        links=fact.links,
         instances=tuple(
             replace(one, id=clean(one.id), profile=one.profile and clean(one.profile)) for one in fact.instances
         ),

@@ -130,6 +130,7 @@ def test_blank_values_are_null(nvml: Nvml) -> None:
     }
     assert set(named) == {
         "memory_total_mib", "power_limit_w", "temperature_margin_c", "ecc_uncorrected", "ecc_corrected",
+        "links",
     }  # fmt: skip
     assert {process.pid: process.memory_mib for process in facts[6].processes} == {4_000_000: 0, 4_000_001: None}
 

@@ -184,7 +184,7 @@ def test_a_cell_that_says_absent_is_null_and_no_error(cell: str) -> None:
     fields = ["index", "temperature.gpu", "clocks_throttle_reasons.active", "mig.mode.current", "power.draw"]
     row = smi_text.rows(f"3, {cell}, {cell}, {cell}, {cell}\n", fields)[3]
     assert row.sample() == [3, None, False] + [None] * 7
-    assert row.facts()["mig"] is None
+    assert row.described()["mig"] is None
 
 
 @pytest.mark.parametrize("cell", sorted(smi_text.FAULTS))

@@ -24,7 +24,18 @@ from trainmon.alerting.rules.nodes import (
 from trainmon.alerting.rules.runs.base import LIVING
 from trainmon.analysis.gpus import RECOVERY, XidMeaning, meaning, switch_meaning
 from trainmon.lib import Instant, ago, counted
-from trainmon.model import Alert, Fault, Finding, Node, NodeHistory, SchedulerNode, Severity, State, says
+from trainmon.model import (
+    COMPLETE_PROBES,
+    Alert,
+    Fault,
+    Finding,
+    Node,
+    NodeHistory,
+    SchedulerNode,
+    Severity,
+    State,
+    says,
+)
 
 # ---- rules about GPU faults ------------------------------------------------------------------------------------------
 
@@ -37,8 +48,8 @@ REPORTED_FOR = 600.0
 
 
 class EccUncorrected(GpuRule, frozen=True, kw_only=True):
-    """The memory of a GPU has had uncorrectable errors since its driver was loaded: critical while they are new, then a
-    warning."""
+    """The memory of a GPU, or of AMD any of its blocks (RAS), has had uncorrectable errors since its driver was loaded:
+    critical while they are new, then a warning."""
 
     origin = "any above 0: nvidia_gpu_exporter, Meta gcm"
     needs = ("ECC errors", "ecc_uncorrected")
@@ -321,7 +332,9 @@ def none_listed(node: Node, state: State) -> str | None:
         return None
     is_read = node.greeted_at is None or (node.gpus_at or 0.0) >= node.greeted_at
     is_listed = (
-        node.probe == "nvml" and node.gpus_expected is not None and any(gpu.state != "lost" for gpu in node.gpus)
+        node.probe in COMPLETE_PROBES
+        and node.gpus_expected is not None
+        and any(gpu.state != "lost" for gpu in node.gpus)
     )
     if (node.gpus and is_read) or is_listed or not _has_looked(node):
         return None
@@ -336,8 +349,8 @@ def none_listed(node: Node, state: State) -> str | None:
 
 def _has_looked(node: Node) -> bool:
     """Whether the probe has looked for GPUs since its first line, or has said why it cannot. A driver that must first
-    be loaded needs seconds for its list, and nvidia-smi may need a minute."""
-    if node.probe == "nvidia-smi":
+    be loaded needs seconds for its list, and these commands may need a minute."""
+    if node.probe in ("nvidia-smi", "rocm-smi"):
         return "gpu" in node.troubles
     return node.probe != "nvml" or node.gpus_expected is not None or bool(node.note)
 
@@ -375,6 +388,6 @@ def _why(node: Node) -> str:
         return f"NVML lists none: {note.removeprefix(NVML)}"
     if node.probe == "nvml":
         return "NVML lists none"
-    if node.probe == "nvidia-smi":
-        return f"nvidia-smi lists none: {error}" if error else "nvidia-smi lists none"
+    if node.probe in ("nvidia-smi", "rocm-smi"):
+        return f"{node.probe} lists none: {error}" if error else f"{node.probe} lists none"
     return "and there is neither NVML nor nvidia-smi: is the driver installed?"

@@ -35,8 +35,9 @@ COOL_C = 60
 
 
 class GpuHot(GpuRule, frozen=True, kw_only=True):
-    """A GPU is at or near its slowdown temperature. The rule uses the margin that the GPU reports (T.Limit), in two
-    samples or with a thermal throttle reason. It uses degrees only if the GPU reports no margin."""
+    """A GPU is at or near its slowdown temperature. The rule uses the margin that the GPU reports (T.Limit; of AMD, the
+    limits of its sensors), in two samples or with a thermal throttle reason. It uses degrees only if the GPU reports no
+    margin."""
 
     origin = "margins: NVIDIA's T.Limit on Hopper; durations: nvidia_gpu_exporter; degrees: common DCGM rules"
     needs = ("temperature", "temperature_margin_c", "temperature_c")
