@@ -35,8 +35,8 @@ from trainmon.transport.ssh.config import HostSettings, Route, accept_command, h
 
 OPTIONS = (
     "BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "VerifyHostKeyDNS=no",
-    "NoHostAuthenticationForLocalhost=no", "ControlMaster=no", "ControlPersist=no", "ClearAllForwardings=yes",
-    "ForwardAgent=no", "ForwardX11=no", "GSSAPIDelegateCredentials=no", "AddKeysToAgent=no", "Tunnel=no",
+    "NoHostAuthenticationForLocalhost=no", "ControlMaster=no", "ClearAllForwardings=yes",
+    "ForwardAgent=no", "ForwardX11=no", "GSSAPIDelegateCredentials=no", "AddKeysToAgent=no",
     "PermitLocalCommand=no", "RemoteCommand=none", "LogLevel=INFO", "ServerAliveInterval=4", "ServerAliveCountMax=2",
 )  # fmt: skip
 """Given on the command line, they win over the ssh config. A dead connection is noticed within 15 s. With INFO, `ssh`

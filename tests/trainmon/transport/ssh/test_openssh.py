@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,13 +33,15 @@ class Site:
 
     def __init__(self, folder: Path, sshd: Sshd) -> None:
         self.folder, self.sshd = folder, sshd
+        self.sockets = folder / "a %b"
+        self.sockets.mkdir()
         self.opened: set[str] = set()
         self.config = self.write()
 
     def write(self, extra: str = "") -> Path:
         """An ssh config. With it, `ssh` opens a master connection by itself."""
         key = f"Host *\n  IdentityFile {self.folder}/stranger\n  IdentitiesOnly yes\n  ControlPersist 10m\n"
-        master = f"  ControlMaster auto\n  ControlPath {self.folder}/%n\n"
+        master = f'  ControlMaster auto\n  ControlPath "{self.folder}/a %%b/%n"\n'
         config = self.sshd.ssh_config(6, extra=f"{extra}\n{key}{master}", path=self.folder / "config")
         config.write_text(config.read_text().replace(f"  IdentityFile {self.sshd.key}\n", ""))
         return config
@@ -52,7 +56,7 @@ class Site:
     def shut(self, host: str) -> None:
         """The master connection ends."""
         subprocess.run([program("ssh"), "-F", str(self.config), "-O", "exit", host], check=False, capture_output=True)
-        until(lambda: not (self.folder / host).exists(), "its socket is gone")
+        until(lambda: not (self.sockets / host).exists(), "its socket is gone")
 
     def logins(self) -> int:
         """How many connections sshd has accepted so far."""
@@ -238,7 +242,7 @@ def test_a_jump_host_is_reached_over_its_master_connection(site: Site, loop: Eve
     assert isinstance(shell, OpensshShell)
     assert shell.way == "by the ssh command, over the open master connection of n0"
     assert b"127.0.10.4" in shell.run(["sh", "-c", "echo $SSH_CONNECTION"], timeout=60).stdout
-    assert not (site.folder / "n3").exists()
+    assert not (site.sockets / "n3").exists()
 
 
 def test_a_full_master_connection_is_an_error_in_words(site: Site, loop: EventLoop) -> None:
@@ -277,13 +281,15 @@ def test_a_host_key_that_is_refused_is_never_tried_in_another_way(
     config.write_text(f"Host *\n  UserKnownHostsFile {tmp_path}/known\n{site.config.read_text()}")
     with pytest.raises(HostKeyRefused, match=sentence):
         connections(site, loop, config=config).dial("n0")  # its master connection is open
+    lax = "StrictHostKeyChecking no\n  NoHostAuthenticationForLocalhost yes\n  UpdateHostKeys yes\n"
+    config.write_text(f"Host *\n  {lax}{config.read_text()}")
     with pytest.raises(HostKeyRefused, match=r"n4: its host key is refused by ssh: .*Host key verification failed"):
         connections(site, loop, "openssh", config=config).dial("n4").run(["true"], timeout=60)
 
 
 def test_the_reason_of_a_refusal_has_no_escape_sequences(site: Site, loop: EventLoop, tmp_path: Path) -> None:
     config = tmp_path / "config"
-    config.write_text(f"Host n5\n  ControlPath none\n{site.config.read_text()}")
+    config.write_text(f"Host n5\n  ControlPath none\n  LogLevel QUIET\n{site.config.read_text()}")
     with pytest.raises(LoginRefused) as refused:
         connections(site, loop, "openssh", config=config).dial("n5").run(["true"], timeout=60)
     user = site.sshd.user
@@ -302,43 +308,81 @@ def test_the_ssh_config_does_nothing_but_connect(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with socket.socket(socket.AF_UNIX) as agent:
-        agent.bind(str(tmp_path / "agent"))
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
-        monkeypatch.setenv("DISPLAY", ":0")
-        monkeypatch.setenv("SSH_ASKPASS", f"{tmp_path}/window")
-        more = (
-            f"Host *\n  LocalForward 127.0.0.1:{port} 127.0.0.1:1\n  RemoteCommand echo no\n  RequestTTY force\n"
-            f"  PermitLocalCommand yes\n  LocalCommand touch {tmp_path}/done\n  ForwardAgent yes\n  StdinNull yes\n"
-            f"  SessionType none\n  ForkAfterAuthentication yes\n  LogLevel QUIET\n  BatchMode no\n  ForwardX11 yes\n"
-            f"  StrictHostKeyChecking no\n  UpdateHostKeys yes\nHost n2\n  IdentityFile {site.sshd.key}\n"
-            f"  ProxyJump n3\nHost n3\n  IdentityFile {site.sshd.key}\n"
-        )
-        config = tmp_path / "config"
-        config.write_text(more + site.config.read_text())
-        known = site.sshd.known_hosts.read_text()
+    monkeypatch.setenv("DISPLAY", ":0")
+    known = tmp_path / "known"
+    key = site.sshd.public(site.sshd.host_keys["ed25519"])
+    known.write_text("".join(f"[{site.sshd.address(number)}]:{site.sshd.port} {key}\n" for number in (0, 2, 3)))
+    listed = known.read_text()
+    more = (
+        f"Host *\n  LocalForward 127.0.0.1:{port} 127.0.0.1:1\n  RemoteCommand echo no\n  RequestTTY force\n"
+        f"  PermitLocalCommand yes\n  LocalCommand touch {tmp_path}/done\n  ForwardAgent yes\n  StdinNull yes\n"
+        f"  SessionType none\n  ForkAfterAuthentication yes\n  LogLevel QUIET\n  BatchMode no\n  ForwardX11 yes\n"
+        f"  StrictHostKeyChecking no\n  UpdateHostKeys yes\n  UserKnownHostsFile {known}\n  Tunnel yes\n"
+        f"  ExitOnForwardFailure yes\n  AddKeysToAgent yes\n  IdentityAgent {tmp_path}/agent\n"
+        f"Host n2\n  IdentityFile {site.sshd.key}\n  ProxyJump n3\nHost n3\n  IdentityFile {site.sshd.key}\n"
+    )
+    config = tmp_path / "config"
+    config.write_text(more + site.config.read_text())
+    with agent_at(tmp_path / "agent") as keys:
         for host in ("n0", "n2"):
             shell, received = connections(site, loop, "openssh", config=config).dial(host), Received()
-            done = shell.stream(["sh", "-c", 'tty; echo "$SSH_AUTH_SOCK$DISPLAY"; cat'], received)
+            done = shell.stream(["sh", "-c", 'tty; echo "$SSH_AUTH_SOCK$DISPLAY"; cat; exit 3'], received)
             done.write(b"typed\n")
             until(lambda: b"typed" in received.out, "it answers")  # noqa: B023
             with socket.socket() as client:
                 assert client.connect_ex(("127.0.0.1", port)) != 0
-            done.close()
+            done.finish()
             assert received.done.wait(60)
             assert received.out == b"not a tty\n\ntyped\n"
+            assert received.ends == [(3, None)]
+        assert keys() == []
     assert not (tmp_path / "done").exists()
-    assert site.sshd.known_hosts.read_text() == known
-    assert not {"n2", "n3"} & {path.name for path in site.folder.iterdir()}  # no master connection was opened
+    assert known.read_text() == listed
+    assert not {"n2", "n3"} & {path.name for path in site.sockets.iterdir()}  # no master connection was opened
+
+
+@contextlib.contextmanager
+def agent_at(path: Path) -> Iterator[Callable[[], list[str]]]:
+    """A running agent. Yields what lists its keys."""
+    agent = subprocess.Popen([program("ssh-agent"), "-D", "-a", str(path)], stdout=subprocess.PIPE)
+    assert agent.stdout is not None
+    agent.stdout.readline()
+
+    def keys() -> list[str]:
+        environ = os.environ | {"SSH_AUTH_SOCK": str(path)}
+        listed = subprocess.run([program("ssh-add"), "-L"], env=environ, capture_output=True, text=True, check=False)
+        return [line for line in listed.stdout.splitlines() if line.startswith("ssh-")]
+
+    yield keys
+    agent.terminate()
+    agent.communicate()
+
+
+@pytest.mark.slow
+def test_a_connection_that_is_silent_is_lost_within_15_s(site: Site, loop: EventLoop, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"Host *\n  IdentityFile {site.sshd.key}\n  ControlPath none\n{site.config.read_text()}")
+    before, received = set(site.sshd.sessions()), Received()
+    connections(site, loop, "openssh", config=config).dial("n3").stream(["cat"], received)
+    ours = set(site.sshd.sessions()) - before
+    for pid in ours:
+        os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    assert received.done.wait(60)
+    assert time.monotonic() - began < 15.0
+    ((_, error),) = received.ends
+    assert str(error) == "n3: Timeout, server 127.0.10.4 not responding."
+    for pid in ours:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_a_socket_that_nobody_listens_at_is_no_master_connection(site: Site) -> None:
     (stop,) = route_to("n4", site.config)
     assert not has_master(stop)
     with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(site.folder / "n4"))
+        left.bind(str(site.sockets / "n4"))
     assert not has_master(stop)
-    (site.folder / "n4").unlink()
+    (site.sockets / "n4").unlink()
     (stop,) = route_to("n0", site.config)
     assert has_master(stop)
 
