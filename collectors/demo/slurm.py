@@ -351,7 +351,7 @@ class Scheduler:
     def answer(self, argv: Sequence[str], stdin: bytes = b"") -> Completed:
         """Run one command."""
         command, *args = argv
-        if args == ["-o"]:  # scontrol reads its commands from standard input
+        if args == ["-o", "-d"]:  # scontrol reads its commands from standard input
             each = [self.answer((command, *line.split())) for line in stdin.decode().splitlines()]
             return Completed(
                 max(done.status for done in each),
@@ -436,8 +436,8 @@ class Scheduler:
             f" SubmitTime={iso_time(job.submitted_at)} StartTime={iso_time(start)} EndTime={iso_time(end)}"
             f" Deadline=N/A Partition=h100 AllocNode:Sid=login1:4711 ReqNodeList=(null)"
             f" ExcNodeList={fold_nodes(job.excluded) or '(null)'} NodeList={fold_nodes(job.nodes)}"
-            f" NumNodes={job.node_count} AllocTRES={_resources(job)} Command={job.script} WorkDir={job.workdir}"
-            f" StdErr={out} StdIn=/dev/null StdOut={out}\n"
+            f" NumNodes={job.node_count} AllocTRES={_resources(job)}{_indices(job)} Command={job.script}"
+            f" WorkDir={job.workdir} StdErr={out} StdIn=/dev/null StdOut={out}\n"
         )
 
     def _sacct(self, args: Sequence[str]) -> str:
@@ -501,6 +501,13 @@ class Scheduler:
 def _resources(job: SlurmJob) -> str:
     """What is allocated to a job: its nodes are its own."""
     return f"node={len(job.nodes)},gres/gpu={GPUS * len(job.nodes)}" if job.nodes else ""
+
+
+def _indices(job: SlurmJob) -> str:
+    """Which GPUs it holds, as `scontrol -d` shows them."""
+    return f" Nodes={fold_nodes(job.nodes)} CPU_IDs=0-111 Mem=0 GRES=gpu:h100:{GPUS}(IDX:0-{GPUS - 1})" * bool(
+        job.nodes
+    )
 
 
 def _options(args: Sequence[str]) -> dict[str, str]:

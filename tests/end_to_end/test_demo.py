@@ -23,8 +23,8 @@ def test_every_key_does_what_it_says_and_something_goes_wrong_within_a_minute(pr
     screen.until_shown("DEMO", "1 Runs", "2 GPUs", "3 Disk", "4 Log", "util %", r"ssh 1[0-6]/16")
 
     screen.keys("2")
-    screen.until_shown("v Metric")
-    for metric in ("temp", "mem", "power", "err", "util"):
+    screen.until_shown("v View")
+    for metric in ("temp", "mem", "power", "err", "users", "jobs", "util"):
         screen.keys("v")
         screen.until_line("2 GPUs", rf"(?i){metric}")
     screen.keys("z")

@@ -28,6 +28,7 @@ def test_a_running_job_has_its_nodes_times_and_log(slurm: Slurm, watch: Polling)
     assert (job.name, job.user, job.stage, job.nodes) == ("video-2b", "root", "running", ("gpu-1", "gpu-2"))
     assert job.stdout == str(slurm.log(job_id))
     assert job.comment == "second try"
+    assert job.gpu_indices == dict.fromkeys(job.nodes, tuple(range(8)))
     assert (job.restarts, job.requeue, job.batch) == (0, True, True)
     assert job.started_at is not None
     assert job.ends_at == job.started_at + 90 * 60

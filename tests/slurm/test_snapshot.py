@@ -39,6 +39,13 @@ def test_runs_are_their_jobs_their_steps_and_their_checkpoints_in_every_layout(
         assert states[seen["latest_committed_step"]] == "committed", run.layout
         assert (seen["torn"], seen["problem"]) == ([], None), run.layout
 
+    listed = product.run("users")
+    assert listed.returncode == 0, listed.stderr
+    users, _, held = listed.stdout.partition("\n\nJOB ")
+    assert re.search(rf"^root +{len(jobs)} +{len(jobs)} +- +- +- +gpu-", users, re.MULTILINE), listed.stdout
+    assert {line.split()[0] for line in held.splitlines()[1 : len(jobs) + 1]} == {*jobs}
+    assert "missing: " in held, "the nodes are not watched"
+
 
 def test_a_run_is_found_by_itself_with_its_log_and_its_nodes(
     slurm: Slurm, training: MakeTraining, product: SlurmProduct

@@ -266,17 +266,20 @@ async def test_the_sorted_column_has_an_arrow_in_its_heading() -> None:
             pane.set_sort(pane.ORDER)
 
 
-async def test_chosen_columns_have_no_metric() -> None:
+async def test_chosen_columns_have_no_metric_and_v_goes_on_to_the_users() -> None:
     async with showing(calm(), (120, 40)) as (app, pilot, _):
         await pilot.press("2")
         assert "util %" in text_of(app)
 
         app.main.gpus.set_columns(("temp", "power"))
-        await pilot.press("v")
         await at_rest(pilot)
         assert "util %" not in text_of(app)
         assert "temp °C" not in text_of(app)
-        assert any("the columns are chosen" in toast.message for toast in app._notifications)
+        await pilot.press("v")
+        await at_rest(pilot)
+        assert (app.main.gpus.view, app.main.gpus.columns) == ("users", ())
+        await pilot.press("v", "v")
+        assert (app.main.gpus.view, app.main.gpus.columns) == ("nodes", ("temp", "power"))
 
 
 async def test_a_pane_that_raises_says_so_with_its_age_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:

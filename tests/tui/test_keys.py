@@ -100,8 +100,8 @@ def test_the_footer_of_a_small_terminal_keeps_what_cannot_be_guessed() -> None:
 
     for place in ("runs", "gpus", "queue", "node", "run", "job"):
         assert "Open" in {key.short for key in chosen(place, small)}, place
-    assert "View" in {key.short for key in chosen("queue", small)}
-    assert "Metric" in {key.short for key in chosen("gpus", small)}
+    for place in ("queue", "gpus"):
+        assert "View" in {key.short for key in chosen(place, small)}, place
     assert {key.short for key in chosen("queue", 119)} > {"Filter", "Sort", "View", "Open", "Save", "Kill"}
 
 

@@ -134,7 +134,7 @@ async def test_help_lists_this_panes_keys_first_and_closes_with_escape() -> None
         await pilot.press("2", "question_mark")
         await at_rest(pilot)
         text = text_of(app)
-        assert text.index("GPUs") < text.index("next metric: util")
+        assert text.index("GPUs") < text.index("next metric; then")
 
         await pilot.press("escape")
         await at_rest(pilot)

@@ -141,7 +141,7 @@ def test_what_strangers_wrote_never_controls_the_terminal() -> None:
         terminal.press("\x1b")
         assert terminal.shows("1 Runs")
         terminal.press("2")
-        assert terminal.shows("v Metric")
+        assert terminal.shows("v View")
         terminal.press("\r")
         assert terminal.shows("GPUs gpu-001")
 
@@ -221,7 +221,7 @@ def test_ssh_has_the_terminal_until_it_ends(ends: str, tmp_path: Path) -> None:
         if ends == "255":
             assert terminal.shows("ssh has failed. Enter returns to the dashboard.")
             terminal.press("\n")
-        assert terminal.shows("v Metric")
+        assert terminal.shows("v View")
         terminal.press("q")
         assert terminal.ends()
         assert (terminal.code, left_over(terminal)) == (0, [])

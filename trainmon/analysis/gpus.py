@@ -1,14 +1,15 @@
-"""GPUs: what their activity shows about a run that makes no steps, and the meaning of Xids. Pure."""
+"""GPUs: what their activity shows about a run that makes no steps, who holds them, and the meaning of Xids. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Literal, NamedTuple
 
-from trainmon.lib import Instant, Seconds
-from trainmon.model import Gpu, Node, Run, Source, says
+from trainmon.analysis.nodes import has_read_gpus
+from trainmon.lib import Instant, Seconds, counted, group_by, listed
+from trainmon.model import Gpu, Job, Node, Run, Source, State, says
 
 BUSY_PCT = 90.0
 IDLE_PCT = 10.0
@@ -17,6 +18,9 @@ LOW_POWER = 0.5
 
 EMPTY_MIB = 1_500
 """The driver's own part of an idle GPU's memory is below this; a training's is not."""
+
+IDLE_GPU_PCT = 5
+"""Utilization up to which one GPU is idle: a healthy training step never leaves it there for ten minutes."""
 
 FRESH: Seconds = 60.0
 """Older numbers of a GPU are not used: its node may have lost the job or the connection."""
@@ -94,6 +98,139 @@ def gpus_of(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], 
     """The GPUs of a run with current numbers."""
     names = [name for name in run.spec.nodes if is_read(name, nodes, sources, now)]
     return GpuActivity(tuple(gpu for name in names for gpu in nodes[name].gpus), len(names), len(run.spec.nodes))
+
+
+# ---- who holds GPUs --------------------------------------------------------------------------------------------------
+
+Uses = Mapping[tuple[str, int], tuple[bool | None, int | None]]
+"""By node and index, the GPUs with current numbers: whether each is busy, and the memory in use there (MiB). `None`: it
+is not measured. Busy is its average over the last minutes: between two steps, a training GPU is idle for a moment."""
+
+
+class Holder(NamedTuple):
+    """The GPUs that one job, or one user, holds. A GPU that two users share counts for each."""
+
+    cluster: str
+    user: str
+    held: int
+    """By Slurm's allocation. Without a job of the user on a node: the GPUs there with a process of the user."""
+    jobs: tuple[Job, ...]
+    uses: Uses
+    nodes: tuple[str, ...]
+    measured: int
+    """How many have a known utilization."""
+    busy: int | None
+    """How many of these are busy; `None` if nothing is measured."""
+    memory_mib: int | None
+    """Of the user's processes; of whole cards where no process with its user and memory is known."""
+
+    @property
+    def idle(self) -> int | None:
+        return None if self.busy is None else self.measured - self.busy
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether none of its GPUs is busy, and all of them are known."""
+        return self.busy == 0 and self.measured >= self.held
+
+
+def _holder(cluster: str, user: str, held: int, jobs: tuple[Job, ...], uses: Uses) -> Holder:
+    loads = [is_busy for is_busy, _ in uses.values() if is_busy is not None]
+    sizes = [memory for _, memory in uses.values() if memory is not None]
+    nodes = tuple(dict.fromkeys((*(name for job in jobs for name in job.nodes), *(name for name, _ in uses))))
+    busy, memory = sum(loads) if loads else None, sum(sizes) if sizes else None
+    return Holder(cluster, user, held, jobs, uses, nodes, len(loads), busy, memory)
+
+
+def holders(state: State) -> list[Holder]:
+    """The jobs that hold GPUs, and of each user the GPUs with a process on nodes where no job of that user holds any;
+    idle holders first, then those that hold most."""
+    running = [job for job in state.jobs.values() if job.stage == "running" and job.gone_at is None and job.gpus_held]
+    read = {name: node for name, node in state.nodes.items() if is_read(name, state.nodes, state.sources, state.at)}
+    found = [
+        _holder(job.cluster, job.user, job.gpus_held, (job,), {
+            (name, gpu.index): _use(read[name], gpu, job.user)
+            for name in job.nodes if name in read
+            for gpu in _gpus_of(job, read[name], state)
+        })
+        for job in running
+    ]  # fmt: skip
+    on_jobs = {(job.user, name) for job in running for name in job.nodes}
+    others: dict[tuple[str, str], dict[tuple[str, int], tuple[bool | None, int | None]]] = {}
+    for node in read.values():
+        for gpu, user in ((card, process.user) for card in node.gpus for process in card.processes):
+            if user and (user, node.name) not in on_jobs:
+                others.setdefault((node.cluster, user), {})[node.name, gpu.index] = _use(node, gpu, user)
+    found += [_holder(cluster, user, len(uses), (), uses) for (cluster, user), uses in others.items()]
+    return sorted(found, key=_idle_first)
+
+
+def by_user(found: Iterable[Holder]) -> list[Holder]:
+    """What each user holds in all, in the same order."""
+    users = group_by(found, lambda one: (one.cluster, one.user))
+    return sorted((
+        _holder(
+            cluster, user, sum(one.held for one in own), tuple(job for one in own for job in one.jobs),
+            {place: use for one in own for place, use in one.uses.items()},
+        )
+        for (cluster, user), own in users.items()
+    ), key=_idle_first)  # fmt: skip
+
+
+def _idle_first(one: Holder) -> tuple[object, ...]:
+    return not one.is_idle, -one.held, one.user, *(job.number for job in one.jobs)
+
+
+def _use(node: Node, gpu: Gpu, user: str) -> tuple[bool | None, int | None]:
+    averages = {one.index: one.utilization_pct for one in node.paces}
+    used = averages.get(gpu.index, gpu.utilization_pct)
+    known = [process for process in gpu.processes if process.user is not None and process.memory_mib is not None]
+    own = sum(process.memory_mib or 0 for process in known if process.user == user)
+    is_busy = None if used is None or gpu.mig or gpu.state != "ok" else used > IDLE_GPU_PCT
+    return is_busy, own if known else gpu.memory_used_mib
+
+
+def _gpus_of(job: Job, node: Node, state: State) -> list[Gpu]:
+    """The GPUs of a node that a job holds: those that Slurm names, all if it holds all, else those with a process of
+    its user. In a container or a job, the driver numbers only the visible ones."""
+    indices = job.gpu_indices.get(node.name)
+    if indices is not None and not node.confined:
+        return [gpu for gpu in node.gpus if gpu.index in indices]
+    is_all = has_all_gpus(job, state) if indices is None else len(node.gpus) == len(indices)
+    return [gpu for gpu in node.gpus if is_all or any(process.user == job.user for process in gpu.processes)]
+
+
+def has_all_gpus(job: Job | None, state: State) -> bool:
+    """Whether Slurm allocated all GPUs of its nodes to a job. A node that is not watched counts as the largest one."""
+    if job is None or job.gpus is None or not job.nodes:
+        return False
+    known = [len(state.nodes[name].gpus) for name in job.nodes if name in state.nodes]
+    return bool(known) and job.gpus >= sum(known) + (len(job.nodes) - len(known)) * max(known)
+
+
+def unread_nodes(found: Iterable[Holder], state: State) -> list[str]:
+    """The nodes of jobs that hold GPUs, and the watched ones, without current numbers of their GPUs."""
+    watched = [one.name.removeprefix("node:") for one in state.sources.values() if one.kind == "node"]
+    without = {name for name, node in state.nodes.items() if not node.gpus and has_read_gpus(node)}
+    names = {*watched, *(name for one in found for name in one.nodes)} - without
+    return sorted(name for name in names if not is_read(name, state.nodes, state.sources, state.at))
+
+
+def gaps(found: Sequence[Holder], state: State) -> str:
+    """What is missing in the list of holders, in a sentence; empty: nothing."""
+    silent, held = unread_nodes(found, state), {place for one in found for place in one.uses}
+    new = sum(job.stage == "running" and job.detail_at is None and job.gone_at is None for job in state.jobs.values())
+    unclaimed = sum(
+        (name, gpu.index) not in held and name not in silent and (gpu.memory_used_mib or 0) >= EMPTY_MIB
+        for name, node in state.nodes.items()
+        for gpu in node.gpus
+    )
+    parts = (
+        f"{counted(len(silent), 'node')} without current numbers: {listed(silent, 3)}" if silent else "",
+        f"{counted(new, 'job')} whose GPUs are not read yet" if new else "",
+        f"{counted(unclaimed, 'GPU')} in use by no known job or user" if unclaimed else "",
+    )
+    return "; ".join(filter(None, parts))
 
 
 # ---- Xids and SXids --------------------------------------------------------------------------------------------------

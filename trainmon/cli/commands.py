@@ -410,6 +410,25 @@ snapshot = _command(
 )
 
 
+users = _command(
+    "users",
+    "trainmon.cli.snapshot:print_users",
+    """Print who holds GPUs and who uses them, by user and by job, idle holders first.
+
+    GPUS is what Slurm has allocated. On hosts without Slurm, it is the GPUs with a process of that user. A GPU that two
+    users share counts for each. BUSY and IDLE count those with a current utilization: idle is up to 5%. MEMORY is that
+    of the user's processes, or of the whole GPU if its processes are not known. - is not known.
+
+    Exit status: 0 printed, 2 a usage or config error, 3 a host or a queue is late or unreachable.
+    """,
+    HOSTS,
+    CONFIG,
+    SSH_CONFIG,
+    _flag("--json", "as_json", help="Print one JSON object."),
+    _duration("--wait", default="10s", show_default=True, help="The maximum wait for hosts and queues."),
+)
+
+
 status = _command(
     "status",
     "trainmon.cli.alerts:show_status",
@@ -660,7 +679,7 @@ unmute = _command(
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Set up": (init, check, log_format, rules, service, completion),
     "In a job": (run, hooks),
-    "Look": (snapshot, status, actions, attempts, explain, sql, classify),
+    "Look": (snapshot, users, status, actions, attempts, explain, sql, classify),
     "Act on runs, jobs and nodes": ACTING,
     "Answer alerts": (ack, mute, unmute),
 }

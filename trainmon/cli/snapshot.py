@@ -1,4 +1,4 @@
-"""trainmon-tui snapshot: prints the current state once, as tables or as JSON."""
+"""trainmon-tui snapshot and users: print the current state, or who holds GPUs, once: as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 
 import click
 
+from trainmon.analysis.gpus import Holder, by_user, gaps, holders, unread_nodes
 from trainmon.analysis.nodes import failing_server, has_read_gpus, spares
 from trainmon.analysis.wandb import active_run, client_file
-from trainmon.cli.terminal import print_lines, table
+from trainmon.cli.terminal import print_json, print_lines, table
 from trainmon.config import ClusterSettings, Settings, load_settings, watched_nodes
-from trainmon.engine.snapshot import encode, exit_status, verdict, worst_first
-from trainmon.lib import Instant, Seconds, clean, counted, short_size
+from trainmon.engine.snapshot import VERSION, encode, exit_status, unanswered, verdict, worst_first
+from trainmon.lib import Instant, Seconds, clean, counted, listed, short_size
 from trainmon.model import (
     LATE_AFTER,
     Alert,
@@ -270,6 +271,49 @@ def print_snapshot(
     else:
         print_lines(*lines(state, requested))
     return exit_status(state, requested)
+
+
+HOLDERS = ("USER", "JOBS", "GPUS", "BUSY", "IDLE", "MEMORY", "NODES")
+
+
+def print_users(
+    hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, as_json: bool, wait: float
+) -> int:
+    """Read everything once, and print the users and the jobs that hold GPUs; the exit status."""
+    settings, _ = load_settings(config, hosts)
+    log_to_file()
+    with Monitor(settings, keeps=False, ssh_config=ssh_config) as monitor:
+        state = first_full_state(monitor, wait)
+    found = holders(state)
+    users, jobs = by_user(found), [one for one in found if one.jobs]
+    if as_json:
+        print_json({
+            "version": VERSION, "at": state.at, "users": [_holder(one) for one in users],
+            "jobs": [_holder(one) | {"job": one.jobs[0].id, "name": one.jobs[0].name} for one in jobs],
+            "nodes_missing": unread_nodes(found, state), "missing": gaps(found, state) or None,
+        })  # fmt: skip
+    else:
+        print_lines(
+            *([] if users else ["no user holds a GPU that is known here"]),
+            *_section(HOLDERS, [(one.user, str(len(one.jobs) or "-"), *_held(one)) for one in users]),
+            *_section(("JOB", "NAME", "USER", *HOLDERS[2:]),
+                      [(one.jobs[0].id, one.jobs[0].name, one.user, *_held(one)) for one in jobs]),
+            *(("", f"missing: {text}") if (text := gaps(found, state)) else ()),
+        )  # fmt: skip
+    return unanswered(state)
+
+
+def _held(one: Holder) -> Row:
+    counts = ("-" if count is None else str(count) for count in (one.held, one.busy, one.idle))
+    return *counts, "-" if one.memory_mib is None else mib(one.memory_mib), listed(one.nodes, 4)
+
+
+def _holder(one: Holder) -> dict[str, object]:
+    return {
+        "user": one.user, "cluster": one.cluster, "by": "slurm" if one.jobs else "processes",
+        "jobs": [job.id for job in one.jobs], "gpus_held": one.held, "gpus_measured": one.measured,
+        "gpus_busy": one.busy, "gpus_idle": one.idle, "memory_mib": one.memory_mib, "nodes": one.nodes,
+    }  # fmt: skip
 
 
 def requested_sources(settings: Settings, hosts: Sequence[str] = ()) -> frozenset[str] | None:

@@ -77,7 +77,12 @@ def verdict(state: State, requested: Container[str] | None = None) -> str:
 
 def exit_status(state: State, requested: Container[str] | None = None) -> int:
     """0: well or only warnings. 1: a critical alert. 3: a source does not answer."""
-    return EXIT[verdict(state, requested)] or (0 if all(source.answers for source in _watched(state)) else UNANSWERED)
+    return EXIT[verdict(state, requested)] or unanswered(state)
+
+
+def unanswered(state: State) -> int:
+    """The exit status of what does not judge: 3 if a source does not answer."""
+    return 0 if all(source.answers for source in _watched(state)) else UNANSWERED
 
 
 def is_active(found: Alert) -> bool:

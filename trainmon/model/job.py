@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -99,6 +99,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """The GPUs on all its nodes together; null also if Slurm does not count GPUs."""
     gpus_requested: int | None = None
     """The GPUs that its submission names, on all its nodes together."""
+    gpu_indices: Mapping[str, tuple[int, ...]] = {}
+    """By node: which GPUs it holds, as Slurm counts them; empty if Slurm does not say."""
     exit_code: str | None = None
     """`code:signal`, as Slurm writes it."""
     cancelled_by: str | None = None
@@ -144,6 +146,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stage(self) -> Stage:
         return STAGES.get(self.state, "unknown")
+
+    @property
+    def gpus_held(self) -> int:
+        """How many GPUs it holds while it runs. Slurm counts them only if AccountingStorageTRES names gres/gpu."""
+        return sum(map(len, self.gpu_indices.values())) or self.gpus or self.gpus_requested or 0
 
     @property
     def elements(self) -> int:

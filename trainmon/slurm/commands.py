@@ -48,8 +48,8 @@ def show_job(job: str) -> tuple[str, ...]:
 
 def show_jobs(jobs: Sequence[str]) -> tuple[tuple[str, ...], bytes]:
     """The details of several jobs from one process, and what it reads on standard input. scontrol takes only one job as
-    an argument; without one, the controller sends everybody's jobs."""
-    return ("scontrol", "-o"), "".join(f"show job {job}\n" for job in jobs).encode()
+    an argument; without one, the controller sends everybody's jobs. `-d` adds which GPUs each holds."""
+    return ("scontrol", "-o", "-d"), "".join(f"show job {job}\n" for job in jobs).encode()
 
 
 def batch_script(job: str) -> tuple[str, ...]:

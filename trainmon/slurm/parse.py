@@ -158,6 +158,7 @@ def _whole(number: str, records: Sequence[Job]) -> Job:
         else shown.ends_at,
         gpus=_sum(part.gpus for part in alive),
         gpus_requested=_sum(part.gpus_requested for part in parts),
+        gpu_indices={node: indices for part in alive for node, indices in part.gpu_indices.items()},
         excluded=everywhere,
         excluded_in_part=tuple(node for node in excluded if node not in everywhere),
     )
@@ -286,7 +287,8 @@ def _shown(line: str, cluster: str) -> Job | None:
         dependency=printable(field["Dependency"], 500),
         workdir=printable(field["WorkDir"]),
     )
-    return _timed(_with_details(job, field), field["StartTime"], field["EndTime"])
+    detailed = replace(_with_details(job, field), gpu_indices=_indices(middle))
+    return _timed(detailed, field["StartTime"], field["EndTime"])
 
 
 def _with_details(job: Job, field: defaultdict[str, str]) -> Job:
@@ -324,6 +326,20 @@ def _gpus(*allocations: str) -> int | None:
     return None
 
 
+ON_NODES = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
+INDICES = re.compile(r"(?:^|,)gpu(?::[^:(),]+)*\(IDX:([\d,-]+)\)")
+
+
+def _indices(text: str) -> dict[str, tuple[int, ...]]:
+    """By node, the GPUs in the details of a job: `Nodes=gpu-[1-2] CPU_IDs=0 Mem=0 GRES=gpu:h100:3(IDX:0-1,3)`."""
+    return {
+        node: tuple(int(number) for found in INDICES.findall(gres) for number in _numbers(found, MOST_HOSTS))
+        for nodes, gres in ON_NODES.findall(text)
+        for node in hosts(nodes)
+        if INDICES.search(gres)
+    }
+
+
 PER = re.compile(r" TresPer(Node|Job)=(\S+)")
 REQUESTED = re.compile(r"(?:^|,)gres[:/]gpu(?:[:=][A-Za-z][^:=,]*)?(?:[:=](\d+))?(?=,|$)")
 
@@ -343,7 +359,7 @@ def _flag(text: str) -> bool | None:
 
 
 DETAILS = ("restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded", "excluded_in_part",
-           "gpus", "gpus_requested", "exit_code")  # fmt: skip
+           "gpus", "gpus_requested", "gpu_indices", "exit_code")  # fmt: skip
 
 
 def detailed(job: Job, detail: Job) -> Job:

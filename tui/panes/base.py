@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
@@ -287,12 +287,12 @@ class Pane(Vertical):
         texts = [(Span(shorten(text, self.width), style),) for text, style in sentences]
         self.lines.set_rows([Row(f"{SENTENCE}{n}", spans) for n, spans in enumerate(texts)])
 
-    def show_rows(self, rows: Sequence[Row], noun: str) -> None:
-        """Show the rows that match the filter, or that none does."""
+    def show_rows(self, rows: Sequence[Row], noun: str, none: str = "") -> None:
+        """Show the rows that match the filter, or that none does; without a filter, that there is none."""
         if rows:
             self.lines.set_rows(rows)
         else:
-            self.show_message((f"No {noun} matches “{self.filter}”. Esc shows all.", "dim"))
+            self.show_message((f"No {noun} matches “{self.filter}”. Esc shows all." if self.filter else none, "dim"))
 
     def can_wait(self, state: State) -> bool:
         """Whether the next State is early enough to be drawn."""
@@ -398,6 +398,37 @@ class Pane(Vertical):
 def several_text(values: Iterable[Value]) -> str:
     """The values of one cell of an exported table: the one that it is sorted by comes first."""
     return " ".join("?" if one is None else one if isinstance(one, str) else f"{round(one, 2):.15g}" for one in values)
+
+
+class TablesPane(Pane):
+    """A pane with several tables, of which it shows one at a time."""
+
+    VIEWS: ClassVar[Mapping[str, tuple[Column[Any, Any], ...]]]
+    """The fields of each; the first one is shown at first."""
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.view = next(iter(self.VIEWS))
+        self._left: dict[str, str | None] = {}
+        """The last selected row of each."""
+
+    @property
+    def table_name(self) -> str:
+        return self.NUMBER if self.fields is self.FIELDS else f"{self.NUMBER} {self.view}"
+
+    @property
+    def fields(self) -> tuple[Column[Any, Any], ...]:
+        return self.VIEWS[self.view]
+
+    def show_view(self, view: str | None = None) -> None:
+        """Show a table, or else the next one, with the cursor on the last row there."""
+        views = [*self.VIEWS]
+        self._left[self.view] = self.lines.chosen_key
+        self.view = view or views[(views.index(self.view) + 1) % len(views)]
+        self.again()
+        last = self._left.get(self.view)
+        if last is None or not self.lines.move_to(last):
+            self.lines.choose_first()
 
 
 class FollowingPane(Pane):

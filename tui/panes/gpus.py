@@ -1,4 +1,4 @@
-"""`2 GPUs`: one line a node, one cell a GPU, the worst node first; and the panes of a node's screen."""
+"""`2 GPUs`: one line a node, one cell a GPU, the worst node first; who holds them; and the panes of a node's screen."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections import Counter
 
 from textual.app import ComposeResult
 
+from trainmon.analysis.gpus import by_user, gaps, holders
 from trainmon.analysis.nodes import failing_server
 from trainmon.lib import HOUR, Instant, Seconds, clean, counted
 from trainmon.model import Gpu, State
 from tui.backend import Backend
 from tui.charts.render import LEAST_WIDTH, Axis, hour_picture, side_by_side
-from tui.keys import bindings, cap
-from tui.panes.base import Entries, Pane
+from tui.keys import bindings
+from tui.panes.base import Entries, Pane, TablesPane
 from tui.style import NOT_APPLICABLE, UNKNOWN, mib, source_text
 from tui.views import Subject, fact_text
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
+from tui.views.filters import filtered, ordered
+from tui.views.holders import JOB_FIELDS, USER, USER_FIELDS, holder_rows
 from tui.views.node_detail import gpu_head, gpu_rows, node_facts, read_ago
 from tui.views.nodes import (
     DOWN,
@@ -34,7 +37,7 @@ from tui.views.nodes import (
     without_driver,
     worst_gpu,
 )
-from tui.widgets import Picture
+from tui.widgets import KeyedLines, Picture
 
 # ---- `2 GPUs` --------------------------------------------------------------------------------------------------------
 
@@ -47,13 +50,14 @@ EMPTY = (
 )
 
 
-class GpusPane(Pane):
-    """The grid of all GPUs. `v` changes the metric of its cells."""
+class GpusPane(TablesPane):
+    """The grid of all GPUs. `v` changes the metric of its cells, then shows the users and the jobs that hold GPUs."""
 
     NUMBER = "2"
     NAME = "GPUs"
     ORDER = "severity"
     FIELDS = GRID_FIELDS
+    VIEWS = {"nodes": GRID_FIELDS, "users": USER_FIELDS, "jobs": JOB_FIELDS}  # noqa: RUF012 - never changed
     KIND = "node"
     BINDINGS = bindings("gpus")
 
@@ -65,19 +69,44 @@ class GpusPane(Pane):
         self.grid = Grid()
 
     def entries(self, state: State) -> Entries:
-        return self.grid.entries(), state
+        if self.view == "nodes":
+            return self.grid.entries(), state
+        found = holders(state)
+        return (by_user(found) if self.view == "users" else [one for one in found if one.jobs]), state
+
+    def subject_of(self, key: str) -> Subject | None:
+        found = super().subject_of(key)
+        return found if found is None or self.view == "nodes" else ("job", key) if self.view == "jobs" else None
 
     def action_metric(self) -> None:
-        """Show the next metric; the columns that a person chose have none."""
-        if self.columns:
-            self.say(f"the columns are chosen: {cap('view.columns')} changes them")
+        """Show the next metric, then who holds GPUs; the columns that a person chose have no metric."""
+        if self.view == "nodes" and not self.columns and self.metric is not METRICS[-1]:
+            self.metric = METRICS[METRICS.index(self.metric) + 1]
+            self.again()
             return
-        self.metric = METRICS[(METRICS.index(self.metric) + 1) % len(METRICS)]
-        self.again()
+        self.metric = METRICS[0]
+        self.show_view()
+
+    def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        """Enter on a user shows the user's jobs that hold GPUs, or, without any, the nodes."""
+        super().on_keyed_lines_chosen(event)
+        if event.key.startswith(USER) and self.state is not None:
+            event.stop()
+            user = event.key.rpartition("/")[2]
+            self.filter = f"user={user}"
+            self.show_view("jobs" if any(one.jobs and one.user == user for one in holders(self.state)) else "nodes")
 
     def draw(self, state: State, width: int) -> None:
         if not node_names(state):
             self.show_sentences(*EMPTY)
+            return
+        if self.view != "nodes":
+            found = filtered(self.entries(state)[0], self.filter, self.fields, state)
+            shown, noun = ordered(found, self.sort, self.fields, state), self.view.removesuffix("s")
+            head, rows = holder_rows(shown, state, width, self.sort, self.columns, by_job=self.view == "jobs")
+            self.head(head)
+            self.show_rows(rows, noun, f"No {noun} holds a GPU that is known here.")
+            self.caption(f"{counted(len(shown), noun)}, {sum(one.is_idle for one in shown)} idle", self.view)
             return
         ranks, alerts = alert_ranks(state).nodes, alert_marks(state).nodes
         bars = self.app.no_color or self.is_ascii
@@ -91,7 +120,9 @@ class GpusPane(Pane):
         self.caption(grid_caption(state, self.grid.ranks()), "" if self.columns else self.metric.title)
 
     def footnote(self, state: State) -> tuple[str, str] | None:
-        """The selected node in full: its line may be cut."""
+        """The selected node in full: its line may be cut; below users and jobs, what is not known."""
+        if self.view != "nodes":
+            return gaps(holders(state), state), "warn"
         return None if self.selected is None else node_sentence(state, self.selected, state.at)
 
 

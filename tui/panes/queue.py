@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from trainmon.analysis.nodes import spares
 from trainmon.analysis.runs import cause_of
@@ -11,10 +10,9 @@ from trainmon.lib import clean, counted, duration
 from trainmon.model import Job, Source, State
 from trainmon.slurm import reasons
 from tui.keys import bindings, cap
-from tui.panes.base import Entries, Pane
+from tui.panes.base import Entries, TablesPane
 from tui.style import SENTENCE, Row, Span, calm_age, since, source_text
 from tui.views import Subject
-from tui.views.filters import Column
 from tui.views.jobs import (
     CLUSTER,
     COLUMNS,
@@ -49,10 +47,8 @@ NO_SLURM = (
     ('    login = "login1"', "dim"),
 )
 
-VIEWS = ("mine", "all", "nodes")
 
-
-class QueuePane(Pane):
+class QueuePane(TablesPane):
     """Jobs above, nodes below. `v` switches between my jobs, all jobs and the nodes."""
 
     NUMBER = "7"
@@ -60,42 +56,29 @@ class QueuePane(Pane):
     ORDER = "state"
     FIELDS = JOB_FIELDS
     COLUMNS = COLUMNS
+    VIEWS = {"all": JOB_FIELDS, "nodes": NODE_FIELDS, "mine": JOB_FIELDS}  # noqa: RUF012 - never changed
     BINDINGS = bindings("queue")
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
-        self.view = "all"
         self._cache = RowCache()
-        self._left: dict[str, str | None] = {}
-        """The last selected row of each view."""
         self._entered: str | None = None
         """The row that was selected when this view was entered."""
 
     def action_next_view(self) -> None:
         """Show my jobs, all jobs or the nodes. The cursor goes back to the view's last row, unless the user has just
         selected a job that the next view shows as well."""
-        selected, self._left[self.view] = self.selected, self.lines.chosen_key
-        subject = None if selected is None else self.subject_of(selected)
+        selected = self.selected or ""
+        subject = self.subject_of(selected)
         keeps_job = subject is not None and subject[0] == "job" and selected != self._entered
-        self.view = VIEWS[(VIEWS.index(self.view) + 1) % len(VIEWS)]
-        self.again()
-        if not (keeps_job and self.selected == selected):
-            last = self._left.get(self.view)
-            if last is None or not self.lines.move_to(last):
-                self.lines.choose_first()
+        self.show_view()
+        if keeps_job:
+            self.lines.move_to(selected)
         self._entered = self.selected
-
-    @property
-    def table_name(self) -> str:
-        return f"{self.NUMBER} nodes" if self.view == "nodes" else self.NUMBER
 
     @property
     def usual(self) -> tuple[str, ...]:
         return () if self.view == "nodes" else super().usual
-
-    @property
-    def fields(self) -> tuple[Column[Any, Any], ...]:
-        return NODE_FIELDS if self.view == "nodes" else JOB_FIELDS
 
     def entries(self, state: State) -> Entries:
         if self.view == "nodes":

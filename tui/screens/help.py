@@ -30,7 +30,8 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
         ("SW", "armed switches: SAVE, KILL, or K+S for both"),
     ),
     "gpus": (("mem max", "the most memory used on one GPU"), ("util", "the mean GPU utilization"),
-             ("util 16m", "the mean GPU utilization in each of the last minutes")),
+             ("util 16m", "the mean GPU utilization in each of the last minutes"),
+             ("GPUS", "held: allocated by Slurm, or with a process of the user"), ("BUSY, IDLE", "of these, now")),
     "disk": (
         ("free", "free bytes"), ("used", "the used share of the bytes"),
         ("usable", "free bytes until the `usable` share is used"), ("inodes", "the used share of the inodes"),

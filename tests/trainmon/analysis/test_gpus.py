@@ -1,10 +1,12 @@
-"""What Xids and SXids mean."""
+"""What Xids and SXids mean, and who holds GPUs."""
 
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from trainmon.analysis.gpus import HARDWARE, IGNORED, meaning, switch_meaning
+from trainmon.analysis.gpus import HARDWARE, IGNORED, Holder, by_user, gaps, holders, meaning, switch_meaning
+from trainmon.model import Gpu, GpuAverage, Job, Node, Process, Source, State
 
 RESET_OR_REBOOT = (46, 48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, *range(144, 151), 155, 156, 158)
 PROGRAMS = (8, 11, 13, 25, 31, 32, 39, 40, 41, 68, 69, 70, 72, 75, 77, 80, 83, 85, 88, 96, 105, 126, 135, 139)
@@ -75,3 +77,87 @@ def test_154_without_its_text_is_a_word_to_look_after() -> None:
 )  # fmt: skip
 def test_an_sxid_is_what_the_driver_calls_it(code: int, text: str, kind: str) -> None:
     assert switch_meaning(code, text).kind == kind
+
+
+# ---- who holds GPUs --------------------------------------------------------------------------------------------------
+
+NOW = 1_000.0
+
+
+def gpu(index: int, used: int | None = 90, *users: str, **more: object) -> Gpu:
+    processes = tuple(Process(pid, user, 1_000 * (pid + 1)) for pid, user in enumerate(users))
+    return Gpu(index=index, utilization_pct=used, memory_used_mib=9_000, processes=processes, **more)  # type: ignore[arg-type]
+
+
+def node(name: str, *gpus: Gpu, **more: object) -> Node:
+    return Node(name=name, cluster="c", probe="nvml", gpus=gpus, gpus_at=NOW, **more)  # type: ignore[arg-type]
+
+
+def job(number: int, user: str, *nodes: str, **more: object) -> Job:
+    return Job(
+        cluster="c", id=str(number), number=number, user=user, state="RUNNING", nodes=nodes, detail_at=NOW, **more
+    )  # type: ignore[arg-type]
+
+
+def held(nodes: tuple[Node, ...], jobs: tuple[Job, ...] = ()) -> State:
+    sources = {
+        f"node:{one.name}": Source(name=f"node:{one.name}", kind="node", cluster="c", health="ok") for one in nodes
+    }
+    return State(at=NOW, nodes={one.name: one for one in nodes}, jobs={one.key: one for one in jobs}, sources=sources)
+
+
+def counts(found: list[Holder]) -> list[tuple[object, ...]]:
+    return [(one.user, one.held, one.busy, one.idle, one.memory_mib) for one in found]
+
+
+def test_without_slurm_a_gpu_of_two_users_counts_for_each_with_its_own_memory() -> None:
+    found = holders(held((node("n", gpu(0, 90, "ana", "bo"), gpu(1, 3, "bo"), gpu(2)),)))
+    assert counts(found) == [("bo", 2, 1, 1, 3_000), ("ana", 1, 1, 0, 1_000)]
+    assert all(one.jobs == () for one in found)
+
+
+def test_with_slurm_a_job_holds_what_slurm_names_and_idle_holders_are_first() -> None:
+    one = node("n", gpu(0, 90, "ana"), gpu(1, 0), gpu(2, 0, "bo"), gpu(3, 0))
+    jobs = (
+        job(1, "ana", "n", gpu_indices={"n": (0, 1)}), job(2, "bo", "n", gpu_indices={"n": (3,)}),
+        job(3, "cy", "gone", gpus=8), job(4, "dee", "n"),
+    )  # fmt: skip
+    state = held((one,), jobs)
+    assert counts(holders(state)) == [
+        ("bo", 1, 0, 1, 9_000), ("cy", 8, None, None, None), ("ana", 2, 1, 1, 10_000),
+    ]  # fmt: skip
+    assert gaps(holders(state), state) == ("1 node without current numbers: gone; 1 GPU in use by no known job or user")
+    unread = replace(job(5, "eve", "n"), detail_at=None)
+    assert "1 job whose GPUs are not read yet" in gaps([], held((one,), (unread,)))
+
+
+def test_a_user_has_all_jobs_and_a_gpu_of_two_of_them_once() -> None:
+    jobs = (
+        job(1, "ana", "n", gpu_indices={"n": (0, 1)}), job(2, "ana", "m", gpu_indices={"m": (0,)}),
+        job(3, "ana", "n", gpu_indices={"n": (1,)}),
+    )  # fmt: skip
+    (ana,) = by_user(holders(held((node("n", gpu(0), gpu(1, 0)), node("m", gpu(0))), jobs)))
+    assert ({one.id for one in ana.jobs}, ana.held, ana.busy, ana.idle) == ({"1", "2", "3"}, 4, 2, 1)
+
+
+def test_without_indices_all_gpus_of_the_nodes_count_or_those_with_a_process_of_the_user() -> None:
+    one = node("n", gpu(0, 90, "ana"), gpu(1, 0))
+    assert [found.measured for found in holders(held((one,), (job(1, "ana", "n", gpus=2),)))] == [2]
+    assert [found.measured for found in holders(held((one,), (job(1, "ana", "n", gpus=1),)))] == [1]
+    confined = node("n", gpu(0), gpu(1, 0), confined=True)
+    assert [found.measured for found in holders(held((confined,), (job(1, "a", "n", gpu_indices={"n": (6, 7)}),)))] == [
+        2
+    ]
+    assert [found.measured for found in holders(held((confined,), (job(1, "a", "n", gpu_indices={"n": (7,)}),)))] == [0]
+
+
+def test_busy_is_the_average_of_minutes_and_what_is_not_measured_is_neither_busy_nor_idle() -> None:
+    average = (GpuAverage(index=0, since=0.0, at=NOW, utilization_pct=70.0),)
+    one = node("n", gpu(0, 0), gpu(1, 4), gpu(2, None), gpu(3, 50, mig=True), paces=average)
+    (found,) = holders(held((one,), (job(1, "ana", "n", gpu_indices={"n": (0, 1, 2, 3)}),)))
+    assert (found.held, found.measured, found.busy, found.idle, found.is_idle) == (4, 2, 1, 1, False)
+
+
+def test_old_numbers_are_no_numbers() -> None:
+    state = replace(held((node("n", gpu(0, 0, "ana")),), (job(1, "ana", "n", gpu_indices={"n": (0,)}),)), at=NOW + 100)
+    assert counts(holders(state)) == [("ana", 1, None, None, None)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -57,6 +59,20 @@ def test_a_machine_whose_nvml_has_no_gpus_is_not_waited_for(tmp_path: Path) -> N
     assert not {"textual", "rich", "urllib3", "asyncio"} & imported(done.stderr)
     checked = trainmon("check", cwd=tmp_path, **env)
     assert re.search("GPUs +none", checked.stdout), checked.stdout
+
+
+def test_users_without_slurm_hold_the_gpus_with_their_processes(tmp_path: Path) -> None:
+    """On this machine, without a config."""
+    nvml = Nvml(tmp_path, gpus=3).process(0, os.getpid(), 900).set(1, utilization=0).process(1, os.getpid(), 100)
+    done = trainmon("users", "--json", "--wait", "30s", cwd=tmp_path, **nvml.environment() | {"HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["users"] == [{
+        "user": getpass.getuser(), "cluster": "local", "by": "processes", "jobs": [], "gpus_held": 2,
+        "gpus_measured": 2, "gpus_busy": 1, "gpus_idle": 1, "memory_mib": 1_000, "nodes": [local_hostname()],
+    }]  # fmt: skip
+    assert (found["jobs"], found["nodes_missing"]) == ([], [])
+    assert found["missing"] == "1 GPU in use by no known job or user"
 
 
 def test_a_quota_of_the_config_is_queried_and_reported(tmp_path: Path) -> None:

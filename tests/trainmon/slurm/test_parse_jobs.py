@@ -251,3 +251,20 @@ def test_how_many_gpus_a_job_requested(tres: str, gpus: int | None) -> None:
     )
     (job,) = read_job(line, "prod")
     assert (job.gpus_requested, job.stdout) == (gpus, "/fsx/log")
+
+
+def test_the_details_name_the_gpus_of_each_node() -> None:
+    """As 22.05 writes it; TRES has no gres/gpu where AccountingStorageTRES does not name it."""
+    line = (
+        "JobId=8 JobName=a Nodes=x CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:9) UserId=ana(7) GroupId=ana(7) MCS_label=N/A"
+        " JobState=RUNNING Reason=None NodeList=gpu-[1-3] NumNodes=3 TRES=cpu=1,node=3,billing=1"
+        " Socks/Node=* JOB_GRES=gpu:h100:9"
+        "   Nodes=gpu-1 CPU_IDs=0 Mem=0 GRES=gpu:h100:3(IDX:0-1,3),shard:1(IDX:4)"
+        "   Nodes=gpu-[2-3] CPU_IDs=0-1 Mem=0 GRES=gpu:2(IDX:2,5),gpu:a100:1(IDX:7) MinCPUsNode=1 Command=/x"
+        " WorkDir=/tmp StdErr=/e StdIn=/dev/null StdOut=/o TresPerNode=gres:gpu:3\n"
+    )
+    (job,) = read_job(line, "lab")
+    assert job.gpu_indices == {"gpu-1": (0, 1, 3), "gpu-2": (2, 5, 7), "gpu-3": (2, 5, 7)}
+    assert (job.gpus, job.gpus_held, job.state) == (None, 9, "RUNNING")
+    (plain,) = read_job(line.replace("(IDX:0-1,3)", "(IDX:N/A)").replace("(IDX:2,5)", "").replace("(IDX:7)", ""), "lab")
+    assert (plain.gpu_indices, plain.gpus_held) == ({}, 9)

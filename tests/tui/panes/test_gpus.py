@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,11 +16,12 @@ from tests.tui.screen_text import settled
 from tests.tui.states import worlds
 from tests.tui.states.worlds import NOW, node, source, state
 from tests.tui.still import StillBackend
-from trainmon.lib import natural_key
-from trainmon.model import GpuInstance, Node, Series, Source, State
+from trainmon.lib import natural_key, shorten
+from trainmon.model import GpuInstance, Job, Node, Process, Series, Source, State
 from tui.app import Dashboard
 from tui.panes.gpus import GpusPane, grid_caption, node_sentence
 from tui.style import Row, Span, ascii_text
+from tui.views.holders import USER
 from tui.views.nodes import METRICS, SPARKS_AT_ONCE, Grid, Metric, node_summary, sparkline
 from tui.widgets import GUTTER
 
@@ -295,11 +297,107 @@ async def test_v_goes_round_the_metrics_and_the_cursor_stays() -> None:
         pane.lines.focus()
         pane.lines.move_to("node07")
         seen = []
-        for _ in METRICS:
+        for _ in range(len(METRICS) + 2):
             await pilot.press("v")
-            seen.append(pane.metric.name)
-        assert seen == ["temperature", "memory", "power", "errors", "utilization"]
+            seen.append(pane.metric.name if pane.view == "nodes" else pane.view)
+        assert seen == ["temperature", "memory", "power", "errors", "users", "jobs", "utilization"]
         assert pane.lines.cursor_key == "node07"
+
+
+# ---- who holds GPUs --------------------------------------------------------------------------------------------------
+
+
+def held(number: int, name: str, user: str, *nodes: str, gpus: range = range(8), **more: Any) -> Job:
+    indices = dict.fromkeys(nodes, tuple(gpus))
+    return Job(
+        cluster="prod", id=str(number), number=number, name=name, user=user, state="RUNNING", nodes=nodes,
+        gpu_indices=indices, detail_at=NOW, **more,
+    )  # fmt: skip
+
+
+def shared() -> State:
+    """Ana trains on n1, and holds n2 and n9 for a notebook; cy waits on n4; bo has a process on n3 without a job."""
+    empty = {at: {"utilization_pct": 0, "memory_used_mib": 4, "processes": ()} for at in range(8)}
+    process = Process(7, "bo", 12_288, "python notebook.py")
+    jobs = (
+        held(7, "video", "ana", "n1"), held(9, "notebook", "ana", "n2", "n9"),
+        held(8, "wait", "cy", "n4", gpus=range(2)), replace(held(5, "cpu only", "dee", "n4"), gpu_indices={}),
+    )  # fmt: skip
+    found = state(
+        node("n1", changed={at: {"processes": (Process(8, "ana", 71_680, "train"),)} for at in range(8)}),
+        node("n2", changed=empty), node("n3", changed=empty | {1: {"utilization_pct": 40, "processes": (process,)}}),
+        node("n4", changed=empty),
+    )  # fmt: skip
+    return replace(found, jobs={one.key: one for one in jobs})
+
+
+def shown(pane: GpusPane) -> list[str]:
+    return [row.text.rstrip() for row in pane.lines.rows]
+
+
+async def test_behind_the_metrics_are_the_users_and_the_jobs_that_hold_gpus_idle_ones_first() -> None:
+    pane = GpusPane(id="gpus")
+    async with running(Alone(pane), size=(110, 30)) as pilot:
+        pane.show(shared())
+        await pilot.pause()
+        pane.lines.focus()
+        await pilot.press(*"vvvvv")
+        assert pane.heads.spans[0].text == "  USER    JOBS  GPUS  BUSY  IDLE    MEM"
+        assert shown(pane) == [
+            "◆ cy         1     2     0     2   8.0M  n4",
+            "  ana        2    24     8     8   560G  n[1-2,9]; load of 16 of 24 GPUs known",
+            "  bo         -     1     1     0    12G  n3 by processes",
+        ]
+        assert "3 users, 1 idle" in "".join(span.text for span in pane.top.spans)
+        assert "1 node without current numbers: n9" in "".join(span.text for span in pane.bottom.spans)
+
+        pane.set_sort("busy")
+        assert [line.split()[0] for line in shown(pane)] == ["ana", "bo", "◆"]
+        pane.set_filter("gpus>=2 !busy>0")
+        assert [line.split()[1] for line in shown(pane)] == ["cy"]
+        pane.clear_filter()
+        pane.set_sort(pane.ORDER)
+
+        await pilot.press("v")
+        assert shown(pane) == [
+            "◆ 8  wait      cy              2     0     2   8.0M  n4",
+            "  9  notebook  ana            16     0     8    32M  n[2,9]; load of 8 of 16 GPUs known",
+            "  7  video     ana             8     8     0   560G  n1",
+        ]
+        assert pane.subject_of("prod/7") == ("job", "prod/7")
+        pane.set_filter("notebook")
+        assert len(shown(pane)) == 1
+
+
+async def test_enter_on_a_user_shows_the_jobs_of_that_user_or_else_the_nodes() -> None:
+    pane = GpusPane(id="gpus")
+    async with running(Alone(pane), size=(110, 30)) as pilot:
+        pane.show(shared())
+        await pilot.pause()
+        pane.lines.focus()
+        for user, view, first in (("ana", "jobs", "  9  notebook"), ("bo", "nodes", "  n3")):
+            pane.show_view("users")
+            assert pane.subject_of(f"{USER}prod/{user}") is None
+            assert pane.lines.move_to(f"{USER}prod/{user}")
+            await pilot.press("enter")
+            await pilot.pause()
+            assert (pane.view, pane.filter) == (view, f"user={user}")
+            assert shown(pane)[0].startswith(first)
+            assert pane.clear_filter()
+
+
+async def test_with_no_holder_it_says_so_and_no_line_is_wider_than_the_pane() -> None:
+    pane = GpusPane(id="gpus")
+    for width in (46, 60, 80):
+        async with running(Alone(pane := GpusPane(id="gpus")), size=(width, 20)) as pilot:
+            pane.show(shared())
+            await pilot.pause()
+            for view in ("users", "jobs"):
+                pane.show_view(view)
+                assert {len(line) <= pane.width for line in shown(pane)} == {True}
+            pane.show(state(node("n1", changed={at: {"processes": ()} for at in range(8)})))
+            assert shown(pane) == [shorten("No job holds a GPU that is known here.", pane.width)]
+            assert "8 GPUs in use" in "".join(span.text for span in pane.bottom.spans)
 
 
 # ---- at a glance -----------------------------------------------------------------------------------------------------

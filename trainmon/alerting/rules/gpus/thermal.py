@@ -23,10 +23,10 @@ from trainmon.alerting.rules.nodes import (
     sampled_gpus,
     unseen_node,
 )
-from trainmon.analysis.gpus import EMPTY_MIB
+from trainmon.analysis.gpus import EMPTY_MIB, IDLE_GPU_PCT, has_all_gpus
 from trainmon.analysis.runs import holds_nodes, is_running
 from trainmon.lib import Instant, ago, mib_size
-from trainmon.model import SILENT, Alert, Finding, Gpu, Job, Node, NodeHistory, Run, State, verdict_text
+from trainmon.model import SILENT, Alert, Finding, Gpu, Node, NodeHistory, Run, State, verdict_text
 
 # ---- rules about GPUs that slow down ---------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
 
     for_: Duration = 600.0
     """How long the condition must hold before the alert fires: longer than a save or an evaluation."""
-    busy_pct: int = 5
+    busy_pct: int = IDLE_GPU_PCT
     """Utilization in percent above which a GPU is busy."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
@@ -259,7 +259,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
                 continue
             job = state.jobs.get(run.job or "")
             began = 0.0 if job is None else job.started_at or 0.0
-            has_all = _has_all_gpus(job, state)
+            has_all = has_all_gpus(job, state)
             for node in (sampled[name] for name in run.spec.nodes if name in sampled):
                 emptied = past_of(state, node.name).emptied
                 for gpu in node.gpus:
@@ -304,14 +304,6 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
         is_idle = (gpu.utilization_pct or 0) <= self.busy_pct and not is_others
         text = f"GPU {index} is still idle; it released its memory before this program started"
         return Unknown(text) if is_idle else None
-
-
-def _has_all_gpus(job: Job | None, state: State) -> bool:
-    """Whether Slurm allocated all GPUs of its nodes to a job. A node that is not watched counts as the largest one."""
-    if job is None or job.gpus is None or not job.nodes:
-        return False
-    known = [len(state.nodes[name].gpus) for name in job.nodes if name in state.nodes]
-    return bool(known) and job.gpus >= sum(known) + (len(job.nodes) - len(known)) * max(known)
 
 
 class GpuLeftover(GpuRule, frozen=True, kw_only=True):
