@@ -93,8 +93,8 @@ ELSEWHERE = ("other", "daemon")
 """Senders that are not this program; they are always shown."""
 
 TROUBLED = ("crit", "warn")
-"""Styles of runs that stay when there is too little room for all. Healthy ones, some with an alert, give way to the
-ages of sources: that alert is counted, too."""
+"""Styles of runs that stay when there is too little room for all. Healthy ones of which some have an alert give way to
+a source that is silent: that alert is counted, too."""
 
 SENDER_FROM = 44
 """From this width on, a problem of the sender is shown before runs and sources."""
@@ -113,8 +113,9 @@ def header(state: State, width: int, flags: tuple[str, ...]) -> tuple[Span, ...]
     is_kept = space > SENDER_FROM and (bool(sender.style) or state.leadership.holder in ELSEWHERE)
     space -= aligned_width([sender]) if is_kept else 0
     runs = verdicts(state.runs.values(), space, alert_marks(state).runs)
-    if aligned_width((*runs, *sources_text(state, width, AGED))) > space:
-        runs = [span for span in runs if "/" not in span.text]
+    if aligned_width((*runs, *(full := sources_text(state, width, AGED)))) > space:
+        is_silent = any(span.style for span in full)
+        runs = [span for span in runs if not is_silent or "/" not in span.text]
         runs = [span for span in runs if span.style in TROUBLED] or runs
     sources = sources_text(state, space - aligned_width(runs), AGED)
     space -= aligned_width((*runs, *sources))

@@ -481,7 +481,8 @@ class AlertLayout(NamedTuple):
     over: bool = False
     """Whether alerts that are over have as many lines, not one."""
     advice: int = 0
-    """Of how many alerts, the first ones, what to do stands below the summary, if nobody has taken care of them."""
+    """Of how many alerts, the first ones, the summary has as many lines as it needs, and what to do stands below it if
+    nobody has taken care of them."""
 
     @property
     def word(self) -> int:
@@ -659,8 +660,8 @@ def ended_alerts(state: State, query: str = "") -> list[Alert]:
 def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str = "") -> list[Row]:
     """The whole pane; empty if there is nothing to show."""
     firing, ended, muted = open_alerts(state, sort, query), ended_alerts(state, query), [] if query else silences(state)
-    plain = shape._replace(advice=0)
-    shapes = (shape if at < shape.advice else plain for at in range(SHOWN))
+    told, plain = shape._replace(lines=MOST_LINES), shape._replace(advice=0)
+    shapes = (told if at < shape.advice else plain for at in range(SHOWN))
     found = [line for one, each in zip(firing, shapes, strict=False) for line in rows(one, state, each)]
     if len(firing) > SHOWN:
         found.append(

@@ -45,7 +45,7 @@ from trainmon.model import (
 
 NEW = NodeHistory()
 
-EXCLUDE = "press X on the node to exclude it from the run's pending jobs"
+EXCLUDE = "press X on the node (key 2) to exclude it from the run's pending jobs"
 """The advice for users who are not administrators."""
 
 AWAY = frozenset({"stopped", "finished"})
@@ -323,7 +323,7 @@ class NodeRebooted(NodeRule, frozen=True, kw_only=True):
                 continue
             slurm = state.scheduler_nodes.get(name)
             is_lost = affected_run(state, name) is not None
-            job = "; the job on it is lost: see whether the next one runs" if is_lost else ""
+            job = "; the job on it is lost: see whether the next one runs (key 7)" if is_lost else ""
             planned = is_planned(slurm)
             yield node_finding(
                 self, state.nodes[name], state,

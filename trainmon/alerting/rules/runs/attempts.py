@@ -244,6 +244,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
             f"{run.name} restarted {ago(now - found.at)} ago: {found.what}{found.detail}"
             f"{_reached(before, run, found.at)}",
             evidence=(*tail(run, 3), *((f"the attempt before: {against}",) if against is not None else ())),
+            advice="see why it ended before: Enter on the run (key 1) lists its attempts, key 4 is its log",
             since=self.first_reported(state, run, found.at, now, 30.0, found.is_reported_by),
             event=True,
             fires_at_once=True,
