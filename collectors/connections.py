@@ -19,7 +19,7 @@ from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import AskUser, LocalShell, Shell
 from trainmon.transport.ssh.config import route_to
-from trainmon.transport.ssh.openssh import OpensshDialer, may_use_kerberos
+from trainmon.transport.ssh.openssh import OpensshDialer, may_use_kerberos, open_master
 
 if TYPE_CHECKING:
     from trainmon.transport.ssh.client import Dialer
@@ -35,6 +35,8 @@ class Connections:
         self._ssh_config = ssh_config
         self._lock = threading.Lock()
         self._dialer: Dialer | None = None
+        self._refused: dict[str, tuple[str, object]] = {}
+        """By host: the master connection that is used since our client was refused. It is not tried again beside it."""
         self._openssh = OpensshDialer(loop, at_once=connect.at_once, timeout=connect.timeout, config_file=ssh_config)
 
     def dial(self, host: str) -> Shell:
@@ -50,17 +52,27 @@ class Connections:
         master = openssh.master_of(host, route)
         if master is None and openssh.is_awaiting(host):
             return openssh.dial(host, route)  # a prompt that nobody has asked for would be shown otherwise
-        has_way = master is not None or may_use_kerberos(route)
+        opened = None if master is None else (master.name, open_master(master))
+        if opened is not None and self._refused.get(host) == opened:
+            return openssh.dial(host, route)
+        has_way = opened is not None or may_use_kerberos(route)
         silent = tuple(replace(stop, batch=stop.batch or self._ask is not None) for stop in route)
         try:
             return self._own().dial(host, silent if has_way else route)
-        except (LoginNeeded, LoginRefused) as error:
+        except HostKeyRefused:
+            raise
+        except HostUnreachable as error:
+            # A ProxyCommand may need a person, too.
+            needs_proxy = opened is not None and any(stop.proxy_command for stop in route)
+            is_refused = needs_proxy or isinstance(error, LoginNeeded | LoginRefused)
+            if not is_refused or (not has_way and self._ask is not None):
+                raise
             if not has_way:
-                if self._ask is not None:
-                    raise
                 may_use_master = isinstance(error, LoginNeeded)
                 raise openssh.refused(host, route, error, may_use_master=may_use_master) from error
             refusal = error
+        if opened is not None:
+            self._refused[host] = opened
         try:
             shell = openssh.dial(host, route)
             if master is None:  # a command logs in

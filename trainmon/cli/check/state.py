@@ -247,6 +247,7 @@ def openssh_rows(host: str, by: str, error: HostUnreachable, ssh_config: Path | 
     enable = "" if uses_kerberos else "set GSSAPIAuthentication yes in ~/.ssh/config, then: "
     token = next((stop.provider for stop in route if stop.provider), None)
     asks = isinstance(error, LoginNeeded) or any(word in error.message for word in ASKS)
+    asks = asks or bool(login_command(route, ssh_config))  # where a person has set it up, it may be the only way
     master = MAY_LOG_IN if asks and not error.waits_for_person else ""
     never = (
         f'{error.host} is never logged in to by the ssh command: connect.by = "paramiko"' if by == "paramiko" else ""

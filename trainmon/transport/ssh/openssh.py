@@ -77,14 +77,15 @@ def ssh_words(route: Route, master: HostSettings | None, config_file: Path | Non
     return inner
 
 
-def has_master(stop: HostSettings) -> bool:
-    """Whether a master connection of ours is open. As by `ssh -O check`, but without a process."""
+def open_master(stop: HostSettings) -> tuple[int, int] | None:
+    """What identifies the open master connection of a host; None if none of ours is open. As by `ssh -O check`, but
+    without a process."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
-        if stop.control_path and Path(stop.control_path).stat().st_uid == os.getuid():
+        if stop.control_path and (found := Path(stop.control_path).stat()).st_uid == os.getuid():
             client.settimeout(1.0)
             client.connect(stop.control_path)
-            return True
-    return False
+            return found.st_ino, found.st_ctime_ns
+    return None
 
 
 def has_ticket() -> bool:
@@ -244,7 +245,7 @@ class OpensshShell(LocalShell):
     def _failure(self, watched: Watched) -> TrainmonError | None:
         """Why `ssh` has failed; None if its command has this status. On the event loop's thread."""
         host, lines, reason = self.host, watched.lines, watched.reason
-        if self.master is not None and not has_master(self.master):
+        if self.master is not None and open_master(self.master) is None:
             return self._dialer.lost(host, self.route)
         if watched.has_started:
             is_lost = self.master is not self.route[-1] and lines and LOST.match(lines[-1])
@@ -293,7 +294,7 @@ class OpensshDialer:
         Raises:
             HostUnreachable: the host waits for one, or for a ticket, and there is none.
         """
-        master = next((stop for stop in reversed(route) if has_master(stop)), None)
+        master = next((stop for stop in reversed(route) if open_master(stop)), None)
         reason, is_refused = self._awaited.get(host, (None, False))
         if master is not None or (is_refused and may_use_kerberos(route, str(reason))):
             self.forget(host)

@@ -131,6 +131,9 @@ def test_a_login_over_a_master_connection_is_told(sshd: Sshd, tmp_path: Path) ->
     config = sshd.ssh_config(1, extra=f"Host n0\n  IdentityFile {stranger}\n{master}", path=tmp_path / "config")
     config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
     ssh = [program("ssh"), "-F", str(config)]
+    (refused,) = look(Settings(clusters=(cluster("n0"),)), config)
+    assert of(refused)[3:] == [("bad", "login"), ("note", "openssh")]
+    assert refused[-1].fix == f"open a master connection: ssh -M -F {config} n0"
     subprocess.run([*ssh, "-i", str(sshd.key), "-fNM", "n0"], check=True, capture_output=True)
     (rows,) = look(Settings(clusters=(cluster("n0"),)), config)
     subprocess.run([*ssh, "-O", "exit", "n0"], check=True, capture_output=True)

@@ -23,7 +23,7 @@ from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.files import read_range
 from trainmon.transport.shell import AskUser
 from trainmon.transport.ssh.client import SshShell
-from trainmon.transport.ssh.openssh import OpensshShell, has_master, route_to
+from trainmon.transport.ssh.openssh import OpensshShell, open_master, route_to
 
 BANNER = "\x1b[31mAuthorized\x1b[0m use only\n"
 
@@ -234,6 +234,29 @@ def test_no_person_can_help_with_a_key_that_our_client_has_and_the_host_refuses(
     assert not refused.value.waits_for_person
 
 
+def test_our_client_is_refused_only_once_for_each_master_connection(site: Site, loop: EventLoop) -> None:
+    site.open("n1")
+    dialler, before = connections(site, loop), site.logins()
+    dialler.dial("n1")
+    dialler.dial("n1")
+    assert site.logins() == before + 1
+    site.shut("n1")
+    site.open("n1")
+    dialler.dial("n1")
+    assert site.logins() == before + 3  # that of the new master connection, too
+    site.shut("n1")
+
+
+def test_a_proxy_command_that_needs_a_person_is_not_needed_over_a_master_connection(
+    site: Site, loop: EventLoop, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"Host *\n  ProxyCommand echo a code is needed >&2; false\n{site.config.read_text()}")
+    assert isinstance(connections(site, loop, config=config).dial("n0"), OpensshShell)
+    with pytest.raises(HostUnreachable, match="n2: its ProxyCommand ended: a code is needed"):
+        connections(site, loop, config=config).dial("n2")
+
+
 def test_a_jump_host_is_reached_over_its_master_connection(site: Site, loop: EventLoop, tmp_path: Path) -> None:
     config = tmp_path / "config"
     target = f"Host n3\n  ProxyJump n0\n  IdentityFile {site.sshd.key}\n"
@@ -378,13 +401,13 @@ def test_a_connection_that_is_silent_is_lost_within_15_s(site: Site, loop: Event
 
 def test_a_socket_that_nobody_listens_at_is_no_master_connection(site: Site) -> None:
     (stop,) = route_to("n4", site.config)
-    assert not has_master(stop)
+    assert open_master(stop) is None
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(site.sockets / "n4"))
-    assert not has_master(stop)
+    assert open_master(stop) is None
     (site.sockets / "n4").unlink()
     (stop,) = route_to("n0", site.config)
-    assert has_master(stop)
+    assert open_master(stop)
 
 
 def test_a_master_connection_that_does_not_answer_is_given_up(
