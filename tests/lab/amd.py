@@ -110,7 +110,7 @@ class AmdTree:
 
 
 AMDSMI = '''
-"""A stand-in for amdsmi: the functions of py-interface/README.md of ROCm/amdsmi, for the GPU at 0000:0c:00.0."""
+"""A stand-in for amdsmi: the functions of py-interface/README.md of ROCm/amdsmi, for two GPUs."""
 from enum import IntEnum
 
 class AmdSmiException(Exception): pass
@@ -119,8 +119,8 @@ class AmdSmiTemperatureMetric(IntEnum): CURRENT, CRITICAL, EMERGENCY = 0, 5, 7
 class AmdSmiClkType(IntEnum): SYS, GFX = 0, 0
 
 def amdsmi_init(flag=2): print("a word that is no JSON")
-def amdsmi_get_processor_handles(): return ["handle"]
-def amdsmi_get_gpu_device_bdf(gpu): return "0000:0C:00.0"
+def amdsmi_get_processor_handles(): return ["0000:0C:00.0", "0000:38:00.0"]
+def amdsmi_get_gpu_device_bdf(gpu): return gpu
 def amdsmi_get_temp_metric(gpu, sensor, metric):
     if sensor == AmdSmiTemperatureType.EDGE: raise AmdSmiException("AMDSMI_STATUS_NOT_SUPPORTED")
     return {0: 81, 5: 100, 7: 110}[metric]

@@ -154,7 +154,11 @@ def node_sentence(state: State, name: str, now: Instant) -> tuple[str, str]:
     errors = (f"gpu{gpu.index}: {gpu.error}" for gpu in node.gpus if gpu.state != "ok" and gpu.error)
     note = node.note or (NO_DRIVER if without_driver(node) else "")
     cut = [gpu for gpu in node.gpus if gpu.instances]
-    why = f"{numbers([gpu.index for gpu in cut])}: utilization {cut[0].instances[0].utilization}" if cut else ""
+    why = (
+        f"{numbers([gpu.index for gpu in cut])}: utilization of instances {cut[0].instances[0].utilization}"
+        if cut
+        else ""
+    )
     text = "  ".join(part for part in (*(flag.text for flag in flags), *errors, why, note) if part)
     style = "crit" if any(flag.style == "crit" for flag in flags) else "warn" if flags else "dim"
     return (clean(f"{name}: {text}"), style) if text else ("", "dim")

@@ -288,4 +288,5 @@ class AmdGpus:
             return
         self.source = "amdsmi"
         for card in self.cards.values():
-            card.gpu, card.smi = handles.get(card.slot), smi if card.slot in handles else None
+            is_whole = card.slot in handles and len(card.nodes()) < 2  # else it may say what one partition has
+            card.gpu, card.smi = handles.get(card.slot), smi if is_whole else None

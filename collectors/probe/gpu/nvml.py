@@ -202,7 +202,7 @@ class Gpus:
 
     def greeting(self, probe: str, note: "str | None", driver: "str | None" = None) -> "list[Line]":
         """The probe's first line, sent again whenever it changes."""
-        probe = self.amd.source if probe == "none" and self.amd_cards() else probe
+        probe = self.amd.source if self.amd_cards() and not self.cards and self.smi is None else probe
         line = dict(
             self.hello,
             probe=probe,

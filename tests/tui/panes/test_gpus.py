@@ -253,7 +253,7 @@ def test_the_story_of_a_node_has_what_its_line_had_to_cut() -> None:
     assert node_sentence(found, "node03", NOW) == ("node03: LOST gpu2  XID 79 6m  gpu2: GPU is lost", "crit")
     assert node_sentence(found, "node20", NOW) == ("", "dim")
     cut = state(node("n", changed={1: {"mig": True, "utilization_pct": None, "instances": (GpuInstance("1"),)}}))
-    assert node_sentence(cut, "n", NOW) == ("n: gpu1: utilization not measured by NVML", "dim")
+    assert node_sentence(cut, "n", NOW) == ("n: gpu1: utilization of instances not measured by NVML", "dim")
 
 
 async def test_one_warmer_gpu_paints_its_cell_and_nothing_else() -> None:

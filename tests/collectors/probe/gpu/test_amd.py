@@ -15,6 +15,7 @@ import pytest
 from collectors.probe.gpu.amd import AmdGpus
 from tests.collectors.probe import interpreters
 from tests.lab.amd import AMDSMI, APU, INSTINCT, RADEON, AmdTree, metrics_1_3, metrics_1_7
+from tests.lab.nvml import Nvml
 from trainmon.model import GpuFacts, GpuInstance, GpuLinks, GpuSample, throttle_names
 
 SLOT = "0000:0c:00.0"
@@ -189,10 +190,13 @@ def test_numbers_come_from_amdsmi_and_what_it_lacks_from_sysfs(
     tree.card(SLOT, INSTINCT, metrics_1_7(100, (0,) * 5))
     tree.card("0000:22:00.0", INSTINCT)
     tree.amdsmi(AMDSMI)
+    tree.card("0000:38:00.0", INSTINCT)
+    for number in range(2):
+        tree.node(5 + number, 800 + number, "0000:38:00.0", 96, partition=number)
     code = (
         "import json, sys; from collectors.probe.gpu.amd import AmdGpus;"
         "gpus = AmdGpus(sys.argv[1], 0, []); gpus.load();"
-        "first, second = gpus.cards[0], gpus.cards[1]; rows = [first.fast(), second.fast()]; first.slow();"
+        "first = gpus.cards[0]; rows = [card.fast() for card in gpus.cards.values()]; first.slow();"
         "sys.stderr.write(json.dumps([gpus.source, rows, first.facts]))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tree.root)], capture_output=True, text=True, check=True)
@@ -200,6 +204,7 @@ def test_numbers_come_from_amdsmi_and_what_it_lacks_from_sysfs(
     assert (source, done.stdout) == ("amdsmi", ""), "what it prints is no line of the probe"
     assert msgspec.convert(rows[0], GpuSample) == GpuSample(0, None, False, 81, 81, 180_000, 88, 640.0, 1980, None)
     assert rows[1][3] == 71, "amdsmi does not list the second one"
+    assert rows[2][3] == 71, "it may say what one partition of it has"
     slow = msgspec.convert(found, GpuFacts)
     assert (slow.ecc_uncorrected, slow.ecc_corrected, slow.temperature_margin_c) == (2, 7, 19)
     assert (slow.memory_total_mib, slow.links) == (196_592, GpuLinks(32.0, 16, 16, 0, 16, 32, 0))
@@ -251,8 +256,6 @@ def test_a_node_with_amd_alone_says_how_it_is_read(tree: AmdTree) -> None:
 
 
 def test_gpus_of_both_vendors_have_rows_side_by_side(tree: AmdTree, tmp_path: Path) -> None:
-    from tests.lab.nvml import Nvml
-
     tree.card(SLOT, INSTINCT)
     for bus in (1, 2):
         pci = tree.root / f"sys/bus/pci/devices/0000:0{bus}:00.0"
@@ -328,6 +331,12 @@ def test_a_rocm_smi_that_hangs_or_fails_blocks_nothing(tmp_path: Path) -> None:
     assert hangs["text"] == "rocm-smi does not answer; it is not started again before it has returned"
     fails = rounds_of("echo 'ERROR: no amdgpu'; exit 2", tmp_path / "fails", "trouble")[-1]
     assert fails["text"] == "rocm-smi ended with status 2: ERROR: no amdgpu"
+
+
+def test_an_nvml_without_gpus_does_not_hide_how_amds_are_read(tree: AmdTree, tmp_path: Path) -> None:
+    tree.card(SLOT, INSTINCT)
+    hello = next(line for line in lines(tree, Nvml(tmp_path, gpus=0).environment()) if line["k"] == "hello")
+    assert (hello["probe"], hello["note"]) == ("sysfs", None)
 
 
 def test_amd_gpus_without_the_driver_are_named(tree: AmdTree) -> None:
