@@ -149,6 +149,7 @@ def merge(one: Spec, other: Spec) -> Spec:
         keep=one.keep or other.keep,
         mentions=one.mentions or other.mentions,
         own=one.own or other.own,
+        ranks=one.ranks or other.ranks,
         files=(*one.files, *other.files),
         receipts=tuple(dict.fromkeys((*one.receipts, *other.receipts))),
         every_receipt=one.every_receipt or other.every_receipt,
@@ -181,6 +182,7 @@ def _own(plan: WatchPlan, host: str, training: Collection[str]) -> Spec:
         logs=logs,
         keep=plan.keep if logs else "",
         mentions=MENTIONS if logs else (),
+        ranks=bool(names),
         receipts=plan.receipts,
     )
 

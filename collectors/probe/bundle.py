@@ -30,8 +30,8 @@ HERE_ONLY = {"bundle", "__init__", FIRST}
 """The names of files that are not sent as modules."""
 FALLBACK = (FOLDER / "fallback_spec.sh", FOLDER / "fallback.sh")
 
-WITH_SPEC = ("files.wandb", "files.wandb_records")
-"""Modules for W&B files: few nodes read them, so they come with a spec that names such files, not with the code."""
+WITH_SPEC = {"files.wandb": "wandb", "files.wandb_records": "wandb", "gpu.ranks": "ranks"}
+"""Modules that not every node needs: they come with a spec that has this field, not with the code."""
 
 GREETING = b"#probe "
 """The start of the node's first line. A shell adds `sh`."""
@@ -111,14 +111,14 @@ def _packed(modules: Mapping[str, str]) -> bytes:
 def spec_line(spec: Spec) -> bytes:
     """The spec as one line. It is sent after the payload, and again whenever it changes."""
     line = msgspec.json.encode(spec)
-    if spec.wandb:
-        line = line[:-1] + b',"modules":"' + _modules_of_spec() + b'"}'
+    if wanted := tuple(name for name, field in WITH_SPEC.items() if getattr(spec, field)):
+        line = line[:-1] + b',"modules":"' + _modules_of_spec(wanted) + b'"}'
     return line + b"\n"
 
 
 @functools.cache
-def _modules_of_spec() -> bytes:
-    return _packed({boot.PREFIX + name: text for name, text in _texts().items() if name in WITH_SPEC})
+def _modules_of_spec(wanted: tuple[str, ...]) -> bytes:
+    return _packed({boot.PREFIX + name: text for name, text in _texts().items() if name in wanted})
 
 
 def _texts() -> dict[str, str]:

@@ -16,6 +16,7 @@ from collectors.probe.worker_process import Mark, write
 SECTIONS = (
     ("gpu", "gpu.nvml", "Gpus", None),
     ("host", "host", "Host", None),
+    ("ranks", "gpu.ranks", "Ranks", "ranks"),
     ("switches", "files.switches", "Switches", "switches"),
     ("logs", "files.logs", "Logs", "logs"),
     ("disks", "files.disks", "Disks", "disks"),
@@ -28,7 +29,7 @@ SECTIONS = (
 
 PARTS = {
     "nvml": "gpu", "gpu": "gpu", "processes": "gpu", "xid": "gpu", "smi": "gpu", "amd": "gpu", "amdsmi": "gpu",
-    "host": "host", "network": "host", "infiniband": "host",
+    "host": "host", "network": "host", "infiniband": "host", "ranks": "host",
 }  # fmt: skip
 """By the start of an operation's name: its part of the probe. Other operations are parts of their own."""
 

@@ -70,7 +70,7 @@ RUN = {
     "name": TEXT, "cluster": TEXT, "verdict": VERDICTS, "why": TEXT, "step": WHOLE_OR_NULL,
     "target_step": WHOLE_OR_NULL, "loss": REAL_OR_NULL, "grad_norm": REAL_OR_NULL, "step_time_s": REAL_OR_NULL,
     "tokens_per_s": REAL_OR_NULL, "last_step_at": REAL_OR_NULL, "eta_at": REAL_OR_NULL, "job": TEXT_OR_NULL,
-    "queued_behind": WHOLE_OR_NULL, "attempt": WHOLE_OR_NULL, "nodes": [TEXT],
+    "queued_behind": WHOLE_OR_NULL, "attempt": WHOLE_OR_NULL, "nodes": [TEXT], "ranks": (dict, NULL),
     "wandb": {
         "id": TEXT_OR_NULL, "name": TEXT_OR_NULL, "state": TEXT_OR_NULL, "url": TEXT_OR_NULL,
         "heartbeat_at": REAL_OR_NULL, "active_in_group": WHOLE_OR_NULL, "active": [TEXT], "phase": TEXT_OR_NULL,

@@ -43,7 +43,11 @@ class RunningProbe:
     def ask(self, **spec: object) -> None:
         """Send a spec. Short periods unless told otherwise: tests are quick."""
         plain = {"period": 0.1, "slow": 0.4, "v": 1, **spec}
-        self.write(bundle.spec_line(msgspec.convert(plain, Spec)) if "wandb" in spec else msgspec.json.encode(plain))
+        self.write(
+            bundle.spec_line(msgspec.convert(plain, Spec))
+            if {"wandb", "ranks"} & {*spec}
+            else msgspec.json.encode(plain)
+        )
         self.write(b"\n")
 
     def write(self, data: bytes) -> None:

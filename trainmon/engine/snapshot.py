@@ -15,10 +15,12 @@ from trainmon.alerting.rules import RULES
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.disks import checkpoints_that_fit
 from trainmon.analysis.nodes import spares
+from trainmon.analysis.runs import last_attempts
 from trainmon.lib import Instant
 from trainmon.model import (
     SEVERITIES,
     Alert,
+    Attempt,
     Channel,
     Checkpoints,
     Disk,
@@ -49,6 +51,7 @@ NEED_FOR = frozenset(rule.name for rule in RULES if rule.needs_for)
 
 def snapshot(state: State, now: Instant, requested: Container[str] | None = None) -> dict[str, Any]:
     """The whole State as plain values, ready for JSON. `requested`: as for `verdict`."""
+    attempts = last_attempts(state.attempts.values())
     return {
         "version": VERSION,
         "at": now,
@@ -58,7 +61,7 @@ def snapshot(state: State, now: Instant, requested: Container[str] | None = None
         "disks": [_disk(state.disks[key], state) for key in sorted(state.disks)],
         "jobs": [_job(job, now) for _, job in sorted(state.jobs.items()) if job.gone_at is None],
         "spares": [found._asdict() for found in spares(state)],
-        "runs": [_run(run, state.jobs, now) for run in state.runs.values()],
+        "runs": [_run(run, state.jobs, attempts.get(run.name), now) for run in state.runs.values()],
         "alerts": [alert(one) for one in worst_first(one for one in state.alerts.values() if one.is_open)],
     }
 
@@ -133,7 +136,7 @@ def _job(job: Job, now: Instant) -> dict[str, Any]:
     return fields | {"nodes": list(job.nodes), "time_left_s": left}
 
 
-def _run(run: Run, jobs: Mapping[str, Job], now: Instant) -> dict[str, Any]:
+def _run(run: Run, jobs: Mapping[str, Job], attempt: Attempt | None, now: Instant) -> dict[str, Any]:
     progress, job = run.progress, jobs.get(run.job or "")
     return {
         "name": run.name,
@@ -152,6 +155,7 @@ def _run(run: Run, jobs: Mapping[str, Job], now: Instant) -> dict[str, Any]:
         "queued_behind": run.queued_behind,
         "attempt": None,
         "nodes": list(run.spec.nodes),
+        "ranks": None if attempt is None or attempt.ranks is None else plain(attempt.ranks),
         "wandb": _wandb(run.wandb),
         "wandb_file": _wandb_file(run.wandb_file),
         "log": _log(run.log, now),

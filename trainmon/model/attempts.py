@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import msgspec
 
 from trainmon.lib import Instant, Seconds
+from trainmon.model.probe_wire import Launcher
 
 # ---- why an attempt ended --------------------------------------------------------------------------------------------
 
@@ -293,6 +294,20 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     """What its cause is if it ends now."""
 
 
+class RankMap(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the ranks of an attempt run, or ran."""
+
+    launcher: Launcher
+    """What has numbered them."""
+    ranks: int
+    """How many there are in all."""
+    nodes: Mapping[str, Mapping[int, tuple[int, ...]]] = {}
+    """By node and rank: the GPUs on which it holds memory, as far as that is known. A rank that was on two nodes is not
+    resolved. Under an empty name: ranks that several processes of one node have."""
+    is_ambiguous: bool = False
+    """Whether several trainings number their ranks in the same job: then none is resolved."""
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of a run. What is not known is null or empty."""
 
@@ -321,6 +336,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     gpu_uuids: tuple[str, ...] = ()
     gpus: int | None = None
     """How many GPUs it held."""
+    ranks: RankMap | None = None
+    """Where its ranks run; null if that is not known."""
 
     started_at: Instant | None = None
     start_is_estimated: bool = False

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model.probe_wire import GpuFacts, InfinibandPort, Probe
+from trainmon.model.probe_wire import GpuFacts, InfinibandPort, Probe, RankProcesses
 
 Health = Literal["ok", "late", "down", "off"]
 """ok: answers. late: older than 3 periods. down: failed, see its error. off: not wanted now, no fault."""
@@ -135,6 +135,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     gpus_at: Instant | None = None
     """When the GPU numbers were last read, by our clock."""
+    ranks: RankProcesses | None = None
+    """The ranks of the processes there; null before they were read."""
     host_at: Instant | None = None
     troubles: Mapping[str, str] = {}
     """Current errors of its probe, by part: gpu, host, disk, log, switch, probe."""

@@ -164,6 +164,38 @@ class GpuFactsAll(Reading, frozen=True, tag="gpus", gc=False):
     own: tuple[OwnProcess, ...] = ()
 
 
+Launcher = Literal["torchrun", "environment", "mpi", "pmi", "slurm"]
+"""What has set the rank of a process. The first one here counts: what started a launcher has numbered the launchers."""
+
+
+class RankProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A rank of a distributed training: the topmost process whose environment names it."""
+
+    pid: int
+    started_s: float
+    """When it started, in seconds after the boot."""
+    workers: tuple[int, ...]
+    """The pids below it that have inherited its rank, such as those of a DataLoader."""
+    launcher: Launcher
+    rank: int
+    ranks: int
+    """How many there are in all."""
+    local_rank: int | None = None
+    job: int | None = None
+    """SLURM_JOB_ID."""
+    launch: str | None = None
+    """The id of torchrun, which may be `none`. Untrusted."""
+
+
+class RankProcesses(Reading, frozen=True, tag="ranks", gc=False):
+    """The ranks of the probe's user on this node, when they have changed; of root, all."""
+
+    r: tuple[RankProcess, ...]
+    user: str
+    host_pids: bool = False
+    """Whether the pids of the GPUs' driver are those of /proc. In a container they may be others."""
+
+
 class Xid(Reading, frozen=True, tag="xid", gc=False):
     """An Xid, from an NVML event (index and uuid known), the kernel log (PCI address known) or Prometheus."""
 
@@ -563,6 +595,8 @@ class Spec(msgspec.Struct, frozen=True):
     """A Python regular expression: lines that may carry a step, kept when a burst must be dropped."""
     own: bool = False
     """Whether the user's own processes on the GPUs are described."""
+    ranks: bool = False
+    """Whether the ranks of the user's own processes are read."""
     mentions: tuple[str, ...] = ()
     """Texts to search once in what a log holds when the probe starts."""
     followed: tuple[str, ...] = ()
@@ -578,8 +612,8 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 AnyReading = (
-    Hello | GpuSamples | GpuFactsAll | Xid | HostSample | DiskSamples | LogChunk | SwitchSamples | CheckpointListing
-    | FileContent | Receipts | WandbRows | Trouble | Bye
+    Hello | GpuSamples | GpuFactsAll | RankProcesses | Xid | HostSample | DiskSamples | LogChunk | SwitchSamples
+    | CheckpointListing | FileContent | Receipts | WandbRows | Trouble | Bye
 )  # fmt: skip
 
 DECODER: msgspec.json.Decoder[AnyReading] = msgspec.json.Decoder(AnyReading)

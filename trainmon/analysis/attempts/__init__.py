@@ -15,6 +15,7 @@ from trainmon.analysis.attempts.provenance import (
     why_missing,
     with_file,
 )
+from trainmon.analysis.attempts.ranks import RankPlace, place_of, places_in, places_shown, ranks_of_log, with_places
 from trainmon.analysis.attempts.steps import began_at
 from trainmon.analysis.attempts.track import (
     attempt_of_log,
@@ -32,6 +33,7 @@ __all__ = [
     "ORDER",
     "OUTLIVES",
     "SAME_START",
+    "RankPlace",
     "attempt_of_log",
     "began_at",
     "by_same_origin",
@@ -47,7 +49,11 @@ __all__ = [
     "merged",
     "missing",
     "named_as",
+    "place_of",
+    "places_in",
+    "places_shown",
     "pruned",
+    "ranks_of_log",
     "read_once",
     "silence",
     "track",
@@ -58,6 +64,7 @@ __all__ = [
     "with_accounted",
     "with_file",
     "with_outlived",
+    "with_places",
     "with_stored",
     "with_tail",
     "with_unseen_log",

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 from msgspec.structs import replace
 
+from trainmon.analysis.attempts import ranks
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, AttemptFile, Origin, Settings, State
 from trainmon.model.attempts import EndSource
@@ -99,7 +100,7 @@ GROUPS = (
     Fields(("outlook_at", "outlook"), newest_outlook),
 )
 APART = {*NEWEST, *LOG, *(name for one in GROUPS for name in one.names)}
-APART |= {"settled", "end", "reported_end", "named", "files", "older"}
+APART |= {"settled", "end", "reported_end", "named", "files", "older", "ranks"}
 FIELDS = (
     *(Fields((name,), greatest) for name in Attempt.__struct_fields__ if name not in APART),
     *GROUPS,
@@ -216,6 +217,7 @@ def merged(one: Attempt | None, other: Attempt) -> Attempt:
     found |= {"end": _both(one.end, other.end), "reported_end": _both(one.reported_end, other.reported_end)}
     if found["end"] is not None:  # and so a cause
         found |= {"reported_end": None, "outlook": None, "outlook_at": 0.0}
+    found["ranks"] = ranks.both(one.ranks, other.ranks)
     files = (*one.files.items(), *other.files.items())
     found["files"] = {name: min((file for each, file in files if each == name), key=first_read) for name, _ in files}
     return resolved(replace(one, **found, named=named, older=older))

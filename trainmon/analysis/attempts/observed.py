@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import provenance, receipts
 from trainmon.analysis.attempts.ending import end_of, is_over
 from trainmon.analysis.attempts.fold import adds_nothing, end_by, with_named
+from trainmon.analysis.attempts.ranks import rank_map
 from trainmon.analysis.attempts.steps import (
     AFTER,
     BEFORE,
@@ -33,7 +34,7 @@ from trainmon.analysis.runs import has_begun, last_attempts, our_time, target
 from trainmon.analysis.runs.context import is_of_task
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import DAY, Instant, Seconds, clean, elapsed, group_by, scrub
-from trainmon.model import OVER, Attempt, AttemptEnd, Job, Log, OwnProcess, Receipt, Run, State, WandbRun
+from trainmon.model import OVER, Attempt, AttemptEnd, Job, Log, OwnProcess, RankMap, Receipt, Run, State, WandbRun
 
 # ---- which sources are still to answer before the attempts of a run are known ----------------------------------------
 
@@ -107,6 +108,8 @@ def attempt_of(run: Run, attempt_id: str, **facts: Any) -> Attempt:
 def with_run(attempt: Attempt, run: Run, state: State, *, is_newest: bool) -> Attempt:
     """The attempt with what its run shows of it: steps, checkpoints, W&B, log."""
     until, began, latest = attempt.ended_at or state.at, start_of(attempt, run, state), latest_of(attempt, run, state)
+    if is_newest and attempt.end is None:
+        attempt = replace(attempt, ranks=_ranks(attempt, run, state, began))
     is_own = is_newest and owns_log(attempt, run, state)
     if is_own and run.log is not None:
         attempt = replace(attempt, log_path=run.log.path or attempt.log_path, log_host=run.log.host)
@@ -121,6 +124,16 @@ def with_run(attempt: Attempt, run: Run, state: State, *, is_newest: bool) -> At
     if wandb is not None:
         attempt = provenance.with_wandb(attempt, wandb)
     return with_checkpoints(attempt, run, latest)
+
+
+def _ranks(attempt: Attempt, run: Run, state: State, began: Instant | None) -> RankMap | None:
+    """Where its ranks run. Those of runs without a job that share a node cannot be told apart."""
+    job = state.jobs.get(f"{attempt.cluster}/{attempt.job_id}")
+    others = (one.spec.nodes for one in state.runs.values() if one.name != run.name and not one.jobs)
+    if job is None and (attempt.job_id is not None or any(not {*attempt.nodes}.isdisjoint(names) for names in others)):
+        return None
+    since = None if attempt.start_is_estimated else began
+    return rank_map(map(state.nodes.get, attempt.nodes), None if job is None else job.number, since)
 
 
 def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str, ...]]:

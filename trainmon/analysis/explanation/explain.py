@@ -8,7 +8,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from trainmon.analysis.attempts import by_same_origin, changed_settings, has_same_config
+from trainmon.analysis.attempts import (
+    RankPlace,
+    by_same_origin,
+    changed_settings,
+    has_same_config,
+    places_in,
+    places_shown,
+    with_places,
+)
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.timeline import GpuHour, Moment, timeline
@@ -368,7 +376,8 @@ def meaning(attempt: Attempt, cause: CauseName, actions: Iterable[Record]) -> st
     if cause == "requeued" and (by := next(requeued_by(attempt, actions), "")):
         return f"The job was requeued by {by} with trainmon-tui."
     if (found := attempt.cause) is not None and found.confidence == "low" and found.evidence:
-        return f"Only this suggests it: {found.evidence[0].text.rstrip('.')}."  # it does not show what the cause means
+        text = named_in(attempt, found.evidence[0].text.rstrip("."))
+        return f"Only this suggests it: {text}."  # it does not show what the cause means
     return RULE[cause].meaning
 
 
@@ -481,6 +490,18 @@ def brief(
     return tuple(clean(scrub(line), LINE) for line in lines)
 
 
+def named_in(attempt: Attempt, text: str) -> str:
+    """The text, with where the rank runs that it names, if a line of the evidence names the same one. What a line
+    begins with may be a local rank."""
+    shown = places_shown([with_places(text, attempt.ranks)])
+    return with_places(text, attempt.ranks) if {*shown} <= {*evidence_places(attempt)} else text
+
+
+def evidence_places(attempt: Attempt) -> list[RankPlace]:
+    """Where the ranks run that the lines of the evidence name."""
+    return places_in((one.text for one in _context(attempt) if one.is_evidence), attempt.ranks)
+
+
 def _loss(attempt: Attempt) -> str:
     """The steps that must be trained again, and their share of the GPU time of the attempt."""
     steps, spent = attempt.steps_lost, attempt.gpu_seconds
@@ -502,4 +523,4 @@ def _by(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
     if (cause := attempt.end.cause) is not None and cause.evidence:
         rank = "" if cause.rank is None else f"rank {cause.rank}: "
         errors = (one.text for one in cause.evidence if cause.exception and cause.exception in one.text)
-        yield f"{rank}{next(errors, cause.evidence[0].text)}"
+        yield named_in(attempt, f"{rank}{next(errors, cause.evidence[0].text)}")

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from trainmon.analysis.attempts import ORDER, values_of, why_missing
 from trainmon.analysis.checkpoints import describe
-from trainmon.analysis.explanation.explain import AWAITED, Explanation, Resume, at_text, short_id
+from trainmon.analysis.explanation.explain import AWAITED, Explanation, Resume, at_text, evidence_places, short_id
 from trainmon.analysis.explanation.timeline import What, worst
 from trainmon.lib import clean, counted, duration, mib_size, scrub, size
 from trainmon.model import Attempt, Origin
@@ -209,6 +209,8 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
             yield PageRow("…", "", "dim")
         before = line.line
         yield PageRow(f"{'>' if line.is_evidence else ' '}{line.line}", line.text, "log")
+    for place in evidence_places(attempt):
+        yield PageRow("rank", str(place), link=("node", place.link))
     if not one.context:
         yield PageRow("", "No line of its log is stored.", "dim")
     elif not any(line.is_evidence for line in one.context):

@@ -33,6 +33,7 @@ from trainmon.model import (
     Node,
     NodeHistory,
     NodeReading,
+    RankProcesses,
     Trouble,
     Xid,
     throttle_names,
@@ -78,6 +79,9 @@ def read(node: Node | None, event: NodeReading) -> Node:
                 "gpus_expected": None,
                 "troubles": {},
             }
+        case RankProcesses():
+            rows = tuple(replace(one, launch=one.launch and cleaned(one.launch)) for one in reading.r)
+            changes["ranks"] = replace(reading, r=rows, user=clean(reading.user))
         case Xid():
             changes |= _xid(node, reading, at)
         case Trouble():

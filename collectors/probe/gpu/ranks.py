@@ -1,0 +1,107 @@
+"""The ranks of distributed trainings among our own processes, by what their launchers set in the environment.
+
+Of an environment, only the variables in LAUNCHERS and the number of the job are used. It is read once for each process,
+after SETTLED seconds: before that, a launcher or a shell may still be about to become the trainer.
+"""
+
+import os
+
+from collectors.probe.gpu.card import LONGEST_VALUE, MIB
+from collectors.probe.host import number, user_name
+from collectors.probe.paths import listed, read
+from collectors.probe.stdlib import Any, Line, Mapping, Operation
+
+LAUNCHERS = (
+    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"),
+    ("environment", "RANK", "WORLD_SIZE", "LOCAL_RANK", "RANK"),
+    ("mpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"),
+    ("pmi", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_RANK"),
+    ("slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_ID"),
+)
+"""Name, and the variables of the rank, the number of ranks, the local rank, and one without which the others count
+nothing: the batch shell, which is no task of a step, has SLURM_PROCID=0, too. The first launcher that was here counts.
+Of torchrun's own variables, the values are those of torch 2.13; Slurm's those of 22.05."""
+
+STARTERS = (
+    "multiprocessing.spawn", "torchrun", "torch.distributed.run", "torch.distributed.launch", "bin/accelerate",
+    "bin/deepspeed", "deepspeed.launcher",
+)  # fmt: skip
+"""In commands of processes that start ranks, or that Python has started and that may be a rank of their own. A number
+that others than torchrun have given them, or what is above them, is not the rank of a trainer."""
+
+KERNEL = "kthreadd"
+"""Process 2 of the host. Inside another PID namespace, the pids of the GPUs' driver are not those of /proc."""
+
+SETTLED = 10.0
+"""Seconds."""
+TICKS = os.sysconf("SC_CLK_TCK")
+MOST = 256
+
+
+class Ranks:
+    """All ranks of this user on this node; of root, all ranks."""
+
+    def __init__(self, spec: "Mapping[str, Any]", root: str = "/") -> None:
+        self.folder = os.path.join(root, "proc")
+        self.known = {}  # type: dict[tuple[int, str], tuple[Any, ...]]
+        """By pid and start time: launcher, rank, number of ranks, local rank, job, torchrun's id, and whether it may be
+        no rank of a trainer. Empty: it has none."""
+        self.workers = set()  # type: set[tuple[int, str]]
+        """Processes below a rank that have inherited its variables. They are no ranks when that has ended, either."""
+        self.sent = None  # type: Line | None
+
+    def configure(self, spec: "Mapping[str, Any]") -> None:
+        """Nothing here depends on the spec."""
+
+    def operations(self, slow: bool) -> "list[Operation]":
+        return [("ranks", self.read)] if slow else []
+
+    def text(self, *names: str) -> str:
+        return read(os.path.join(self.folder, *names), MIB)
+
+    def read(self) -> "list[Line]":
+        """The ranks, if they have changed."""
+        started, parents = self.processes()
+        self.known = {key: self.known[key] if key in self.known else self.identity(key[0]) for key in started.values()}
+        ranks = {pid: self.known[key][:-1] for pid, key in started.items() if self.known[key]}
+        self.workers &= set(self.known)
+        self.workers.update(started[pid] for pid in ranks if ranks.get(parents[pid]) == ranks[pid])
+        members = {pid: [] for pid in sorted(ranks) if started[pid] not in self.workers}  # type: dict[int, list[int]]
+        for pid in ranks:
+            top = pid
+            while started.get(top) in self.workers:
+                top = parents[top]
+            if ranks.get(top) == ranks[pid]:
+                members[top].append(pid)
+        rows = [
+            [top, int(started[top][1]) / TICKS, sorted(set(pids) - {top})[:MOST], *ranks[top]]
+            for top, pids in members.items()
+            if not any(self.known[started[pid]][-1] for pid in pids)
+        ]
+        is_host = self.text("2", "comm").strip() == KERNEL
+        line = {"k": "ranks", "r": rows[:MOST], "user": user_name(os.getuid()), "host_pids": is_host}  # type: Line
+        is_new, self.sent = line != self.sent, dict(line)
+        return [line] if is_new else []
+
+    def processes(self) -> "tuple[dict[int, tuple[int, str]], dict[int, int]]":
+        """Our processes that have settled: pid and start time, in ticks after the boot; and their parents."""
+        started, parents = {}, {}
+        latest = (float((self.text("uptime") or "0").split()[0]) - SETTLED) * TICKS
+        for name in listed(self.folder):
+            if name.isdigit() and os.access(os.path.join(self.folder, name, "environ"), os.R_OK):
+                fields = self.text(name, "stat").rpartition(")")[2].split()
+                if fields and int(fields[19]) <= latest:
+                    started[int(name)], parents[int(name)] = (int(name), fields[19]), int(fields[1])
+        return started, parents
+
+    def identity(self, pid: int) -> "tuple[Any, ...]":
+        """What the environment of a process says of its rank."""
+        values = dict(pair.partition("=")[::2] for pair in self.text(str(pid), "environ").split("\0"))
+        for name, *variables, condition in LAUNCHERS:
+            rank, ranks, local = (number(values.get(variable, "")[:9]) for variable in variables)
+            if values.get(condition) and rank is not None and ranks is not None and rank < ranks:
+                is_other = name != "torchrun" and any(word in self.text(str(pid), "cmdline") for word in STARTERS)
+                launch = values[condition][:LONGEST_VALUE] if name == "torchrun" else None
+                is_other = is_other or (name == "slurm" and ranks == 1)
+                return name, rank, ranks, local, number(values.get("SLURM_JOB_ID", "")[:12]), launch, is_other
+        return ()

@@ -1,0 +1,167 @@
+"""The ranks of processes, by what their launchers have set: read once, from few variables, and only if it is sure."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.probe.gpu.ranks import TICKS, Ranks
+from tests.collectors.probe import interpreters
+from tests.collectors.probe.wire import readings_of
+from tests.lab.probe import RunningProbe
+from trainmon.model import RankProcess, RankProcesses
+
+TORCHRUN = {"LOCAL_RANK": "1", "WORLD_SIZE": "16", "TORCHELASTIC_RUN_ID": "llm-7", "SLURM_JOB_ID": "88"}
+TASK = {"SLURM_PROCID": "3", "SLURM_NTASKS": "16", "SLURM_LOCALID": "3", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "88"}
+SECRET = "do-not-send-4711"
+
+
+class Proc:
+    """A /proc of a machine that has run for 1000 s."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.write("uptime", "1000.00 4000.00\n")
+        self.write("2/comm", "kthreadd\n")
+        self.ranks = Counting({}, str(root))
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / "proc" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def process(
+        self, pid: int, parent: int, *, at: float = 500.0, command: str = "python train.py", **env: str
+    ) -> Proc:
+        fields = ["S", str(parent), *["0"] * 17, str(int(at * TICKS)), "0"]
+        self.write(f"{pid}/stat", f"{pid} (a ) b) {' '.join(fields)}\n")
+        self.write(f"{pid}/cmdline", command.replace(" ", "\0") + "\0")
+        self.write(f"{pid}/environ", "\0".join(f"{name}={value}" for name, value in env.items()) + "\0")
+        return self
+
+    def end(self, pid: int) -> Proc:
+        shutil.rmtree(self.root / "proc" / str(pid))
+        return self
+
+    def read(self) -> list[RankProcess]:
+        readings: list[RankProcesses] = readings_of(self.ranks, slow=True)
+        return list(readings[0].r) if readings else []
+
+
+class Counting(Ranks):
+    """Remembers what it has read."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.names: list[tuple[str, ...]] = []
+
+    def text(self, *names: str) -> str:
+        self.names.append(names)
+        return super().text(*names)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    return Proc(tmp_path)
+
+
+def found(proc: Proc) -> list[tuple[int, str, int, int]]:
+    return [(one.pid, one.launcher, one.rank, one.ranks) for one in proc.read()]
+
+
+def test_a_rank_of_torchrun_with_its_workers_is_one_rank(proc: Proc) -> None:
+    proc.process(10, 1, command="torchrun train.py", SLURM_JOB_ID="88").process(11, 10, RANK="9", **TORCHRUN)
+    proc.process(12, 11, RANK="9", **TORCHRUN).process(13, 12, RANK="9", **TORCHRUN)
+    proc.process(14, 10, **{"RANK": "8", **TORCHRUN, "LOCAL_RANK": "0"})
+    nine, eight = proc.read()
+    assert nine == RankProcess(11, 500.0, (12, 13), "torchrun", 9, 16, 1, 88, "llm-7")
+    assert (eight.pid, eight.rank, eight.local_rank, eight.workers) == (14, 8, 0, ())
+
+
+def test_the_workers_that_a_dead_rank_leaves_are_no_ranks(proc: Proc) -> None:
+    proc.process(11, 1, RANK="9", **TORCHRUN).process(12, 11, RANK="9", **TORCHRUN)
+    assert [one.pid for one in proc.read()] == [11]
+    proc.end(11).process(12, 1, RANK="9", **TORCHRUN)
+    assert readings_of(proc.ranks, slow=True)[0].r == ()
+
+
+def test_the_batch_shell_has_a_number_of_slurm_and_is_no_rank(proc: Proc) -> None:
+    proc.process(10, 1, command="/bin/bash script", SLURM_PROCID="0", SLURM_NTASKS="16", SLURM_JOB_ID="88")
+    assert found(proc) == []
+
+
+def test_the_tasks_of_a_step_are_ranks_unless_it_has_one_alone(proc: Proc) -> None:
+    proc.process(10, 1, **TASK).process(20, 1, **{**TASK, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"})
+    assert found(proc) == [(10, "slurm", 3, 16)]
+
+
+@pytest.mark.parametrize(
+    "child",
+    ["python torchrun train.py", "python -m torch.distributed.run train.py", "python -c from multiprocessing.spawn …"],
+)
+def test_a_task_that_starts_ranks_is_none(proc: Proc, child: str) -> None:
+    proc.process(10, 1, command="bash run.sh", **TASK).process(11, 10, command=child, **TASK)
+    assert found(proc) == []
+    proc.process(12, 11, **{**TASK, "RANK": "25", **TORCHRUN, "WORLD_SIZE": "32"})
+    assert found(proc) == [(12, "torchrun", 25, 32)]
+
+
+def test_of_several_launchers_the_last_one_counts(proc: Proc) -> None:
+    mpi = {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    proc.process(10, 1, **{**TASK, **mpi}).process(20, 1, **{**TASK, **mpi, "RANK": "6", "WORLD_SIZE": "8"})
+    proc.process(30, 1, **{**TASK, "PMI_RANK": "7", "PMI_SIZE": "8"})
+    assert found(proc) == [(10, "mpi", 5, 8), (20, "environment", 6, 8), (30, "pmi", 7, 8)]
+
+
+@pytest.mark.parametrize("rank", ["", "-1", "16", "a", "1" * 80, "0x1"])
+def test_a_number_that_is_no_rank_is_left_out(proc: Proc, rank: str) -> None:
+    proc.process(10, 1, RANK=rank, **TORCHRUN)
+    assert found(proc) == []
+
+
+def test_a_process_is_read_once_and_not_before_it_has_settled(proc: Proc) -> None:
+    proc.process(10, 1, at=995.0, RANK="9", **TORCHRUN)
+    assert found(proc) == []
+    assert ("10", "environ") not in proc.ranks.names
+    proc.write("uptime", "1006.00 1\n")
+    assert found(proc) == [(10, "torchrun", 9, 16)]
+    assert readings_of(proc.ranks, slow=True) == [], "it has not changed"
+    assert proc.ranks.names.count(("10", "environ")) == 1
+    proc.end(10).process(10, 1, at=996.0, **{**TORCHRUN, "RANK": "4"})
+    assert found(proc) == [(10, "torchrun", 4, 16)], "the pid is that of another process now"
+
+
+def test_no_other_variable_is_sent(proc: Proc) -> None:
+    secrets = {"WANDB_API_KEY": SECRET, "RANK_TOKEN": SECRET, "MASTER_ADDR": SECRET, "SLURM_JOB_NAME": SECRET}
+    proc.process(10, 1, command=f"train.py --key {SECRET}", RANK="9", **TORCHRUN, **secrets)
+    (line,) = proc.ranks.read()
+    assert line["r"] == [[10, 500.0, [], "torchrun", 9, 16, 1, 88, "llm-7"]]
+    assert SECRET not in json.dumps(line)
+
+
+def test_whether_the_pids_are_those_of_the_host_is_said(proc: Proc) -> None:
+    assert readings_of(proc.ranks, slow=True)[0].host_pids
+    proc.write("2/comm", "sleep\n")
+    assert not readings_of(proc.ranks, slow=True)[0].host_pids
+
+
+def test_every_python_of_a_node_reads_the_ranks_of_a_real_process() -> None:
+    env = {"RANK": "9", **TORCHRUN, "WANDB_API_KEY": SECRET}
+    pythons = interpreters.found()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=env) as trainer:
+        time.sleep(10.5)
+        for python in {min(pythons.items(), key=lambda one: int(one[0][2:]))[1], sys.executable}:
+            with RunningProbe(os.environ, python=python, slow=3.0, ranks=True) as probe:
+                ranks = probe.wait(RankProcesses, lambda one: trainer.pid in [rank.pid for rank in one.r])
+            (one,) = (one for one in ranks.r if one.pid == trainer.pid)
+            assert (one.launcher, one.rank, one.ranks, one.local_rank, one.job) == ("torchrun", 9, 16, 1, 88)
+            assert SECRET.encode() not in b"".join(probe.raw)
+        trainer.communicate(b"\n")

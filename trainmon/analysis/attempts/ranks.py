@@ -1,0 +1,146 @@
+"""Which rank runs on which node and GPU, and the ranks that a text names. Pure.
+
+A rank is resolved only if exactly one process can be meant. Many programs number something else than the ranks of the
+whole training by `rank`: the processes of a node, or of one group of NCCL. Such texts are left as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from typing import NamedTuple, get_args
+
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Attempt, Node, RankMap, RankProcess
+from trainmon.model.probe_wire import Launcher
+
+# ---- the processes on the nodes → the ranks of an attempt ------------------------------------------------------------
+
+LAUNCHERS: tuple[Launcher, ...] = get_args(Launcher)
+
+CLOCKS: Seconds = 30.0
+"""By how much a clock of a node may be behind that of Slurm. Processes that are older belong to an earlier attempt."""
+
+
+def rank_map(nodes: Iterable[Node | None], job: int | None, since: Instant | None) -> RankMap | None:
+    """The ranks of a job, or of a run without one, that was started at `since`; None if none is known."""
+    found: dict[tuple[int, int, str], dict[str, dict[int, tuple[int, ...]]]] = {}
+    for node in filter(None, nodes):
+        for one in node.ranks.r if node.ranks is not None else ():
+            began = (node.boot_time or 0.0) + one.started_s - (node.clock_skew_s or 0.0)
+            if one.job != job or (since is not None and began < since - CLOCKS) or may_be_launcher(one, node):
+                continue
+            own = found.setdefault((LAUNCHERS.index(one.launcher), one.ranks, one.launch or ""), {})
+            name = "" if one.rank in own.get(node.name, ()) else node.name
+            own.setdefault(name, {})[one.rank] = tuple(sorted({gpu for _, gpu in held_by(one, node)}))
+    if not found:
+        return None
+    best = min(found)
+    others = [(key[0], name) for key, own in found.items() if key != best for name in own]
+    is_starting = sum(map(len, found[best].values())) < best[1]
+    is_ambiguous = any(not is_starting or order == best[0] or name in found[best] for order, name in others)
+    return RankMap(launcher=LAUNCHERS[best[0]], ranks=best[1], nodes=found[best], is_ambiguous=is_ambiguous)
+
+
+def held_by(one: RankProcess, node: Node) -> set[tuple[int, int]]:
+    """The pids of a rank, each with a GPU on which it holds memory. In a container, pids do not show that."""
+    pids = {one.pid, *one.workers} if node.ranks is not None and node.ranks.host_pids else set()
+    return {(held.pid, gpu.index) for gpu in node.gpus for held in gpu.processes if held.pid in pids}
+
+
+def may_be_launcher(one: RankProcess, node: Node) -> bool:
+    """Whether it may be what starts the ranks: that has a number, too, but no memory on a GPU; or several processes
+    below it have."""
+    shows = one.launcher != "torchrun" and node.ranks is not None and node.ranks.host_pids and node.gpus
+    return bool(shows) and len({pid for pid, _ in held_by(one, node)}) != 1
+
+
+def both(one: RankMap | None, other: RankMap | None) -> RankMap | None:
+    """What two looks at one attempt show together. A rank that has moved is on both nodes. A map of launchers, from
+    before they have started the ranks, does not count."""
+    if one is None or other is None or one == other:
+        return one or other
+    if one.launcher != other.launcher:
+        return min(one, other, key=lambda each: LAUNCHERS.index(each.launcher))
+    pairs = {name: (one.nodes.get(name, {}), other.nodes.get(name, {})) for name in {**one.nodes, **other.nodes}}
+    nodes = {
+        name: {rank: tuple(sorted({*was.get(rank, ()), *now.get(rank, ())})) for rank in {**was, **now}}
+        for name, (was, now) in pairs.items()
+    }
+    is_ambiguous, ranks = one.is_ambiguous or other.is_ambiguous, max(one.ranks, other.ranks)
+    return RankMap(launcher=one.launcher, ranks=ranks, nodes=nodes, is_ambiguous=is_ambiguous)
+
+
+def ranks_of_log(path: str | None, run: str, attempts: Iterable[Attempt]) -> RankMap | None:
+    """The ranks that lines of this file may name: only if it is known of each attempt that wrote it."""
+    maps = [one.ranks for one in attempts if one.run_id == run and path is not None and one.log_path == path]
+    launchers = {None if one is None else one.launcher for one in maps}
+    return reduce(both, maps) if len(launchers) == 1 else None
+
+
+# ---- the ranks that a text names -------------------------------------------------------------------------------------
+
+MENTION = re.compile(
+    r"(?:(?:^|(?<=[\s:;,.'\"(-]))[Rr]ank {0,8}[:=]? ?(\d{1,6})(?![\w%]|\.\d)(?: ?(?:/|of) ?(\d{1,6}))?"
+    r"|\[rank(\d{1,6})\])"
+)
+"""A rank of the whole training: `rank 118`, `rank 3/8`, torch's own `[rank3]`. `[Rank 3]` is one of a process group."""
+
+BEFORE = re.compile(r"(?:^\s*|[:;,.'\"(-]\s*|\b(?:on|from|by|of|for|in|at|and|global|that|to|when|with)\s+)\Z", re.I)
+"""What stands in front of it. `tp rank 3`, `local rank 3` and NCCL's `comm 0x55 rank 3` are ranks of something else."""
+
+SHOWN = re.compile(r"[Rr]ank[ :=]{0,10}(\d{1,6})[/\d\]]{0,8} \(([\w.-]+)(?: GPU (\d{1,3}))?\)")
+
+
+class RankPlace(NamedTuple):
+    """Where a rank runs. The GPU is empty if it is not certain."""
+
+    rank: str
+    node: str
+    gpu: str
+
+    @property
+    def link(self) -> str:
+        """As the dashboard names the node, and the GPU on it."""
+        return f"{self.node}/{self.gpu}".rstrip("/")
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} ({self.node}{' GPU ' if self.gpu else ''}{self.gpu})"
+
+
+def place_of(rank: int, known: RankMap | None) -> RankPlace | None:
+    """Where a rank runs, if exactly one process has it."""
+    places = (
+        {} if known is None or known.is_ambiguous else {name: own for name, own in known.nodes.items() if rank in own}
+    )
+    name, own = next(iter(places.items()), ("", {}))
+    gpus = own.get(rank, ())
+    return RankPlace(str(rank), name, str(gpus[0]) if len(gpus) == 1 else "") if name and len(places) == 1 else None
+
+
+def mentions(text: str, known: RankMap | None) -> Iterator[tuple[int, RankPlace]]:
+    """The ranks that a text names, each with where its name ends."""
+    for found in MENTION.finditer(text) if known is not None and "ank" in text else ():
+        is_of_all = found[3] or (
+            BEFORE.search(text[: found.start()]) and found[2] in (None, str(known and known.ranks))
+        )
+        if is_of_all and (place := place_of(int(found[1] or found[3]), known)) is not None:
+            yield found.end(), place
+
+
+def places_in(texts: Iterable[str], known: RankMap | None) -> list[RankPlace]:
+    """The ranks that texts name, in their order."""
+    return list(dict.fromkeys(place for text in texts for _, place in mentions(text, known)))
+
+
+def with_places(text: str, known: RankMap | None) -> str:
+    """The text, with where each rank runs that it names: `rank 118 (gpu-014 GPU 6) failed`."""
+    for end, place in reversed([*mentions(text, known)]):
+        text = text[:end] + str(place).removeprefix(f"rank {place.rank}") + text[end:]
+    return text
+
+
+def places_shown(texts: Iterable[str]) -> list[RankPlace]:
+    """The places that `with_places` has put into texts."""
+    return list(dict.fromkeys(RankPlace(*found.groups("")) for text in texts for found in SHOWN.finditer(text)))
