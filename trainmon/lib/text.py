@@ -115,6 +115,7 @@ LEAST_NAME = 16
 NUMBER = re.compile(r"(?<![\w./[-])(?<!key )\d(?:[\w.,:]*\w)?(?: ?%| °C| of \d+| [KMGTP]?i?B\b)?")
 
 
+@lru_cache(maxsize=1024)  # what ended is shown again with each age of what has not
 def shorten_sentence(text: str, width: int) -> str:
     """Cut a clean sentence to at most `width` cells: its first words, and behind them more of its numbers, in order.
 

@@ -657,6 +657,9 @@ def ended_alerts(state: State, query: str = "") -> list[Alert]:
     return sorted(found, key=lambda one: (-(one.resolved_at or one.since), one.id))
 
 
+ENDED = "LAST 24 HOURS"
+
+
 def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str = "") -> list[Row]:
     """The whole pane; empty if there is nothing to show."""
     firing, ended, muted = open_alerts(state, sort, query), ended_alerts(state, query), [] if query else silences(state)
@@ -672,7 +675,7 @@ def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str
         found.append(Row(f"{SENTENCE}none", (Span(shorten(text, shape.width), style),)))
     sections = (
         (f"MUTED ({cap('alerts.mute')} unmutes)", [silence_row(one, state.at, shape.width) for one in muted]),
-        ("LAST 24 HOURS", [line for one in ended[:OVER] for line in rows(one, state, shape)]),
+        (ENDED, [line for one in ended[:OVER] for line in rows(one, state, shape)]),
     )
     for title, lines in sections:
         if lines:
@@ -681,8 +684,8 @@ def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str
 
 
 FEW = 20
-"""So many alerts are laid out again as soon as a text has changed, so that no other pane tells another age; more of
-them with the ages."""
+"""So many open alerts are laid out again as soon as a text has changed, so that no other pane tells another age; more
+of them with the ages."""
 
 
 class AlertRows:
@@ -704,9 +707,10 @@ class AlertRows:
         settings = (state.at // AGES_EVERY, size, sort, query, chosen)
         is_same = last.alerts is state.alerts and last.silences is state.silences
         if not is_same or self._key[1:] != settings:
+            are_few = sum(one.is_open for one in state.alerts.values()) <= FEW
             alerts = tuple(
                 (one.id, one.phase, one.severity, one.data, one.acknowledged_by, one.muted_until, one.inhibited_by,
-                 one.flapping, one.delivery, one.summary if len(state.alerts) <= FEW else "")
+                 one.flapping, one.delivery, one.summary if are_few else "")
                 for one in state.alerts.values()
             )  # fmt: skip
             key = ((alerts, tuple(silences(state))), *settings)
@@ -725,5 +729,6 @@ class AlertRows:
         more = (each._replace(over=True), each, first, least._replace(lines=LINES))
         for self.shape in (*(more if has_room else ()), least):
             self._rows = alert_rows(state, self.shape, sort, query)
-            if len(self._rows) <= size[1]:
+            keys = [*(row.key for row in self._rows), HEADING + ENDED]
+            if (len(self._rows) if self.shape.over else keys.index(HEADING + ENDED)) <= size[1]:
                 return

@@ -366,6 +366,25 @@ async def test_a_pane_with_room_says_what_to_do_below_each_open_alert_or_the_wor
         assert app.main.alerts.needed == count + 1 + 3 + 3, "it takes room from other panes for the worst one"
 
 
+async def test_what_ended_takes_no_line_from_what_is_open() -> None:
+    long = "it has " + ", ".join(f"reason {n}" for n in range(20))
+    two = [alert(f"a{n}", summary=long, advice="look at its log (key 4)", subject=f"run:r{n}") for n in range(2)]
+    ended = [alert(f"e{n}", subject=f"run:e{n}", phase="resolved", resolved_at=NOW - 60.0) for n in range(60)]
+    async with showing(with_alerts(*two, *ended), (140, 40)) as (app, pilot, _):
+        await pilot.press("5", "5")
+        told = " ".join(row.text.strip() for row in app.main.alerts.lines.rows)
+        assert told.count("reason 19") == 2
+        assert told.count("what to do: look at its log (key 4)") == 2
+
+
+def test_the_texts_of_few_open_alerts_move_at_once_however_many_ended() -> None:
+    ended = [alert(f"e{n}", subject=f"run:e{n}", phase="resolved", resolved_at=NOW - 60.0) for n in range(60)]
+    state, drawn = with_alerts(alert("a0", summary="no step for 71s"), *ended), AlertRows()
+    drawn.rows(state, (80, 20), "worst", "")
+    later = with_one(state, msgspec.structs.replace(state.alerts["a0"], summary="no step for 74s"))
+    assert "no step for 74s" in drawn.rows(later, (80, 20), "worst", "")[0].text
+
+
 @pytest.mark.parametrize("width", [46, 51, 60, 78])
 def test_a_narrow_pane_wraps_each_open_alert_and_cuts_no_number(width: int) -> None:
     text = " ".join(" ".join(row.text for row in alert_rows(alarmed(), alert_layout(width))).split())
