@@ -75,7 +75,7 @@ class AlertsPane(Pane):
         lines = () if alert is None else self._drawn.shape.wrapped(clean(alert.summary))
         prefix = f"{HEADING}{self.selected}:"
         advised = any(TO_DO in row.text for row in self.lines.rows if row.key.startswith(prefix))
-        told = alert is not None and "…" not in "".join(lines) and alert.is_open
+        told = alert is not None and (advised or "…" not in "".join(lines)) and alert.is_open
         return alert_sentence(state, self.selected, told=told, advised=advised)
 
     # ---- the subjects of keys ----

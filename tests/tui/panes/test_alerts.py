@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.tui.dashboard import showing
-from tests.tui.screen_text import settled
+from tests.tui.screen_text import settled, text_of
 from tests.tui.states.alerts import (
     ALERTS,
     SILENCES,
@@ -363,6 +363,7 @@ async def test_a_pane_with_room_says_what_to_do_below_each_open_alert_or_the_wor
         assert told.count(f"what to do: {advice}") == advised
         in_sight = app.main.alerts.lines.rows[: app.main.alerts.lines.size.height]
         assert any(row.text.strip().startswith("what to do: end it before") for row in in_sight)
+        assert "╰─ run-dead ──" in text_of(app), "the frame repeats nothing of it"
         assert app.main.alerts.needed == count + 1 + 3 + 3, "it takes room from other panes for the worst one"
 
 
