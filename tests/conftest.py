@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("random"), derandomize=True, max_examples=40)
@@ -26,6 +27,9 @@ WAITING = ("alerts", "chaos", "end_to_end", "slurm", "wandb")
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Import all test files, in each worker from another one on: a clean checkout compiles each only once."""
+    if settings.get_current_profile_name() == "same":
+        # Else each worker reads the constants of all our modules, and examples change with every one of them.
+        providers._get_local_constants = providers.Constants
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if not worker or [Path(name).name for name in session.config.args] != ["tests"]:
         return

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.bench.__main__ import BENCHMARKS, part, renewed
 
-NEED_MORE = {"real_gpu", "replay"}
-"""A GPU; a terminal that another benchmark gives it."""
+NEED_MORE = {"real_gpu", "recording", "replay"}
+"""A GPU; pipes or a terminal that another benchmark gives it."""
 
 
 def test_every_benchmark_is_run_by_the_one_command() -> None:

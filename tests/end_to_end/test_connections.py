@@ -51,7 +51,7 @@ def test_a_node_that_restarts_its_sshd_is_down_with_a_sentence_and_then_up(
     screen.until_line("n0 ", r"\b97\b")
     nodes.sshd.stop()
     screen.until_line("n0 ", r"✗.n0 .* late \d+s: ")
-    screen.until_shown(r"ssh 0/1 n0 \d+s")
+    screen.until_shown(r"ssh 0/1 n0 no answer \d+s")
     screen.until_shown(r"n0: late \d+s: .*refuses connections")
     nodes.nvml[0].set(0, utilization=66)
     nodes.sshd.run()

@@ -81,7 +81,7 @@ def test_an_exclamation_mark_logs_in_as_the_dashboard_does_and_comes_back(
     screen = product.screen("n0")
     screen.until_shown("ssh 1/1")
     screen.keys("2!")
-    screen.until_shown(r"~[#$]")
+    screen.until_shown(r":\S*[#$]")
     screen.keys("echo $((6 * 7)) from $SSH_CONNECTION\r")
     screen.until_shown(r"42 from 127\.0\.0\.1")
     screen.keys("exit\r")

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
@@ -37,6 +37,8 @@ LOCALE = "C.UTF-8"
 LARGEST = 1 << 17
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {str(Path(sys.executable).with_name("trainmon-tui")), str(ROOT / "trainmon" / "__main__.py")}
+LIVE = "tests.tui.live"
+"""A dashboard on a State of a test, which is started as the program is."""
 
 _lock = threading.Lock()
 _server: list[socket.socket] = []
@@ -90,7 +92,7 @@ def run(
 def can_run(argv: Sequence[str], env: Mapping[str, str]) -> bool:
     """Whether this is our program, in an environment in which it needs no start of its own."""
     at_the_start = {name for name in env if name.startswith(AT_THE_START)} - HARMLESS
-    return argv[0] in PROGRAMS and all(env[name] == LOCALE for name in at_the_start)
+    return argv[0] in {*PROGRAMS, LIVE} and all(env[name] == LOCALE for name in at_the_start)
 
 
 def _read(descriptor: int) -> str:
@@ -131,7 +133,7 @@ def _serve(requests: socket.socket) -> list[str] | None:
             return None
         reply, *descriptors = received
         if len(descriptors) == 1:
-            _import("tui.app", "textual.drivers.linux_driver", "trainmon.runtime.backend")
+            _import("tui.app", "textual.drivers.linux_driver", "trainmon.runtime.backend", LIVE)
         if os.fork() == 0 and not _keep(reply, descriptors):
             return _become(json.loads(data), descriptors)
         for descriptor in (reply, *descriptors):
@@ -173,10 +175,12 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> list[str]:
 
 
 def _main(words: list[str]) -> int:
-    from trainmon.cli.main import main
+    main: Callable[[], object] = importlib.import_module(LIVE if words[0] == LIVE else "trainmon.cli.main").main
 
     sys.argv = words
     try:
+        if words[0] == LIVE:
+            sys.exit(main())
         main()
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else ended.code is not None

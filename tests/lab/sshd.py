@@ -20,10 +20,10 @@ from tests.lab.processes import proc_files
 
 INSTALL = "OpenSSH's {} is missing; install it: apt-get install -y openssh-server openssh-client"
 DEADLINE = 120.0
-NESTED = {"SHLVL": "2"}
+NESTED = {"SHLVL": "2", "HOME": "/"}
 """What every session has in its environment, those with a SetEnv of their own in a Match block, too: bash under sshd
-reads ~/.bashrc unless it is a nested shell, and what a developer has there (pyenv waits a minute for a lock) is not
-tested."""
+reads ~/.bashrc unless it is a nested shell, a login shell reads ~/.profile, and what a developer has there (pyenv waits
+a minute for a lock) is not tested."""
 
 
 def program(name: str) -> str:
@@ -166,7 +166,7 @@ class Sshd:
             "MaxStartups": "200:100:200",
             "LogLevel": "VERBOSE",
             **self._options,
-            "SetEnv": f"SHLVL={NESTED['SHLVL']} {self._options.get('SetEnv', '')}",
+            "SetEnv": f"SHLVL={NESTED['SHLVL']} HOME={NESTED['HOME']} {self._options.get('SetEnv', '')}",
         }
         keys = "".join(f"HostKey {path}\n" for path in self.host_keys.values())
         return keys + "".join(f"{key} {value}\n" for key, value in lines.items())

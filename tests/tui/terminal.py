@@ -15,33 +15,49 @@ from collections.abc import Callable, Mapping
 
 import pyte
 
+from tests.lab import forked
 from tests.lab.terminal import unsized
 
 DEADLINE = 120.0
 
 
 class Terminal:
-    """Starts `python ARGV…` on a pty; use as a context manager, which leaves nothing running."""
+    """Starts `python ARGV…` on a pty; use as a context manager, which leaves nothing running.
+
+    `python -m tests.tui.live` is a fork of a process that has imported it, if it needs no start of its own.
+    """
 
     def __init__(self, *argv: str, size: tuple[int, int] = (120, 40), env: Mapping[str, str] | None = None) -> None:
         self.bytes = b""
         self._text = ""
         self.screen = pyte.Screen(*size)
         self._stream = pyte.ByteStream(self.screen)
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            plain = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
-            os.execve(sys.executable, [sys.executable, *argv], {**unsized(os.environ), **plain, **(env or {})})
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+        plain = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+        environ = {**unsized(os.environ), **plain, **(env or {})}
+        winsize = struct.pack("HHHH", size[1], size[0], 0, 0)
+        self._child: forked.Child | None = None
+        if argv[0] == "-m" and forked.can_run(argv[1:], environ):
+            self.fd, slave = os.openpty()
+            fcntl.ioctl(self.fd, termios.TIOCSWINSZ, winsize)
+            self._child = forked.Child(argv[1:], environ, None, slave)
+            os.close(slave)
+            self.pid = self._child.pid
+        else:
+            self.pid, self.fd = pty.fork()
+            if self.pid == 0:
+                os.execve(sys.executable, [sys.executable, *argv], environ)
+            fcntl.ioctl(self.fd, termios.TIOCSWINSZ, winsize)
         self.status: int | None = None
+        """Its exit code, or minus the signal that ended it."""
 
     def __enter__(self) -> Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.status is None:
+        if not self.has_ended():
             os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            while not self.has_ended():
+                time.sleep(0.01)
         self.hang_up()
 
     def hang_up(self) -> None:
@@ -87,10 +103,11 @@ class Terminal:
         os.kill(self.pid, number)
 
     def has_ended(self) -> bool:
-        if self.status is None:
+        if self.status is None and self._child is not None:
+            self.status = self._child.poll()
+        elif self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.status = status
+            self.status = os.waitstatus_to_exitcode(status) if pid else None
         return self.status is not None
 
     def ends(self, seconds: float = DEADLINE) -> bool:
@@ -104,5 +121,4 @@ class Terminal:
     def code(self) -> int:
         """As a shell says it: the exit code, or 128 + the signal."""
         assert self.status is not None
-        code = os.waitstatus_to_exitcode(self.status)
-        return code if code >= 0 else 128 - code
+        return self.status if self.status >= 0 else 128 - self.status

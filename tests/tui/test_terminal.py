@@ -13,6 +13,8 @@ import pytest
 from tests.tui.terminal import Terminal
 
 LIVE = ("-m", "tests.tui.live")
+WITH_ITS_END = ("-u", *LIVE)
+"""Not forked: an interpreter of its own, which ends as that of the program does."""
 
 RESTORED = {
     "alternate screen": (b"\x1b[?1049h", b"\x1b[?1049l"),
@@ -51,7 +53,7 @@ def hang_up(terminal: Terminal) -> None:
 def test_every_way_out_restores_the_terminal_and_waits_for_no_hung_host(
     way_out: Callable[[Terminal], None], code: int
 ) -> None:
-    with Terminal(*LIVE, "troubled", "--hang", "--break-on", "B") as terminal:
+    with Terminal(*WITH_ITS_END, "troubled", "--hang", "--break-on", "B") as terminal:
         assert terminal.shows("llm-7b-a"), terminal.text
         assert terminal.shows("q Quit")
         way_out(terminal)
@@ -62,7 +64,7 @@ def test_every_way_out_restores_the_terminal_and_waits_for_no_hung_host(
 
 
 def test_a_lost_connection_ends_it() -> None:
-    with Terminal(*LIVE, "calm", "--hang") as terminal:
+    with Terminal(*WITH_ITS_END, "calm", "--hang") as terminal:
         assert terminal.shows("q Quit")
         terminal.hang_up()
 

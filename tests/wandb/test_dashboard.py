@@ -100,7 +100,7 @@ def test_a_lost_heartbeat_is_no_death_while_the_log_steps(product: Product, serv
     screen.until_shown("video +- +100 ", r"wandb \d")
     with log.open("a") as lines:
         lines.write(step_line(101))
-    screen.until_shown("video: healthy, pending alert: W&B receives", "no heartbeat from video", "training continues")
+    screen.until_shown("video: healthy, pending alert: ", "no heartbeat from video", "training continues")
     screen.keys("\r")
     screen.until_shown("● healthy", r"W&B heartbeat lost \(quiet-river-1 crashed at step 0\), training goes on")
     assert screen.leave() < QUICK

@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 
 from collectors.wandb.convert import NotFound
-from collectors.wandb.sdk import sampled
 from collectors.wandb.wire import ReadHistory
 
 ASKED = ReadHistory(id=1, path="team/video/ab12", keys=("loss", "lr"), since={"loss": 7}, samples=500)
+
+
+def sampled(run: Any, asked: ReadHistory) -> Any:
+    from collectors.wandb import sdk  # it loads the SDK: most of a second, for each worker that collects this file
+
+    return sdk.sampled(run, asked)
 
 
 class Service:
