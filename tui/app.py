@@ -33,7 +33,7 @@ from tui.screens.details import LinkedScreen, MomentScreen, screen_for
 from tui.screens.help import Help
 from tui.screens.main import MainScreen
 from tui.services.actions import ActionService, AlertActionService
-from tui.services.changes import Changes, StateFeed, wait_before_paint
+from tui.services.changes import Changes, StateFeed, can_skip, wait_before_paint
 from tui.services.terminal import ChannelNotification, NarrowUpdate, Toasts, on_hang_up, suspend
 from tui.style import Link, Times, in_zone, wants_ascii
 from tui.themes import DARK, LIGHT, SETTINGS, THEMES, Ascii, defaults, fitting
@@ -139,7 +139,8 @@ class Dashboard(App[None], inherit_bindings=False):
         self.actions.update(state)
         self.alert_actions.update(state, listed=self.main.listed(state) if self.lists_alerts else None)
         self.changes.update(state)
-        if not self._paused and not self._paint_planned:
+        can_wait = self._pressed_at <= (self._painted_at or 0.0) and can_skip(state, self.shown)
+        if not (self._paused or self._paint_planned or can_wait):
             wait = wait_before_paint(self._painted_at, self._pressed_at, self._received_at)
             if wait > 0:
                 self._paint_planned = True

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from trainmon.analysis.last_seen import is_settled, seen
 from trainmon.lib import Instant, Seconds
 from trainmon.model import LastSeen, State
+from tui.views.alerts import urgent
 from tui.views.news import Change, changes_since, late_runs, summary, with_late_runs
 
 # ---- passes States from another thread to the app --------------------------------------------------------------------
@@ -41,6 +42,19 @@ class StateFeed:
 def wait_before_paint(painted_at: Seconds | None, key_at: Seconds, now: Seconds) -> Seconds:
     """Seconds to wait until the next paint: none after a key press, else what is left of the second."""
     return 0.0 if painted_at is None or key_at > painted_at else max(0.0, painted_at + PAINT_EVERY - now)
+
+
+LARGE, CALM = 128, 1.2
+"""Above this number of nodes, a State this soon after the painted one waits for the next: a paint costs more, and each
+node sends its numbers every 2 s anyway."""
+
+
+def can_skip(state: State, painted: State | None) -> bool:
+    """Whether the next State is early enough to be painted. That a new alert needs a person is painted at once."""
+    if painted is None or len(state.nodes) <= LARGE or not 0 <= state.at - painted.at < CALM:
+        return False
+    before, now = (urgent(one.alerts.values(), one.at) for one in (painted, state))
+    return {(one.id, one.severity) for one in now} <= {(one.id, one.severity) for one in before}
 
 
 # ---- follows what changed since the dashboard was last used ----------------------------------------------------------
