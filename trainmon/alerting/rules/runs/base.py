@@ -91,7 +91,7 @@ class RunRule(Rule, frozen=True, kw_only=True):
         """Uses the present sources of the run: its log may be read on another host now."""
         run = state.runs.get(alert.run or "")
         if run is None:
-            return Unknown(f"the run {alert.run} is not watched here: its alert ends when every source has answered")
+            return Unknown(f"{alert.run} is not watched here; the alert ends by itself")
         is_unknown = run.verdict in self.unknown_while
         unknown = Unknown(f"{run.name} is {verdict_text(run.verdict)}: {run.why}") if is_unknown else None
         return silent(state, self.sources(state, run)) or unknown

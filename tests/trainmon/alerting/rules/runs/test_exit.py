@@ -157,9 +157,7 @@ def test_a_dead_run_stays_dead_while_its_witnesses_are_silent() -> None:
     unknown = changed(DEAD, verdict="unknown", why="its log is not read")
     assert blind(RunDead(), DEAD, unknown) == "llm is unknown: its log is not read"
     gone = replace(DEAD, runs={})
-    assert blind(RunDead(), DEAD, gone) == (
-        "the run llm is not watched here: its alert ends when every source has answered"
-    )
+    assert blind(RunDead(), DEAD, gone) == "llm is not watched here; the alert ends by itself"
 
 
 def test_a_dead_run_that_trains_again_is_over_though_its_log_is_read_from_another_host() -> None:
