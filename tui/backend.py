@@ -9,7 +9,20 @@ from typing import Protocol
 from trainmon.analysis.explanation import AttemptRecords
 from trainmon.analysis.log_formats import LogReport
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Action, ActionRequest, Attempt, Curve, LogHits, LogPart, Plan, Run, Series, Silence, State
+from trainmon.model import (
+    Action,
+    ActionRequest,
+    Attempt,
+    Curve,
+    Job,
+    LogHits,
+    LogPart,
+    Plan,
+    Run,
+    Series,
+    Silence,
+    State,
+)
 
 
 class LogSource(Protocol):
@@ -71,7 +84,12 @@ class Backend(Protocol):
         """The command that logs in to a node as this program does, or the sentence why there is none."""
 
     def poll_job(self, key: str) -> None:
-        """Request the details of a job that is on the screen, at most every few seconds."""
+        """Request what is on the screen: the details of a job, at most every few seconds, or, by the name of a cluster,
+        its jobs that have ended, at most every few minutes."""
+
+    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], None]) -> None:
+        """Read the texts of a job: its priority, script and the end of its standard error. For each, reply is called
+        on another thread with its title and its lines, or a sentence that says why there are none."""
 
     def view_node(self, node: str) -> None:
         """A node's screen is open: connect to it if it is not connected to all the time. Called every few seconds."""

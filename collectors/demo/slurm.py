@@ -313,9 +313,24 @@ def initial_queue(loops: Mapping[str, TrainingLoop], now: Instant) -> JobQueue:
             418_360, "eval-sweep", ME, 1, now - HOUR, "/home/ana/eval.sh", "/home/ana", array=418_360,
             tasks=tuple(range(1, 21)), is_held=True, reason="JobHeldUser",
         ),
+        *(
+            SlurmJob(
+                418_040 - 7 * hours, name, user, nodes, now - (hours + 5) * HOUR, f"/home/{user}/{name}.sh",
+                f"/home/{user}", state=state, started_at=now - (hours + 4) * HOUR, ends_at=now - hours * HOUR,
+                nodes=NODES[:nodes], exit_code=code, cancelled_by=user if state == "CANCELLED" else None,
+            )
+            for hours, name, user, nodes, state, code in ENDED
+        ),
     ]  # fmt: skip
     return queue
 
+
+ENDED = (
+    (1, "eval-sweep", "ana", 1, "COMPLETED", "0:0"), (3, "tokenize", "ben", 2, "FAILED", "1:0"),
+    (5, "ablation", "kim", 1, "CANCELLED", "0:15"), (20, "distill", "eva", 1, "TIMEOUT", "0:0"),
+    (44, "diffusion-9b", "lea", 8, "NODE_FAIL", "0:0"),
+)  # fmt: skip
+"""Jobs that ended before the demo began: how many hours ago, and how."""
 
 FIELD = re.compile(r"(\|[0-9a-f]*#)%?(\w+)")
 VERSION = "24.05.4"
@@ -326,6 +341,19 @@ SLURM_VERSION           = {VERSION}
 """
 USERS = ("ana", "ben", "eva", "kim", "lea")
 NO_JOB = "Invalid job id specified"
+
+
+SPRIO = """\
+          JOBID PARTITION     USER   PRIORITY       SITE        AGE  FAIRSHARE    JOBSIZE  PARTITION        QOS
+         418360 h100           ana      10040          0         40       9000          0          0       1000
+"""
+SCRIPT = """\
+#!/bin/bash
+#SBATCH --job-name={0.name} --nodes={0.node_count} --gres=gpu:h100:8 --requeue
+#SBATCH --output={0.workdir}/logs/%A_%x.out
+
+srun trainmon-run -- python train.py
+"""
 
 
 class CommandRefused(Exception):
@@ -344,6 +372,7 @@ class Scheduler:
             "scancel": self._scancel,
             "sbatch": self._sbatch,
             "sacct": self._sacct,
+            "sprio": lambda args: SPRIO,
             "sacctmgr": lambda args: "Operator\n",
             "id": lambda args: f"{ME}\n" if args == ["-un"] else f"{args[-1]}\n",
         }
@@ -407,6 +436,8 @@ class Scheduler:
                 return "Slurmctld(primary) at login1 is UP\n"
             case ["show", "config"]:
                 return CONFIGURATION
+            case ["write", "batch_script", job_id, "-"]:
+                return "".join(SCRIPT.format(job) for job in self._found(job_id))
             case ["show", "job", "-o", job_id] | ["show", "job", job_id]:
                 return "".join(self._shown(job) for job in self._found(job_id, "slurm_load_jobs error: "))
             case ["requeue", "Incomplete", job_id]:
@@ -442,7 +473,10 @@ class Scheduler:
 
     def _sacct(self, args: Sequence[str]) -> str:
         options, lines = _options(args), []
-        for job in (found for job_id in options["--jobs"].split(",") for found in self.queue.find(job_id)):
+        numbers = options["--jobs"].split(",") if "--jobs" in options else []
+        start, end = options.get("--starttime", ""), options.get("--endtime", "")
+        in_period = (job for job in self.queue.jobs if job.is_over and start <= iso_time(job.ends_at) < end)
+        for job in (*(found for job_id in numbers for found in self.queue.find(job_id)), *in_period):
             values = {
                 "JobIDRaw": str(job.number), "JobID": job.id,
                 "State": f"{job.state} by {job.cancelled_by}" if job.cancelled_by else job.state,

@@ -26,6 +26,9 @@ __all__ = ["Poller", "Watched"]
 
 log = logging.getLogger(__name__)
 
+ENDED_EVERY: Seconds = 300.0
+"""Between two requests for the jobs that have ended: a query of the accounts costs a site much."""
+
 CONNECT_TIMEOUT: Seconds = 15.0
 """For this long after the start, a host that is not connected is no error."""
 
@@ -76,7 +79,8 @@ class Poller(PollingThread):
         self._request(self._refresh)
 
     def poll_job(self, key: str) -> None:
-        """Request the details of a job that a person views, at most every 5 s."""
+        """Request what a person views: the details of a job by its key, at most every 5 s, or, by the name of the
+        cluster, the jobs that ended in the last days, at most every five minutes."""
         self._request(partial(self._poll_job, key))
 
     def step(self) -> Seconds:
@@ -91,14 +95,18 @@ class Poller(PollingThread):
 
     def _poll_job(self, key: str) -> None:
         now = self._clock.monotonic()
-        recent = {name: at for name, at in self._job_polled_at.items() if now - at < MIN_REFRESH}
-        if key in recent:
-            return
-        self._job_polled_at = recent | {key: now}
+        is_list = key == self.watched.cluster
         if now < self._silent_until or self._phase not in (None, "up"):
             return  # it would wait for its time limit, and the next poll would wait for that
+        recent = {name: at for name, at in self._job_polled_at.items() if now - at < ENDED_EVERY}
+        if now - recent.get(key, float("-inf")) < (ENDED_EVERY if is_list else MIN_REFRESH):
+            return
+        self._job_polled_at = recent | {key: now}
         try:
-            self._queue.poll_job(self._connected(), key)
+            if is_list:
+                self._queue.poll_ended(self._connected())
+            else:
+                self._queue.poll_job(self._connected(), key)
         except TrainmonError as error:  # the next poll reports it if it persists
             log.info("%s: %s", key, error)
             if isinstance(error, SlurmFailed) and error.kind == "silent":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from trainmon.lib import Clock, Instant, Seconds, TrainmonError
 from trainmon.model import (
     Cluster,
     ClustersChanged,
+    EndedJobs,
     Event,
     Job,
     JobChanged,
@@ -83,7 +85,7 @@ class JobAccounting:
         self._due |= {number: count for number, count in tries.items() if count < MAX_TRIES}
         text = client.run(commands.accounting(numbers, commands.HISTORY))
         jobs = parse.read_accounting(text, cluster.name)
-        ended = [self._named(job, client) for job in jobs if job.ends_at is not None and job.stage != "running"]
+        ended = [self.named(job, client) for job in jobs if job.ends_at is not None and job.stage != "running"]
         for number in numbers:
             awaited = self._awaited.get(number)
             own = [job for job in ended if str(job.number) == number]
@@ -93,7 +95,7 @@ class JobAccounting:
         if ended:
             self._submit(JobsAccounted(cluster.name, tuple(ended)))
 
-    def _named(self, job: Job, client: Client) -> Job:
+    def named(self, job: Job, client: Client) -> Job:
         """The job with the name of who cancelled it, and its own: accounting learns that late."""
         running, by = self._awaited.get(str(job.number)), job.cancelled_by
         name = job.name if running is None else running.name
@@ -189,6 +191,11 @@ DETAILS_TIME: Seconds = 20.0
 NODES_EVERY: Seconds = 60.0
 """Between two polls of the same nodes: their states change rarely."""
 
+ENDED_PARTS: tuple[Seconds, ...] = (0.0, 6 * 3_600.0, 24 * 3_600.0, 72 * 3_600.0)
+"""The ends of the periods, before now, in which jobs that have ended are requested."""
+ENDED_AT_MOST = 500
+"""The newest of them. If there are as many, no earlier period is requested."""
+
 OnPoll = Callable[[tuple[Job, ...], str], None]
 
 
@@ -235,6 +242,7 @@ class PolledQueue:
         """Jobs whose end accounting must report, and how often it was requested."""
         self._requeued: dict[str, Job] = {}
         """Jobs that wait after a requeue, as they ran before: one of their nodes may have failed."""
+        self._ended = EndedJobs(watched.cluster, 0.0)
         self._polled_nodes: tuple[object, ...] | None = None
         self._nodes_at = float("-inf")
 
@@ -289,6 +297,30 @@ class PolledQueue:
         """There is no Slurm."""
         if self.cluster.has_slurm is not False:
             self._update_cluster(has_slurm=False)
+
+    def poll_ended(self, client: Client) -> None:
+        """Request the jobs that ended in the last days: a person views them. The newest come first, and older ones only
+        while there are few: sacct has no limit of rows, and times out over long periods on a busy slurmdbd."""
+        now, found, jobs, error = self._clock.now(), dict[str, Job](), tuple[Job, ...](), None
+        users = self.cluster.queue_users or (self.cluster.me or "",)
+        try:
+            for end, start in pairwise(ENDED_PARTS if self.cluster.accounting is not False else ()):
+                if len(found) < ENDED_AT_MOST:
+                    text = client.run(commands.ended_jobs(now - start, now - end, users))
+                    found |= {job.key: job for job in parse.read_accounting(text, self._watched.cluster)}
+            newest = sorted(found.values(), key=lambda job: -(job.ends_at or 0.0))[:ENDED_AT_MOST]
+            jobs = tuple(self._accounting.named(job, client) for job in newest)
+        except SlurmFailed as failure:
+            error = str(failure)
+            if errors.is_without_accounting(failure.stderr):
+                self._update_cluster(accounting=False)
+        if self.cluster.accounting is False:
+            error = (
+                f"{self._watched.cluster} keeps no accounts (no slurmdbd): its Slurm soon forgets a job that has ended"
+            )
+        if error is None:
+            self._ended = EndedJobs(self._watched.cluster, now, jobs)
+        self._submit(replace(self._ended, error=error))
 
     def poll_job(self, client: Client, key: str) -> None:
         """Request the details of a job now: a person views it."""

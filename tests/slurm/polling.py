@@ -47,7 +47,7 @@ class Polling:
         watched = Watched(
             cluster="lab", login="localhost", users=tuple(users), nodes=tuple(nodes), spares=spares, required=True
         )
-        client = Client(shell)
+        self.shell, client = shell, Client(shell)
         self.poller = Poller(watched, lambda: client, self._events.append, self.clock)
         self.state = State()
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec.structs import replace
 
-from tests.lab.slurm import Slurm
+from tests.lab.slurm import OTHER, Slurm
 from tests.slurm.conftest import open_directory
 from tests.slurm.polling import Polling
+from trainmon.runtime.backend import NO_SCRIPT, NO_STDERR, job_texts
 from trainmon.slurm import reasons
 
 
@@ -64,6 +66,39 @@ def test_accounting_shows_how_a_vanished_heterogeneous_job_ended(slurm: Slurm, w
     watch.until(lambda: watch.job(job_id).stage == "ended", "it has ended")
     assert reasons.end_reason(watch.job(job_id)) == "exited with code 7"
     assert len([job for job in watch.state.jobs.values() if job.id.partition("+")[0] == job_id]) == 1
+
+
+def test_jobs_that_ended_and_the_texts_of_one_are_shown_on_demand(
+    slurm: Slurm, watch: Polling, watching: Callable[..., Polling]
+) -> None:
+    errors = slurm.directory / "log" / "failed.err"
+    failed = slurm.submit("#!/bin/bash\necho no space left >&2\nexit 3", "-e", str(errors), "-J", "broken")
+    other = slurm.submit("exit 4", user=OTHER)
+    for job_id in (failed, other):
+        slurm.wait_for(lambda job_id=job_id: recorded(slurm, job_id, "FAILED"), what="it is in the accounts")  # type: ignore[misc]
+    watch.look()
+    assert watch.state.ended == {}
+    watch.poller.poll_job("lab")
+    watch.look()
+    listed = watch.state.ended["lab"]
+    found = {job.id: job for job in listed.jobs}
+    assert (listed.error, {job.user for job in listed.jobs}) == (None, {"root"})
+    assert (found[failed].state, found[failed].exit_code) == ("FAILED", "3:0")
+    assert reasons.end_reason(found[failed]) == "exited with code 3"
+
+    shell = watch.shell
+    texts = dict(job_texts(watch.job(failed), lambda: shell, lambda: shell))
+    assert texts == {
+        "priority": [], f"stderr {errors}": ["no space left"],
+        "script": ["#!/bin/bash", "echo no space left >&2", "exit 3"],
+    }  # fmt: skip
+    waiting = slurm.submit("sleep 600", "--hold")
+    watch.look()
+    texts = dict(job_texts(watch.job(waiting), lambda: shell, lambda: shell))
+    assert texts["priority"] == [], "priority/basic has no parts"
+    unknown = replace(watch.job(waiting), number=99_999, stderr=None)
+    texts = dict(job_texts(unknown, lambda: shell, lambda: shell))
+    assert (texts["stderr "], texts["script"]) == ([NO_STDERR], [NO_SCRIPT])
 
 
 def test_a_silent_slurmdbd_costs_the_ends_only(slurm: Slurm, watching: Callable[..., Polling]) -> None:

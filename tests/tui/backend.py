@@ -8,7 +8,7 @@ from trainmon.analysis.explanation import AttemptRecords
 from trainmon.analysis.log_formats import LogReport, report
 from trainmon.engine.history import Curves
 from trainmon.lib import Seconds
-from trainmon.model import Action, ActionRequest, Attempt, Curve, Plan, Run, Series, Silence, State
+from trainmon.model import Action, ActionRequest, Attempt, Curve, Job, Plan, Run, Series, Silence, State
 from tui.backend import LogSource
 
 
@@ -33,6 +33,8 @@ class FakeBackend:
         """Who waits for samples: a test answers when it likes."""
         self.ssh: dict[str, tuple[str, ...]] = {}
         """The commands that log in to nodes."""
+        self.texts: dict[str, Sequence[str]] = {}
+        """The texts of every job."""
         self.log_source: Callable[[Run], LogSource] | None = None
         """What reads whole logs."""
         self._sinks: list[Callable[[State], None]] = []
@@ -85,6 +87,11 @@ class FakeBackend:
 
     def poll_job(self, key: str) -> None:
         self.requests.append(("look at job", key))
+
+    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], None]) -> None:
+        self.requests.append(("read job", job.key))
+        for title, lines in self.texts.items():
+            reply(title, lines)
 
     def view_node(self, node: str) -> None:
         self.viewed.append(node)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from trainmon.analysis.log_formats import LogReport, report
 from trainmon.lib import Seconds
-from trainmon.model import Action, ActionRequest, Curve, Plan, Run, Series, Silence, State
+from trainmon.model import Action, ActionRequest, Curve, Job, Plan, Run, Series, Silence, State
 
 TOPS = {"temperature": 70.0, "utilization": 90.0, "power": 650.0, "memory": 70_000.0}
 
@@ -54,6 +54,9 @@ class StillBackend:
 
     def poll_job(self, key: str) -> None:
         self.requests.append((key, "look"))
+
+    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], None]) -> None:
+        """It has no texts."""
 
     def view_node(self, node: str) -> None:
         """There is nothing to connect to."""

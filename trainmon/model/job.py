@@ -101,6 +101,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """The GPUs that its submission names, on all its nodes together."""
     gpu_indices: Mapping[str, tuple[int, ...]] = {}
     """By node: which GPUs it holds, as Slurm counts them; empty if Slurm does not say."""
+    resources: str | None = None
+    """Its TRES, as Slurm writes them: `cpu=96,mem=1T,node=1,gres/gpu=8`. A waiting job has requested them."""
     exit_code: str | None = None
     """`code:signal`, as Slurm writes it."""
     cancelled_by: str | None = None

@@ -48,6 +48,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     clusters: Mapping[str, Cluster] = {}
     jobs: Mapping[str, Job] = {}
     """By Job.key. One that the queue no longer lists stays for a day, with `gone_at`."""
+    ended: Mapping[str, EndedJobs] = {}
+    """By cluster: the jobs that ended in the last days, once a person has viewed them."""
     scheduler_nodes: Mapping[str, SchedulerNode] = {}
     """By name: the scheduler's nodes, watched or not."""
     actions: Mapping[str, Record] = {}
@@ -208,6 +210,16 @@ class JobsAccounted(msgspec.Struct, frozen=True):
     jobs: tuple[Job, ...]
 
 
+class EndedJobs(msgspec.Struct, frozen=True):
+    """The jobs of a cluster's watched users that ended in the last days, says accounting."""
+
+    cluster: str
+    at: Instant
+    jobs: tuple[Job, ...] = ()
+    error: str | None = None
+    """Why they were not read now, in a sentence; the jobs are then those of the last answer."""
+
+
 class SchedulerNodesListed(msgspec.Struct, frozen=True):
     """One poll of a cluster's nodes."""
 
@@ -347,5 +359,5 @@ Event = (
     | DisksChanged | DisksForgotten | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed
     | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead
     | QuotaRead | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged
-    | AlertsReported | DiskHistoryRead | ConfigRefused | LedgerReplaced | StoryTold
+    | AlertsReported | DiskHistoryRead | ConfigRefused | LedgerReplaced | StoryTold | EndedJobs
 )  # fmt: skip

@@ -8,7 +8,10 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import starmap
 from queue import Empty, SimpleQueue
 from typing import Self
 
@@ -22,14 +25,16 @@ from trainmon.analysis.log_formats import LogReport, report
 from trainmon.engine.engine import Engine
 from trainmon.ledger.attempts import read_around
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib import Seconds
+from trainmon.lib import Seconds, TrainmonError
 from trainmon.model import (
+    WANDB,
     Action,
     ActionRequest,
     AlertRequest,
     AlertRequested,
     Attempt,
     Curve,
+    Job,
     Log,
     Plan,
     Prompt,
@@ -42,6 +47,9 @@ from trainmon.model import (
 )
 from trainmon.runtime.config_file import ConfigFile
 from trainmon.runtime.log_file import LogFile
+from trainmon.slurm import commands, parse
+from trainmon.slurm.client import Client
+from trainmon.transport.files import read_range
 from trainmon.transport.shell import Shell
 
 # ---- login prompts, one after the other ------------------------------------------------------------------------------
@@ -176,6 +184,18 @@ class DashboardBackend:
         if self._ledger is not None:
             self._ledger.read(work, lambda: None)
 
+    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], None]) -> None:
+        """Read its texts on a thread of their own, over the connection that reads its run's log, or else its login
+        host's."""
+        if self._shell_of is not None:
+            runs = self.engine.state.runs.values()
+            hosts = [
+                run.log.host for run in runs if job.key in run.jobs and run.log is not None and run.log.host != WANDB
+            ]
+            login = self.engine.state.clusters[job.cluster].login
+            texts = job_texts(job, partial(self._shell_of, login), partial(self._shell_of, [*hosts, login][0]))
+            threading.Thread(target=lambda: deque(starmap(reply, texts), 0), name="job", daemon=True).start()
+
     def refresh(self) -> None:
         """There are no collectors."""
 
@@ -242,6 +262,35 @@ class DashboardBackend:
     def submit_request(self, request: AlertRequest) -> None:
         """Submit a request to what evaluates the alerts: here, the engine."""
         self.engine.submit(AlertRequested(request))
+
+
+# ---- the texts of a job ----------------------------------------------------------------------------------------------
+
+SHOWN_BYTES, SCRIPT_LINES, STDERR_LINES = 64 * 1024, 300, 40
+NO_SCRIPT = "Slurm does not show it: only the script of your own batch job, for as long as it knows the job."
+NO_STDERR = "Slurm does not say where it is."
+
+
+def job_texts(job: Job, slurm: Callable[[], Shell], files: Callable[[], Shell]) -> Iterator[tuple[str, Sequence[str]]]:
+    """The title and the lines of each text of a job, or why there are none. `slurm`, `files`: where Slurm's commands
+    run, and where logs are read."""
+    number, path = str(job.number), job.stderr or ""
+    reads: dict[str, Callable[[], str]] = {
+        "priority": lambda: parse.read_priority(Client(slurm()).run(commands.priority(number))),
+        f"stderr {path}": lambda: read_range(files(), path, -SHOWN_BYTES).data.decode("utf-8", "replace"),
+        "script": lambda: Client(slurm()).run(commands.batch_script(number)),
+    }
+    for title, read in reads.items():
+        kind = title.partition(" ")[0]
+        none, most = {"script": (NO_SCRIPT, SCRIPT_LINES), "priority": ("", 1)}.get(
+            kind, ("It is empty.", -STDERR_LINES)
+        )
+        try:
+            text = "" if kind == "priority" and job.stage != "waiting" else NO_STDERR if title == "stderr " else read()
+        except TrainmonError as error:  # of a priority there is only its number, without the plugin
+            text = "" if kind == "priority" or getattr(error, "kind", "") == "gone" else error.message
+        lines = (text or none).splitlines()
+        yield title, [line.rpartition("\r")[2] for line in (lines[most:] if most < 0 else lines[:most])]
 
 
 def who() -> str:

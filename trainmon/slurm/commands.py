@@ -112,6 +112,24 @@ def jobs_between(start: Instant, end: Instant, users: Sequence[str] = ()) -> tup
     )  # fmt: skip
 
 
+ENDED = "BF,CA,CD,DL,F,NF,OOM,PR,TO"
+"""The states of jobs that have ended (sacct(1), JOB STATE CODES)."""
+
+
+def ended_jobs(start: Instant, end: Instant, users: Sequence[str]) -> tuple[str, ...]:
+    """The last attempts of the jobs of some users that ended in a period."""
+    return (
+        "sacct", "--noheader", "--parsable2", "--noconvert", f"--delimiter={MARK}", "--allocations", f"--state={ENDED}",
+        f"--starttime={time_text(start)}", f"--endtime={time_text(end)}", f"--user={','.join(users)}",
+        f"--format={','.join(HISTORY)}",
+    )  # fmt: skip
+
+
+def priority(job: str) -> tuple[str, ...]:
+    """The parts of the priority of a pending job, with their names; an error without the multifactor plugin."""
+    return ("sprio", "--long", f"--jobs={job}")
+
+
 def configuration() -> tuple[str, ...]:
     """The configuration, with the version, the accounting and the administrator."""
     return ("scontrol", "show", "config")

@@ -308,6 +308,7 @@ def _with_details(job: Job, field: defaultdict[str, str]) -> Job:
         excluded=hosts(field["ExcNodeList"]),
         gpus=_gpus(field["AllocTRES"], field["TRES"]),
         gpus_requested=_requested(field["Rest"], job.node_count),
+        resources=printable(field["AllocTRES"]) or printable(field["TRES"]) or printable(field["ReqTRES"]),
         exit_code=printable(field["ExitCode"], 20),
     )
 
@@ -359,7 +360,7 @@ def _flag(text: str) -> bool | None:
 
 
 DETAILS = ("restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded", "excluded_in_part",
-           "gpus", "gpus_requested", "gpu_indices", "exit_code")  # fmt: skip
+           "gpus", "gpus_requested", "gpu_indices", "resources", "exit_code")  # fmt: skip
 
 
 def detailed(job: Job, detail: Job) -> Job:
@@ -466,10 +467,18 @@ def _accounted(field: dict[str, str], cluster: str) -> Job:
         cancelled_by=printable(by, 100),
         name=printable(field.get("JobName", ""), 300) or "",
         gpus=_gpus(field.get("AllocTRES", "")),
+        resources=printable(field.get("AllocTRES", "")),
     )
     if job.state == "REQUEUED":  # of an earlier attempt: that one has run and ended
         return replace(job, started_at=instant(field["Start"]), ends_at=instant(field["End"]))
     return _timed(job, field["Start"], field["End"])
+
+
+def read_priority(text: str) -> str:
+    """`age 1000 + fairshare 200`: the parts of a priority that are not 0, from commands.priority."""
+    names, values = ([line.split() for line in text[text.find("JOBID") :].splitlines()[:2]] + [[], []])[:2]
+    parts = [*zip(names, values, strict=False)][names.index("PRIORITY") + 1 if "PRIORITY" in names else len(names) :]
+    return " + ".join(f"{name.lower()} {value}" for name, value in parts if value not in ("0", "0.0"))
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain, short_id, with_state
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import clean
-from trainmon.model import Attempt, State, WandbRun
+from trainmon.model import Attempt, Job, State, WandbRun
 from tui.backend import Backend
 from tui.charts.render import gpu_hour_lines
 from tui.keys import bindings
@@ -23,8 +23,9 @@ from tui.views import (
 from tui.views.alert_detail import Moment, alert_lines, moment_of_alert, moment_of_run
 from tui.views.alerts import alerts_about
 from tui.views.disks import ShownDisk, disk_lines, disk_of_key, spare_line, spares
-from tui.views.job_detail import explanation_lines
+from tui.views.job_detail import explanation_lines, text_lines
 from tui.views.job_detail import job_lines as job_details
+from tui.views.jobs import with_ended
 from tui.views.news import change_lines
 from tui.widgets import KeyedLines, TextView
 
@@ -95,22 +96,40 @@ class ChangesPane(LinkedPane):
 
 
 class JobPane(LinkedPane):
-    """One job by its key, even after it has left the queue."""
+    """One job by its key, even after it has left the queue; with its texts, which are read once its details are."""
 
     NAME = "Job"
+
+    def __init__(self, job: str, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(job, id=id)
+        self.backend = backend
+        self.texts: dict[str, Sequence[str]] | None = None
+
+    def _read(self, job: Job) -> None:
+        self.texts = texts = {}
+
+        def reply(title: str, lines: Sequence[str]) -> None:
+            """On another thread."""
+            texts[title] = lines
+            self.app.call_later(self.again)
+
+        self.backend.read_job(job, reply)
 
     def subjects(self) -> tuple[Subject, ...]:
         return (("job", self.about),)
 
     def copy_text(self) -> str | None:
         """The job's id."""
-        job = None if self.state is None else self.state.jobs.get(self.about)
+        job = None if self.state is None else with_ended(self.state).jobs.get(self.about)
         return self.about.partition("/")[2] if job is None else job.id
 
     def draw(self, state: State, width: int) -> None:
+        state = with_ended(state)
         job = state.jobs.get(self.about)
+        if self.texts is None and job is not None and (job.detail_at is not None or job.stage == "ended"):
+            self._read(job)
         self.caption(clean(self.about if job is None else f"{job.id}  {job.name}  of {job.user} on {job.cluster}"))
-        self.show_lines(job_details(self.about, state, width))
+        self.show_lines((*job_details(self.about, state, width), *text_lines(self.texts or {}, width)))
 
 
 class AttemptPane(LinkedPane):

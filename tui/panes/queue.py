@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from trainmon.analysis.nodes import spares
 from trainmon.analysis.runs import cause_of
@@ -16,6 +17,8 @@ from tui.views import Subject
 from tui.views.jobs import (
     CLUSTER,
     COLUMNS,
+    ENDED_COLUMNS,
+    ENDED_FIELDS,
     JOB_FIELDS,
     NODE,
     NODE_FIELDS,
@@ -36,6 +39,7 @@ from tui.views.jobs import (
     queue_rows,
     seconds_left,
     status_text,
+    with_ended,
 )
 from tui.views.table import RowCache
 
@@ -48,19 +52,25 @@ NO_SLURM = (
 )
 
 
+READING = "The accounts of Slurm are being read."
+NONE_ENDED = "No job of the watched users ended in the last 3 days."
+
+
 class QueuePane(TablesPane):
-    """Jobs above, nodes below. `v` switches between my jobs, all jobs and the nodes."""
+    """Jobs above, nodes below. `v` switches between all jobs, the nodes, my jobs and the finished ones."""
 
     NUMBER = "7"
     NAME = "Queue"
     ORDER = "state"
     FIELDS = JOB_FIELDS
     COLUMNS = COLUMNS
-    VIEWS = {"all": JOB_FIELDS, "nodes": NODE_FIELDS, "mine": JOB_FIELDS}  # noqa: RUF012 - never changed
+    VIEWS = {"all": JOB_FIELDS, "nodes": NODE_FIELDS, "mine": JOB_FIELDS, "finished": ENDED_FIELDS}  # noqa: RUF012 - never changed
     BINDINGS = bindings("queue")
 
-    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+    def __init__(self, poll: Callable[[str], None] = lambda cluster: None, *, id: str) -> None:  # noqa: A002
+        """`poll`: that of the backend, for the finished jobs of a cluster. `id`: Textual's name for it."""
         super().__init__(id=id)
+        self._poll = poll
         self._cache = RowCache()
         self._entered: str | None = None
         """The row that was selected when this view was entered."""
@@ -83,7 +93,11 @@ class QueuePane(TablesPane):
     def entries(self, state: State) -> Entries:
         if self.view == "nodes":
             return [*state.scheduler_nodes.values()], state
-        return queue_entries(state), state
+        return queue_entries(self._viewed(state)), state
+
+    def _viewed(self, state: State) -> State:
+        """The State whose jobs this view shows."""
+        return with_ended(state, alone=True) if self.view == "finished" else state
 
     def subject_of(self, key: str) -> Subject | None:
         if key.startswith((SENTENCE, CLUSTER)):
@@ -92,12 +106,15 @@ class QueuePane(TablesPane):
 
     def copy_text(self) -> str | None:
         """The job's id, or the node's name."""
-        job = None if self.state is None else self.state.jobs.get(self.selected or "")
+        job = None if self.state is None else self._viewed(self.state).jobs.get(self.selected or "")
         return job.id if job is not None else (self.selected or "").rpartition(":")[2] or None
 
     def draw(self, state: State, width: int) -> None:
         if not state.jobs and not watched(state):
             self.show_sentences(*without_slurm(state))
+            return
+        if self.view == "finished":
+            self._draw_finished(state, width)
             return
         lists_nodes = self.view == "nodes"
         entries = [] if lists_nodes else listed_jobs(state, self.sort, self.filter, mine=self.view == "mine")
@@ -109,8 +126,26 @@ class QueuePane(TablesPane):
         self.lines.set_rows([*none, *queue_rows(entries, table, state, self._cache), *rows])
         self.caption(queue_summary(entries, state), self.view)
 
+    def _draw_finished(self, state: State, width: int) -> None:
+        for name in clusters(state):
+            self._poll(name)
+        entries = listed_jobs(self._viewed(state), self.sort, self.filter, ENDED_FIELDS)
+        table = queue_layout(width, entries, self.columns, ENDED_COLUMNS)
+        read = [state.ended[name] for name in clusters(state) if name in state.ended]
+        none = f"No job matches “{self.filter}”. Esc shows all." if self.filter else NONE_ENDED if read else READING
+        notes = [one.error for one in read if one.error] or ([] if entries else [none])
+        self.head(*(queue_head(table, self.sort) if entries else ()))
+        lines = [
+            Row(f"{SENTENCE}{at}", (Span(clean(note), "" if note == none else "warn"),))
+            for at, note in enumerate(notes)
+        ]
+        self.lines.set_rows([*lines, *queue_rows(entries, table, state, self._cache)])
+        age = f", read {calm_age(state.at - min(one.at for one in read))} ago" if read else ""
+        self.caption(f"{counted(len(entries), 'job')} of the last 3 days{age}", self.view)
+
     def footnote(self, state: State) -> tuple[str, str] | None:
         """The selected row in full: its line may be cut."""
+        state = self._viewed(state)
         key = self.selected or next((CLUSTER + name for name in clusters(state)), None)
         return None if key is None else queue_sentence(state, key)
 

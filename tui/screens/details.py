@@ -250,7 +250,7 @@ def screen_for(link: Link, backend: Backend, changes: Changes) -> StateScreen:
             charts.run = name
             return LinkedScreen(link, charts, "wandb-screen")
         case "job":
-            return JobScreen(link, JobPane(name, id="job-full"), "job")
+            return JobScreen(link, JobPane(name, backend, id="job-full"), "job")
         case "alert":
             return LinkedScreen(link, AlertPane(name, id="alert-full"), "alert")
         case "disk":

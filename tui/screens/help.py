@@ -45,6 +45,7 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
     "queue": (
         ("ST", "state, as in squeue"), ("N", "the number of nodes"), ("TIME", "the time since its start"),
         ("LEFT", "the time to its time limit"), ("RST", "restarts"),
+        ("EXIT", "exit code and signal of a finished job"),
     ),
     "node": (
         ("HBM", "memory temperature in °C"), ("margin", "°C below the slowdown temperature"),

@@ -344,7 +344,7 @@ class MainScreen(PaneScreen):
         self.disk = DiskPane(id="disk")
         self.alerts = AlertsPane(id="alerts")
         self.log_pane = LogPane(backend, id="log")
-        self.queue = QueuePane(id="queue")
+        self.queue = QueuePane(backend.poll_job, id="queue")
         self.wandb = WandbPane(backend, id="wandb")
         self.run_pane = RunPane(id="run")
         self.panes: dict[str, Pane] = {

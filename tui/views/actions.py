@@ -32,6 +32,7 @@ from trainmon.model import (
 from tui.keys import ACTS, CONTEXTS, NAMES, Key, active_keys
 from tui.style import DEAD, WARN, Link, Row, Span
 from tui.views.alerts import status_of, worst_first
+from tui.views.jobs import with_ended
 
 # ---- actions ---------------------------------------------------------------------------------------------------------
 
@@ -410,7 +411,7 @@ def subject_commands(state: State) -> Iterator[Command]:
         yield Command("run", run, _names(run, f"run {run}"), run)
     for node in dict.fromkeys((*state.nodes, *state.scheduler_nodes)):
         yield Command("node", node, _names(node, f"node {node}"), Link("node", node))
-    for key, job in sorted(state.jobs.items(), key=lambda item: item[1].gone_at is not None):
+    for key, job in sorted(with_ended(state).jobs.items(), key=lambda item: item[1].gone_at is not None):
         yield Command("job", f"{job.id}  {job.name}", _names(job.id, key, f"job {job.id}"), Link("job", key))
     for run in (name for name, run in state.runs.items() if run.spec.has_charts):
         text = f"W&B charts of {run}"

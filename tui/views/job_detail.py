@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trainmon.analysis.attempts import silence, unrecorded
 from trainmon.analysis.explanation import Explanation, PageRow, page, short_id, start_format
@@ -165,6 +165,7 @@ def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
         "name": clean(job.name),
         "user": clean(f"{job.user}, account {job.account or NOT_APPLICABLE}"),
         "partition": clean(where),
+        "resources": clean(job.resources.replace(",", ", ")) if job.resources else None,
         "restarts": count(job.restarts),
         "may requeue": {None: UNKNOWN, True: "yes", False: "no: disabled by the job or by the cluster"}[job.requeue],
         "reason": clean(job.reason) if job.reason else None,
@@ -182,6 +183,14 @@ def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
         yield from optional_fact(name, text, width)
     requested = "not requested yet" if job.detail_at is None else f"requested {calm_age(now - job.detail_at)} ago"
     yield fact("details", requested, width, "dim")
+
+
+def text_lines(texts: Mapping[str, Sequence[str]], width: int) -> Iterator[Line]:
+    """The texts of a job, each below its title."""
+    for title, lines in texts.items():
+        if lines:
+            yield from ((), (Span(shorten(safe(title), width), "head"),))
+            yield from ((Span(shorten(safe(line), width)),) for line in lines)
 
 
 # ---- the attempts of a run, and the explanation of one, as lines -----------------------------------------------------

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from trainmon.analysis.nodes import Spares, spares
 from trainmon.analysis.runs import cause_of, needed_to_save
 from trainmon.lib import Instant, Seconds, cell_width, clean, counted, natural_key, ranges, shorten, shorten_middle
@@ -29,6 +31,7 @@ from tui.style import (
     calm_age,
     pad,
     since,
+    wall_clock,
     whole,
     width_of,
 )
@@ -387,14 +390,27 @@ def queue_entries(state: State) -> list[QueueEntry]:
     return found
 
 
-def listed_jobs(state: State, sort: str, query: str = "", *, mine: bool = False) -> list[QueueEntry]:
-    """The jobs that match a filter, in this order. Only the last few ended jobs are among them."""
+def with_ended(state: State, *, alone: bool = False) -> State:
+    """A State whose jobs are also, or only, those that ended in the last days."""
+    ended = {job.key: job for one in state.ended.values() for job in one.jobs}
+    return replace(state, jobs=ended if alone else ended | dict(state.jobs)) if ended or alone else state
+
+
+def listed_jobs(
+    state: State,
+    sort: str,
+    query: str = "",
+    fields: tuple[Column[QueueEntry, State], ...] | None = None,
+    *,
+    mine: bool = False,
+) -> list[QueueEntry]:
+    """The jobs that match a filter, in this order. Only the last few ended jobs are among those of the queue."""
     found = [entry for entry in queue_entries(state) if not mine or is_mine(entry.job, state)]
-    found = filtered(found, query, JOB_FIELDS, state)
+    found = filtered(found, query, fields or JOB_FIELDS, state)
     found.sort(key=lambda entry: queue_order(entry.job, state.at))
     ended = [entry for entry in found if entry.job.gone_at is not None or entry.job.stage == "ended"]
-    hidden = {entry.job.key for entry in ended[ENDED_SHOWN:]}
-    listed = ordered([entry for entry in found if entry.job.key not in hidden], sort, JOB_FIELDS, state)
+    hidden = set() if fields else {entry.job.key for entry in ended[ENDED_SHOWN:]}
+    listed = ordered([entry for entry in found if entry.job.key not in hidden], sort, fields or JOB_FIELDS, state)
     attempts = state.attempts.values()
     return [
         entry._replace(cause=cause_of(entry.job, attempts)) if entry.run and entry.job.stage == "ended" else entry
@@ -465,22 +481,39 @@ JOB_FIELDS: tuple[Column[QueueEntry, State], ...] = fields_of(
 )
 """What jobs are filtered and sorted by."""
 
+ENDED_COLUMNS: tuple[Column[QueueEntry, State], ...] = (
+    *(column for column in COLUMNS if column.name not in ("left", "restarts")),
+    Column("exit", lambda entry, _: (entry.job.exit_code,), head="EXIT", width=7, from_width=60,
+           cell=lambda entry, _: value(clean(entry.job.exit_code or NOT_APPLICABLE))),
+    Column("ended", lambda entry, state: (None if (at := entry.job.ends_at) is None else state.at - at,), "s",
+           upwards=True, head="ENDED", width=13, from_width=WIDE,
+           cell=lambda entry, _: value(UNKNOWN if (at := entry.job.ends_at) is None
+                                       else wall_clock(at).strftime("%m-%d %H:%M"))),
+)  # fmt: skip
+ENDED_FIELDS = fields_of(ENDED_COLUMNS, *(field for field in JOB_FIELDS if field not in COLUMNS))
+"""What jobs that have ended are filtered and sorted by."""
+
 QueueTable = Table[QueueEntry, State]
 
 
-def queue_layout(width: int, entries: Sequence[QueueEntry], chosen: Sequence[str] = ()) -> QueueTable:
+def queue_layout(
+    width: int,
+    entries: Sequence[QueueEntry],
+    chosen: Sequence[str] = (),
+    usual: Sequence[Column[QueueEntry, State]] = COLUMNS,
+) -> QueueTable:
     """The columns that a person chose, else those of a width, without those of equal values. Ids stay whole, names give
     way to reasons."""
     users = {entry.job.user for entry in entries}
     partitions = {entry.job.partition for entry in entries}
     columns = tuple(
         column._replace(width=max(5, min(USER_WIDTH, max(map(len, users)) + 1))) if column is USER else column
-        for column in COLUMNS
+        for column in usual
         if column.from_width <= width
         and (column is not USER or len(users) > 1)
         and (column is not PARTITION or len(partitions) > 1)
     )
-    columns = chosen_columns(JOB_FIELDS, chosen, width, 24) or columns
+    columns = chosen_columns(JOB_FIELDS + ENDED_COLUMNS, chosen, width, 24) or columns
     narrow = width < WIDE
     ids = min(max((cell_width(entry.id(narrow=narrow)) for entry in entries), default=2), 16 if narrow else 26) + 1
     names = max((cell_width(clean(entry.job.name)) for entry in entries), default=4) + 2

@@ -11,6 +11,7 @@ from collectors.slurm.collector import Poller, Watched
 from tests.collectors.slurm.fake_slurm import FakeClock, FakeSlurm, Polled
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError
 from trainmon.model import (
+    EndedJobs,
     SchedulerNodesListed,
     SourceRemoved,
 )
@@ -223,3 +224,76 @@ def test_an_idle_queue_is_polled_often_until_it_is_known_what_ended_while_nobody
     polled.look().look()
     polled.pass_by(120)
     assert polled.poller.step() > 200
+
+
+# ---- jobs that have ended, for a person who views them --------------------------------------------------------------
+
+
+def accounted(number: int, state: str = "COMPLETED", end: str = "2025-10-09T08:00:00") -> str:
+    values = (
+        number,
+        number,
+        state,
+        "0:0",
+        end,
+        end,
+        end,
+        "ana",
+        "h100",
+        "llm",
+        "high",
+        1,
+        "gpu-1",
+        "gres/gpu=8",
+        "run",
+    )
+    return "|12ab#".join(map(str, values)) + "\n"
+
+
+def lists(polled: Polled) -> list[EndedJobs]:
+    return [event for event in polled.events if isinstance(event, EndedJobs)]
+
+
+def test_ended_jobs_are_requested_for_a_person_at_most_every_five_minutes_the_newest_period_first() -> None:
+    polled = Polled(users=("ana", "ben"))
+    polled.first()
+    polled.slurm.ended = accounted(7) + accounted(8, "CANCELLED by 1000", "2025-10-09T09:00:00")
+    polled.slurm.requests.clear()
+    for _ in range(3):
+        polled.poller.poll_job("prod")
+        polled.poller.step()
+    asked = [dict(word.partition("=")[::2] for word in words) for words in polled.slurm.requests if words[0] == "sacct"]
+    assert len(asked) == 3
+    assert {(one["--user"], "--allocations" in one) for one in asked} == {("ana,ben", True)}
+    assert [one["--endtime"] for one in asked[1:]] == [one["--starttime"] for one in asked[:-1]]
+    (found,) = lists(polled)
+    assert [(job.id, job.state, job.cancelled_by) for job in found.jobs] == [
+        ("8", "CANCELLED", "kim"),
+        ("7", "COMPLETED", None),
+    ]
+    assert found.jobs[0].resources == "gres/gpu=8"
+
+    polled.clock.at += 301
+    polled.slurm.trouble["sacct"] = Completed(1, b"", b"sacct: error: slurmdbd: Unable to connect\n")
+    polled.poller.poll_job("prod")
+    polled.poller.step()
+    failed = lists(polled)[-1]
+    assert (len(failed.jobs), "Unable to connect" in (failed.error or "")) == (2, True)
+
+
+def test_many_ended_jobs_are_bounded_and_a_cluster_without_accounts_is_not_asked() -> None:
+    polled = Polled()
+    polled.first()
+    polled.slurm.ended = "".join(map(accounted, range(1, 700)))
+    polled.slurm.requests.clear()
+    polled.poller.poll_job("prod")
+    polled.poller.step()
+    assert (len(lists(polled)[-1].jobs), polled.slurm.count("sacct")) == (500, 1)
+
+    without = Polled()
+    without.slurm.accounts = "none"
+    without.first()
+    without.slurm.requests.clear()
+    without.poller.poll_job("prod")
+    without.poller.step()
+    assert (without.slurm.count("sacct"), "no slurmdbd" in (lists(without)[-1].error or "")) == (0, True)

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 
 from trainmon.model import Job
 from trainmon.slurm import commands
-from trainmon.slurm.parse import detailed, read_accounting, read_configuration, read_job, read_queue, read_steps
+from trainmon.slurm.parse import (
+    detailed,
+    read_accounting,
+    read_configuration,
+    read_job,
+    read_priority,
+    read_queue,
+    read_steps,
+)
 
 WRITTEN = Path(__file__).parents[2] / "written" / "slurm"
 VERSIONS = sorted(path.name for path in WRITTEN.iterdir() if path.is_dir())
@@ -268,3 +276,17 @@ def test_the_details_name_the_gpus_of_each_node() -> None:
     assert (job.gpus, job.gpus_held, job.state) == (None, 9, "RUNNING")
     (plain,) = read_job(line.replace("(IDX:0-1,3)", "(IDX:N/A)").replace("(IDX:2,5)", "").replace("(IDX:7)", ""), "lab")
     assert (plain.gpu_indices, plain.gpus_held) == ({}, 9)
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "parts"),
+    [
+        ("JOBID PARTITION USER PRIORITY SITE AGE ASSOC FAIRSHARE JOBSIZE PARTITION  QOS NICE TRES",
+         "    3 train     root     1105    0   5     0         0     100      1000    0    0     ",
+         "age 5 + jobsize 100 + partition 1000"),
+        ("JOBID PARTITION     USER   PRIORITY        AGE  FAIRSHARE", "3 train   root  10  10  0", "age 10"),
+        ("", "", ""),
+    ],
+)  # fmt: skip
+def test_the_parts_of_a_priority_are_those_of_sprio_that_are_not_0(head: str, row: str, parts: str) -> None:
+    assert read_priority(f"  {head}\n  {row}\n") == parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
 from tests.tui.screen_text import at_rest, dashboard, text_of
 from tests.tui.states.states import NOW, calm, job, queue_jobs, queued, slurm, slurm_down
-from trainmon.model import State
+from trainmon.model import EndedJobs, State
 from tui.app import Dashboard
 from tui.views.jobs import CLUSTER
 
@@ -52,7 +53,7 @@ async def test_the_cursor_and_the_marks_stay_on_their_jobs_after_a_sort_a_remova
         await publish(app, pilot, backend, msgspec.structs.replace(queued(), at=NOW + 2.0, jobs=fewer))
         assert pane.selected == "prod/418302"
 
-        await pilot.press("v", "v", "v")
+        await pilot.press("v", "v", "v", "v")
         await at_rest(pilot)
         assert pane.selected == "prod/418302"
         assert pane.subjects() == (("job", "prod/418301"),)
@@ -127,14 +128,15 @@ async def test_a_view_comes_back_with_the_row_that_it_had() -> None:
         assert pane.lines.move_to("prod/418223"), "another's job"
 
         seen = []
-        for _step in range(3):
+        for _step in range(4):
             await pilot.press("v")
             await at_rest(pilot)
             seen.append((pane.view, len(pane.subjects()), pane.selected))
 
-        assert [(view, subjects) for view, subjects, _ in seen] == [("nodes", 1), ("mine", 1), ("all", 1)]
+        views = [("nodes", 1), ("mine", 1), ("finished", 0), ("all", 1)]
+        assert [(view, subjects) for view, subjects, _ in seen] == views
         assert (seen[1][2] or "").startswith("prod/"), "among my jobs the cursor is on a job"
-        assert seen[2][2] == "prod/418223"
+        assert seen[3][2] == "prod/418223"
 
 
 async def test_what_was_read_stays_dimmed_while_the_controller_does_not_answer() -> None:
@@ -174,3 +176,54 @@ async def test_a_tall_screen_gives_the_queue_a_place_of_its_own_once_there_is_on
 
         assert "╭─ 7 Queue " in text_of(app)
         assert "4 Log" in text_of(app)
+
+
+# ---- finished jobs ---------------------------------------------------------------------------------------------------
+
+
+async def test_finished_jobs_are_requested_only_where_they_are_shown_and_enter_opens_one() -> None:
+    ended = (
+        job("417001", "FAILED", name="tokenize", started_at=NOW - 9_000.0, ends_at=NOW - 7_200.0, exit_code="1:0"),
+        job("417002", "COMPLETED", name="eval", started_at=NOW - 9_000.0, ends_at=NOW - 86_400.0, exit_code="0:0"),
+    )  # fmt: skip
+    async with showing(queued()) as (app, pilot, backend):
+        pane = app.main.queue
+        await pilot.press("7", "v", "v")
+        await at_rest(pilot)
+        assert ("look at job", "prod") not in backend.requests
+
+        await pilot.press("v")
+        await at_rest(pilot)
+        assert ("look at job", "prod") in backend.requests
+        assert "The accounts of Slurm are being read." in text_of(app)
+
+        read = msgspec.structs.replace(queued(), at=NOW + 2.0, ended={"prod": EndedJobs("prod", NOW, ended)})
+        await publish(app, pilot, backend, read)
+        text = text_of(app)
+        assert re.search(r"417001 tokenize +F +4 +30m +1:0 +09-21 12:13  exited with code 1, 2h ago", text), text
+        assert "2 jobs of the last 3 days, read 2s ago" in text
+        pane.set_filter("exit:1 ended<1d")
+        assert [row.key for row in pane.lines.rows] == ["prod/417001"]
+        pane.set_filter("nothing")
+        assert "No job matches" in pane.lines.rows[0].text
+        pane.clear_filter()
+        pane.set_sort("-ended")
+        assert [row.key for row in pane.lines.rows] == ["prod/417002", "prod/417001"]
+
+        assert pane.lines.move_to("prod/417001")
+        assert pane.copy_text() == "417001"
+        await pilot.press("enter")
+        await at_rest(pilot)
+        assert "417001  tokenize  of me on prod" in text_of(app)
+        assert ("read job", "prod/417001") in backend.requests
+
+
+async def test_without_accounts_a_sentence_says_so_and_earlier_jobs_stay() -> None:
+    known = job("417001", "FAILED", ends_at=NOW - 60.0)
+    ended = EndedJobs("prod", NOW, (known,), "prod keeps no accounts (no slurmdbd)")
+    async with showing(msgspec.structs.replace(queued(), ended={"prod": ended}), (80, 24)) as (app, pilot, _):
+        await pilot.press("v", "v", "v")
+        await at_rest(pilot)
+        texts = [row.text for row in app.main.queue.lines.rows]
+        assert texts[0] == "prod keeps no accounts (no slurmdbd)"
+        assert texts[1].startswith("▲ 417001")

@@ -180,7 +180,7 @@ async def test_enter_leads_from_the_run_to_its_job_and_a_node_and_escape_goes_ba
 
         await press(pilot, "enter")
         assert isinstance(app.screen, JobScreen)
-        assert backend.requests == [("look at job", "prod/418190")]
+        assert {*backend.requests} == {("look at job", "prod/418190"), ("read job", "prod/418190")}
         assert "Job 418190  llm-70b  of me on prod" in text_of(app)
 
         await press(pilot, "j", "j", "enter")
@@ -268,3 +268,31 @@ async def test_keys_that_act_mean_what_the_screen_is_about() -> None:
         await press(pilot, "enter")
         assert isinstance(app.screen, JobScreen)
         assert app.screen.pane.subjects() == (("job", "prod/418190"),)
+
+
+async def test_a_jobs_texts_are_read_once_its_details_are_and_hide_secrets() -> None:
+    async with showing((100, 60)) as (app, pilot, backend):
+        backend.texts = {
+            "priority": ["age 1000 + qos 20"], "stderr /e": ["Traceback", "\x1b[31mOSError: full"], "script": [],
+            "other": ["export WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567"],
+        }  # fmt: skip
+        app.open(Link("job", "prod/418190"))
+        await at_rest(pilot)
+        text = text_of(app)
+        assert backend.requests.count(("read job", "prod/418190")) == 1
+        lines = [line.strip("│ ") for line in text.splitlines()]
+        at = lines.index("priority")
+        assert lines[at : at + 6] == ["priority", "age 1000 + qos 20", "", "stderr /e", "Traceback", "OSError: full"]
+        assert "script" not in lines
+        assert "0123456789abcdef" not in text
+
+        unread = msgspec.structs.replace(queued(), at=NOW + 2.0, jobs={"prod/5": job("5", detail_at=None)})
+        backend.publish(unread)
+        app.open(Link("job", "prod/5"))
+        await at_rest(pilot)
+        assert ("read job", "prod/5") not in backend.requests
+
+
+def test_a_job_shows_its_resources_as_slurm_counts_them() -> None:
+    text = texts("prod/5", with_job(resources="cpu=96,mem=1T,node=1,gres/gpu=8"))
+    assert "resources     cpu=96, mem=1T, node=1, gres/gpu=8" in text

@@ -46,7 +46,7 @@ GONE_JOBS_STAY: Seconds = 86_400.0
 
 DETAILS = (
     "detail_at", "restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded",
-    "excluded_in_part", "gpus", "gpus_requested", "gpu_indices", "exit_code", "cancelled_by",
+    "excluded_in_part", "gpus", "gpus_requested", "gpu_indices", "resources", "exit_code", "cancelled_by",
 )  # fmt: skip
 """Fields that a poll of the queue lacks. They are kept from an earlier query."""
 

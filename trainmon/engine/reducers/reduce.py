@@ -22,6 +22,7 @@ from trainmon.model import (
     DisksChanged,
     DisksForgotten,
     DisksReleased,
+    EndedJobs,
     Event,
     Health,
     JobChanged,
@@ -85,6 +86,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 jobs.job_changed(batch, event)
             case JobsAccounted():
                 jobs.jobs_accounted(batch, event.jobs, now)
+            case EndedJobs(cluster):
+                batch.writable("ended")[cluster] = event
             case SchedulerNodesListed():
                 jobs.nodes_listed(batch, event)
             case ActionChanged():
