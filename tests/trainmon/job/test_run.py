@@ -27,6 +27,8 @@ COMMANDS = {
     "bytes": ["sh", "-c", r"printf '\000\377\r\n\033[1m'"],
 }
 
+VARIANTS = ("exit 1", "exit 137", "TERM", "SEGV")
+
 
 def ran(argv: list[str], folder: Path, into: str) -> Seen:
     """What is seen of a command whose output is a pipe, a file or a terminal."""
@@ -42,15 +44,18 @@ def ran(argv: list[str], folder: Path, into: str) -> Seen:
 
 
 @pytest.mark.parametrize("into", ["pipe", "file", "terminal"])
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in VARIANTS else []) for name in COMMANDS]
+)
 @pytest.mark.parametrize("options", [(), ("--log", "copy")], ids=["inherited", "copied"])
 def test_a_command_ends_and_writes_as_if_it_were_bare(
     name: str, into: str, options: tuple[str, ...], folder: Path
 ) -> None:
     bare = COMMANDS[name] if name.startswith(("a ", "in", "by")) else ["/bin/sh", *COMMANDS[name][1:]]
-    assert ran([*wrapped(folder, *options), *bare], folder, into) == ran(bare, folder, into)
+    expected = ran(bare, folder, into)
+    assert ran([*wrapped(folder, *options), *bare], folder, into) == expected
     start, end = receipt(folder)
-    status = ran(bare, folder, into).status
+    status = expected.status
     assert (end["status"], end["signal"]) == ((status, None) if status >= 0 else (None, -status))
     assert start["argv"] == bare
     assert start["stdout"]["kind"] == into

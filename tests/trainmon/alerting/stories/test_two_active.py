@@ -46,7 +46,7 @@ class Group(Story):
                     self.runs[name] = replace(run, step=int(at - created), heartbeat_at=beat, logged_at=at)
             newest = sorted(self.runs.values(), key=lambda run: run.created_at or 0.0, reverse=True)
             self.hear(WandbPolled("llm", at, tuple(newest), ("loss",)))
-            self.speak("wandb:llm").at(self.elapsed + 5.0)
+            self.speak("wandb:llm").at(self.elapsed + 5.0, tick=5.0)
         return self
 
     def sent(self) -> list[str]:
