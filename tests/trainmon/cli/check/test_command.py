@@ -135,8 +135,10 @@ def test_a_login_over_a_master_connection_is_told(sshd: Sshd, tmp_path: Path) ->
     assert of(refused)[3:] == [("bad", "login"), ("note", "openssh")]
     assert refused[-1].fix == f"open a master connection: ssh -M -F {config} n0"
     subprocess.run([*ssh, "-i", str(sshd.key), "-fNM", "n0"], check=True, capture_output=True)
-    (rows,) = look(Settings(clusters=(cluster("n0"),)), config)
-    subprocess.run([*ssh, "-O", "exit", "n0"], check=True, capture_output=True)
+    try:
+        (rows,) = look(Settings(clusters=(cluster("n0"),)), config)
+    finally:
+        subprocess.run([*ssh, "-O", "exit", "n0"], check=True, capture_output=True)
     assert of(rows)[:5] == [("ok", "name"), ("ok", "connection"), ("ok", "host key"), ("ok", "login"), ("ok", "probe")]
     assert rows[3].text == "by the ssh command, over the open master connection"
 

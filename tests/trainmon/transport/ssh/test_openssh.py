@@ -376,9 +376,11 @@ def agent_at(path: Path) -> Iterator[Callable[[], list[str]]]:
         listed = subprocess.run([program("ssh-add"), "-L"], env=environ, capture_output=True, text=True, check=False)
         return [line for line in listed.stdout.splitlines() if line.startswith("ssh-")]
 
-    yield keys
-    agent.terminate()
-    agent.communicate()
+    try:
+        yield keys
+    finally:
+        agent.terminate()
+        agent.communicate()
 
 
 @pytest.mark.slow

@@ -183,8 +183,10 @@ def master(token: Token) -> Iterator[None]:
     """A master connection, for which the PIN was typed."""
     ssh = [program("ssh"), "-F", str(token.config)]
     subprocess.run([*ssh, "-fNM", "n0"], env=token.typing(), check=True, capture_output=True)
-    yield
-    subprocess.run([*ssh, "-O", "exit", "n0"], check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*ssh, "-O", "exit", "n0"], check=True, capture_output=True)
 
 
 def test_a_token_whose_pin_was_typed_for_a_master_connection_logs_in(token: Token, loop: EventLoop) -> None:
