@@ -18,10 +18,9 @@ from tests.wandb.parts import logged
 from tests.wandb.product import RUN, pointed_at, processes
 
 
-def shown(product: Product, server: WandbServer, text: str = RUN) -> Screen:
-    return product.screen(
-        "--config", str(product.config(text)), columns=140, rows=60, is_installed=True, **pointed_at(server)
-    )
+def shown(product: Product, server: WandbServer, text: str = RUN, *, is_installed: bool = False) -> Screen:
+    config = str(product.config(text))
+    return product.screen("--config", config, columns=140, rows=60, is_installed=is_installed, **pointed_at(server))
 
 
 def media(run: StoredRun) -> set[bytes]:
@@ -79,7 +78,7 @@ def test_nothing_of_wandb_is_left_running(product: Product, server: WandbServer,
     server.log(run, {"loss": 2.0})
     if how == "hang":
         server.hang()
-    screen = shown(product, server)
+    screen = shown(product, server, is_installed=True)
     until(lambda: any("wandb-core" in command for command in processes(server).values()), "wandb-core runs")
     if how != "hang":
         screen.until_shown("video: healthy, ")
