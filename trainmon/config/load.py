@@ -191,8 +191,8 @@ def load(path: Path) -> Settings:
         raise ConfigError([f"{path}: line {line}: is not UTF-8 text"]) from error
     except tomllib.TOMLDecodeError as error:
         position = POSITION.search(str(error))
-        where = f"{position[1].removeprefix('at ')}: " if position else ""
-        where = where.replace("end of document", f"line {data.count(10) + 1}, the end")
+        last = f"line {data.count(10) + 1}, the end"
+        where = f"{position[1].removeprefix('at ').replace('end of document', last)}: " if position else ""
         raise ConfigError([f"{path}: {where}{POSITION.sub('', str(error))}"]) from error
     except RecursionError as error:
         raise ConfigError([f"{path}: is nested too deeply"]) from error

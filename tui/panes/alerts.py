@@ -72,11 +72,10 @@ class AlertsPane(Pane):
     def footnote(self, state: State) -> tuple[str, str]:
         """The selected alert in full, or a channel that is broken."""
         alert = state.alerts.get(self.selected or "")
-        lines = () if alert is None else self._drawn.shape.wrapped(clean(alert.summary))
-        prefix = f"{HEADING}{self.selected}:"
-        advised = any(TO_DO in row.text for row in self.lines.rows if row.key.startswith(prefix))
-        told = alert is not None and (advised or "…" not in "".join(lines)) and alert.is_open
-        return alert_sentence(state, self.selected, told=told, advised=advised)
+        own = (row.text for row in self.lines.rows if row.key.removeprefix(HEADING).partition(":")[0] == self.selected)
+        text = " ".join(own)
+        told = alert is not None and alert.is_open and all(word in text for word in clean(alert.summary).split())
+        return alert_sentence(state, self.selected, told=told, advised=TO_DO in text)
 
     # ---- the subjects of keys ----
 

@@ -114,8 +114,7 @@ def header(state: State, width: int, flags: tuple[str, ...]) -> tuple[Span, ...]
     space -= aligned_width([sender]) if is_kept else 0
     runs = verdicts(state.runs.values(), space, alert_marks(state).runs)
     if aligned_width((*runs, *(full := sources_text(state, width, AGED)))) > space:
-        is_silent = any(span.style for span in full)
-        runs = [span for span in runs if not is_silent or "/" not in span.text]
+        runs = [span for span in runs if "/" not in span.text or not any(one.style for one in full)]
         runs = [span for span in runs if span.style in TROUBLED] or runs
     sources = sources_text(state, space - aligned_width(runs), AGED)
     space -= aligned_width((*runs, *sources))
@@ -185,16 +184,13 @@ def longest_silent(sources: list[Source], now: Instant) -> str:
     """The source that has not answered for the longest time; one that never answered comes first, and before it one
     that needs a login."""
     silent = [source for source in sources if source.health != "ok"]
-    worst = min(silent, key=lambda source: (not needs_login(source), source.answered_at or 0.0), default=None)
+    held = [source for source in silent if source.phase == "held" and source.can_log_in]
+    worst = min(held or silent, key=lambda source: source.answered_at or 0.0, default=None)
     if worst is None:
         return ""
-    why = "no answer " if worst.answered_at is not None else ""
-    why = f"login: press {cap('act.login')}" if needs_login(worst) else why + last_answer(worst, now)
+    why = "no answer " * (worst.answered_at is not None) + last_answer(worst, now)
+    why = f"login: press {cap('act.login')}" if held else why
     return f" {clean(worst.name).partition(':')[2]} {why}"
-
-
-def needs_login(source: Source) -> bool:
-    return source.phase == "held" and source.can_log_in
 
 
 def slurm_text(sources: list[Source], now: Instant) -> str:
@@ -250,9 +246,6 @@ def last_answer(source: Source, now: Instant) -> str:
 
 # ---- the alert strip -------------------------------------------------------------------------------------------------
 
-LINES, PART = 5, 4
-"""The most lines of the strip, and the part of the screen's lines that it may take."""
-
 
 class Strip(SpanLines):
     """The worst alert in full, and what to do. Hidden without one: nobody reads a strip that always shows something."""
@@ -273,7 +266,7 @@ class Strip(SpanLines):
     def show(self, state: State) -> None:
         self._state = state
         width, height = self.app.size
-        lines = strip_lines(state, width - GUTTER, min(LINES, height // PART), listed=self.listed)
+        lines = strip_lines(state, width - GUTTER, min(5, height // 4), listed=self.listed)
         self.styles.height = len(lines)
         self.display = bool(lines)
         self.set_lines(lines)

@@ -354,8 +354,8 @@ class RunsPane(Pane):
         name, style, why = f"{run.name}: {verdict_text(run.verdict)}, ", verdict_style(run.verdict), run.why
         alert = marking(state, run.name) if style == "ok" else None
         if alert is not None:
-            text = alert.rule if alert in awaited(state)[:1] else alert.summary
-            why, style = f"{'alert' if alert.is_firing else 'pending alert'}: {text}", "warn"
+            why = alert.rule if alert in awaited(state)[:1] else alert.summary
+            why, style = f"{'alert' if alert.is_firing else 'pending alert'}: {why}", "warn"
         return clean(name + why), style
 
     def moment(self) -> Moment | None:

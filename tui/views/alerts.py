@@ -93,8 +93,7 @@ def is_muted(alert: Alert, now: Instant) -> bool:
 
 def urgent(alerts: Iterable[Alert], now: Instant) -> list[Alert]:
     """The alerts that need a person now: the most severe first, then the oldest."""
-    found = [one for one in alerts if one.severity != "info" and status_of(one, now) == "open"]
-    return sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.fired_at or one.since, one.id))
+    return sorted((one for one in alerts if one.severity != "info" and status_of(one, now) == "open"), key=worst_first)
 
 
 Found = TypeVar("Found")
@@ -140,8 +139,11 @@ def awaited(state: State) -> tuple[Alert, ...]:
 
 def pending(state: State) -> list[Alert]:
     """The alerts whose condition has begun, and that are not sent yet."""
-    found = [one for one in state.alerts.values() if one.severity != "info" and one.phase == "pending"]
-    return [one for one in found if not is_muted(one, state.at)]
+    return [
+        one
+        for one in state.alerts.values()
+        if one.severity != "info" and one.phase == "pending" and not is_muted(one, state.at)
+    ]
 
 
 def sign(alert: Alert, now: Instant) -> Span:
@@ -463,9 +465,8 @@ def sentence_lines(text: str, width: int, most: int, aside: int = 0) -> list[str
     lines = lines_of(text, width, aside)
     while len(lines) > most and len(fewer := lines_of(text := text.rpartition("; ")[0], width, aside)) >= max(1, most):
         lines = fewer
-    if len(lines) <= most:
-        return [*lines]
-    return [*lines[: most - 1], shorten_sentence(" ".join(lines[most - 1 :]), width)] if most > 0 else []
+    cut = [shorten_sentence(" ".join(lines[most - 1 :]), width)] if len(lines) > most > 0 else []
+    return [*lines[: max(0, most - len(cut))], *cut]
 
 
 class AlertLayout(NamedTuple):
@@ -721,11 +722,10 @@ class AlertRows:
 
     def _lay_out(self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...]) -> None:
         usual = alert_layout(size[0], chosen)
-        full = usual._replace(lines=MOST_LINES)
-        first, each = full._replace(advice=1), full._replace(advice=SHOWN)
+        least = usual._replace(advice=1)
+        first, each = (usual._replace(lines=MOST_LINES, advice=most) for most in (1, SHOWN))
         self.wanted = len(alert_rows(state, first, sort, query))
         has_room = min(SHOWN, len(open_alerts(state, sort, query))) <= size[1]  # for a row of each
-        least = usual._replace(advice=1)
         more = (each._replace(over=True), each, first, least._replace(lines=LINES))
         for self.shape in (*(more if has_room else ()), least):
             self._rows = alert_rows(state, self.shape, sort, query)

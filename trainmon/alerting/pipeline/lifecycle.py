@@ -212,8 +212,11 @@ def _has_left(alert: Alert, evaluation: Evaluation) -> bool:
     queues = [one for one in state.sources.values() if one.kind == "slurm" and alert.cluster in ("", one.cluster)]
     is_listed = bool(state.sources) and all(source.health == "ok" for source in queues)
     known_since = max(state.started_at, state.clock_jumped_at or 0.0, alert.found_at)
-    is_earlier = run_left and alert.found_at < state.started_at
-    is_sure = is_earlier and all(source.health in ("ok", "off") for source in state.sources.values())
+    is_sure = (
+        run_left
+        and alert.found_at < state.started_at
+        and all(source.health in ("ok", "off") for source in state.sources.values())
+    )
     return is_missing and is_listed and evaluation.now - known_since >= (SETTLES_WITHIN if is_sure else LISTED_WITHIN)
 
 
