@@ -406,8 +406,8 @@ _SIGN = ">"
 
 
 class Link(NamedTuple):
-    """The target of a link: a run or node by name, a job by key, a run's log or W&B charts, an alert or attempt by
-    id, a disk by the key of its row."""
+    """The target of a link: a run or node by name (`gpu-014/6`: one of its GPUs), a job by key, a run's log or W&B
+    charts, an alert or attempt by id, a disk by the key of its row."""
 
     kind: LinkKind
     name: str

@@ -248,6 +248,8 @@ class DemoNodeCollector:
             yield node.facts(now)
         yield node.samples(now)
         yield node.host(now)
+        if is_slow:
+            yield self._world.ranks(name, now)
         if at >= connection.disks_due:
             connection.disks_due = at + DISKS_EVERY
             yield node.disks(now, self._world.shared_disks() if name == READER else ())

@@ -47,6 +47,8 @@ from trainmon.model import (
     HostSample,
     InfinibandPort,
     Process,
+    RankProcess,
+    RankProcesses,
     RunSpec,
 )
 
@@ -427,6 +429,29 @@ class World:
         """A node, advanced to now."""
         self.nodes[name].advance(self.elapsed, self._workload(name))
         return self.nodes[name]
+
+    def ranks(self, name: str, now: Instant) -> RankProcesses:
+        """The ranks on a node: tasks of Slurm, one for each GPU."""
+        node = self.nodes[name]
+        names = [one.trainer.run.name for one in self.loops.values() if name in one.trainer.run.nodes]
+        jobs = [job for run in names if (job := self.queue.running(run)) is not None]
+        found = tuple(
+            RankProcess(
+                pid=gpu.pid,
+                started_s=max(0.0, (job.started_at or now) - node.boot_time),
+                workers=(),
+                launcher="slurm",
+                rank=job.nodes.index(name) * GPUS + gpu.index,
+                ranks=len(job.nodes) * GPUS,
+                local_rank=gpu.index,
+                job=job.number,
+            )
+            for job in jobs
+            for gpu in node.gpus
+            if gpu.workload.command
+        )
+        user = next((job.user for job in jobs), "")
+        return RankProcesses(v=1, t=node.clock(now), r=found, user=user, host_pids=True)
 
     def is_active(self, story: str, node: str) -> bool:
         return any(incident.story == story and incident.node == node for incident in self.incidents)

@@ -412,8 +412,8 @@ def has_answered(state: State, source: Source) -> bool:
 
 
 def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:
-    """Whether the hosts that answer have reported their disks, logs and W&B files to their ends. A mount that hangs is
-    reported after some seconds."""
+    """Whether the hosts that answer have reported their disks, ranks, logs and W&B files to their ends. A mount that
+    hangs is reported after some seconds."""
     readers = {
         name: node.cluster
         for name, node in state.nodes.items()
@@ -425,6 +425,10 @@ def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:
         for run in state.runs.values()
         if run.spec.wandb_dir is not None and (run.wandb_file is None or run.wandb_file.is_behind)
     ]
-    return all(f"{host}:{path}" in state.disks for host, path in disks if host in readers) and not any(
-        run.spec.cluster in readers.values() for run in (*logs, *files)
+    training = {name for run in state.runs.values() for name in run.spec.nodes if name in readers}
+    nodes = [state.nodes[name] for name in training]
+    return (
+        all(f"{host}:{path}" in state.disks for host, path in disks if host in readers)
+        and not any(run.spec.cluster in readers.values() for run in (*logs, *files))
+        and all(node.ranks is not None or node.probe == "prometheus" for node in nodes)
     )

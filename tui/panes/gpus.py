@@ -183,7 +183,9 @@ class GpuTable(NodePane):
 
     NAME = "GPUs"
     is_placed = False
-    """Whether the cursor has been put on the worst GPU: only once, a person moves it then."""
+    """Whether the cursor has been put on a GPU: only once, a person moves it then."""
+    first = ""
+    """That GPU; empty: the worst one."""
 
     def copy_text(self) -> str | None:
         """The node's name."""
@@ -199,7 +201,7 @@ class GpuTable(NodePane):
         self.head(*gpu_head(width))
         self.lines.set_rows(gpu_rows(node, state.at, width, stale=bool(is_read)))
         if node.gpus and not self.is_placed:
-            self.is_placed = self.lines.move_to(str(worst_gpu(node, state.at).index))
+            self.is_placed = self.lines.move_to(self.first or str(worst_gpu(node, state.at).index))
         if not node.gpus:
             self.show_message(
                 (f"{node.note or NO_DRIVER}." if without_driver(node) else "This node reports no GPU.", "dim")

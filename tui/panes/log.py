@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from textual.app import ComposeResult
 
+from trainmon.analysis.attempts import RankPlace, places_in, ranks_of_log
 from trainmon.lib import Instant, cell_width, clean, counted, listed, shorten_start, size
 from trainmon.model import LOG_MARK, LOG_PART, Log, LogHits, LogPart, Run, State
 from tui.backend import Backend, LogSource
@@ -24,6 +25,9 @@ from tui.widgets.log_view import LogPosition
 
 PART_LINES = 4_000
 """Lines of the file that are kept."""
+
+RANKS_SHOWN = 2
+"""The last ranks named in sight whose nodes are shown."""
 
 KNOWN = 3
 """Lines by which the last lines are found in the file."""
@@ -180,6 +184,7 @@ class LogPane(FollowingPane):
             self.saving,
             "reading the file; Esc stops" if self._awaited is not None else "",
             self.lost,
+            self._ranks_named(log, self.state),
             "" if self.hits is None else hits_text(self.hits, self.filter, self._offset(self.view.hit)),
             "" if self.view.needle.lower() in line.lower() else "this hit is in a part of its line that is not shown",
             ""
@@ -189,6 +194,19 @@ class LogPane(FollowingPane):
             notes(self.view, log, is_file=self.part is not None, is_searched=self.hits is not None),
         )
         self.foot("  ·  ".join(filter(None, said)), "warn" if log.error or self.lost else "dim")
+
+    def _ranks_named(self, log: Log, state: State) -> str:
+        """Where the ranks run that the lines in sight name, without those of steps: `rank 118 (gpu-014 GPU 6)`."""
+        text, first, height = self.view.text, self.view.position.line, self.view.size.height
+        lines = enumerate(log.lines if self.part is None else (), log.first)
+        marks = [text.first - 1, text.first - 1, *(at for at, line in lines if line.startswith(LOG_MARK))]
+        files = {log.path_before: range(marks[-2] + 1, marks[-1])}
+        files |= {log.path if self.part is None else self._path: range(marks[-1] + 1, text.end)}
+        named: list[RankPlace] = []
+        for path, own in files.items() if not self.view.only else ():
+            shown = (text[at] for at in range(first, first + height) if at in own and text.said_in(at) is None)
+            named += places_in(shown, ranks_of_log(path, self.run or "", state.attempts.values()))
+        return ", ".join(map(str, named[-RANKS_SHOWN:]))
 
     def on_log_view_changed(self, event: LogView.Changed) -> None:
         event.stop()

@@ -183,8 +183,9 @@ FRAME = 3
 class NodeScreen(LinkedScreen):
     """The table, the plots if there is room, and facts with links to the node's jobs."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, gpu: str = "") -> None:
         self.table = GpuTable(node, id="node-gpus")
+        self.table.first = gpu
         super().__init__(Link("node", node), self.table, "node")
         self.gpus = 0
         self.facts = FactsPane(node, id="node-facts")
@@ -242,7 +243,7 @@ def screen_for(link: Link, backend: Backend, changes: Changes) -> StateScreen:
         case "run":
             return RunScreen(name, backend)
         case "node":
-            return NodeScreen(name)
+            return NodeScreen(*name.split("/"))
         case "log":
             return LogScreen(name, backend)
         case "wandb":

@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from trainmon.analysis.attempts import places_shown
 from trainmon.analysis.runs import trouble_of
 from trainmon.lib import DAY, DURATION_UNITS, Instant, Seconds, clean, counted, listed, ordinal, shorten
 from trainmon.model import Alert, Log, Points, Run, Silence, State
@@ -90,6 +91,9 @@ def related(alert: Alert, state: State, width: int) -> Iterator[Line | Linked]:
             yield linked_fact("job", Link("job", job.key), f"{job.id} {job.name}", width)
     if alert.node is not None and (alert.node in state.nodes or f"node:{alert.node}" in state.sources):
         yield linked_fact("node", Link("node", alert.node), alert.node, width)
+    for place in places_shown((alert.summary, *alert.evidence, *alert.cause)):
+        if place.node in state.nodes:
+            yield linked_fact("rank", Link("node", place.link), str(place), width)
     hidden = [one for one in state.alerts.values() if one.inhibited_by == alert.id and one.is_open]
     for index, one in enumerate(hidden[:HIDDEN_SHOWN]):
         yield linked_fact("" if index else "inhibits", Link("alert", one.id), f"{one.rule}: {one.summary}", width)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 
+from trainmon.analysis.attempts import RankPlace, place_of
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.gpus import unread
 from trainmon.analysis.log_formats import LEARNED, summary
-from trainmon.analysis.runs import cause_of
+from trainmon.analysis.runs import cause_of, last_attempts
 from trainmon.analysis.runs.trainer import BUSY, SILENT, other_switches
 from trainmon.analysis.wandb import label
-from trainmon.lib import Instant, cell_width, clean, counted, duration, say, scrub, shorten, shorten_start, size
+from trainmon.lib import Instant, cell_width, clean, counted, duration, ranges, say, scrub, shorten, shorten_start, size
 from trainmon.model import (
+    Attempt,
     Checkpoint,
     Checkpoints,
     Evals,
@@ -30,7 +33,7 @@ from tui.charts.values import PHASES, file_notes, heartbeat, newest_row, number,
 from tui.keys import cap
 from tui.style import UNKNOWN, VERDICTS, Line, Link, Linked, Span, calm_age, count, eta, real, sentence, short, since
 from tui.views.alert_detail import alerts_of, rules_of
-from tui.views.job_detail import attempt_lines, node_links, time_left
+from tui.views.job_detail import NODES_SHOWN, attempt_lines, node_links, time_left
 from tui.views.jobs import clusters, is_missing, state_code, status_text
 from tui.views.table import (
     FROM_LOG,
@@ -54,6 +57,7 @@ def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Itera
     (symbol, style), now = VERDICTS[run.verdict], state.at
     verdict = Span(f"{symbol} {verdict_text(run.verdict)}", f"{style} bold")
     attempts = () if few else attempt_lines(run, state, width)
+    ranks = () if few else tuple(rank_lines(run, state, width))
     alerts = rules_of(run.name, state, width) if few else alerts_of(run.name, state, width)
     optional = map(tuple, (alerts, job_lines(run, state, width), attempts))
     return apart(
@@ -69,6 +73,7 @@ def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Itera
         ),
         (*log_lines(run, now, width), *wandb_lines(run, state, width, few=few)),
         place_lines(run, state, width),
+        *([ranks] if ranks else ()),
     )
 
 
@@ -80,6 +85,48 @@ def place_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     if not run.spec.nodes:
         yield fact("nodes", "-", width, "dim")
     yield from node_links(run.spec.nodes, state, width)
+
+
+def rank_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
+    """The map of the ranks of its newest attempt: how many are known and what is irregular, and a link per node, to the
+    GPU of its first rank or to one with several ranks."""
+    attempt = last_attempts(state.attempts.values()).get(run.name)
+    yield from wrapped_fact("not read", hidden_ranks(attempt, state), width, "dim")
+    if attempt is None or (known := attempt.ranks) is None:
+        return
+    ranks = {rank for own in known.nodes.values() for rank in own}
+    unsure = {rank for rank in ranks if place_of(rank, known) is None}
+    yield fact("ranks", f"{len(ranks - unsure):,} of {known.ranks:,}, numbered by {known.launcher}", width)
+    yield from wrapped_fact("missing", spans_text({*range(known.ranks)} - ranks), width, "warn")
+    yield from wrapped_fact(
+        "not certain", f"{spans_text(unsure)}: of several processes" if unsure else "", width, "warn"
+    )
+    nodes = sorted((min(own), name, own) for name, own in known.nodes.items() if name)
+    for _, name, own in nodes[:NODES_SHOWN]:
+        gpus = sorted((gpu, rank) for rank, held in own.items() for gpu in held)
+        shared = [gpu for (gpu, _), (other, _) in pairwise(gpus) if gpu == other]
+        by_gpu = list(dict.fromkeys(rank for _, rank in gpus))
+        odd = "" if by_gpu == sorted(by_gpu) else f"  by GPU: {', '.join(map(str, by_gpu))}!"
+        odd = f"  GPU {spans_text({*shared})} has several!" if shared else odd
+        link = RankPlace("", name, str((*shared, *(gpu for gpu, _ in gpus), "")[0])).link
+        yield linked_fact("", Link("node", link), f"{name}: {spans_text(own)}", width, Span(odd, "warn"))
+    yield from more_fact(len(nodes) - NODES_SHOWN, width)
+
+
+def hidden_ranks(attempt: Attempt | None, state: State) -> str:
+    """`ranks of 4 of 32 processes are known: the others belong to another user`, of those on the GPUs of its nodes."""
+    nodes = [state.nodes.get(name) for name in (() if attempt is None else attempt.nodes)]
+    read = [(node, node.ranks) for node in nodes if node is not None and node.ranks is not None]
+    known = {(node.name, pid) for node, ranks in read for one in ranks.r for pid in (one.pid, *one.workers)}
+    held = {(node.name, one.pid): one.user not in (ranks.user, None) and ranks.user != "root"
+            for node, ranks in read for gpu in node.gpus for one in gpu.processes}  # fmt: skip
+    count = f"ranks of {len(known & held.keys())} of {len(held)} processes are known"
+    return f"{count}: the others belong to another user" if any(held[key] for key in held.keys() - known) else ""
+
+
+def spans_text(numbers: Iterable[int]) -> str:
+    """`0-7, 9`"""
+    return ", ".join(str(one) if one == last else f"{one}-{last}" for one, last in ranges(sorted(numbers)))
 
 
 def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:

@@ -87,7 +87,7 @@ def test_every_reading_goes_over_the_wire_and_back(stage: Stage) -> None:
             assert DECODER.decode(msgspec.json.encode(event.reading)) == event.reading
     assert kinds == {
         "Hello", "GpuSamples", "GpuFactsAll", "HostSample", "DiskSamples", "LogChunk", "SwitchSamples", "Xid",
-        "CheckpointListing", "FileContent",
+        "CheckpointListing", "FileContent", "RankProcesses",
     }  # fmt: skip
 
 

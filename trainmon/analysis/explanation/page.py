@@ -26,7 +26,7 @@ class PageRow(NamedTuple):
     text: str
     style: Style = ""
     link: tuple[str, str] | None = None
-    """`node` or `attempt`, and its name."""
+    """`node` or `attempt`, and its name; `gpu-014/6` is GPU 6 of a node."""
 
 
 class Section(NamedTuple):
