@@ -188,7 +188,7 @@ class RankProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RankProcesses(Reading, frozen=True, tag="ranks", gc=False):
-    """The ranks of the probe's user on this node, when they have changed; of root, all."""
+    """The ranks of the probe's user on this node; of root, all."""
 
     r: tuple[RankProcess, ...]
     user: str

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from textual.app import ComposeResult
 
-from trainmon.analysis.attempts import RankPlace, places_in, ranks_of_log
+from trainmon.analysis.attempts import places_in, ranks_of_log
 from trainmon.lib import Instant, cell_width, clean, counted, listed, shorten_start, size
 from trainmon.model import LOG_MARK, LOG_PART, Log, LogHits, LogPart, Run, State
 from tui.backend import Backend, LogSource
@@ -202,11 +202,11 @@ class LogPane(FollowingPane):
         marks = [text.first - 1, text.first - 1, *(at for at, line in lines if line.startswith(LOG_MARK))]
         files = {log.path_before: range(marks[-2] + 1, marks[-1])}
         files |= {log.path if self.part is None else self._path: range(marks[-1] + 1, text.end)}
-        named: list[RankPlace] = []
+        named: list[str] = []
         for path, own in files.items() if not self.view.only else ():
             shown = (text[at] for at in range(first, first + height) if at in own and text.said_in(at) is None)
-            named += places_in(shown, ranks_of_log(path, self.run or "", state.attempts.values()))
-        return ", ".join(map(str, named[-RANKS_SHOWN:]))
+            named += map(str, places_in(shown, ranks_of_log(path, self.run or "", state.attempts.values())))
+        return ", ".join(named[-RANKS_SHOWN:])
 
     def on_log_view_changed(self, event: LogView.Changed) -> None:
         event.stop()

@@ -97,19 +97,21 @@ def rank_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     ranks = {rank for own in known.nodes.values() for rank in own}
     unsure = {rank for rank in ranks if place_of(rank, known) is None}
     yield fact("ranks", f"{len(ranks - unsure):,} of {known.ranks:,}, numbered by {known.launcher}", width)
-    yield from wrapped_fact("missing", spans_text({*range(known.ranks)} - ranks), width, "warn")
-    yield from wrapped_fact(
-        "not certain", f"{spans_text(unsure)}: of several processes" if unsure else "", width, "warn"
-    )
+    gaps = [(low + 1, high - 1) for low, high in pairwise((-1, *sorted(ranks), known.ranks)) if high > low + 1]
+    yield from wrapped_fact("missing", spans_text(gaps), width, "warn")
+    several = f"{spans_text(ranges(sorted(unsure)))}: of several processes"
+    yield from wrapped_fact("not certain", several if unsure else "", width, "warn")
     nodes = sorted((min(own), name, own) for name, own in known.nodes.items() if name)
     for _, name, own in nodes[:NODES_SHOWN]:
         gpus = sorted((gpu, rank) for rank, held in own.items() for gpu in held)
         shared = [gpu for (gpu, _), (other, _) in pairwise(gpus) if gpu == other]
         by_gpu = list(dict.fromkeys(rank for _, rank in gpus))
         odd = "" if by_gpu == sorted(by_gpu) else f"  by GPU: {', '.join(map(str, by_gpu))}!"
-        odd = f"  GPU {spans_text({*shared})} has several!" if shared else odd
+        odd = f"  GPU {spans_text(ranges(sorted({*shared})))} has several!" if shared else odd
         link = RankPlace("", name, str((*shared, *(gpu for gpu, _ in gpus), "")[0])).link
-        yield linked_fact("", Link("node", link), f"{name}: {spans_text(own)}", width, Span(odd, "warn"))
+        yield linked_fact(
+            "", Link("node", link), f"{name}: {spans_text(ranges(sorted(own)))}", width, Span(odd, "warn")
+        )
     yield from more_fact(len(nodes) - NODES_SHOWN, width)
 
 
@@ -124,9 +126,9 @@ def hidden_ranks(attempt: Attempt | None, state: State) -> str:
     return f"{count}: the others belong to another user" if any(held[key] for key in held.keys() - known) else ""
 
 
-def spans_text(numbers: Iterable[int]) -> str:
+def spans_text(spans: Iterable[tuple[int, int]]) -> str:
     """`0-7, 9`"""
-    return ", ".join(str(one) if one == last else f"{one}-{last}" for one, last in ranges(sorted(numbers)))
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
 def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:

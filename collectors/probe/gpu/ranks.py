@@ -7,7 +7,7 @@ after SETTLED seconds: before that, a launcher or a shell may still be about to 
 import os
 
 from collectors.probe.gpu.card import LONGEST_VALUE, MIB
-from collectors.probe.host import number, user_name
+from collectors.probe.host import STEP, number, user_name
 from collectors.probe.paths import listed, read
 from collectors.probe.stdlib import Any, Line, Mapping, Operation
 
@@ -24,10 +24,10 @@ Of torchrun's own variables, the values are those of torch 2.13; Slurm's those o
 
 STARTERS = (
     "multiprocessing.spawn", "torchrun", "torch.distributed.run", "torch.distributed.launch", "bin/accelerate",
-    "bin/deepspeed", "deepspeed.launcher",
+    "bin/deepspeed", "deepspeed.launcher", STEP,
 )  # fmt: skip
-"""In commands of processes that start ranks, or that Python has started and that may be a rank of their own. A number
-that others than torchrun have given them, or what is above them, is not the rank of a trainer."""
+"""In commands of processes that start ranks or probes, or that Python has started and that may be a rank of their own.
+A number that others than torchrun have given them, or what is above them, is not the rank of a trainer."""
 
 KERNEL = "kthreadd"
 """Process 2 of the host. Inside another PID namespace, the pids of the GPUs' driver are not those of /proc."""
@@ -48,7 +48,6 @@ class Ranks:
         no rank of a trainer. Empty: it has none."""
         self.workers = set()  # type: set[tuple[int, str]]
         """Processes below a rank that have inherited its variables. They are no ranks when that has ended, either."""
-        self.sent = None  # type: Line | None
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
         """Nothing here depends on the spec."""
@@ -60,7 +59,7 @@ class Ranks:
         return read(os.path.join(self.folder, *names), MIB)
 
     def read(self) -> "list[Line]":
-        """The ranks, if they have changed."""
+        """The ranks now."""
         started, parents = self.processes()
         self.known = {key: self.known[key] if key in self.known else self.identity(key[0]) for key in started.values()}
         ranks = {pid: self.known[key][:-1] for pid, key in started.items() if self.known[key]}
@@ -79,9 +78,7 @@ class Ranks:
             if not any(self.known[started[pid]][-1] for pid in pids)
         ]
         is_host = self.text("2", "comm").strip() == KERNEL
-        line = {"k": "ranks", "r": rows[:MOST], "user": user_name(os.getuid()), "host_pids": is_host}  # type: Line
-        is_new, self.sent = line != self.sent, dict(line)
-        return [line] if is_new else []
+        return [{"k": "ranks", "r": rows[:MOST], "user": user_name(os.getuid()), "host_pids": is_host}]
 
     def processes(self) -> "tuple[dict[int, tuple[int, str]], dict[int, int]]":
         """Our processes that have settled: pid and start time, in ticks after the boot; and their parents."""
@@ -95,13 +92,14 @@ class Ranks:
         return started, parents
 
     def identity(self, pid: int) -> "tuple[Any, ...]":
-        """What the environment of a process says of its rank."""
+        """What the environment of a process says of its rank. A probe, which may be a task of a step, has none."""
         values = dict(pair.partition("=")[::2] for pair in self.text(str(pid), "environ").split("\0"))
-        for name, *variables, condition in LAUNCHERS:
+        for name, *variables, condition in LAUNCHERS if STEP not in values else ():
             rank, ranks, local = (number(values.get(variable, "")[:9]) for variable in variables)
             if values.get(condition) and rank is not None and ranks is not None and rank < ranks:
-                is_other = name != "torchrun" and any(word in self.text(str(pid), "cmdline") for word in STARTERS)
-                launch = values[condition][:LONGEST_VALUE] if name == "torchrun" else None
-                is_other = is_other or (name == "slurm" and ranks == 1)
-                return name, rank, ranks, local, number(values.get("SLURM_JOB_ID", "")[:12]), launch, is_other
+                is_torchrun, command = name == "torchrun", self.text(str(pid), "cmdline")
+                launch = values[condition][:LONGEST_VALUE] if is_torchrun else None
+                is_other = (name, ranks) == ("slurm", 1) or any(one in command for one in STARTERS)
+                job = number(values.get("SLURM_JOB_ID", "")[:12])
+                return name, rank, ranks, local, job, launch, is_other and not is_torchrun
         return ()

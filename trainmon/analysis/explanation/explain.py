@@ -14,7 +14,6 @@ from trainmon.analysis.attempts import (
     changed_settings,
     has_same_config,
     places_in,
-    places_shown,
     with_places,
 )
 from trainmon.analysis.causes.rules import RULE
@@ -493,8 +492,8 @@ def brief(
 def named_in(attempt: Attempt, text: str) -> str:
     """The text, with where the rank runs that it names, if a line of the evidence names the same one. What a line
     begins with may be a local rank."""
-    shown = places_shown([with_places(text, attempt.ranks)])
-    return with_places(text, attempt.ranks) if {*shown} <= {*evidence_places(attempt)} else text
+    is_proven = {*places_in([text], attempt.ranks)} <= {*evidence_places(attempt)}
+    return with_places(text, attempt.ranks) if is_proven else text
 
 
 def evidence_places(attempt: Attempt) -> list[RankPlace]:

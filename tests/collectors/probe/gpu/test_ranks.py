@@ -114,6 +114,12 @@ def test_a_task_that_starts_ranks_is_none(proc: Proc, child: str) -> None:
     assert found(proc) == [(12, "torchrun", 25, 32)]
 
 
+def test_a_probe_that_is_a_task_of_a_step_is_no_rank(proc: Proc) -> None:
+    proc.process(10, 1, command="sh -c export TRAINMON_STEP=1; …", **TASK)
+    proc.process(11, 10, **TASK, TRAINMON_STEP="1")
+    assert found(proc) == []
+
+
 def test_of_several_launchers_the_last_one_counts(proc: Proc) -> None:
     mpi = {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
     proc.process(10, 1, **{**TASK, **mpi}).process(20, 1, **{**TASK, **mpi, "RANK": "6", "WORLD_SIZE": "8"})
@@ -133,7 +139,7 @@ def test_a_process_is_read_once_and_not_before_it_has_settled(proc: Proc) -> Non
     assert ("10", "environ") not in proc.ranks.names
     proc.write("uptime", "1006.00 1\n")
     assert found(proc) == [(10, "torchrun", 9, 16)]
-    assert readings_of(proc.ranks, slow=True) == [], "it has not changed"
+    assert found(proc) == [(10, "torchrun", 9, 16)]
     assert proc.ranks.names.count(("10", "environ")) == 1
     proc.end(10).process(10, 1, at=996.0, **{**TORCHRUN, "RANK": "4"})
     assert found(proc) == [(10, "torchrun", 4, 16)], "the pid is that of another process now"

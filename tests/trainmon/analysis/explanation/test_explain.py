@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -9,8 +10,8 @@ from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, STEP, Story
 from tests.trainmon.analysis.explanation.pages import DIED, EXITED, OOM, explained, rows, story
 from tests.trainmon.ledger.records import action
 from trainmon.analysis.explanation import Explanation, page
-from trainmon.analysis.explanation.explain import gpu_time
-from trainmon.model import Alert, Expected, Record
+from trainmon.analysis.explanation.explain import brief, gpu_time
+from trainmon.model import Alert, Expected, RankMap, Record, RetryPolicy
 
 
 def test_the_sentence_says_what_ended_it_when_and_how_sure_and_what_it_cost() -> None:
@@ -219,3 +220,36 @@ def test_secrets_and_control_characters_never_reach_a_page() -> None:
     text = str(page(found)) + str(found.timeline)
     assert "hf_abcdefghijklmnopqrstuvwxyz012345" not in text
     assert "\\x1b" not in text
+
+
+# ---- where the ranks ran ---------------------------------------------------------------------------------------------
+
+RANKS = RankMap(launcher="torchrun", ranks=16, nodes={"n1": {3: (3,)}, "n2": {9: (1,)}})
+
+
+def failed_on(*lines: str) -> tuple[Explanation, str]:
+    """The explanation of an attempt with these last lines and ranks, and what a message says of it."""
+    told = Story().gpus(-50).queue(10, JOB).steps(20, 1, 2, 3)
+    told.queue(50, ended(JOB, 50, "FAILED", "1:0")).log(56, *lines).checkpoints(57, 10)
+    one = replace(told.at(120).say().attempt, ranks=RANKS)
+    said = brief(one, [one], (), RetryPolicy())
+    return explained((one,)), next(line for line in said if line.startswith("by: "))
+
+
+def test_the_evidence_and_a_message_say_where_the_rank_ran_that_a_line_names() -> None:
+    one, said = failed_on("[rank9]: Traceback (most recent call last):", f"[rank9]: {OOM}")
+    (place,) = (row for section in page(one) for row in section.rows if row.label == "rank")
+    assert (place.text, place.link) == ("rank 9 (n2 GPU 1)", ("node", "n2/1"))
+    assert said == f"by: rank 9 (n2 GPU 1): {OOM}"
+    assert all("n2" not in line.text for line in one.context), "the lines of the log stay as they are"
+
+
+def test_the_number_of_a_process_of_a_node_is_no_rank() -> None:
+    one, said = failed_on("[default3]:Traceback (most recent call last):", f"[default3]:{OOM}")
+    assert "rank" not in [label for label, _ in rows(one, "Evidence")]
+    assert said == f"by: rank 3: {OOM}"
+
+
+def test_an_attempt_keeps_its_ranks_in_the_ledger() -> None:
+    one = replace(story()[0], ranks=RANKS)
+    assert msgspec.json.decode(msgspec.json.encode(one), type=type(one)) == one

@@ -10,7 +10,7 @@ from trainmon.analysis.attempts import places_in, ranks_of_log, with_places
 from trainmon.analysis.retries import decide
 from trainmon.analysis.runs import Queue, RunContext, last_attempts, queue_of, writers
 from trainmon.lib import Instant, Seconds, clean
-from trainmon.model import LOG_MARK, SILENT, WANDB, Alert, Finding, Job, RankMap, Run, Severity, State, verdict_text
+from trainmon.model import LOG_MARK, SILENT, WANDB, Alert, Finding, Job, Run, Severity, State, verdict_text
 
 LIVING = frozenset({"healthy", "evaluating", "saving", "diverged"})
 """Verdicts of a run that makes steps."""
@@ -117,10 +117,11 @@ class RunRule(Rule, frozen=True, kw_only=True):
 
     def finding(self, state: State, run: Run, severity: Severity, summary: str, **more: Any) -> Finding:
         """A finding about a run. Of the ranks that its last lines name, the evidence has where they run."""
-        ranks, last = _ranks_of_tail(state, run), tail(run)
-        evidence: tuple[str, ...] = more.get("evidence", ())
-        if places := places_in((line for line in evidence if line in last), ranks):
-            more["evidence"] = (*evidence, *map(str, places[-LINES:]))
+        last, path = tail(run), None if run.log is None else run.log.path
+        is_of_one = not any(line.startswith(LOG_MARK) for line in last)
+        ranks = ranks_of_log(path if is_of_one else None, run.name, state.attempts.values())
+        if places := places_in((line for line in more.get("evidence", ()) if line in last), ranks):
+            more["evidence"] = (*more["evidence"], *map(str, places[-LINES:]))
         known: dict[str, Any] = {
             "rule": self.name,
             "subject": f"run:{run.name}",
@@ -132,12 +133,6 @@ class RunRule(Rule, frozen=True, kw_only=True):
             "by_age": self.by_age,
         }
         return Finding(**known | more)
-
-
-def _ranks_of_tail(state: State, run: Run) -> RankMap | None:
-    """The ranks that its last lines may name, if all of them are from one file."""
-    is_mixed = run.log is None or any(line.startswith(LOG_MARK) for line in tail(run))
-    return None if is_mixed or run.log is None else ranks_of_log(run.log.path, run.name, state.attempts.values())
 
 
 class JobRule(RunRule, frozen=True, kw_only=True):

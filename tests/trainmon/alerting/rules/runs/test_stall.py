@@ -29,7 +29,7 @@ from tests.trainmon.alerting.rules.runs.states import (
 from trainmon.alerting.rules import RUNS
 from trainmon.alerting.rules.runs.steps import DataStall, LogUnread, RunHung, RunStalled
 from trainmon.engine.reducers.reduce import reduce
-from trainmon.model import Gpu, JobsListed, Node, Progress, SourceChanged, State
+from trainmon.model import LOG_MARK, Attempt, Gpu, JobsListed, Node, Progress, RankMap, SourceChanged, State
 
 QUIET = replace(PROGRESS, at=NOW - 3_600)
 HUNG = state(
@@ -232,3 +232,22 @@ def test_a_silence_of_an_unread_log_is_over_when_it_grows_again() -> None:
     assert blind(RunStalled(), silent, UNREAD) is None
     unreadable = changed(UNREAD, why="no such file", why_code="")
     assert blind(RunStalled(), silent, unreadable) == "llm is unknown: no such file"
+
+
+def test_an_alert_says_where_a_rank_runs_that_its_last_lines_name() -> None:
+    line, ranks = "[rank9]: RuntimeError: CUDA error", RankMap(launcher="torchrun", ranks=16, nodes={"n2": {9: (1,)}})
+    own = Attempt(attempt_id="a", run_id="llm", cluster="prod", log_path=LOG.path, started_at=NOW - 9e3, ranks=ranks)
+    hung = changed(HUNG, log=replace(LOG, lines=("step 12880", line)))
+    finding = found(RunHung(), replace(hung, attempts={"a": own}))
+    assert finding is not None
+    assert finding.evidence[-2:] == (line, "rank 9 (n2 GPU 1)")
+    assert found(RunHung(), hung) == replace(finding, evidence=finding.evidence[:-1])
+    mixed = changed(HUNG, log=replace(LOG, lines=(line, f"{LOG_MARK}{LOG.path}", "of another attempt")))
+    of_others = (
+        replace(hung, attempts={"a": replace(own, log_path="/fsx/old.out")}),
+        replace(mixed, attempts={"a": own}),
+    )
+    for one in of_others:
+        assert "rank 9 (" not in " ".join(
+            evidence for each in findings(RunHung(), one, NOW) for evidence in each.evidence
+        )
