@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,13 +10,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from collectors.probe.gpu.ranks import TICKS, Ranks
 from tests.collectors.probe import interpreters
 from tests.collectors.probe.wire import readings_of
+from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe
-from trainmon.model import RankProcess, RankProcesses
+from trainmon.analysis.attempts.ranks import place_of, rank_map
+from trainmon.engine.reducers.nodes import read
+from trainmon.model import GpuFactsAll, NodeReading, RankProcess, RankProcesses
 
 TORCHRUN = {"LOCAL_RANK": "1", "WORLD_SIZE": "16", "TORCHELASTIC_RUN_ID": "llm-7", "SLURM_JOB_ID": "88"}
 TASK = {"SLURM_PROCID": "3", "SLURM_NTASKS": "16", "SLURM_LOCALID": "3", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "88"}
@@ -159,15 +162,21 @@ def test_whether_the_pids_are_those_of_the_host_is_said(proc: Proc) -> None:
     assert not readings_of(proc.ranks, slow=True)[0].host_pids
 
 
-def test_every_python_of_a_node_reads_the_ranks_of_a_real_process() -> None:
+def test_every_python_of_a_node_reads_the_ranks_of_a_real_process_and_its_gpu(tmp_path: Path) -> None:
     env = {"RANK": "9", **TORCHRUN, "WANDB_API_KEY": SECRET}
-    pythons = interpreters.found()
+    oldest = min(interpreters.found().items(), key=lambda one: int(one[0][2:]))[1]
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=env) as trainer:
+        nvml = Nvml(tmp_path).process(3, trainer.pid, 100)
         time.sleep(10.5)
-        for python in {min(pythons.items(), key=lambda one: int(one[0][2:]))[1], sys.executable}:
-            with RunningProbe(os.environ, python=python, slow=3.0, ranks=True) as probe:
+        for python in {oldest, sys.executable}:
+            with RunningProbe(nvml.environment(), python=python, slow=3.0, ranks=True) as probe:
                 ranks = probe.wait(RankProcesses, lambda one: trainer.pid in [rank.pid for rank in one.r])
-            (one,) = (one for one in ranks.r if one.pid == trainer.pid)
-            assert (one.launcher, one.rank, one.ranks, one.local_rank, one.job) == ("torchrun", 9, 16, 1, 88)
+                facts = probe.wait(GpuFactsAll, lambda one: one.g[3].processes)
+            own = [one for one in ranks.r if one.pid == trainer.pid]
+            node = None
+            for reading in (msgspec.structs.replace(ranks, r=tuple(own)), facts):
+                node = read(node, NodeReading("n1", "prod", reading.t, reading))
+            assert own[0] == RankProcess(trainer.pid, own[0].started_s, (), "torchrun", 9, 16, 1, 88, "llm-7")
+            assert str(place_of(9, rank_map([node], 88, None))) == "rank 9 (n1 GPU 3)"
             assert SECRET.encode() not in b"".join(probe.raw)
         trainer.communicate(b"\n")
