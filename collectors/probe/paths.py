@@ -153,10 +153,10 @@ def small_text(path: bytes, judged: os.stat_result, limit: int = MAX_TEXT_BYTES)
     return text[:-1] if len(data) == limit and text.endswith("\ufffd") else text
 
 
-def read(path: str, limit: int = 65536) -> str:
+def read(path: str, limit: int = 65536, encoding: str = "utf-8") -> str:
     """A small file of /proc or /sys; empty if it cannot be read."""
     try:
-        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        with open(path, encoding=encoding, errors="replace", newline="") as file:
             return file.read(limit)
     except OSError:
         return ""

@@ -300,7 +300,7 @@ def gpu_facts(node: NodeNumbers, tolerance: Seconds) -> tuple[GpuFacts, ...]:
             ecc_corrected=_whole(fields, "ecc_corrected"),
             remap_pending=_flag(fields, "remap_pending"),
             remap_failed=_flag(fields, "remap_failed"),
-            instances=tuple(_instances(gpu, node.at - tolerance)),
+            instances=_instances(gpu, node.at - tolerance),
         )
         for index, gpu in sorted(node.gpus.items())
         if (fields := _whole_gpu(gpu, node.at - tolerance))
@@ -375,11 +375,13 @@ def _whole_gpu(gpu: GpuNumbers, since: Instant) -> dict[str, float]:
     return fields
 
 
-def _instances(gpu: GpuNumbers, since: Instant) -> Iterator[GpuInstance]:
+def _instances(gpu: GpuNumbers, since: Instant) -> tuple[GpuInstance, ...]:
     shares = ((name, _current(gpu.instances[name], since)) for name in sorted(gpu.instances, key=natural_key))
-    for name, share in shares:
-        if share:
-            yield GpuInstance(name, gpu.profiles[name] or None, None, _whole(share, "memory_used_mib"), _total(share))
+    return tuple(
+        GpuInstance(name, gpu.profiles[name] or None, None, _whole(share, "memory_used_mib"), _total(share))
+        for name, share in shares
+        if share
+    )
 
 
 def _total(fields: Mapping[str, float]) -> int | None:

@@ -145,11 +145,7 @@ class AmdCard:
 
     def metric(self, at: "dict[int, int]", size: int, count: int = 1) -> "list[int]":
         """Numbers of gpu_metrics that lie behind each other; none if its version has none, or they are not known."""
-        try:
-            with open(os.path.join(self.folder, "gpu_metrics"), "rb") as file:
-                data = file.read(4096)
-        except OSError:
-            return []
+        data = read(os.path.join(self.folder, "gpu_metrics"), 4096, "latin-1").encode("latin-1")
         start = at.get(data[3]) if data[2:3] == b"\1" else None
         if start is None or start + size * count > len(data):
             return []

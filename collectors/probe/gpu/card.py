@@ -53,18 +53,15 @@ def known(value: "Any", limit: int = BLANK) -> "int | None":
 class Card:
     """A GPU under the index of its first appearance."""
 
+    pci = uuid = name = error = mig = handle = None  # type: Any
+    lost = closed = broken = False
+    running = instances = ()  # type: Any
+
     def __init__(self, nvml: "Any", position: int) -> None:
         self.nvml = nvml
         self.index = position
-        self.pci = self.uuid = self.name = None  # type: str | None
-        self.error = None  # type: str | None
-        self.lost = self.closed = self.broken = False
         self.memory_version = nvml.nvmlMemory_v2
-        self.mig = None  # type: bool | None
         self.unsupported = set()  # type: set[str]
-        self.running = []  # type: list[tuple[int, int | None, str | None]]
-        self.instances = []  # type: list[Line]
-        self.handle = None  # type: Any
         try:
             self.handle = nvml.nvmlDeviceGetHandleByIndex(position)
         except nvml.NVMLError as error:
@@ -79,9 +76,8 @@ class Card:
     def vanished(cls, index: int, pci: "str | None", uuid: "str | None") -> "Card":
         """A GPU that NVML listed before, and no longer lists."""
         card = cls.__new__(cls)
-        card.index, card.pci, card.uuid = index, pci, uuid
-        card.error, card.lost, card.closed, card.handle = "GPU has vanished: NVML no longer lists it", True, False, None
-        card.running, card.instances, card.facts = [], [], {"index": index, "uuid": uuid}
+        card.index, card.pci, card.uuid, card.facts = index, pci, uuid, {"index": index, "uuid": uuid}
+        card.error, card.lost = "GPU has vanished: NVML no longer lists it", True
         return card
 
     def query(self, function: str, *arguments: object) -> "Any":
@@ -202,9 +198,9 @@ class Card:
             ids = card.query("nvmlDeviceGetGpuInstanceId"), card.query("nvmlDeviceGetComputeInstanceId")
             name = "%s/%s" % ids if ids[1] else str(ids[0])
             profile = (card.query("nvmlDeviceGetName") or "").rpartition("MIG ")[2] or None
-            row = {"id": name, "profile": profile, "uuid": card.query("nvmlDeviceGetUUID")}  # type: Line
-            row["memory_used_mib"], row["memory_total_mib"] = card.memory()
-            rows.append(row)
+            used, whole = card.memory()
+            row = {"id": name, "profile": profile, "memory_used_mib": used, "memory_total_mib": whole}
+            rows.append(dict(row, uuid=card.query("nvmlDeviceGetUUID")))
             self.running += [(one.pid, one.usedGpuMemory, name) for one in card.query(RUNNING[0]) or ()]
         return rows
 
@@ -321,7 +317,7 @@ class Processes:
         rows = []  # type: list[dict[str, Any]]
         for (pid, instance), mib in self.memory.get(card.index, {}).items():
             user, command = self.names.get(pid, (None, None))
-            row = {"pid": pid, "user": user, "memory_mib": mib, "command": command, "caught": self.caught.get(pid)}
-            row["instance"] = instance
+            row = {"pid": pid, "user": user, "memory_mib": mib, "command": command, "instance": instance}
+            row["caught"] = self.caught.get(pid)
             rows.append(dict(row, environment=self.environments[pid]) if self.environments.get(pid) else row)
         return sorted(rows, key=lambda row: -(row["memory_mib"] or 0))[:MOST_PROCESSES]

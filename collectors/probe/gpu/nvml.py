@@ -59,10 +59,8 @@ class Gpus:
         if self.amd is not None and self.amd.package:
             due += [("amdsmi", self.amd.load)]  # if it hangs, sysfs is read
         due += [("nvml", self.open)] if not self.is_open and slow else []
-        for index in sorted(self.cards):
-            due += [("gpu:%d" % index, functools.partial(self.read, self.cards[index], slow))]
-        for index, card in self.amd_cards():
-            due += [("amd:%d" % index, functools.partial(self.read, card, slow))]
+        for kind, cards in (("gpu", sorted(self.cards.items())), ("amd", self.amd_cards())):
+            due += [("%s:%d" % (kind, index), functools.partial(self.read, card, slow)) for index, card in cards]
         due += [("xid", self.xids)]
         if slow and (self.cards or self.amd_cards() or (self.is_open and self.expected)):
             due += [("processes", self.look_up), ("facts", self.facts)]
@@ -211,10 +209,8 @@ class Gpus:
             kernel_log=self.log.file is not None,
             confined=self.is_confined,
         )
-        steady = dict(line, note=note if probe != "nvml" else bool(note))
-        is_known = steady == self.greeted
-        self.greeted = steady
-        return [] if is_known else [line]
+        before, self.greeted = self.greeted, dict(line, note=note if probe != "nvml" else bool(note))
+        return [] if self.greeted == before else [line]
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -230,9 +226,11 @@ class Gpus:
             self.close("NVML: %s" % card.error)
         return [{"k": "gpu", "g": [row]}]
 
+    def all_cards(self) -> "list[Any]":
+        return [card for _, card in [*sorted(self.cards.items()), *self.amd_cards()]]
+
     def look_up(self) -> None:
-        cards = [*self.cards.values(), *(card for _, card in self.amd_cards())]
-        self.processes.look_up(cards, bool(self.spec.get("own")))
+        self.processes.look_up(self.all_cards(), bool(self.spec.get("own")))
 
     def close(self, why: str) -> None:
         """Close the library; the next slow period opens it again."""
@@ -243,12 +241,10 @@ class Gpus:
             self.is_open = False
 
     def facts(self) -> "list[Line]":
-        cards = [self.cards[index] for index in sorted(self.cards)]
-        if any(card.error for card in cards) or len(cards) < self.expected:
+        if any(card.error for card in self.cards.values()) or len(self.cards) < self.expected:
             self.reopen_in = (self.reopen_in or REOPEN_AFTER) - 1
             self.must_reopen = self.is_open and not self.reopen_in
-        others = [card for _, card in self.amd_cards()]
-        rows = [dict(card.facts, processes=self.processes.of(card)) for card in [*cards, *others]]
+        rows = [dict(card.facts, processes=self.processes.of(card)) for card in self.all_cards()]
         own = [self.processes.own[pid][1] for pid in sorted(self.processes.own)]
         return [{"k": "gpus", "g": rows, "expected": self.expected + self.expected_amd(), "own": own}]
 
