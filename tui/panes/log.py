@@ -354,14 +354,13 @@ class LogPane(FollowingPane):
         if self.hits is None:
             return
         offset = self.hits.offsets[index % len(self.hits.offsets)]
-
-        def show(part: LogPart) -> None:
-            self._show_part(replace(part, found=line_at(part, offset, self.filter)))
-
         if self.part is not None and self.part.start <= offset < self.part.end:
             self.view.show_line(self.first + line_at(self.part, offset, self.filter))
         else:
-            self._read(lambda file, reply: file.read(offset - LOG_PART // 2, offset + LOG_PART // 2, reply), show)
+            self._read(
+                lambda file, reply: file.read(offset - LOG_PART // 2, offset + LOG_PART // 2, reply),
+                lambda part: self._show_part(replace(part, found=line_at(part, offset, self.filter))),
+            )
 
 
 def is_whole(log: Log | None) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from rich.cells import cell_len, get_character_cell_size
+from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from textual import events
 from textual.geometry import Region
@@ -84,45 +84,20 @@ class View(NamedTuple):
 
 def parts(text: str, width: int) -> list[str]:
     """A line cut into pieces of at most `width` cells; an empty line is one empty piece."""
-    width = max(2, width)
-    if text.isascii():
-        return [text[at : at + width] for at in range(0, len(text), width)] or [""]
-    pieces, piece, cells = [], "", 0
-    for char in text:
-        size = get_character_cell_size(char)
-        if cells + size > width:
-            pieces.append(piece)
-            piece, cells = "", 0
-        piece += char
-        cells += size
-    return [*pieces, piece]
+    return chop_cells(text, max(2, width)) or [text]
 
 
 def rows_of(text: str, view: View) -> int:
     """How many rows a line takes."""
-    if not view.wrap:
-        return 1
-    width = max(2, view.width)
-    if text.isascii():
-        return max(1, -(-len(text) // width))
-    return len(parts(text, width)) if cell_len(text) > width else 1
+    return len(parts(text, view.width)) if view.wrap else 1
 
 
 def cut(text: str, left: int, width: int) -> str:
     """The cells from `left` to `left + width` of a line; half a wide character becomes a space."""
     if text.isascii():
         return text[left : left + width]
-    kept, at = [], 0
-    for char in text:
-        size = get_character_cell_size(char)
-        if at >= left and at + size <= left + width:
-            kept.append(char)
-        elif at < left < at + size:
-            kept.append(" ")
-        at += size
-        if at >= left + width:
-            break
-    return "".join(kept)
+    rest = Segment(text).split_cells(left)[1].text
+    return next(iter(chop_cells(rest, max(1, width))), "")
 
 
 def lead(text: str, said: StepNumbers | None) -> int:
