@@ -33,8 +33,8 @@ EVENTS_KEPT = 3
 """Of one subject, the newest resolved alert is kept, or this many events: an event may be found again."""
 
 LISTED_WITHIN: Seconds = 600.0
-"""After a start, the queue and the nodes that it names are known within this time. A run that an earlier program
-watched is known sooner if every source answers: see `SETTLES_WITHIN`."""
+"""After a start, the queue and the nodes that it names are known within this time. That the config has left out a run
+is known sooner without a queue, if every source answers, also those of its alert: see `SETTLES_WITHIN`."""
 
 NOTIFY_END_WITHIN: Seconds = 1_800.0
 """The end of an alert is notified at most this long after it, even if the alert flapped until then."""
@@ -211,9 +211,12 @@ def _has_left(alert: Alert, evaluation: Evaluation) -> bool:
     is_missing = run_left or (bool(names) and not any(one in state.sources for one in names))
     queues = [one for one in state.sources.values() if one.kind == "slurm" and alert.cluster in ("", one.cluster)]
     is_listed = bool(state.sources) and all(source.health == "ok" for source in queues)
-    known_since = max(state.started_at, state.clock_jumped_at or 0.0, alert.found_at)
+    known_since = max(state.started_at, state.clock_jumped_at or 0.0, state.leadership.since or 0.0, alert.found_at)
     is_sure = (
         run_left
+        and not queues  # which list no job that died before the start
+        and bool(names)  # with hosts on the command line, or another config, they are not read here
+        and all(name in state.sources and state.sources[name].health == "ok" for name in names)
         and alert.found_at < state.started_at
         and all(source.health in ("ok", "off") for source in state.sources.values())
     )

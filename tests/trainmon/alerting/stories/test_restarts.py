@@ -5,10 +5,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, rule
+from tests.trainmon.alerting.stories.story import BEGIN, NODE, Story, mail, rule
 from trainmon.alerting.pipeline.routing import HeartbeatSpec
 from trainmon.alerting.rules import ClockJumped
-from trainmon.model import Alert, AlertsReported, Delivery, Leadership, LeadershipChanged, SourceChanged, SourceRemoved
+from trainmon.model import (
+    Alert,
+    AlertsReported,
+    AlertsRestored,
+    Delivery,
+    Leadership,
+    LeadershipChanged,
+    SourceChanged,
+    SourceRemoved,
+)
 
 HOUR = 3_600.0
 HOT, RUN = "gpu:gpu-001/3", "run:llm"
@@ -61,6 +70,25 @@ def test_an_alert_of_a_run_that_this_program_does_not_watch_ends_a_minute_after_
         story.expect_nothing_else()
         story.speak("node:gpu-002").at(story.elapsed + 5).expect("resolve", RUN, reason="left the config")
         assert story.alert("run-dead").ended == "no longer watched"
+
+
+def test_an_alert_that_another_program_found_elsewhere_or_in_a_queue_does_not_end_so_soon() -> None:
+    """With hosts on the command line, or another config, its node is not read here; a queue loses a job that died."""
+    for sources, here in (((NODE,), ("node:gpu-002",)), ((NODE, "slurm:prod"), (NODE, "slurm:prod"))):
+        with Story(rule("run-dead", keep_firing_for=HOUR), sources=sources) as story:
+            story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
+            story.well().sources.clear()
+            story.speak(*here).restart(down_for=HOUR).at(story.elapsed + 590, tick=10).expect_nothing_else()
+            story.at(story.elapsed + 30, tick=10).expect("resolve", RUN, reason="left the config")
+
+
+def test_a_standby_that_takes_over_does_not_end_at_once_what_it_does_not_watch() -> None:
+    with Story(rule("run-dead", keep_firing_for=HOUR)) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
+        story.well().restart(down_for=120).hear(LeadershipChanged(Leadership(holder="other"))).at(900, tick=10)
+        us = Leadership(holder="us", since=story.clock.wall)
+        story.hear(LeadershipChanged(us), AlertsRestored(story.kept.stored())).at(950).expect_nothing_else()
+        story.at(990).expect("resolve", RUN)
 
 
 @pytest.mark.parametrize("stood", [1_800, 3_500])
