@@ -64,8 +64,8 @@ IDENTIFIER = re.compile(r"\w+")
 STUBBED = re.compile(r"^(?:from \w+ )?import (threading|string|wraps)$", re.MULTILINE)
 """The imports that stdlib.py replaces: the only changed lines of pynvml."""
 
-FOR_READERS = re.compile(r'(?:^ *|  )# .*$|^( *)"""[^"]*"""$', re.MULTILINE)
-"""What is not sent: comments and docstrings. The numbers of the lines stay."""
+FOR_READERS = re.compile(r'(?:^ *|  )# .*$|^( *)"""[^"]*"""$| -> (?:"[^"\n]*"|\w+)(?=:$)', re.MULTILINE)
+"""What is not sent: comments, docstrings, and the types of results. The numbers of the lines stay."""
 
 INDENT = re.compile(r"^(?: {4})+", re.MULTILINE)
 """Each level is sent as one space."""

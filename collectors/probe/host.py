@@ -17,7 +17,7 @@ IB_ERRORS = ("symbol_error", "port_rcv_errors", "link_error_recovery", "local_li
 
 def number(text: str) -> "int | None":
     text = text.strip()
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() and len(text) < 21 else None
 
 
 def total(values: "list[int | None]") -> "int | None":
@@ -197,3 +197,8 @@ def driver_version(root: str = "/") -> "str | None":
     first_line = read(os.path.join(root, "proc/driver/nvidia/version")).partition("\n")[0]
     amd = read(os.path.join(root, "sys/module/amdgpu/version")).strip() or None
     return next((part for part in first_line.split() if part[:1].isdigit() and "." in part), amd)
+
+
+def has_amdgpu(root: str = "/") -> bool:
+    """Whether the driver of AMD's GPUs is loaded."""
+    return os.path.isdir(os.path.join(root, "sys/module/amdgpu"))

@@ -28,7 +28,8 @@ SECTIONS = (
 """Section, its module and class, and the spec's field without which the section is not loaded."""
 
 PARTS = {
-    "nvml": "gpu", "gpu": "gpu", "processes": "gpu", "xid": "gpu", "smi": "gpu", "amd": "gpu", "amdsmi": "gpu",
+    "nvml": "gpu", "gpu": "gpu", "processes": "gpu", "xid": "gpu", "smi": "gpu", "amd": "gpu", "amdgpu": "gpu",
+    "amdsmi": "gpu",
     "host": "host", "network": "host", "infiniband": "host", "ranks": "host",
 }  # fmt: skip
 """By the start of an operation's name: its part of the probe. Other operations are parts of their own."""
@@ -141,7 +142,8 @@ class Worker:
                 lines = (lines or []) + self.trouble(name, None)
         self.mark.finish()
         self.last_run[name] = time.monotonic()
-        if name == "nvml" and self.sections["gpu"].is_open:
+        gpus = self.sections["gpu"]
+        if (name == "nvml" and gpus.is_open) or (name == "amdgpu" and gpus.has_new):
             self.next_tick = self.next_slow = 0.0  # its GPUs are known now
         self.add(lines or [])
 
@@ -223,6 +225,7 @@ class Worker:
     def run_trial(self, stuck: str) -> None:
         """Try a stuck operation once. Its return is the answer; the main worker reports its lines."""
         first = ["nvml"] if stuck.startswith(("gpu:", "xid", "processes")) else []
+        first += ["amdgpu"] if stuck.startswith(("amd:", "amdsmi", "processes")) else []
         for wanted in [*first, stuck]:
             operations = [one for section in self.sections.values() for one in section.operations(True)]
             for name, function in operations:

@@ -82,6 +82,13 @@ class AmdTree:
             self.write(pci / name, text + "\n")
         return folder
 
+    def link(self, slot: str, folder: Path) -> None:
+        """As in the kernel: the folder of a card is that of its PCI device, which keeps its address."""
+        for path in (self.root / "sys/bus/pci/devices" / slot).iterdir():
+            path.rename(folder / path.name)
+        path.parent.rmdir()
+        path.parent.symlink_to(folder)
+
     def partition(self, platform: int) -> None:
         """A DRM card of a partition: a platform device without numbers."""
         folder = self.root / f"sys/class/drm/card{self.cards}/device"

@@ -298,12 +298,13 @@ def throttle_names(mask: int | None) -> tuple[str, ...]:
 DANGLING = "a dangling symbolic link"
 
 Meaning = Literal[
-    "missing", "dangling", "no-python", "nvml-fails", "no-library", "not-loaded", "no-permission", "mismatch", "hidden"
-]
+    "missing", "dangling", "no-python", "nvml-fails", "no-library", "no-amdgpu", "not-loaded", "no-permission",
+    "mismatch", "hidden",
+]  # fmt: skip
 """missing: there is no such file or directory. dangling: the file is a symbolic link to nothing. no-python: nothing but
-the POSIX-sh fallback runs there. nvml-fails: NVML does not start. no-library: the PCI bus shows GPUs, and there is no
-NVML. not-loaded: its driver is not. mismatch: the driver was updated under running programs: these go on, and new ones
-do not start. hidden: its step of a job sees none of its GPUs."""
+the POSIX-sh fallback runs there. nvml-fails: NVML does not start. no-library: the PCI bus shows GPUs, and there is
+no NVML, or no-amdgpu: no driver of AMD's. not-loaded: its driver is not. mismatch: the driver was updated under
+running programs: these go on, and new ones do not start. hidden: its step of a job sees none of its GPUs."""
 
 WORDS: tuple[tuple[Meaning, str], ...] = (
     ("missing", "does not exist"),
@@ -312,6 +313,7 @@ WORDS: tuple[tuple[Meaning, str], ...] = (
     ("no-python", "no usable python3"),
     ("nvml-fails", "\nNVML: "),
     ("no-library", " GPUs, but no "),
+    ("no-amdgpu", " AMD GPUs, but no "),
     ("not-loaded", "Driver Not Loaded"),
     ("no-permission", "Insufficient Permissions"),
     ("mismatch", "version mismatch"),

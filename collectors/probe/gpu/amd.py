@@ -33,7 +33,13 @@ XGMI_AT = {4: 52, 5: 116, 6: 64, 7: 72, 8: 72}
 """By minor version of gpu_metrics 1: where indep_throttle_status, the counters, and the width of XGMI are. The
 throttle_status of other versions has the bits of its chip."""
 
+PACKAGES = ("opt/rocm/share/amd_smi", "usr/lib/python3/dist-packages")
+"""Where amdsmi may be."""
+
 NOWHERE = "/dev/null"
+
+STRONGEST = 4000
+"""W. A higher power is unknown: no GPU draws half of it."""
 
 
 def degrees(smi: "Any", gpu: "Any", sensor: str, metric: str) -> int:
@@ -41,7 +47,7 @@ def degrees(smi: "Any", gpu: "Any", sensor: str, metric: str) -> int:
     found = smi.amdsmi_get_temp_metric(
         gpu, getattr(smi.AmdSmiTemperatureType, sensor), getattr(smi.AmdSmiTemperatureMetric, metric)
     )
-    return int(found if found > 1000 else 1000 * found)
+    return int(found if found > 1000 and found != 0xFFFF else 1000 * found)
 
 
 def watts(smi: "Any", gpu: "Any") -> int:
@@ -92,13 +98,16 @@ class AmdCard:
         """What amdsmi does not give: sysfs is read instead from then on."""
         self.counts = []  # type: list[int]
         self.running = []  # type: list[tuple[int, int | None, str | None]]
+        self.facts = {"index": index}  # type: Line
+
+    def names(self) -> "Line":
         device, unique = self.text("uevent").partition("PCI_ID=1002:")[2][:4], self.text("unique_id")
         name = (
             self.text("product_name")
-            or market_name(root, device, self.text("revision"))
+            or market_name(self.root, device, self.text("revision"))
             or ("AMD " + device if device else None)
         )
-        self.facts = {"index": index, "uuid": "GPU-" + unique if unique else None, "name": name}  # type: Line
+        return {"index": self.index, "uuid": "GPU-" + unique if unique else None, "name": name}
 
     def text(self, name: str) -> str:
         return read(os.path.join(self.folder, name)).strip("\0 \n")
@@ -130,7 +139,7 @@ class AmdCard:
         if self.lost or self.is_suspended():
             return [self.index, self.error, self.lost] if self.lost else [self.index, None, False, *[None] * 6, IDLE]
         edge, junction, memory = (self.scaled("temp%d_input" % one, 1000, HOTTEST) for one in (1, 2, 3))
-        powers = (self.scaled(name, 100000, 0xFFFF) for name in ("power1_average", "power1_input"))
+        powers = (self.scaled(name, 100000, 10 * STRONGEST) for name in ("power1_average", "power1_input"))
         power = next((tenths / 10 for tenths in powers if tenths is not None), None)
         numbers = [
             edge if junction is None else junction,
@@ -144,10 +153,12 @@ class AmdCard:
         return [self.index, self.error, False, *numbers, self.throttling(), edge]
 
     def metric(self, at: "dict[int, int]", size: int, count: int = 1) -> "list[int]":
-        """Numbers of gpu_metrics that lie behind each other; none if its version has none, or they are not known."""
+        """Numbers of gpu_metrics that lie behind each other; none if it is cut, or has none of them."""
         data = read(os.path.join(self.folder, "gpu_metrics"), 4096, "latin-1").encode("latin-1")
-        start = at.get(data[3]) if data[2:3] == b"\1" else None
-        if start is None or start + size * count > len(data):
+        whole = int.from_bytes(data[:2], "little")
+        is_known = 3 < whole <= len(data) and data[2] == 1 and not data[whole:].strip(b"\0")  # some kernels pad it
+        start = at.get(data[3]) if is_known else None
+        if start is None or start + size * count > whole:
             return []
         found = [int.from_bytes(data[start + size * one :][:size], "little") for one in range(count)]
         return [] if (1 << 8 * size) - 1 in found else found
@@ -161,11 +172,14 @@ class AmdCard:
         if not before or not self.counts:
             return None
         passed, *grown = [now - then for now, then in zip(self.counts, before)]  # noqa: B905 strict= needs 3.10
-        reasons = {bit for bit, by in zip(RESIDENCIES, grown) if by > 0 and 100 * by >= passed}  # noqa: B905
+        reasons = {bit for bit, by in zip(RESIDENCIES, grown) if 0 < passed <= 100 * by}  # noqa: B905
         return sum(reasons)
 
     def slow(self) -> None:
         """Read the slow facts (model.GpuFacts) and the processes."""
+        if "name" not in self.facts:
+            self.facts = self.names()
+        self.running = []
         if self.is_suspended():
             return
         ends = "crit", "emergency", "input"
@@ -178,12 +192,12 @@ class AmdCard:
         self.facts = dict(
             self.facts,
             memory_total_mib=self.scaled("mem_info_vram_total", MIB, MIB << 10) or None,
-            power_limit_w=self.scaled("power1_cap", 1000000, 0xFFFF),
+            power_limit_w=self.scaled("power1_cap", 1000000, STRONGEST) or None,
             temperature_margin_c=min(margins) if margins else None,
             ecc_uncorrected=self.errors("ue"),
             ecc_corrected=self.errors("ce"),
             links={
-                "pcie_gts": float(link) if link.replace(".", "").isdigit() else None,
+                "pcie_gts": float(link) if link.replace(".", "", 1).isdecimal() and len(link) < 6 else None,
                 "pcie_width": self.scaled("current_link_width", 1, 0xFF),
                 "pcie_width_max": self.scaled("max_link_width", 1, 0xFF),
                 "pcie_replays": self.scaled("pcie_replay_count", 1, 1 << 32),
@@ -242,17 +256,17 @@ class AmdCard:
 class AmdGpus:
     """All GPUs of amdgpu, each under the index of its first appearance."""
 
-    def __init__(self, root: str, first: int, known: "list[list[Any]]") -> None:
-        self.root, self.first, self.source = root, first, "sysfs"
+    is_tried = False
+    """Whether amdsmi was loaded, or cannot be."""
+
+    def __init__(self, root: str, known: "list[list[Any]]") -> None:
+        """`known`: index and PCI address of those that a worker before this one has found."""
+        self.root, self.source = root, "sysfs"
         pci = os.path.join(root, "sys/bus/pci/devices")
         self.cards = {index: AmdCard(root, index, slot, os.path.join(pci, slot)) for index, slot in known}
-        folders = (os.path.join(root, folder) for folder in ("opt/rocm/share/amd_smi", "usr/lib/python3/dist-packages"))
-        self.package = next((one for one in folders if os.path.isdir(os.path.join(one, "amdsmi"))), None)
-        """Where amdsmi is, until it was tried."""
-        self.find()
 
-    def find(self) -> None:
-        """The cards of /sys/class/drm. A partition has no PCI address of its own."""
+    def find(self, first: int) -> None:
+        """The cards of /sys/class/drm. A partition has no PCI address of its own. `first`: the index of the first."""
         drm = os.path.join(self.root, "sys/class/drm")
         names = (name for name in listed(drm) if name[:4] == "card" and name[4:].isdigit())
         texts = {name: read(os.path.join(drm, name, "device/uevent")) for name in names}
@@ -266,12 +280,14 @@ class AmdGpus:
             if slot in known:
                 self.cards[known[slot]].folder = slots[slot]
             else:
-                index = self.first + len(self.cards)
+                index = max([first - 1, *self.cards]) + 1
                 self.cards[index] = AmdCard(self.root, index, slot, slots[slot])
 
     def load(self) -> None:
         """Load amdsmi, unless a GPU sleeps: its start would wake it."""
-        package, self.package = self.package, None
+        self.is_tried = True
+        folders = (os.path.join(self.root, folder) for folder in PACKAGES)
+        package = next((one for one in folders if os.path.isdir(os.path.join(one, "amdsmi"))), None)
         if package is None or any(card.is_suspended() for card in self.cards.values()):
             return
         sys.path.append(package)

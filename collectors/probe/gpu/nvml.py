@@ -31,7 +31,7 @@ class Gpus:
         self.is_open = False
         self.smi = None  # type: Any
         self.amd = None  # type: Any
-        self.known_amd = []  # type: list[list[Any]]
+        self.has_new = False
         self.reopen_in = 0
         self.must_reopen = False
         self.error = None  # type: str | None
@@ -49,14 +49,12 @@ class Gpus:
     # -- what the worker runs -----------------------------------------------------------------------------------
 
     def operations(self, slow: bool) -> "list[Operation]":
+        due = [("amdgpu", self.find_amd)] if slow else []  # type: list[Operation]
         if self.smi is not None:
-            return [("smi", lambda: self.smi.advance(slow)), ("xid", self.xids)]
+            return [*due, ("smi", lambda: self.smi and self.smi.advance(slow)), ("xid", self.xids)]
         if self.must_reopen:
             return [("nvml", self.reopen)]  # the GPUs are read right after it, by their new handles
-        if slow:
-            self.find_amd()
-        due = []  # type: list[Operation]
-        if self.amd is not None and self.amd.package:
+        if self.amd_cards() and not self.amd.is_tried:
             due += [("amdsmi", self.amd.load)]  # if it hangs, sysfs is read
         due += [("nvml", self.open)] if not self.is_open and slow else []
         for kind, cards in (("gpu", sorted(self.cards.items())), ("amd", self.amd_cards())):
@@ -84,23 +82,32 @@ class Gpus:
             "expected": self.expected,
             "greeted": self.greeted,
             "record": self.log.last,
-            "amd": [[index, card.slot] for index, card in self.amd_cards()] or self.known_amd,
+            "amd": [[index, card.slot] for index, card in self.amd_cards()],
         }
 
     def restore(self, state: "Mapping[str, Any]") -> None:
         self.known, self.expected, self.greeted = state["known"], state["expected"], state["greeted"]
-        self.log.last, self.known_amd = state["record"], state["amd"]
+        self.log.last = state["record"]
+        if state["amd"]:
+            self.begin_amd(state["amd"])
 
     # -- AMD ----------------------------------------------------------------------------------------------------
 
     def find_amd(self) -> None:
         """Look for GPUs of the driver amdgpu. Their indices come after those of NVIDIA's."""
+        before, self.has_new = len(self.amd_cards()), False
+        if self.amd is None and host.has_amdgpu(self.root):
+            self.begin_amd([])
         if self.amd is not None:
-            self.amd.find()
-        elif os.path.isdir(os.path.join(self.root, "sys/module/amdgpu")) or self.known_amd:
-            from collectors.probe.gpu import amd
+            self.amd.find(host.on_the_bus(self.root))
+            self.has_new = len(self.amd_cards()) > before
+        if self.amd_cards() and self.smi is not None and self.smi.command == "rocm-smi" and self.smi.call is None:
+            self.smi = None  # the driver was still being loaded when it began
 
-            self.amd = amd.AmdGpus(self.root, host.on_the_bus(self.root), self.known_amd)
+    def begin_amd(self, known: "list[list[Any]]") -> None:
+        from collectors.probe.gpu import amd
+
+        self.amd = amd.AmdGpus(self.root, known)
 
     def amd_cards(self) -> "list[tuple[int, Any]]":
         return sorted(self.amd.cards.items()) if self.amd is not None else []
@@ -153,7 +160,9 @@ class Gpus:
     def without_nvml(self, error: "Any") -> "list[Line]":
         present = self.on_the_bus()
         self.expected = max(self.expected, present)
-        expected = [{"k": "gpus", "g": [], "expected": self.expected}] if self.expected else []  # type: list[Line]
+        of_amd = 0 if self.amd_cards() else self.expected_amd()
+        count = self.expected + of_amd
+        expected = [{"k": "gpus", "g": [], "expected": count}] if count else []  # type: list[Line]
         self.error = None
         if error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             self.error = "NVML: %s" % FAULTS.get(error.value, str(error))
@@ -166,15 +175,16 @@ class Gpus:
                 self.smi = smi.Smi(self)
                 note = "libnvidia-ml.so.1 cannot be loaded: nvidia-smi is read instead"
                 return self.greeting("nvidia-smi", note) + expected
-            if not self.amd_cards() and smi.exists("rocm-smi"):
+            if self.amd is not None and not self.amd_cards() and smi.exists("rocm-smi"):
                 from collectors.probe.gpu import rocm_smi
 
                 self.smi = rocm_smi.RocmSmi(self)
                 return self.greeting("rocm-smi", "/sys shows no GPU of amdgpu: rocm-smi is read instead") + expected
             if present:
                 self.error = "%d NVIDIA GPUs, but no libnvidia-ml.so.1: is the driver installed?" % present
-            elif not self.amd_cards() and self.expected_amd():
-                self.error = "%d AMD GPUs, but no amdgpu: is the driver loaded?" % self.expected_amd()
+            elif of_amd:
+                lacks = "card of amdgpu" if host.has_amdgpu(self.root) else "amdgpu: is the driver loaded?"
+                self.error = "%d AMD GPUs, but no %s" % (of_amd, lacks)
         lines = self.greeting("none", self.error) + expected
         return lines + error_rows(self.known_indices(), self.error or "NVML is gone")
 

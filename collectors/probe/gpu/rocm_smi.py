@@ -35,14 +35,18 @@ class RocmCard(AmdCard):
 
     def __init__(self, index: int, cells: "dict[str, str]") -> None:
         self.cells = cells
-        super().__init__("/", index, cells.get("PCI Bus", "0:0:0.0").lower(), NOWHERE)
+        slot = cells.get("PCI Bus", "").lower()
+        super().__init__("/", index, slot if slot.count(":") == 2 else "0:0:0.0", NOWHERE)
+        self.facts = self.names()
         self.pci, self.uuid = self.slot.partition(".")[0], self.facts["uuid"]
 
     def text(self, name: str) -> str:
-        found = ((self.cells[cell].strip("(Mhz)"), unit) for cell, unit in CELLS.get(name, ()) if cell in self.cells)
+        found = ((self.cells[cell], unit) for cell, unit in CELLS.get(name, ()) if self.cells.get(cell, "N/A") != "N/A")
         text, unit = next(found, ("", 0))
-        is_number = unit and text.replace(".", "", 1).isdigit()
-        return str(int(float(text) * unit)) if is_number else text[2:] if text[:2] == "0x" else text
+        figures = text.strip("(Mhz)") if unit else ""
+        if figures.replace(".", "", 1).isdigit():
+            return str(int(float(figures) * unit))
+        return text[2:] if text[:2] == "0x" else text
 
     def described(self) -> "Line":
         self.slow()
@@ -63,5 +67,9 @@ class RocmSmi(Smi):
         except (ValueError, TypeError):
             return "%s ended with status %d: %s" % (self.command, status, text.strip()[:200])
         cards = ((int(name[4:]), cells) for name, cells in found.items() if name[4:].isdigit())  # not `system`
-        self.rows.update((index, RocmCard(index, cells)) for index, cells in cards)
+        self.rows.update(
+            (index, RocmCard(index, {cell: str(value) for cell, value in cells.items()}))
+            for index, cells in cards
+            if isinstance(cells, dict)
+        )
         return None

@@ -384,6 +384,8 @@ def _evidence(node: Node, state: State) -> tuple[str, ...]:
 def _why(node: Node) -> str:
     """Why no GPU of a node can be read."""
     note, error = node.note or "", node.troubles.get("gpu")
+    if says(note, "no-amdgpu"):
+        return f"and there are {note}"
     if says(note, "nvml-fails"):
         return f"NVML lists none: {note.removeprefix(NVML)}"
     if node.probe == "nvml":

@@ -45,6 +45,8 @@ def only(scene: Scene) -> Finding:
         (greeted("nvidia-smi", on_the_bus=4).say("n1", Trouble(1, NOW, "gpu", "No devices were found")), None,
          "its PCI bus shows 4, nvidia-smi lists none: No devices were found"),
         (greeted("nvml", "NVML: no answer for 31s"), None, "NVML: no answer for 31s"),
+        (greeted("none", "8 AMD GPUs, but no amdgpu: is the driver loaded?", on_the_bus=8), None,
+         "its PCI bus shows 8, and there are 8 AMD GPUs, but no amdgpu: is the driver loaded?"),
     ],
 )  # fmt: skip
 def test_a_gpu_node_that_was_never_seen_with_gpus_is_critical(
