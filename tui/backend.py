@@ -87,7 +87,7 @@ class Backend(Protocol):
         """Request what is on the screen: the details of a job, at most every few seconds, or, by the name of a cluster,
         its jobs that have ended, at most every few minutes."""
 
-    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], None]) -> None:
+    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], object]) -> None:
         """Read the texts of a job: its priority, script and the end of its standard error. For each, reply is called
         on another thread with its title and its lines, or a sentence that says why there are none."""
 
@@ -102,7 +102,7 @@ class Backend(Protocol):
         """Fetch the newest media of a run into a directory of this machine. Calls reply on another thread with a
         sentence: where they are, or what failed."""
 
-    def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], None]) -> None:
+    def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], object]) -> None:
         """Read from the ledger what is known around an attempt: its run's attempts, alerts and actions of its time.
         Calls reply on another thread, or never if the ledger does not have it."""
 

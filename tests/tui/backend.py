@@ -88,7 +88,7 @@ class FakeBackend:
     def poll_job(self, key: str) -> None:
         self.requests.append(("look at job", key))
 
-    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], None]) -> None:
+    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], object]) -> None:
         self.requests.append(("read job", job.key))
         for title, lines in self.texts.items():
             reply(title, lines)
@@ -103,7 +103,7 @@ class FakeBackend:
         self.requests.append(("save samples", run, directory))
         self.saving.append(reply)
 
-    def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], None]) -> None:
+    def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], object]) -> None:
         self.requests.append(("read attempt", attempt))
         if attempt in self.stored:
             reply(*self.stored[attempt])

@@ -55,7 +55,7 @@ class StillBackend:
     def poll_job(self, key: str) -> None:
         self.requests.append((key, "look"))
 
-    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], None]) -> None:
+    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], object]) -> None:
         """It has no texts."""
 
     def view_node(self, node: str) -> None:

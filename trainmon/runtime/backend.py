@@ -173,7 +173,7 @@ class DashboardBackend:
         """There is no W&B collector."""
         reply(f"{run} has no samples")
 
-    def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], None]) -> None:
+    def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], object]) -> None:
         """Call `reply` on the ledger's thread."""
 
         def work(connection: sqlite3.Connection) -> None:
@@ -184,7 +184,7 @@ class DashboardBackend:
         if self._ledger is not None:
             self._ledger.read(work, lambda: None)
 
-    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], None]) -> None:
+    def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], object]) -> None:
         """Read its texts on a thread of their own, over the connection that reads its run's log, or else its login
         host's."""
         if self._shell_of is not None:
@@ -275,22 +275,19 @@ def job_texts(job: Job, slurm: Callable[[], Shell], files: Callable[[], Shell]) 
     """The title and the lines of each text of a job, or why there are none. `slurm`, `files`: where Slurm's commands
     run, and where logs are read."""
     number, path = str(job.number), job.stderr or ""
-    reads: dict[str, Callable[[], str]] = {
-        "priority": lambda: parse.read_priority(Client(slurm()).run(commands.priority(number))),
-        f"stderr {path}": lambda: read_range(files(), path, -SHOWN_BYTES).data.decode("utf-8", "replace"),
-        "script": lambda: Client(slurm()).run(commands.batch_script(number)),
-    }
-    for title, read in reads.items():
-        kind = title.partition(" ")[0]
-        none, most = {"script": (NO_SCRIPT, SCRIPT_LINES), "priority": ("", 1)}.get(
-            kind, ("It is empty.", -STDERR_LINES)
-        )
+    texts: tuple[tuple[str, str, slice, bool, Callable[[], str]], ...] = (
+        ("priority", "", slice(1), job.stage == "waiting",
+         lambda: parse.read_priority(Client(slurm()).run(commands.priority(number)))),
+        (f"stderr {path}", "It is empty." if path else NO_STDERR, slice(-STDERR_LINES, None), bool(path),
+         lambda: read_range(files(), path, -SHOWN_BYTES).data.decode("utf-8", "replace")),
+        ("script", NO_SCRIPT, slice(SCRIPT_LINES), True, lambda: Client(slurm()).run(commands.batch_script(number))),
+    )  # fmt: skip
+    for title, none, shown, is_known, read in texts:
         try:
-            text = "" if kind == "priority" and job.stage != "waiting" else NO_STDERR if title == "stderr " else read()
+            text = read() if is_known else ""
         except TrainmonError as error:  # of a priority there is only its number, without the plugin
-            text = "" if kind == "priority" or getattr(error, "kind", "") == "gone" else error.message
-        lines = (text or none).splitlines()
-        yield title, [line.rpartition("\r")[2] for line in (lines[most:] if most < 0 else lines[:most])]
+            text = "" if title == "priority" or getattr(error, "kind", "") == "gone" else error.message
+        yield title, [line.rpartition("\r")[2] for line in (text or none).splitlines()[shown]]
 
 
 def who() -> str:

@@ -411,6 +411,8 @@ class TablesPane(Pane):
         self.view = next(iter(self.VIEWS))
         self._left: dict[str, str | None] = {}
         """The last selected row of each."""
+        self._entered: str | None = None
+        """The row that was selected when this table was entered."""
 
     @property
     def table_name(self) -> str:
@@ -420,15 +422,18 @@ class TablesPane(Pane):
     def fields(self) -> tuple[Column[Any, Any], ...]:
         return self.VIEWS[self.view]
 
-    def show_view(self, view: str | None = None) -> None:
-        """Show a table, or else the next one, with the cursor on the last row there."""
-        views = [*self.VIEWS]
+    def action_next_view(self, view: str | None = None) -> None:
+        """Show a table, or else the next one. The cursor goes back to the last row there, unless a person has just
+        selected a job that this table shows as well."""
+        views, selected = [*self.VIEWS], self.selected or ""
+        keeps_job = selected != self._entered and (self.subject_of(selected) or ("",))[0] == "job"
         self._left[self.view] = self.lines.chosen_key
         self.view = view or views[(views.index(self.view) + 1) % len(views)]
         self.again()
-        last = self._left.get(self.view)
-        if last is None or not self.lines.move_to(last):
+        last = self._left.get(self.view) or ""
+        if not (keeps_job and self.lines.move_to(selected)) and not self.lines.move_to(last):
             self.lines.choose_first()
+        self._entered = self.selected
 
 
 class FollowingPane(Pane):

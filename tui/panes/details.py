@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain, short_id, with_state
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import clean
-from trainmon.model import Attempt, Job, State, WandbRun
+from trainmon.model import Attempt, State, WandbRun
 from tui.backend import Backend
 from tui.charts.render import gpu_hour_lines
 from tui.keys import bindings
@@ -105,15 +106,9 @@ class JobPane(LinkedPane):
         self.backend = backend
         self.texts: dict[str, Sequence[str]] | None = None
 
-    def _read(self, job: Job) -> None:
-        self.texts = texts = {}
-
-        def reply(title: str, lines: Sequence[str]) -> None:
-            """On another thread."""
-            texts[title] = lines
-            self.app.call_later(self.again)
-
-        self.backend.read_job(job, reply)
+    def _show_text(self, title: str, lines: Sequence[str]) -> None:
+        self.texts = {**(self.texts or {}), title: lines}
+        self.again()
 
     def subjects(self) -> tuple[Subject, ...]:
         return (("job", self.about),)
@@ -127,7 +122,8 @@ class JobPane(LinkedPane):
         state = with_ended(state)
         job = state.jobs.get(self.about)
         if self.texts is None and job is not None and (job.detail_at is not None or job.stage == "ended"):
-            self._read(job)
+            self.texts = {}
+            self.backend.read_job(job, partial(self.app.call_later, self._show_text))
         self.caption(clean(self.about if job is None else f"{job.id}  {job.name}  of {job.user} on {job.cluster}"))
         self.show_lines((*job_details(self.about, state, width), *text_lines(self.texts or {}, width)))
 
@@ -146,12 +142,7 @@ class AttemptPane(LinkedPane):
 
     def on_mount(self) -> None:
         super().on_mount()
-
-        def reply(attempt: Attempt, records: AttemptRecords) -> None:
-            """On another thread."""
-            self.app.call_later(self._show_stored, attempt, records)
-
-        self.backend.read_attempt(self.about, reply)
+        self.backend.read_attempt(self.about, partial(self.app.call_later, self._show_stored))
 
     def _show_stored(self, attempt: Attempt, records: AttemptRecords) -> None:
         self.stored = attempt, records

@@ -83,9 +83,9 @@ class GpusPane(TablesPane):
         if self.view == "nodes" and not self.columns and self.metric is not METRICS[-1]:
             self.metric = METRICS[METRICS.index(self.metric) + 1]
             self.again()
-            return
-        self.metric = METRICS[0]
-        self.show_view()
+        else:
+            self.metric = METRICS[0]
+            self.action_next_view()
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         """Enter on a user shows the user's jobs that hold GPUs, or, without any, the nodes."""
@@ -94,7 +94,9 @@ class GpusPane(TablesPane):
             event.stop()
             user = event.key.rpartition("/")[2]
             self.filter = f"user={user}"
-            self.show_view("jobs" if any(one.jobs and one.user == user for one in holders(self.state)) else "nodes")
+            self.action_next_view(
+                "jobs" if any(one.jobs and one.user == user for one in holders(self.state)) else "nodes"
+            )
 
     def draw(self, state: State, width: int) -> None:
         if not node_names(state):

@@ -72,19 +72,6 @@ class QueuePane(TablesPane):
         super().__init__(id=id)
         self._poll = poll
         self._cache = RowCache()
-        self._entered: str | None = None
-        """The row that was selected when this view was entered."""
-
-    def action_next_view(self) -> None:
-        """Show my jobs, all jobs or the nodes. The cursor goes back to the view's last row, unless the user has just
-        selected a job that the next view shows as well."""
-        selected = self.selected or ""
-        subject = self.subject_of(selected)
-        keeps_job = subject is not None and subject[0] == "job" and selected != self._entered
-        self.show_view()
-        if keeps_job:
-            self.lines.move_to(selected)
-        self._entered = self.selected
 
     @property
     def usual(self) -> tuple[str, ...]:
@@ -113,35 +100,19 @@ class QueuePane(TablesPane):
         if not state.jobs and not watched(state):
             self.show_sentences(*without_slurm(state))
             return
-        if self.view == "finished":
-            self._draw_finished(state, width)
-            return
-        lists_nodes = self.view == "nodes"
-        entries = [] if lists_nodes else listed_jobs(state, self.sort, self.filter, mine=self.view == "mine")
-        table = queue_layout(width, entries, () if lists_nodes else self.columns)
+        lists_nodes, are_over = self.view == "nodes", self.view == "finished"
+        fields, columns = (ENDED_FIELDS, ENDED_COLUMNS) if are_over else (None, COLUMNS)
+        for name in clusters(state) if are_over else ():
+            self._poll(name)
+        viewed, mine = self._viewed(state), self.view == "mine"
+        entries = [] if lists_nodes else listed_jobs(viewed, self.sort, self.filter, fields, mine=mine)
+        table = queue_layout(width, entries, () if lists_nodes else self.columns, columns)
         nodes = node_layout(state, width, self.columns if lists_nodes else ())
         self.head(*(queue_head(table, self.sort) if entries else node_head(nodes, self.sort) if lists_nodes else ()))
-        none = [] if entries or lists_nodes else sentences(state, self.view, self.filter)
-        rows = node_rows(state, nodes, self.filter, self.sort, every=lists_nodes)
+        none = [] if lists_nodes else sentences(state, self.view, self.filter, has_jobs=bool(entries))
+        rows = [] if are_over else node_rows(state, nodes, self.filter, self.sort, every=lists_nodes)
         self.lines.set_rows([*none, *queue_rows(entries, table, state, self._cache), *rows])
-        self.caption(queue_summary(entries, state), self.view)
-
-    def _draw_finished(self, state: State, width: int) -> None:
-        for name in clusters(state):
-            self._poll(name)
-        entries = listed_jobs(self._viewed(state), self.sort, self.filter, ENDED_FIELDS)
-        table = queue_layout(width, entries, self.columns, ENDED_COLUMNS)
-        read = [state.ended[name] for name in clusters(state) if name in state.ended]
-        none = f"No job matches “{self.filter}”. Esc shows all." if self.filter else NONE_ENDED if read else READING
-        notes = [one.error for one in read if one.error] or ([] if entries else [none])
-        self.head(*(queue_head(table, self.sort) if entries else ()))
-        lines = [
-            Row(f"{SENTENCE}{at}", (Span(clean(note), "" if note == none else "warn"),))
-            for at, note in enumerate(notes)
-        ]
-        self.lines.set_rows([*lines, *queue_rows(entries, table, state, self._cache)])
-        age = f", read {calm_age(state.at - min(one.at for one in read))} ago" if read else ""
-        self.caption(f"{counted(len(entries), 'job')} of the last 3 days{age}", self.view)
+        self.caption(ended_summary(entries, state) if are_over else queue_summary(entries, state), self.view)
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """The selected row in full: its line may be cut."""
@@ -182,22 +153,33 @@ def queue_summary(entries: list[QueueEntry], state: State) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def sentences(state: State, view: str, query: str) -> list[Row]:
-    """Why there is no job to show."""
-    found: list[Span] = []
-    for source in watched(state):
+def ended_summary(entries: list[QueueEntry], state: State) -> str:
+    """`17 jobs of the last 3 days, read 2m ago`"""
+    read = [state.ended[name].at for name in clusters(state) if name in state.ended]
+    age = f", read {calm_age(state.at - min(read))} ago" if read else ""
+    return f"{counted(len(entries), 'job')} of the last 3 days{age}"
+
+
+def sentences(state: State, view: str, query: str, *, has_jobs: bool = False) -> list[Row]:
+    """Why there is no job to show; of finished jobs, also why they are not read now."""
+    ended = [one for name, one in state.ended.items() if view == "finished" and name in clusters(state)]
+    found = [Span(clean(one.error), "warn") for one in ended if one.error]
+    for source in watched(state) if not has_jobs else ():
         if source.answered_at is None:
             text, style = source_text(source, state.at)
             found.append(Span(clean(f"The queue of {source.cluster} has not been read yet: {text}"), style))
             found += [Span(clean(source.hint), "dim")] if source.hint else []
-    if not found and query:
-        found = [Span(f"No job matches “{query}”. Esc shows all.", "dim")]
-    elif not found and view == "mine" and any(not is_mine(job, state) for job in state.jobs.values()):
-        found = [Span(f"You have no job. Press {cap('queue.view')} for the jobs of the other watched users.", "dim")]
-    elif not found:
+    if query:
+        none = f"No job matches “{query}”. Esc shows all."
+    elif view == "finished":
+        none = NONE_ENDED if ended else READING
+    elif view == "mine" and any(not is_mine(job, state) for job in state.jobs.values()):
+        none = f"You have no job. Press {cap('queue.view')} for the jobs of the other watched users."
+    else:
         users = sorted({user for cluster in state.clusters.values() for user in cluster.queue_users})
         owner = f"of {', '.join(map(clean, users))}" if users else "of yours"
-        found = [Span(f"No job {owner} is running or pending.", "dim")]
+        none = f"No job {owner} is running or pending."
+    found += [Span(none, "dim")] if not found and not has_jobs else []
     return [Row(f"{SENTENCE}{index}", (span,)) for index, span in enumerate(found)]
 
 

@@ -376,7 +376,7 @@ async def test_enter_on_a_user_shows_the_jobs_of_that_user_or_else_the_nodes() -
         await pilot.pause()
         pane.lines.focus()
         for user, view, first in (("ana", "jobs", "  9  notebook"), ("bo", "nodes", "  n3")):
-            pane.show_view("users")
+            pane.action_next_view("users")
             assert pane.subject_of(f"{USER}prod/{user}") is None
             assert pane.lines.move_to(f"{USER}prod/{user}")
             await pilot.press("enter")
@@ -393,7 +393,7 @@ async def test_with_no_holder_it_says_so_and_no_line_is_wider_than_the_pane() ->
             pane.show(shared())
             await pilot.pause()
             for view in ("users", "jobs"):
-                pane.show_view(view)
+                pane.action_next_view(view)
                 assert {len(line) <= pane.width for line in shown(pane)} == {True}
             pane.show(state(node("n1", changed={at: {"processes": ()} for at in range(8)})))
             assert shown(pane) == [shorten("No job holds a GPU that is known here.", pane.width)]
