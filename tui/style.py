@@ -271,13 +271,14 @@ def slowing(throttle: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def heat(gpu: Gpu) -> str:
-    """`crit` at the GPU's slowdown temperature, `warn` within 5 degrees of it; by fixed limits if it is unknown."""
+    """`crit` at the GPU's slowdown temperature, `warn` within 5 degrees of it; by fixed limits if it is unknown and
+    not one of AMD."""
     throttle, margin, degrees = gpu.throttle, gpu.temperature_margin_c, gpu.temperature_c
     if throttle and "hw_thermal" in throttle:
         return "crit"
     if margin is not None:
         return "crit" if margin <= HOT_MARGIN else "warn" if margin <= WARM_MARGIN else ""
-    if degrees is None:
+    if degrees is None or gpu.links is not None:
         return ""
     return "crit" if degrees >= HOT_C else "warn" if degrees >= WARM_C else ""
 

@@ -72,13 +72,14 @@ class AmdTree:
         """Add a GPU; `changed`: other contents, by name. Gives its folder."""
         folder = self.root / f"sys/class/drm/card{self.cards}/device"
         self.cards += 1
-        uevent = f"DRIVER=amdgpu\nPCI_CLASS=120000\nPCI_ID={DEVICES[id(files)]}\nPCI_SLOT_NAME={slot}\n"
+        kind = "120000" if files is INSTINCT else "30000"
+        uevent = f"DRIVER=amdgpu\nPCI_CLASS={kind}\nPCI_ID={DEVICES[id(files)]}\nPCI_SLOT_NAME={slot}\n"
         for name, text in {**files, "uevent": uevent, **changed}.items():
             self.write(folder / name, text.rstrip("\n") + "\n")
         if metrics:
             (folder / "gpu_metrics").write_bytes(metrics)
         pci = self.root / "sys/bus/pci/devices" / slot
-        for name, text in (("vendor", "0x1002"), ("class", "0x120000")):
+        for name, text in (("vendor", "0x1002"), ("class", f"0x{kind:0>6}")):
             self.write(pci / name, text + "\n")
         return folder
 

@@ -19,6 +19,12 @@ LOW_POWER = 0.5
 EMPTY_MIB = 1_500
 """The driver's own part of an idle GPU's memory is below this; a training's is not."""
 
+MONITOR_MIB = 300
+"""Display servers and monitors hold less memory of a GPU (MiB); CUDA alone takes more."""
+
+MOST_INSTANCES = 7
+"""Of a GPU with MIG (MIG User Guide)."""
+
 IDLE_GPU_PCT = 5
 """Utilization up to which one GPU is idle: a healthy training step never leaves it there for ten minutes."""
 
@@ -158,7 +164,13 @@ def holders(state: State) -> list[Holder]:
     on_jobs = {(job.user, name) for job in running for name in job.nodes}
     others: dict[tuple[str, str], dict[tuple[str, int], tuple[bool | None, int | None]]] = {}
     for node in read.values():
-        for gpu, user in ((card, process.user) for card in node.gpus for process in card.processes):
+        holding = (
+            (card, process.user)
+            for card in node.gpus
+            for process in card.processes
+            if process.memory_mib is None or process.memory_mib >= MONITOR_MIB
+        )
+        for gpu, user in holding:
             if user and (user, node.name) not in on_jobs:
                 others.setdefault((node.cluster, user), {})[node.name, gpu.index] = _use(node, gpu, user)
     found += [_holder(cluster, user, len(uses), (), uses) for (cluster, user), uses in others.items()]
@@ -186,25 +198,31 @@ def _use(node: Node, gpu: Gpu, user: str) -> tuple[bool | None, int | None]:
     used = averages.get(gpu.index, gpu.utilization_pct)
     known = [process for process in gpu.processes if process.user is not None and process.memory_mib is not None]
     own = sum(process.memory_mib or 0 for process in known if process.user == user)
+    rest = (gpu.memory_used_mib or 0) - sum(process.memory_mib or 0 for process in known)
     is_busy = None if used is None or gpu.mig or gpu.state != "ok" else used > IDLE_GPU_PCT
-    return is_busy, own if known else gpu.memory_used_mib
+    return is_busy, gpu.memory_used_mib if not known else own or (None if rest >= EMPTY_MIB else 0)
 
 
 def _gpus_of(job: Job, node: Node, state: State) -> list[Gpu]:
     """The GPUs of a node that a job holds: those that Slurm names, all if it holds all, else those with a process of
-    its user. In a container or a job, the driver numbers only the visible ones."""
+    its user. In a container or a job, the driver numbers only the visible ones; Slurm numbers instances, too."""
     indices = job.gpu_indices.get(node.name)
-    if indices is not None and not node.confined:
+    if indices is not None and not node.confined and not any(gpu.instances for gpu in node.gpus):
         return [gpu for gpu in node.gpus if gpu.index in indices]
-    is_all = has_all_gpus(job, state) if indices is None else len(node.gpus) == len(indices)
+    is_all = has_all_gpus(job, state) if indices is None else _units(node) == len(indices)
     return [gpu for gpu in node.gpus if is_all or any(process.user == job.user for process in gpu.processes)]
+
+
+def _units(node: Node) -> int:
+    """How many GPUs of a node Slurm allocates: an instance is one; without a list of them, as many as there can be."""
+    return sum(len(gpu.instances) or (MOST_INSTANCES if gpu.mig else 1) for gpu in node.gpus)
 
 
 def has_all_gpus(job: Job | None, state: State) -> bool:
     """Whether Slurm allocated all GPUs of its nodes to a job. A node that is not watched counts as the largest one."""
     if job is None or job.gpus is None or not job.nodes:
         return False
-    known = [len(state.nodes[name].gpus) for name in job.nodes if name in state.nodes]
+    known = [_units(state.nodes[name]) for name in job.nodes if name in state.nodes]
     return bool(known) and job.gpus >= sum(known) + (len(job.nodes) - len(known)) * max(known)
 
 

@@ -266,14 +266,15 @@ class AmdGpus:
         self.cards = {index: AmdCard(root, index, slot, os.path.join(pci, slot)) for index, slot in known}
 
     def find(self, first: int) -> None:
-        """The cards of /sys/class/drm. A partition has no PCI address of its own. `first`: the index of the first."""
+        """The cards of /sys/class/drm. A partition has no PCI address of its own. `first`: the index of the first one,
+        above 0 beside GPUs of NVIDIA: then display adapters do not count."""
         drm = os.path.join(self.root, "sys/class/drm")
         names = (name for name in listed(drm) if name[:4] == "card" and name[4:].isdigit())
         texts = {name: read(os.path.join(drm, name, "device/uevent")) for name in names}
         slots = {
             text.partition("PCI_SLOT_NAME=")[2].split()[0]: os.path.join(drm, name, "device")
             for name, text in texts.items()
-            if "DRIVER=amdgpu\n" in text and "PCI_SLOT_NAME=" in text
+            if "DRIVER=amdgpu\n" in text and "PCI_SLOT_NAME=" in text and not (first and "PCI_CLASS=30000\n" in text)
         }
         known = {card.slot: index for index, card in self.cards.items()}
         for slot in sorted(slots):

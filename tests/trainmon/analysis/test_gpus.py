@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from trainmon.analysis.gpus import HARDWARE, IGNORED, Holder, by_user, gaps, holders, meaning, switch_meaning
-from trainmon.model import Gpu, GpuAverage, Job, Node, Process, Source, State
+from trainmon.analysis.gpus import (
+    HARDWARE,
+    IGNORED,
+    Holder,
+    by_user,
+    gaps,
+    has_all_gpus,
+    holders,
+    meaning,
+    switch_meaning,
+)
+from trainmon.model import Gpu, GpuAverage, GpuInstance, Job, Node, Process, Source, State
 
 RESET_OR_REBOOT = (46, 48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, *range(144, 151), 155, 156, 158)
 PROGRAMS = (8, 11, 13, 25, 31, 32, 39, 40, 41, 68, 69, 70, 72, 75, 77, 80, 83, 85, 88, 96, 105, 126, 135, 139)
@@ -161,3 +171,43 @@ def test_busy_is_the_average_of_minutes_and_what_is_not_measured_is_neither_busy
 def test_old_numbers_are_no_numbers() -> None:
     state = replace(held((node("n", gpu(0, 0, "ana")),), (job(1, "ana", "n", gpu_indices={"n": (0,)}),)), at=NOW + 100)
     assert counts(holders(state)) == [("ana", 1, None, None, None)]
+
+
+def test_the_numbers_of_slurm_are_those_of_instances_where_a_gpu_has_some() -> None:
+    cut = gpu(0, None, "ana", mig=True, instances=tuple(GpuInstance(str(number)) for number in range(7)))
+    one = node("n", cut, gpu(1, 0), gpu(2, 0), gpu(3, 0))
+    (found,) = holders(held((one,), (job(1, "ana", "n", gpus=4, gpu_indices={"n": (2, 3, 4, 5)}),)))
+    assert [*found.uses] == [("n", 0)], "GPUs 2 and 3 are not those of the job"
+    assert (found.held, found.measured, found.busy, found.memory_mib) == (4, 0, None, 1_000)
+    assert not has_all_gpus(job(1, "ana", "n", gpus=4), held((one,)))
+    assert has_all_gpus(job(1, "ana", "n", gpus=10), held((one,)))
+    unlisted = node("n", gpu(0, None, mig=True), gpu(1, 0))
+    assert not has_all_gpus(job(1, "ana", "n", gpus=2), held((unlisted,)))
+
+
+def test_a_display_server_or_a_monitor_holds_no_gpu() -> None:
+    small = Gpu(index=0, utilization_pct=0, processes=(Process(1, "root", 4), Process(2, "ana", 300)))
+    assert [one.user for one in holders(held((node("n", small),)))] == ["ana"]
+
+
+@pytest.mark.parametrize(
+    ("processes", "memory"),
+    [
+        ((Process(1, "root", 4), Process(2, "ana", None)), None),
+        ((Process(1, "root", 4), Process(2, None, 9_000)), None),
+        ((Process(1, "root", 4), Process(2, None, None)), None),
+        ((Process(1, "root", 4), Process(2, "ana", 70), Process(3, "ana", None)), 70),
+        ((Process(1, "root", 4),), None),
+        ((Process(1, "bo", 8_990),), 0),
+        ((Process(1, None, 4),), 9_000),
+        ((), 9_000),
+    ],
+)
+def test_memory_of_a_user_that_is_not_measured_is_not_0(processes: tuple[Process, ...], memory: int | None) -> None:
+    one = Gpu(index=0, utilization_pct=0, memory_used_mib=9_000, processes=processes)
+    (found,) = (
+        found
+        for found in holders(held((node("n", one),), (job(1, "ana", "n", gpu_indices={"n": (0,)}),)))
+        if found.jobs
+    )
+    assert found.memory_mib == memory

@@ -340,6 +340,7 @@ def test_a_node_with_amd_alone_says_how_it_is_read(tree: AmdTree) -> None:
 
 
 def test_gpus_of_both_vendors_have_rows_side_by_side(tree: AmdTree, tmp_path: Path) -> None:
+    tree.card("0000:00:05.0", APU)  # in the CPU: for a display
     tree.card(SLOT, INSTINCT)
     for bus in (1, 2):
         pci = tree.root / f"sys/bus/pci/devices/0000:0{bus}:00.0"

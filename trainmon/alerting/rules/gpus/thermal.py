@@ -23,7 +23,7 @@ from trainmon.alerting.rules.nodes import (
     sampled_gpus,
     unseen_node,
 )
-from trainmon.analysis.gpus import EMPTY_MIB, IDLE_GPU_PCT, has_all_gpus
+from trainmon.analysis.gpus import EMPTY_MIB, IDLE_GPU_PCT, MONITOR_MIB, has_all_gpus
 from trainmon.analysis.runs import holds_nodes, is_running
 from trainmon.lib import Instant, ago, mib_size
 from trainmon.model import SILENT, Alert, Finding, Gpu, Node, NodeHistory, Run, State, verdict_text
@@ -37,7 +37,7 @@ COOL_C = 60
 class GpuHot(GpuRule, frozen=True, kw_only=True):
     """A GPU is at or near its slowdown temperature. The rule uses the margin that the GPU reports (T.Limit; of AMD, the
     limits of its sensors), in two samples or with a thermal throttle reason. It uses degrees only if the GPU reports no
-    margin."""
+    margin and is not one of AMD: their junctions, and CPUs with a GPU, may be hotter than GPUs of NVIDIA."""
 
     origin = "margins: NVIDIA's T.Limit on Hopper; durations: nvidia_gpu_exporter; degrees: common DCGM rules"
     needs = ("temperature", "temperature_margin_c", "temperature_c")
@@ -63,7 +63,7 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node, gpu in sampled_gpus(state, now):
             margin = gpu.temperature_margin_c
-            uses_degrees = margin is None or self.absolute
+            uses_degrees = self.absolute or (margin is None and gpu.links is None)
             if (
                 (margin is not None and margin <= self.margin_c and gpu.state == "ok")
                 or (uses_degrees and self._has_hot_degrees(gpu))
@@ -318,7 +318,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     nodes."""
     memory_mib: int = EMPTY_MIB
     """The alert fires at this much memory in use (MiB), or more."""
-    process_mib: int = 300
+    process_mib: int = MONITOR_MIB
     """The same for the memory of one process (MiB). Monitoring processes use less."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:

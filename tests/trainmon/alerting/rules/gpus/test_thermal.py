@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, facts, samples
 from trainmon.alerting.rules.gpus.thermal import GpuHot, GpuSlowdown, PowerBrake
-from trainmon.model import Finding, SourceChanged
+from trainmon.model import Finding, GpuLinks, SourceChanged
 
 HOT, SLOW, BRAKE = GpuHot(), GpuSlowdown(), PowerBrake()
 HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, BRAKE_BIT = 0x8, 0x20, 0x40, 0x80
@@ -52,6 +52,17 @@ def test_two_small_margins_are_hot() -> None:
 def test_one_small_margin_may_be_a_slip_of_the_driver() -> None:
     assert heated((25, 3)).found(HOT) == {}
     assert heated((3, 25)).found(HOT) == {}
+
+
+def test_degrees_do_not_judge_a_gpu_of_amd_without_limits() -> None:
+    """A CPU with a GPU runs at 95 °C all day, and so may a junction."""
+    scene = Scene()
+    scene.say("n1", facts(scene.now, temperature_margin_c=None, links=GpuLinks()))
+    scene.say("n1", samples(scene.now, temperature_c=95, edge_temperature_c=95))
+    assert scene.found(HOT) == {}
+    assert only(scene.found(GpuHot(absolute=True))).severity == "critical"
+    scene.say("n1", samples(scene.now, temperature_c=95, throttle_mask=HW_THERMAL))
+    assert only(scene.found(HOT)).summary.startswith("GPU 3 of n1 is throttling: 95 °C")
 
 
 def test_one_small_margin_with_a_thermal_bit_is_none() -> None:
