@@ -101,6 +101,12 @@ PORT_STATES = {1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE", 5: "ACT_DEFER"}
 MEMORY = ("memory_used_mib", "memory_free_mib", "memory_reserved_mib", "memory_total_mib")
 """Fields of which each MIG instance has its share; the others are of the whole GPU."""
 
+DEGREES = ("temperature_c", "edge_temperature_c")
+NEVER_0 = (*DEGREES, "power_w")
+UNKNOWN_OF_AMD = (0xFFFF, 0xFFFFFFFF)
+"""AMD's device-metrics-exporter passes on these numbers for what a GPU does not have, or makes them 0
+(normalizeUint64 and updateGPUInfoToMetrics of its gpuagent.go); amd_smi_exporter gives -1."""
+
 SUMS = ("network_errors", "errors")
 """Fields that are the sum of several metrics, or of several interfaces."""
 
@@ -226,11 +232,15 @@ def _gpu(node: NodeNumbers, gpu: GpuNumbers, one: Series, metric: tuple[str, flo
             _keep(gpu.fields, field, _newest(one, scale))
     elif field not in ("info", "index"):
         sample = _newest(one, scale)
-        if sample is None or (sample[1] < 0 and field != "temperature_margin_c"):  # -1 of amd_smi_exporter
+        if sample is None or (sample[1] < 0 and field != "temperature_margin_c"):
+            return
+        is_unknown = sample[1] in UNKNOWN_OF_AMD or (field in NEVER_0 and not sample[1])
+        if exporter.slows_at_c is not None and is_unknown:
             return
         _keep(gpu.fields, field, sample)
-        if exporter.slows_at_c is not None and field in ("temperature_c", "edge_temperature_c"):
-            _keep(gpu.fields, "temperature_margin_c", (sample[0], exporter.slows_at_c - sample[1]))
+        if exporter.slows_at_c is not None and field in DEGREES:
+            hottest = max(gpu.fields[one][1] for one in DEGREES if one in gpu.fields)
+            gpu.fields["temperature_margin_c"] = (gpu.fields[field][0], exporter.slows_at_c - hottest)
 
 
 def _host(node: NodeNumbers, one: Series, metric: tuple[str, float]) -> None:

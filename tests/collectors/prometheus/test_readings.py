@@ -127,15 +127,24 @@ def test_amds_exporter_gives_the_junction_or_the_edge_and_the_margin_follows() -
         *of("0", gpu_gfx_activity=97, gpu_power_usage=712, gpu_package_power=712, gpu_clock=2_100),
         *of("0", gpu_ecc_uncorrect_total=2, gpu_ecc_correct_total=9),
         *of("1", gpu_used_vram=10, gpu_edge_temperature=51, gpu_average_package_power=90),
+        # gpuagent.go of device-metrics-exporter: 0 and ones for what the GPU does not have
+        *of("1", gpu_junction_temperature=0, gpu_power_usage=0, gpu_memory_temperature=65_535),
+        *of("1", gpu_gfx_activity=65_535),
+        *of("0", gpu_edge_temperature=65_535),
+        *of("2", gpu_power_usage=0, gpu_package_power=90, gpu_edge_temperature=60, gpu_junction_temperature=94),
+        *of("3", gpu_junction_temperature=94, gpu_edge_temperature=60, gpu_gfx_activity=0),
     )
     node = readings.read(EXPORTERS["amd"], "hostname", answer, {"a": "a"})["a"]
-    first, second = readings.gpu_samples(node, 22.5)
+    first, second, third, fourth = readings.gpu_samples(node, 22.5)
     assert first == GpuSample(
         index=0, temperature_c=96, memory_temperature_c=70, memory_used_mib=150_000, utilization_pct=97, power_w=712.0,
         sm_clock_mhz=2_100,
     )  # fmt: skip
     assert (second.temperature_c, second.edge_temperature_c, second.power_w) == (51, 51, 90.0)
-    facts, other = readings.gpu_facts(node, 22.5)
+    assert (second.memory_temperature_c, second.utilization_pct) == (None, None)
+    assert (third.temperature_c, third.power_w, fourth.utilization_pct) == (94, 90.0, 0)
+    facts, other, *both = readings.gpu_facts(node, 22.5)
+    assert [one.temperature_margin_c for one in both] == [6, 6], "of the hottest sensor, whatever comes first"
     assert facts == GpuFacts(
         index=0, uuid="u0", name="AMD Instinct MI300X", memory_total_mib=196_592, temperature_margin_c=4,
         ecc_uncorrected=2, ecc_corrected=9,
