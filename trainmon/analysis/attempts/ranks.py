@@ -82,13 +82,33 @@ def ranks_of_log(path: str | None, run: str, attempts: Iterable[Attempt]) -> Ran
 # ---- the ranks that a text names -------------------------------------------------------------------------------------
 
 MENTION = re.compile(
-    r"(?:(?:^|(?<=[\s:;,.'\"(-]))[Rr]ank {0,8}[:=]? ?(\d{1,6})(?![\w%]|\.\d)(?: ?(?:/|of) ?(\d{1,6}))?"
-    r"|\[rank(\d{1,6})\])"
+    r"\[rank(?P<own>\d{1,6})\]|(?:^|(?<=[\s:;,.'\"(]))[Rr]ank(?: | {1,8}: (?=\d{1,6} \(local))(?P<rank>\d{1,6})"
+    r"(?![\w%]|[.-]\w|: ?\d)(?: ?(?:/|of) ?(?P<of>\d{1,6}))?(?P<both>(?= \(local[_ ]rank))?"
 )
-"""A rank of the whole training: `rank 118`, `rank 3/8`, torch's own `[rank3]`. `[Rank 3]` is one of a process group."""
+"""A rank of the whole training: torch's own `[rank3]`; `rank 118`, `rank 3/8`; torchrun's `rank : 3 (local_rank: 3)`.
+`[Rank 3]` is one of a process group; `rank: 16` and `rank=16` are settings, such as those of a LoRA."""
 
-BEFORE = re.compile(r"(?:^\s*|[:;,.'\"(-]\s*|\b(?:on|from|by|of|for|in|at|and|global|that|to|when|with)\s+)\Z", re.I)
+BEFORE = re.compile(
+    r"(?:^\s*|[]:;,.'\"(]\s*|\s-\s+|\b(?:on|from|by|and|that|when|wait(?:ing|s)? for|(global|world))\s+)\Z", re.I
+)
 """What stands in front of it. `tp rank 3`, `local rank 3` and NCCL's `comm 0x55 rank 3` are ranks of something else."""
+
+LEAD = 80
+"""Characters in front of it that are looked at."""
+
+PROCESS = re.compile(
+    r"(?i:abort|barrier|collective|crash|\bdead\b|\bdie[sd]\b|\berror\b(?! ?[:=]? ?[\d.-])|\bexit|fail|\bhang|hung|kill"
+    r"|\blate\b|\bleft\b|\blost\b|\bnan\b|never|process|signal|\bslow|stall|stopped|straggl|stuck|time(?:d |-)?out"
+    r"|unreachable|wait)|[a-z](?:Error|Exception)\b"
+)
+"""What a line says of a process. Without one of these words, `rank 3` may be anything that has an order."""
+
+OTHER = re.compile(
+    r"(?i:\b(?:acc|alpha|comm|ep|dp|cp|pp|tp|map|pg|svd)\b|accura|adapter|approx|clique|communicator|compress|decompos|\bdim"
+    r"|expert|group|\blocal|lora|low.rank|matri|parallel|pipeline|recall|reconstruct|retriev|\bscor|shape|singular|\bsize"
+    r"|tensor|\btop\b|truncat|weight)|NCCL [A-Z]"
+)
+"""What else has ranks: matrices, tensors, results, the groups of parallel trainings."""
 
 SHOWN = re.compile(r"[Rr]ank[ :=]{0,10}(\d{1,6})[/\d\]]{0,8} \(([\w.-]+)(?: GPU (\d{1,3}))?\)")
 
@@ -121,11 +141,12 @@ def place_of(rank: int, known: RankMap | None) -> RankPlace | None:
 
 def mentions(text: str, known: RankMap | None) -> Iterator[tuple[int, RankPlace]]:
     """The ranks that a text names, each with where its name ends."""
+    is_of_process = PROCESS.search(text) and not OTHER.search(text)
     for found in MENTION.finditer(text) if known is not None and "ank" in text else ():
-        is_of_all = found[3] or (
-            BEFORE.search(text[: found.start()]) and found[2] in (None, str(known and known.ranks))
-        )
-        if is_of_all and (place := place_of(int(found[1] or found[3]), known)) is not None:
+        before = BEFORE.search(text, max(0, found.start() - LEAD), found.start())
+        is_said = is_of_process or (before is not None and before[1]) or found["both"] is not None or found["of"]
+        is_of_all = found["own"] or (before and is_said and found["of"] in (None, str(known and known.ranks)))
+        if is_of_all and (place := place_of(int(found["own"] or found["rank"]), known)) is not None:
             yield found.end(), place
 
 

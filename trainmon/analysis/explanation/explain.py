@@ -521,5 +521,6 @@ def _by(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
     yield from filter(None, (person, *requeued_by(attempt, actions), *suspects(attempt)))
     if (cause := attempt.end.cause) is not None and cause.evidence:
         rank = "" if cause.rank is None else f"rank {cause.rank}: "
+        rank = next((f"{one}: " for one in evidence_places(attempt) if one.rank == cause.rank), rank)
         errors = (one.text for one in cause.evidence if cause.exception and cause.exception in one.text)
-        yield named_in(attempt, f"{rank}{next(errors, cause.evidence[0].text)}")
+        yield rank + named_in(attempt, next(errors, cause.evidence[0].text))

@@ -244,6 +244,13 @@ def test_the_evidence_and_a_message_say_where_the_rank_ran_that_a_line_names() -
     assert all("n2" not in line.text for line in one.context), "the lines of the log stay as they are"
 
 
+def test_the_rank_of_a_line_is_named_whatever_its_error_says() -> None:
+    error = "RuntimeError: The size of tensor a (3) must match the size of tensor b (4)"
+    assert failed_on("[rank9]: Traceback (most recent call last):", f"[rank9]: {error}")[1] == (
+        f"by: rank 9 (n2 GPU 1): {error}"
+    )
+
+
 def test_the_number_of_a_process_of_a_node_is_no_rank() -> None:
     one, said = failed_on("[default3]:Traceback (most recent call last):", f"[default3]:{OOM}")
     assert "rank" not in [label for label, _ in rows(one, "Evidence")]
