@@ -29,8 +29,8 @@ STARTERS = (
 """In commands of processes that start ranks or probes, or that Python has started and that may be a rank of their own.
 A number that others than torchrun have given them, or what is above them, is not the rank of a trainer."""
 
-KERNEL = "kthreadd"
-"""Process 2 of the host. Inside another PID namespace, the pids of the GPUs' driver are not those of /proc."""
+HOST = "pid:[4026531836]"
+"""The PID namespace of the host (PROC_PID_INIT_INO of Linux). In another one, the driver has other pids than /proc."""
 
 SETTLED = 10.0
 """Seconds."""
@@ -77,7 +77,7 @@ class Ranks:
             for top, pids in members.items()
             if not any(self.known[started[pid]][-1] for pid in pids)
         ]
-        is_host = self.text("2", "comm").strip() == KERNEL
+        is_host = os.path.realpath(os.path.join(self.folder, "self/ns/pid")).endswith(HOST)
         return [{"k": "ranks", "r": rows[:MOST], "user": user_name(os.getuid()), "host_pids": is_host}]
 
     def processes(self) -> "tuple[dict[int, tuple[int, str]], dict[int, int]]":

@@ -111,7 +111,8 @@ BEFORE = RankMap(launcher="torchrun", ranks=32, nodes={"gpu-004": {9: (7,)}})
 def with_log(*lines: str, before: RankMap | None = BEFORE) -> State:
     state = state_with(known())
     *earlier, last = sorted(state.attempts.values(), key=lambda one: one.start)
-    own = (*(replace(one, log_path="/x/1.out", ranks=before) for one in earlier), last)
+    own = [*(replace(one, log_path="/x/1.out", ranks=before) for one in earlier), last]
+    own = [replace(one, restart=at) for at, one in enumerate(own)]
     run = replace(state.runs[RUN], log=log(lines, path="/x/2.out", path_before="/x/1.out"))
     return replace(state, runs={RUN: run}, attempts={one.attempt_id: one for one in own})
 

@@ -133,7 +133,8 @@ def _ranks(attempt: Attempt, run: Run, state: State, began: Instant | None) -> R
     if job is None and (attempt.job_id is not None or any(not {*attempt.nodes}.isdisjoint(names) for names in others)):
         return None
     since = None if attempt.start_is_estimated else began
-    return rank_map(map(state.nodes.get, attempt.nodes), None if job is None else job.number, since)
+    nodes = map(state.nodes.get, attempt.nodes)
+    return rank_map(nodes, None, since) if job is None else rank_map(nodes, job.number, since, job.components)
 
 
 def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str, ...]]:

@@ -7,7 +7,7 @@ whole training by `rank`: the processes of a node, or of one group of NCCL. Such
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import reduce
 from typing import NamedTuple, get_args
 
@@ -23,24 +23,42 @@ CLOCKS: Seconds = 30.0
 """By how much a clock of a node may be behind that of Slurm. Processes that are older belong to an earlier attempt."""
 
 
-def rank_map(nodes: Iterable[Node | None], job: int | None, since: Instant | None) -> RankMap | None:
-    """The ranks of a job, or of a run without one, that was started at `since`; None if none is known."""
+def rank_map(
+    nodes: Iterable[Node | None], job: int | None, since: Instant | None, components: Collection[int] = ()
+) -> RankMap | None:
+    """The ranks of a job, or of a run without one, that was started at `since`; None if none is known, or if others may
+    have the same numbers: a node was not read, or a process without a rank holds a GPU. `components`: the numbers of
+    those of a heterogeneous job."""
     found: dict[tuple[int, int, str], dict[str, dict[int, tuple[int, ...]]]] = {}
-    for node in filter(None, nodes):
+    each, jobs = list(nodes), {job, *components}
+    for node in filter(None, each):
         for one in node.ranks.r if node.ranks is not None else ():
             began = (node.boot_time or 0.0) + one.started_s - (node.clock_skew_s or 0.0)
-            if one.job != job or (since is not None and began < since - CLOCKS) or may_be_launcher(one, node):
+            if one.job not in jobs or (since is not None and began < since - CLOCKS) or may_be_launcher(one, node):
                 continue
             own = found.setdefault((LAUNCHERS.index(one.launcher), one.ranks, one.launch or ""), {})
             name = "" if one.rank in own.get(node.name, ()) else node.name
             own.setdefault(name, {})[one.rank] = tuple(sorted({gpu for _, gpu in held_by(one, node)}))
-    if not found:
+    if not found or any(has_others(node, jobs) for node in filter(None, each)):
         return None
     best = min(found)
     others = [(key[0], name) for key, own in found.items() if key != best for name in own]
     is_starting = sum(map(len, found[best].values())) < best[1]
+    if not is_starting and any(node is None or node.ranks is None for node in each):
+        return None
     is_ambiguous = any(not is_starting or order == best[0] or name in found[best] for order, name in others)
     return RankMap(launcher=LAUNCHERS[best[0]], ranks=best[1], nodes=found[best], is_ambiguous=is_ambiguous)
+
+
+def has_others(node: Node, jobs: Collection[int | None]) -> bool:
+    """Whether a process of these jobs that has no rank holds memory on a GPU: of a training that numbers its ranks in
+    another way, or of one that has just started."""
+    ranks = node.ranks
+    if ranks is None or not ranks.host_pids:
+        return False
+    known = {pid for one in ranks.r for pid in (one.pid, *one.workers)}
+    held = (one for gpu in node.gpus for one in gpu.processes if one.pid not in known and one.user == ranks.user)
+    return any(one.environment.get("SLURM_JOB_ID", "None") in map(str, jobs) for one in held)
 
 
 def held_by(one: RankProcess, node: Node) -> set[tuple[int, int]]:
@@ -73,8 +91,11 @@ def both(one: RankMap | None, other: RankMap | None) -> RankMap | None:
 
 
 def ranks_of_log(path: str | None, run: str, attempts: Iterable[Attempt]) -> RankMap | None:
-    """The ranks that lines of this file may name: only if it is known of each attempt that wrote it."""
-    maps = [one.ranks for one in attempts if one.run_id == run and path is not None and one.log_path == path]
+    """The ranks that lines of this file may name: only if it is known of each attempt that wrote it, or may have."""
+    of_run = [one for one in attempts if one.run_id == run and one.log_path is not None]
+    starts = {(one.job_id, one.restart or 0) for one in of_run}
+    own = [one for one in of_run if one.log_path == path]
+    maps = [one.ranks if not one.restart or (one.job_id, one.restart - 1) in starts else None for one in own]
     launchers = {None if one is None else one.launcher for one in maps}
     return reduce(both, maps) if len(launchers) == 1 else None
 

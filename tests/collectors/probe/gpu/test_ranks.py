@@ -33,13 +33,19 @@ class Proc:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.write("uptime", "1000.00 4000.00\n")
-        self.write("2/comm", "kthreadd\n")
+        self.namespace("pid:[4026531836]")
         self.ranks = Counting({}, str(root))
 
     def write(self, name: str, text: str) -> None:
         path = self.root / "proc" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+    def namespace(self, name: str) -> None:
+        link = self.root / "proc" / "self" / "ns" / "pid"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(name)
 
     def process(
         self, pid: int, parent: int, *, at: float = 500.0, command: str = "python train.py", **env: str
@@ -158,7 +164,7 @@ def test_no_other_variable_is_sent(proc: Proc) -> None:
 
 def test_whether_the_pids_are_those_of_the_host_is_said(proc: Proc) -> None:
     assert readings_of(proc.ranks, slow=True)[0].host_pids
-    proc.write("2/comm", "sleep\n")
+    proc.namespace("pid:[4026532567]")
     assert not readings_of(proc.ranks, slow=True)[0].host_pids
 
 

@@ -42,8 +42,8 @@ def node(
     return Node(name=name, cluster="prod", boot_time=BOOTED, gpus=shown, ranks=reading)
 
 
-def placed(*nodes: Node, job: int | None = 88, since: float | None = BEGIN) -> RankMap | None:
-    return rank_map(nodes, job, since)
+def placed(*nodes: Node | None, job: int | None = 88, since: float | None = BEGIN, **more: Any) -> RankMap | None:
+    return rank_map(nodes, job, since, **more)
 
 
 TWO = (node("n1", *map(rank, range(8))), node("n2", *map(rank, range(8, 16))))
@@ -89,6 +89,31 @@ def test_none_is_resolved_where_two_trainings_number_their_ranks() -> None:
         assert [place_of(number, known) for number in range(16)] == [None] * 16
     tasks = [node(f"n{at}", rank(at, of=2, launcher="slurm", launch=None)) for at in (0, 1)]
     assert placed(tasks[1], node("n2", rank(0, of=1))).is_ambiguous, "a small training beside it"  # type: ignore[union-attr]
+
+
+def test_none_is_resolved_while_a_training_without_visible_ranks_may_number_its_own() -> None:
+    evaluator = node("n2", rank(0, of=2), rank(1, of=2))
+    assert str(place_of(1, placed(evaluator))) == "rank 1 (n2 GPU 1)"
+    unread = replace(evaluator, name="n1", ranks=None)
+    assert placed(None, evaluator) is placed(unread, evaluator) is None, "the trainer may be there"
+    assert placed(None, TWO[0]) is not None, "the other ranks of the same training are there"
+    trainer = Process(900, user="ana", environment={"SLURM_JOB_ID": "88"})  # mp.spawn has set its RANK
+
+    def beside(held: Process, name: str = "n2", **more: Any) -> RankMap | None:
+        one = evaluator if name == "n2" else node(name)
+        return placed(evaluator, replace(one, gpus=(*one.gpus, Gpu(index=2, processes=(held,)))), **more)
+
+    assert beside(trainer) is beside(trainer, "n1") is None
+    for other in (replace(trainer, user="bob"), replace(trainer, environment={"SLURM_JOB_ID": "7"})):
+        assert str(place_of(1, beside(other, "n1"))) == "rank 1 (n2 GPU 1)"
+
+
+def test_the_components_of_a_heterogeneous_job_are_one_job() -> None:
+    both_number = placed(
+        node("n1", rank(0, of=2), rank(1, of=2)), node("n2", rank(1, of=2, job=89)), components=(88, 89)
+    )
+    assert str(place_of(0, both_number)) == "rank 0 (n1 GPU 0)"
+    assert place_of(1, both_number) is None
 
 
 def test_launchers_do_not_count_while_or_before_they_start_the_ranks() -> None:
@@ -223,3 +248,10 @@ def test_of_two_attempts_that_write_one_log_only_ranks_that_have_not_moved_are_r
     known = ranks_of_log("/fsx/88.out", "llm", attempts)
     assert (str(place_of(0, known)), place_of(1, known)) == ("rank 0 (n1 GPU 0)", None)
     assert ranks_of_log("/fsx/88.out", "llm", [*attempts, replace(first, ranks=None)]) is None, "of one it is not known"
+
+
+def test_the_log_of_a_requeued_job_names_no_rank_while_an_earlier_start_is_not_known() -> None:
+    first = replace(Story().queue(10, JOB).steps(12, 1).attempt, ranks=KNOWN)
+    again = replace(first, restart=1)
+    assert place_of(3, ranks_of_log("/fsx/88.out", "llm", [first, again])) is not None
+    assert ranks_of_log("/fsx/88.out", "llm", [again]) is None, "Slurm may have appended its lines"
