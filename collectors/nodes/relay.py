@@ -13,6 +13,7 @@ from itertools import zip_longest
 import msgspec
 
 from collectors.probe.host import STEP
+from trainmon.lib import by_key
 
 # ---- cuts the labelled output of `srun --label` into the lines of each task ------------------------------------------
 
@@ -97,10 +98,7 @@ def addressed(lines: Mapping[str, Sequence[bytes]], nodes: int) -> bytes:
     once: the code of the probe is the longest of all."""
     sent = []
     for row in zip_longest(*lines.values()):
-        by_line: dict[bytes, list[str]] = {}
-        for node, line in zip(lines, row, strict=True):
-            if line is not None:
-                by_line.setdefault(line, []).append(node)
+        by_line = by_key((line, node) for node, line in zip(lines, row, strict=True) if line is not None)
         for line, named in by_line.items():
             address = ALL if len(named) == nodes else ",".join(named)
             sent.append(address.encode() + b" " + line + b"\n")

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.nodes import has_read_gpus
-from trainmon.lib import Instant, Seconds, counted, group_by, listed
+from trainmon.lib import Instant, Seconds, by_key, counted, group_by, listed
 from trainmon.model import Gpu, Job, Node, Run, Source, State, says
 
 BUSY_PCT = 90.0
@@ -162,18 +162,15 @@ def holders(state: State) -> list[Holder]:
         for job in running
     ]  # fmt: skip
     on_jobs = {(job.user, name) for job in running for name in job.nodes}
-    others: dict[tuple[str, str], dict[tuple[str, int], tuple[bool | None, int | None]]] = {}
-    for node in read.values():
-        holding = (
-            (card, process.user)
-            for card in node.gpus
-            for process in card.processes
-            if process.memory_mib is None or process.memory_mib >= MONITOR_MIB
-        )
-        for gpu, user in holding:
-            if user and (user, node.name) not in on_jobs:
-                others.setdefault((node.cluster, user), {})[node.name, gpu.index] = _use(node, gpu, user)
-    found += [_holder(cluster, user, len(uses), (), uses) for (cluster, user), uses in others.items()]
+    others = by_key(
+        ((node.cluster, one.user), ((node.name, gpu.index), _use(node, gpu, one.user)))
+        for node in read.values()
+        for gpu in node.gpus
+        for one in gpu.processes
+        if one.user and (one.user, node.name) not in on_jobs
+        if one.memory_mib is None or one.memory_mib >= MONITOR_MIB
+    )
+    found += [_holder(*owner, len(dict(uses)), (), dict(uses)) for owner, uses in others.items()]
     return sorted(found, key=_idle_first)
 
 

@@ -8,7 +8,6 @@ import shutil
 import textwrap
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -32,6 +31,7 @@ from trainmon.lib import (
     ConfigError,
     Instant,
     TrainmonError,
+    by_key,
     cell_width,
     clean,
     counted,
@@ -175,11 +175,8 @@ def _cells(row: Row, shape: str) -> tuple[str, ...]:
 def grouped(rows: Sequence[Row], group: str) -> list[Row]:
     """The attempts counted by cause, node, week or run; the most GPU hours first, weeks in their order. An attempt on
     several nodes counts at each of them, with its share of the GPU hours."""
-    found: dict[str | None, list[tuple[Row, int]]] = defaultdict(list)
-    for row in rows:
-        keys = _keys(row, group)
-        for key in keys:
-            found[key].append((row, len(keys)))
+    keys_of = ((row, _keys(row, group)) for row in rows)
+    found = by_key((key, (row, len(keys))) for row, keys in keys_of for key in keys)
     counts = [
         {
             group: key,

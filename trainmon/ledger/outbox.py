@@ -17,7 +17,7 @@ import msgspec
 from trainmon.ledger.actions import as_json, storable
 from trainmon.ledger.alerts import HistoryLine, add_history, counted, delete_counted, write_changes
 from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
-from trainmon.lib import Instant, drop_oldest
+from trainmon.lib import Instant, by_key, drop_oldest
 from trainmon.lib.threads import converted, decoder
 from trainmon.model import AlertChanges, Notice, Notification
 
@@ -111,9 +111,7 @@ def read_newest(connection: sqlite3.Connection, since: Instant, limit: int) -> l
 def read_sent(connection: sqlite3.Connection, since: Instant, until: Instant) -> dict[str, tuple[Instant, ...]]:
     """When each channel sent a message in that time, the oldest first."""
     query = "SELECT channel, sent_at FROM outbox WHERE state = 'sent' AND sent_at BETWEEN ? AND ? ORDER BY sent_at"
-    found: dict[str, list[Instant]] = {}
-    for channel, at in connection.execute(query, (since, until)):
-        found.setdefault(channel, []).append(at)
+    found = by_key(connection.execute(query, (since, until)))
     return {channel: tuple(times) for channel, times in found.items()}
 
 

@@ -22,7 +22,7 @@ from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, 
 from trainmon.ledger.lease import LOCK, LeaderNote, LeaderNow, is_locked, is_row_held, read_note, this_program
 from trainmon.ledger.outbox import Counts, count, read_newest, read_sent, take_over
 from trainmon.ledger.schema import NewerLedger, version_of
-from trainmon.lib import DAY, Instant, Seconds, TrainmonError
+from trainmon.lib import DAY, Instant, Seconds, TrainmonError, by_key
 from trainmon.model import AlertRequest, Attempt, Channel, Delivery, Notification, Record, StoredAlerts
 
 SINCE_ATTEMPTS = 3
@@ -183,11 +183,9 @@ def read_all(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
     """The same from an open ledger. Of the leader it has only the note."""
     notifications = tuple(read_newest(connection, now - DAY, NOTIFICATIONS_AT_MOST))
     stored = read_stored_alerts(connection, now)
-    newest: dict[str, dict[str, Delivery]] = {}
-    for notification in notifications:
-        for alert in notification.notice.alerts:
-            newest.setdefault(alert.id, {})[notification.channel] = delivery(notification)
-    alerts = (replace(one, delivery=tuple(newest.get(one.id, {}).values()) or one.delivery) for one in stored.alerts)
+    told = by_key((alert.id, (one.channel, delivery(one))) for one in notifications for alert in one.notice.alerts)
+    newest = {alert: tuple(dict(deliveries).values()) for alert, deliveries in told.items()}
+    alerts = (replace(one, delivery=newest.get(one.id, one.delivery)) for one in stored.alerts)
     note = read_note(connection)
     return AlertsNow(
         stored=replace(stored, alerts=tuple(alerts)),

@@ -52,9 +52,14 @@ class SystemClock:
 
 def group_by(values: Iterable[Value], key: Callable[[Value], Key]) -> dict[Key, list[Value]]:
     """The values by their key. Keys, and the values of each, are in the order in which they come."""
+    return by_key((key(value), value) for value in values)
+
+
+def by_key(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """The values of pairs by their key, in the same order."""
     groups: dict[Key, list[Value]] = {}
-    for value in values:
-        groups.setdefault(key(value), []).append(value)
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
     return groups
 
 

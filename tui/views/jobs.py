@@ -12,7 +12,18 @@ from msgspec.structs import replace
 
 from trainmon.analysis.nodes import Spares, spares
 from trainmon.analysis.runs import cause_of, needed_to_save
-from trainmon.lib import Instant, Seconds, cell_width, clean, counted, natural_key, ranges, shorten, shorten_middle
+from trainmon.lib import (
+    Instant,
+    Seconds,
+    by_key,
+    cell_width,
+    clean,
+    counted,
+    natural_key,
+    ranges,
+    shorten,
+    shorten_middle,
+)
 from trainmon.model import Job, Run, SchedulerNode, State
 from trainmon.slurm import reasons
 from tui.style import (
@@ -228,12 +239,8 @@ NODE_FIELDS: tuple[Column[SchedulerNode, State], ...] = (
 
 def on_nodes(jobs: Iterable[Job]) -> Mapping[str, list[Job]]:
     """The running jobs of each node."""
-    found: dict[str, list[Job]] = {}
-    for job in jobs:
-        if job.stage == "running" and job.gone_at is None:
-            for name in job.nodes:
-                found.setdefault(name, []).append(job)
-    return found
+    running = (job for job in jobs if job.stage == "running" and job.gone_at is None)
+    return by_key((name, job) for job in running for name in job.nodes)
 
 
 # ---- one job in a few cells ------------------------------------------------------------------------------------------

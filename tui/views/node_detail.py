@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainmon.lib import Instant, cell_width, counted, duration, mib_size, shorten
+from trainmon.lib import Instant, by_key, cell_width, counted, duration, mib_size, shorten
 from trainmon.model import LATE_AFTER, Gpu, GpuInstance, GpuLinks, Job, Node, SchedulerNode, Source
 from tui.style import (
     DEAD,
@@ -271,10 +271,7 @@ def process_lines(node: Node, width: int) -> Iterator[Line]:
 
 def amd_lines(node: Node, width: int) -> Iterator[Line]:
     """The temperatures at the edge, and the links, of AMD GPUs. Those that are alike share a line."""
-    alike: dict[tuple[str, str, str], list[int]] = {}
-    for gpu in node.gpus:
-        for found in amd_texts(gpu, gpu.links or GpuLinks()):
-            alike.setdefault(found, []).append(gpu.index)
+    alike = by_key((found, gpu.index) for gpu in node.gpus for found in amd_texts(gpu, gpu.links or GpuLinks()))
     for (label, text, style), indexes in alike.items():
         yield fact(label, f"{numbers(indexes)}: {text}", width, style)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds, group_by
+from trainmon.lib import Instant, Seconds, by_key, group_by
 from trainmon.model import Alert, Finding
 
 OUTAGE_TOLERANCE: Seconds = 3_600.0
@@ -67,12 +67,8 @@ def _flaps(alert: Alert, now: Instant) -> tuple[int, ...]:
     """When the alert and the episodes before it fired and resolved. Two times a minute suffice to know in which slots
     of a minute, from any time on, there was one."""
     times = [*alert.flaps, *(int(at) for at in changes_of(alert) if at <= now)]
-    minutes: dict[int, tuple[int, int]] = {}
-    for at in times:
-        if now - at < FLAPS_WITHIN + FLAP_SLOT:
-            first, last = minutes.get(minute := int(at // FLAP_SLOT), (at, at))
-            minutes[minute] = min(first, at), max(last, at)
-    return tuple(sorted({at for pair in minutes.values() for at in pair}))
+    minutes = group_by((at for at in times if now - at < FLAPS_WITHIN + FLAP_SLOT), lambda at: at // FLAP_SLOT)
+    return tuple(sorted({at for found in minutes.values() for at in (min(found), max(found))}))
 
 
 def changes_of(alert: Alert) -> tuple[Instant, ...]:
@@ -202,15 +198,17 @@ def _continued(newest: Alert, before: Alert) -> Alert:
 
 def flapping(alerts: Iterable[Alert], now: Instant) -> Mapping[tuple[str, str], bool]:
     """Whether each (rule, subject) flaps, for those that flap now or did until now."""
-    alerts, changes = tuple(alerts), dict[tuple[str, str], set[int]]()
+    alerts = tuple(alerts)
     was = {alert.key for alert in alerts if alert.flapping}
-    for alert in alerts:
-        for at in (*alert.flaps, *changes_of(alert)):
-            if 0 <= now - at < (STATES - 1) * SLOT:
-                changes.setdefault(alert.key, set()).add(int((now - at) // SLOT))
+    changes = by_key(
+        (alert.key, int((now - at) // SLOT))
+        for alert in alerts
+        for at in (*alert.flaps, *changes_of(alert))
+        if 0 <= now - at < (STATES - 1) * SLOT
+    )
     steps = STATES - 2
     share = {
-        key: sum(OLDEST + (steps - slot) * (NEWEST - OLDEST) / steps for slot in slots) / (STATES - 1)
+        key: sum(OLDEST + (steps - slot) * (NEWEST - OLDEST) / steps for slot in set(slots)) / (STATES - 1)
         for key, slots in changes.items()
     }
     return {

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.fold import DIGITS, ORDER, VALUE, merged, values_of, with_named
 from trainmon.analysis.attempts.steps import run_of
-from trainmon.lib import MASK, Instant, Seconds, clean, scrub
+from trainmon.lib import MASK, Instant, Seconds, by_key, clean, scrub
 from trainmon.model import (
     Attempt,
     AttemptFile,
@@ -290,12 +290,11 @@ DECODERS = {
 
 def files_to_read(state: State) -> Mapping[str, tuple[FileSpec, ...]]:
     """By cluster: the files of its attempts that were not read since these began."""
-    found: dict[str, list[tuple[bool, FileSpec]]] = {}
-    for one in state.attempts.values():
-        for spec in _wanted(one, state):
-            known = one.files.get(spec.id.partition(" ")[0])
-            if known is None or known.error is not None:
-                found.setdefault(one.cluster, []).append((known is not None, spec))
+    wanted = ((one, spec) for one in state.attempts.values() for spec in _wanted(one, state))
+    known = ((one.cluster, spec, one.files.get(spec.id.partition(" ")[0])) for one, spec in wanted)
+    found = by_key(
+        (cluster, (file is not None, spec)) for cluster, spec, file in known if file is None or file.error is not None
+    )
     ordered = ((cluster, sorted(files, key=lambda one: (one[0], one[1].id))) for cluster, files in found.items())
     return {cluster: tuple(spec for _, spec in files[:AT_ONCE]) for cluster, files in ordered}
 

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from trainmon.lib import by_key
 from trainmon.model import CauseName
 from trainmon.model.attempts import Family, Retry
 
@@ -85,10 +86,11 @@ class Sieve:
             ),
             *((rule, 0, pattern) for rule in rules for pattern in rule.hints),
         ]
-        self.by_word: dict[str, list[Sign]] = {}
-        for order, (rule, strength, pattern) in enumerate(signs):
-            for word in words(pattern) or ("",):
-                self.by_word.setdefault(word, []).append(Sign(order, rule, strength, pattern))
+        self.by_word = by_key(
+            (word, Sign(order, rule, strength, pattern))
+            for order, (rule, strength, pattern) in enumerate(signs)
+            for word in words(pattern) or ("",)
+        )
 
     def matches(self, text: str) -> Iterator[tuple[Sign, str]]:
         """The signs of a line and what they match, in the order of the table; hints last."""

@@ -22,7 +22,7 @@ from trainmon.analysis.checkpoints.layouts import (
     smaller,
     unrecognised,
 )
-from trainmon.lib import Instant, Seconds, clean, counted, duration, group_by
+from trainmon.lib import Instant, Seconds, by_key, clean, counted, duration, group_by
 from trainmon.model import Checkpoint, CheckpointEntry, CheckpointListing, Checkpoints, CheckpointState, says
 
 # ---- what a trainer would resume from, by its own rule, and what is wrong with that ----------------------------------
@@ -353,9 +353,7 @@ def _cut(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, str]
 def _small(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, str]:
     """Why files are too small, by name. Files with another name pattern may be of another kind, such as weights."""
     files = {one.name: one.bytes for one in all_found if folder.contents[one.name].entry.kind == "file" and one.bytes}
-    alike: dict[str, list[int]] = {}
-    for name, size in files.items():
-        alike.setdefault(re.sub(r"\d+", "#", name), []).append(size)
+    alike = by_key((re.sub(r"\d+", "#", name), size) for name, size in files.items())
     usual = max(alike.values(), key=len, default=[])
     alike |= {kind: usual for kind in alike if kind.startswith(("last", "hpc_ckpt"))}
     least = {kind: SHRUNK * median(sizes) if len(sizes) > 2 else 0 for kind, sizes in alike.items()}

@@ -10,6 +10,7 @@ from trainmon.analysis.log_formats.learned.line import read
 from trainmon.analysis.log_formats.learned.names import MOST_NUMBERS, NO_NUMBER, NUMBER, numbers, whole
 from trainmon.analysis.log_formats.read import LEARNED, ReadLine, plain
 from trainmon.analysis.log_formats.template import FIELD, UNIT, VARYING, Cell, cells_of, expression, template_of, values
+from trainmon.lib import group_by
 
 ANY_NUMBER = re.compile(rf"(?:{NO_NUMBER})|(?<![\w.-])(?:[A-Za-z_]{{1,20}}(?=\d))?(?P<number>{NUMBER})(?![\w-])")
 """Also one that is glued to a word (`ep003`), or an average in brackets."""
@@ -81,9 +82,7 @@ def steps_by(template: str, lines: Iterable[str]) -> list[int | None]:
 
 def suggested(lines: Iterable[str]) -> str | None:
     """A template of similar lines in which a number grows, for a log without a known step. It may be wrong."""
-    shapes: dict[str, list[str]] = {}
-    for line in map(plain, lines):
-        shapes.setdefault(VARYING.sub("{}", line), []).append(line)
+    shapes = group_by(map(plain, lines), lambda line: VARYING.sub("{}", line))
     groups = sorted(
         (group for group in shapes.values() if len(group) >= SIMILAR),
         key=lambda group: ("loss" in _learned(group[-1]), len(group)),

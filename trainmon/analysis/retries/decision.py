@@ -32,7 +32,7 @@ from trainmon.analysis.retries.budget import (
     suspects,
 )
 from trainmon.analysis.runs import writers
-from trainmon.lib import Instant, Seconds, counted
+from trainmon.lib import Instant, Seconds, counted, group_by
 from trainmon.model import (
     Attempt,
     AttemptEnd,
@@ -162,10 +162,8 @@ def with_decisions(
 ) -> Mapping[str, Attempt]:
     """The attempts after a change, with what is decided about those that ended. A decision is made again only if what
     was known of the attempt, or of those before it, has changed: the order of the reports does not matter."""
-    first: dict[str, tuple[float, str]] = {}
-    for name, one in after.items():
-        if one is not before.get(name):
-            first[one.run_id] = min(order_of(one), first.get(one.run_id, order_of(one)))
+    changed = group_by((one for name, one in after.items() if one is not before.get(name)), lambda one: one.run_id)
+    first = {run: min(map(order_of, attempts)) for run, attempts in changed.items()}
     decided = dict(after)
     for one in after.values():
         is_of_ledger = one.retry_decision is not None and one.attempt_id not in before  # it was decided when it ended

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.analysis.runs.no_steps import last_attempts
-from trainmon.lib import Instant, Seconds, clean, duration, scrub
+from trainmon.lib import Instant, Seconds, by_key, clean, duration, scrub
 from trainmon.model import Asked, Attempt, FileContent, FileSpec, LogSpec, Run, RunSpec, State, Trainer, TrainerReport
 
 PREFIX = "status of "
@@ -60,12 +60,9 @@ def status_file(spec: RunSpec) -> FileSpec | None:
 
 def named_files(state: State) -> Mapping[str, tuple[FileSpec | LogSpec, ...]]:
     """By cluster: the files of trainers that neither the config nor a log names."""
-    found: dict[str, tuple[FileSpec | LogSpec, ...]] = {}
-    attempts = last_attempts(state.attempts.values())
-    for run in state.runs.values():
-        files = tuple(_named(run, attempts.get(run.name), state))
-        found |= {run.spec.cluster: (*found.get(run.spec.cluster, ()), *files)} if files else {}
-    return found
+    attempts, runs = last_attempts(state.attempts.values()), state.runs.values()
+    found = by_key((run.spec.cluster, file) for run in runs for file in _named(run, attempts.get(run.name), state))
+    return {cluster: tuple(files) for cluster, files in found.items()}
 
 
 def _named(run: Run, attempt: Attempt | None, state: State) -> Iterator[FileSpec | LogSpec]:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainmon.lib import HostUnreachable, Seconds
+from trainmon.lib import HostUnreachable, Seconds, by_key
 
 TIMEOUT: Seconds = 10.0
 """For `ssh -G`: Match exec and canonical names may query slow services."""
@@ -175,11 +175,8 @@ def _ssh(*words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def _values(output: bytes) -> dict[str, list[str]]:
-    values: dict[str, list[str]] = {}
-    for line in output.decode(errors="replace").splitlines():
-        key, _, value = line.partition(" ")
-        values.setdefault(key.lower(), []).append(value)
-    return values
+    lines = (line.partition(" ") for line in output.decode(errors="replace").splitlines())
+    return by_key((key.lower(), value) for key, _, value in lines)
 
 
 @functools.cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import ClassVar, NamedTuple
@@ -38,7 +37,7 @@ from trainmon.analysis.runs import (
     loss_scale,
     trouble_of,
 )
-from trainmon.lib import MINUTE, Instant, Seconds, ago, counted
+from trainmon.lib import MINUTE, Instant, Seconds, ago, by_key, counted
 from trainmon.model import (
     SILENT,
     SLOW_AT_MOST,
@@ -339,13 +338,14 @@ class Straggler(RunRule, frozen=True, kw_only=True):
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         if run.verdict not in STEPS:
             return
-        slow: dict[str, list[str]] = defaultdict(list)
         kinds = self._gpus_by_kind(state, run, now)
-        for gpus in kinds.values():
-            if (peers := self._peers(gpus)) is not None:
-                for node, gpu in gpus:
-                    if behind := self._behind(gpu, peers):
-                        slow[node].append(f"GPU {gpu.index} {behind}")
+        slow = by_key(
+            (node, f"GPU {gpu.index} {behind}")
+            for gpus in kinds.values()
+            if (peers := self._peers(gpus)) is not None
+            for node, gpu in gpus
+            if (behind := self._behind(gpu, peers))
+        )
         nodes = {node for gpus in kinds.values() for node, _ in gpus}
         if len(slow) > max(1, len(nodes) // 4):
             return  # so many are no stragglers: stages of a pipeline differ
@@ -378,17 +378,15 @@ class Straggler(RunRule, frozen=True, kw_only=True):
 
     def _gpus_by_kind(self, state: State, run: Run, now: Instant) -> dict[str, list[tuple[str, GpuAverage]]]:
         """Its GPUs that can be compared, each with its node."""
-        kinds: dict[str, list[tuple[str, GpuAverage]]] = defaultdict(list)
         job = state.jobs.get(run.job or "")
-        for name in run.spec.nodes:
-            if not is_read(name, state.nodes, state.sources, now):
-                continue
-            known = {gpu.index: gpu for gpu in state.nodes[name].gpus}
-            for pace in state.nodes[name].paces:
-                gpu = known.get(pace.index)
-                if gpu is not None and _is_used(gpu, job) and pace.at - pace.since >= self.followed:
-                    kinds[gpu.name or ""].append((name, pace))
-        return kinds
+        nodes = [state.nodes[name] for name in run.spec.nodes if is_read(name, state.nodes, state.sources, now)]
+        return by_key(
+            (gpu.name or "", (node.name, pace))
+            for node in nodes
+            for pace in node.paces
+            for gpu in node.gpus
+            if gpu.index == pace.index and pace.at - pace.since >= self.followed and _is_used(gpu, job)
+        )
 
     def _peers(self, gpus: list[tuple[str, GpuAverage]]) -> _Peers | None:
         """The medians of these GPUs; None if they are too few, or not at work."""
