@@ -254,7 +254,6 @@ class Strip(SpanLines):
 
     def __init__(self) -> None:
         super().__init__(id="strip")
-        self.display = False
         self.listed = False
         """Whether the Alerts pane shows the worst one, so that its text is on the screen once."""
         self._state: State | None = None
@@ -284,10 +283,6 @@ CHANGES_HINT = f"  {cap('view.changes')} list  Esc hide"
 class ChangesLine(Heading):
     """What changed since the dashboard was last used. Hidden after a person has read it."""
 
-    def __init__(self) -> None:
-        super().__init__(id="changes")
-        self.display = False
-
     def show(self, text: str, style: str) -> None:
         self.display = bool(text)
         if text:
@@ -297,10 +292,6 @@ class ChangesLine(Heading):
 
 class StoryLine(Heading):
     """The time since the demo began, what goes wrong in it now, and the keys that show it."""
-
-    def __init__(self) -> None:
-        super().__init__(id="story")
-        self.display = False
 
     def show(self, state: State, current: str) -> None:
         """`current`: the number of the pane that has the focus. Its key would zoom it."""

@@ -337,8 +337,8 @@ class MainScreen(PaneScreen):
     def __init__(self, backend: Backend, arrangement: Arrangement) -> None:
         super().__init__()
         self.strip = Strip()
-        self.changes_line = ChangesLine()
-        self.story_line = StoryLine()
+        self.changes_line = ChangesLine(id="changes")
+        self.story_line = StoryLine(id="story")
         self.runs = RunsPane(id="runs")
         self.gpus = GpusPane(backend.history, id="gpus")
         self.disk = DiskPane(id="disk")

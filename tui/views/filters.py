@@ -10,7 +10,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from trainmon.lib import cell_width, clean, natural_key
@@ -159,13 +159,10 @@ def filtered(
     words = parse_filter(query, fields).words
 
     def is_match(entry: Entry) -> bool:
-        known: dict[str, list[str | float]] = {}  # several words read the same texts
-
+        @cache  # several words read the same texts
         def values_of(field: Column[Entry, Context]) -> list[str | float]:
-            if field.name not in known:
-                values = (value for value in field.values(entry, context) if value is not None)
-                known[field.name] = [value.lower() if isinstance(value, str) else value for value in values]
-            return known[field.name]
+            values = (value for value in field.values(entry, context) if value is not None)
+            return [value.lower() if isinstance(value, str) else value for value in values]
 
         return all(word.is_match(values_of) for word in words)
 
