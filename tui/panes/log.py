@@ -204,8 +204,8 @@ class LogPane(FollowingPane):
         files |= {log.path if self.part is None else self._path: range(marks[-1] + 1, text.end)}
         named: list[str] = []
         for path, own in files.items() if not self.view.only else ():
-            shown = (text[at] for at in range(first, first + height) if at in own and text.said_in(at) is None)
-            named += map(str, places_in(shown, ranks_of_log(path, self.run or "", state.attempts.values())))
+            shown = [text[at] for at in range(first, first + height) if at in own and text.said_in(at) is None]
+            named += map(str, places_in(shown, ranks_of_log(shown, path, self.run or "", state.attempts.values())))
         return ", ".join(named[-RANKS_SHOWN:])
 
     def on_log_view_changed(self, event: LogView.Changed) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import reduce
 from typing import NamedTuple, get_args
 
+from msgspec.structs import replace
+
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, Node, RankMap, RankProcess
 from trainmon.model.probe_wire import Launcher
@@ -90,14 +92,22 @@ def both(one: RankMap | None, other: RankMap | None) -> RankMap | None:
     return RankMap(launcher=one.launcher, ranks=ranks, nodes=nodes, is_ambiguous=is_ambiguous)
 
 
-def ranks_of_log(path: str | None, run: str, attempts: Iterable[Attempt]) -> RankMap | None:
-    """The ranks that lines of this file may name: only if it is known of each attempt that wrote it, or may have."""
-    of_run = [one for one in attempts if one.run_id == run and one.log_path is not None]
+def ranks_of_log(texts: Iterable[str], path: str | None, run: str, attempts: Iterable[Attempt]) -> RankMap | None:
+    """Of the ranks that these lines of a file name, where they ran: only if it is known of each attempt that wrote the
+    file, or may have."""
+    wanted = {int(found["own"] or found["rank"]) for text in texts for found in MENTION.finditer(text)}
+    of_run = [one for one in attempts if wanted and one.run_id == run and one.log_path is not None]
     starts = {(one.job_id, one.restart or 0) for one in of_run}
     own = [one for one in of_run if one.log_path == path]
     maps = [one.ranks if not one.restart or (one.job_id, one.restart - 1) in starts else None for one in own]
     launchers = {None if one is None else one.launcher for one in maps}
-    return reduce(both, maps) if len(launchers) == 1 else None
+    return reduce(both, [one and narrowed(one, wanted) for one in maps]) if len(launchers) == 1 else None
+
+
+def narrowed(known: RankMap, wanted: set[int]) -> RankMap:
+    """Only these ranks: maps of many attempts have too many."""
+    held = ((name, own, wanted & own.keys()) for name, own in known.nodes.items())
+    return replace(known, nodes={name: {rank: own[rank] for rank in ranks} for name, own, ranks in held if ranks})
 
 
 # ---- the ranks that a text names -------------------------------------------------------------------------------------

@@ -119,8 +119,9 @@ class RunRule(Rule, frozen=True, kw_only=True):
         """A finding about a run. Of the ranks that its last lines name, the evidence has where they run."""
         last, path = tail(run), None if run.log is None else run.log.path
         is_of_one = not any(line.startswith(LOG_MARK) for line in last)
-        ranks = ranks_of_log(path if is_of_one else None, run.name, state.attempts.values())
-        if places := places_in((line for line in more.get("evidence", ()) if line in last), ranks):
+        lines = [line for line in more.get("evidence", ()) if line in last]
+        ranks = ranks_of_log((summary, *lines), path if is_of_one else None, run.name, state.attempts.values())
+        if places := places_in(lines, ranks):
             more["evidence"] = (*more["evidence"], *map(str, places[-LINES:]))
         known: dict[str, Any] = {
             "rule": self.name,
