@@ -93,7 +93,7 @@ class Ranks:
 
     def identity(self, pid: int) -> "tuple[Any, ...]":
         """What the environment of a process says of its rank. A probe, which may be a task of a step, has none."""
-        values = dict(pair.partition("=")[::2] for pair in self.text(str(pid), "environ").split("\0"))
+        values = dict(pair.partition("=")[::2] for pair in self.text(str(pid), "environ").split("\0")[:-1])
         for name, *variables, condition in LAUNCHERS if STEP not in values else ():
             rank, ranks, local = (number(values.get(variable, "")[:9]) for variable in variables)
             if values.get(condition) and rank is not None and ranks is not None and rank < ranks:

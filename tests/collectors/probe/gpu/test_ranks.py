@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from collectors.probe.gpu.card import MIB
 from collectors.probe.gpu.ranks import TICKS, Ranks
 from tests.collectors.probe import interpreters
 from tests.collectors.probe.wire import readings_of
@@ -136,10 +137,20 @@ def test_of_several_launchers_the_last_one_counts(proc: Proc) -> None:
     assert found(proc) == [(10, "mpi", 5, 8), (20, "environment", 6, 8), (30, "pmi", 7, 8)]
 
 
-@pytest.mark.parametrize("rank", ["", "-1", "16", "a", "1" * 80, "0x1"])
+@pytest.mark.parametrize("rank", ["", "-1", "16", "a", "1" * 80, "0x1", "²"])
 def test_a_number_that_is_no_rank_is_left_out(proc: Proc, rank: str) -> None:
     proc.process(10, 1, RANK=rank, **TORCHRUN)
     assert found(proc) == []
+
+
+def test_a_number_that_is_cut_by_the_limit_of_what_is_read_is_no_rank(proc: Proc) -> None:
+    proc.process(10, 1, **TORCHRUN, LONG="x" * (MIB - 120), RANK="11")
+    proc.process(11, 1, LONG="x" * 200_000, RANK="9", **TORCHRUN)
+    whole = proc.root / "proc" / "10" / "environ"
+    start = whole.read_text().index("RANK=11") + len("RANK=1")
+    proc.process(10, 1, **TORCHRUN, LONG="x" * (MIB - 120 + MIB - start), RANK="11")
+    assert proc.ranks.text("10", "environ").endswith("RANK=1")
+    assert found(proc) == [(11, "torchrun", 9, 16)]
 
 
 def test_a_process_is_read_once_and_not_before_it_has_settled(proc: Proc) -> None:
