@@ -36,7 +36,8 @@ class Connections:
         self._lock = threading.Lock()
         self._dialer: Dialer | None = None
         self._refused: dict[str, tuple[str, object]] = {}
-        """By host: the master connection that is used since our client was refused. It is not tried again beside it."""
+        """By host or jump host that has refused our client: the master connection that is used since then. It is not
+        tried again beside it."""
         self._openssh = OpensshDialer(loop, at_once=connect.at_once, timeout=connect.timeout, config_file=ssh_config)
 
     def dial(self, host: str) -> Shell:
@@ -50,10 +51,10 @@ class Connections:
     def _dial_either(self, host: str) -> Shell:
         openssh, route = self._openssh, route_to(host, self._ssh_config)
         master = openssh.master_of(host, route)
-        if master is None and openssh.is_awaiting(host):
+        if master is None and openssh.is_awaiting(route):
             return openssh.dial(host, route)  # a prompt that nobody has asked for would be shown otherwise
         opened = None if master is None else (master.name, open_master(master))
-        if opened is not None and self._refused.get(host) == opened:
+        if opened is not None and any(self._refused.get(stop.name) == opened for stop in route):
             return openssh.dial(host, route)
         has_way = opened is not None or may_use_kerberos(route)
         silent = tuple(replace(stop, batch=stop.batch or self._ask is not None) for stop in route)
@@ -68,18 +69,20 @@ class Connections:
             if not is_refused or (not has_way and self._ask is not None):
                 raise
             if not has_way:
-                may_use_master = isinstance(error, LoginNeeded)
-                raise openssh.refused(host, route, error, may_use_master=may_use_master) from error
+                # An open one that is not used has the ControlPath of another host.
+                may_use_master = isinstance(error, LoginNeeded) or any(map(open_master, route))
+                raise openssh.refused(route, error, may_use_master=may_use_master) from error
             refusal = error
         if opened is not None:
-            self._refused[host] = opened
+            self._refused[refusal.host] = opened
         try:
             shell = openssh.dial(host, route)
             if master is None:  # a command logs in
                 shell.run(["true"], timeout=self._connect.timeout)
         except (LoginNeeded, LoginRefused) as error:
             if self._ask is not None and master is None:
-                openssh.forget(host)
+                for stop in route:
+                    openssh.forget(stop.name)
                 return self._own().dial(host, route)
             refusal.message, refusal.waits_for_person = f"{refusal.message}; {error.message}", error.waits_for_person
             raise refusal from error

@@ -73,7 +73,7 @@ from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import Shell
 from trainmon.transport.ssh.client import addresses
 from trainmon.transport.ssh.config import HostSettings, Route, openssh_settings, route_to
-from trainmon.transport.ssh.openssh import OpensshShell, has_ticket, login_command
+from trainmon.transport.ssh.openssh import OpensshShell, has_ticket, login_advice
 
 if TYPE_CHECKING:  # it loads an HTTP client, which a config without metrics does not need
     from collectors.prometheus.collector import TablePoller
@@ -247,7 +247,7 @@ def openssh_rows(host: str, by: str, error: HostUnreachable, ssh_config: Path | 
     enable = "" if uses_kerberos else "set GSSAPIAuthentication yes in ~/.ssh/config, then: "
     token = next((stop.provider for stop in route if stop.provider), None)
     asks = isinstance(error, LoginNeeded) or any(word in error.message for word in ASKS)
-    asks = asks or bool(login_command(route, ssh_config))  # where a person has set it up, it may be the only way
+    asks = asks or bool(login_advice(route, ssh_config))  # where a person has set it up, it may be the only way
     master = MAY_LOG_IN if asks and not error.waits_for_person else ""
     never = (
         f'{error.host} is never logged in to by the ssh command: connect.by = "paramiko"' if by == "paramiko" else ""
@@ -263,8 +263,7 @@ def openssh_rows(host: str, by: str, error: HostUnreachable, ssh_config: Path | 
 
 def master_fix(route: Route, ssh_config: Path | None) -> str:
     """How to open a master connection."""
-    login = login_command(route, ssh_config)
-    return f"open a master connection: {login}" if login else MASTER.format(route[-1].name)
+    return login_advice(route, ssh_config) or MASTER.format(route[-1].name)
 
 
 # ---- what its probe has read -----------------------------------------------------------------------------------------

@@ -373,6 +373,22 @@ def known_hosts_by_name(config_file: Path | None = None) -> tuple[str, ...]:
     return tuple(names)
 
 
+HOST_TOKEN = re.compile(r"%[Chkn]")
+
+
+def hosts_of_control_path(stop: HostSettings, config_file: Path | None) -> str | None:
+    """The line `Host PATTERN` that gives the ControlPath of this host to others, too; None if there is none."""
+    hosts, tokens = ["Host", "*"], _tokens(stop.name, stop.hostname, stop.user, stop.port, stop.host_key_alias, "")
+    for words in _lines_of(*_files(config_file)):
+        if words[0].lower() in ("host", "match"):
+            hosts = words
+        is_path = words[0].lower() == "controlpath" and not HOST_TOKEN.search(words[1])
+        is_pattern = any(set(word) & set("*?") or word == "all" for word in hosts)
+        if is_path and is_pattern and _path(words[1], tokens) == stop.control_path:
+            return " ".join(hosts)
+    return None
+
+
 def _lines_of(*files: Path) -> Iterator[list[str]]:
     """The settings of config files and of those that they include. As by ssh, a relative Include of the system's config
     is taken from its directory, and every other from ~/.ssh, here by $HOME."""

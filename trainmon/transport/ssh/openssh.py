@@ -14,8 +14,12 @@ import shlex
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from trainmon.lib import (
     CommandFailed,
@@ -29,7 +33,15 @@ from trainmon.lib import (
 )
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import LocalShell, LocalStream, Sink
-from trainmon.transport.ssh.config import HostSettings, Route, accept_command, has_option, route_to
+from trainmon.transport.ssh.config import (
+    HostSettings,
+    Route,
+    accept_command,
+    has_option,
+    hosts_of_control_path,
+    openssh_settings,
+    route_to,
+)
 
 # ---- the command line ------------------------------------------------------------------------------------------------
 
@@ -82,10 +94,46 @@ def open_master(stop: HostSettings) -> tuple[int, int] | None:
     without a process."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
         if stop.control_path and (found := Path(stop.control_path).stat()).st_uid == os.getuid():
-            client.settimeout(1.0)
-            client.connect(stop.control_path)
+            client.setblocking(False)
+            with contextlib.suppress(BlockingIOError):  # it hangs, and its queue is full
+                client.connect(stop.control_path)
             return found.st_ino, found.st_ctime_ns
     return None
+
+
+OWN_PATH = "set ControlPath ~/.ssh/%n-%C"
+"""In OpenSSH 9.2, %C is the same for two hosts with one HostName behind different jump hosts."""
+
+_stops: dict[tuple[Path | None, str], HostSettings] = {}
+"""By ssh config and name: the hosts that may have a master connection. Those of all clusters: their sockets are on one
+machine."""
+
+_shells: weakref.WeakSet[OpensshShell] = weakref.WeakSet()
+"""Those over master connections."""
+
+
+def sharer(stop: HostSettings, config_file: Path | None) -> str | None:
+    """Who else has the ControlPath of a host: over its master connection, commands may run on another machine. None if
+    nobody has. Shells that are over it already are ended."""
+    if stop.control_path is None:
+        return None
+    _stops[config_file, stop.name] = stop
+    found = hosts_of_control_path(stop, config_file)
+    for (file, name), other in () if found else tuple(_stops.items()):
+        if file == config_file and is_shared(stop, other):
+            with contextlib.suppress(HostUnreachable):
+                _stops[file, name] = openssh_settings(name, file)  # it may have a path of its own now
+                found = name if is_shared(stop, _stops[file, name]) else found
+    for shell in tuple(_shells) if found else ():
+        if shell.master is not None and shell.master.control_path == stop.control_path:
+            shell.abandon(str(found) if shell.master.name == stop.name else stop.name)
+    return found
+
+
+def is_shared(one: HostSettings, other: HostSettings) -> bool:
+    """Whether two machines have the same ControlPath."""
+    machine, another = ((at.hostname, at.port, at.user, at.proxy_jump, at.proxy_command) for at in (one, other))
+    return one.control_path == other.control_path and machine != another
 
 
 def has_ticket() -> bool:
@@ -101,11 +149,18 @@ def may_use_kerberos(route: Route, refusal: str = "gssapi") -> bool:
     return "gssapi" in refusal and any(stop.gssapi for stop in route) and has_ticket()
 
 
-def login_command(route: Route, config_file: Path | None) -> str:
+def login_advice(route: Route, config_file: Path | None) -> str:
     """How a person opens a master connection to the last host of the route that may have one; empty if none may."""
     stop = next((stop for stop in reversed(route) if stop.control_path), None)
     if stop is None:
         return ""
+    if other := sharer(stop, config_file):
+        return f"its ControlPath is that of {other}, too: {OWN_PATH}"
+    return f"open a master connection: {login_command(stop, config_file)}"
+
+
+def login_command(stop: HostSettings, config_file: Path | None) -> str:
+    """How a person opens a master connection to a host."""
     options = [*([] if stop.opens_master else ["-M"]), *(["-F", str(config_file)] if config_file else [])]
     return shlex.join(["ssh", *options, stop.name])
 
@@ -125,6 +180,14 @@ LOST = re.compile(
 
 FOLLOWS = re.compile(r"^[@\s]*$|^Host key verification failed|^Connection closed|^kex_exchange_identification")
 """Lines that come after one that says more."""
+
+
+def refuser(route: Route, lines: Sequence[str]) -> str:
+    """Who has refused a login: the last host of the route, or a jump host, which ends the connection to it."""
+    jumps = route[:-1] if "UNKNOWN" in lines[-1] else ()
+    prefixes = {f"{stop.user}@{stop.hostname}: ": stop.name for stop in jumps}
+    named = [name for prefix, name in prefixes.items() if any(line.startswith(prefix) for line in lines)]
+    return (named or [stop.name for stop in jumps] or [route[-1].name])[-1]
 
 
 class Watched(Sink):
@@ -155,7 +218,12 @@ class Watched(Sink):
 
     def give_up(self) -> None:
         """End it, if nothing has come from the host."""
-        if not self._is_known.is_set() and self.stream is not None:
+        if not self._is_known.is_set():
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End it; its sink is told why."""
+        if self.stream is not None:
             self._is_late = True
             self.stream.kill()
 
@@ -218,6 +286,10 @@ class OpensshShell(LocalShell):
         self.route, self.master = route, master
         self._dialer = dialer
         self._words = ssh_words(route, master, dialer.config_file, dialer.timeout)
+        self._sharer: str | None = None
+        self._running: weakref.WeakSet[Watched] = weakref.WeakSet()
+        if master is not None:
+            _shells.add(self)
 
     @property
     def way(self) -> str:
@@ -236,17 +308,45 @@ class OpensshShell(LocalShell):
         """
         watched = Watched(sink, self._failure)
         command = shlex.join(["sh", "-c", START, "sh", *argv])
-        with contextlib.nullcontext() if self.master is self.route[-1] else self._dialer.slots:
+        with self._turn() as passed:
             stream = watched.stream = super().stream([*self._words, command], watched)
-            self._loop.call_later(START_TIMEOUT, watched.give_up)
+            self._running.add(watched)
+            late = weakref.WeakMethod(watched.give_up)
+            self._loop.call_later(START_TIMEOUT, lambda: (late() or void)())
             watched.wait(self._dialer.timeout)
+            if watched.has_started:
+                passed()
         return stream
+
+    def abandon(self, sharer: str) -> None:
+        """End its commands: another host has the same ControlPath."""
+        self._sharer = sharer
+        for watched in tuple(self._running):
+            watched.abandon()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[Callable[[], None]]:
+        """As OpensshDialer.turn, also for a command that needs no login."""
+        if self.master is None:
+            with self._dialer.turn(self.host, self.route) as passed:
+                yield passed
+            return
+        if other := sharer(self.master, self._dialer.config_file):
+            raise self._shared(other)
+        with contextlib.nullcontext() if self.master is self.route[-1] else self._dialer.slots:
+            yield void
+
+    def _shared(self, other: str) -> HostUnreachable:
+        name = "its" if self.master is self.route[-1] or self.master is None else f"the {self.master.name}'s"
+        return HostUnreachable(self.host, f"{self.host}: {name} ControlPath is that of {other}, too", hint=OWN_PATH)
 
     def _failure(self, watched: Watched) -> TrainmonError | None:
         """Why `ssh` has failed; None if its command has this status. On the event loop's thread."""
         host, lines, reason = self.host, watched.lines, watched.reason
+        if self._sharer is not None:
+            return self._shared(self._sharer)
         if self.master is not None and open_master(self.master) is None:
-            return self._dialer.lost(host, self.route)
+            return self._dialer.lost(self.master)
         if watched.has_started:
             is_lost = self.master is not self.route[-1] and lines and LOST.match(lines[-1])
             return HostUnreachable(host, f"{host}: {lines[-1]}") if is_lost else None
@@ -260,9 +360,20 @@ class OpensshShell(LocalShell):
                 hint = f"compare the fingerprint with its administrator's, then accept it with: {accept}"
             return HostKeyRefused(host, f"{host}: its host key is refused by ssh: {reason}", hint=hint)
         if any(map(REFUSED.search, lines)):
-            refusal = LoginRefused(host, f"{host} refuses the login by ssh: {reason}", hint=f"try: ssh {host}")
-            return self._dialer.refused(host, self.route, refusal, may_use_master=True)
+            at = refuser(self.route, lines)
+            refusal = LoginRefused(at, f"{at} refuses the login by ssh: {reason}", hint=f"try: ssh {host}")
+            return self._dialer.refused(self.route, refusal, may_use_master=True)
+        if self.master is not None and re.search("UNKNOWN port .* timed out", reason):
+            file = ["-F", str(self._dialer.config_file)] if self._dialer.config_file else []
+            hint = f"if it hangs: {shlex.join(['ssh', '-O', 'exit', *file, self.master.name])}"
+            return HostUnreachable(
+                host, f"{host}: no answer over the master connection of {self.master.name}", hint=hint
+            )
         return HostUnreachable(host, f"{host}: {reason}", hint=f"try: ssh {host}")
+
+
+def void() -> None:
+    """Do nothing."""
 
 
 class OpensshDialer:
@@ -273,9 +384,13 @@ class OpensshDialer:
     ) -> None:
         self.loop, self.timeout, self.config_file = loop, timeout, config_file
         self.slots = threading.Semaphore(at_once)
-        self._awaited: dict[str, tuple[HostUnreachable, bool]] = {}
-        """The hosts that wait for a person, each with the reason, and whether a login was refused since: then none is
-        tried any more."""
+        self._awaited: dict[str, Awaited] = {}
+        """By name: the hosts, and the jump hosts, that wait for a person."""
+        self._routes: dict[str, Route] = {}
+        """By host: the newest."""
+        self._turns: dict[str, threading.Lock] = {}
+        self._passed: set[str] = set()
+        """The last jump hosts, and the hosts without one, that a login has passed."""
 
     def dial(self, host: str, route: Route = ()) -> OpensshShell:
         """The shell of a host. Without a master connection, each command logs in.
@@ -294,44 +409,96 @@ class OpensshDialer:
         Raises:
             HostUnreachable: the host waits for one, or for a ticket, and there is none.
         """
-        master = next((stop for stop in reversed(route) if open_master(stop)), None)
-        reason, is_refused = self._awaited.get(host, (None, False))
-        if master is not None or (is_refused and may_use_kerberos(route, str(reason))):
-            self.forget(host)
-        elif reason is not None and is_refused:
-            raise waiting(reason)
+        self._routes[host] = route
+        has_sharer = partial(sharer, config_file=self.config_file)
+        master = next((stop for stop in reversed(route) if open_master(stop) and not has_sharer(stop)), None)
+        over = () if master is None else route[: route.index(master) + 1]
+        for stop in route:
+            reason, is_refused, since = self._awaited.get(stop.name, NOTHING)
+            is_refused = is_refused and (reason.waits_for_person or time.monotonic() < since + REFUSED_FOR)
+            if stop in over or (is_refused and may_use_kerberos(route, str(reason))):
+                self.forget(stop.name)
+            elif is_refused:
+                raise copied(reason)
         return master
 
-    def is_awaiting(self, host: str) -> bool:
-        """Whether its master connection is lost, or the login is refused without one."""
-        return host in self._awaited
+    @contextlib.contextmanager
+    def turn(self, host: str, route: Route) -> Iterator[Callable[[], None]]:
+        """Until one login has passed a host, others wait for its end: many refusals could lock an account. Yields what
+        says that it has passed.
 
-    def forget(self, host: str) -> None:
-        """Try a login there again: a person wants it, or our job runs there now."""
-        self._awaited.pop(host, None)
+        Raises:
+            HostUnreachable: it was refused meanwhile.
+        """
+        gate = route[-2:][0].name
+        turn = self._turns.setdefault(gate, threading.Lock())
+        is_first = gate not in self._passed and turn.acquire(timeout=self.timeout)
+        try:
+            self.master_of(host, route)
+            with self.slots:
+                yield partial(self._passed.add, gate)
+        finally:
+            if is_first:
+                turn.release()
 
-    def lost(self, host: str, route: Route) -> HostUnreachable:
+    def is_awaiting(self, route: Route) -> bool:
+        """Whether a master connection is lost, or a login is refused without one."""
+        return any(stop.name in self._awaited for stop in route)
+
+    def forget(self, name: str) -> None:
+        """Try logins there again: a person wants it, or our job runs there now. Also on its jump hosts, but not if they
+        have just refused one: many hosts behind them may want it at once."""
+        self._awaited.pop(name, None)
+        for stop in self._routes.get(name, ())[:-1]:
+            if time.monotonic() - self._awaited.get(stop.name, NOTHING).since > FORGET_AFTER:
+                self._awaited.pop(stop.name, None)
+
+    def lost(self, master: HostSettings) -> HostUnreachable:
         """The error of a host whose master connection has ended. One login without it is tried."""
-        again = f"log in again with {login_command(route, self.config_file)}"
-        error = LoginNeeded(host, f"{host}: the master connection is closed: {again}")
-        self._awaited[host] = error, False
-        return waiting(error)
+        again = f"log in again with {login_command(master, self.config_file)}"
+        error = LoginNeeded(master.name, f"{master.name}: the master connection is closed: {again}")
+        error.waits_for_person = True
+        self._passed.clear()
+        return copied(self._awaited.setdefault(master.name, Awaited(error, False, time.monotonic())).reason)
 
-    def refused(self, host: str, route: Route, error: HostUnreachable, *, may_use_master: bool) -> HostUnreachable:
-        """The error of a host that refuses a login, and has no master connection. If a person can help, it waits."""
-        command = login_command(route, self.config_file) if may_use_master else ""
-        ways = [f"open a master connection: {command}"] if command else []
+    def refused(self, route: Route, error: HostUnreachable, *, may_use_master: bool) -> HostUnreachable:
+        """The error of a host, or of its jump host, that refuses a login and has no master connection. If a person can
+        help, it waits. What a jump host refuses is refused for all hosts behind it."""
+        host = error.host
+        advice = login_advice(route, self.config_file) if may_use_master else ""
+        ways = [advice] if advice else []
         if "gssapi" in error.message and any(stop.gssapi for stop in route) and not has_ticket():
             ways.append("get a Kerberos ticket: kinit")
-        if not ways:
+        if not ways and host == route[-1].name:
             return error
-        reason, _ = self._awaited.get(host, (type(error)(host, f"{error.message}; {' or '.join(ways)}"), False))
-        self._awaited[host] = reason, True
-        return waiting(reason)
+        reason = copied(self._awaited[host].reason if host in self._awaited else error)
+        if host not in self._awaited and ways:
+            reason.message, reason.hint = f"{error.message}; {' or '.join(ways)}", ""
+        reason.waits_for_person = bool(ways)
+        self._awaited[host] = Awaited(reason, True, time.monotonic())
+        return copied(reason)
 
 
-def waiting(reason: HostUnreachable) -> HostUnreachable:
-    """The error of a host that waits for a person."""
-    error = type(reason)(reason.host, reason.message)
-    error.waits_for_person = True
+class Awaited(NamedTuple):
+    """Why a host waits for a person."""
+
+    reason: HostUnreachable
+    is_refused: bool
+    """Whether a login was refused: then none is tried any more."""
+    since: Seconds
+    """When; monotonic."""
+
+
+NOTHING = Awaited(HostUnreachable("", ""), False, 0.0)
+
+FORGET_AFTER: Seconds = 5.0
+
+REFUSED_FOR: Seconds = 60.0
+"""How long a refusal of a jump host counts for others, if nobody is waited for."""
+
+
+def copied(reason: HostUnreachable) -> HostUnreachable:
+    """Raised for one more host."""
+    error = type(reason)(reason.host, reason.message, hint=reason.hint)
+    error.waits_for_person = reason.waits_for_person
     return error

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -283,6 +284,113 @@ def test_a_full_master_connection_is_an_error_in_words(site: Site, loop: EventLo
     assert first.ends == [(None, None)]
 
 
+# ---- one machine for each socket, and few refusals -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["ssh", "openssh"])
+@pytest.mark.parametrize(("hosts", "other"), [("n?", r"Host n\? n2"), ("n0", "n0")])
+def test_a_master_connection_is_not_used_for_another_host_with_its_path(
+    hosts: str, other: str, by: str, site: Site, loop: EventLoop, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(f'Host {hosts} n2\n  ControlPath "{site.folder}/a %%b/n0"\n{site.config.read_text()}')
+    dialler = connections(site, loop, by, config=config)
+    if other == "n0":
+        assert dialler.dial("n0").run(["echo", "here"], timeout=60).stdout == b"here\n"
+    with pytest.raises(LoginRefused, match=rf"its ControlPath is that of {other}, too: set ControlPath ~/\.ssh/%n"):
+        dialler.dial("n2").run(["true"], timeout=60)
+    config.write_text(config.read_text().replace(" n2", "", 1))
+    if other == "n0":
+        assert dialler.dial("n0").run(["echo", "here"], timeout=60).stdout == b"here\n"
+
+
+def test_what_runs_over_a_master_connection_ends_when_another_host_has_its_path(
+    site: Site, loop: EventLoop, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(f'Host n0 n2\n  ControlPath "{site.folder}/a %%b/n0"\n{site.config.read_text()}')
+    shell, received = connections(site, loop, "openssh", config=config).dial("n0"), Received()
+    shell.stream(["cat"], received)
+    with pytest.raises(LoginRefused):
+        connections(site, loop, "openssh", config=config).dial("n2").run(["true"], timeout=60)  # of another cluster
+    assert received.done.wait(60)
+    sentence = "n0: its ControlPath is that of n2, too"
+    assert [str(error) for _, error in received.ends] == [f"{sentence} (set ControlPath ~/.ssh/%n-%C)"]
+    with pytest.raises(HostUnreachable, match=sentence):
+        shell.run(["true"], timeout=60)
+
+
+def behind(jump: str, site: Site, folder: Path, extra: str = "") -> Path:
+    """An ssh config in which all other hosts are behind a jump host, and accept the key."""
+    config = folder / "config"
+    keys = f"  ProxyJump {jump}\n  IdentityFile {site.sshd.key}\n  ControlPath none\n"
+    config.write_text(f"{extra}\nHost n? !{jump}\n{keys}{site.config.read_text()}")
+    return config
+
+
+def dial_all(dialler: Connections) -> list[str]:
+    """Run a command on the hosts behind n1, at the same time. Returns the errors."""
+
+    def dial(host: str) -> str:
+        try:
+            dialler.dial(host).run(["true"], timeout=60)
+        except HostUnreachable as error:
+            return error.message
+        return ""
+
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(dial, ("n0", "n2", "n3", "n4")))
+
+
+def test_a_jump_host_refuses_one_login_for_all_hosts_behind_it(
+    site: Site, loop: EventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = behind("n1", site, tmp_path, "Host n1\n  ControlPath none\n")
+    dialler, before = connections(site, loop, "openssh", config=config), site.logins()
+    for _ in range(2):
+        errors = dial_all(dialler)
+        assert all(error.startswith("n1 refuses the login by ssh: ") for error in errors)
+        assert site.logins() == before + 1
+        dialler.forget("n0")  # too soon for the jump host, which others may want, too
+    monkeypatch.setattr("trainmon.transport.ssh.openssh.FORGET_AFTER", 0.0)
+    dialler.forget("n0")
+    dial_all(dialler)
+    assert site.logins() == before + 2
+
+
+@pytest.mark.parametrize("by", ["ssh", "openssh"])
+def test_when_the_master_connection_of_a_jump_host_ends_one_login_without_it_is_tried(
+    by: str, site: Site, loop: EventLoop, tmp_path: Path
+) -> None:
+    site.open("n1")
+    dialler = connections(site, loop, by, config=behind("n1", site, tmp_path))
+    assert dial_all(dialler) == [""] * 4
+    received = [Received() for _ in range(4)]
+    for host, sink in zip(("n0", "n2", "n3", "n4"), received, strict=True):
+        dialler.dial(host).stream(["cat"], sink)
+    before = site.logins()
+    site.shut("n1")
+    assert all(sink.done.wait(60) for sink in received)
+    for _ in range(2):
+        assert all("n1: the master connection is closed" in error for error in dial_all(dialler))
+    assert site.logins() == before + 1
+    site.open("n1")
+    assert dial_all(dialler) == [""] * 4
+    site.shut("n1")
+
+
+def test_a_host_that_refuses_is_not_tried_again_since_its_jump_host_has_a_master_connection(
+    site: Site, loop: EventLoop, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"Host n3\n  ProxyJump n0\n{site.config.read_text()}")
+    dialler, before = connections(site, loop, "openssh", config=config), site.logins()
+    for _ in range(3):
+        with pytest.raises(LoginRefused, match=r"n3 refuses .* open a master connection: ssh -F"):
+            dialler.dial("n3").run(["true"], timeout=60)
+    assert site.logins() == before + 1
+
+
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGZha2VmYWtlZmFrZWZha2VmYWtlZmFrZWZha2VmYWtl"
@@ -406,6 +514,17 @@ def test_a_socket_that_nobody_listens_at_is_no_master_connection(site: Site) -> 
     assert open_master(stop) is None
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(site.sockets / "n4"))
+        assert open_master(stop) is None
+        left.listen(0)
+        queued = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        for client in queued:  # as when a master connection hangs
+            client.setblocking(False)
+            client.connect_ex(str(site.sockets / "n4"))
+        began = time.monotonic()
+        assert open_master(stop) is not None
+        assert time.monotonic() - began < 0.5
+        for client in queued:
+            client.close()
     assert open_master(stop) is None
     (site.sockets / "n4").unlink()
     (stop,) = route_to("n0", site.config)
@@ -413,7 +532,7 @@ def test_a_socket_that_nobody_listens_at_is_no_master_connection(site: Site) -> 
 
 
 def test_a_master_connection_that_does_not_answer_is_given_up(
-    site: Site, shell: OpensshShell, monkeypatch: pytest.MonkeyPatch
+    site: Site, shell: OpensshShell, loop: EventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainmon.transport.ssh.openssh.START_TIMEOUT", 0.3)
     check = [program("ssh"), "-F", str(site.config), "-O", "check", "n0"]
@@ -423,5 +542,10 @@ def test_a_master_connection_that_does_not_answer_is_given_up(
     try:
         with pytest.raises(CommandFailed, match=r"n0: its master connection opens no session: its shell has not star"):
             shell.run(["true"], timeout=60)
+        config = behind("n0", site, tmp_path, "Host n3\n  ConnectTimeout 1\n")
+        monkeypatch.setattr("trainmon.transport.ssh.openssh.START_TIMEOUT", 60.0)
+        with pytest.raises(HostUnreachable, match="n3: no answer over the master connection of n0") as lost:
+            connections(site, loop, "openssh", config=config).dial("n3").run(["true"], timeout=60)
+        assert lost.value.hint == f"if it hangs: ssh -O exit -F {config} n0"
     finally:
         os.kill(pid, signal.SIGCONT)
