@@ -19,8 +19,8 @@ LOW_POWER = 0.5
 EMPTY_MIB = 1_500
 """The driver's own part of an idle GPU's memory is below this; a training's is not."""
 
-MONITOR_MIB = 300
-"""Display servers and monitors hold less memory of a GPU (MiB); CUDA alone takes more."""
+DISPLAY_MIB = 100
+"""A display server without a desktop holds less memory of a GPU (MiB); the context of CUDA takes more."""
 
 MOST_INSTANCES = 7
 """Of a GPU with MIG (MIG User Guide)."""
@@ -45,15 +45,21 @@ class GpuActivity(NamedTuple):
         return bool(self.found) and self.answering == self.nodes and all(is_empty(gpu) for gpu in self.found)
 
     @property
+    def measured(self) -> tuple[Gpu, ...]:
+        """Those with a utilization. None if one with MIG is in use: the run may be on its instances alone."""
+        is_cut = any(gpu.mig and not is_empty(gpu) for gpu in self.found)
+        return () if is_cut else tuple(gpu for gpu in self.found if gpu.utilization_pct is not None)
+
+    @property
     def mean_pct(self) -> float | None:
-        known = [gpu.utilization_pct for gpu in self.found if gpu.utilization_pct is not None]
+        known = [gpu.utilization_pct or 0 for gpu in self.measured]
         return sum(known) / len(known) if known else None
 
     @property
     def spin(self) -> str:
         """`its GPUs are 100% busy at 20% of their power limit`, if most are: typical of a stuck collective."""
-        known = [gpu.utilization_pct for gpu in self.found if gpu.utilization_pct is not None]
-        busy = [gpu for gpu in self.found if (gpu.utilization_pct or 0) >= BUSY_PCT]
+        known = [gpu.utilization_pct or 0 for gpu in self.measured]
+        busy = [gpu for gpu in self.measured if (gpu.utilization_pct or 0) >= BUSY_PCT]
         shares = [gpu.power_w / gpu.power_limit_w for gpu in busy if gpu.power_w is not None and gpu.power_limit_w]
         if not shares or median(known) < BUSY_PCT or median(shares) >= LOW_POWER:
             return ""
@@ -64,7 +70,7 @@ class GpuActivity(NamedTuple):
     @property
     def work(self) -> bool:
         """Whether most of them work: GPUs that wait in a collective draw less power."""
-        known = [gpu for gpu in self.found if gpu.utilization_pct is not None]
+        known = self.measured
         shares = [gpu.power_w / gpu.power_limit_w for gpu in known if gpu.power_w is not None and gpu.power_limit_w]
         is_known = bool(shares) and len(shares) == len(known)
         return (
@@ -168,7 +174,7 @@ def holders(state: State) -> list[Holder]:
         for gpu in node.gpus
         for one in gpu.processes
         if one.user and (one.user, node.name) not in on_jobs
-        if one.memory_mib is None or one.memory_mib >= MONITOR_MIB
+        if one.memory_mib is None or one.memory_mib >= DISPLAY_MIB
     )
     found += [_holder(*owner, len(dict(uses)), (), dict(uses)) for owner, uses in others.items()]
     return sorted(found, key=_idle_first)

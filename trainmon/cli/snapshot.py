@@ -294,8 +294,8 @@ def print_users(
         })  # fmt: skip
     else:
         print_lines(
-            *([] if users else ["no user holds a GPU that is known here"]),
-            *_section(HOLDERS, [(one.user, str(len(one.jobs) or "-"), *_held(one)) for one in users]),
+            *(table(HOLDERS, [(one.user, str(len(one.jobs) or "-"), *_held(one)) for one in users])
+              if users else ["no user holds a GPU that is known here"]),
             *_section(("JOB", "NAME", "USER", *HOLDERS[2:]),
                       [(one.jobs[0].id, one.jobs[0].name, one.user, *_held(one)) for one in jobs]),
             *(("", f"missing: {text}") if (text := gaps(found, state)) else ()),

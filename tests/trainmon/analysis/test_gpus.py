@@ -185,7 +185,7 @@ def test_the_numbers_of_slurm_are_those_of_instances_where_a_gpu_has_some() -> N
     assert not has_all_gpus(job(1, "ana", "n", gpus=2), held((unlisted,)))
 
 
-def test_a_display_server_or_a_monitor_holds_no_gpu() -> None:
+def test_a_display_server_holds_no_gpu() -> None:
     small = Gpu(index=0, utilization_pct=0, processes=(Process(1, "root", 4), Process(2, "ana", 300)))
     assert [one.user for one in holders(held((node("n", small),)))] == ["ana"]
 

@@ -292,3 +292,10 @@ def test_a_host_that_is_requested_is_not_hidden_by_what_is_watched_beside_it() -
     assert (verdict(state, request), exit_status(state, request)) == ("blind", 3)
     seen = State(sources={**state.sources, "node:n1": replace(down, health="ok", answered_at=1.0)})
     assert (verdict(seen, request), exit_status(seen, request)) == ("well", 0)
+
+
+def test_the_table_of_users_begins_in_the_first_line(tmp_path: Path) -> None:
+    nvml = Nvml(tmp_path, gpus=1).process(0, os.getpid(), 900)
+    done = trainmon("users", "--wait", "30s", cwd=tmp_path, **nvml.environment() | {"HOME": str(tmp_path)})
+    assert done.stdout.split()[:7] == ["USER", "JOBS", "GPUS", "BUSY", "IDLE", "MEMORY", "NODES"]
+    assert done.stdout.startswith("USER"), done.stdout

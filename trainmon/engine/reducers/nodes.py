@@ -156,7 +156,7 @@ def _with_facts(gpu: Gpu, fact: GpuFacts) -> Gpu:
     )
     return replace(
         gpu,
-        uuid=fact.uuid or gpu.uuid,
+        uuid=clean(fact.uuid) if fact.uuid else gpu.uuid,
         name=clean(fact.name) if fact.name else gpu.name,
         memory_total_mib=fact.memory_total_mib if fact.memory_total_mib is not None else gpu.memory_total_mib,
         power_limit_w=fact.power_limit_w if fact.power_limit_w is not None else gpu.power_limit_w,
@@ -169,7 +169,14 @@ def _with_facts(gpu: Gpu, fact: GpuFacts) -> Gpu:
         processes=processes,
         links=fact.links,
         instances=tuple(
-            replace(one, id=clean(one.id), profile=one.profile and clean(one.profile)) for one in fact.instances
+            replace(
+                one,
+                id=clean(one.id),
+                profile=one.profile and clean(one.profile),
+                uuid=one.uuid and clean(one.uuid),
+                utilization=clean(one.utilization),
+            )
+            for one in fact.instances
         ),
     )
 

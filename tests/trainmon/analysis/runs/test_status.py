@@ -60,6 +60,18 @@ def test_idle_gpus_are_a_data_stall() -> None:
     assert judge(silent(60), RunContext(node(0, 90), {}), NOW).verdict == "data-stall"
 
 
+@pytest.mark.parametrize(("percent", "watts"), [(0, 90.0), (100, 140.0)])
+def test_beside_a_gpu_with_instances_in_use_the_others_prove_nothing(percent: int, watts: float) -> None:
+    """The run may be on an instance, whose utilization is not measured."""
+    nodes = node(percent, watts)
+    cut = Gpu(index=8, mig=True, memory_used_mib=30_000)
+    nodes = {"n1": replace(nodes["n1"], gpus=(*nodes["n1"].gpus, cut))}
+    verdict, why = judge(silent(60), RunContext(nodes, {}), NOW)
+    assert (verdict, "GPUs" in why) == ("stalled", False)
+    unused = replace(nodes["n1"], gpus=(*nodes["n1"].gpus[:8], replace(cut, memory_used_mib=0)))
+    assert judge(silent(60), RunContext({"n1": unused}, {}), NOW).verdict in ("data-stall", "hung")
+
+
 def test_busy_gpus_with_power_are_only_stalled() -> None:
     assert judge(silent(60), RunContext(node(99, 650), {}), NOW).verdict == "stalled"
 

@@ -20,6 +20,7 @@ from trainmon.model import (
     Event,
     GpuFacts,
     GpuFactsAll,
+    GpuInstance,
     GpuSample,
     GpuSamples,
     Hello,
@@ -185,6 +186,14 @@ def test_a_disk_keeps_back_what_is_not_usable() -> None:
     hung = DiskSamples(1, 1010.0, (DiskSample("/fsx", "hung"),))
     state = folded(reading_of(hung, at=1010.0), state=state, now=1010.0)
     assert (state.disks["n1:/fsx"].state, state.disks["n1:/fsx"].free_bytes) == ("hung", None)
+
+
+def test_names_of_gpus_and_instances_carry_no_control_sequence() -> None:
+    evil = "\x1b[2J\x1b]0;evil\x07 x"
+    facts = GpuFacts(0, evil, evil, instances=(GpuInstance(evil, evil, evil, utilization=evil),))
+    gpu = folded(reading_of(GpuFactsAll(1, 1000.0, (facts,)))).nodes["n1"].gpus[0]
+    one = gpu.instances[0]
+    assert {gpu.uuid, gpu.name, one.id, one.profile, one.uuid, one.utilization} == {" x"}
 
 
 def test_a_disk_that_its_host_no_longer_reports_goes() -> None:

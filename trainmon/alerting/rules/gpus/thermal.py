@@ -23,7 +23,7 @@ from trainmon.alerting.rules.nodes import (
     sampled_gpus,
     unseen_node,
 )
-from trainmon.analysis.gpus import EMPTY_MIB, IDLE_GPU_PCT, MONITOR_MIB, has_all_gpus
+from trainmon.analysis.gpus import EMPTY_MIB, IDLE_GPU_PCT, has_all_gpus
 from trainmon.analysis.runs import holds_nodes, is_running
 from trainmon.lib import Instant, ago, mib_size
 from trainmon.model import SILENT, Alert, Finding, Gpu, Node, NodeHistory, Run, State, verdict_text
@@ -318,7 +318,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     nodes."""
     memory_mib: int = EMPTY_MIB
     """The alert fires at this much memory in use (MiB), or more."""
-    process_mib: int = MONITOR_MIB
+    process_mib: int = 300
     """The same for the memory of one process (MiB). Monitoring processes use less."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
