@@ -20,6 +20,7 @@ from tui.views.alerts import (
     alert_marks,
     awaited,
     broken_channels,
+    lines_of,
     pending_count,
     sender,
     sentence_lines,
@@ -315,12 +316,12 @@ def alert_lines(alert: Alert, state: State, width: int, most: int, others: int) 
     """`▲ CRIT 6m gpu-003/5 is at 94 °C   +2 more (key 5)  a ack`, the rest of its summary below, then what to do."""
     (symbol, style), word = sign(alert, state.at), SIGNS[alert.severity][1] if alert.is_firing else "pending"
     head = f"{symbol} {word} {age(state.at - alert.since)} "
-    more = f"  +{others} more (key {cap('pane.alerts')})" if others else ""
-    end = more + (f"  {cap('alerts.ack')} ack" if alert.is_firing else "")
+    end = f"  +{others} more (key {cap('pane.alerts')})" * (others > 0) + f"  {cap('alerts.ack')} ack" * alert.is_firing
     end = end if width >= 2 * cell_width(head + end) else ""
-    advice = sentence_lines(to_do(alert), width, most - 1)
     aside = cell_width(head) + cell_width(end)
-    first, *rest = sentence_lines(clean(alert.summary), width, most - len(advice), aside)
+    kept = min(most - 2, len(lines_of(clean(alert.summary), width, aside)))  # two lines are left for the advice
+    advice = sentence_lines(to_do(alert), width, most - max(1, kept))
+    first, *rest = sentence_lines(clean(alert.summary), width, most - len(advice), aside) or [""]
     return [
         (Span(head, f"{style} bold"), Span(pad(first[aside:], width - aside)), Span(end, "dim")),
         *((Span(line),) for line in rest),

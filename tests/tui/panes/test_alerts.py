@@ -191,6 +191,18 @@ def test_where_the_strip_has_too_few_lines_it_ends_with_a_whole_part_or_keeps_it
         assert lines[1].endswith("due in 2m, does not fit; read 8s ago")
 
 
+@pytest.mark.parametrize(("width", "most"), [(78, 5), (68, 4)])
+def test_a_long_advice_does_not_cut_what_is_wrong(width: int, most: int) -> None:
+    summary = "moe-1b died: exit code 1 of its job after 3h12m at step 50,430, 30 steps after its last checkpoint"
+    advice = "; ".join(f"part {part} of a long advice, which says what else to look at" for part in range(6))
+    first, *rest = strip(with_alerts(alert(summary=summary, advice=advice), *ALERTS[1:3]), width, most)
+
+    text = " ".join([first.partition("  +2")[0].rstrip(), *rest])
+    assert f"{summary} what to do: part 0 of a long advice" in text
+    assert len(rest) == most - 1
+    assert strip(with_alerts(alert(summary="", advice="look")))[1:] == ["what to do: look"]
+
+
 def test_an_alert_that_is_pending_for_a_while_is_in_the_strip_if_nothing_fires() -> None:
     blip = alert("p1", phase="pending", fired_at=None, since=NOW - 5.0)
     held = alert("p2", phase="pending", fired_at=None, since=NOW - 42.0, summary="GPU 5 is hot, for 42s", advice="look")
