@@ -25,7 +25,7 @@ from trainmon.analysis.log_formats import LogReport, report
 from trainmon.engine.engine import Engine
 from trainmon.ledger.attempts import read_around
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib import Seconds, TrainmonError
+from trainmon.lib import Seconds, TrainmonError, scrub
 from trainmon.model import (
     WANDB,
     Action,
@@ -287,7 +287,7 @@ def job_texts(job: Job, slurm: Callable[[], Shell], files: Callable[[], Shell]) 
             text = read() if is_known else ""
         except TrainmonError as error:  # of a priority there is only its number, without the plugin
             text = "" if title == "priority" or getattr(error, "kind", "") == "gone" else error.message
-        yield title, [line.rpartition("\r")[2] for line in (text or none).splitlines()[shown]]
+        yield title, [line.rpartition("\r")[2] for line in scrub(text or none).splitlines()[shown]]
 
 
 def who() -> str:

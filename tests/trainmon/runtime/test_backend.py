@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, opened, until
+from tests.trainmon.slurm.test_client import FakeShell, printed
 from trainmon.analysis.explanation import AttemptRecords
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import attempt_rows
-from trainmon.model import Attempt
-from trainmon.runtime.backend import DashboardBackend
+from trainmon.model import Attempt, Job
+from trainmon.runtime.backend import DashboardBackend, job_texts
+from trainmon.transport.shell import Completed
 
 
 def test_an_attempt_is_read_from_the_ledger_and_a_missing_one_is_not_answered(tmp_path: Path) -> None:
@@ -36,3 +39,20 @@ def test_without_a_ledger_nothing_is_answered() -> None:
     found: list[object] = []
     DashboardBackend(Engine()).read_attempt("prod/88@1", lambda *one: found.append(one))
     assert found == []
+
+
+def test_the_script_and_the_stderr_of_a_job_are_shown_without_their_secrets() -> None:
+    key = "0123456789abcdef0123456789abcdef01234567"
+    script = f"#!/bin/bash\nexport WANDB_API_KEY={key}\nsrun python train.py\n"
+    errors = f"wandb login {key}\n".encode()
+
+    def answer(argv: Sequence[str]) -> Completed:
+        is_file = "trainmon-tui" in argv
+        return Completed(0, b"trainmon-tui|1 2 3|%d||\n" % len(errors) + errors, b"") if is_file else printed(script)
+
+    shell = FakeShell(answer)
+    job = Job(cluster="c", id="7", number=7, name="llm", user="ann", state="RUNNING", stderr="/fsx/7.err")
+    texts = dict(job_texts(job, lambda: shell, lambda: shell))
+    assert texts["script"] == ["#!/bin/bash", "export WANDB_API_KEY=***", "srun python train.py"]
+    assert len(texts["stderr /fsx/7.err"]) == 1
+    assert key not in str(texts)
