@@ -290,6 +290,7 @@ def test_signal_and_kill_with_wait_end_when_the_checkpoint_is_there(
     ended = time.time()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "a new checkpoint is committed" in done.stdout
+    until(run.committed, "Megatron's pointer names it, a moment later")
     (step,) = run.committed()
     assert ended - (run.checkpoints / f"iter_{step:07d}" / "metadata.json").stat().st_mtime < 6
 
