@@ -201,7 +201,11 @@ class Watched(Sink):
         self._sink, self._failure = sink, failure
         self._lock = threading.Lock()
         self._is_known = threading.Event()
-        self._is_returned = self._is_late = False
+        self._is_returned = self.is_late = False
+        self.status = 0
+        """That of `ssh`; minus the signal that ended it."""
+        self.opened: tuple[int, int] | None = None
+        """The master connection that it began over."""
         self._error: TrainmonError | None = None
 
     def wait(self, timeout: Seconds) -> None:
@@ -224,7 +228,7 @@ class Watched(Sink):
     def abandon(self) -> None:
         """End it; its sink is told why."""
         if self.stream is not None:
-            self._is_late = True
+            self.is_late = True
             self.stream.kill()
 
     def received(self, data: bytes) -> None:
@@ -244,8 +248,9 @@ class Watched(Sink):
             self._sink.stderr_received(data)
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
-        is_closed = self.stream is not None and self.stream.is_closed and not self._is_late
-        if not is_closed and status is not None and (status == SSH_FAILED or status < 0):
+        is_closed = self.stream is not None and self.stream.is_closed and not self.is_late
+        self.status = status or 0
+        if not is_closed and (self.status == SSH_FAILED or self.status < 0):
             error = self._failure(self)
         with self._lock:
             self._error = None if self._is_returned else error
@@ -261,8 +266,7 @@ class Watched(Sink):
     @property
     def reason(self) -> str:
         """The last line, and the one that it follows from."""
-        nothing = f"its shell has not started in {START_TIMEOUT:g}s" if self._is_late else "ssh has failed"
-        lines = self.lines or [nothing]
+        lines = self.lines or ["ssh has failed"]
         cause = next((line for line in reversed(lines) if not FOLLOWS.match(line)), lines[-1])
         return cause if "UNKNOWN" in lines[-1] else "; ".join(dict.fromkeys((cause, lines[-1])))
 
@@ -307,6 +311,7 @@ class OpensshShell(LocalShell):
             CommandFailed: when the host or its master connection opens no session.
         """
         watched = Watched(sink, self._failure)
+        watched.opened = None if self.master is None else open_master(self.master)
         command = shlex.join(["sh", "-c", START, "sh", *argv])
         with self._turn() as passed:
             stream = watched.stream = super().stream([*self._words, command], watched)
@@ -345,11 +350,16 @@ class OpensshShell(LocalShell):
         host, lines, reason = self.host, watched.lines, watched.reason
         if self._sharer is not None:
             return self._shared(self._sharer)
-        if self.master is not None and open_master(self.master) is None:
-            return self._dialer.lost(self.master)
+        if self.master is not None and (opened := open_master(self.master)) != watched.opened:
+            again = HostUnreachable(host, f"{host}: the master connection of {self.master.name} was opened again")
+            return again if opened else self._dialer.lost(self.master)
+        if watched.has_started and watched.status < 0:  # the command may go on
+            return HostUnreachable(host, f"{host}: ssh was ended by signal {-watched.status}")
         if watched.has_started:
             is_lost = self.master is not self.route[-1] and lines and LOST.match(lines[-1])
             return HostUnreachable(host, f"{host}: {lines[-1]}") if is_lost else None
+        if watched.is_late:  # it may start yet
+            return CommandFailed(f"{host}: its shell has not started in {START_TIMEOUT:g}s")
         if self.master is self.route[-1]:
             sentence = f"{host}: its master connection opens no session: {lines[0] if lines else reason}"
             return CommandFailed(sentence, hint="its sshd limits the sessions of one connection (MaxSessions)")

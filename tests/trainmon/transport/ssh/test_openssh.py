@@ -18,6 +18,7 @@ import pytest
 from collectors.connections import Connections
 from tests.lab.sshd import Sshd, keygen, program, until
 from tests.trainmon.transport.ssh.test_client import NASTY, Received
+from trainmon.actions.execution.operations import NOT_STARTED
 from trainmon.config import ConnectSettings
 from trainmon.lib import CommandFailed, HostKeyRefused, HostUnreachable, LoginNeeded, LoginRefused
 from trainmon.transport.event_loop import EventLoop
@@ -58,6 +59,12 @@ class Site:
         """The master connection ends."""
         subprocess.run([program("ssh"), "-F", str(self.config), "-O", "exit", host], check=False, capture_output=True)
         until(lambda: not (self.sockets / host).exists(), "its socket is gone")
+
+    def master(self, host: str) -> int:
+        """The process of a master connection."""
+        check = [program("ssh"), "-F", str(self.config), "-O", "check", host]
+        said = subprocess.run(check, check=True, capture_output=True, text=True).stderr
+        return int(re.findall(r"pid=(\d+)", said)[0])
 
     def logins(self) -> int:
         """How many connections sshd has accepted so far."""
@@ -133,6 +140,7 @@ def test_a_remote_command_ends_with_its_connection(shell: OpensshShell, tmp_path
     os.kill(stream._process.pid, signal.SIGKILL)  # as when this program is killed
     until(lambda: not pid.exists(), "its standard input has ended")
     assert received.done.wait(60)
+    assert [(status, str(error)) for status, error in received.ends] == [(None, "n0: ssh was ended by signal 9")]
 
 
 # ---- when a master connection is used --------------------------------------------------------------------------------
@@ -211,6 +219,19 @@ def test_a_host_that_needs_a_person_is_not_logged_in_to_before_a_master_connecti
     site.open("n2")
     assert isinstance(dialler.dial("n2"), OpensshShell)
     site.shut("n2")
+
+
+def test_a_command_whose_master_connection_was_opened_again_has_no_status(site: Site, loop: EventLoop) -> None:
+    site.open("n1")
+    received, old = Received(), site.master("n1")
+    connections(site, loop).dial("n1").stream(["cat"], received)
+    (site.sockets / "n1").unlink()
+    site.open("n1")
+    os.kill(old, signal.SIGKILL)
+    assert received.done.wait(60)
+    sentence = "n1: the master connection of n1 was opened again"
+    assert [(status, str(error)) for status, error in received.ends] == [(None, sentence)]
+    site.shut("n1")
 
 
 def test_a_refusal_is_tried_again_for_a_new_reason(site: Site, loop: EventLoop) -> None:
@@ -535,13 +556,12 @@ def test_a_master_connection_that_does_not_answer_is_given_up(
     site: Site, shell: OpensshShell, loop: EventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainmon.transport.ssh.openssh.START_TIMEOUT", 0.3)
-    check = [program("ssh"), "-F", str(site.config), "-O", "check", "n0"]
-    said = subprocess.run(check, check=True, capture_output=True, text=True).stderr
-    pid = int(re.findall(r"pid=(\d+)", said)[0])
+    pid = site.master("n0")
     os.kill(pid, signal.SIGSTOP)
     try:
-        with pytest.raises(CommandFailed, match=r"n0: its master connection opens no session: its shell has not star"):
+        with pytest.raises(CommandFailed, match=r"^n0: its shell has not started in 0\.3s$") as late:
             shell.run(["true"], timeout=60)
+        assert not NOT_STARTED.search(late.value.message)  # it may start yet
         config = behind("n0", site, tmp_path, "Host n3\n  ConnectTimeout 1\n")
         monkeypatch.setattr("trainmon.transport.ssh.openssh.START_TIMEOUT", 60.0)
         with pytest.raises(HostUnreachable, match="n3: no answer over the master connection of n0") as lost:
