@@ -132,8 +132,7 @@ def _ranks(attempt: Attempt, run: Run, state: State, began: Instant | None) -> R
     others = (one.spec.nodes for one in state.runs.values() if one.name != run.name and not one.jobs)
     if job is None and (attempt.job_id is not None or any(not {*attempt.nodes}.isdisjoint(names) for names in others)):
         return None
-    since = None if attempt.start_is_estimated else began
-    nodes = map(state.nodes.get, attempt.nodes)
+    nodes, since = map(state.nodes.get, attempt.nodes), None if attempt.start_is_estimated else began
     return rank_map(nodes, None, since) if job is None else rank_map(nodes, job.number, since, job.components)
 
 

@@ -46,21 +46,20 @@ def rank_map(
     best = min(found)
     others = [(key[0], name) for key, own in found.items() if key != best for name in own]
     is_starting = sum(map(len, found[best].values())) < best[1]
-    if not is_starting and any(node is None or node.ranks is None for node in each):
-        return None
     is_ambiguous = any(not is_starting or order == best[0] or name in found[best] for order, name in others)
-    return RankMap(launcher=LAUNCHERS[best[0]], ranks=best[1], nodes=found[best], is_ambiguous=is_ambiguous)
+    known = RankMap(launcher=LAUNCHERS[best[0]], ranks=best[1], nodes=found[best], is_ambiguous=is_ambiguous)
+    return known if is_starting or all(node is not None and node.ranks is not None for node in each) else None
 
 
 def has_others(node: Node, jobs: Collection[int | None]) -> bool:
     """Whether a process of these jobs that has no rank holds memory on a GPU: of a training that numbers its ranks in
     another way, or of one that has just started."""
-    ranks = node.ranks
-    if ranks is None or not ranks.host_pids:
-        return False
-    known = {pid for one in ranks.r for pid in (one.pid, *one.workers)}
-    held = (one for gpu in node.gpus for one in gpu.processes if one.pid not in known and one.user == ranks.user)
-    return any(one.environment.get("SLURM_JOB_ID", "None") in map(str, jobs) for one in held)
+    ranks, names = node.ranks, {*map(str, jobs)}
+    known = {pid for one in ranks.r for pid in (one.pid, *one.workers)} if ranks is not None else {}
+    held = (one for gpu in node.gpus for one in gpu.processes if one.environment.get("SLURM_JOB_ID", "None") in names)
+    return (
+        ranks is not None and ranks.host_pids and any(one.pid not in known and one.user == ranks.user for one in held)
+    )
 
 
 def held_by(one: RankProcess, node: Node) -> set[tuple[int, int]]:
@@ -72,8 +71,8 @@ def held_by(one: RankProcess, node: Node) -> set[tuple[int, int]]:
 def may_be_launcher(one: RankProcess, node: Node) -> bool:
     """Whether it may be what starts the ranks: that has a number, too, but no memory on a GPU; or several processes
     below it have."""
-    shows = one.launcher != "torchrun" and node.ranks is not None and node.ranks.host_pids and node.gpus
-    return bool(shows) and len({pid for pid, _ in held_by(one, node)}) != 1
+    shows = one.launcher != "torchrun" and node.ranks is not None and node.ranks.host_pids and bool(node.gpus)
+    return shows and len({pid for pid, _ in held_by(one, node)}) != 1
 
 
 def both(one: RankMap | None, other: RankMap | None) -> RankMap | None:
@@ -162,22 +161,20 @@ class RankPlace(NamedTuple):
 
 def place_of(rank: int, known: RankMap | None) -> RankPlace | None:
     """Where a rank runs, if exactly one process has it."""
-    places = (
-        {} if known is None or known.is_ambiguous else {name: own for name, own in known.nodes.items() if rank in own}
-    )
-    name, own = next(iter(places.items()), ("", {}))
-    gpus = own.get(rank, ())
-    return RankPlace(str(rank), name, str(gpus[0]) if len(gpus) == 1 else "") if name and len(places) == 1 else None
+    known_in = {} if known is None or known.is_ambiguous else known.nodes
+    places = [(name, own[rank]) for name, own in known_in.items() if rank in own]
+    certain = (RankPlace(str(rank), name, str(gpus[0]) if len(gpus) == 1 else "") for name, gpus in places if name)
+    return next(certain, None) if len(places) == 1 else None
 
 
 def mentions(text: str, known: RankMap | None) -> Iterator[tuple[int, RankPlace]]:
     """The ranks that a text names, each with where its name ends."""
-    is_of_process = PROCESS.search(text) and not OTHER.search(text)
+    is_of_process, ranks = PROCESS.search(text) and not OTHER.search(text), str(known and known.ranks)
     for found in MENTION.finditer(text) if known is not None and "ank" in text else ():
+        own, rank, of, is_both = found.groups()
         before = BEFORE.search(text, max(0, found.start() - LEAD), found.start())
-        is_said = is_of_process or (before is not None and before[1]) or found["both"] is not None or found["of"]
-        is_of_all = found["own"] or (before and is_said and found["of"] in (None, str(known and known.ranks)))
-        if is_of_all and (place := place_of(int(found["own"] or found["rank"]), known)) is not None:
+        is_said = before and of in (None, ranks) and (is_of_process or before[1] or of or is_both is not None)
+        if (own or is_said) and (place := place_of(int(own or rank), known)) is not None:
             yield found.end(), place
 
 
