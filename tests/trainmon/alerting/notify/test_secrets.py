@@ -78,7 +78,7 @@ def events_text(scene: Scene) -> str:
         (error(40301), status(404, {"error": "no such path"}), "550 no"),
         (CUT, CUT, "cut"),
         pytest.param(error(50001), status(500), "451 later", marks=pytest.mark.slow),
-        pytest.param(Answer(), Answer(), "", marks=pytest.mark.slow),
+        (Answer(), Answer(), ""),
     ],
     ids=["refused", "cut", "later", "taken"],
 )
