@@ -450,8 +450,7 @@ class World:
             for gpu in node.gpus
             if gpu.workload.command
         )
-        user = next((job.user for job in jobs), "")
-        return RankProcesses(v=1, t=node.clock(now), r=found, user=user, host_pids=True)
+        return RankProcesses(1, node.clock(now), found, next((job.user for job in jobs), ""), host_pids=True)
 
     def is_active(self, story: str, node: str) -> bool:
         return any(incident.story == story and incident.node == node for incident in self.incidents)

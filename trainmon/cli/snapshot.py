@@ -425,8 +425,7 @@ def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:
         for run in state.runs.values()
         if run.spec.wandb_dir is not None and (run.wandb_file is None or run.wandb_file.is_behind)
     ]
-    training = {name for run in state.runs.values() for name in run.spec.nodes if name in readers}
-    nodes = [state.nodes[name] for name in training]
+    nodes = [state.nodes[name] for run in state.runs.values() for name in run.spec.nodes if name in readers]
     return (
         all(f"{host}:{path}" in state.disks for host, path in disks if host in readers)
         and not any(run.spec.cluster in readers.values() for run in (*logs, *files))

@@ -200,8 +200,8 @@ class LogPane(FollowingPane):
         text, first, height = self.view.text, self.view.position.line, self.view.size.height
         lines = enumerate(log.lines if self.part is None else (), log.first)
         marks = [text.first - 1, text.first - 1, *(at for at, line in lines if line.startswith(LOG_MARK))]
-        files = {log.path_before: range(marks[-2] + 1, marks[-1])}
-        files |= {log.path if self.part is None else self._path: range(marks[-1] + 1, text.end)}
+        last = log.path if self.part is None else self._path
+        files = {log.path_before: range(marks[-2] + 1, marks[-1]), last: range(marks[-1] + 1, text.end)}
         named: list[str] = []
         for path, own in files.items() if not self.view.only else ():
             shown = [text[at] for at in range(first, first + height) if at in own and text.said_in(at) is None]

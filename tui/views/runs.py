@@ -99,8 +99,8 @@ def rank_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     yield fact("ranks", f"{len(ranks - unsure):,} of {known.ranks:,}, numbered by {known.launcher}", width)
     gaps = [(low + 1, high - 1) for low, high in pairwise((-1, *sorted(ranks), known.ranks)) if high > low + 1]
     yield from wrapped_fact("missing", spans_text(gaps), width, "warn")
-    several = f"{spans_text(ranges(sorted(unsure)))}: of several processes"
-    yield from wrapped_fact("not certain", several if unsure else "", width, "warn")
+    several = ": of several processes" if unsure else ""
+    yield from wrapped_fact("not certain", spans_text(ranges(sorted(unsure))) + several, width, "warn")
     nodes = sorted((min(own), name, own) for name, own in known.nodes.items() if name)
     for _, name, own in nodes[:NODES_SHOWN]:
         gpus = sorted((gpu, rank) for rank, held in own.items() for gpu in held)
@@ -108,10 +108,8 @@ def rank_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
         by_gpu = list(dict.fromkeys(rank for _, rank in gpus))
         odd = "" if by_gpu == sorted(by_gpu) else f"  by GPU: {', '.join(map(str, by_gpu))}!"
         odd = f"  GPU {spans_text(ranges(sorted({*shared})))} has several!" if shared else odd
-        link = RankPlace("", name, str((*shared, *(gpu for gpu, _ in gpus), "")[0])).link
-        yield linked_fact(
-            "", Link("node", link), f"{name}: {spans_text(ranges(sorted(own)))}", width, Span(odd, "warn")
-        )
+        link = Link("node", RankPlace("", name, str((*shared, *(gpu for gpu, _ in gpus), "")[0])).link)
+        yield linked_fact("", link, f"{name}: {spans_text(ranges(sorted(own)))}", width, Span(odd, "warn"))
     yield from more_fact(len(nodes) - NODES_SHOWN, width)
 
 

@@ -97,9 +97,9 @@ class Ranks:
         for name, *variables, condition in LAUNCHERS if STEP not in values else ():
             rank, ranks, local = (number(values.get(variable, "")[:9]) for variable in variables)
             if values.get(condition) and rank is not None and ranks is not None and rank < ranks:
-                is_torchrun, command = name == "torchrun", self.text(str(pid), "cmdline")
-                launch = values[condition][:LONGEST_VALUE] if is_torchrun else None
+                command, job = self.text(str(pid), "cmdline"), number(values.get("SLURM_JOB_ID", "")[:12])
+                if name == "torchrun":
+                    return name, rank, ranks, local, job, values[condition][:LONGEST_VALUE], False
                 is_other = (name, ranks) == ("slurm", 1) or any(one in command for one in STARTERS)
-                job = number(values.get("SLURM_JOB_ID", "")[:12])
-                return name, rank, ranks, local, job, launch, is_other and not is_torchrun
+                return name, rank, ranks, local, job, None, is_other
         return ()

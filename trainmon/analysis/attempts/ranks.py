@@ -87,8 +87,8 @@ def both(one: RankMap | None, other: RankMap | None) -> RankMap | None:
         name: {rank: tuple(sorted({*was.get(rank, ()), *now.get(rank, ())})) for rank in {**was, **now}}
         for name, (was, now) in pairs.items()
     }
-    is_ambiguous, ranks = one.is_ambiguous or other.is_ambiguous, max(one.ranks, other.ranks)
-    return RankMap(launcher=one.launcher, ranks=ranks, nodes=nodes, is_ambiguous=is_ambiguous)
+    is_ambiguous = one.is_ambiguous or other.is_ambiguous
+    return replace(one, ranks=max(one.ranks, other.ranks), nodes=nodes, is_ambiguous=is_ambiguous)
 
 
 def ranks_of_log(texts: Iterable[str], path: str | None, run: str, attempts: Iterable[Attempt]) -> RankMap | None:
@@ -99,14 +99,12 @@ def ranks_of_log(texts: Iterable[str], path: str | None, run: str, attempts: Ite
     starts = {(one.job_id, one.restart or 0) for one in of_run}
     own = [one for one in of_run if one.log_path == path]
     maps = [one.ranks if not one.restart or (one.job_id, one.restart - 1) in starts else None for one in own]
-    launchers = {None if one is None else one.launcher for one in maps}
-    return reduce(both, [one and narrowed(one, wanted) for one in maps]) if len(launchers) == 1 else None
-
-
-def narrowed(known: RankMap, wanted: set[int]) -> RankMap:
-    """Only these ranks: maps of many attempts have too many."""
-    held = ((name, own, wanted & own.keys()) for name, own in known.nodes.items())
-    return replace(known, nodes={name: {rank: own[rank] for rank in ranks} for name, own, ranks in held if ranks})
+    known = [  # all ranks of many attempts would be too many
+        one and replace(one, nodes={name: {rank: ranks[rank] for rank in wanted & ranks.keys()}
+                                    for name, ranks in one.nodes.items() if wanted & ranks.keys()})
+        for one in maps
+    ]  # fmt: skip
+    return reduce(both, known) if len({one and one.launcher for one in known}) == 1 else None
 
 
 # ---- the ranks that a text names -------------------------------------------------------------------------------------
