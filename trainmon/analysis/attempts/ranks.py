@@ -39,14 +39,17 @@ def rank_map(
             if one.job not in jobs or (since is not None and began < since - CLOCKS) or may_be_launcher(one, node):
                 continue
             own = found.setdefault((LAUNCHERS.index(one.launcher), one.ranks, one.launch or ""), {})
-            name = "" if one.rank in own.get(node.name, ()) else node.name
-            own.setdefault(name, {})[one.rank] = tuple(sorted({gpu for _, gpu in held_by(one, node)}))
+            on_node = own.setdefault("" if one.rank in own.get(node.name, ()) else node.name, {})
+            on_node[one.rank] = tuple(sorted({gpu for _, gpu in held_by(one, node)}))
     if not found or any(has_others(node, jobs) for node in filter(None, each)):
         return None
     best = min(found)
-    others = [(key[0], name) for key, own in found.items() if key != best for name in own]
     is_starting = sum(map(len, found[best].values())) < best[1]
-    is_ambiguous = any(not is_starting or order == best[0] or name in found[best] for order, name in others)
+    is_ambiguous = any(
+        not is_starting or key[0] == best[0] or not own.keys().isdisjoint(found[best])
+        for key, own in found.items()
+        if key != best
+    )
     known = RankMap(launcher=LAUNCHERS[best[0]], ranks=best[1], nodes=found[best], is_ambiguous=is_ambiguous)
     return known if is_starting or all(node is not None and node.ranks is not None for node in each) else None
 
@@ -97,8 +100,11 @@ def ranks_of_log(texts: Iterable[str], path: str | None, run: str, attempts: Ite
     wanted = {int(found["own"] or found["rank"]) for text in texts for found in MENTION.finditer(text)}
     of_run = [one for one in attempts if wanted and one.run_id == run and one.log_path is not None]
     starts = {(one.job_id, one.restart or 0) for one in of_run}
-    own = [one for one in of_run if one.log_path == path]
-    maps = [one.ranks if not one.restart or (one.job_id, one.restart - 1) in starts else None for one in own]
+    maps = [
+        one.ranks if not one.restart or (one.job_id, one.restart - 1) in starts else None
+        for one in of_run
+        if one.log_path == path
+    ]
     known = [  # all ranks of many attempts would be too many
         one and replace(one, nodes={name: {rank: ranks[rank] for rank in wanted & ranks.keys()}
                                     for name, ranks in one.nodes.items() if wanted & ranks.keys()})

@@ -118,9 +118,9 @@ class RunRule(Rule, frozen=True, kw_only=True):
     def finding(self, state: State, run: Run, severity: Severity, summary: str, **more: Any) -> Finding:
         """A finding about a run. Of the ranks that its last lines name, the evidence has where they run."""
         last, path = tail(run), None if run.log is None else run.log.path
-        is_of_one = not any(line.startswith(LOG_MARK) for line in last)
         lines = [line for line in more.get("evidence", ()) if line in last]
-        ranks = ranks_of_log((summary, *lines), path if is_of_one else None, run.name, state.attempts.values())
+        is_mixed = any(line.startswith(LOG_MARK) for line in last)
+        ranks = ranks_of_log((summary, *lines), None if is_mixed else path, run.name, state.attempts.values())
         if places := places_in(lines, ranks):
             more["evidence"] = (*more["evidence"], *map(str, places[-LINES:]))
         known: dict[str, Any] = {
