@@ -98,7 +98,7 @@ class Backend(Protocol):
         """One metric of one W&B run (`entity/project/id`) from point `start`; all points if `epoch` is not the current
         one. Empty if unknown."""
 
-    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         """Fetch the newest media of a run into a directory of this machine. Calls reply on another thread with a
         sentence: where they are, or what failed."""
 

@@ -385,7 +385,7 @@ class Demo(PollingThread):
         if self._wandb is not None:
             self._wandb.refresh()
 
-    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         """Write the newest media of a run into a directory; `reply` gets the result as a sentence."""
         if self._wandb is None:
             reply(f"{run} has no samples")

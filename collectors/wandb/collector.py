@@ -160,7 +160,7 @@ class WandbCollector(PollingThread):
         """Poll now, but at most every 5 s, and not while the server limits the rate."""
         self._request(lambda: self._rate_limit.refresh(self._clock.monotonic()))
 
-    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         """Fetch the newest media of a run into a directory; reply(sentence) is called on the collector's thread."""
 
         def save_and_reply() -> None:

@@ -99,7 +99,7 @@ class FakeBackend:
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         return self.curves.read(path, key, epoch, start)
 
-    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         self.requests.append(("save samples", run, directory))
         self.saving.append(reply)
 

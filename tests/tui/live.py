@@ -37,7 +37,7 @@ class Stage(FakeBackend):
             later.daemon = True
             later.start()
 
-    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         super().save_samples(run, directory, reply)
         later = threading.Timer(2.0, reply, (f"nothing is fetched into {directory}: this is a play",))
         later.daemon = True

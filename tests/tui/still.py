@@ -65,7 +65,7 @@ class StillBackend:
         self.requests.append((path, key))
         return Curve(epoch, start, array("d"), array("d"), array("d"))
 
-    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         self.requests.append((run, directory))
         reply("no samples")
 

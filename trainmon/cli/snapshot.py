@@ -369,7 +369,7 @@ def first_full_state(monitor: Monitor, wait: Seconds) -> State:
 
     def is_full(state: State) -> bool:
         have_answered = bool(state.sources) and all(has_answered(state, source) for source in state.sources.values())
-        return have_answered and are_read(state, monitor.named_disks())
+        return have_answered and are_read(state, monitor.supervisor.named_disks())
 
     with closing(StateWatcher(monitor.subscribe)) as watcher:
         wait_until_full(watcher, is_full, wait)

@@ -169,7 +169,7 @@ class DashboardBackend:
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         return self.engine.curve(path, key, epoch, start)
 
-    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         """There is no W&B collector."""
         reply(f"{run} has no samples")
 

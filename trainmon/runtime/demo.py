@@ -56,7 +56,7 @@ class DemoMonitor(DashboardBackend):
     def refresh(self) -> None:
         self._demo.refresh()
 
-    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         self._demo.save_samples(run, directory, reply)
 
     def login(self, source: str) -> None:

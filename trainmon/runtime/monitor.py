@@ -286,12 +286,8 @@ class Monitor(DashboardBackend):
         if self._standby is not None:
             self._standby.daemon.refresh()
 
-    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         self.wandb.save_samples(run, directory, reply)
-
-    def named_disks(self) -> frozenset[tuple[str, str]]:
-        """The hosts and paths of the disks that the config names."""
-        return self.supervisor.named_disks()
 
     def poll_job(self, key: str) -> None:
         self.supervisor.poll_job(key)

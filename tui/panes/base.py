@@ -18,6 +18,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
+from textual.widget import Widget
 
 from trainmon.lib import Instant, Seconds, cell_width, shorten, shorten_sentence
 from trainmon.model import Run, State
@@ -434,6 +435,22 @@ class TablesPane(Pane):
         if not (keeps_job and self.lines.move_to(selected)) and not self.lines.move_to(last):
             self.lines.choose_first()
         self._entered = self.selected
+
+
+class BodyPane(Pane):
+    """A pane with something else than rows. Its rows are the sentences in place of that."""
+
+    body: Widget
+
+    def compose(self) -> ComposeResult:
+        yield from (self.top, self.heads, self.body, self.lines, self.bottom)
+
+    @property
+    def width(self) -> int:
+        return max(self.body.size.width, self.lines.row_width)
+
+    def on_mount(self) -> None:
+        self.heads.display = self.lines.display = False
 
 
 class FollowingPane(Pane):

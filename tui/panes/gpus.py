@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from textual.app import ComposeResult
-
 from trainmon.analysis.gpus import by_user, gaps, holders
 from trainmon.analysis.nodes import failing_server
 from trainmon.lib import HOUR, Instant, Seconds, clean, counted
@@ -13,7 +11,7 @@ from trainmon.model import Gpu, State
 from tui.backend import Backend
 from tui.charts.render import LEAST_WIDTH, Axis, hour_picture, side_by_side
 from tui.keys import bindings
-from tui.panes.base import Entries, Pane, TablesPane
+from tui.panes.base import BodyPane, Entries, Pane, TablesPane
 from tui.style import NOT_APPLICABLE, UNKNOWN, mib, source_text
 from tui.views import Subject, fact_text
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
@@ -242,7 +240,7 @@ REDRAW_EVERY: Seconds = 5.0
 """A column of the plot is about a minute wide. Drawing more often would only cost bytes."""
 
 
-class PlotPane(NodePane):
+class PlotPane(BodyPane, NodePane):
     """The last hour of the selected GPU."""
 
     NAME = "Last hour"
@@ -251,20 +249,9 @@ class PlotPane(NodePane):
         super().__init__(node, id=id)
         self.backend = backend
         self.gpu = 0
-        self.body = Picture()
+        self.body: Picture = Picture()
         self._drawn: tuple[int, int, int] | None = None
         self._drawn_at: Instant = 0.0
-
-    def compose(self) -> ComposeResult:
-        yield from (self.top, self.heads, self.body, self.lines, self.bottom)
-
-    def on_mount(self) -> None:
-        self.heads.display = False
-        self.lines.display = False
-
-    @property
-    def width(self) -> int:
-        return max(self.body.size.width, self.lines.row_width)
 
     def follow_gpu(self, index: int) -> None:
         """Plot this GPU from now on."""

@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
-from textual.app import ComposeResult
 
 from trainmon.analysis.attempts import places_in, ranks_of_log
 from trainmon.lib import Instant, cell_width, clean, counted, listed, shorten_start, size
 from trainmon.model import LOG_MARK, LOG_PART, Log, LogHits, LogPart, Run, State
 from tui.backend import Backend, LogSource
 from tui.keys import cap
-from tui.panes.base import FollowingPane
+from tui.panes.base import BodyPane, FollowingPane
 from tui.services.terminal import meant, new_file
 from tui.style import calm_age
 from tui.views import log_named
@@ -33,7 +32,7 @@ KNOWN = 3
 """Lines by which the last lines are found in the file."""
 
 
-class LogPane(FollowingPane):
+class LogPane(BodyPane, FollowingPane):
     """A frame around a LogView: the run, the path, the age, the dropped lines. It shows the last lines, or on demand a
     part of the file."""
 
@@ -44,7 +43,7 @@ class LogPane(FollowingPane):
     def __init__(self, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self._backend = backend
-        self.view = LogView()
+        self.body = self.view = LogView()
         self.view.next_hit = self._next_hit
         self.lost = ""
         """What could not be read, or its log no longer has."""
@@ -64,19 +63,8 @@ class LogPane(FollowingPane):
         self.saving = ""
         """How much of the file is saved so far; empty: it is not being saved."""
 
-    def compose(self) -> ComposeResult:
-        yield from (self.top, self.heads, self.view, self.lines, self.bottom)
-
-    @property
-    def width(self) -> int:
-        return max(self.view.size.width, self.lines.row_width)
-
     def focus_body(self) -> None:
         self.screen.set_focus(self.view if self.view.display else self.lines)
-
-    def on_mount(self) -> None:
-        self.heads.display = False
-        self.lines.display = False
 
     def restart(self) -> None:
         self._stop_search()

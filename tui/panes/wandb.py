@@ -20,7 +20,7 @@ from tui.charts.axes import Limits
 from tui.charts.chart import ATTEMPTS_AT_MOST, ChartGrid, Charts, View, chart_cells, layout, legend
 from tui.charts.values import file_notes, head, notes, rows, source_spans, trouble, why_nothing
 from tui.keys import KEYS, bindings
-from tui.panes.base import FollowingPane
+from tui.panes.base import BodyPane, FollowingPane
 from tui.style import Span, width_of
 from tui.views.alert_detail import Moment, moment_of_curve
 from tui.views.filters import Value
@@ -285,7 +285,7 @@ def numbered_losses(log: Log | None) -> list[tuple[float, float]]:
     return [(float(step), loss) for step, loss in found if step is not None and loss is not None]
 
 
-class LogChartPane(FollowingPane):
+class LogChartPane(BodyPane, FollowingPane):
     """The loss of the last lines of a run's log."""
 
     NAME = "Loss"
@@ -295,17 +295,10 @@ class LogChartPane(FollowingPane):
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
-        self.body = Picture()
+        self.body: Picture = Picture()
         self._log: Log | None = None
         self._epoch = 0
         self.charts = Charts(self._read)
-
-    def compose(self) -> ComposeResult:
-        yield from (self.top, self.body, self.bottom)
-
-    @property
-    def width(self) -> int:
-        return self.body.content_size.width
 
     def _read(self, path: str, key: str, epoch: int, start: int) -> Curve:
         """The numbered losses of the log, as one curve. Their times are not known."""

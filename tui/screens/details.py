@@ -160,15 +160,11 @@ class RunScreen(LinkedScreen):
             return
         notify = partial(app.notify, title=f"samples of {title}", timeout=15, markup=False)
 
-        def reply(text: str) -> None:
-            """On another thread."""
-            app.call_later(notify, clean(text))
-
         def save_into(folder: str | None) -> None:
             if folder:
                 target = str(meant(folder))
                 notify(f"fetching into {clean(target)}")
-                backend.save_samples(name, target, reply)
+                backend.save_samples(name, target, lambda text: app.call_later(notify, clean(text)))
 
         question = f"Fetch {counted(len(samples), 'sample')} of {title}"
         line = "into this folder on this machine; it is created if it does not exist"

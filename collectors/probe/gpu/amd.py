@@ -172,8 +172,7 @@ class AmdCard:
         if not before or not self.counts:
             return None
         passed, *grown = [now - then for now, then in zip(self.counts, before)]  # noqa: B905 strict= needs 3.10
-        reasons = {bit for bit, by in zip(RESIDENCIES, grown) if 0 < passed <= 100 * by}  # noqa: B905
-        return sum(reasons)
+        return sum({bit for bit, by in zip(RESIDENCIES, grown) if 0 < passed <= 100 * by})  # noqa: B905
 
     def slow(self) -> None:
         """Read the slow facts (model.GpuFacts) and the processes."""
