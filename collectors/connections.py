@@ -84,7 +84,8 @@ class Connections:
                 for stop in route:
                     openssh.forget(stop.name)
                 return self._own().dial(host, route)
-            refusal.message, refusal.waits_for_person = f"{refusal.message}; {error.message}", error.waits_for_person
+            refusal.message, refusal.hint = f"{refusal.message}; {error.message}", error.hint or refusal.hint
+            refusal.waits_for_person = error.waits_for_person
             raise refusal from error
         return shell
 

@@ -483,7 +483,7 @@ class OpensshDialer:
             return error
         reason = copied(self._awaited[host].reason if host in self._awaited else error)
         if host not in self._awaited and ways:
-            reason.message, reason.hint = f"{error.message}; {' or '.join(ways)}", ""
+            reason.hint = " or ".join(ways)
         reason.waits_for_person = bool(ways)
         self._awaited[host] = Awaited(reason, True, time.monotonic())
         return copied(reason)

@@ -121,9 +121,8 @@ def test_where_the_ssh_command_could_log_in_it_is_proposed(
     sentence = 'n1 is never logged in to by the ssh command: connect.by = "paramiko"'
     assert (third[4].text, third[4].fix) == (sentence, 'set connect.by = "ssh"')
     assert of(waits) == steps
-    assert waits[-1].text == (
-        f"n0 needs a password, and nobody can be asked; open a master connection: ssh -M -F {config} n0"
-    )
+    assert waits[-1].text == "n0 needs a password, and nobody can be asked"
+    assert waits[-1].fix == f"open a master connection: ssh -M -F {config} n0"
 
 
 def test_a_login_over_a_master_connection_is_told(sshd: Sshd, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
 
 def test_kerberos_logs_in_where_our_client_cannot(realm: Realm, loop: EventLoop) -> None:
     dialler = connections(loop, realm.config())
-    sentence = r"nobody can be asked; it accepts Kerberos \(gssapi\); get a Kerberos ticket: kinit$"
+    sentence = r"nobody can be asked; it accepts Kerberos \(gssapi\) \(get a Kerberos ticket: kinit\)$"
     for _ in range(2):
         with pytest.raises(LoginNeeded, match=sentence) as needed:
             dialler.dial("n0")
@@ -194,7 +194,7 @@ def test_a_token_whose_pin_was_typed_for_a_master_connection_logs_in(token: Toke
         with pytest.raises(LoginRefused) as refused:
             connections(loop, token.config, by).dial("n0").run(["true"], timeout=60)
         assert refused.value.waits_for_person == (by == "openssh")
-        assert (f"; open a master connection: ssh -M -F {token.config} n0" in str(refused.value)) == (by == "openssh")
+        assert (f" (open a master connection: ssh -M -F {token.config} n0" in str(refused.value)) == (by == "openssh")
         with master(token):
             shell = connections(loop, token.config, by).dial("n0")
             assert isinstance(shell, OpensshShell)
