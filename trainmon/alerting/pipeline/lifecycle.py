@@ -209,8 +209,10 @@ def _has_left(alert: Alert, evaluation: Evaluation) -> bool:
         return True
     run_left = kind == "run" and alert.run is not None and alert.run not in state.runs
     is_missing = run_left or (bool(names) and not any(one in state.sources for one in names))
-    queues = [one for one in state.sources.values() if one.kind == "slurm" and alert.cluster in ("", one.cluster)]
-    is_listed = bool(state.sources) and all(source.health == "ok" for source in queues)
+    health = {one.health for one in state.sources.values()}
+    queues = {
+        one.health for one in state.sources.values() if one.kind == "slurm" and alert.cluster in ("", one.cluster)
+    }
     known_since = max(state.started_at, state.clock_jumped_at or 0.0, state.leadership.since or 0.0, alert.found_at)
     is_sure = (
         run_left
@@ -218,9 +220,14 @@ def _has_left(alert: Alert, evaluation: Evaluation) -> bool:
         and bool(names)  # with hosts on the command line, or another config, they are not read here
         and all(name in state.sources and state.sources[name].health == "ok" for name in names)
         and alert.found_at < state.started_at
-        and all(source.health in ("ok", "off") for source in state.sources.values())
+        and health <= {"ok", "off"}
     )
-    return is_missing and is_listed and evaluation.now - known_since >= (SETTLES_WITHIN if is_sure else LISTED_WITHIN)
+    return (
+        is_missing
+        and "ok" in health
+        and queues <= {"ok"}
+        and evaluation.now - known_since >= (SETTLES_WITHIN if is_sure else LISTED_WITHIN)
+    )
 
 
 def _changes(old: Alert | None, new: Alert) -> list[HistoryEntry]:

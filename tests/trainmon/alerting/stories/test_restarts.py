@@ -82,6 +82,15 @@ def test_an_alert_that_another_program_found_elsewhere_or_in_a_queue_does_not_en
             story.at(story.elapsed + 30, tick=10).expect("resolve", RUN, reason="left the config")
 
 
+def test_nothing_has_left_the_config_while_no_source_answers() -> None:
+    """A queue that nobody counts on is no source while its host is not reached."""
+    with Story(rule("run-dead", keep_firing_for=HOUR), sources=(NODE, "slurm:prod")) as story:
+        story.at(10).wrong("run-dead", RUN, sources=("slurm:prod",)).at(11).expect("fire", RUN)
+        story.well().sources.pop("slurm:prod")
+        story.fail(NODE, "no route to host").restart(down_for=60).at(1_800, tick=10).expect_nothing_else()
+        story.speak(NODE).at(1_805).expect("resolve", RUN, reason="left the config")
+
+
 def test_a_standby_that_takes_over_does_not_end_at_once_what_it_does_not_watch() -> None:
     with Story(rule("run-dead", keep_firing_for=HOUR)) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
