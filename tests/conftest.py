@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib
 import os
+import signal
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if settings.get_current_profile_name() == "same":
         # Else each worker reads the constants of all our modules, and examples change with every one of them.
         providers._get_local_constants = providers.Constants
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup. By this signal, ssh ends its ProxyCommand.
+        signal.signal(signal.SIGHUP, lambda *_: None)  # what we start has the default
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if not worker or [Path(name).name for name in session.config.args] != ["tests"]:
         return
