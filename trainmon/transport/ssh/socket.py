@@ -162,6 +162,8 @@ class TunnelSocket(Socket):
 
 OUTPUT_LIMIT = 2_000
 KILL_AFTER: Seconds = 1.0
+LAST_WORDS: Seconds = 1.0
+"""Its error waits this long for the loop to read the last line of its standard error."""
 
 
 class ProxyCommandSocket(PlainSocket):
@@ -172,6 +174,7 @@ class ProxyCommandSocket(PlainSocket):
     def __init__(self, command: str, loop: EventLoop) -> None:
         ours, theirs = socket.socketpair()
         self._output = b""
+        self._is_read = threading.Event()
         try:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", "exec " + command],  # what OpenSSH does: the user's own config has this line
@@ -193,7 +196,8 @@ class ProxyCommandSocket(PlainSocket):
 
     @property
     def last_error(self) -> str:
-        """The last line of its standard error."""
+        """The last line of its standard error, of a closed one. Not for the loop's thread, which reads it."""
+        self._is_read.wait(LAST_WORDS)
         lines = [line for line in self._output.decode("utf-8", "replace").splitlines() if line.strip()]
         return clean(lines[-1], 200) if lines else ""
 
@@ -219,6 +223,7 @@ class ProxyCommandSocket(PlainSocket):
                 self._output = (self._output + os.read(self._stderr.fileno(), 4096))[-OUTPUT_LIMIT:]
             self._loop.unregister(self._stderr.fileno())
             self._stderr.close()
+            self._is_read.set()
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.poll() is None:

@@ -284,7 +284,7 @@ def test_a_dying_proxy_ends_the_stream_and_costs_no_cpu(sshd: Sshd, loop: EventL
 def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     extra = "Host n0\n  ProxyCommand echo no route >&2; exit 1"
     dialer = Dialer(loop, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
-    with pytest.raises(HostUnreachable, match="n0: its ProxyCommand ended"):
+    with pytest.raises(HostUnreachable, match="n0: its ProxyCommand ended: no route"):
         dialer.dial("n0")
 
 
