@@ -284,6 +284,8 @@ def test_a_dying_proxy_ends_the_stream_and_costs_no_cpu(sshd: Sshd, loop: EventL
 def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     extra = "Host n0\n  ProxyCommand echo no route >&2; exit 1"
     dialer = Dialer(loop, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
+    is_over = threading.Event()
+    loop.call_soon(lambda: is_over.wait(0.3))  # a busy loop: its last words are read later than the end of its output
     with pytest.raises(HostUnreachable, match="n0: its ProxyCommand ended: no route"):
         dialer.dial("n0")
 
