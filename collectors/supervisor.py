@@ -319,6 +319,11 @@ class Supervisor(PollingThread):
             raise HostUnreachable(host, why, hint="open its screen: that connects to it")
         raise HostUnreachable(host, f"{host} is not watched", hint="add it to the config")
 
+    def python_of(self, host: str) -> str:
+        """The interpreter of the probe of a host; empty if it has none that works."""
+        node = self.nodes.get(host)
+        return "python3" if node is None else node.python
+
     def ssh_command(self, host: str) -> tuple[str, ...] | str:
         """The command that logs in to a host with the same settings as ours, or the sentence why there is none."""
         host = next((known for known in self.nodes if host in (known, known.rpartition("@")[2])), host)

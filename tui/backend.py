@@ -17,6 +17,8 @@ from trainmon.model import (
     Job,
     LogHits,
     LogPart,
+    LookReply,
+    LookSource,
     Plan,
     Run,
     Series,
@@ -105,6 +107,10 @@ class Backend(Protocol):
     def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], object]) -> None:
         """Read from the ledger what is known around an attempt: its run's attempts, alerts and actions of its time.
         Calls reply on another thread, or never if the ledger does not have it."""
+
+    def look(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
+        """Look at the ranks of a run by these sources, one after the other. Replies several times on another thread;
+        each look is also in Run.looks."""
 
     def acknowledge(self, alert: str, why: str = "") -> None:
         """Acknowledge an alert by its id: it is no longer repeated or escalated."""

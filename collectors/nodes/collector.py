@@ -196,6 +196,11 @@ class NodeCollector:
         return self._source.phase == "up"
 
     @property
+    def python(self) -> str:
+        """The interpreter of its probe; empty if it runs the shell fallback."""
+        return self._python
+
+    @property
     def is_off(self) -> bool:
         return self._source.phase == "off"
 

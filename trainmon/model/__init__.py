@@ -124,6 +124,7 @@ from trainmon.model.probe_wire import (
     says,
     throttle_names,
 )
+from trainmon.model.ranks import LookReply, LookSource, RankLook
 from trainmon.model.run import (
     ALIVE,
     DIRECTORY,
@@ -193,6 +194,7 @@ from trainmon.model.state import (
     NoticeGiven,
     PromptsChanged,
     QuotaRead,
+    RunLooked,
     RunsChanged,
     SampleFetched,
     SchedulerNodesListed,
@@ -357,6 +359,8 @@ __all__ = [
     "LogPart",
     "LogShape",
     "LogSpec",
+    "LookReply",
+    "LookSource",
     "LossState",
     "LossTrouble",
     "Milestone",
@@ -381,6 +385,7 @@ __all__ = [
     "PromptsChanged",
     "Quota",
     "QuotaRead",
+    "RankLook",
     "RankMap",
     "RankProcess",
     "RankProcesses",
@@ -397,6 +402,7 @@ __all__ = [
     "RetryPolicy",
     "Route",
     "Run",
+    "RunLooked",
     "RunMemory",
     "RunSpec",
     "RunsChanged",

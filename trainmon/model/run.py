@@ -10,6 +10,7 @@ import msgspec
 from trainmon.lib import Instant, Seconds
 from trainmon.model.attempts import RetryPolicy
 from trainmon.model.probe_wire import CheckpointListing, OtherLog, OwnProcess, says
+from trainmon.model.ranks import RankLook
 from trainmon.model.storage import Checkpoints, Evals
 from trainmon.model.wandb import LossTrouble, Wandb, WandbFile, WandbSpec
 
@@ -565,6 +566,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     saved_loss: float | None = None
     """The last loss in the newest state of Hugging Face's Trainer, where that was looked for."""
     memory: RunMemory = RunMemory()
+    looks: tuple[RankLook, ...] = ()
+    """What looks at its ranks have shown since its last step: the latest of each source."""
 
     @property
     def job(self) -> str | None:

@@ -14,6 +14,7 @@ from trainmon.model.attempts import Attempt, Receipt
 from trainmon.model.job import Cluster, Job, SchedulerNode
 from trainmon.model.node import Node, NodeHistory, Prompt, Source
 from trainmon.model.probe_wire import AnyReading, LogChunk
+from trainmon.model.ranks import RankLook
 from trainmon.model.run import Run, RunSpec
 from trainmon.model.storage import Disk, Quota
 from trainmon.model.wandb import Points, Sample, WandbRun
@@ -247,6 +248,13 @@ class NoticeGiven(msgspec.Struct, frozen=True):
     text: str
 
 
+class RunLooked(msgspec.Struct, frozen=True):
+    """A look at the ranks of a run was made, or could not be made."""
+
+    run: str
+    look: RankLook
+
+
 class StoryTold(msgspec.Struct, frozen=True):
     """What goes wrong in the demo, and the keys that show it."""
 
@@ -360,4 +368,5 @@ Event = (
     | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead
     | QuotaRead | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged
     | AlertsReported | DiskHistoryRead | ConfigRefused | LedgerReplaced | StoryTold | EndedJobs
+    | RunLooked
 )  # fmt: skip

@@ -36,6 +36,8 @@ from trainmon.model import (
     Curve,
     Job,
     Log,
+    LookReply,
+    LookSource,
     Plan,
     Prompt,
     PromptsChanged,
@@ -47,6 +49,7 @@ from trainmon.model import (
 )
 from trainmon.runtime.config_file import ConfigFile
 from trainmon.runtime.log_file import LogFile
+from trainmon.runtime.looks import Looks, Nodes
 from trainmon.slurm import commands, parse
 from trainmon.slurm.client import Client
 from trainmon.transport.files import read_range
@@ -124,6 +127,7 @@ class DashboardBackend:
         self._ledger = ledger
         self._executor: Executor | None = None
         self._shell_of: Callable[[str], Shell] | None = None
+        self._looks: Looks | None = None
         self.config_file: ConfigFile | None = None
         """What loads its config again, if it has one."""
 
@@ -146,10 +150,12 @@ class DashboardBackend:
         self.stop()
 
     def stop_actions(self) -> None:
-        """Start no more actions; a running one has a moment to end before its connection is closed."""
+        """Start no more actions and looks; a running one has a moment to end before its connection is closed."""
         if self._executor is not None:
             self._executor.stop()
             self._executor = None
+        if self._looks is not None:
+            self._looks.stop()
 
     def read_log(self, run: Run) -> LogReport:
         log, known = run.log or Log(host=""), self.engine.formats
@@ -236,6 +242,16 @@ class DashboardBackend:
             actor=Actor(who=who(), from_host=local_hostname()),
             read_only=self.engine.state.read_only,
         )
+
+    def enable_looks(self, nodes: Nodes) -> None:
+        """Look at the ranks of runs from now on, by what reads these nodes."""
+        self._looks = Looks(lambda: self.engine.state, nodes, self.engine.submit, self.engine.clock)
+
+    def look(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
+        if self._looks is None:
+            reply(LookReply("this monitor looks at no ranks", is_done=True))
+        else:
+            self._looks.ask(run, sources, reply)
 
     def poll_job(self, key: str) -> None:
         """There is no scheduler."""

@@ -50,6 +50,7 @@ from trainmon.model import (
 )
 from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend, Prompts
+from trainmon.runtime.looks import Nodes
 from trainmon.transport.shell import AskUser, Shell
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class Monitor(DashboardBackend):
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self.wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
         self.enable_actions(self.supervisor.shell_of, self.supervisor.poll_queue_soon)
+        self.enable_looks(Nodes(self.supervisor.shell_of, self.supervisor.python_of))
         self._exporter = (
             self._make_exporter(settings, ledger if records else None) if program == "alerts-only" else None
         )

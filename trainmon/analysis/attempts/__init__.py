@@ -2,7 +2,7 @@
 
 from trainmon.analysis.attempts.ending import OUTLIVES, ending_directories, with_outlived, with_tail
 from trainmon.analysis.attempts.fold import ORDER, SAME_START, is_same_start, merged, named_as, values_of
-from trainmon.analysis.attempts.observed import silence, unrecorded
+from trainmon.analysis.attempts.observed import rank_processes, silence, unrecorded
 from trainmon.analysis.attempts.provenance import (
     by_same_origin,
     changed_settings,
@@ -53,6 +53,7 @@ __all__ = [
     "places_in",
     "places_shown",
     "pruned",
+    "rank_processes",
     "ranks_of_log",
     "read_once",
     "silence",

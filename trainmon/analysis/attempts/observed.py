@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import provenance, receipts
 from trainmon.analysis.attempts.ending import end_of, is_over
 from trainmon.analysis.attempts.fold import adds_nothing, end_by, with_named
-from trainmon.analysis.attempts.ranks import rank_map
+from trainmon.analysis.attempts.ranks import rank_map, ranks_of_job
 from trainmon.analysis.attempts.steps import (
     AFTER,
     BEFORE,
@@ -34,7 +34,20 @@ from trainmon.analysis.runs import has_begun, last_attempts, our_time, target
 from trainmon.analysis.runs.context import is_of_task
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import DAY, Instant, Seconds, clean, elapsed, group_by, scrub
-from trainmon.model import OVER, Attempt, AttemptEnd, Job, Log, OwnProcess, RankMap, Receipt, Run, State, WandbRun
+from trainmon.model import (
+    OVER,
+    Attempt,
+    AttemptEnd,
+    Job,
+    Log,
+    OwnProcess,
+    RankMap,
+    RankProcess,
+    Receipt,
+    Run,
+    State,
+    WandbRun,
+)
 
 # ---- which sources are still to answer before the attempts of a run are known ----------------------------------------
 
@@ -134,6 +147,22 @@ def _ranks(attempt: Attempt, run: Run, state: State, began: Instant | None) -> R
         return None
     nodes, since = map(state.nodes.get, attempt.nodes), None if attempt.start_is_estimated else began
     return rank_map(nodes, None, since) if job is None else rank_map(nodes, job.number, since, job.components)
+
+
+def rank_processes(run: Run, state: State) -> dict[str, dict[int, RankProcess]]:
+    """By node and rank: the processes of the ranks of the newest attempt of a run, as far as its map of them is
+    certain."""
+    attempt = last_attempts(state.attempts.values()).get(run.name)
+    if attempt is None or attempt.ranks is None or attempt.ranks.is_ambiguous:
+        return {}
+    known, job = attempt.ranks, state.jobs.get(f"{attempt.cluster}/{attempt.job_id}")
+    jobs = {None} if job is None else {job.number, *job.components}
+    since = None if attempt.start_is_estimated else start_of(attempt, run, state)
+    found: dict[str, dict[int, RankProcess]] = {}
+    for node in filter(None, map(state.nodes.get, known.nodes)):
+        of_node = (one for one in ranks_of_job(node, jobs, since) if one.rank in known.nodes[node.name])
+        found[node.name] = {one.rank: one for one in of_node if one.launcher == known.launcher}
+    return found
 
 
 def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str, ...]]:

@@ -34,10 +34,7 @@ def rank_map(
     found: dict[tuple[int, int, str], dict[str, dict[int, tuple[int, ...]]]] = {}
     each, jobs = list(nodes), {job, *components}
     for node in filter(None, each):
-        for one in node.ranks.r if node.ranks is not None else ():
-            began = (node.boot_time or 0.0) + one.started_s - (node.clock_skew_s or 0.0)
-            if one.job not in jobs or (since is not None and began < since - CLOCKS) or may_be_launcher(one, node):
-                continue
+        for one in ranks_of_job(node, jobs, since):
             own = found.setdefault((LAUNCHERS.index(one.launcher), one.ranks, one.launch or ""), {})
             on_node = own.setdefault("" if one.rank in own.get(node.name, ()) else node.name, {})
             on_node[one.rank] = tuple(sorted({gpu for _, gpu in held_by(one, node)}))
@@ -52,6 +49,14 @@ def rank_map(
     )
     known = RankMap(launcher=LAUNCHERS[best[0]], ranks=best[1], nodes=found[best], is_ambiguous=is_ambiguous)
     return known if is_starting or all(node is not None and node.ranks is not None for node in each) else None
+
+
+def ranks_of_job(node: Node, jobs: Collection[int | None], since: Instant | None) -> Iterator[RankProcess]:
+    """The ranks on a node of a job that was started at `since`."""
+    for one in node.ranks.r if node.ranks is not None else ():
+        began = (node.boot_time or 0.0) + one.started_s - (node.clock_skew_s or 0.0)
+        if one.job in jobs and (since is None or began >= since - CLOCKS) and not may_be_launcher(one, node):
+            yield one
 
 
 def has_others(node: Node, jobs: Collection[int | None]) -> bool:

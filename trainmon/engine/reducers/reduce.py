@@ -34,6 +34,7 @@ from trainmon.model import (
     PromptsChanged,
     QuotaRead,
     Run,
+    RunLooked,
     RunsChanged,
     RunSpec,
     SampleFetched,
@@ -100,6 +101,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 runs.sample_fetched(batch, event)
             case ConsoleRead():
                 runs.console_read(batch, event)
+            case RunLooked():
+                runs.looked(batch, event)
             case AttemptsRestored():
                 jobs.attempts_restored(batch, event)
             case NoticeGiven(text=text):

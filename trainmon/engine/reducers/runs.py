@@ -7,7 +7,7 @@ import re
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs import PATIENCE, RunContext, loss, loss_scale, position, throughput
+from trainmon.analysis.runs import PATIENCE, RunContext, loss, loss_scale, our_time, position, skew_of, throughput
 from trainmon.analysis.runs.wandb_evidence import stopped_by
 from trainmon.analysis.wandb import active_run, client_file, counts, metric_names
 from trainmon.engine.reducers import files
@@ -23,7 +23,9 @@ from trainmon.model import (
     LossTrouble,
     NodeReading,
     Points,
+    RankLook,
     Run,
+    RunLooked,
     RunMemory,
     Sample,
     SampleFetched,
@@ -64,8 +66,9 @@ def follow(batch: EventBatch, now: Instant) -> None:
     for name, run in batch.current("runs").items():
         memory = _losses(_steps(_lines(run.memory, run.log, now), run), run.progress.at or now)
         memory = _stopped(memory, run, context)
-        if memory is not run.memory:
-            batch.writable("runs")[name] = replace(run, memory=memory)
+        looks = _current(run, batch) if run.looks else ()
+        if memory is not run.memory or looks != run.looks:
+            batch.writable("runs")[name] = replace(run, memory=memory, looks=looks)
 
 
 def _steps(memory: RunMemory, run: Run) -> RunMemory:
@@ -150,6 +153,25 @@ def _stopped(memory: RunMemory, run: Run, context: RunContext) -> RunMemory:
     if (memory.stopped, memory.stopped_by) == (where, stop):
         return memory
     return replace(memory, stopped=where, stopped_by=stop)
+
+
+# ---- looks at their ranks --------------------------------------------------------------------------------------------
+
+
+def looked(batch: EventBatch, event: RunLooked) -> None:
+    """Keep a look at the ranks of a run, in place of the last one of the same source."""
+    run, look = batch.current("runs").get(event.run), event.look
+    if run is not None and all(one.at <= look.at for one in run.looks if one.source == look.source):
+        looks = (*(one for one in run.looks if one.source != look.source), look)
+        batch.writable("runs")[event.run] = replace(run, looks=looks)
+
+
+def _current(run: Run, batch: EventBatch) -> tuple[RankLook, ...]:
+    """The looks since its last step and since the start of its job."""
+    job = batch.current("jobs").get(run.job or "")
+    skew = skew_of(None if run.log is None else run.log.host, batch.current("nodes"))
+    began = None if job is None else our_time(job.started_at, skew)
+    return tuple(one for one in run.looks if one.at >= max(run.progress.at or 0.0, began or 0.0))
 
 
 # ---- what W&B says of them -------------------------------------------------------------------------------------------

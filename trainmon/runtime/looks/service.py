@@ -1,0 +1,94 @@
+"""Makes looks at the ranks of a run when a person or the monitor asks, and submits what they show."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock, Thread
+from typing import NamedTuple
+
+from trainmon.lib import Clock, TrainmonError
+from trainmon.model import LookReply, LookSource, RankLook, Run, RunLooked, State
+from trainmon.runtime.looks.nodes import Nodes, StoppedError
+
+log = logging.getLogger(__name__)
+
+
+class Request(NamedTuple):
+    """What a source gets. It reads nodes by `nodes`, and may report progress in a sentence."""
+
+    state: State
+    run: Run
+    nodes: Nodes
+    clock: Clock
+    say: Callable[[str], object]
+
+
+Source = Callable[[Request], RankLook]
+"""Makes one look on a thread of its own. It raises TrainmonError when it cannot, with a sentence for the run's page."""
+
+SOURCES: Mapping[LookSource, Source] = {}
+"""All sources, in the order in which they are asked."""
+
+
+class Looks:
+    """The looks of one program. At most one request at a time for each run."""
+
+    def __init__(
+        self,
+        state: Callable[[], State],
+        nodes: Nodes,
+        submit: Callable[[RunLooked], None],
+        clock: Clock,
+        sources: Mapping[LookSource, Source] = SOURCES,
+    ) -> None:
+        self._state, self._nodes, self._submit, self._clock = state, nodes, submit, clock
+        self._sources = sources
+        self._busy: set[str] = set()
+        self._lock = Lock()
+
+    def ask(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
+        """Look at the ranks of a run, one source after the other; each look is submitted. Returns at once; replies
+        come on another thread."""
+        with self._lock:
+            is_busy = run in self._busy
+            self._busy.add(run)
+        if is_busy:
+            reply(LookReply(f"the ranks of {run} are being looked at: the result comes soon", is_done=True))
+            return
+        Thread(target=self._work, args=(run, sources, reply), name="look", daemon=True).start()
+
+    def stop(self) -> None:
+        """Start no more samples."""
+        self._nodes.stop()
+
+    def _work(self, name: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
+        text = f"{name} is not watched"
+        try:
+            for source in sources:
+                state = self._state()
+                if (run := state.runs.get(name)) is None:
+                    break
+                request = Request(state, run, self._nodes, self._clock, lambda said: reply(LookReply(said)))
+                look = self._look(source, request)
+                self._submit(RunLooked(name, look))
+                text = look.summary
+                reply(LookReply(text, look))
+        except StoppedError as stopped:
+            text = stopped.message
+        finally:
+            with self._lock:
+                self._busy.discard(name)
+            reply(LookReply(text, is_done=True))
+
+    def _look(self, source: LookSource, request: Request) -> RankLook:
+        try:
+            return self._sources[source](request)
+        except StoppedError:
+            raise
+        except TrainmonError as error:
+            why, advice = error.message, error.hint
+        except Exception:  # one source that fails does not keep the others from looking
+            log.exception("the look by %s failed", source)
+            why, advice = f"the look by {source} failed; the log of trainmon-tui has the error", ""
+        return RankLook(source=source, at=self._clock.now(), summary=why, advice=advice, is_answer=False)
