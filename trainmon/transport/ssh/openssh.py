@@ -140,8 +140,9 @@ def has_ticket() -> bool:
     """Whether Kerberos has a valid ticket."""
     try:
         return subprocess.run(["klist", "-s"], stdin=subprocess.DEVNULL, timeout=2, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return "KRB5CCNAME" in os.environ
+    except (OSError, subprocess.TimeoutExpired):  # without klist, a cache is as good as a ticket
+        kind, _, where = os.environ.get("KRB5CCNAME", "").rpartition(":")
+        return bool(where) and (kind not in ("", "FILE") or Path(where).exists())
 
 
 def may_use_kerberos(route: Route, refusal: str = "gssapi") -> bool:
