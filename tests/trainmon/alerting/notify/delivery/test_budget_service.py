@@ -41,6 +41,7 @@ def test_near_the_limit_the_next_episode_of_an_alert_takes_the_place_of_the_one_
         for name in "abcdefg":
             scene.enqueue(fire(name, severity="warning"))
             until(lambda name=name: f"{name}-fire" in channel.keys, name)
+        scene.until_marked()
         for number in range(20):
             one = alert(id=f"h{number}", subject="run:h", severity="warning")
             scene.enqueue(notice(one, key=f"h{number}-fire", channels=("phone",), severity="warning"))
