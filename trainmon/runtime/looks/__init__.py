@@ -1,6 +1,6 @@
 """Looks at the ranks of a run: which of them hold it up. Each source has a module, named as the source."""
 
-from trainmon.runtime.looks.nodes import Nodes
-from trainmon.runtime.looks.service import Looks, Request
+from trainmon.runtime.looks.nodes import Nodes, Request
+from trainmon.runtime.looks.service import Looks
 
 __all__ = ["Looks", "Nodes", "Request"]

@@ -10,9 +10,10 @@ from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
-from trainmon.lib import CommandFailed, Seconds, TrainmonError, last_line
+from trainmon.lib import Clock, CommandFailed, Seconds, TrainmonError, last_line
+from trainmon.model import Run, State
 from trainmon.runtime.looks.on_node.run import BEGIN
 from trainmon.transport.shell import Shell
 
@@ -115,6 +116,16 @@ class Nodes:
             return json.loads(zlib.decompressobj().decompress(packed, ANSWER_BYTES))
         except (zlib.error, ValueError) as error:
             raise CommandFailed(f"{host}: the answer of the look is cut off") from error
+
+
+class Request(NamedTuple):
+    """What a source gets. It reads nodes by `nodes`, and may report progress in a sentence."""
+
+    state: State
+    run: Run
+    nodes: Nodes
+    clock: Clock
+    say: Callable[[str], object]
 
 
 SLACK: Seconds = 10.0

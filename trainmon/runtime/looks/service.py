@@ -5,29 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock, Thread
-from typing import NamedTuple
 
 from trainmon.lib import Clock, TrainmonError
-from trainmon.model import LookReply, LookSource, RankLook, Run, RunLooked, State
-from trainmon.runtime.looks.nodes import Nodes, StoppedError
+from trainmon.model import LookReply, LookSource, RankLook, RunLooked, State
+from trainmon.runtime.looks import proc
+from trainmon.runtime.looks.nodes import Nodes, Request, StoppedError
 
 log = logging.getLogger(__name__)
-
-
-class Request(NamedTuple):
-    """What a source gets. It reads nodes by `nodes`, and may report progress in a sentence."""
-
-    state: State
-    run: Run
-    nodes: Nodes
-    clock: Clock
-    say: Callable[[str], object]
 
 
 Source = Callable[[Request], RankLook]
 """Makes one look on a thread of its own. It raises TrainmonError when it cannot, with a sentence for the run's page."""
 
-SOURCES: Mapping[LookSource, Source] = {}
+SOURCES: Mapping[LookSource, Source] = {"proc": proc.look}
 """All sources, in the order in which they are asked."""
 
 

@@ -1,0 +1,86 @@
+"""What all ranks do, from /proc of every node of the run. Needs no privilege, and touches no process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from trainmon.analysis.attempts import rank_processes
+from trainmon.analysis.attempts.looks import Sample, activities, judged
+from trainmon.analysis.runs import last_attempts
+from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError, counted, duration
+from trainmon.model import RankLook, RankMap, RankProcess, Run, State, verdict_text
+from trainmon.runtime.looks.nodes import Request
+
+Row = TypeVar("Row")
+
+PAUSES: tuple[Seconds, ...] = (0.0, 0.7, 1.3, 0.9, 1.2, 1.1)
+"""Before each sample: unequal, so that the rhythm of a training never looks like a standstill."""
+
+TIMEOUT: Seconds = 30.0
+"""256 ranks take 0.1 s of a core, in addition to the pauses. At the lowest priority, that can last on a busy node."""
+
+WORKERS = 16
+"""Processes below each rank whose CPU time is read."""
+
+LATE = 3
+"""A run is late when none has come in the time of so many steps."""
+
+
+def look(request: Request) -> RankLook:
+    """What each rank does, and who differs.
+
+    Raises:
+        CommandFailed: when the ranks of the run are not known.
+    """
+    known, processes = ranks_of(request.run, request.state)
+    request.say(f"reading /proc of {counted(len(processes), 'node')} for {duration(sum(PAUSES))}")
+    asked = {
+        node: (PAUSES, [(rank, one.pid, one.started_s, one.workers[:WORKERS]) for rank, one in own.items()])
+        for node, own in processes.items()
+    }
+    answers = request.nodes.ask_each(asked, "proc", TIMEOUT)
+    read, unread = by_rank(answers, processes, list[tuple[int, list[Sample | None]]])
+    doing, pids = activities(dict(read)), {rank: one.pid for own in processes.values() for rank, one in own.items()}
+    unread += [f"rank {rank}: its process has ended, or is hidden" for rank, _ in read if rank not in doing]
+    now = request.clock.now()
+    return judged("proc", known, doing, now, pids=pids, unread=unread, calm=calm(request.run, now))
+
+
+def ranks_of(run: Run, state: State) -> tuple[RankMap, dict[str, dict[int, RankProcess]]]:
+    """The map of the ranks of a run, and their processes by node and rank.
+
+    Raises:
+        CommandFailed: when they are not known.
+    """
+    attempt, processes = last_attempts(state.attempts.values()).get(run.name), rank_processes(run, state)
+    if attempt is None or attempt.ranks is None or not any(processes.values()):
+        raise CommandFailed(f"which processes are the ranks of {run.name} is not known", hint="its page shows why")
+    return attempt.ranks, {node: own for node, own in processes.items() if own}
+
+
+def by_rank(
+    answers: Mapping[str, Any | TrainmonError], processes: Mapping[str, Mapping[int, object]], rows: type[list[Row]]
+) -> tuple[list[Row], list[str]]:
+    """What all nodes have answered, and which of them have not, with the reason."""
+    found, unread = list[Row](), list[str]()
+    for node, answer in answers.items():
+        try:
+            if isinstance(answer, TrainmonError):
+                raise answer
+            found += msgspec.convert(answer, rows)
+        except (TrainmonError, msgspec.ValidationError) as error:
+            unread.append(f"{counted(len(processes[node]), 'rank')} on {node}: {error}")
+    return found, unread
+
+
+def calm(run: Run, now: Instant) -> str:
+    """Why nobody is to be named yet: the run makes its steps in time, or does something else."""
+    if run.verdict in ("starting", "evaluating", "saving"):
+        return f"it is {verdict_text(run.verdict)}"
+    at, cadence = run.progress.at, run.progress.cadence_s
+    if at is None or cadence is None or now - at > LATE * cadence:
+        return ""
+    return f"its last step came {duration(max(0.0, now - at))} ago, usually one comes every {duration(cadence)}"
