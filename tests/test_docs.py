@@ -212,6 +212,11 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert [file.name for file in ROOT.glob("[A-Z]*.md") if file.name != "README.md" and file.name not in text] == []
 
 
+def test_the_package_is_described_as_in_the_readme() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f"# trainmon-tui\n\n**{project['description']}**\n" in (ROOT / "README.md").read_text()
+
+
 def test_the_readme_is_short() -> None:
     text = (ROOT / "README.md").read_bytes()
     assert len(text.splitlines()) <= 250

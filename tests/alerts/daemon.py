@@ -50,8 +50,17 @@ def imported(errors: str) -> set[str]:
 class AlertDaemon:
     """A daemon that a test starts, tells things, kills and starts again; what it wrote stays in its log."""
 
-    def __init__(self, folder: Path, *, name: str = "daemon", ssh_config: Path | None = None, **env: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str = "daemon",
+        ssh_config: Path | None = None,
+        program: str = PROGRAM,
+        **env: str,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self.program = program
         self.folder = folder
         self.home = folder / "home"
         self.home.mkdir(exist_ok=True)
@@ -64,7 +73,7 @@ class AlertDaemon:
 
     def argv(self, *words: str) -> list[str]:
         with_ssh = [f"--ssh-config={self.ssh_config}"] if self.ssh_config is not None else []
-        return [PROGRAM, *words, f"--config={self.config}", *with_ssh]
+        return [self.program, *words, f"--config={self.config}", *with_ssh]
 
     def start(self, *words: str) -> None:
         self._process = Daemon("trainmon-tui", self.argv("--alerts-only", *words), self.log, self.env)
@@ -126,7 +135,7 @@ class AlertDaemon:
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Another command of the same user."""
-        return forked.run([PROGRAM, *words], cwd=self.folder, env={**self.env, **env})
+        return forked.run([self.program, *words], cwd=self.folder, env={**self.env, **env})
 
     def once(self, **env: str) -> subprocess.CompletedProcess[str]:
         return forked.run(self.argv("--alerts-only", "--once"), cwd=self.folder, env={**self.env, **env})

@@ -73,6 +73,22 @@ class Installed(Product):
         return [self._program, *words]
 
 
+@pytest.mark.slow
+def test_a_plain_install_is_small_and_the_command_that_we_print_adds_an_extra(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    python = environment(tmp_path)
+    pip("--python", python, "install", "-c", ROOT / ".ci" / "constraints.txt", wheel)
+    used = subprocess.run(["du", "-sm", tmp_path], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert int(used.split()[0]) <= 175, "MB, compiled"
+    code = "from trainmon.lib.extras import *; print(*(install_command(extra) for extra in LIBRARIES), sep='\\n')"
+    shown = subprocess.run([python, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+    for line in shown.splitlines()[:2]:
+        run("sh", "-c", line)
+    left = subprocess.run([python, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert left.split()[:2] == ["None", "None"]
+    assert left.count("trainmon-tui[") == shown.count("trainmon-tui[") - 2 == 1
+
+
 @pytest.fixture(scope="module")
 def fresh(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel in it; what the wheel depends on is that of the tests."""

@@ -25,3 +25,17 @@ def environment(folder: Path) -> Path:
     """A fresh one; its Python."""
     run(BASE, "-m", "venv", "--without-pip", folder)
     return folder / "bin" / "python"
+
+
+def plain(folder: Path, *without: str) -> str:
+    """The program in an environment that has all of ours but these libraries, as after a plain install."""
+    python = environment(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (ours,) = Path(sys.prefix).glob("lib/python*/site-packages")
+    for entry in ours.iterdir():
+        if not entry.name.startswith(without) and not (packages / entry.name).exists():
+            (packages / entry.name).symlink_to(entry)
+    program = folder / "bin" / "trainmon-tui"
+    program.write_text(f'#!/bin/sh\nexec "{python}" -P -m trainmon "$@"\n')
+    program.chmod(0o755)
+    return str(program)

@@ -222,7 +222,8 @@ on = "nodes"                                    # guessed: all nodes; or "login"
 
 # Who is notified of alerts. Use two independent channels; `trainmon-tui check --notify` tests them.
 # [[notify]]
-# type = "ntfy"                 # or webhook, alertmanager, healthchecks, command, desktop; apprise for all others
+# type = "ntfy"                 # or webhook, alertmanager, healthchecks, command, desktop
+#                               # or apprise, for mail, Slack and 160 more: an extra; `check` prints how to install it
 # topic = "env:NTFY_TOPIC"      # a secret: from an environment variable, or from "file:/path"
 # severity = "warning"          # critical | warning | info
 

@@ -84,7 +84,7 @@ class NtfySettings(Table, frozen=True, kw_only=True, tag_field="type", tag="ntfy
     """A token for the button, if the server requires one to write. Everybody who reads the notifications sees it, so it
     should be allowed to write to the reply topic only."""
     pictures: bool = True
-    """Whether plots are attached as pictures."""
+    """Whether plots are attached as pictures. They need the extra `plots`; the first message without one says so."""
 
 
 class WebhookSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="webhook"):
@@ -134,13 +134,15 @@ class DesktopSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="d
 
 
 class AppriseSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="apprise"):
-    """E-mail, Slack, Discord, Telegram, PagerDuty, Pushover, Twilio and 160 more, through apprise."""
+    """E-mail, Slack, Discord, Telegram, PagerDuty, Pushover, Twilio and 160 more, through apprise. It needs the extra
+    `apprise`. Without it, the other channels send, and `channel-failing` and `check` show the command that installs
+    it."""
 
     url: AppriseUrl
     """The URL of the service in apprise's form, such as `mailto://…` or `slack://…`. Never shown. Use one recipient per
     channel: if one of several cannot be reached, all are notified again."""
     pictures: bool = True
-    """Whether plots are attached as pictures, if the service supports them."""
+    """Whether plots are attached as pictures, if the service supports them. They need the extra `plots`."""
 
 
 Own = (

@@ -592,7 +592,7 @@ class LedgerSettings(Table, frozen=True, kw_only=True):
 
     copy_to: Secret | None = None
     """A PostgreSQL server to copy attempts, actions and evals to: `postgresql://user:password@host/database`. Never
-    shown. It needs the package `psycopg`; `check` prints the command that installs it."""
+    shown. It needs the extra `postgresql`; without it, `check` prints the command that installs it."""
     keep: Duration = 90 * 86_400.0
     """How long entries are kept. The last hour of the GPUs of each attempt is part of them; `check` shows the size."""
 

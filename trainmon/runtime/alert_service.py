@@ -21,7 +21,7 @@ from trainmon.alerting.notify.channels.http import host_of
 from trainmon.alerting.notify.channels.ntfy import PUBLIC, Memory, Ntfy, Replies, is_guessable, login_of
 from trainmon.alerting.notify.channels.webhook import Webhook
 from trainmon.alerting.notify.delivery.service import NotificationService
-from trainmon.alerting.notify.message import Retry, Sender
+from trainmon.alerting.notify.message import Broken, Retry, Sender
 from trainmon.alerting.notify.plots.render import PlotRenderer, ReadCurve
 from trainmon.config import (
     InvalidValue,
@@ -94,8 +94,8 @@ def senders(
             try:
                 if refusal := sender.refused(CHECK_TIMEOUT):
                     read.problems.append(f'"url": {refusal}')
-            except Retry as error:  # the machine is too busy now: the first message will show it
-                log.warning("apprise cannot check %s now: %s", sender.health.name, error.message)
+            except (Retry, Broken) as error:  # the machine is too busy now, or apprise is missing: others can send
+                log.warning("the channel %s cannot be checked now: %s", sender.health.name, error)
         problems += [f"[[notify]] #{number} ({quoted(entry.label)[1:-1]}): {problem}" for problem in read.problems]
         if not read.problems:
             made.append(sender)
@@ -119,7 +119,10 @@ def listeners(
 
 
 def unfit(sender: Sender, timeout: Seconds) -> str | None:
-    """Why a channel cannot work, as far as a check without a message can find."""
+    """Why a channel cannot work, as far as a check without a message can find.
+
+    Raises: Broken: when its library is not installed.
+    """
     return sender.check(timeout) if isinstance(sender, Alertmanager | Apprise | Ntfy) else None
 
 
@@ -289,7 +292,7 @@ class AlertService:
         self._ledger = ledger
         self._program = program
         self._directory = ledger.file.parent
-        self._plots = PlotRenderer(sources.curve, clock, cache=self._directory / FONTS)
+        self._plots = PlotRenderer(sources.curve, clock, cache=self._directory / FONTS, tells_why=program != "once")
         self._ping = ping_address(settings) if program != "dashboard" else None
         self._deadman: DeadMansSwitch | None = None
         self._is_daemon = program == "alerts-only"

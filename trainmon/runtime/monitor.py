@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
-import sys
 import time
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +31,7 @@ from trainmon.ledger.ledger import (
 )
 from trainmon.ledger.postgresql import PostgresCopy, is_address
 from trainmon.lib import Clock, ConfigError, Instant, Seconds, SystemClock, find_state_directory, is_first_time
+from trainmon.lib.extras import install_command
 from trainmon.model import (
     ActionChanged,
     AlertRequest,
@@ -361,9 +359,6 @@ def copy_address(settings: Settings) -> str | None:
         raise ConfigError([f'[ledger]: "copy_to" {wrong}']) from wrong
     if not is_address(url):
         raise ConfigError(['[ledger]: "copy_to" must be an address such as postgresql://user:password@host/database'])
-    if find_spec("psycopg") is None:
-        raise ConfigError(
-            ['[ledger]: "copy_to" needs psycopg'],
-            hint=f"python3 -m pip --python {shlex.quote(sys.executable)} install 'psycopg[binary]'",
-        )
+    if command := install_command("postgresql"):
+        raise ConfigError(['[ledger]: "copy_to" needs psycopg, which is not installed'], hint=command)
     return url

@@ -27,6 +27,8 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes = b""
     draw: Callable[[Seconds], bytes] | None = None
     """Makes the contents within a number of seconds. A channel that can sends the message before its files."""
+    missing: str = ""
+    """Why there is no such file: a line of the message in its place."""
 
     def read(self, within: Seconds) -> bytes:
         """The contents; empty when they could not be made."""

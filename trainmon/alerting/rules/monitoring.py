@@ -236,7 +236,7 @@ class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
         is_last = len(failing) == len(state.channels)
         for channel in failing:
             is_broken, since = channel.state == "broken", now if channel.since is None else channel.since
-            how = "refuses" if is_broken else f"has failed for {ago(now - since)}"
+            how = "cannot send" if is_broken else f"has failed for {ago(now - since)}"
             waiting = f"; {counted(channel.waiting, 'message')} waiting" if channel.waiting else ""
             yield Finding(
                 rule=self.name,

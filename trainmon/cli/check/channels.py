@@ -12,8 +12,10 @@ from collectors.connections import local_hostname
 from collectors.daemon.collector import DaemonCollector, DaemonConnection
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.message import Broken, Sender, render
+from trainmon.alerting.notify.plots.render import NO_PLOTS
 from trainmon.cli.check.watch import Row, Watch, facts, in_parallel, reported
 from trainmon.config import Settings
+from trainmon.config.notify import AppriseSettings, NtfySettings
 from trainmon.lib import (
     Clock,
     ConfigError,
@@ -25,6 +27,7 @@ from trainmon.lib import (
     duration,
     find_state_directory,
 )
+from trainmon.lib.extras import install_command
 from trainmon.model import Notice
 from trainmon.runtime.alert_service import caveats, ping_address, senders, unfit
 from trainmon.transport.shell import Shell
@@ -57,6 +60,9 @@ def channel_rows(settings: Settings, *, test: bool) -> Iterator[Row]:
         yield from rows
     if settings.heartbeat.ping is not None:
         yield from reported("heartbeat", "ping", _ping_rows(settings, test=test), "fix [heartbeat] ping in the config")
+    has_plots = any(isinstance(one.own, NtfySettings | AppriseSettings) and one.own.pictures for one in settings.notify)
+    if has_plots and (command := install_command("plots")):
+        yield Row("note", "channel", "plots", f"{NO_PLOTS}: notifications have no plots", command)
     received = "a service may accept a message and not deliver it: check that it arrived" if test and made else ""
     yield from facts("alerts", *(("note", "", text, "") for text in (*caveats(settings), received)))
 
@@ -71,11 +77,8 @@ def _sender_rows(sender: Sender, *, test: bool) -> Iterator[Row]:
             about += f": accepted the test{f' ({answer})' if answer else ''}"
         yield Row("ok", "channel", name, about)
     except TrainmonError as error:
-        fix = (
-            "fix its [[notify]] in the config"
-            if isinstance(error, Broken)
-            else "try again; the failure may be temporary"
-        )
+        usual = "fix its [[notify]] in the config"
+        fix = error.hint or (usual if isinstance(error, Broken) else "try again; the failure may be temporary")
         yield Row("bad", "channel", name, f"{about}: {error.message}", fix)
     yield from facts("channel", ("note", name, sender.health.note, ""))  # apprise's remark about the address
 

@@ -240,7 +240,7 @@ def test_a_channel_that_refuses_is_reported_by_the_others_at_once() -> None:
         broken = replace(PHONE, state="broken", problem="401 unauthorized", since=BEGIN + 10, waiting=2)
         story.hear(ChannelsChanged((broken,))).at(12)
         notice = story.expect("fire", "channel:phone", on=["mail"])
-        assert notice.alerts[0].summary == "the channel phone (ntfy) refuses: 401 unauthorized; 2 messages waiting"
+        assert notice.alerts[0].summary == "the channel phone (ntfy) cannot send: 401 unauthorized; 2 messages waiting"
         story.hear(ChannelsChanged((PHONE,))).at(100).expect("resolve", "channel:phone", on=["mail"])
 
 

@@ -438,7 +438,10 @@ class Deliverer:
         if self._attach is None or batch.is_summary or batch.is_brief:
             return message
         try:
-            return replace(message, attachments=(*message.attachments, *self._attach(message.notices)))
+            files = self._attach(message.notices)
+            body = "\n".join([message.body, *(one.missing for one in files if one.missing)])
+            found = (one for one in files if not one.missing)
+            return replace(message, body=body, attachments=(*message.attachments, *found))
         except Exception:  # a message without a picture is better than none
             log.exception("nothing could be attached")
             return message
@@ -471,9 +474,9 @@ class Deliverer:
                 self._write(state.name, batch.notifications, "waiting", answer.message, pause)
             case Broken():
                 given_up = state.queue.refused(batch, mono)
-                self._fails(state, "broken", answer.message)
+                self._fails(state, "broken", str(answer))
                 self._give_to_others(state.name, given_up, f"{state.name} could not deliver it")
-                self._write(state.name, batch.notifications, "dead", answer.message)
+                self._write(state.name, batch.notifications, "dead", str(answer))
             case Sent():
                 if outcome.refused is not None:
                     state.queue.split(batch, mono)

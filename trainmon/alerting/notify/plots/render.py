@@ -11,8 +11,9 @@ import os
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from trainmon.alerting.notify.message import Attachment
 from trainmon.alerting.notify.plots.child import Line, Plot
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import Clock, Seconds, SystemClock, clean
+from trainmon.lib.extras import install_command
 from trainmon.lib.threads import ChildRunner, DeadlineExceeded
 from trainmon.model import Curve, Notice, NoticeKind, Run, Sample, State, Wandb
 
@@ -30,6 +32,7 @@ CHILD = (sys.executable, "-P", "-m", "trainmon.alerting.notify.plots.child")
 WITHIN: Seconds = 20.0
 FRESH: Seconds = 60.0
 """A plot is drawn once for all channels, and again when it is older."""
+NO_PLOTS = "matplotlib is not installed"
 RUNS = 3
 POINTS_KEPT = 4_096
 FILE_BYTES = 15_000_000
@@ -76,8 +79,10 @@ class PlotRenderer:
         cache: Path | None = None,
         argv: Sequence[str] = CHILD,
         within: Seconds = WITHIN,
+        tells_why: bool = True,
     ) -> None:
-        """`cache`: the directory where the child may keep its font cache."""
+        """`cache`: the directory where the child may keep its font cache. `tells_why`: without matplotlib, the first
+        message that would have a plot says so."""
         self._curve = curve
         self._clock = clock or SystemClock()
         own = {} if cache is None else {"MPLCONFIGDIR": str(cache / "matplotlib")}
@@ -89,6 +94,8 @@ class PlotRenderer:
         self._drawn: dict[str, tuple[Seconds, bytes]] = {}
         self._tracks: dict[str, Track] = {}
         self._state = State()
+        self._told_by = "" if tells_why else "no message"
+        """The key of the message that said why there are no plots."""
 
     def observe(self, state: State) -> None:
         """Follow each new State, on one thread: the loss of a run without W&B is kept nowhere else."""
@@ -115,7 +122,19 @@ class PlotRenderer:
             if notice.kind in WITH_PLOTS:
                 wanted |= dict.fromkeys(one.run for one in notice.alerts if one.run and one.subject.startswith("run:"))
         chosen = [runs[name] for name in wanted if name in runs][:RUNS]
-        return tuple(file for run in chosen for file in (self._loss(run), self._sample(run)) if file)
+        command = install_command("plots") if chosen else None
+        missing = () if command is None else self._say_why(command, notices[0].key)
+        found = ((self._loss(run) if command is None else None, self._sample(run)) for run in chosen)
+        return (*filter(None, chain.from_iterable(found)), *missing)
+
+    def _say_why(self, command: str, message: str) -> Iterator[Attachment]:
+        """Why there are no plots, for the first message that would have one, on each of its channels."""
+        why = f"{NO_PLOTS} ({command})"
+        if not self._told_by:
+            self._told_by = message
+            log.warning("no plots: %s", why)
+        if self._told_by == message:
+            yield Attachment(name="plots", media_type="image/png", missing=f"no plots: {why}")
 
     # ---- the curve
 

@@ -18,6 +18,7 @@ from trainmon.alerting.notify.channels.apprise.child import Answer, Incident, Re
 from trainmon.alerting.notify.channels.webhook import fingerprint
 from trainmon.alerting.notify.message import Broken, Message, Retry, Sent, is_good_news, printable
 from trainmon.lib import ScratchDirectory, Seconds, clean, scrub
+from trainmon.lib.extras import install_command
 from trainmon.lib.threads import ChildRunner, DeadlineExceeded, decoder
 from trainmon.model import Channel, Severity
 
@@ -59,6 +60,7 @@ class Apprise:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.health = health
+        self._find_library()
         self._note = health.note
         self._url = url
         self._pictures = pictures
@@ -71,7 +73,7 @@ class Apprise:
 
         Raises:
             Retry: when the service may accept it later.
-            Broken: when the service refuses it.
+            Broken: when the service refuses it, or apprise is not installed.
         """
         try:
             with ScratchDirectory(FOLDER) as folder:
@@ -85,7 +87,10 @@ class Apprise:
         raise Retry(answer.text) if answer.outcome == "retry" else Broken(answer.text)
 
     def check(self, timeout: Seconds) -> str | None:
-        """Why this address cannot work, as far as a check without a message can find; None when it can."""
+        """Why this address cannot work, as far as a check without a message can find; None when it can.
+
+        Raises: Broken: when apprise is not installed.
+        """
         try:
             return self.refused(timeout)
         except Retry as error:
@@ -94,7 +99,9 @@ class Apprise:
     def refused(self, timeout: Seconds) -> str | None:
         """Why apprise refuses this address; None when it accepts it.
 
-        Raises: Retry: when apprise cannot be run.
+        Raises:
+            Retry: when apprise cannot be run.
+            Broken: when it is not installed.
         """
         answer = self._run(Request(url=self._url), timeout)
         if answer.recipients > 1:
@@ -102,7 +109,18 @@ class Apprise:
             self.health = replace(self.health, note=note)
         return None if answer.outcome == "sent" else answer.text
 
+    def _find_library(self) -> Broken | None:
+        """An error without apprise, which the health of the channel has from then on until apprise is installed."""
+        command = install_command("apprise")
+        missing = Broken("apprise is not installed", hint=command) if command is not None else None
+        self.health = replace(
+            self.health, state="broken" if missing else "unknown", problem=str(missing) if missing else None
+        )
+        return missing
+
     def _run(self, request: Request, timeout: Seconds) -> Answer:
+        if missing := self._find_library():
+            raise missing
         try:
             ended = self._children.run(self._argv, msgspec.json.encode(request), timeout + START, self._environ)
         except DeadlineExceeded:
