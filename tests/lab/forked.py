@@ -2,7 +2,7 @@
 
 What runs is the own `main` of the command line, in a process of its own with its arguments, environment and pipes.
 Tests of what a start costs or loads, and of the installed program, start it for real: `subprocess`.
-`python -m tests.lab.forked SOCKET` is that process; it ends with the test process that started it.
+`python -m tests.lab.forked NAME` starts that process, one for all workers of a test run; it ends with the last of them.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ LIVE = "tests.tui.live"
 
 _lock = threading.Lock()
 _server: list[socket.socket] = []
+RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process {os.getpid()}")
 
 
 class Child:
@@ -101,19 +102,19 @@ def _read(descriptor: int) -> str:
 
 
 def _connection() -> socket.socket:
-    """To the process that forks; the first call starts it."""
+    """To the process that forks; the first call of a test run starts it."""
     if not _server:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environ = {"PATH": os.environ["PATH"], "LC_ALL": LOCALE}  # nothing that one test has set: it outlives the test
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(theirs.fileno())], env=environ, cwd=ROOT, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
-        )  # fmt: skip
-        theirs.close()
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST)
-        _server.append(ours)
-        atexit.register(process.wait, 30)
-        atexit.register(ours.close)
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST)
+        while made.connect_ex(f"\0trainmon tests {RUN}"):
+            # Nothing that one test has set: it outlives the test.
+            environ = {"PATH": os.environ["PATH"], "LC_ALL": LOCALE}
+            subprocess.run(
+                [sys.executable, "-m", __name__, RUN], env=environ, cwd=ROOT, stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, check=True, timeout=90.0,
+            )  # fmt: skip
+        _server.append(made)
+        atexit.register(made.close)
     return _server[0]
 
 
@@ -125,34 +126,62 @@ def _import(*names: str) -> None:
         importlib.import_module(name)
 
 
-def _serve(requests: socket.socket) -> list[str] | None:
+def _listen(run: str) -> socket.socket | None:
+    """What the test processes of this run connect to; None in all but one process that listens."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listener.bind(f"\0trainmon tests {run}")
+    except OSError:
+        return None
+    listener.listen(64)
+    if os.fork():
+        return None
+    os.setsid()
+    return listener
+
+
+def _serve(listener: socket.socket) -> list[str] | None:
     """Fork for each request. Returns in each fork, with the words of its command line; None at the end."""
+    clients: list[socket.socket] = []
     while True:
-        data, received, _, _ = socket.recv_fds(requests, LARGEST, 3)
-        if not data:
+        for client in select.select([listener, *clients], [], [])[0]:
+            if client is listener:
+                clients.append(listener.accept()[0])
+                continue
+            data, received, _, _ = socket.recv_fds(client, LARGEST, 3)
+            if data and _fork(received):
+                return _become(json.loads(data), received[1:])
+            if not data:
+                client.close()
+                clients.remove(client)
+        if not clients:
             return None
-        reply, *descriptors = received
-        if len(descriptors) == 1:
-            _import("tui.app", "textual.drivers.linux_driver", "trainmon.runtime.backend", LIVE)
-        if os.fork() == 0 and not _keep(reply, descriptors):
-            return _become(json.loads(data), descriptors)
-        for descriptor in (reply, *descriptors):
-            os.close(descriptor)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
 
 
-def _keep(reply: int, descriptors: list[int]) -> bool:
+def _fork(descriptors: list[int]) -> bool:
+    """True in the process that is to become a command with these descriptors."""
+    if len(descriptors) == 2:
+        _import("tui.app", "textual.drivers.linux_driver", "trainmon.runtime.backend", LIVE)
+    if os.fork() == 0:
+        return not _keep(*descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    return False
+
+
+def _keep(reply: int, *others: int) -> bool:
     """Fork once more, wait for that process and tell how it ended; False in that process itself."""
     child = os.fork()
     if child == 0:
         return False
-    for descriptor in descriptors:
-        os.close(descriptor)
+    os.dup2(reply, 3)
+    os.closerange(4, 256)
     with contextlib.suppress(BrokenPipeError):  # nobody asks any more
-        os.write(reply, b"%d\n" % child)
-        os.write(reply, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        os.write(3, b"%d\n" % child)
+        os.write(3, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     os._exit(0)
 
 
@@ -200,10 +229,13 @@ def _end(status: int) -> None:
 
 
 if __name__ == "__main__":
+    listener = _listen(sys.argv[1])
+    if listener is None:
+        sys.exit()
     commands = [module.name for module in pkgutil.walk_packages(trainmon.cli.__path__, "trainmon.cli.")]
     _import(*commands, "trainmon.runtime.monitor")
     gc.collect()
     gc.freeze()
-    words = _serve(socket.socket(fileno=int(sys.argv[1])))
+    words = _serve(listener)
     if words is not None:
         _end(_main(words))
