@@ -29,6 +29,9 @@ CauseName = Literal[
 
 CAUSES: tuple[CauseName, ...] = get_args(CauseName)
 
+HUNG: frozenset[CauseName] = frozenset({"hang", "nccl-timeout"})
+"""Causes of an attempt that made no step for a while before its end."""
+
 Family = Literal[
     "resources", "hardware", "network", "storage", "numerics", "code", "config", "data", "scheduler", "human", "none",
     "unknown",
@@ -362,6 +365,19 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """When its newest checkpoint of an unknown format was written. Whether that is complete is not known."""
     has_checkpoints: bool = False
     """Whether the directory of its checkpoints was listed."""
+    watched_s: Seconds = 0.0
+    """How long it was watched while it made steps, and the verdict on its run was known. The next fields are of that
+    time."""
+    watched_until: Instant | None = None
+    hung_s: Seconds = 0.0
+    """How long it made no step although it should have, without the silence that still lasts or lasted to its end."""
+    hung_since: Instant | None = None
+    """When its last step was, if it makes none, or made none to its end."""
+    saving_s: Seconds = 0.0
+    """How long its saves blocked it, without the present one."""
+    saving_since: Instant | None = None
+    saves: int = 0
+    """How many saves blocked it."""
     settled: tuple[bool, Instant] | None = None
     """Once it has ended: whether its log had been read to its end when its last step and its checkpoints were
     determined, and when that was. The first such time counts; later ones only see the attempts after it."""
@@ -519,3 +535,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         """The steps that must be trained again, once it has ended."""
         unsaved = None if self.end is None else self.unsaved_steps
         return 0 if unsaved is not None and self.has_completed else unsaved
+
+    @property
+    def lost_share(self) -> float | None:
+        """The part of its steps that must be trained again, from 0 to 1; None while that is not known."""
+        if self.steps_lost is None or self.last_step is None:
+            return None
+        first = self.resumed_from or 0 if self.first_step is None else self.first_step - 1
+        return min(1.0, self.steps_lost / max(1, self.last_step - first))

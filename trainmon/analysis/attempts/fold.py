@@ -85,6 +85,9 @@ NEWEST = (
 LOG = ("log_path", "log_host", "log_offset")
 """These go together. The newer ones count; but a log that a host reads counts more than that which the job names."""
 
+WATCHED = ("watched_s", "watched_until", "hung_s", "hung_since", "saving_s", "saving_since", "saves")
+"""These go together: those of the program that has watched it for longer count."""
+
 CHECKPOINTS = (
     Fields(("last_committed_at", "last_committed_step"), greatest),  # after a rewind, it has not the most steps
     Fields(("unrecognised_at",), greatest),
@@ -98,6 +101,7 @@ GROUPS = (
     Fields(("resumed_from", "resumed_words"), least, min),
     Fields(("retry_decision", "budget_spent"), least, min),
     Fields(("outlook_at", "outlook"), newest_outlook),
+    Fields(WATCHED, greatest),
 )
 APART = {*NEWEST, *LOG, *(name for one in GROUPS for name in one.names)}
 APART |= {"settled", "end", "reported_end", "named", "files", "older", "ranks"}

@@ -34,6 +34,7 @@ from trainmon.analysis.attempts.observed import (
 )
 from trainmon.analysis.attempts.provenance import files_to_read
 from trainmon.analysis.attempts.steps import AFTER, NUMBERS, has_newer, is_read_to_end, run_of
+from trainmon.analysis.attempts.watched import watched
 from trainmon.analysis.runs import jobs_of, last_attempts, named_files
 from trainmon.lib import Instant, Seconds, group_by
 from trainmon.model import Attempt, AttemptEnd, AttemptFile, FileSpec, Job, LogSpec, Run, State
@@ -63,11 +64,12 @@ def track(state: State) -> Mapping[str, Attempt]:
         before, run = found.get(seen.attempt_id), run_of(seen, state)
         if seen.end is not None:
             is_newest = not has_newer(seen, found.values())
-            found[seen.attempt_id] = _ended(seen, seen.end, before, run, state, is_newest=is_newest)
+            closing = _ended(seen, seen.end, before, run, state, is_newest=is_newest)
+            found[seen.attempt_id] = watched(closing, before, run, state)
             continue
         if before is not None and before.reported_end is not None:  # it runs on
             before = replace(before, reported_end=None)
-        found[seen.attempt_id] = merged(before, with_outlook(seen, before, run, state))
+        found[seen.attempt_id] = watched(merged(before, with_outlook(seen, before, run, state)), before, run, state)
     return found if any(found[name] is not known.get(name) for name in found) else known
 
 
