@@ -19,7 +19,16 @@ import click
 import msgspec
 
 from trainmon.analysis.attempts import silence, why_missing
-from trainmon.analysis.explanation import Explanation, explain, page, short_id, short_name, start_format
+from trainmon.analysis.explanation import (
+    Explanation,
+    Section,
+    explain,
+    gpu_hours_text,
+    page,
+    short_id,
+    short_name,
+    start_format,
+)
 from trainmon.cli.terminal import plain, print_json, print_lines, table
 from trainmon.config import load_settings
 from trainmon.config.schema import policy_of
@@ -229,10 +238,7 @@ def instant(text: str | None) -> datetime | None:
 
 
 def hours(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    value = seconds / 3600
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:,.0f}"
+    return "" if seconds is None else gpu_hours_text(seconds / 3600)
 
 
 def steps(count: int | None) -> str:
@@ -272,11 +278,16 @@ def explain_attempt(words: tuple[str, ...], as_json: bool, as_markdown: bool, co
     if as_json:
         print_json(as_object(explanation))
     elif as_markdown:
-        print_lines(*markdown(explanation))
+        title = f"Post-mortem: attempt {short_id(explanation.attempt)} of {explanation.attempt.run_id}"
+        print_lines(*markdown(title, explanation.sentence, page(explanation)))
     else:
-        width = min(WIDEST, max(80, shutil.get_terminal_size().columns))
-        print_lines(*text_lines(explanation, width))
+        print_lines(*text_lines(explanation.sentence, page(explanation), page_width()))
     return 0
+
+
+def page_width() -> int:
+    """The cells of a line of a page."""
+    return min(WIDEST, max(80, shutil.get_terminal_size().columns))
 
 
 def retry_policy(config: Path | None) -> RetryPolicy:
@@ -333,11 +344,11 @@ def _own(one: AttemptName) -> Iterator[str]:
 # ---- one attempt as text and Markdown, and as JSON -------------------------------------------------------------------
 
 
-def text_lines(one: Explanation, width: int) -> Iterator[str]:
-    """The page for a terminal."""
+def text_lines(sentence: str, sections: Iterable[Section], width: int) -> Iterator[str]:
+    """A page for a terminal."""
     wrap = partial(textwrap.wrap, break_on_hyphens=False)
-    yield from wrap(clean(one.sentence), width)
-    for title, rows in page(one):
+    yield from wrap(clean(sentence), width)
+    for title, rows in sections:
         yield from ("", title)
         label = 2 + max((cell_width(row.label) for row in rows), default=0)
         for row in rows:
@@ -349,11 +360,11 @@ def text_lines(one: Explanation, width: int) -> Iterator[str]:
             yield from (" " * cell_width(head) + line for line in lines[1:])
 
 
-def markdown(one: Explanation) -> Iterator[str]:
-    """A post-mortem: nothing in it is read as markup."""
-    yield f"# Post-mortem: attempt {_escaped(short_id(one.attempt))} of {_escaped(one.attempt.run_id)}"
-    yield from ("", _escaped(one.sentence))
-    for title, rows in page(one):
+def markdown(title: str, sentence: str, sections: Iterable[Section]) -> Iterator[str]:
+    """A page to share: nothing in it is read as markup."""
+    yield f"# {_escaped(title)}"
+    yield from ("", _escaped(sentence))
+    for title, rows in sections:
         yield from ("", f"## {title}", "")
         for is_log, group in groupby(rows, lambda row: row.style == "log" and bool(row.label)):
             if is_log:

@@ -505,6 +505,34 @@ explain = _command(
 )
 
 
+REPORT_GROUPS = ("run", "cause", "node", "week")
+
+
+report = _command(
+    "report",
+    "trainmon.cli.report:print_report",
+    """Report where the GPU hours of runs went, and how often they failed.
+
+    Each GPU hour is in one category: queued, starting, productive, lost steps, hung, saving, down, or not known. With
+    them come goodput, ETTR, MTTF with its interval, the cost if the config has `gpu_hour_price`, and how often to save.
+    What is missing is named, and figures that depend on it are ranges. docs/report.md has the definitions.
+
+    Exit status: 0 reported, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
+    """,
+    click.Argument(["run"], required=False, metavar="[RUN]", shell_complete=complete_runs),
+    _duration("--since", default="30d", show_default=True, help="Report on this time until now."),
+    click.Option(
+        ["--by", "group"],
+        type=click.Choice(REPORT_GROUPS),
+        metavar="|".join(REPORT_GROUPS),
+        help="Also by run, cause of the end, node or week. The failures of a node stand beside those to expect.",
+    ),
+    _flag("--json", "as_json", help="One JSON object; docs/report.md describes it."),
+    _flag("--markdown", "as_markdown", help="A page in Markdown, to share."),
+    CONFIG,
+)
+
+
 sql = _command(
     "sql",
     "trainmon.cli.attempts:print_rows",
@@ -679,7 +707,7 @@ unmute = _command(
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Set up": (init, check, log_format, rules, service, completion),
     "In a job": (run, hooks),
-    "Look": (snapshot, users, status, actions, attempts, explain, sql, classify),
+    "Look": (snapshot, users, status, actions, attempts, explain, report, sql, classify),
     "Act on runs, jobs and nodes": ACTING,
     "Answer alerts": (ack, mute, unmute),
 }

@@ -53,6 +53,7 @@ from trainmon.config.types import (
     parse_argv,
     parse_duration,
     parse_each,
+    parse_number,
     polling_period,
     quoted,
     type_name,
@@ -417,6 +418,20 @@ class EvalSettings(Table, frozen=True, kw_only=True):
 # ---- clusters, runs, disks, and the whole config ---------------------------------------------------------------------
 
 
+def parse_price(value: object) -> float:
+    """A number that is not negative.
+
+    Raises:
+        InvalidValue: when it is not one.
+    """
+    if (price := parse_number(value)) < 0.0:
+        raise InvalidValue(f"must be 0 or more, not {price:g}")
+    return price
+
+
+Price = Annotated[float, ValueType("a number, 0 or more", parse_price)]
+
+
 class ConnectSettings(Table, frozen=True, kw_only=True):
     """Connection settings of the hosts of a cluster."""
 
@@ -457,6 +472,8 @@ class ClusterSettings(Table, frozen=True, kw_only=True):
     """The Python interpreter on the nodes: a name or an absolute path."""
     metrics: tuple[MetricsSettings, ...] = ()
     """Where the numbers of GPUs and hosts are read, instead of over SSH: a table, or a list of tables."""
+    gpu_hour_price: Price | None = None
+    """What a GPU costs in an hour, in any currency: `report` shows the cost with it."""
     ssh: Literal["runs", "files"] = "runs"
     """With `metrics`: the hosts that are connected to over SSH all the time. `"runs"`: the nodes of the runs, and the
     host that reads the files. `"files"`: only the host that reads the files. Every other node is connected to while its

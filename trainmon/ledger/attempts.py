@@ -202,6 +202,19 @@ def read_recent(connection: sqlite3.Connection, since: Instant, limit: int) -> l
     return _read(connection, f"ended_at IS NULL OR {RECENT}", (timestamp(since),), limit, rows=f"({ONE_PER_START})")
 
 
+def read_attempts(connection: sqlite3.Connection) -> list[Attempt]:
+    """All attempts, each start once; of their last lines only whether there are any, where that counts."""
+    found = connection.execute(f"SELECT attempt_id, attempt, log_tail IS NOT NULL FROM ({ONE_PER_START})").fetchall()
+    has_tail = {name: bool(tail) for name, _, tail in found}
+    whole = decode_rows(((name, text) for name, text, _ in found), Attempt, "attempt")
+    return [
+        replace(one, end=replace(one.end, log_tail="…"))
+        if one.end is not None and has_tail[one.attempt_id] and (one.last_step is None or not one.end.was_watched)
+        else one
+        for one in whole
+    ]
+
+
 def _read(
     connection: sqlite3.Connection,
     condition: str,

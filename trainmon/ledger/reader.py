@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from trainmon.analysis.explanation import AttemptRecords
 from trainmon.ledger.actions import ActionText, read_actions, read_texts
 from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_stored_alerts, read_totals
-from trainmon.ledger.attempts import AttemptName, read_around, read_names, read_recent, read_rows
+from trainmon.ledger.attempts import AttemptName, read_around, read_attempts, read_names, read_recent, read_rows
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
 from trainmon.ledger.lease import LOCK, LeaderNote, LeaderNow, is_locked, is_row_held, read_note, this_program
 from trainmon.ledger.outbox import Counts, count, read_newest, read_sent, take_over
@@ -72,6 +72,14 @@ def recent_attempts(directory: Path, since: Instant, limit: int) -> list[Attempt
     """
     work = partial(read_recent, since=since, limit=limit)
     return query_ledger(directory, work, [], since_version=SINCE_ATTEMPTS)
+
+
+def attempt_history(directory: Path) -> list[Attempt]:
+    """All attempts of a ledger; of their last lines only whether there are any, where that counts.
+
+    Raises: LedgerStuck.
+    """
+    return query_ledger(directory, read_attempts, [], since_version=SINCE_ATTEMPTS)
 
 
 def attempt_names(directory: Path, limit: int) -> list[AttemptName]:

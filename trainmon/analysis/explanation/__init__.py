@@ -1,4 +1,5 @@
-"""Explains one attempt: what ended it, what happened around it, and what can be traced back. Pure."""
+"""Explains one attempt: what ended it, what happened around it, and what can be traced back. Reports on many: where the
+GPU hours went, and how often they fail. Pure."""
 
 from trainmon.analysis.explanation.explain import (
     AttemptRecords,
@@ -15,7 +16,10 @@ from trainmon.analysis.explanation.explain import (
     short_name,
     with_state,
 )
+from trainmon.analysis.explanation.hours import gpu_hours_text
 from trainmon.analysis.explanation.page import PageRow, Section, page
+from trainmon.analysis.explanation.report import Grouping, Report, report
+from trainmon.analysis.explanation.report_page import report_object, report_page, report_sentence
 from trainmon.analysis.explanation.timeline import GpuHour, Moment, Read, gpu_hour, period, start_format, worst
 
 __all__ = [
@@ -25,17 +29,24 @@ __all__ = [
     "ContextLine",
     "Explanation",
     "GpuHour",
+    "Grouping",
     "Moment",
     "PageRow",
     "Read",
+    "Report",
     "Resume",
     "Section",
     "brief",
     "explain",
     "gpu_hour",
+    "gpu_hours_text",
     "neighbours",
     "page",
     "period",
+    "report",
+    "report_object",
+    "report_page",
+    "report_sentence",
     "resume_of",
     "short_id",
     "short_name",

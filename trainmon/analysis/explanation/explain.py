@@ -508,9 +508,8 @@ def _loss(attempt: Attempt) -> str:
     if steps is None or has_no_step:
         what = "no step was made" if has_no_step else "the steps lost are not known"
         return what + ("" if spent is None else f"; {gpu_time(spent)} were used")
-    first = attempt.resumed_from or 0 if attempt.first_step is None else attempt.first_step - 1
-    share = min(1.0, steps / max(1, (attempt.last_step or 0) - first))
-    hours = "GPU hours are not known" if spent is None else f"{gpu_time(share * spent)} of {gpu_time(spent)}"
+    lost = attempt.lost_share or 0.0
+    hours = "GPU hours are not known" if spent is None else f"{gpu_time(lost * spent)} of {gpu_time(spent)}"
     return f"{counted(steps, 'step')}, {hours}"
 
 

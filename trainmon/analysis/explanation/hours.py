@@ -1,0 +1,167 @@
+"""Attempts → where their time went: each second of a run is in one category, also where attempts overlap. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
+
+from trainmon.analysis.retries import ENDED_ON_PURPOSE
+from trainmon.lib import HOUR, Instant, Seconds, group_by
+from trainmon.model import Attempt
+
+Category = Literal["queued", "starting", "productive", "lost", "hung", "saving", "down", "unknown"]
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+UNWATCHED_AT_MOST: Seconds = 90.0
+"""A shorter time is no gap: it passes between two polls of a queue."""
+
+UNSEEN_FOR: Seconds = 600.0
+"""An attempt without an end that was last seen so long ago may have ended."""
+
+
+def gpu_hours_text(hours: float) -> str:
+    """`0.09`, `32.0`, `1,024`."""
+    return f"{hours:.2f}" if hours < 9.995 else f"{hours:.1f}" if hours < 999.95 else f"{hours:,.0f}"
+
+
+class Spent(NamedTuple):
+    """Where the time of one attempt went, in seconds within the period of a report. Times its GPUs: GPU seconds."""
+
+    attempt: Attempt
+    seconds: Mapping[Category, Seconds]
+    first_queue: Seconds = 0.0
+    """The part of `queued` before the first start of its run that the ledger has."""
+    gap: Seconds = 0.0
+    """The part of `unknown` after its last sign and before the next attempt: whether it held GPUs is not known."""
+    share: float = 1.0
+    """The part of its GPU hours that counts, such as that of one of its nodes."""
+
+    @property
+    def held(self) -> Seconds:
+        """How long it held its GPUs."""
+        seconds = self.seconds
+        return sum(seconds.values()) - seconds.get("queued", 0.0) - seconds.get("down", 0.0) - self.gap
+
+    @property
+    def gpu_hour(self) -> float:
+        """The GPU hours of a second; 0 if its GPUs are not known."""
+        return self.share * (self.attempt.gpus or 0) / HOUR
+
+
+def account(attempts: Iterable[Attempt], since: Instant, until: Instant) -> list[Spent]:
+    """Where the time of all attempts went in a period. An attempt without any known start has no time.
+
+    Queued is the time from the submission to the start, and down that from the end to the next submission, in which no
+    attempt of the run runs. A run that has completed, or that a person has ended, is not down."""
+    found: list[Spent] = []
+    for of_run in group_by(attempts, lambda one: (one.cluster, one.run_id)).values():
+        known = sorted((one for one in of_run if began(one) is not None), key=lambda one: began(one) or 0.0)
+        found += (Spent(one, {}) for one in of_run if began(one) is None)
+        found += _of_run(known, since, until)
+    return found
+
+
+def began(one: Attempt) -> Instant | None:
+    """When it started, as far as that is known."""
+    return one.first_step_at if one.started_at is None else one.started_at
+
+
+def _of_run(attempts: Sequence[Attempt], since: Instant, until: Instant) -> list[Spent]:
+    """The attempts of one run in their order."""
+
+    def within(first: Instant, last: Instant) -> Seconds:
+        return max(0.0, min(last, until) - max(first, since))
+
+    found: list[Spent] = []
+    last: int | None = None
+    reached, newest = 0.0, max((began(one) or 0.0 for one in attempts), default=0.0)
+    for one, ended in zip(attempts, _ends(attempts), strict=True):
+        start = began(one) or 0.0
+        seconds = _running(one, start, ended, within)
+        gap_from = one.submitted_at or start if last is None else reached
+        queued_from = min(start, max(gap_from, one.submitted_at or start))
+        seconds["queued"] = within(queued_from, start)
+        if last is not None and queued_from > gap_from and not is_over(found[last].attempt):
+            passed = within(gap_from, queued_from)
+            found[last] = _with_gap(found[last], passed, is_known=not _is_unseen(found[last].attempt, one))
+        found.append(Spent(one, seconds, seconds["queued"] if last is None else 0.0))
+        if one.told_end is None and one.seen_at >= newest and until - one.seen_at > UNSEEN_FOR:
+            found[-1] = _with_gap(found[-1], within(one.seen_at, until), is_known=False)
+        if last is None or ended >= reached:
+            last, reached = len(found) - 1, ended
+    return found
+
+
+def _ends(attempts: Sequence[Attempt]) -> list[Instant]:
+    """When each ended, or was last seen. Two that have the same job, or neither a job and the same nodes, are one after
+    the other, whatever the clocks say."""
+    ends, following = [], dict[object, Instant]()
+    for one in reversed(attempts):
+        holder = one.nodes if one.job_id is None else one.job_id
+        start = began(one) or 0.0
+        ended = one.seen_at if one.told_end is None else one.told_end.at
+        ends.append(max(start, min(ended, following.get(holder, ended))))
+        following[holder] = start
+    return ends[::-1]
+
+
+def _running(
+    one: Attempt, start: Instant, ended: Instant, within: Callable[[Instant, Instant], Seconds]
+) -> dict[Category, Seconds]:
+    """The time between its start and its end. Of one that is partly in the period, its steps are spread evenly."""
+    first = start if one.first_step_at is None else min(ended, max(start, one.first_step_at))
+    if one.last_step is None:
+        return {"starting" if _never_trained(one, ended - start) else "unknown": within(start, ended)}
+    rest = ended - first
+    silent = 0.0 if one.hung_since is None else ended - max(first, one.hung_since)
+    hung = min(rest, one.hung_s + max(0.0, silent))
+    saving = min(rest - hung, one.saving_s + (0.0 if one.saving_since is None else max(0.0, ended - one.saving_since)))
+    trained = rest - hung - saving
+    unknown = min(trained, rest - one.watched_s) if _has_gap(rest, one) else 0.0
+    share = 0.0 if one.end is None else one.lost_share
+    if share is None:
+        unknown, share = trained, 0.0
+    lost = share * (trained - unknown)
+    parts: dict[Category, Seconds] = {"productive": trained - unknown - lost, "lost": lost, "hung": hung}
+    parts |= {"saving": saving, "unknown": unknown}
+    part = within(first, ended) / rest if rest else 0.0
+    return {"starting": within(start, first), **{name: part * value for name, value in parts.items()}}
+
+
+def is_unwatched(one: Attempt) -> bool:
+    """Whether an attempt that made steps was not watched all the time."""
+    ended = one.seen_at if one.told_end is None else one.told_end.at
+    return _has_gap(ended - (one.first_step_at or began(one) or ended), one)
+
+
+def _has_gap(rest: Seconds, one: Attempt) -> bool:
+    return rest - one.watched_s > max(UNWATCHED_AT_MOST, 0.01 * rest)
+
+
+def _never_trained(one: Attempt, lasted: Seconds) -> bool:
+    """Whether an attempt without any known step was only starting: its log was read, and nothing shows a training that
+    its log does not."""
+    is_read = one.log_host is not None or (one.end is not None and one.end.log_tail is not None)
+    cause = "unknown" if one.cause is None else one.cause.cause
+    has_failed = cause not in ("unknown", "completed")
+    return is_read and not one.has_committed and not one.may_have_gone_on and (has_failed or lasted <= HOUR)
+
+
+def is_over(one: Attempt) -> bool:
+    """Whether nothing more was to run after its end: it has completed, or was ended on purpose."""
+    cause = None if one.cause is None else one.cause.cause
+    return one.has_completed or (cause in ENDED_ON_PURPOSE and cause not in ("completed", "requeued"))
+
+
+def _is_unseen(before: Attempt, after: Attempt) -> bool:
+    """Whether something may have run between two attempts that the ledger does not have."""
+    is_told = before.end is not None and before.end.source != "lost"
+    restarts = (after.restart or 0) - (before.restart or 0) if before.job_id == after.job_id else 0
+    is_ahead = (after.resumed_from or 0) > (before.last_step or after.resumed_from or 0)
+    return not is_told or restarts > 1 or is_ahead
+
+
+def _with_gap(spent: Spent, passed: Seconds, *, is_known: bool) -> Spent:
+    """With the time until the next attempt was submitted."""
+    name: Category = "down" if is_known else "unknown"
+    seconds = {**spent.seconds, name: spent.seconds.get(name, 0.0) + passed}
+    return spent._replace(seconds=seconds, gap=spent.gap + (0.0 if is_known else passed))

@@ -1,0 +1,256 @@
+"""Attempts of a period → the reliability report: GPU hours, goodput, ETTR, MTTF, cost, and what is missing. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from trainmon.analysis.explanation.explain import at_text
+from trainmon.analysis.explanation.hours import (
+    CATEGORIES,
+    Category,
+    Spent,
+    account,
+    began,
+    gpu_hours_text,
+    is_unwatched,
+)
+from trainmon.analysis.explanation.reliability import (
+    FEW,
+    Saving,
+    best_interval,
+    expected_ettr,
+    poisson_interval,
+)
+from trainmon.analysis.retries import ENDED_ON_PURPOSE
+from trainmon.lib import DAY, Instant, Seconds, by_key, counted, group_by, listed
+from trainmon.model import Attempt
+
+# ---- the sums over some attempts -------------------------------------------------------------------------------------
+
+Grouping = Literal["run", "cause", "node", "week"]
+
+NO_FAILURE = {*ENDED_ON_PURPOSE, "preempted", "time-limit"}
+"""Causes of ends that a person or the scheduler wanted."""
+
+RUNS_AT_MOST = 5
+"""Runs of which it is said how often to save."""
+
+Range = tuple[float, float]
+
+
+class Totals(NamedTuple):
+    """The sums over some attempts. GPU hours are of those whose GPUs are known."""
+
+    hours: Mapping[Category, float]
+    """GPU hours."""
+    held: float
+    """GPU hours while the attempts ran: what accounting counts."""
+    first_queue: float
+    """GPU hours in the queue before the first start of each run."""
+    attempts: int
+    failures: int
+    unclear: int
+    """Ends whose cause is not known: each may be a failure."""
+    ran: Seconds
+    """The sum of how long the attempts ran."""
+    node_days: float
+
+    @property
+    def total(self) -> float:
+        return math.fsum(self.hours.values())
+
+    def productive_of(self, total: float) -> Range | None:
+        """The productive part: what is known of it, and what is possible."""
+        sure = self.hours["productive"]
+        return None if total <= 0.0 else (sure / total, min(1.0, (sure + self.hours["unknown"]) / total))
+
+    @property
+    def ettr(self) -> Range | None:
+        return self.productive_of(self.total)
+
+    @property
+    def goodput(self) -> Range | None:
+        return self.productive_of(self.total - self.first_queue)
+
+    @property
+    def expected_failures(self) -> Range:
+        """The interval of the failures that such a time has, also counting the ends without a known cause."""
+        return poisson_interval(self.failures)[0], poisson_interval(self.failures + self.unclear)[1]
+
+    @property
+    def mttf(self) -> Seconds | None:
+        """The mean time to failure of a running attempt; None if the failures are few, or not all causes are known."""
+        return self.ran / self.failures if self.failures >= FEW and not self.unclear else None
+
+
+def totals(spent: Sequence[Spent], since: Instant, until: Instant) -> Totals:
+    hours: dict[Category, float] = dict.fromkeys(CATEGORIES, 0.0)
+    held = first_queue = ran = node_days = 0.0
+    causes: list[str] = []
+    for one in spent:  # one pass: there may be 50,000
+        gpu_hour, seconds, end = one.gpu_hour, one.held, one.attempt.end
+        for name, value in one.seconds.items():
+            hours[name] += gpu_hour * value
+        held, first_queue, ran = held + gpu_hour * seconds, first_queue + gpu_hour * one.first_queue, ran + seconds
+        node_days += max(1, len(one.attempt.nodes)) * seconds / DAY
+        if end is not None and since <= end.at <= until:
+            causes.append("unknown" if end.cause is None else end.cause.cause)
+    failures = sum(cause not in NO_FAILURE for cause in causes) - (unclear := causes.count("unknown"))
+    return Totals(hours, held, first_queue, len(spent), failures, unclear, ran, node_days)
+
+
+# ---- the report ------------------------------------------------------------------------------------------------------
+
+
+class Advice(NamedTuple):
+    """How often a run should save."""
+
+    run: str
+    saving: Saving
+    saves: int
+    totals: Totals
+
+    def best(self, failures: float) -> Seconds:
+        """The best interval with so many failures in this time."""
+        return best_interval(self.totals.ran / failures, self.saving.blocks)
+
+    def ettr(self, every: Seconds) -> float:
+        return expected_ettr(self.totals.ran / self.totals.failures, self.saving, every)
+
+
+class Report(NamedTuple):
+    """What is reported of one run, or of all."""
+
+    run: str | None
+    since: Instant
+    until: Instant
+    totals: Totals
+    cost: float | None
+    """Of the GPU hours that were held; null if a price is missing."""
+    wasted: float | None
+    """The part of the cost that was certainly not productive."""
+    advice: tuple[Advice, ...]
+    missing: tuple[str, ...]
+    group: Grouping | None = None
+    groups: Mapping[str, Totals] = {}
+
+
+def report(
+    attempts: Collection[Attempt],
+    since: Instant,
+    until: Instant,
+    prices: Mapping[str, float | None],
+    *,
+    run: str | None = None,
+    group: Grouping | None = None,
+) -> Report:
+    """The report of a period. `attempts`: also those before it, which show what a run was then. `prices`: of an hour of
+    a GPU, by cluster."""
+    known = [*attempts] if run is None else [one for one in attempts if one.run_id == run]
+    spent = [one for one in account(known, since, until) if _is_within(one, since, until)]
+    sums = totals(spent, since, until)
+    found = [(one, prices.get(one.attempt.cluster)) for one in spent if one.attempt.gpus is not None]
+    priced = [(one, price) for one, price in found if price is not None]
+    has_price = bool(priced) and len(priced) == len(found)
+    groups = by_key((key, part) for one in spent for key, part in _parts(one, group))
+    return Report(
+        run=run,
+        since=since,
+        until=until,
+        totals=sums,
+        cost=math.fsum(price * one.gpu_hour * one.held for one, price in priced) if has_price else None,
+        wasted=math.fsum(price * one.gpu_hour * _wasted(one) for one, price in priced) if has_price else None,
+        advice=_advice(spent, since, until),
+        missing=tuple(_missing(known, spent, sums, since, prices)),
+        group=group,
+        groups={key: totals(each, since, until) for key, each in groups.items()},
+    )
+
+
+def _is_within(one: Spent, since: Instant, until: Instant) -> bool:
+    ended = one.attempt.ended_at or one.attempt.seen_at
+    return any(one.seconds.values()) or since <= ended <= until
+
+
+def _wasted(one: Spent) -> Seconds:
+    return math.fsum(one.seconds.get(name, 0.0) for name in ("starting", "lost", "hung", "saving"))
+
+
+def _parts(one: Spent, group: Grouping | None) -> Iterator[tuple[str, Spent]]:
+    """The groups of an attempt. One on several nodes belongs to each of them, with its share of the GPU hours."""
+    attempt = one.attempt
+    if group == "run":
+        yield attempt.run_id, one
+    elif group == "cause":
+        yield attempt.stage if attempt.end is None else "unknown" if attempt.cause is None else attempt.cause.cause, one
+    elif group == "node":
+        for node in attempt.nodes or ("unknown",):
+            yield node, one._replace(share=1 / max(1, len(attempt.nodes)))
+    elif group == "week":
+        at = datetime.fromtimestamp(began(attempt) or attempt.seen_at, UTC)
+        yield f"{at - timedelta(days=at.weekday()):%Y-%m-%d}", one
+
+
+def _advice(spent: Sequence[Spent], since: Instant, until: Instant) -> tuple[Advice, ...]:
+    """For the largest of the runs whose saves were seen to block them, and that have failed."""
+    found: list[Advice] = []
+    for name, own in group_by(spent, lambda one: one.attempt.run_id).items():
+        attempts = [one.attempt for one in own if one.attempt.saves]
+        saves, blocked = sum(one.saves for one in attempts), math.fsum(one.saving_s for one in attempts)
+        trained = math.fsum(one.watched_s - one.hung_s for one in attempts) - blocked
+        starts = [one.seconds["starting"] for one in own if one.attempt.first_step_at is not None]
+        if blocked and trained > 0 and starts and (sums := totals(own, since, until)).failures:
+            saving = Saving(blocks=blocked / saves, restart=fmean(starts), every=trained / saves)
+            found.append(Advice(name, saving, saves, sums))
+    return tuple(sorted(found, key=lambda one: -one.totals.held)[:RUNS_AT_MOST])
+
+
+# ---- what is missing -------------------------------------------------------------------------------------------------
+
+
+def _missing(
+    known: Sequence[Attempt], spent: Sequence[Spent], sums: Totals, since: Instant, prices: Mapping[str, float | None]
+) -> Iterator[str]:
+    """In sentences: what is not known. Times and steps that are not known are in the category of that name."""
+    first = min((at for one in known if (at := began(one)) is not None), default=since)
+    if first > since:
+        yield f"The ledger begins at {at_text(first)}: what ran before is not counted."
+    firsts = [min(own, key=lambda one: one.start) for own in group_by(known, lambda one: one.run_id).values()]
+    if late := [one.run_id for one in firsts if one.restart or one.resumed_from or (one.first_step or 0) > 1]:
+        yield f"What {listed(late)} did before the first attempt in the ledger, which resumed, is not known."
+    for what, found in _lacking(spent):
+        if found:
+            runs = listed([*dict.fromkeys(one.run_id for one in found)], 3)
+            yield f"{counted(len(found), 'attempt')} of {runs} {'has' if len(found) == 1 else 'have'} {what}."
+    if sums.hours["unknown"]:
+        yield f"Of {gpu_hours_text(sums.hours['unknown'])} GPU hours any part, or nothing, may be productive."
+    if without := sorted({one.attempt.cluster for one in spent if prices.get(one.attempt.cluster) is None}):
+        yield f"No gpu_hour_price in [cluster] {listed(without)}: the cost is not known."
+    if spent and not any(one.attempt.saves for one in spent):
+        yield "No save was seen to block the training: how often to save is not known."
+
+
+def _lacking(spent: Sequence[Spent]) -> Iterator[tuple[str, list[Attempt]]]:
+    """What attempts lack, and which ones."""
+    own = [one.attempt for one in spent]
+    ended = [one for one in own if one.end is not None]
+    trained = [one for one in own if one.last_step is not None and began(one) is not None]
+    yield "no known start: their time is not counted", [one for one in own if began(one) is None]
+    yield "no known GPU count: their GPU hours are not counted", [one for one in own if one.gpus is None]
+    yield (
+        "no known step",
+        [one.attempt for one in spent if one.attempt.last_step is None and one.seconds.get("unknown")],
+    )
+    yield "steps, but were not watched all the time", [one for one in trained if is_unwatched(one)]
+    unsaved = [one for one in trained if one.end is not None and one.lost_share is None]
+    yield "lost steps that are not known", unsaved
+    lost = [one for one in ended if one.end is not None and one.end.source == "lost"]
+    yield "an end that nothing reported: the time from then to the next attempt is not known", lost
+    gone = [one.attempt for one in spent if one.gap and one.attempt.end is None]
+    yield "no end, and are no longer seen: whether they still run is not known", gone
+    unclear = [one for one in ended if one.cause is None or one.cause.cause == "unknown"]
+    yield "no known cause: each may be a failure", unclear
