@@ -9,6 +9,7 @@ from threading import Lock, Thread
 from trainmon.lib import Clock, TrainmonError
 from trainmon.model import LookReply, LookSource, RankLook, RunLooked, State
 from trainmon.runtime.looks import proc
+from trainmon.runtime.looks.flight_recorder import FlightRecorder
 from trainmon.runtime.looks.nodes import Nodes, Request, StoppedError
 
 log = logging.getLogger(__name__)
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 Source = Callable[[Request], RankLook]
 """Makes one look on a thread of its own. It raises TrainmonError when it cannot, with a sentence for the run's page."""
 
-SOURCES: Mapping[LookSource, Source] = {"proc": proc.look}
+SOURCES: Mapping[LookSource, Source] = {"proc": proc.look, "flight-recorder": FlightRecorder().look}
 """All sources, in the order in which they are asked."""
 
 

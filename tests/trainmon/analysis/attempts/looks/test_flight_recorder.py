@@ -1,0 +1,226 @@
+"""Who holds a run up, by the dumps of PyTorch's flight recorder: each planted fault, and what proves nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.lab.flight_recorder import FAULTS, Fault, Training, dump, play
+from trainmon.analysis.attempts.looks.flight_recorder import RankDump, look_of, of_another, written_since
+from trainmon.model import Attempt, AttemptEnd, RankLook, RankMap
+from trainmon.runtime.looks.on_node.flight_recorder import Reader, summary
+
+NOW = 1.8e9
+MAP = RankMap(launcher="torchrun", ranks=16, nodes={f"n{node}": {4 * node + gpu: (gpu,) for gpu in range(4)}
+                                                    for node in range(4)})  # fmt: skip
+
+
+def read(text: bytes) -> RankDump:
+    """What the node says of a dump, as it comes over the wire."""
+    told = json.loads(json.dumps(summary(Reader(io.BytesIO(text)).load(), 0.0)))
+    return msgspec.convert([NOW, "/tmp/nccl_trace_rank_0", *told], RankDump)
+
+
+def dumps(training: Training, version: str = "2.10") -> dict[int, RankDump]:
+    return {rank: read(dump(training, rank, version)) for rank in training.entries}
+
+
+def judged(found: dict[int, RankDump], unread: dict[int, str] | None = None) -> RankLook:
+    return look_of(found, unread or {}, MAP, 7, NOW)
+
+
+def place(rank: int) -> str:
+    return f"rank {rank} (n{rank // 4} GPU {rank % 4})"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("seed", range(11))
+def test_each_fault_is_found_in_each_version_of_the_format(seed: int, fault: Fault) -> None:
+    training = play(seed, fault)
+    look, culprit = judged(dumps(training, f"2.{seed}")), place(training.culprit)
+    names = fault in ("sleeps", "no send")
+    assert look.ranks == ((training.culprit,) if names else ())
+    assert look.count == (None if fault == "none" else look.count)
+    if fault == "none":
+        assert look.summary == "no rank waits in an operation, say 16 dumps of PyTorch"
+    elif names:
+        assert look.summary.startswith(f"{culprit} never entered ")
+        assert any(line.startswith(f"the last call of {culprit} was ") for line in look.lines)
+    elif fault == "fabric":
+        assert "none of them has finished it" in look.summary
+        assert look.summary.endswith("fabric or GPU")
+        assert look.count == training.number
+    else:
+        assert look.summary.startswith(
+            f"ranks disagree about {training.number} of group {training.call.group.description}"
+        )
+        assert look.summary.endswith(culprit)
+
+
+def test_the_sentence_names_the_rank_the_operation_and_who_waits_and_the_lines_name_the_code() -> None:
+    look = judged(dumps(play(3, "sleeps")))
+    assert look.summary == (
+        "rank 7 (n1 GPU 3) never entered ALLREDUCE 9 of group tp (ranks 4-7); 3 ranks wait in it since 07:50:00 UTC"
+    )
+    assert look.lines[1:] == (
+        "rank 7 (n1 GPU 3) never entered ALLREDUCE 3 of group default_pg; 9 ranks wait in it since 07:50:00 UTC",
+        "ALLREDUCE at /home/ana/llm/train.py:107 forward: rank 4 (n1 GPU 0), rank 5 (n1 GPU 1), rank 6 (n1 GPU 2)",
+        "the last call of rank 7 (n1 GPU 3) was ALLREDUCE 2 of group default_pg at "
+        "/home/ana/llm/train.py:107 metrics, 07:50:00 UTC, finished",
+    )
+    assert (look.since, look.step, look.advice[:22]) == (
+        pytest.approx(NOW - 600.0, abs=1.0),
+        7,
+        "Look at the stack of t",
+    )
+
+
+def test_a_rank_without_a_dump_is_said_and_not_named() -> None:
+    training = play(3, "sleeps")
+    found = dumps(training)
+    del found[training.culprit]
+    look = judged(found, {training.culprit: "it has written none"})
+    assert (look.ranks, look.summary) == (
+        (), "3 ranks wait in ALLREDUCE 9 of group tp (ranks 4-7) since 07:50:00 UTC, and no dump shows whether "
+        "rank 7 (n1 GPU 3) entered it"
+    )  # fmt: skip
+    assert "no dump of rank 7 (n1 GPU 3): it has written none" in look.lines
+
+
+def test_dumps_that_others_lack_do_not_hide_who_is_proven() -> None:
+    training = play(3, "sleeps")
+    found = dumps(training)
+    del found[0], found[1]
+    look = judged(found, dict.fromkeys((0, 1), "n0 is down"))
+    assert look.ranks == (7,)
+    assert "no dump of rank 0 (n0 GPU 0), rank 1 (n0 GPU 1): n0 is down" in look.lines
+
+
+def test_no_single_dump_names_anybody() -> None:
+    for fault in FAULTS:
+        for rank, one in dumps(play(5, fault)).items():
+            assert judged({rank: one}).ranks == ()
+
+
+def entry(
+    number: int, name: str, at: float, *, group: str = "0", state: str = "scheduled", **more: Any
+) -> dict[str, Any]:
+    return {
+        "process_group": (group, "undefined"), "profiling_name": f"nccl:{name}", "collective_seq_id": number,
+        "p2p_seq_id": 0, "is_p2p": False, "time_created_ns": int((NOW + at) * 1e9), "input_sizes": [[4]],
+        "state": state, "record_id": 0, **more,
+    }  # fmt: skip
+
+
+def made(*entries: dict[str, Any], groups: dict[str, str] | None = None) -> RankDump:
+    config = {name: {"name": name, "desc": "undefined", "ranks": ranks} for name, ranks in (groups or {}).items()}
+    whole = {"version": "2.10", "entries": [*entries], "pg_config": config}
+    return msgspec.convert([NOW, "x", *json.loads(json.dumps(summary(whole, 0.0)))], RankDump)
+
+
+def test_ranks_that_wait_for_each_other_are_not_named() -> None:
+    groups = {"1": "[0, 1]", "2": "[0, 1]"}
+    look = judged({
+        0: made(entry(1, "all_reduce", 1.0, group="1"), groups=groups),
+        1: made(entry(1, "all_gather", 1.0, group="2"), groups=groups),
+    })  # fmt: skip
+    assert (look.ranks, look.summary) == ((), "the ranks wait for each other, say 2 dumps of PyTorch")
+    assert look.lines == ("ALLREDUCE: rank 0 (n0 GPU 0)", "ALLGATHER: rank 1 (n0 GPU 1)")
+
+
+def test_a_rank_whose_dump_does_not_reach_back_is_not_named() -> None:
+    groups = {"1": "[0, 1]"}
+    old, other = entry(1, "all_reduce", 1.0, group="1"), {"group": "3", "state": "completed", "record_id": 700}
+    assert judged({0: made(old, groups=groups), 1: made(entry(9, "all_reduce", 50.0, **other))}).ranks == ()
+    assert judged({0: made(old, groups=groups), 1: made(entry(8, "all_reduce", 0.0, **other))}).ranks == (1,)
+
+
+def test_what_gloo_has_retired_is_finished() -> None:
+    done = {"profiling_name": "gloo:all_reduce", "retired": True}
+    open_ = {**done, "retired": False}
+    found = {
+        0: made(entry(1, "", 1.0, **done), entry(2, "", 2.0, **open_)),
+        1: made(entry(1, "", 1.0, **done)),
+        2: made(entry(1, "", 1.0, **done), entry(2, "", 2.0, **open_)),
+    }
+    assert judged(found).summary.startswith("rank 1 (n0 GPU 1) never entered ALLREDUCE 2 of group default_pg; 2 ranks")
+
+
+def test_operations_that_are_called_together_have_the_state_of_the_last_one() -> None:
+    parts = [entry(1, "all_gather", 1.0), entry(1, "all_reduce", 1.0)]
+    whole, left = entry(1, "coalesced", 1.0, state="completed"), entry(1, "coalesced", 1.0)
+    assert judged(dict.fromkeys(range(16), made(*parts, whole))).summary.startswith("no rank waits")
+    look = judged(dict.fromkeys(range(16), made(*parts, left)))
+    assert look.summary.startswith("16 ranks entered ALLGATHER, ALLREDUCE, COALESCED 1 of group default_pg, and none")
+
+
+def test_a_gpu_that_is_not_done_with_what_came_before_is_said() -> None:
+    started, called = entry(1, "all_reduce", 1.0, state="started"), entry(1, "all_reduce", 1.0)
+    look = judged({rank: made(called if rank == 5 else started) for rank in range(16)})
+    assert look.ranks == ()
+    assert look.lines[-1] == "not started on the GPU, which is not done with what came before: rank 5 (n1 GPU 1)"
+
+
+def test_a_wait_that_an_earlier_wait_explains_is_not_the_reason() -> None:
+    groups = {"1": "[0, 1]", "2": "[2, 3]"}
+    first, later = entry(1, "all_reduce", 1.0, group="1"), entry(1, "all_reduce", 2.0)
+    found = {rank: made(first, later, groups=groups) for rank in (0, 1)}
+    found |= {rank: made(later) for rank in range(2, 16)}
+    look = judged(found)
+    assert look.summary.startswith("2 ranks entered ALLREDUCE 1 of group 1 (ranks 0-1), and none of them")
+    assert not any("default_pg" in line for line in look.lines)
+
+
+ENDED = AttemptEnd(at=NOW, source="queue", noticed_at=NOW)
+
+
+def attempt(end: AttemptEnd | None = None) -> Attempt:
+    return Attempt(attempt_id="a", run_id="llm", cluster="prod", started_at=NOW - 5_000.0, ranks=MAP, reported_end=end)
+
+
+@pytest.mark.parametrize(
+    ("called_at", "end", "why"),
+    [
+        (-100.0, None, ""),
+        (-100.0, ENDED, ""),
+        (-5_020.0, None, ""),  # two clocks
+        (-5_040.0, None, "it is of another attempt"),
+        (29.0, ENDED, ""),
+        (60.0, ENDED, "it is of another attempt"),  # the next job has overwritten it
+    ],
+)
+def test_a_dump_of_another_job_is_not_used(called_at: float, end: AttemptEnd | None, why: str) -> None:
+    assert of_another(3, made(entry(1, "all_reduce", called_at)), attempt(end), NOW) == why
+
+
+def test_a_training_with_other_ranks_is_another_one() -> None:
+    why = "it is of a training with another number of ranks"
+    assert of_another(16, made(entry(1, "all_reduce", -1.0)), attempt(), NOW) == why
+    assert of_another(3, made(entry(1, "all_reduce", -1.0), groups={"0": "[0, 1, 2, 3]"}), attempt(), NOW) == why
+    assert of_another(3, made(), attempt(), NOW) == ""
+
+
+def test_a_dump_from_before_the_last_step_is_of_an_earlier_standstill() -> None:
+    assert written_since(attempt(), None) == NOW - 5_030.0
+    assert written_since(attempt(), NOW - 100.0) == NOW - 130.0
+    assert written_since(attempt(ENDED), NOW - 100.0) == NOW - 430.0, "a trainer may flush its last lines when it ends"
+
+
+def test_a_look_is_short_whatever_the_dumps_say() -> None:
+    long = "\x1b[31m" + "x" * 100_000
+    frames = [{"filename": f"/{long}", "line": 1, "name": long}]
+    found = {rank: made(entry(rank + 1, long, 1.0, group=long, frames=frames)) for rank in range(256)}
+    look = judged(found, {rank: f"{rank} {long}" for rank in range(256, 512)})
+    assert len(msgspec.json.encode(look)) < 5_000
+    assert "\x1b" not in str(look)
+
+
+@pytest.mark.parametrize("members", ["0-99999999999", "5-2"])
+def test_what_no_group_can_have_costs_nothing(members: str) -> None:
+    one = made(entry(1, "all_reduce", 1.0))
+    group = msgspec.structs.replace(one.groups[0], members=members)
+    assert judged({0: msgspec.structs.replace(one, groups=(group,))}).ranks == ()

@@ -1,0 +1,276 @@
+"""Dumps of PyTorch's flight recorder on the disks of nodes: found, read without running them, and judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.collectors.probe.interpreters import found
+from tests.lab.flight_recorder import Training, dump, play, write
+from trainmon.lib import CommandFailed, SystemClock
+from trainmon.model import Attempt, Node, Progress, RankLook, RankMap, RankProcess, RankProcesses, Run, RunSpec, State
+from trainmon.runtime.looks import Nodes
+from trainmon.runtime.looks.flight_recorder import FlightRecorder
+from trainmon.runtime.looks.nodes import Request, code
+from trainmon.runtime.looks.on_node.flight_recorder import read
+from trainmon.runtime.looks.on_node.run import BEGIN
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.shell import LocalShell, Shell
+
+CACHE = ".cache/torch"
+NAME = "comm_lib_trace_rank_"
+
+
+@pytest.fixture
+def loop() -> Iterator[EventLoop]:
+    one = EventLoop()
+    one.start()
+    yield one
+    one.stop()
+
+
+class Cluster:
+    """Nodes of which each has a home of its own, or all the same. Four ranks run on each."""
+
+    def __init__(self, loop: EventLoop, folder: Path, *, nodes: int = 4, shared: bool = False) -> None:
+        self.homes = {f"n{node}": folder / ("home" if shared else f"n{node}") for node in range(nodes)}
+        self.shells: dict[str, Shell] = {
+            name: LocalShell(loop, host=name, env={"HOME": str(home)}) for name, home in self.homes.items()
+        }
+        ranks = {name: {4 * node + gpu: (gpu,) for gpu in range(4)} for node, name in enumerate(self.homes)}
+        self.attempt = Attempt(
+            attempt_id="prod/88", run_id="llm", cluster="prod", nodes=(*self.homes,), started_at=time.time() - 3_600.0,
+            ranks=RankMap(launcher="torchrun", ranks=4 * nodes, nodes=ranks),
+        )  # fmt: skip
+        self.run = Run(spec=RunSpec(name="llm", cluster="prod"), progress=Progress(step=7))
+        self.nodes: dict[str, Node] = {}
+        self.down: set[str] = set()
+        self.recorder = FlightRecorder()
+
+    def shell_of(self, host: str) -> Shell:
+        if host in self.down:
+            raise CommandFailed(f"{host} is down")
+        return self.shells[host]
+
+    def look(self) -> RankLook:
+        state = State(attempts={"prod/88": self.attempt}, runs={"llm": self.run}, nodes=self.nodes)
+        nodes = Nodes(self.shell_of, lambda host: sys.executable)
+        return self.recorder.look(Request(state, self.run, nodes, SystemClock(), lambda said: None))
+
+    def write(self, training: Training) -> None:
+        """What each rank writes on its own node."""
+        for rank in training.entries:
+            home = [*self.homes.values()][rank // 4]
+            (home / CACHE).mkdir(parents=True, exist_ok=True)
+            (home / CACHE / f"{NAME}{rank}").write_bytes(dump(training, rank))
+
+
+def test_the_dumps_of_all_nodes_name_the_rank(loop: EventLoop, tmp_path: Path) -> None:
+    cluster = Cluster(loop, tmp_path)
+    cluster.write(play(3, "sleeps", now=time.time()))
+    look = cluster.look()
+    assert look.summary.startswith("rank 7 (n1 GPU 3) never entered ALLREDUCE 9 of group tp (ranks 4-7); 3 ranks wait")
+    assert (look.ranks, look.count, look.step) == ((7,), 9, 7)
+    assert not any("no dump" in line for line in look.lines)
+
+
+def test_on_a_shared_home_each_file_counts_once(loop: EventLoop, tmp_path: Path) -> None:
+    cluster = Cluster(loop, tmp_path, shared=True)
+    write(play(3, "sleeps", now=time.time()), tmp_path / "home" / CACHE, NAME)
+    assert cluster.look().ranks == (7,)
+    cluster.attempt = replace(cluster.attempt, ranks=None)
+    assert cluster.look().summary.startswith("rank 7 never entered ALLREDUCE 9 of group tp")
+
+
+def test_two_dumps_of_one_rank_are_told_apart_by_the_nodes_of_the_ranks(loop: EventLoop, tmp_path: Path) -> None:
+    """Another job of the same user has left one on another node."""
+    cluster, now = Cluster(loop, tmp_path), time.time()
+    cluster.write(play(3, "sleeps", now=now))
+    (cluster.homes["n0"] / CACHE / f"{NAME}7").write_bytes(dump(play(3, "fabric", now=now), 7))
+    assert cluster.look().ranks == (7,)
+    cluster.attempt = replace(cluster.attempt, ranks=None)
+    look = cluster.look()
+    assert look.ranks == ()
+    assert "no dump of rank 7: two nodes have different ones" in look.lines
+
+
+def refused(cluster: Cluster) -> str:
+    with pytest.raises(CommandFailed) as caught:
+        cluster.look()
+    return caught.value.message
+
+
+def test_dumps_of_another_job_are_not_used(loop: EventLoop, tmp_path: Path) -> None:
+    cluster, training = Cluster(loop, tmp_path), play(3, "sleeps", now=time.time())
+    cluster.write(training)
+    cluster.attempt = replace(cluster.attempt, started_at=time.time() + 60.0)
+    assert refused(cluster) == "no rank of llm has a dump of PyTorch's flight recorder: it was written before"
+    cluster.attempt = replace(cluster.attempt, started_at=time.time() - 300.0)  # written again, by a copy
+    assert refused(cluster).endswith(": it is of another attempt")
+
+
+def test_the_clock_of_a_node_may_be_wrong(loop: EventLoop, tmp_path: Path) -> None:
+    cluster = Cluster(loop, tmp_path)
+    cluster.write(play(3, "sleeps", now=time.time() + 7_200.0))
+    for home in cluster.homes.values():
+        for file in (home / CACHE).iterdir():
+            os.utime(file, (time.time() + 7_200.0,) * 2)
+    cluster.nodes = {name: Node(name=name, cluster="prod", clock_skew_s=7_200.0) for name in cluster.homes}
+    assert cluster.look().since == pytest.approx(time.time() - 600.0, abs=60.0)
+
+
+def test_ranks_without_a_dump_are_said_with_the_reason(loop: EventLoop, tmp_path: Path) -> None:
+    cluster = Cluster(loop, tmp_path)
+    cluster.write(play(3, "sleeps", now=time.time()))
+    (cluster.homes["n0"] / CACHE / f"{NAME}2").unlink()
+    cluster.down.add("n3")
+    look = cluster.look()
+    assert look.ranks == (7,)
+    assert "no dump of rank 2 (n0 GPU 2): it has written none" in look.lines
+    assert any(
+        line.startswith("no dump of rank 12 (n3 GPU 0)") and line.endswith(": n3 is down") for line in look.lines
+    )
+    cluster.down.update(cluster.homes)
+    assert refused(cluster).endswith(" is down")
+
+
+def test_the_environment_of_a_rank_says_where_also_when_it_has_ended(loop: EventLoop, tmp_path: Path) -> None:
+    cluster = Cluster(loop, tmp_path, nodes=1)
+    training = play(3, "sleeps", ranks=4, tensor=2, now=time.time())
+    environment = {"TORCH_FR_DUMP_TEMP_FILE": "traces/rank", "SECRET": "s3cret", "PATH": os.environ["PATH"]}
+    process = subprocess.Popen(["sleep", "60"], cwd=tmp_path, env=environment)
+    try:
+        started = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        row = RankProcess(pid=process.pid, started_s=started / os.sysconf("SC_CLK_TCK"), workers=(),
+                          launcher="torchrun", rank=0, ranks=4)  # fmt: skip
+        boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        cluster.nodes = {
+            "n0": Node(name="n0", cluster="prod", boot_time=boot, ranks=RankProcesses(v=1, t=0.0, r=(row,), user="ana"))
+        }
+        assert refused(cluster) == "no rank of llm has a dump of PyTorch's flight recorder"
+    finally:
+        process.kill()
+        process.wait()
+    write(training, tmp_path / "traces", "rank")
+    assert cluster.look().ranks == (training.culprit,)
+
+
+# ---- files that are no dumps, or hostile -----------------------------------------------------------------------------
+
+
+class Runs:
+    """Runs a command when it is read by `pickle.load`."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.command,)
+
+
+def ask(folder: Path, seconds: float = 10.0, python: str = sys.executable) -> dict[str, Any]:
+    """What the script says of the dumps in a folder."""
+    asked = {"pids": [], "ranks": None, "paths": [f"{folder}/rank"], "since": 0.0, "ahead": 0.0, "seconds": seconds}
+    argv = [python, "-I", "-S", "-B", "-", json.dumps(asked), "60"]
+    done = subprocess.run(argv, input=code("flight_recorder"), env={"HOME": "/nowhere"}, capture_output=True,
+                          timeout=70, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    answer: dict[str, Any] = json.loads(zlib.decompress(done.stdout.partition(BEGIN)[2]))
+    return answer
+
+
+def aged(file: Path) -> None:
+    """Written a minute ago: nobody waits for the rest of it."""
+    os.utime(file, (time.time() - 60.0,) * 2, follow_symlinks=False)
+
+
+HOSTILE = {
+    "a memo of 16 GiB": b"\x80\x02]r\xff\xff\xff\x7f.",
+    "two GiB of lists": pickle.dumps({"version": "2.10", "entries": []}, 2)[:-1] + b"]" * 20_000_000 + b".",
+    "another shape": pickle.dumps(["entries"], 2),
+    "no number": pickle.dumps({"version": "2.10", "entries": [{"profiling_name": "nccl:x", "process_group": ("0", ""),
+                           "state": "", "input_sizes": [], "seq_id": 1, "time_created_ns": float("nan")}]}, 2),
+    "no pickle": b"hello",
+}  # fmt: skip
+
+
+def test_a_hostile_dump_costs_itself_and_one_sentence(tmp_path: Path) -> None:
+    whole, marker = dump(play(3, "sleeps", ranks=4, tensor=2), 1), tmp_path / "has-run"
+    files = {1: whole, 2: pickle.dumps(Runs(f"touch {marker}"), 2), 3: whole[: len(whole) // 2]}
+    files |= {10 + index: text for index, text in enumerate(HOSTILE.values())}
+    for rank, text in files.items():
+        (tmp_path / f"rank{rank}").write_bytes(text)
+        aged(tmp_path / f"rank{rank}")
+    (tmp_path / "rank30").symlink_to(tmp_path / "rank1")
+    os.mkfifo(tmp_path / "rank31")
+    (tmp_path / "rank32").mkdir()
+    with (tmp_path / "rank33").open("wb") as large:
+        large.truncate(64 * 1024 * 1024)
+    (tmp_path / "rank34extra").write_bytes(whole)
+    answer = ask(tmp_path)
+    assert [*answer["dumps"]] == ["1"]
+    assert not marker.exists()
+    assert answer["bad"] == {
+        "2": "it cannot be read: UnpicklingError it names posix.system",
+        "3": "it cannot be read: UnpicklingError pickle data was truncated",
+        "10": "it cannot be read: MemoryError",
+        "11": "it cannot be read: MemoryError",
+        "12": "it cannot be read: AttributeError 'list' object has no attribute 'get'",
+        "13": "it cannot be read: ValueError cannot convert float NaN to integer",
+        "14": answer["bad"]["14"],  # each Python has words of its own
+        "30": "Too many levels of symbolic links",
+        **dict.fromkeys(("31", "33"), "it is of another user, too large, or no file"),
+        "32": "Is a directory",
+    }
+
+
+@pytest.mark.slow
+def test_a_dump_that_takes_for_ever_to_read_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "rank1").write_bytes(b"\x80\x02)q\x00" + b"h\x00h\x00\x86q\x00" * 64 + b"}h\x00Ns.")
+    aged(tmp_path / "rank1")
+    assert ask(tmp_path)["bad"] == {"1": "reading it took too much memory or time"}
+
+
+def test_a_dump_that_is_being_written_is_awaited(tmp_path: Path) -> None:
+    whole, file = dump(play(3, "sleeps", ranks=4, tensor=2), 1), tmp_path / "rank1"
+    asked = {"since": 0.0, "ahead": 0.0}
+    file.write_bytes(whole[:1_000])
+    assert read([str(file)], asked, {os.getuid()}) is None
+    assert ask(tmp_path, seconds=0.1)["bad"] == {"1": "it is not complete"}
+    with file.open("ab") as opened:
+        opened.write(whole[1_000:])
+    assert read([str(file)], asked, {os.getuid()})[1] == str(file)
+
+
+@pytest.mark.parametrize("version", sorted(found()))
+def test_each_python_of_a_node_reads_dumps(version: str, tmp_path: Path) -> None:
+    write(play(3, "sleeps", ranks=4, tensor=2), tmp_path, "rank")
+    assert [*ask(tmp_path, python=found()[version])["dumps"]] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a file of another user")
+def test_a_dump_of_another_user_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "rank1").write_bytes(dump(play(3, "sleeps", ranks=4, tensor=2), 1))
+    os.chown(tmp_path / "rank1", 65_534, 65_534)
+    assert ask(tmp_path)["bad"] == {"1": "it is of another user, too large, or no file"}
+
+
+def test_8_ranks_of_2000_entries_are_a_few_kilobytes_on_the_wire(tmp_path: Path) -> None:
+    training = play(3, "sleeps", ranks=8, tensor=4)
+    for rank, entries in training.entries.items():
+        late = [{**one, "record_id": index} for index, one in enumerate(entries * (2_000 // len(entries)))]
+        (tmp_path / f"rank{rank}").write_bytes(dump(training._replace(entries={rank: late}), rank))
+    answer = ask(tmp_path)
+    assert len(answer["dumps"]) == 8
+    assert len(zlib.compress(json.dumps(answer).encode())) < 4_000

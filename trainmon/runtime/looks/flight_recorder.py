@@ -1,0 +1,86 @@
+"""Reads the dumps of PyTorch's flight recorder where the ranks of a run have written them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trainmon.analysis.attempts import rank_processes
+from trainmon.analysis.attempts.looks.flight_recorder import RankDump, look_of, of_another, written_since
+from trainmon.analysis.runs import last_attempts
+from trainmon.lib import CommandFailed, Seconds, TrainmonError, counted
+from trainmon.model import Attempt, RankLook, RankMap
+from trainmon.runtime.looks.nodes import Request
+
+READ_FOR: Seconds = 30.0
+"""How long a node reads dumps. One of 2,000 entries takes 0.03 s, and one that is being written may take seconds."""
+SLACK: Seconds = 15.0
+
+HINT = "set TORCH_NCCL_DUMP_ON_TIMEOUT=1: then each rank writes one when an operation has timed out"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a node has."""
+
+    dumps: dict[int, RankDump]
+    bad: dict[int, str]
+    """By rank: why its dump is not read."""
+    paths: tuple[str, ...]
+    """Where the ranks write them, without the rank."""
+
+
+class FlightRecorder:
+    """Remembers where the ranks of an attempt write their dumps: when they have ended, that is not known any more."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, set[str]] = {}
+
+    def look(self, request: Request) -> RankLook:
+        """What the dumps of the newest attempt of a run show.
+
+        Raises:
+            CommandFailed: when there are none.
+        """
+        run, attempt = request.run, last_attempts(request.state.attempts.values()).get(request.run.name)
+        if attempt is None or not attempt.nodes:
+            raise CommandFailed(f"on which nodes {run.name} runs is not known")
+        known = None if attempt.ranks is None or attempt.ranks.is_ambiguous else attempt.ranks
+        request.say(f"reading the dumps of PyTorch on {counted(len(attempt.nodes), 'node')}")
+        dumps, unread, now = dict[int, RankDump](), dict[int, str](), request.clock.now()
+        for node, answer in self._answers(request, attempt, known).items():
+            if isinstance(answer, Answer):
+                unread |= answer.bad
+                for rank, dump in answer.dumps.items():
+                    is_same = dumps.setdefault(rank, dump) == dump  # on a shared disk
+                    why = of_another(rank, dump, attempt, now) or ("" if is_same else "two nodes have different ones")
+                    unread |= {rank: why} if why else {}
+            else:
+                unread |= dict.fromkeys(known.nodes.get(node, ()) if known is not None else (), answer)
+        dumps = {rank: dump for rank, dump in dumps.items() if rank not in unread}
+        if not dumps:
+            why = "".join(f": {why}" for why in [*unread.values()][:1])
+            raise CommandFailed(f"no rank of {run.name} has a dump of PyTorch's flight recorder{why}", hint=HINT)
+        everybody = {rank for own in known.nodes.values() for rank in own} if known is not None else set()
+        unread = {**dict.fromkeys(everybody - dumps.keys(), "it has written none"), **unread}
+        return look_of(dumps, unread, known, run.progress.step, now)
+
+    def _answers(self, request: Request, attempt: Attempt, known: RankMap | None) -> dict[str, Answer | str]:
+        processes, paths = rank_processes(request.run, request.state), self._paths.setdefault(attempt.attempt_id, set())
+        asked = {
+            node: {
+                "pids": [one.pid for one in processes.get(node, {}).values()],
+                "ranks": None if known is None else [*known.nodes.get(node, ())],
+                "paths": sorted(paths),
+                "since": written_since(attempt, request.run.progress.at),
+                "ahead": 0.0 if (seen := request.state.nodes.get(node)) is None else seen.clock_skew_s or 0.0,
+                "seconds": READ_FOR,
+            }
+            for node in attempt.nodes
+        }
+        found = dict[str, Answer | str]()
+        for node, answer in request.nodes.ask_each(asked, "flight_recorder", READ_FOR + SLACK).items():
+            try:
+                found[node] = one = msgspec.convert(answer, Answer, str_keys=True)
+                paths.update(one.paths)
+            except msgspec.ValidationError as error:
+                found[node] = answer.message if isinstance(answer, TrainmonError) else str(error)
+        return found

@@ -1,0 +1,190 @@
+"""Finds the dumps of PyTorch's flight recorder on a node, and says of each rank what it has called last.
+
+A dump is a pickle, and whoever can write it may have made it up. So it is read in a child process that knows no class
+or function, and that ends when it needs much memory or time.
+"""
+
+import gc
+import json
+import os
+import pickle
+import re
+import resource
+import signal
+import stat
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+DEFAULTS = ("/tmp/nccl_trace_rank_", "~/.cache/torch/comm_lib_trace_rank_", "~/.cache/torch/nccl_trace_rank_")
+"""Where torch writes without a setting, before the rank, in several versions."""
+SETTINGS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+PROCESS = re.compile("^/proc/[0-9]+/root")
+
+MIB = 1024 * 1024
+LARGEST = 32 * MIB
+"""Bytes of a dump. 2,000 entries, torch's default, take 1 to 2 MiB."""
+MEMORY, SECONDS = 1024 * MIB, 5
+"""What reading one dump may need."""
+ANSWER, GROUPS, TEXT = MIB // 4, 64, 200
+YOUNG = 20.0
+"""Seconds. What was written before does not become whole any more."""
+
+LIBRARY = re.compile(r"^(?!/)|/(?:site|dist)-packages/|/lib/python3|\.(?:so|cpp|h)\b")
+"""Files that are none of the trainer."""
+
+
+class Reader(pickle.Unpickler):
+    """Reads containers, numbers and texts."""
+
+    def find_class(self, module: str, name: str) -> "Any":
+        raise pickle.UnpicklingError("it names " + module + "." + name)
+
+
+def prefixes(pid: int) -> "list[str]":
+    """Where a process writes its dump, before its rank. While it lives, its own mounts count."""
+    proc = f"/proc/{pid}"
+    try:
+        with open(proc + "/environ", errors="surrogateescape") as file:
+            values = dict(pair.partition("=")[::2] for pair in file.read(MIB).split("\0"))
+        directory = os.readlink(proc + "/cwd")
+    except OSError:
+        return []
+    cache = values.get("XDG_CACHE_HOME") or values.get("HOME", "/tmp") + "/.cache"
+    named = [values[name] for name in SETTINGS if values.get(name)][:1]
+    return [proc + "/root" + os.path.join(directory, one.replace("~/.cache", cache)) for one in named or DEFAULTS]
+
+
+def found(asked: "Any", known: "list[str]") -> "dict[int, list[str]]":
+    """The files of each rank."""
+    files = {}  # type: dict[int, list[str]]
+    for prefix in dict.fromkeys(
+        known + [PROCESS.sub("", one) for one in known + list(map(os.path.expanduser, DEFAULTS))]
+    ):
+        folder, begin = os.path.split(prefix)
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            rank = name[len(begin) :]
+            if name.startswith(begin) and re.match(r"[0-9]{1,6}\Z", rank):
+                files.setdefault(int(rank), []).append(prefix + rank)
+    return {rank: files[rank] for rank in sorted(files) if asked["ranks"] is None or rank in asked["ranks"]}
+
+
+def read(paths: "list[str]", asked: "Any", owners: "set[int]") -> "Any":
+    """What the newest of these dumps says; a text says why there is nothing, and None that it may still be written."""
+    try:
+        path = max(paths, key=lambda one: os.lstat(one).st_mtime)
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            at = status.st_mtime - asked["ahead"]
+            if not stat.S_ISREG(status.st_mode) or status.st_uid not in owners or status.st_size > LARGEST:
+                return "it is of another user, too large, or no file"
+            told = condensed(file, asked["ahead"]) if at >= asked["since"] else "it was written before"
+    except OSError as error:
+        return error.strerror
+    if isinstance(told, list):
+        return [at, PROCESS.sub("", path), *told]
+    return None if at >= asked["since"] and time.time() < status.st_mtime + YOUNG else told
+
+
+def condensed(file: "Any", ahead: float) -> "Any":
+    """What a dump says, as a child process reads it; a text says why there is nothing."""
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            signal.alarm(SECONDS)
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            gc.disable()
+            answer = json.dumps(summary(Reader(file).load(), ahead))[:ANSWER]
+        except BaseException as error:
+            answer = json.dumps(f"it cannot be read: {type(error).__name__} {error}".strip()[:TEXT])
+        os.write(sender, answer.encode())
+        os._exit(0)
+    os.close(sender)
+    with os.fdopen(receiver) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return "reading it took too much memory or time"
+
+
+def summary(dump: "Any", ahead: float) -> "Any":
+    """How many operations it has, from when on it has all (0: it has lost none), when the last one was called, and of
+    each process group the last operations. An operation is a number, its names, sizes, state (0 called, 1 started,
+    2 finished), when it was called, and from which line."""
+    groups = {}  # type: dict[tuple[str, str, str], dict[int, list[Any]]]
+    for entry in dump.get("entries", ()):
+        library, _, names = entry["profiling_name"].partition(":")
+        name, described = entry["process_group"]
+        is_p2p = entry.get("is_p2p", "->" in names or "<-" in names)
+        number = whole(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id", entry.get("seq_id", 0)))
+        # gloo leaves the state as it was; of NCCL, what is retired without an end has timed out
+        is_over = entry["state"] == "completed" or (library == "gloo" and entry.get("retired"))
+        row = [number, names, str(entry["input_sizes"]), 2 if is_over else int(entry["state"] == "started")]
+        row += [whole(entry["time_created_ns"]) / 1e9 - ahead, line(entry.get("frames") or ())]
+        described = "default_pg" if name == "0" else name if described in ("", "undefined") else described
+        rows = groups.setdefault((library + "p2p" * is_p2p, name, described), {})
+        before = rows.setdefault(number, row)
+        if before is not row:  # of operations that are called together, the last one alone has a state
+            before[1:4] = [before[1] + ", " + names, before[2] + row[2], max(before[3], row[3])]
+    config, calls = dump.get("pg_config") or {}, [row[4] for rows in groups.values() for row in rows.values()]
+    told = []  # type: list[Any]
+    for key, rows in sorted(groups.items(), key=lambda one: -max(row[4] for row in one[1].values()))[:GROUPS]:
+        told.append([" ".join(key), key[2], members(config.get(key[1])), max(rows), ends(rows, "p2p" in key[0])])
+    is_whole = any(entry.get("record_id") == 0 for entry in dump.get("entries", ()))
+    return [len(calls), 0.0 if is_whole else min(calls, default=0.0), max(calls, default=0.0), told]
+
+
+def whole(number: "Any") -> int:
+    if not 0 <= int(number) < 2**63:
+        raise ValueError("a number is out of range")
+    return int(number)
+
+
+def ends(rows: "dict[int, list[Any]]", is_p2p: bool) -> "list[Any]":
+    """The last operations that have finished, and the first ones that have not. Collectives finish in their order."""
+    over = max([number for number, row in rows.items() if row[3] == 2 and not is_p2p], default=-1)
+    ordered = [[*row[:3], 2 if number <= over else row[3], *row[4:]] for number, row in sorted(rows.items())]
+    done, left = ([row for row in ordered if (row[3] == 2) is which] for which in (True, False))
+    return [[one[:TEXT] if isinstance(one, str) else one for one in row] for row in done[-3:] + left[:8]]
+
+
+def members(group: "Any") -> str:
+    """The ranks of a group: `0-7`, or `0,8`. Empty: not known; gloo stores the last group under an empty name."""
+    ranks = sorted(map(int, re.findall("[0-9]+", group["ranks"]))) if group else []
+    is_row = ranks and ranks == list(range(ranks[0], ranks[-1] + 1))
+    return f"{ranks[0]}-{ranks[-1]}" if is_row else ",".join(map(str, ranks))
+
+
+def line(frames: "Any") -> str:
+    """The innermost line of the trainer, else the innermost one outside of torch."""
+    own = [one for one in frames if not LIBRARY.search(one["filename"])]
+    own += [one for one in frames if one["filename"].startswith("/") and "/torch/" not in one["filename"]]
+    return "{}:{} {}".format(own[0]["filename"], own[0]["line"], own[0]["name"])[-TEXT:] if own else ""
+
+
+def look(asked: "Any") -> "Any":
+    """The dumps of the ranks of a job that were written `since` then. All times are by the clock of who asks; ours is
+    `ahead` of it."""
+    until, known = time.time() + asked["seconds"], sorted({one for pid in asked["pids"] for one in prefixes(pid)})
+    processes = [f"/proc/{pid}" for pid in asked["pids"]]
+    owners = {os.getuid(), 0}.union(os.stat(one).st_uid for one in processes if os.path.exists(one))
+    left, told = found(asked, known + asked["paths"]), {}  # type: dict[int, list[str]], dict[int, Any]
+    while left and time.time() < until:
+        for rank in [one for one in left if time.time() < until]:
+            told[rank] = read(left[rank], asked, owners)
+            if told[rank] is not None:
+                del left[rank]
+        time.sleep(1.0 if left else 0.0)
+    return {
+        "dumps": {rank: one for rank, one in told.items() if isinstance(one, list)},
+        "bad": {
+            **dict.fromkeys(left, "it is not complete"),
+            **{rank: one for rank, one in told.items() if isinstance(one, str)},
+        },
+        "paths": [PROCESS.sub("", one) for one in known],
+    }
