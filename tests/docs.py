@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from tests.end_to_end.contract import SNAPSHOT
+from trainmon.actions.verbs import VERBS
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.analysis.causes.rules import RULE
 from trainmon.cli import commands as cli
@@ -152,22 +153,28 @@ def default_of(field: msgspec.structs.FieldInfo) -> str:
 
 
 def commands() -> str:
-    """Every command: its usage, help and options."""
-    sections = [_section(command, name) for name, command in cli.COMMANDS.items() if command not in cli.ACTING]
+    """Every command, in the order of the help: its usage, help, examples and options."""
+    parts = [_section(cli.COMMANDS[cli.DASHBOARD], cli.DASHBOARD)]
+    for purpose, group in cli.GROUPS.items():
+        parts.append(f"## {purpose}")
+        parts += [_acting()] if group is cli.ACTING else [_section(one, one.name or "") for one in group]
+    return "\n\n".join(parts)
+
+
+def _acting() -> str:
+    """The commands that act: they share most of their options."""
     acting = cli.ACTING
-    shared = acting[0].params[-len(COMMON) :]
     rows = [
         f"| `{cell(_usage(command.name or '', command.params[: -len(COMMON)]))}` | {cell(command.short_help or '')} |"
         for command in acting
     ]
+    examples = "".join(f"trainmon-tui {one.name} {one.example}\n" for one in VERBS if one.usage)
     own = {row: None for command in acting for row in _options(command.params[: -len(COMMON)])}
-    sections.append(
-        "### Commands that act\n\n"
-        + "\n".join(["| command | what it does |", "|---|---|", *rows])
-        + f"\n\n{_flat(EXITS)}\n\n"
-        + "\n".join(["| option | meaning |", "|---|---|", *own, *_options(shared)])
+    return (
+        "\n".join(["| command | what it does |", "|---|---|", *rows])
+        + f"\n\n```sh\n{examples}```\n\n{_flat(EXITS)}\n\n"
+        + "\n".join(["| option | meaning |", "|---|---|", *own, *_options(acting[0].params[-len(COMMON) :])])
     )
-    return "\n\n".join(sections)
 
 
 def _section(command: click.Command, name: str) -> str:
@@ -180,8 +187,13 @@ def _section(command: click.Command, name: str) -> str:
 
 
 def _paragraph(text: str) -> str:
-    """A paragraph after click's \\b keeps its lines."""
-    return f"```\n{text.removeprefix(chr(8)).strip()}\n```" if text.startswith("\b") else _flat(text)
+    """A paragraph after click's \\b has a heading, and examples that keep their lines."""
+    if not text.startswith("\b"):
+        return _flat(text)
+    heading, *lines = text.removeprefix("\b\n").splitlines()
+    return "\n".join(
+        [*([heading, ""] if not heading.startswith("Example") else []), "```sh", *map(str.strip, lines), "```"]
+    )
 
 
 def _flat(text: str) -> str:

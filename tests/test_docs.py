@@ -158,7 +158,7 @@ def test_every_toml_example_is_accepted() -> None:
 
 
 def test_every_command_line_in_an_example_is_accepted() -> None:
-    lines = [line.split(" # ")[0] for _, text in fenced("sh") for line in text.splitlines()]
+    lines = [re.split(r" +[#>] ", line)[0] for _, text in fenced("sh") for line in text.splitlines()]
     called = [shlex.split(line)[1:] for line in lines if line.startswith("trainmon-tui")]
     assert len(called) > 15
     for argv in called:

@@ -376,5 +376,6 @@ class DaemonCollector(PollingThread):
 
 def _error_of(done: Completed) -> str:
     """Its error message, or its exit status."""
-    message = clean(done.stderr.decode("utf-8", "replace").strip(), 300).removeprefix("Error: ")
+    message = clean(done.stderr.decode("utf-8", "replace").strip(), 300)
+    message = message.removeprefix("Error: ").removeprefix("trainmon-tui: ")  # of an older program, and of ours
     return message or f"exit status {done.status}"

@@ -37,6 +37,16 @@ def pings(switch: Receiver) -> list[str]:
     return [request.path for request in switch.taken]
 
 
+def test_with_read_only_it_acts_on_nothing_whatever_its_config_says(tmp_path: Path) -> None:
+    with contextlib.closing(AlertDaemon(tmp_path)) as daemon:
+        daemon.config.write_text('[retry]\nauto_requeue = "on"\n')
+        daemon.start("--read-only")
+        assert daemon.until("start")["acts"] == "no"
+        daemon.close()
+        daemon.start()
+        assert daemon.until("start", count=2)["acts"] == "yes"
+
+
 def test_it_reads_its_config_again_and_refuses_a_bad_one(
     nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.end_to_end.product import PROGRAM, Product, Screen
+from trainmon.cli.commands import COMMANDS
 
 
 class SlurmProduct(Product):
@@ -29,7 +30,7 @@ class SlurmProduct(Product):
         return [PROGRAM, *words] if words[:1] == ("actions",) else super().argv(*words)
 
     def run(self, *words: str, timeout: float = 90.0, **env: str) -> subprocess.CompletedProcess[str]:
-        with_config = [] if words[0] == "actions" else self._config
+        with_config = self._config if any(one.name == "config" for one in COMMANDS[words[0]].params) else []
         return super().run(*words, *with_config, timeout=timeout, **{**self._environ, **env})
 
     def act(self, *words: str) -> str:

@@ -62,6 +62,8 @@ class VerbSpec(NamedTuple):
     """The arguments of its command; empty: no command."""
     summary: str = ""
     """The help of its command."""
+    example: str = ""
+    """Arguments of its command, and what that does."""
     options: tuple[str, ...] = ()
     """The options of its own, by their names in trainmon.cli.commands."""
     first_effect: Seconds = 8.0
@@ -98,6 +100,7 @@ VERBS: tuple[VerbSpec, ...] = (
         menu="Save a checkpoint now",
         key="S", help="save: create the run's save switch", is_in_footer=True,
         usage="RUN...", summary="Ask runs to save a checkpoint: create their save switch.",
+        example="video-2b --wait 10m  # wait until the checkpoint is complete, at most 10 minutes",
         saves=True,
     ),
     VerbSpec(
@@ -106,19 +109,24 @@ VERBS: tuple[VerbSpec, ...] = (
         key="K", help="kill: create the kill switch; the run saves and exits", is_in_footer=True,
         usage="RUN...",
         summary="Ask runs to save and exit: create their kill switch. It stays armed until removed.",
+        example='video-2b --why "bad data"  # the reason is kept with the action',
         ends=True, saves=True,
     ),
     VerbSpec(
         "unkill", f"{PLANNING}.switches:undo", "Remove a switch", f"{EFFECTS}:undo", f"{EFFECTS}:is_gone",
         menu="Remove an armed switch", button="Remove it", buttons="Remove them ({} actions)",
         key="U", help="remove one of the run's armed switches",
-        usage="RUN...", summary="Remove the armed kill switches of runs.", options=("kill switch",),
+        usage="RUN...", summary="Remove the armed kill switches of runs.",
+        example="video-2b  # before the next job reads the switch and exits, too",
+        options=("kill switch",),
     ),
     VerbSpec(
         "unsave", f"{PLANNING}.switches:undo", "Remove a switch", f"{EFFECTS}:undo", f"{EFFECTS}:is_gone",
         button="Remove it", buttons="Remove them ({} actions)",
         key="U",
-        usage="RUN...", summary="Remove the armed save switches of runs.", options=("save switch",),
+        usage="RUN...", summary="Remove the armed save switches of runs.",
+        example="video-2b  # the trainer has ignored it",
+        options=("save switch",),
     ),
     VerbSpec(
         "requeue", f"{PLANNING}.requeue:requeue", "Requeue", f"{EFFECTS}:requeue", f"{EFFECTS}:was_requeued",
@@ -126,6 +134,7 @@ VERBS: tuple[VerbSpec, ...] = (
         key="R", help="requeue the job", is_in_footer=True,
         usage="RUN|JOB...",
         summary="Stop jobs and put them back into the queue, or start ended ones again (scontrol requeue).",
+        example="video-2b --dry-run  # print the plan, and do nothing",
         # Slurm gives the job 30 s to end and keeps it back for two minutes more, then looks for nodes every 30 s, and
         # polls are 15 to 30 s apart.
         first_effect=240.0, success=STARTS,
@@ -136,6 +145,7 @@ VERBS: tuple[VerbSpec, ...] = (
         target="job", menu="Cancel its job", button="Cancel the job", buttons="Cancel {} jobs",
         key="C", help="cancel the job (scancel)", is_in_footer=True, also=("scancel",),
         usage="RUN|JOB...", summary="Cancel jobs (scancel).",
+        example='88 --why "wrong config"  # job 88 only',
         ends=True, reads=("job",), is_of_one_job=True, is_in_queue=True,
     ),
     VerbSpec(
@@ -143,6 +153,7 @@ VERBS: tuple[VerbSpec, ...] = (
         target="job", menu="Hold its job", buttons="Hold {} jobs",
         key="H", help="hold the pending job, or release the held one",
         usage="RUN|JOB...", summary="Hold pending jobs (scontrol hold).",
+        example="88 89  # they stay in the queue and do not start",
         reads=("open jobs",), is_of_one_job=True, is_in_queue=True,
     ),
     VerbSpec(
@@ -150,6 +161,7 @@ VERBS: tuple[VerbSpec, ...] = (
         target="job", menu="Release its job", buttons="Release {} jobs",
         key="H",
         usage="RUN|JOB...", summary="Release held jobs (scontrol release).",
+        example="88 89  # they may start again",
         reads=("open jobs",), is_of_one_job=True, is_in_queue=True,
     ),
     VerbSpec(
@@ -158,6 +170,7 @@ VERBS: tuple[VerbSpec, ...] = (
         key="T", help="send SIGUSR1 to the trainer (emergency checkpoint)",
         usage="RUN|JOB... [SIGNAL]",
         summary="Send a signal to trainers that save a checkpoint when they receive it. The default is USR1.",
+        example="video-2b USR2  # for a trainer that saves at SIGUSR2",
         ends=True, reads=("job", "steps"), is_of_one_job=True, saves=True,
     ),
     VerbSpec(
@@ -166,6 +179,7 @@ VERBS: tuple[VerbSpec, ...] = (
         key="N", help="queue another job of the run; it runs after this one", also=("queue another",),
         usage="RUN...",
         summary="Queue another job of each run: its script (sbatch). The new jobs start after the present ones.",
+        example="video-2b --count 2  # two more jobs, one after the other",
         options=("count",),
         reads=("job", "config"), is_of_one_job=True, is_in_queue=True,
     ),
@@ -174,6 +188,7 @@ VERBS: tuple[VerbSpec, ...] = (
         target="node", menu="Exclude it from pending jobs",
         key="X", help="keep pending jobs off this node; drain it if permitted", is_in_footer=True, also=("drain",),
         usage="NODE...", summary="Exclude nodes from pending jobs, and drain the nodes if you have permission.",
+        example="gpu-014 --run video-2b  # only for the jobs of this run",
         options=("run",),
         reads=("pending jobs",),
     ),

@@ -35,7 +35,7 @@ from trainmon.config.schema import policy_of
 from trainmon.ledger.attempts import AttemptName, columns_of, timestamp
 from trainmon.ledger.lease import LeaderNote, LeaderNow
 from trainmon.ledger.ledger import attempt_names, attempt_records, attempt_rows
-from trainmon.ledger.reader import TIME_LIMIT, QueryRefused, leader_now, select
+from trainmon.ledger.reader import TIME_LIMIT, leader_now, select
 from trainmon.lib import (
     ConfigError,
     Instant,
@@ -427,11 +427,6 @@ def print_rows(query: str, as_json: bool) -> int:
     watchdog.start()
     try:
         found = select(find_state_directory(os.environ).path, query)
-    except QueryRefused as error:
-        click.echo(f"trainmon-tui: {error.message}", err=True)
-        if error.hint:
-            click.echo(f"try: {error.hint}", err=True)
-        return 3
     finally:
         watchdog.cancel()
     if as_json:

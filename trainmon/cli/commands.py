@@ -6,11 +6,13 @@ that does its work when it runs.
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
@@ -18,7 +20,14 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 from trainmon import __version__
 from trainmon.actions.verbs import VERBS, VerbSpec, function
 
+if TYPE_CHECKING:
+    from trainmon.ledger.attempts import AttemptName
+
 # ---- what may be completed -------------------------------------------------------------------------------------------
+
+
+ATTEMPTS_AT_MOST = 200
+"""So many of the newest attempts and their runs are completed."""
 
 
 def known_hosts(ssh_config: Path | None, config: Path | None) -> Iterator[str]:
@@ -45,20 +54,48 @@ def complete_hosts(context: click.Context, _: click.Parameter, incomplete: str) 
     return [name for name in names if name.startswith(incomplete)]
 
 
-def complete_runs(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """The runs of the config that begin so."""
+def _known_runs(context: click.Context) -> list[str]:
+    """The runs of the config."""
     from trainmon.config import load_settings
     from trainmon.lib import ConfigError
 
     with suppress(ConfigError):
-        runs = load_settings(_given(context, "config"), ())[0].runs
-        return [run.name for run in runs if run.name.startswith(incomplete)]
+        return [run.name for run in load_settings(_given(context, "config"), ())[0].runs]
     return []
 
 
+def _recent_attempts() -> list[AttemptName]:
+    """The newest attempts of the ledger, also of jobs that were found in Slurm and are in no config."""
+    from trainmon.ledger.database import LedgerStuck
+    from trainmon.ledger.reader import attempt_names
+    from trainmon.lib import find_state_directory
+
+    with suppress(LedgerStuck):
+        return attempt_names(find_state_directory(os.environ).path, ATTEMPTS_AT_MOST)
+    return []
+
+
+def _beginning(incomplete: str, *names: str) -> list[str]:
+    """The names that begin so. One that a shell would have to quote is not completed: bash does not quote it."""
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete) and shlex.quote(name) == name]
+
+
+def complete_runs(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The runs of the config and of the newest attempts that begin so."""
+    return _beginning(incomplete, *_known_runs(context), *(one.run_id for one in _recent_attempts()))
+
+
 def complete_attempts(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The runs of the config, and `last`."""
-    return [word for word in ("last", *complete_runs(context, param, incomplete)) if word.startswith(incomplete)]
+    """`last`, the runs and the newest attempts that begin so."""
+    from trainmon.analysis.explanation import short_name
+
+    names = [short_name(one.job_id, one.restart, one.wandb_id, one.pid) for one in _recent_attempts()]
+    return _beginning(incomplete, "last", *complete_runs(context, param, incomplete), *names)
+
+
+def complete_commands(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """The commands that begin so."""
+    return [name for name in SUBCOMMANDS if name.startswith(incomplete)]
 
 
 def complete_rules(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -108,20 +145,6 @@ CONFIG = click.Option(
     metavar="FILE",
     help="The config. [default: the first of $TRAINMON_CONFIG, ./trainmon.toml, ~/.config/trainmon-tui/config.toml]",
 )
-LEDGER_CONFIG = click.Option(
-    ["--config"],
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
-    expose_value=False,
-    help="As for every command. The result does not depend on it: all configs share one ledger.",
-)
-UNUSED_CONFIG = click.Option(
-    ["--config"],
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    expose_value=False,
-    help="As for every command. The result does not depend on it.",
-)
 SSH_CONFIG = click.Option(
     ["--ssh-config"],
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -131,6 +154,7 @@ SSH_CONFIG = click.Option(
 JSON = _flag("--json", "as_json", help="One JSON object.")
 BY = click.Option(["--by"], metavar="NAME", help="Your name, as others see it. [default: your user name]")
 
+PROGRAM = "trainmon-tui"
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -174,6 +198,15 @@ dashboard = _command(
     Without HOSTs and without a config, it watches this machine and your running Slurm jobs. HOSTs are names that ssh
     knows, or Slurm host lists such as gpu-[001-032]. They need no config. If a host has the name of a command, write --
     before it: trainmon-tui -- check
+
+    \b
+    Examples:
+      trainmon-tui                            # what your config names, or this machine
+      trainmon-tui gpu-001 'gpu-[002-004]'    # these hosts, without a config
+      trainmon-tui --demo=hang                # a simulated cluster, in which a run hangs
+      trainmon-tui --alerts-only              # the daemon: alerts without a dashboard
+
+    Exit status: 0 ended, 2 a usage or config error; with --once that of `trainmon-tui snapshot`.
     """,
     HOSTS,
     CONFIG,
@@ -209,11 +242,17 @@ init = _command(
     "trainmon.cli.init:write_config",
     """Write a commented trainmon.toml for HOSTs.
 
-    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 'gpu-[001-004]'. It
-    queries the Slurm of the login host, or of this machine, for its nodes and your running jobs. It reads the logs of
-    these jobs, or of your processes on the GPUs of this machine, for the W&B run and the checkpoints. If a W&B key is
-    on this machine, it queries W&B for your account. Each setting says whether it was given, found or guessed. Without
-    HOSTs, if nothing is found, it lists the names in ~/.ssh/config and asks which to watch.
+    HOSTs are names of ~/.ssh/config or Slurm host lists. It queries the Slurm of the login host, or of this machine,
+    for its nodes and your running jobs. It reads the logs of these jobs, or of your processes on the GPUs of this
+    machine, for the W&B run and the checkpoints. If a W&B key is on this machine, it queries W&B for your account. Each
+    setting says whether it was given, found or guessed. Without HOSTs, if nothing is found, it lists the names in
+    ~/.ssh/config and asks which to watch.
+
+    \b
+    Example:
+      trainmon-tui init login1 'gpu-[001-004]'
+
+    Exit status: 0 written, 2 a usage error, or the file is already there.
     """,
     HOSTS,
     click.Option(
@@ -242,6 +281,11 @@ check = _command(
     "trainmon.cli.check.command:check_all",
     """Check the config, and test every host, Slurm, Prometheus, path, log, W&B run and channel it names.
 
+    \b
+    Examples:
+      trainmon-tui check --notify      # also send a test message on every channel
+      trainmon-tui check --headless    # can the daemon log in?
+
     Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Prometheus, Slurm, a path, a log,
     W&B or a channel.
     """,
@@ -263,6 +307,10 @@ log_format = _command(
 
     RUN is a run of the config, FILE is a log file on this machine. Prints the values of each line, the format of the
     step lines, and a [[log_format]] block for the config.
+
+    \b
+    Example:
+      trainmon-tui log-format video-2b --lines 50
 
     Exit status: 0 steps were read, 1 no step was read, 2 a usage or config error, 3 the log could not be read.
     """,
@@ -287,6 +335,10 @@ rules = _command(
     "trainmon.cli.alerts:show_rules",
     """List all rules with the settings of the config, or every setting of one RULE.
 
+    \b
+    Example:
+      trainmon-tui rules gpu-hot    # what it detects, and its settings
+
     Exit status: 0 listed, 2 a usage or config error.
     """,
     click.Argument(["rule"], required=False, metavar="[RULE]", shell_complete=complete_rules),
@@ -305,6 +357,10 @@ service = _command(
 
     Its comments explain how to install it.
 
+    \b
+    Example:
+      trainmon-tui service systemd
+
     Exit status: 0 printed, 2 a usage or config error.
     """,
     click.Argument(["kind"], type=click.Choice(SERVICES), metavar="|".join(SERVICES)),
@@ -317,15 +373,44 @@ service = _command(
 completion = _command(
     "completion",
     f"{__name__}:print_completion",
-    """Print a script that lets SHELL complete commands, options, hosts, runs and rules.
+    """Print a script that lets a shell complete commands, options, hosts, runs, attempts and rules.
 
     \b
-    bash: echo 'eval "$(trainmon-tui completion bash)"' >> ~/.bashrc
-    zsh:  echo 'eval "$(trainmon-tui completion zsh)"' >> ~/.zshrc
-    fish: trainmon-tui completion fish > ~/.config/fish/completions/trainmon-tui.fish
+    Turn it on for bash, zsh or fish:
+      echo 'eval "$(trainmon-tui completion bash)"' >> ~/.bashrc
+      echo 'eval "$(trainmon-tui completion zsh)"' >> ~/.zshrc
+      trainmon-tui completion fish > ~/.config/fish/completions/trainmon-tui.fish
+
+    Exit status: 0 printed, 2 a usage error.
     """,
     click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]), metavar="bash|zsh|fish"),
-    UNUSED_CONFIG,
+)
+
+
+def print_help(command: str) -> int:
+    """Print the help of a command.
+
+    Raises:
+        click.UsageError: when there is no such command.
+    """
+    if command not in COMMANDS:
+        raise click.UsageError(f"no command {command}; trainmon-tui help lists them")
+    path = PROGRAM if command == DASHBOARD else f"{PROGRAM} {command}"
+    return int(COMMANDS[command].main(["--help"], path, standalone_mode=False))
+
+
+help_command = _command(
+    "help",
+    f"{__name__}:print_help",
+    """Show the help of COMMAND. Without it: the help of the dashboard, and a list of all commands.
+
+    \b
+    Example:
+      trainmon-tui help explain
+
+    Exit status: 0 shown, 2 a usage error.
+    """,
+    click.Argument(["command"], default="dashboard", metavar="[COMMAND]", shell_complete=complete_commands),
 )
 
 
@@ -338,7 +423,7 @@ class Unparsed(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args[:1] in (["-h"], ["--help"]):
             return super().parse_args(ctx, args)
-        ctx.params["words"] = args[2:] if args[:1] == ["--config"] else args
+        ctx.params["words"] = args
         return []
 
 
@@ -359,10 +444,16 @@ run = _command(
     """Run COMMAND unchanged and record its start and end.
 
     The same as `trainmon-run`, whose --help lists the options. With --print-script, print trainmon-run as one file that
-    needs no installation on the cluster: `trainmon-tui run --print-script > trainmon-run`.
+    needs no installation on the cluster.
+
+    \b
+    Examples:
+      trainmon-tui run -- torchrun train.py
+      trainmon-tui run --print-script > trainmon-run
+
+    Exit status: that of COMMAND.
     """,
     click.Argument(["words"], nargs=-1, metavar="[OPTION]... -- COMMAND [ARGUMENT]..."),
-    UNUSED_CONFIG,
     cls=Unparsed,
 )
 
@@ -380,10 +471,14 @@ hooks = _command(
     """Print trainmon_hooks.py, which a training loop imports.
 
     With it, the loop listens to both switches, to signals and to the time limit. One file, Python 3.8 or later, no
-    installation on the cluster: `trainmon-tui hooks > trainmon_hooks.py`. Where trainmon-tui is installed, `import
-    trainmon_hooks` works without it.
+    installation on the cluster. Where trainmon-tui is installed, `import trainmon_hooks` works without it.
+
+    \b
+    Example:
+      trainmon-tui hooks > trainmon_hooks.py
+
+    Exit status: 0 printed, 2 a usage error.
     """,
-    UNUSED_CONFIG,
 )
 
 
@@ -399,8 +494,12 @@ snapshot = _command(
     password. It does not wait for the `for` of a rule: a pending critical alert counts as critical. A condition that
     only time can prove, such as an idle GPU, counts only when its alert fires.
 
-    Exit status: 0 no critical alert, 1 a critical alert, 2 a usage or config error, 3 a host, a
-    queue or a W&B run is late or unreachable.
+    \b
+    Example:
+      trainmon-tui snapshot gpu-001 --json --wait 30s
+
+    Exit status: 0 no critical alert, 1 a critical alert, 2 a usage or config error, 3 a host, a queue or a W&B run is
+    late or unreachable.
     """,
     HOSTS,
     CONFIG,
@@ -419,6 +518,10 @@ users = _command(
     users share counts for each. BUSY and IDLE count those with a current utilization: idle is up to 5%. MEMORY is that
     of the user's processes, or of the whole GPU if its processes are not known. - is not known.
 
+    \b
+    Example:
+      trainmon-tui users 'gpu-[001-032]' --json
+
     Exit status: 0 printed, 2 a usage or config error, 3 a host or a queue is late or unreachable.
     """,
     HOSTS,
@@ -436,11 +539,14 @@ status = _command(
 
     Times are in the time zone of this machine.
 
+    \b
+    Example:
+      trainmon-tui status --json
+
     Exit status: 0 no critical alert, 1 a critical alert fires (after `--once` also one that is pending, as for
     `snapshot`), 2 a usage error, 3 no recent check, or the ledger cannot be read.
     """,
     JSON,
-    LEDGER_CONFIG,
 )
 
 
@@ -449,13 +555,17 @@ actions = _command(
     "trainmon.cli.act.run:list_actions",
     """List the actions that were requested on this machine, the newest last.
 
+    \b
+    Examples:
+      trainmon-tui actions video-2b --since 30d
+      trainmon-tui actions 88 --log    # the log of job 88, saved before it was requeued
+
     Exit status: 0 listed, 2 a usage error, 3 the ledger cannot be read or has no such log.
     """,
     click.Argument(["subject"], required=False, metavar="[RUN|JOB]"),
     _flag("--json", "as_json", help="A JSON list with one object per action."),
     _flag("--log", "wants_log", help="Print the end of the job log that was saved before the newest action."),
     _duration("--since", default="7d", show_default=True, help="List the actions within this time."),
-    LEDGER_CONFIG,
 )
 
 
@@ -470,6 +580,11 @@ attempts = _command(
     An attempt is one start of a run: a Slurm job between two requeues; without Slurm a W&B run, a process or a log.
     `*` marks an attempt that trainmon-tui did not watch from start to end. See docs/attempts.md for the columns.
 
+    \b
+    Examples:
+      trainmon-tui attempts video-2b
+      trainmon-tui attempts --since 30d --by reason    # what each cause cost
+
     Exit status: 0 listed, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
     """,
     click.Argument(["run"], required=False, metavar="[RUN]", shell_complete=complete_runs),
@@ -481,7 +596,6 @@ attempts = _command(
         help="Count attempts and GPU hours by reason (the cause of the end), node, week or run.",
     ),
     _flag("--json", "as_json", help="A JSON list with one object per attempt, or per group."),
-    LEDGER_CONFIG,
 )
 
 
@@ -495,6 +609,11 @@ explain = _command(
     ATTEMPT is what `attempts` lists under JOB: 88 is the first start of job 88, 88.1 its second; without a scheduler
     `pid 123` or `log`. It may also be an attempt_id of `attempts --json`. `last` is the attempt that ended last. RUN
     is a run or the id of a W&B run, and stands for its last attempt that ended.
+
+    \b
+    Examples:
+      trainmon-tui explain last
+      trainmon-tui explain 88.1 --markdown > post-mortem.md
 
     Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
     """,
@@ -516,6 +635,11 @@ report = _command(
     Each GPU hour is in one category: queued, starting, productive, lost steps, hung, saving, down, or not known. With
     them come goodput, ETTR, MTTF with its interval, the cost if the config has `gpu_hour_price`, and how often to save.
     What is missing is named, and figures that depend on it are ranges. docs/report.md has the definitions.
+
+    \b
+    Examples:
+      trainmon-tui report video-2b --since 7d --by node
+      trainmon-tui report --markdown > report.md
 
     Exit status: 0 reported, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
     """,
@@ -539,15 +663,18 @@ sql = _command(
     """Run one SELECT on the ledger. The table `training_attempts` has the attempts, `evals` the results of
     evaluators, `gpu_hours` the last hour of the GPUs of each attempt.
 
-    docs/attempts.md has an example, and lists the columns.
+    docs/attempts.md lists the columns.
 
     A query can only read. It may take 10s and give 10,000 rows. `now() - interval '7 days'` works as in PostgreSQL.
+
+    \b
+    Example:
+      trainmon-tui sql "SELECT cause_family, count(*) FROM training_attempts GROUP BY 1"
 
     Exit status: 0 done, 2 a usage error, 3 the query is wrong, may not be run, or exceeds a limit.
     """,
     click.Argument(["query"], metavar="QUERY"),
     _flag("--json", "as_json", help="A JSON list with one object per row."),
-    LEDGER_CONFIG,
 )
 
 
@@ -560,6 +687,11 @@ classify = _command(
     each FILE; - is the standard input. docs/causes.md lists the causes. The first error of several ranks is the cause:
     by the times in front of the lines, or by their order.
 
+    \b
+    Examples:
+      trainmon-tui classify slurm-88.out
+      trainmon-tui classify --together rank-*.log --exit-code 1
+
     Exit status: 0 each cause was found, 1 a cause is not known, 2 a usage error, 3 a file could not be read.
     """,
     click.Argument(["files"], nargs=-1, required=True, metavar="FILE|-...", type=click.Path()),
@@ -571,7 +703,6 @@ classify = _command(
     ),
     _flag("--together", help="The files are of one attempt, such as one for each rank: print one answer."),
     _flag("--json", "as_json", help="One JSON object per line and file, in order."),
-    UNUSED_CONFIG,
 )
 
 
@@ -639,7 +770,7 @@ def _act(spec: VerbSpec) -> click.Command:
         context_settings=SETTINGS,
         callback=callback,
         params=[subjects, *(OPTIONS[name] for name in spec.options), *COMMON],
-        help=f"{spec.summary}\n\n{EXITS}",
+        help=f"{spec.summary}\n\n\b\nExample:\n  {PROGRAM} {spec.name} {spec.example}\n\n{EXITS}",
         short_help=spec.summary,
     )
 
@@ -656,6 +787,11 @@ ack = _command(
     """Acknowledge an alert: repeats and escalation stop until it resolves or gets worse. ALERT is its id, the beginning
     of the id, or its subject.
 
+    \b
+    Examples:
+      trainmon-tui ack mfzwk3lq --why "on it"
+      trainmon-tui ack gpu:gpu-014/3 --undo
+
     Exit status: 0 done, or recorded for the next monitor, 2 no such alert, 3 the ledger cannot be written.
     """,
     click.Argument(["alert"], metavar="ALERT"),
@@ -663,7 +799,6 @@ ack = _command(
     _flag("--undo", help="Remove the acknowledgement."),
     BY,
     JSON,
-    LEDGER_CONFIG,
 )
 
 
@@ -673,8 +808,12 @@ mute = _command(
     """Stop the notifications of an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the
     id or the subject of an alert, as `status` shows them. All given conditions must match.
 
-    Exit status: 0 done, or recorded for the next monitor, 2 a usage error, 3 the ledger cannot be
-    written.
+    \b
+    Examples:
+      trainmon-tui mute --node gpu-014 --for 4h --why "new fan"
+      trainmon-tui mute --rule loss-spike --run video-2b --for 2d
+
+    Exit status: 0 done, or recorded for the next monitor, 2 a usage error, 3 the ledger cannot be written.
     """,
     click.Argument(["subject"], required=False, metavar="[SUBJECT]"),
     click.Option(["--rule"], metavar="RULE", help="Match alerts of this rule."),
@@ -684,7 +823,6 @@ mute = _command(
     click.Option(["--why"], default="", metavar="TEXT", help="The reason. Everybody sees it."),
     BY,
     JSON,
-    LEDGER_CONFIG,
 )
 
 
@@ -693,19 +831,22 @@ unmute = _command(
     "trainmon.cli.alerts:unmute",
     """Remove a mute. `mute` prints its ID, and `status` lists it.
 
+    \b
+    Example:
+      trainmon-tui unmute ekk3pqsa
+
     Exit status: 0 done, or recorded for the next monitor, 2 no such mute, 3 the ledger cannot be written.
     """,
     click.Argument(["silence"], metavar="ID"),
     BY,
     JSON,
-    LEDGER_CONFIG,
 )
 
 
 # ---- all commands ----------------------------------------------------------------------------------------------------
 
 GROUPS: dict[str, tuple[click.Command, ...]] = {
-    "Set up": (init, check, log_format, rules, service, completion),
+    "Set up": (init, check, log_format, rules, service, completion, help_command),
     "In a job": (run, hooks),
     "Look": (snapshot, users, status, actions, attempts, explain, report, sql, classify),
     "Act on runs, jobs and nodes": ACTING,
@@ -721,7 +862,6 @@ SUBCOMMANDS = tuple(name for name in COMMANDS if name != DASHBOARD)
 
 # ---- what a shell completes: the scripts for the shells are those of click -------------------------------------------
 
-PROGRAM = "trainmon-tui"
 COMPLETE = "_TRAINMON_TUI_COMPLETE"
 """Set by the shell's completion, which asks for the words that may follow."""
 
@@ -762,7 +902,11 @@ class OneWord(ShellComplete):
 
 
 class Zsh(OneWord, ZshComplete):
-    """As click's."""
+    """As click's, whose script needs that the completion of zsh is loaded."""
+
+    source_template = ZshComplete.source_template.replace(
+        "    compdef ", "    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }\n    compdef "
+    )
 
 
 class Fish(OneWord, FishComplete):

@@ -55,8 +55,8 @@ EVALUATIONS = 2
 Choose = Callable[[], tuple[Settings, Path | None]]
 
 
-def watch(choose: Choose, ssh_config: Path | None, *, records: bool) -> int:
-    """Run the daemon until a signal ends it.
+def watch(choose: Choose, ssh_config: Path | None, *, records: bool, read_only: bool) -> int:
+    """Run the daemon until a signal ends it. With `read_only` it requeues nothing by itself, whatever the config says.
 
     Raises:
         ConfigError: when the first config cannot be used.
@@ -64,9 +64,8 @@ def watch(choose: Choose, ssh_config: Path | None, *, records: bool) -> int:
     settings, file = choose()
     log_to_stderr()
     forget_agent()
-    return Daemon(
-        settings, file, choose, partial(Monitor, program="alerts-only", records=records, ssh_config=ssh_config)
-    ).run()
+    monitor = partial(Monitor, program="alerts-only", read_only=read_only, records=records, ssh_config=ssh_config)
+    return Daemon(settings, file, choose, monitor).run()
 
 
 def forget_agent() -> None:
@@ -115,7 +114,8 @@ class Daemon:
             signal.signal(number, lambda number, frame: self._signals.put(number))
         names = ",".join(entry.label for entry in self._settings.notify)
         config, runs = str(self._file.absolute()) if self._file is not None else "none", len(self._settings.runs)
-        log_event("start", version=__version__, pid=os.getpid(), config=config, runs=runs, channels=names)
+        acts = "no" if self._monitor.engine.state.read_only else "yes"
+        log_event("start", version=__version__, pid=os.getpid(), config=config, runs=runs, channels=names, acts=acts)
         self._say_caveats()
         self._start()
         while True:

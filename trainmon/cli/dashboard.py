@@ -36,8 +36,8 @@ def run(
     Raises:
         UsageError: when options exclude each other, or there is no terminal.
     """
-    if demo is not None and (hosts or config):
-        raise click.UsageError("--demo shows a simulated cluster; remove the hosts and --config")
+    if demo is not None and (hosts or config or ssh_config):
+        raise click.UsageError("--demo shows a simulated cluster; remove the hosts, --config and --ssh-config")
     if once and not alerts_only:
         raise click.UsageError("--once needs --alerts-only; to print the state once, use `trainmon-tui snapshot`")
     if alerts_only and demo is not None:
@@ -49,7 +49,7 @@ def run(
 
         if once:
             return evaluate_once(load_settings(config, hosts)[0], hosts, ssh_config, records=records)
-        return watch(lambda: load_settings(config, hosts), ssh_config, records=records)
+        return watch(lambda: load_settings(config, hosts), ssh_config, records=records, read_only=read_only)
     if demo:
         from collectors.demo.stories import STORIES, Schedule
 

@@ -21,7 +21,7 @@ from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.wire import ReadViewer, Viewer
 from trainmon.cli.snapshot import StateWatcher, first_full_state
-from trainmon.cli.terminal import ask_on_terminal, read_line
+from trainmon.cli.terminal import ask_on_terminal, print_error, read_line
 from trainmon.config import ClusterSettings, ImplicitCluster, Settings, login_of, toml, why_not_trusted
 from trainmon.config.decode import decode
 from trainmon.lib import Seconds, TrainmonError, clean, counted, shorten, write_whole
@@ -412,7 +412,7 @@ def write_config(
     click.echo(f"wrote {output}; next: trainmon-tui check{'' if output.name == str(output) else f' --config {output}'}")
     if problem := why_not_trusted(output, output.stat(), os.getuid()):
         why, fix = problem
-        click.echo(f"trainmon-tui will not read it from here: {why} ({fix})", err=True)
+        print_error(f"it will not be read from here: {why}", fix)
     return 0
 
 
@@ -449,7 +449,7 @@ def _query(login: str | None, hosts: Sequence[str], offline: bool, ssh_config: P
             slurm, runs = query_cluster(login, ssh_config, ask, needs_slurm=bool(login or hosts))
         except TrainmonError as error:
             if login is not None:
-                click.echo(f"Slurm could not be queried: {clean(str(error))}", err=True)
+                print_error(f"Slurm could not be queried: {error.message}", error.hint)
     return FoundFacts(slurm, query_wandb(), runs)
 
 

@@ -15,7 +15,7 @@ import click
 from trainmon.cli.commands import COMMANDS, COMPLETE, DASHBOARD, SUBCOMMANDS, complete, known_hosts
 
 LIKE_COMMANDS = {
-    **{name: name for name in SUBCOMMANDS}, "help": "--help", "demo": "--demo", "version": "--version",
+    **{name: name for name in SUBCOMMANDS}, "demo": "--demo", "version": "--version",
     "daemon": "--alerts-only", "alerts": "--alerts-only",
 }  # fmt: skip
 """What a first word may mean that is no host."""
@@ -49,8 +49,7 @@ def run(argv: Sequence[str]) -> int:
         code = _invoke(name, rest)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _refuse(error)
     except (KeyboardInterrupt, click.Abort):
         click.echo(err=True)
         return INTERRUPTED
@@ -104,6 +103,17 @@ def _named_hosts(argv: Sequence[str]) -> Iterator[str]:
     return known_hosts(values.get("--ssh-config"), values.get("--config"))
 
 
+def _refuse(error: click.ClickException) -> int:
+    """Print a mistake in the call as all other errors are printed; the exit status."""
+    from trainmon.cli.terminal import print_error
+
+    text, hint, context = error.format_message(), "", getattr(error, "ctx", None)
+    if context is not None and (type(error) is not click.UsageError or text.startswith("Got ")):  # it is click's
+        text, hint = text[0].lower() + text[1:].removesuffix("."), f"{context.command_path} --help"
+    print_error(text, hint)
+    return error.exit_code
+
+
 def _invoke(name: str, argv: list[str]) -> int:
     """Run a command. The exit status of an error is 2 for a mistake in the config, else 3."""
     shown = "trainmon-tui" if name == DASHBOARD else f"trainmon-tui {name}"
@@ -115,14 +125,12 @@ def _invoke(name: str, argv: list[str]) -> int:
     except click.ClickException:
         raise
     except Exception as error:
+        from trainmon.cli.terminal import print_error
         from trainmon.lib import ConfigError, TrainmonError
 
         if not isinstance(error, TrainmonError):
             raise
-        problems = error.problems if isinstance(error, ConfigError) else [str(error)]
-        click.echo(f"trainmon-tui: {problems[0]}", err=True)
-        if len(problems) > 1:
-            click.echo(f"trainmon-tui: and {len(problems) - 1} more; `trainmon-tui check` lists all of them", err=True)
-        if error.hint and isinstance(error, ConfigError):
-            click.echo(f"try: {error.hint}", err=True)
+        first, *others = error.problems if isinstance(error, ConfigError) else [error.message]
+        more = f"trainmon-tui check, which lists {len(others)} more" if others else ""
+        print_error(first, error.hint or more)
         return 2 if isinstance(error, ConfigError) else 3

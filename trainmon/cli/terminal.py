@@ -24,6 +24,12 @@ prompting = threading.Lock()
 """Held while a person is prompted: nothing else is printed meanwhile."""
 
 
+def print_error(text: str, hint: str = "") -> None:
+    """Print what is wrong on standard error, and on a line of its own what to do."""
+    lines = [*f"trainmon-tui: {text}".splitlines(), *([f"try: {hint.removeprefix('try: ')}"] if hint else ())]
+    click.echo("\n".join(plain(clean(line)) for line in lines), err=True)
+
+
 def show_progress(text: str) -> None:
     """Replace the line of the progress on a terminal's standard error, unless a person is prompted there."""
     if sys.stderr.isatty() and not prompting.locked():

@@ -292,6 +292,7 @@ def test_a_program_that_only_a_login_shell_finds_is_found_by_one() -> None:
     [
         (Completed(127, b"", b""), "bastion: command not found: trainmon-tui"),
         (Completed(2, b"", b"Error: the ledger is of a newer version"), "the ledger is of a newer version"),
+        (Completed(3, b"", b"trainmon-tui: the ledger is damaged"), "the ledger is damaged"),
         (Completed(0, b'{"version": 2, "at": 1.0}', b""), "bastion: its status has version 2, not 1"),
         (Completed(0, b'{"version": "x"}', b""), "bastion: its status cannot be decoded"),
     ],

@@ -9,6 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+
+from tests.lab.daemons import program, until
+from tests.lab.terminal import Terminal
+from tests.trainmon.cli.attempts.test_explain import dead, kept
 
 CONFIG = """
 [[cluster]]
@@ -30,18 +35,24 @@ def environ(tmp_path: Path) -> dict[str, str]:
     """An environment with a home of its own, and trainmon-tui on the PATH."""
     (tmp_path / "c.toml").write_text(CONFIG)
     (tmp_path / "c.toml").chmod(0o600)
-    program = tmp_path / "bin" / "trainmon-tui"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m trainmon "$@"\n')
-    program.chmod(0o755)
-    root = str(Path(__file__).parents[3])
-    path = f"{program.parent}:{os.environ['PATH']}"
-    return {**os.environ, "PYTHONPATH": root, "HOME": str(tmp_path), "PATH": path, "TRAINMON_CONFIG": "c.toml"}
+    command = tmp_path / "bin" / "trainmon-tui"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m trainmon "$@"\n')
+    command.chmod(0o755)
+    ours = {
+        "PYTHONPATH": str(Path(__file__).parents[3]), "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state"),
+        "PATH": f"{command.parent}:{os.environ['PATH']}", "TRAINMON_CONFIG": "c.toml",
+    }  # fmt: skip
+    return {**os.environ, **ours}
 
 
 COMPLETED = {
     "sn": "snapshot",
     "explain l": "last llm-7b",
+    "explain 8": "88.1 88",
+    "help expl": "explain",
+    "requeue fou": "found-in-slurm",
+    "kill $": "",
     "un": "unkill unsave unmute",
     "gpu-": "gpu-1 gpu-2",
     "--al": "--alerts-only",
@@ -58,6 +69,8 @@ COMPLETED = {
 
 
 def test_bash_completes(environ: dict[str, str], tmp_path: Path) -> None:
+    again = replace(dead("88", 90, "found-in-slurm"), attempt_id="prod/88@2", restart=1)
+    kept(tmp_path, dead("88", 900, "found-in-slurm"), again, dead("91", 9, "$(reboot)"))
     script = 'eval "$(trainmon-tui completion bash)"\n'
     for line in COMPLETED:
         typed = ["trainmon-tui", *line.split()]
@@ -67,6 +80,15 @@ def test_bash_completes(environ: dict[str, str], tmp_path: Path) -> None:
         ["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=True
     )
     assert (dict(zip(COMPLETED, done.stdout.splitlines(), strict=True)), done.stderr) == (COMPLETED, "")
+
+
+def test_zsh_completes_also_without_any_settings(environ: dict[str, str]) -> None:
+    with Terminal([program("zsh", "zsh"), "-f", "-i"], env=environ) as terminal:
+        terminal.keys('eval "$(trainmon-tui completion zsh)"; echo lo""aded\n')
+        until(lambda: "loaded" in terminal.text(), "the script")
+        terminal.keys("trainmon-tui snap\t--js\t")
+        until(lambda: "trainmon-tui snapshot --json" in terminal.text(), "both words")
+        assert "not found" not in terminal.text()
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -56,7 +56,7 @@ def test_a_config_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "trainmon.toml").mkdir()
     done = trainmon("init", "gpu-001", "--force", cwd=tmp_path, HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "Error: trainmon.toml cannot be written: is a directory" in done.stderr
+    assert "trainmon-tui: trainmon.toml cannot be written: is a directory" in done.stderr
     assert [one.name for one in tmp_path.iterdir()] == ["trainmon.toml"]
 
 
@@ -72,7 +72,7 @@ def test_an_old_file_stays_unless_forced(tmp_path: Path) -> None:
     file.write_text("read_only = true\n")
     done = trainmon("init", "gpu-001", cwd=tmp_path, HOME=str(tmp_path))
     assert done.returncode == 2
-    assert "Error: trainmon.toml already exists; --force replaces it" in done.stderr
+    assert "trainmon-tui: trainmon.toml already exists; --force replaces it" in done.stderr
     assert file.read_text() == "read_only = true\n"
     assert trainmon("init", "gpu-001", "--force", cwd=tmp_path, HOME=str(tmp_path)).returncode == 0
     assert config.load(file).clusters[0].nodes == ("gpu-001",)
@@ -101,7 +101,7 @@ def test_a_directory_that_others_can_write_is_reported_at_once(tmp_path: Path) -
     tmp_path.chmod(0o777)
     done = trainmon("init", "gpu-001", cwd=tmp_path, HOME=str(tmp_path))
     assert done.stderr == (
-        "trainmon-tui will not read it from here: other users can write to its directory (chmod go-w .)\n"
+        "trainmon-tui: it will not be read from here: other users can write to its directory\ntry: chmod go-w .\n"
     )
 
 

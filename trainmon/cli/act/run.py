@@ -21,7 +21,7 @@ from trainmon.actions.verbs import VERB
 from trainmon.actions.verification import Observation
 from trainmon.cli.act.targets import NotFound, resolve, split_signal
 from trainmon.cli.snapshot import StateWatcher, are_read, has_answered, wait_until_full
-from trainmon.cli.terminal import plain, print_json, print_lines, read_line, table
+from trainmon.cli.terminal import plain, print_error, print_json, print_lines, read_line, table
 from trainmon.config import load_settings
 from trainmon.ledger.actions import shell_command
 from trainmon.ledger.ledger import action_texts, recent_actions
@@ -315,11 +315,6 @@ def confirm(plan: Plan, options: Options) -> str | None:
     return None if is_confirmed else "nothing was done"
 
 
-def print_error(text: str) -> None:
-    """Print a message on stderr."""
-    click.echo(f"trainmon-tui: {plain(clean(text))}", err=True)
-
-
 # ---- trainmon-tui actions --------------------------------------------------------------------------------------------
 
 MAX_ACTIONS = 10_000
@@ -330,6 +325,8 @@ ACTIONS_HEAD = ("TIME", "ACTION", "TARGET", "USER", "STATUS", "RESULT", "EFFECTS
 
 def list_actions(subject: str | None, as_json: bool, wants_log: bool, since: float) -> int:
     """Print the actions of the last `since` seconds, or the log of one; the exit status."""
+    if as_json and wants_log:
+        raise click.UsageError("--json and --log exclude each other")
     log_to_file()
     directory = find_state_directory(os.environ).path
     found = recent_actions(directory, time.time() - since, MAX_ACTIONS)

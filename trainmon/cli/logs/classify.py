@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from collectors.probe.files.lines import after_cut, decoded
 from trainmon.analysis.causes.classify import classify
 from trainmon.analysis.causes.rules import RULE
-from trainmon.cli.terminal import plain
+from trainmon.cli.terminal import plain, print_error
 from trainmon.model import CauseFacts, Classification, LogExcerpt
 
 HEAD = 64 << 10
@@ -53,7 +53,7 @@ def classify_logs(
         try:
             log = _read(name)
         except OSError as error:
-            click.echo(f"trainmon-tui: {name}: {error.strerror or error}", err=True)
+            print_error(f"{name}: {error.strerror or error}")
             code = UNREADABLE
             continue
         if together:

@@ -119,7 +119,7 @@ def test_a_job_id_of_two_clusters_names_no_attempt(tmp_path: Path, name: str) ->
     done = explain(tmp_path, name)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(
-        f"Error: 2 attempts are called {name}; name one by its id, the newest first:\n  test/88@1\n  prod/88@1\n"
+        f"trainmon-tui: 2 attempts are called {name}; name one by its id, the newest first:\n  test/88@1\n  prod/88@1\n"
     )
     found = json.loads(explain(tmp_path, "prod/88@1", "--json").stdout)
     assert found["attempt"]["run_id"] == "llm-7b"
@@ -214,7 +214,8 @@ def test_what_attempts_prints_without_a_scheduler_names_an_attempt(tmp_path: Pat
     several = explain(tmp_path, "pid 77")
     assert (several.returncode, several.stdout) == (2, "")
     assert several.stderr.endswith(
-        "Error: 2 attempts are called pid 77; name one by its id, the newest first:\n  b/pid/n1/77\n  c/pid/n1/77\n"
+        "trainmon-tui: 2 attempts are called pid 77; name one by its id, the newest first:\n"
+        "  b/pid/n1/77\n  c/pid/n1/77\n"
     )
     assert "did you mean pid 123 or" in explain(tmp_path, "pid 12").stderr
 
@@ -223,10 +224,10 @@ def test_an_unknown_name_is_a_usage_error_with_the_names_that_are_like_it(home: 
     done = explain(home, "llm-7")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(
-        "Error: no attempt and no run is called llm-7; did you mean llm-7b? (trainmon-tui attempts lists them)\n"
+        "trainmon-tui: no attempt and no run is called llm-7; did you mean llm-7b? (trainmon-tui attempts lists them)\n"
     )
     assert explain(home, "last", "--json", "--markdown").stderr.endswith(
-        "Error: --json and --markdown exclude each other\n"
+        "trainmon-tui: --json and --markdown exclude each other\n"
     )
 
 
