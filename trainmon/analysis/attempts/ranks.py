@@ -7,13 +7,13 @@ whole training by `rank`: the processes of a node, or of one group of NCCL. Such
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import NamedTuple, get_args
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, listed, natural_key, ranges
 from trainmon.model import Attempt, Node, RankMap, RankProcess
 from trainmon.model.probe_wire import Launcher
 
@@ -174,6 +174,21 @@ def place_of(rank: int, known: RankMap | None) -> RankPlace | None:
     places = [(name, own[rank]) for name, own in known_in.items() if rank in own]
     certain = (RankPlace(str(rank), name, str(gpus[0]) if len(gpus) == 1 else "") for name, gpus in places if name)
     return next(certain, None) if len(places) == 1 else None
+
+
+def ranks_text(ranks: Sequence[int], known: RankMap | None) -> str:
+    """`rank 118 (gpu-014 GPU 6)`, `ranks 118 and 119 (gpu-014 GPU 6, 7)`, `ranks 96-127 (gpu-012 to gpu-015)`; without
+    places where one is not certain."""
+    spans = [str(low) if low == high else f"{low}-{high}" for low, high in ranges(sorted({*ranks}))]
+    spans = [str(rank) for rank in sorted({*ranks})] if len(ranks) == 2 else spans
+    text = f"rank{'' if len(ranks) == 1 else 's'} {' and '.join(spans) if len(spans) < 3 else listed(spans, 8)}"
+    places = [place_of(rank, known) for rank in ranks]
+    nodes = sorted({one.node for one in places if one is not None}, key=natural_key)
+    if not nodes or None in places:
+        return text
+    gpus = [one.gpu for one in places if one is not None and len(nodes) == 1]
+    on = f" GPU {', '.join(sorted({*gpus}, key=natural_key))}" if gpus and all(gpus) else ""
+    return f"{text} ({listed(nodes, 3) if len(nodes) < 4 else f'{nodes[0]} to {nodes[-1]}'}{on})"
 
 
 def mentions(text: str, known: RankMap | None) -> Iterator[tuple[int, RankPlace]]:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds, clean, elapsed, group_by, scrub
+from trainmon.lib import MINUTE, Instant, Seconds, clean, elapsed, group_by, scrub
 from trainmon.model import (
     ME,
+    SILENT,
     Attempt,
     Cluster,
     Job,
@@ -235,6 +236,9 @@ def requeued_since(jobs: Iterable[Job], last: Job | None) -> Job | None:
 PATIENCE = 10.0
 """A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""
 
+BUSY: frozenset[Verdict] = frozenset({"starting", "saving", "evaluating"})
+"""Of a run that makes no steps for a while, as usual."""
+
 AFTERGLOW: Seconds = 60.0
 """A step that a log shows within this time after its job's end is still that job's."""
 
@@ -391,6 +395,14 @@ def steps_after(run: Run, queue: Queue) -> bool:
 def patience(run: Run) -> Seconds:
     """How long the run may make no step before it counts as silent."""
     return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
+
+
+def is_on_time(run: Run, now: Instant) -> bool:
+    """Whether it makes its steps as usual, saves, evaluates, or has just started."""
+    if run.verdict in SILENT or run.verdict in BUSY:
+        return run.verdict in BUSY
+    usual = PATIENCE * run.progress.cadence_s if run.progress.cadence_s else run.spec.stall_after
+    return run.progress.at is not None and now - run.progress.at <= max(MINUTE, usual)
 
 
 def position(run: Run, context: RunContext) -> str:

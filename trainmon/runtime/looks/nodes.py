@@ -42,7 +42,7 @@ class Nodes:
         python_of: Callable[[str], str] = lambda host: "python3",
         wait: Callable[[Seconds], bool] | None = None,
     ) -> None:
-        self._shell_of, self._python_of = shell_of, python_of
+        self.shell_of, self._python_of = shell_of, python_of
         self._stopped = Event()
         self._wait = wait or self._stopped.wait
         self._busy: set[str] = set()
@@ -106,7 +106,7 @@ class Nodes:
         if not python:
             raise CommandFailed(f"{host} has no usable python3")
         words = json.dumps(asked), str(int(timeout))
-        shell = self._shell_of(host)
+        shell = self.shell_of(host)
         done = shell.run([python, "-I", "-S", "-B", "-", *words], stdin=code(script), timeout=timeout + SLACK)
         _, began, packed = done.stdout.partition(BEGIN)
         if done.status != 0 or not began:
@@ -118,16 +118,6 @@ class Nodes:
             raise CommandFailed(f"{host}: the answer of the look is cut off") from error
 
 
-class Request(NamedTuple):
-    """What a source gets. It reads nodes by `nodes`, and may report progress in a sentence."""
-
-    state: State
-    run: Run
-    nodes: Nodes
-    clock: Clock
-    say: Callable[[str], object]
-
-
 SLACK: Seconds = 10.0
 """How much longer than the script its command may take: the start of Python on a slow disk, and the link."""
 
@@ -136,3 +126,15 @@ SLACK: Seconds = 10.0
 def code(script: str) -> bytes:
     """What is sent: `run.py`, and the script."""
     return b"\n\n".join([*((SCRIPTS / f"{name}.py").read_bytes() for name in ("run", script)), END.encode()])
+
+
+class Request(NamedTuple):
+    """What a source gets. It reads nodes by `nodes`, and may report progress in a sentence."""
+
+    state: State
+    run: Run
+    nodes: Nodes
+    clock: Clock
+    say: Callable[[str], object]
+    latest: Callable[[], State]
+    """The State now: a look takes a while."""

@@ -8,7 +8,7 @@ from threading import Lock, Thread
 
 from trainmon.lib import Clock, TrainmonError
 from trainmon.model import LookReply, LookSource, RankLook, RunLooked, State
-from trainmon.runtime.looks import proc
+from trainmon.runtime.looks import proc, ras
 from trainmon.runtime.looks.flight_recorder import FlightRecorder
 from trainmon.runtime.looks.nodes import Nodes, Request, StoppedError
 
@@ -18,7 +18,11 @@ log = logging.getLogger(__name__)
 Source = Callable[[Request], RankLook]
 """Makes one look on a thread of its own. It raises TrainmonError when it cannot, with a sentence for the run's page."""
 
-SOURCES: Mapping[LookSource, Source] = {"proc": proc.look, "flight-recorder": FlightRecorder().look}
+SOURCES: Mapping[LookSource, Source] = {
+    "nccl-ras": ras.look,
+    "proc": proc.look,
+    "flight-recorder": FlightRecorder().look,
+}
 """All sources, in the order in which they are asked."""
 
 
@@ -60,7 +64,8 @@ class Looks:
                 state = self._state()
                 if (run := state.runs.get(name)) is None:
                     break
-                request = Request(state, run, self._nodes, self._clock, lambda said: reply(LookReply(said)))
+                say = lambda said: reply(LookReply(said))  # noqa: E731
+                request = Request(state, run, self._nodes, self._clock, say, self._state)
                 look = self._look(source, request)
                 self._submit(RunLooked(name, look))
                 text = look.summary

@@ -66,7 +66,7 @@ class Cluster:
     def look(self) -> RankLook:
         state = State(attempts={"prod/88": self.attempt}, runs={"llm": self.run}, nodes=self.nodes)
         nodes = Nodes(self.shell_of, lambda host: sys.executable)
-        return self.recorder.look(Request(state, self.run, nodes, SystemClock(), lambda said: None))
+        return self.recorder.look(Request(state, self.run, nodes, SystemClock(), lambda said: None, lambda: state))
 
     def write(self, training: Training) -> None:
         """What each rank writes on its own node."""

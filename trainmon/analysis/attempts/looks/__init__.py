@@ -4,5 +4,19 @@ A look names a rank only with proof. What differs for a moment in a run that goe
 """
 
 from trainmon.analysis.attempts.looks.activity import Activity, Sample, activities, judged
+from trainmon.analysis.attempts.looks.nccl_ras import Answer, UnreadableError, read
+from trainmon.analysis.attempts.looks.roll_call import Circumstances, call, placed, suspects
 
-__all__ = ["Activity", "Sample", "activities", "judged"]
+__all__ = [
+    "Activity",
+    "Answer",
+    "Circumstances",
+    "Sample",
+    "UnreadableError",
+    "activities",
+    "call",
+    "judged",
+    "placed",
+    "read",
+    "suspects",
+]

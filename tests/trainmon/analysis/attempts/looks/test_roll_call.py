@@ -1,0 +1,155 @@
+"""Who holds a run up, by two answers of NCCL's RAS service: planted faults are found, and nobody else is accused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.lab.nccl_ras import ERRORS, HEALTHY, STUCK, Job
+from trainmon.analysis.attempts.looks import Circumstances, UnreadableError, call, placed, read
+from trainmon.model import RankLook, RankMap, RankProcess
+
+AT = (100.0, 116.0)
+
+
+def nodes(job: Job) -> dict[str, dict[int, RankProcess]]:
+    found: dict[str, dict[int, RankProcess]] = {}
+    for rank in range(job.ranks):
+        one = RankProcess(job.pids[rank], 0.0, (), "torchrun", rank, job.ranks)
+        found.setdefault(f"gpu-{rank // job.per_node + 1:03}", {})[rank] = one
+    return found
+
+
+def known(job: Job) -> RankMap:
+    each = {node: {rank: (rank % job.per_node,) for rank in own} for node, own in nodes(job).items()}
+    return RankMap(launcher="torchrun", ranks=job.ranks, nodes=each)
+
+
+def looked(job: Job, version: str = "2.28.9", *, as_json: bool = True, times: Any = AT, **more: Any) -> RankLook:
+    first, second = (read(job.answer(version, at, as_json=as_json)) for at in times)
+    now = Circumstances(*AT, known(job), placed(second, nodes(job), {}), **{"is_late": True, **more})
+    return call(first, second, now)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_200_looks_at_runs_that_go_on_accuse_nobody(as_json: bool) -> None:
+    for seed in range(34):
+        for scenario in HEALTHY:
+            look = looked(Job(scenario, seed), as_json=as_json, is_late=False)
+            assert (look.ranks, look.advice) == ((), ""), (scenario, seed, look.summary)
+            if as_json:  # in the text form, equal counts are not there
+                assert look.summary == "the ranks go on: they have launched more operations of NCCL within 16s"
+
+
+@pytest.mark.parametrize("version", ["2.28.7", "2.28.9", "2.29.2", "2.30.7"])
+def test_a_planted_fault_is_named_in_every_job(version: str) -> None:
+    for seed in range(12):
+        for scenario in STUCK:
+            job = Job(scenario, seed, tensor=1 if scenario == "ahead minority" else 0)
+            look = looked(job, version)
+            assert look.ranks == job.victims, (scenario, seed, look.summary)
+            assert look.advice
+            assert look.is_answer
+
+
+@pytest.mark.parametrize("version", ["2.24.3", "2.25.1", "2.26.2", "2.28.3"])
+def test_in_the_text_form_it_is_named_where_its_name_is_there_and_nobody_else_is(version: str) -> None:
+    named = 0
+    for seed in range(12):
+        for scenario in STUCK:
+            job = Job(scenario, seed)
+            look = looked(job, version, as_json=False)
+            assert {*look.ranks} <= {*job.victims}, (scenario, seed, look.summary)
+            named += bool(look.ranks)
+    assert named > 30
+
+
+def test_the_sentences() -> None:
+    job = Job("stuck", 4, ranks=512, tensor=1)
+    job.victims = (118, 119)
+    look = looked(job)
+    step = job.stopped[118]
+    assert look.summary.endswith(f"; ranks 118 and 119 (gpu-015 GPU 6, 7) stay at {look.count:,} for 16s")
+    assert look.summary.startswith("510 of 512 ranks have launched ")
+    assert step
+    later = looked(
+        job, before=RankLook(source="nccl-ras", at=40.0, summary="", ranks=(118, 119), count=look.count, since=36.0)
+    )
+    assert later.summary.endswith("for 80s")
+    gone = Job("dead", 1, ranks=64, tensor=1)
+    gone.victims = (37,)
+    assert looked(gone).summary == "rank 37 (gpu-005 GPU 5) has left: NCCL has reached no process there for a minute"
+    equal = Job("equal", 1, ranks=16, tensor=1)
+    text = looked(equal, are_gpus_busy=True).summary
+    assert text.startswith("all 16 ranks have launched ")
+    assert text.endswith(" and nothing more for 16s: none finishes, the fabric or a GPU holds them up")
+    assert looked(equal, are_gpus_busy=False).summary.endswith(
+        "the GPUs are idle: all wait for something outside of NCCL"
+    )
+    assert looked(equal, is_late=False).summary.endswith(": none is behind, which says nothing more")
+    many = Job("stuck", 4, ranks=256, tensor=1)
+    many.victims = tuple(range(96, 128))
+    assert "; ranks 96-127 (gpu-013 to gpu-016) stay at " in looked(many).summary
+
+
+def test_the_lower_count_is_late_however_few_are_ahead() -> None:
+    job = Job("ahead minority", 1, ranks=32, tensor=1)
+    look = looked(job, as_json=False)
+    assert look.summary.startswith("3 of 32 ranks have launched ")
+    assert "29 ranks, which this NCCL does not name, stay at " in look.summary
+    assert look.ranks == ()
+    even = Job("stuck", 1, ranks=16, tensor=1)
+    even.victims = tuple(range(8))
+    assert "8 ranks, which this NCCL does not name, stay at " in looked(even, as_json=False).summary
+    assert looked(even).ranks == even.victims
+
+
+def test_a_run_that_makes_its_steps_has_nobody_to_blame() -> None:
+    for scenario in STUCK:
+        look = looked(Job(scenario, 5), is_late=False, is_on_time=True)
+        assert (look.ranks, look.advice) == ((), "")
+        assert look.summary.endswith("; the run makes its steps, so this may be normal")
+    text = looked(Job("dead", 5), as_json=False, is_late=False)
+    assert text.ranks == ()
+    assert text.summary.endswith("; whether the others go on is not shown")
+
+
+@pytest.mark.parametrize("scenario", ERRORS)
+def test_what_ranks_report(scenario: str) -> None:
+    job = Job(scenario, 3, ranks=16, tensor=1)
+    look = looked(job)
+    assert look.ranks == ((15,) if scenario == "cuda error" else ())
+    assert "rank 15 (gpu-002 GPU 7) reports to NCCL: " in look.summary
+
+
+def test_a_rank_is_only_that_of_a_process_which_is_certainly_its_own() -> None:
+    job = Job("stuck", 2, ranks=16, tensor=1)
+    job.victims = (9,)
+    answers = [read(job.answer("2.28.9", at, as_json=True)) for at in AT]
+    late = f"process {job.pids[9]} on {job.hosts[1]} (GPU 1)"
+    same = nodes(job) | {"gpu-003": dict(enumerate(nodes(job)["gpu-002"].values(), 16))}
+    for processes, addresses in (
+        ({}, {}), ({"gpu-001": nodes(job)["gpu-001"]}, {}),  # nothing is known of it
+        (nodes(job), {"gpu-002": ["10.9.9.9"]}),  # another node has these pids
+        (same, {}),  # two nodes have them
+    ):  # fmt: skip
+        now = Circumstances(*AT, known(job), placed(answers[1], processes, addresses), is_late=True)
+        look = call(*answers, now)
+        assert look.ranks == ()
+        assert f"; {late} stays at " in look.summary
+    proven = placed(answers[1], same, {"gpu-002": [job.hosts[1]], "gpu-003": ["10.9.9.9"]})
+    assert call(*answers, Circumstances(*AT, known(job), proven, is_late=True)).ranks == (9,)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_an_answer_that_is_cut_off_anywhere_is_none(as_json: bool) -> None:
+    text = Job("missing", 3, ranks=8, tensor=1).answer("2.28.9", 5.0, as_json=as_json)
+    assert read(text)
+    for end in range(0, len(text) - 2, max(1, len(text) // 60)):
+        with pytest.raises(UnreadableError):
+            read(text[:end])
+    for other in ("", "HTTP/1.1 400 Bad Request\n", "[]", '{"communicators": 3}', "{" * 5000, json.dumps({"a": 1})):
+        with pytest.raises(UnreadableError):
+            read(other)

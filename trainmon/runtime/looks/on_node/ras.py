@@ -1,0 +1,238 @@
+"""Asks NCCL's RAS service on this node about a job, once. It asks no service that is not known to be safe to ask.
+
+`asked` has `pids` (the processes of the job on this node), `versions` (of NCCL, from its log) and `seconds`; without
+pids, only the addresses of this node are wanted. The answer has `addresses`, and either `text` or `why`, and the
+`versions` that are known.
+"""
+
+import glob
+import os
+import re
+import socket
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+PORT = 28028
+"""The default of NCCL_RAS_ADDR, which is in the environment of the processes and is not read."""
+
+MOST = 16 * 1024 * 1024
+"""Bytes of an answer."""
+TRIES = 8
+"""Connections: the kernel chooses the process for each. One that is stopped accepts it and never answers."""
+FIRST_BYTE = 3.0
+"""Seconds that a process which is not stopped needs to answer its first command, at most."""
+
+LISTEN = "0A"
+FIRST_WITH_RAS, FIRST_WITH_JSON, UNSAFE = (2, 24), (2, 28, 7), (2, 27)
+"""Asking 2.27.3 has crashed jobs."""
+
+LIBRARY = re.compile(r"/[^\n]*/libnccl\.so[^\n/]*")
+
+
+def look(asked: "Any") -> "Any":
+    answer = {"addresses": sorted(addresses())}  # type: dict[str, Any]
+    if asked.get("pids"):
+        answer.update(status(asked))
+    return answer
+
+
+def status(asked: "Any") -> "dict[str, Any]":
+    pids = [pid for pid in asked["pids"] if os.path.exists("/proc/%d" % pid)]
+    if not pids:
+        return {"why": "gone"}
+    if not any(same_network(pid) for pid in pids):
+        return {"why": "network"}
+    listening = listeners()
+    if not listening:
+        return {"why": "off"}
+    uids = {os.stat("/proc/%d" % pid).st_uid for pid in pids}
+    inodes = {inode for inode, (uid, _) in listening.items() if uid in uids}
+    if not inodes:
+        return {"why": "foreign"}
+    mine = owners(pids, inodes)
+    if not mine:
+        return {"why": "other jobs" if any(os.access("/proc/%d/fd" % pid, os.R_OK) for pid in pids) else "hidden"}
+    asking = dict(mine) if len(mine) == len(inodes) else owners(all_pids(uids), inodes)
+    found = {}  # type: dict[int, set[tuple[int, ...]]]
+    for pid in sorted(set(asking.values())):
+        found[pid] = versions(pid) or (set(map(numbers, asked["versions"])) if pid in pids else set())
+    seen = sorted({text for each in found.values() for text in map(dotted, each)} | set(asked["versions"]))
+    if len(asking) < len(inodes) or not all(found.values()):
+        return {"why": "unknown version", "versions": seen}
+    if any(numbers(text)[:2] == UNSAFE for text in seen):
+        return {"why": "unsafe version", "versions": seen}
+    if any(version[:2] < FIRST_WITH_RAS for each in found.values() for version in each):
+        return {"why": "old version", "versions": seen}
+    places = [place for inode, (_, place) in sorted(listening.items()) if inode in inodes]
+    is_json = all(version >= FIRST_WITH_JSON for each in found.values() for version in each)
+    result = ask(places, set(pids), len(mine) < len(inodes), is_json, time.time() + asked["seconds"])
+    result["versions"] = seen
+    return result
+
+
+def ask(places: "Any", pids: "set[int]", has_others: bool, is_json: bool, until: float) -> "dict[str, Any]":
+    """The first answer of the job; else why there is none."""
+    why = "silent"
+    for attempt in range(TRIES):
+        if time.time() >= until:
+            break
+        try:
+            data = one_answer(places[attempt % len(places)], is_json, until)
+        except (OSError, EOFError):
+            continue
+        if data is None:
+            return {"why": "slow"}
+        if len(data) >= MOST:
+            return {"why": "too long"}
+        text = data.decode("utf-8", "replace")
+        named = {int(found) for found in re.findall(r'(?:"pid": |process |Process )(\d+)', text)}
+        if not has_others or named & pids:
+            return {"text": text}
+        why = "other jobs"
+    return {"why": why}
+
+
+def one_answer(place: "tuple[str, int]", is_json: bool, until: float) -> "bytes | None":
+    """All that one connection answers, up to a limit; None if it does not end in time. Raises OSError and EOFError if
+    it does not begin."""
+    family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as opened:
+        opened.settimeout(FIRST_BYTE)
+        opened.connect(place)
+        says(opened, b"TIMEOUT 5\n")
+        is_json = is_json and says(opened, b"SET FORMAT json\n").startswith(b"OK")
+        opened.sendall(b"STATUS\n" if is_json else b"VERBOSE STATUS\n")
+        data = bytearray()
+        while len(data) < MOST:
+            opened.settimeout(max(0.1, until - time.time()))
+            try:
+                part = opened.recv(1 << 16)
+            except TimeoutError:
+                return None
+            if not part:
+                break
+            data += part
+        return bytes(data)
+
+
+def says(opened: socket.socket, command: bytes) -> bytes:
+    """The line that answers a command."""
+    opened.sendall(command)
+    line = b""
+    while not line.endswith(b"\n"):
+        data = opened.recv(1)
+        if not data:
+            raise EOFError("it closes the connection")
+        line += data
+    return line
+
+
+# ---- which processes listen, and which NCCL they have ----
+
+
+def same_network(pid: int) -> bool:
+    """Whether a process is in the network namespace of this one; one whose namespace is hidden may be."""
+    try:
+        return os.readlink("/proc/%d/ns/net" % pid) == os.readlink("/proc/self/ns/net")
+    except OSError:
+        return True
+
+
+def listeners() -> "dict[str, tuple[int, tuple[str, int]]]":
+    """By inode: the user of each socket that listens on the port, and how it is reached."""
+    found = {}
+    for name in ("tcp", "tcp6"):
+        try:
+            with open("/proc/net/" + name) as table:
+                rows = [line.split() for line in table][1:]
+        except OSError:
+            continue
+        for row in rows:
+            host, _, port = row[1].partition(":")
+            if row[3] == LISTEN and int(port, 16) == PORT:
+                found[row[9]] = (int(row[7]), (reached(host), PORT))
+    return found
+
+
+def reached(host: str) -> str:
+    """The address at which a socket is reached that listens there. The kernel writes words of 4 octets, little-endian
+    on all machines that have GPUs."""
+    octets = b"".join(bytes.fromhex(host[at : at + 8])[::-1] for at in range(0, len(host), 8))
+    if not any(octets):
+        return "::1" if len(octets) > 4 else "127.0.0.1"
+    return socket.inet_ntop(socket.AF_INET6 if len(octets) > 4 else socket.AF_INET, octets)
+
+
+def all_pids(uids: "set[int]") -> "list[int]":
+    found = []
+    for path in glob.glob("/proc/[0-9]*"):
+        try:
+            if os.stat(path).st_uid in uids:
+                found.append(int(path[6:]))
+        except OSError:
+            pass
+    return found
+
+
+def owners(pids: "list[int]", inodes: "set[str]") -> "dict[str, int]":
+    """By inode: the process that has such a socket."""
+    wanted = {"socket:[%s]" % inode: inode for inode in inodes}
+    found = {}  # type: dict[str, int]
+    for pid in pids:
+        for path in glob.glob("/proc/%d/fd/*" % pid):
+            try:
+                target = os.readlink(path)
+            except OSError:
+                continue
+            if target in wanted:
+                found.setdefault(wanted[target], pid)
+    return found
+
+
+def versions(pid: int) -> "set[tuple[int, ...]]":
+    """The versions of NCCL that a process has loaded, by the names of files: `libnccl.so.2.26.2`, or that of the
+    package beside it. Empty: none, or one that its file does not tell."""
+    root = "/proc/%d/root" % pid
+    found = set()
+    try:
+        with open("/proc/%d/maps" % pid, errors="replace") as maps:
+            paths = set(LIBRARY.findall(maps.read()))
+    except OSError:
+        return set()
+    for path in paths:
+        exact = re.search(r"\.so\.(\d+\.\d+\.\d+)$", path)
+        site = path.partition("/nvidia/nccl/")[0]
+        names = glob.glob(glob.escape(root + site) + "/nvidia_nccl_cu*.dist-info") if site != path else []
+        texts = [exact.group(1)] if exact else [name.rpartition("-")[2][: -len(".dist-info")] for name in names]
+        if not texts or path.endswith("(deleted)"):
+            return set()
+        found |= {numbers(text) for text in texts}
+    return found if all(len(version) >= 3 for version in found) else set()
+
+
+def numbers(version: str) -> "tuple[int, ...]":
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def dotted(version: "tuple[int, ...]") -> str:
+    return ".".join(map(str, version))
+
+
+def addresses() -> "set[str]":
+    """All addresses of this node but for those of loopback."""
+    found = set()
+    try:
+        with open("/proc/net/fib_trie") as trie:
+            text = trie.read()
+        found |= set(re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", text))
+    except OSError:
+        pass
+    try:
+        with open("/proc/net/if_inet6") as table:
+            found |= {socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line.split()[0])) for line in table}
+    except OSError:
+        pass
+    return found

@@ -1,0 +1,162 @@
+"""The roll call: what NCCL's RAS service says of the ranks of a run, asked twice on one of its nodes.
+
+NCCL keeps the counts of the whole job in each of its processes, and any of them tells them. It is not asked where its
+version is not known beforehand: asking 2.27 has crashed jobs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+from trainmon.analysis.attempts import rank_processes
+from trainmon.analysis.attempts.looks import Answer, Circumstances, UnreadableError, call, placed, read, suspects
+from trainmon.analysis.gpus import IDLE_PCT, gpus_of
+from trainmon.analysis.runs import is_on_time, last_attempts
+from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError
+from trainmon.model import SILENT, WANDB, RankLook
+from trainmon.runtime.looks.nodes import Request
+from trainmon.transport.files import read_range
+
+APART: Seconds = 15.0
+"""Between the two answers. A step of a large training takes several seconds, and its counts grow with each."""
+
+NODES = 3
+"""How many nodes are asked until one answers."""
+
+ASKED_FOR: Seconds = 26.0
+TIMEOUT: Seconds = 30.0
+"""How long the service is asked, and how long the script may take in all."""
+
+VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
+HEAD = 512 * 1024
+"""Bytes of a log in whose begin NCCL writes its version, with NCCL_DEBUG=VERSION or INFO."""
+
+WHY = {
+    "gone": "the processes of its ranks on {node} have ended",
+    "network": "its processes on {node} have a network of their own, such as in a container",
+    "off": "nothing listens on port 28028 of {node}: NCCL's RAS service is off, or at the address of NCCL_RAS_ADDR, "
+    "which is not read",
+    "foreign": "a process of another user has NCCL's RAS port on {node}",
+    "hidden": "which process has NCCL's RAS port on {node} cannot be seen",
+    "other jobs": "only other jobs answer on NCCL's RAS port on {node}",
+    "unknown version": "NCCL's RAS service on {node} is not asked: which version of NCCL would answer is not known",
+    "unsafe version": "NCCL's RAS service is not asked: questions have crashed NCCL 2.27 (here {versions})",
+    "old version": "NCCL {versions} has no RAS service: 2.24 was the first one",
+    "silent": "no process on {node} answers on NCCL's RAS port: they may be stopped",
+    "slow": "the answer of NCCL's RAS service on {node} did not end in time",
+    "too long": "the answer of NCCL's RAS service on {node} is longer than 16 MB",
+}
+EVERYWHERE = frozenset({"unsafe version", "old version", "too long"})
+"""What is so on all nodes."""
+
+
+class Asked(NamedTuple):
+    """What the service on a node has answered, and when it came."""
+
+    answer: Answer
+    at: Instant
+    addresses: dict[str, list[str]]
+    """By node, as far as they are known."""
+
+
+def look(request: Request) -> RankLook:
+    """Ask twice, and judge.
+
+    Raises:
+        TrainmonError: when it could not be asked; says why.
+    """
+    run, nodes = request.run, request.nodes
+    processes = rank_processes(run, request.state)
+    if not processes:
+        raise CommandFailed("the processes of its ranks are not known: no node of it that is read shows them")
+    pids = {node: [pid for one in own.values() for pid in (one.pid, *one.workers)] for node, own in processes.items()}
+    node, first = _first(request, pids)
+    request.say(f"{node} has answered; asking again in {APART:.0f}s")
+    nodes.pause(APART)
+    second = _ask(request, node, pids[node], versions=[first.answer.version])
+    addresses = dict(first.addresses)
+    named = {one.pid for one in suspects(second.answer)}
+    doubtful = [name for name, own in pids.items() if not named.isdisjoint(own) and name not in addresses]
+    for name, found in nodes.ask_each({name: {} for name in doubtful[:64]}, "ras", TIMEOUT).items():
+        if not isinstance(found, TrainmonError) and found["addresses"]:
+            addresses[name] = found["addresses"]
+    state = request.latest()
+    now = state.runs.get(run.name, run)
+    attempt = last_attempts(state.attempts.values()).get(run.name)
+    gpus = gpus_of(now, state.nodes, state.sources, second.at)
+    circumstances = Circumstances(
+        first.at,
+        second.at,
+        None if attempt is None else attempt.ranks,
+        placed(second.answer, processes, addresses),
+        is_on_time=is_on_time(now, second.at) or (now.progress.at or 0.0) > first.at,
+        is_late=now.verdict in SILENT,
+        are_gpus_busy=None if gpus.mean_pct is None else gpus.mean_pct > IDLE_PCT,
+        step=now.step,
+        before=next((one for one in now.looks if one.source == "nccl-ras" and one.is_answer), None),
+    )
+    return call(first.answer, second.answer, circumstances)
+
+
+def _first(request: Request, pids: dict[str, list[int]]) -> tuple[str, Asked]:
+    """The first node that answers, and its answer."""
+    log = request.run.log
+    versions = sorted({*_versions(() if log is None else log.lines)})
+    refusal: TrainmonError | None = None
+    for node in islice(pids, NODES):
+        try:
+            try:
+                return node, _ask(request, node, pids[node], versions)
+            except RefusedError as refused:
+                if refused.why != "unknown version" or versions or not (versions := _in_head(request)):
+                    raise
+                return node, _ask(request, node, pids[node], versions)
+        except RefusedError as refused:
+            refusal = refused
+            if refused.why in EVERYWHERE:
+                break
+        except TrainmonError as error:
+            refusal = error
+    assert refusal is not None
+    raise refusal
+
+
+class RefusedError(CommandFailed):
+    """The service was not asked, or has not answered; `why` as in WHY."""
+
+    def __init__(self, why: str, message: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
+def _ask(request: Request, node: str, pids: list[int], versions: list[str]) -> Asked:
+    """Ask the service on one node."""
+    asked = {"pids": pids, "versions": versions, "seconds": ASKED_FOR}
+    found: dict[str, Any] = request.nodes.ask(node, "ras", asked, TIMEOUT)
+    at, why = request.clock.now(), found.get("why")
+    if why is not None:
+        seen = ", ".join(found.get("versions", ())) or "?"
+        raise RefusedError(why, WHY[why].format(node=node, versions=seen))
+    try:
+        return Asked(read(found["text"]), at, {node: found["addresses"]} if found["addresses"] else {})
+    except UnreadableError as error:
+        raise RefusedError("unreadable", f"NCCL's RAS service on {node}: {error}") from error
+
+
+def _versions(lines: Iterable[str]) -> Iterator[str]:
+    return (found[1] for line in lines if (found := VERSION.search(line)) is not None)
+
+
+def _in_head(request: Request) -> list[str]:
+    """The versions of NCCL that the begin of its log names."""
+    log = request.run.log
+    if log is None or log.path is None or log.host == WANDB:
+        return []
+    try:
+        head = request.nodes.shell_of(log.host), log.path
+        return sorted({*_versions(read_range(*head, 0, HEAD).data.decode("utf-8", "replace").splitlines())})
+    except TrainmonError:
+        return []
