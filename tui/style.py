@@ -278,7 +278,7 @@ def heat(gpu: Gpu) -> str:
         return "crit"
     if margin is not None:
         return "crit" if margin <= HOT_MARGIN else "warn" if margin <= WARM_MARGIN else ""
-    if degrees is None or gpu.links is not None:
+    if degrees is None or gpu.is_amd:
         return ""
     return "crit" if degrees >= HOT_C else "warn" if degrees >= WARM_C else ""
 

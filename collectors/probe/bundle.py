@@ -67,6 +67,10 @@ STUBBED = re.compile(r"^(?:from \w+ )?import (threading|string|wraps)$", re.MULT
 FOR_READERS = re.compile(r'(?:^ *|  )# .*$|^( *)"""[^"]*"""$| -> (?:"[^"\n]*"|\w+)(?=:$)', re.MULTILINE)
 """What is not sent: comments, docstrings, and the types of results. The numbers of the lines stay."""
 
+HEAD = re.compile(r"^ *def .*$", re.MULTILINE)
+ARGUMENT = re.compile(r'(?<=\w): (?:"[^"\n]*"|[\w.]+)(?=[,)]| =)')
+"""The first line of a function, and in it the type of an argument. That is not sent, either."""
+
 INDENT = re.compile(r"^(?: {4})+", re.MULTILINE)
 """Each level is sent as one space."""
 
@@ -128,6 +132,7 @@ def _texts() -> dict[str, str]:
 def without_docs(text: str) -> str:
     """Code without what is for readers: a body that has only one still needs a statement."""
     text = FOR_READERS.sub(lambda one: "" if one[1] is None else f"{one[1]}0" + "\n" * one[0].count("\n"), text)
+    text = HEAD.sub(lambda head: ARGUMENT.sub("", head[0]), text)
     return INDENT.sub(lambda one: " " * (len(one[0]) // 4), text)
 
 

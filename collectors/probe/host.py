@@ -13,6 +13,11 @@ from collectors.probe.stdlib import Any, Mapping, Operation
 # ---- the host itself -------------------------------------------------------------------------------------------------
 
 IB_ERRORS = ("symbol_error", "port_rcv_errors", "link_error_recovery", "local_link_integrity_errors")
+IB_COUNTERS = (
+    "out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err", "implied_nak_seq_err",
+    "roce_adp_retrans", "rx_icrc_encapsulated", "np_cnp_sent", "rp_cnp_handled", "retrans_pkts", "to_retransmits",
+)  # fmt: skip
+"""In hw_counters of mlx5; the last two are those of EFA and bnxt_re."""
 
 
 def number(text: str) -> "int | None":
@@ -62,8 +67,9 @@ class Host:
         """Nothing here depends on the spec."""
 
     def operations(self, slow: bool) -> "list[Operation]":
-        fast = ("host", self.sample)
-        return [("network", self.network), ("infiniband", self.infiniband), fast] if slow else [fast]
+        if not slow:
+            return [("host", self.sample)]
+        return [("network", self.network), ("infiniband", self.infiniband), ("host", self.with_ports)]
 
     def text(self, path: str) -> str:
         """A file of /proc, kept open: reading it again costs one call."""
@@ -82,6 +88,10 @@ class Host:
             line["load1"] = float(load[0])
         line["memory_total_mib"], line["memory_used_mib"] = self.memory()
         return [dict(line, **self.slow_part)]
+
+    def with_ports(self) -> "list[dict[str, Any]]":
+        """The same, with the InfiniBand ports that were just read: none if that hangs."""
+        return [dict(self.sample()[0], infiniband=self.__dict__.pop("ports", ()))]
 
     def memory(self) -> "tuple[int | None, int | None]":
         """Total, and total minus what is available to a new process, in MiB."""
@@ -106,22 +116,30 @@ class Host:
 
     def infiniband(self) -> None:
         folder = os.path.join(self.root, "sys/class/infiniband")
-        self.slow_part["infiniband"] = [
+        self.ports = [
             self.port(os.path.join(folder, adapter, "ports", port), adapter + "/" + port)
             for adapter in listed(folder)
             for port in listed(os.path.join(folder, adapter, "ports"))
         ]
 
     def port(self, folder: str, name: str) -> "dict[str, Any]":
-        def counter(which: str) -> "int | None":
-            return number(read(os.path.join(folder, "counters", which)))
+        def text(which: str) -> str:
+            return read(os.path.join(folder, which)).strip()[:64]
 
-        state = read(os.path.join(folder, "state")).strip().partition(": ")[2]
+        def counter(which: str) -> "int | None":
+            return number(text("counters/" + which))
+
+        words = total([counter("port_xmit_data"), counter("port_rcv_data")])
+        hardware = {which: number(text("hw_counters/" + which)) for which in IB_COUNTERS}
         return {
             "port": name,
-            "state": state or None,
+            "state": text("state").partition(": ")[2] or None,
             "link_downed": counter("link_downed"),
             "errors": total([counter(which) for which in IB_ERRORS]),
+            "rate": text("rate") or None,
+            "link_layer": text("link_layer") or None,
+            "bytes": words and 4 * words,
+            "counters": {which: value for which, value in hardware.items() if value is not None},
         }
 
 

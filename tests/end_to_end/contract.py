@@ -46,7 +46,10 @@ GPU = {
     "last_xid_at": REAL_OR_NULL, "processes": [PROCESS], "instances": [INSTANCE],
     "links": (dict, NULL),
 }  # fmt: skip
-PORT = {"port": TEXT, "state": TEXT_OR_NULL, "link_downed": WHOLE_OR_NULL, "errors": WHOLE_OR_NULL}
+PORT = {
+    "port": TEXT, "state": TEXT_OR_NULL, "link_downed": WHOLE_OR_NULL, "errors": WHOLE_OR_NULL, "rate": TEXT_OR_NULL,
+    "link_layer": TEXT_OR_NULL, "bytes": WHOLE_OR_NULL, "counters": (dict,),
+}  # fmt: skip
 NODE = {
     "name": TEXT, "cluster": TEXT, "health": HEALTH, "age_s": REAL_OR_NULL, "clock_skew_s": REAL_OR_NULL,
     "probe": {"nvml", "nvidia-smi", "amdsmi", "sysfs", "rocm-smi", "sh", "none", "prometheus"},

@@ -183,6 +183,20 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
     """What reported the last one."""
 
 
+class LinkPast(msgspec.Struct, frozen=True, gc=False):
+    """How the counters of a link have grown: of an InfiniBand port, or of the links of a GPU."""
+
+    at: Instant
+    """When they were last read."""
+    kind: str
+    """Of a port its link layer and rate, of a GPU its name. Only links of one kind are compared."""
+    values: Mapping[str, int]
+    periods: tuple[Mapping[str, float], ...] = ()
+    """The growth per second between two readings, the newest last; of the counters that grew."""
+    rates: Mapping[str, float] | None = None
+    """The usual growth per second in these periods; null while they are too few."""
+
+
 class NodeHistory(msgspec.Struct, frozen=True, kw_only=True):
     """What successive readings of a node show together: growth, faults, reboots, trends."""
 
@@ -197,6 +211,15 @@ class NodeHistory(msgspec.Struct, frozen=True, kw_only=True):
     """When it rebooted while we watched."""
     links: tuple[str, ...] = ()
     """InfiniBand ports that were ACTIVE at some time. A port that never was is no fault."""
+    speeds: tuple[tuple[str, str, float], ...] = ()
+    """Of each active port: its name, its link layer, its Gb/s."""
+    fabric: Mapping[str, LinkPast] = {}
+    """By port, or GPU as `GPU 3`: the growth of its counters."""
+    losing: frozenset[str] = frozenset()
+    """The counters of loss that grow on any of its links."""
+    narrow: tuple[tuple[int, str], ...] = ()
+    """GPUs with less than their links could have, each with the field of GpuLinks: a PCIe generation only under load,
+    as an idle GPU lowers it."""
     gpus_most: int = 0
     """The highest number of GPUs that it ever listed."""
     margins: Mapping[int, tuple[tuple[Instant, int], ...]] = {}

@@ -109,16 +109,23 @@ class GpuInstance(msgspec.Struct, frozen=True, gc=False):
 
 
 class GpuLinks(msgspec.Struct, frozen=True, gc=False):
-    """The links of an AMD GPU, and their errors since the driver was loaded."""
+    """The links of a GPU, and their errors since the driver was loaded. Each vendor gives some of them."""
 
     pcie_gts: float | None = None
-    """GT/s of each lane, now; a GPU without work may lower it."""
+    """AMD: GT/s of each lane, now; a GPU without work may lower it."""
     pcie_width: int | None = None
     pcie_width_max: int | None = None
     pcie_replays: int | None = None
     xgmi_width: int | None = None
     xgmi_gbps: int | None = None
     xgmi_errors: int | None = None
+    pcie_gen: int | None = None
+    """NVIDIA: the generation of PCIe, now; a GPU without work may lower it."""
+    pcie_gen_max: int | None = None
+    nvlinks: int | None = None
+    nvlinks_up: int | None = None
+    nvlink_errors: int | None = None
+    """CRC errors, replays and recoveries of all its NVLinks."""
 
 
 class GpuFacts(msgspec.Struct, frozen=True, gc=False):
@@ -140,6 +147,11 @@ class GpuFacts(msgspec.Struct, frozen=True, gc=False):
     processes: tuple[Process, ...] = ()
     instances: tuple[GpuInstance, ...] = ()
     links: GpuLinks | None = None
+
+    @property
+    def is_amd(self) -> bool:
+        """Whether it is known to be one of AMD, whose temperatures cannot be compared with those of NVIDIA."""
+        return self.links is not None and self.links.pcie_gen_max is None
 
 
 class OwnProcess(msgspec.Struct, frozen=True, gc=False):
@@ -168,6 +180,19 @@ Launcher = Literal["torchrun", "environment", "mpi", "pmi", "slurm"]
 """What has set the rank of a process. The first one here counts: what started a launcher has numbered the launchers."""
 
 
+class RankWait(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A process in state D."""
+
+    pid: int
+    seconds: float
+    """For how long it has not run at all, at least."""
+    wchan: str = ""
+    """The function of the kernel in which it waits; empty if that may not be read."""
+    mount: str | None = None
+    """The only mount of a network filesystem of which it has files open. Untrusted."""
+    filesystem: str | None = None
+
+
 class RankProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A rank of a distributed training: the topmost process whose environment names it."""
 
@@ -185,6 +210,8 @@ class RankProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """SLURM_JOB_ID."""
     launch: str | None = None
     """The id of torchrun, which may be `none`. Untrusted."""
+    waits: tuple[RankWait, ...] = ()
+    """Its processes that wait without interruption, such as for a file server."""
 
 
 class RankProcesses(Reading, frozen=True, tag="ranks", gc=False):
@@ -213,6 +240,20 @@ class InfinibandPort(msgspec.Struct, frozen=True, gc=False):
     link_downed: int | None = None
     errors: int | None = None
     """symbol_error + port_rcv_errors + link_error_recovery + local_link_integrity_errors."""
+    rate: str | None = None
+    """The kernel's text, such as `400 Gb/sec (4X NDR)`."""
+    link_layer: str | None = None
+    """`InfiniBand`, or `Ethernet` for RoCE."""
+    bytes: int | None = None
+    """Sent and received: port_xmit_data and port_rcv_data count words of four bytes."""
+    counters: Mapping[str, int] = {}
+    """Those of hw_counters that tell of retransmissions and congestion, by the names of the kernel."""
+
+    @property
+    def gbps(self) -> float | None:
+        """The number of its rate."""
+        first = (self.rate or "").partition(" ")[0]
+        return float(first) if first.replace(".", "", 1).isdecimal() else None
 
 
 class HostSample(Reading, frozen=True, tag="host", gc=False):
@@ -226,7 +267,8 @@ class HostSample(Reading, frozen=True, tag="host", gc=False):
     """From /proc/vmstat, since boot; null before Linux 4.13."""
     network_errors: int | None = None
     """Sum of rx_errors and tx_errors over the physical interfaces, since boot."""
-    infiniband: tuple[InfinibandPort, ...] = ()
+    infiniband: tuple[InfinibandPort, ...] | None = None
+    """Null if they were not read this time: the probe reads them every 30 s."""
 
 
 class DiskSample(msgspec.Struct, frozen=True, gc=False):

@@ -14,6 +14,7 @@ from tui.keys import bindings
 from tui.panes.base import BodyPane, Entries, Pane, TablesPane
 from tui.style import NOT_APPLICABLE, UNKNOWN, mib, source_text
 from tui.views import Subject, fact_text
+from tui.views.alert_detail import alerts_of
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
 from tui.views.filters import filtered, ordered
 from tui.views.holders import JOB_FIELDS, USER, USER_FIELDS, holder_rows
@@ -233,7 +234,8 @@ class FactsPane(NodePane):
         jobs = [job for job in state.jobs.values() if self.node in job.nodes]
         running = [job for job in jobs if job.stage == "running" and job.gone_at is None]
         listed, server = state.scheduler_nodes.get(self.node), failing_server(source, state.sources)
-        self.lines.set_rows(node_facts(self.node, node, source, state.at, width, listed, running, server))
+        alerts = tuple(alerts_of(self.node, state, width, "node"))
+        self.lines.set_rows(node_facts(self.node, node, source, state.at, width, listed, running, server, alerts))
 
 
 REDRAW_EVERY: Seconds = 5.0

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from trainmon.analysis.attempts import places_shown
 from trainmon.analysis.runs import trouble_of
@@ -107,9 +107,9 @@ def rules_of(run: str, state: State, width: int) -> Iterator[Line]:
     return optional_fact("alerts", ", ".join(names), width, "warn")
 
 
-def alerts_of(run: str, state: State, width: int) -> Iterator[Line | Linked]:
-    """Links to the firing alerts of a run, the worst first."""
-    firing = [one for one in state.alerts.values() if one.run == run and one.is_firing]
+def alerts_of(name: str, state: State, width: int, of: Literal["run", "node"] = "run") -> Iterator[Line | Linked]:
+    """Links to the firing alerts of a run or a node, the worst first."""
+    firing = [one for one in state.alerts.values() if getattr(one, of) == name and one.is_firing]
     firing.sort(key=lambda one: (STATUSES.index(status_of(one, state.at)), *worst_first(one)))
     for index, one in enumerate(firing[:FIRING_SHOWN]):
         word, style = severity(one, state.at)

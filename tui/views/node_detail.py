@@ -189,14 +189,15 @@ def node_facts(
     listed: SchedulerNode | None = None,
     jobs: Sequence[Job] = (),
     server: Source | None = None,
+    alerts: Sequence[Line | Linked] = (),
 ) -> list[Row]:
     """The facts that are not in the table, by section. `listed`: the scheduler's record of the node; `jobs`: those that
-    run there, as links; `server`: the failing Prometheus server that has its numbers."""
-    about = (*source_lines(source, now, width, server), *scheduler_lines(node, listed, jobs, now, width))
+    run there, as links; `server`: the failing Prometheus server that has its numbers; `alerts`: links to its alerts."""
+    about = (*alerts, *source_lines(source, now, width, server), *scheduler_lines(node, listed, jobs, now, width))
     if node is None:
         return rows(about or [(Span(f"{safe(name)} is no longer watched.", "dim"),)])
     host = host_lines(node, now, width, read_ago(node.host_at, node, source, now))
-    return rows(apart(about, process_lines(node, width), host, (*amd_lines(node, width), *probe_lines(node, width))))
+    return rows(apart(about, process_lines(node, width), host, (*link_lines(node, width), *probe_lines(node, width))))
 
 
 def source_lines(source: Source | None, now: Instant, width: int, server: Source | None = None) -> Iterator[Line]:
@@ -269,22 +270,25 @@ def process_lines(node: Node, width: int) -> Iterator[Line]:
         yield (Span(f"and {len(running) - PROCESSES} more", "dim"),)
 
 
-def amd_lines(node: Node, width: int) -> Iterator[Line]:
-    """The temperatures at the edge, and the links, of AMD GPUs. Those that are alike share a line."""
-    alike = by_key((found, gpu.index) for gpu in node.gpus for found in amd_texts(gpu, gpu.links or GpuLinks()))
+def link_lines(node: Node, width: int) -> Iterator[Line]:
+    """The links of GPUs, and the temperatures at the edge of those of AMD. Those that are alike share a line."""
+    alike = by_key((found, gpu.index) for gpu in node.gpus for found in link_texts(gpu, gpu.links or GpuLinks()))
     for (label, text, style), indexes in alike.items():
         yield fact(label, f"{numbers(indexes)}: {text}", width, style)
 
 
-def amd_texts(gpu: Gpu, links: GpuLinks) -> Iterator[tuple[str, str, str]]:
+def link_texts(gpu: Gpu, links: GpuLinks) -> Iterator[tuple[str, str, str]]:
     """Its facts that are known, each with a label and a style: `PCIe 32 GT/s x16 of x16, 0 replays`."""
     is_narrow = (links.pcie_width or 0) < (links.pcie_width_max or 0)
-    pcie = f"PCIe {real(links.pcie_gts, 1)} GT/s x{links.pcie_width} of x{count(links.pcie_width_max)}"
+    speed = f"{real(links.pcie_gts, 1)} GT/s" if links.pcie_gen is None else f"generation {links.pcie_gen}"
+    pcie = f"PCIe {speed} x{links.pcie_width} of x{count(links.pcie_width_max)}"
+    nvlinks = f"{count(links.nvlinks_up)} of {count(links.nvlinks)} NVLinks, {count(links.nvlink_errors)} errors"
     xgmi = f"XGMI x{links.xgmi_width} at {count(links.xgmi_gbps)} Gbit/s, {count(links.xgmi_errors)} RAS errors"
     texts = (
         ("edge", f"{gpu.edge_temperature_c} °C", "", gpu.edge_temperature_c),
         ("links", f"{pcie}, {count(links.pcie_replays)} replays", "warn" if is_narrow else "", links.pcie_width),
         ("links", xgmi, "warn" if links.xgmi_errors else "", links.xgmi_width),
+        ("links", nvlinks, "warn" if (links.nvlinks_up or 0) < (links.nvlinks or 0) else "", links.nvlinks or None),
     )
     yield from ((label, text, style) for label, text, style, known in texts if known is not None)
 
@@ -296,14 +300,17 @@ def host_lines(node: Node, now: Instant, width: int, is_read: str) -> Iterator[L
     cpus = UNKNOWN if node.cpu_count is None else str(node.cpu_count)
     used = percent(node.memory_used_mib, node.memory_total_mib)
     bad = [port for port in node.infiniband if port.state != "ACTIVE" or port.link_downed or port.errors]
-    well = len(node.infiniband) - len(bad)
+    well = by_key((port.rate, port.port) for port in node.infiniband if port not in bad)
+    rates = [f"{len(ports)} at {rate}" for rate, ports in well.items() if rate]
+    count_well = sum(map(len, well.values()))
+    active = f"{count_well} of {len(node.infiniband)} ports active without errors"
     texts = {
         "load": f"{real(node.load1, 1)} on {cpus} CPUs",
         "memory": f"{mib_size(node.memory_used_mib)} of {mib_size(node.memory_total_mib)} used ({used})",
         "booted": UNKNOWN if node.boot_time is None else f"{since(node.boot_time, now)} ago",
         "OOM kills": f"{count(node.oom_kills)} since boot",
         "net errors": f"{count(node.network_errors)} since boot",
-        "InfiniBand": f"{well} of {len(node.infiniband)} ports active without errors" if well else None,
+        "InfiniBand": ": ".join([active, *[", ".join(rates)][: len(rates)]]) if well else None,
     }
     yield from facts(texts, width, {"OOM kills": "warn" if node.oom_kills else ""})
     for port in bad:

@@ -38,6 +38,15 @@ RUNNING = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunn
 HOTTEST = 200
 """°C. A higher temperature is unknown: no GPU survives it."""
 
+LINKS = (
+    ("pcie_gen", "nvmlDeviceGetCurrPcieLinkGeneration"), ("pcie_gen_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
+    ("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"), ("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
+    ("pcie_replays", "nvmlDeviceGetPcieReplayCounter"),
+)  # fmt: skip
+NVLINK = (91, 38, 45, 52, 59)
+"""NVML's field values: the number of NVLinks; of all of them, the errors of CRC in flits and data, the replays and the
+recoveries."""
+
 
 def error_rows(indices: "Iterable[int]", error: "str | None") -> "list[Line]":
     """A line with the same error for some GPUs; none without GPUs."""
@@ -182,7 +191,18 @@ class Card:
             "ecc_corrected": known(self.query("nvmlDeviceGetTotalEccErrors", 0, 0)),
             "remap_pending": None if remapped is None else bool(remapped[2]),
             "remap_failed": None if remapped is None else bool(remapped[3]),
+            "links": self.links(),
         }
+
+    def links(self) -> "Line | None":
+        """Its PCIe link and its NVLinks (model.GpuLinks); None if the driver does not know them."""
+        found = {name: known(self.query(function)) for name, function in LINKS}  # type: Line
+        if found["pcie_gen_max"] is None:
+            return None
+        values = self.query("nvmlDeviceGetFieldValues", list(NVLINK)) or ()
+        count, *errors = [None if one.nvmlReturn else known(one.value.ullVal) for one in values] or [None]
+        states = [self.query("nvmlDeviceGetNvLinkState", link) for link in range(min(count or 0, 36))]
+        return dict(found, nvlinks=count, nvlinks_up=total(states), nvlink_errors=total(errors))
 
     def mig_instances(self) -> "list[Line]":
         """The instances of the GPU (model.GpuInstance). Their processes are added to those of the GPU."""

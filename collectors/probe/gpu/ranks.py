@@ -2,13 +2,16 @@
 
 Of an environment, only the variables in LAUNCHERS and the number of the job are used. It is read once for each process,
 after SETTLED seconds: before that, a launcher or a shell may still be about to become the trainer.
+Of a process in state D, nothing is read that could wait with it: no file that it has open, and not its memory.
 """
 
 import os
+import time
 
-from collectors.probe.gpu.card import LONGEST_VALUE, MIB
+from collectors.probe.files.disks import Mount
+from collectors.probe.gpu.card import LONGEST_VALUE, MIB, linked
 from collectors.probe.host import STEP, number, user_name
-from collectors.probe.paths import listed, read
+from collectors.probe.paths import listed, read, shown
 from collectors.probe.stdlib import Any, Line, Mapping, Operation
 
 LAUNCHERS = (
@@ -36,6 +39,11 @@ SETTLED = 10.0
 """Seconds."""
 TICKS = os.sysconf("SC_CLK_TCK")
 MOST = 256
+MOST_WAITS = 16
+MOST_FILES = 256
+
+NETWORK = ("nfs", "lustre", "ceph", "beegfs", "gpfs", "cifs", "smb3", "wekafs", "fuse.", "9p")
+"""How the types of filesystems begin that a server may keep waiting."""
 
 
 class Ranks:
@@ -48,6 +56,10 @@ class Ranks:
         no rank of a trainer. Empty: it has none."""
         self.workers = set()  # type: set[tuple[int, str]]
         """Processes below a rank that have inherited its variables. They are no ranks when that has ended, either."""
+        self.blocked = set()  # type: set[int]
+        """The pids in state D."""
+        self.waits = {}  # type: dict[tuple[int, str], tuple[str, float]]
+        """Those of ranks: how much they had run, and since when, by our clock, they have not run since."""
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
         """Nothing here depends on the spec."""
@@ -72,8 +84,16 @@ class Ranks:
                 top = parents[top]
             if ranks.get(top) == ranks[pid]:
                 members[top].append(pid)
+        waits = {pid: self.wait(pid, started[pid]) for pid in sorted(self.blocked & set(ranks))[:MOST_WAITS]}
+        self.waits = {started[pid]: (ran, time.monotonic() - row[1]) for pid, (ran, row) in waits.items()}
         rows = [
-            [top, int(started[top][1]) / TICKS, sorted(set(pids) - {top})[:MOST], *ranks[top]]
+            [
+                top,
+                int(started[top][1]) / TICKS,
+                sorted(set(pids) - {top})[:MOST],
+                *ranks[top],
+                [waits[pid][1] for pid in pids if pid in waits],
+            ]
             for top, pids in members.items()
             if not any(self.known[started[pid]][-1] for pid in pids)
         ]
@@ -83,13 +103,32 @@ class Ranks:
     def processes(self) -> "tuple[dict[int, tuple[int, str]], dict[int, int]]":
         """Our processes that have settled: pid and start time, in ticks after the boot; and their parents."""
         started, parents = {}, {}
+        self.blocked = set()
         latest = (float((self.text("uptime") or "0").split()[0]) - SETTLED) * TICKS
         for name in listed(self.folder):
             if name.isdigit() and os.access(os.path.join(self.folder, name, "environ"), os.R_OK):
                 fields = self.text(name, "stat").rpartition(")")[2].split()
                 if fields and int(fields[19]) <= latest:
                     started[int(name)], parents[int(name)] = (int(name), fields[19]), int(fields[1])
+                    self.blocked.update([int(name)] if fields[0] == "D" else ())
         return started, parents
+
+    def wait(self, pid: int, key: "tuple[int, str]") -> "tuple[str, list[Any]]":
+        """A process in state D: how much it has run, and its row on the wire (model.RankWait)."""
+        ran, before = self.text(str(pid), "schedstat"), self.waits.get(key)
+        seconds = time.monotonic() - before[1] if before and ran and before[0] == ran else 0.0
+        where = self.text(str(pid), "wchan").strip()[:64]
+        mounts = self.mounts(str(pid)) if seconds else set()
+        return ran, [pid, round(seconds, 1), "" if where == "0" else where, *(mounts.pop() if len(mounts) == 1 else ())]
+
+    def mounts(self, pid: str) -> "set[tuple[str, str]]":
+        """The mounts of network filesystems of which a process has files open, each with its type."""
+        every = [Mount(line) for line in self.text(pid, "mountinfo").encode().splitlines()]
+        folder = os.path.join(self.folder, pid, "fd")
+        files = {linked(os.path.join(folder, name)) for name in listed(folder, MOST_FILES)}
+        each = ([one for one in every if one.holds(path.encode())] for path in files if path)
+        found = [max(above, key=lambda one: len(one.point)) for above in each if above]
+        return {(shown(one.point), one.filesystem) for one in found if one.filesystem.startswith(NETWORK)}
 
     def identity(self, pid: int) -> "tuple[Any, ...]":
         """What the environment of a process says of its rank. A probe, which may be a task of a step, has none."""

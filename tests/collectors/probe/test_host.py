@@ -21,9 +21,7 @@ def write(root: Path, files: dict[str, str]) -> str:
 
 
 def sample(root: str) -> Any:
-    host = Host({}, root)
-    readings_of(host, slow=True)
-    return readings_of(host)[0]
+    return readings_of(Host({}, root), slow=True)[0]
 
 
 def test_load_memory_and_boot(tmp_path: Path) -> None:

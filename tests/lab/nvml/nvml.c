@@ -31,11 +31,13 @@
 static const char *FIELDS[] = {
     "temperature", "memory_temperature", "margin", "memory_total", "memory_reserved", "memory_used", "utilization",
     "power", "power_limit", "sm_clock", "throttle", "ecc_uncorrected", "ecc_corrected", "remap_pending",
-    "remap_failed", "mig", NULL};
+    "remap_failed", "mig", "pcie_gen", "pcie_gen_max", "pcie_width", "pcie_width_max", "pcie_replays", "nvlinks",
+    "nvlinks_up", "nvlink_errors", NULL};
 enum { TEMPERATURE, MEMORY_TEMPERATURE, MARGIN, MEMORY_TOTAL, MEMORY_RESERVED, MEMORY_USED, UTILIZATION, POWER,
-       POWER_LIMIT, SM_CLOCK, THROTTLE, ECC_UNCORRECTED, ECC_CORRECTED, REMAP_PENDING, REMAP_FAILED, MIG, NFIELDS };
+       POWER_LIMIT, SM_CLOCK, THROTTLE, ECC_UNCORRECTED, ECC_CORRECTED, REMAP_PENDING, REMAP_FAILED, MIG, PCIE_GEN,
+       PCIE_GEN_MAX, PCIE_WIDTH, PCIE_WIDTH_MAX, PCIE_REPLAYS, NVLINKS, NVLINKS_UP, NVLINK_ERRORS, NFIELDS };
 static const long long DEFAULTS[NFIELDS] = {41, 48, 46, 85520809984LL, 640000000LL, 20781727744LL, 97, 631950, 700000,
-                                            1980, 0, 0, 0, 0, 0, 0};
+                                            1980, 0, 0, 0, 0, 0, 0, 5, 5, 16, 16, 0, 18, 18, 0};
 
 typedef struct { int index, gi, ci; long long total, used; char profile[32]; } Device; /* gi -1: the whole GPU */
 typedef struct { int gpu; char function[64]; int code; } Rule; /* code -1: hang, -2: crash */
@@ -226,10 +228,17 @@ NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, THROTTLE)
 #define CONSTANT(function, number) \
     int function(void *d, unsigned *value) { CALL(DEV(d)); *value = number; return 0; }
 CONSTANT(nvmlDeviceGetArchitecture, 9)
-CONSTANT(nvmlDeviceGetMaxPcieLinkGeneration, 5)
-CONSTANT(nvmlDeviceGetMaxPcieLinkWidth, 16)
-CONSTANT(nvmlDeviceGetCurrPcieLinkGeneration, 5)
-CONSTANT(nvmlDeviceGetCurrPcieLinkWidth, 16)
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, PCIE_GEN_MAX)
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, unsigned, PCIE_WIDTH_MAX)
+NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, PCIE_GEN)
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, PCIE_WIDTH)
+NUMBER(nvmlDeviceGetPcieReplayCounter, unsigned, PCIE_REPLAYS)
+int nvmlDeviceGetNvLinkState(void *d, unsigned link, unsigned *is_up) {
+    CALL(DEV(d));
+    if (link >= VALUE(d, NVLINKS)) return INVALID;
+    *is_up = link < VALUE(d, NVLINKS_UP);
+    return 0;
+}
 CONSTANT(nvmlDeviceGetPerformanceState, 0)
 int nvmlDeviceGetFanSpeed(void *d, unsigned *value) { CALL(DEV(d)); (void)value; return NOT_SUPPORTED; }
 int nvmlDeviceGetPcieThroughput(void *d, int which, unsigned *value) { CALL(DEV(d)); *value = 1000 + which; return 0; }
@@ -312,6 +321,8 @@ int nvmlDeviceGetFieldValues(void *d, int count, Field *fields) {
     for (int i = 0; i < count; i++) {
         fields[i].result = fields[i].id == 82 ? (unsigned)check(DEV(d), "NVML_FI_DEV_MEMORY_TEMP") : NOT_SUPPORTED;
         fields[i].type = 1, fields[i].value.ull = 0, fields[i].value.ui = (unsigned)VALUE(d, MEMORY_TEMPERATURE);
+        if (fields[i].id == 91) fields[i].result = 0, fields[i].value.ui = (unsigned)VALUE(d, NVLINKS);
+        if (fields[i].id == 52) fields[i].result = 0, fields[i].type = 3, fields[i].value.ull = VALUE(d, NVLINK_ERRORS);
     }
     return 0;
 }

@@ -100,7 +100,7 @@ def test_rules_say_themselves_whether_one_look_proves_what_they_find() -> None:
     assert {rule.name for rule in RULES if rule.needs_for} == {
         "loss-spike", "slow-throughput", "straggler", "no-job-queued", "wandb-several-active", "wandb-heartbeat-lost",
         "gpu-hot", "gpu-slowdown", "power-brake", "gpu-memory-full", "gpu-idle", "gpu-leftover", "node-drained",
-        "spares-few", "checkpoints-do-not-fit", "source-late",
+        "spares-few", "checkpoints-do-not-fit", "source-late", "slow-link",
     }  # fmt: skip
     assert all(rule().for_ > 0 for rule in RULES if rule.needs_for)
 

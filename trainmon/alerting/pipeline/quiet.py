@@ -22,15 +22,16 @@ GPU_RULES = (
     "gpu-memory-full", "gpu-idle", "gpu-leftover",
 )  # fmt: skip
 NODE_RULES = (
-    "clock-skew", "memory-leak", "memory-full", "infiniband-down", "infiniband-flapping", "disk-hung", "straggler",
+    "clock-skew", "memory-leak", "memory-full", "infiniband-down", "infiniband-flapping", "slow-link", "disk-hung",
+    "straggler", "storage-wait",
 )  # fmt: skip
 DRAINS = ("node-unreachable", "gpu-lost", "gpu-missing", "ecc-uncorrected", "row-remap", "xid")
 """What Slurm drains a node for."""
-SLOWED = ("power-brake", "gpu-slowdown", "gpu-hot")
+SLOWED = ("power-brake", "gpu-slowdown", "gpu-hot", "slow-link")
 """Why a GPU is slow. That its node is a straggler follows from it."""
 PACE = (
     "run-hung", "run-stalled", "data-stall", "slow-throughput", "straggler", "gpu-idle", "wandb-heartbeat-lost",
-    "checkpoint-overdue", "skipped-steps", "time-limit-near",
+    "checkpoint-overdue", "skipped-steps", "time-limit-near", "storage-wait",
 )  # fmt: skip
 """Alerts that follow if a run does not run."""
 
@@ -66,6 +67,9 @@ INHIBITIONS: tuple[Hides, ...] = (
     Hides("loss-nan", "run", ("loss-spike",)),
     Hides("gpu-slowdown", "subject", ("gpu-hot",)),
     *(Hides(by, "node", ("straggler",)) for by in SLOWED),
+    *(Hides(by, "subject", ("slow-link",)) for by in ("gpu-lost", "infiniband-down", "infiniband-flapping")),
+    Hides("storage-wait", "run", ("data-stall", "gpu-idle", "slow-throughput"), milder=True),
+    Hides("disk-hung", "node", ("storage-wait",), milder=True),
     Hides("disk-hung", "subject", ("disk-full", "inodes-full", "disk-forecast", "checkpoints-do-not-fit")),
     Hides("disk-full", "subject", ("disk-forecast",)),
     Hides("channel-failing", "subject", ("outbox-old",)),

@@ -68,6 +68,7 @@ from trainmon.alerting.rules.runs.jobs import (
     WandbRunCrashed,
     WandbSeveralActive,
 )
+from trainmon.alerting.rules.runs.peers import SlowLink, StorageWait
 from trainmon.alerting.rules.runs.steps import (
     DataStall,
     LogUnread,
@@ -105,9 +106,9 @@ __all__ = [
 
 RUNS: tuple[type[Rule], ...] = (
     RunDead, EndedEarly, NotScheduled, RunStopped, Finished, Restarted, RunHung, RunStalled, DataStall,
-    LogUnread, LossNan, LossSpike, SkippedSteps, LossScaleFloor, SlowThroughput, Straggler, NoJobQueued, TimeLimitNear,
-    WandbSeveralActive, WandbRunCrashed, WandbHeartbeatLost, KillSwitchLeft, SaveSwitchIgnored, CheckpointOverdue,
-    CheckpointTorn, CheckpointPointer, AutoRequeued, RetryStorm, WrongResume, SecondTrainer,
+    LogUnread, LossNan, LossSpike, SkippedSteps, LossScaleFloor, SlowThroughput, Straggler, StorageWait, NoJobQueued,
+    TimeLimitNear, WandbSeveralActive, WandbRunCrashed, WandbHeartbeatLost, KillSwitchLeft, SaveSwitchIgnored,
+    CheckpointOverdue, CheckpointTorn, CheckpointPointer, AutoRequeued, RetryStorm, WrongResume, SecondTrainer,
 )  # fmt: skip
 
 GPUS: tuple[type[Rule], ...] = (
@@ -117,7 +118,7 @@ GPUS: tuple[type[Rule], ...] = (
 
 NODES: tuple[type[Rule], ...] = (
     NodeUnreachable, NodeRebooted, ClockSkew, MemoryFull, MemoryLeak, OomKill, InfinibandDown, InfinibandFlapping,
-    NodeDrained, SparesFew,
+    SlowLink, NodeDrained, SparesFew,
 )  # fmt: skip
 
 DISKS: tuple[type[Rule], ...] = (

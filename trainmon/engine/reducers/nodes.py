@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.analysis.gpus import EMPTY_MIB, is_nonfatal
-from trainmon.analysis.runs import throughput
+from trainmon.analysis.runs import peers, throughput
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, clean, clock_difference, scrub
 from trainmon.model import (
@@ -64,6 +64,8 @@ def read(node: Node | None, event: NodeReading) -> Node:
             changes |= {"gpus": gpus, "gpus_at": at, "paces": throughput.gpus(node.paces, gpus, at)}
         case HostSample():
             changes |= {name: getattr(reading, name) for name in HOST_NUMBERS} | {"host_at": at}
+            if reading.infiniband is None:
+                del changes["infiniband"]  # it is read more rarely
         case GpuFactsAll():
             changes |= {"gpus": _facts(node, reading.g), "gpus_expected": reading.expected}
         case Hello():
@@ -236,7 +238,7 @@ def remember(batch: EventBatch, event: NodeReading, before: Node | None, node: N
                 new = replace(old, slowed={})  # it is unknown whether it lasted
             new = _returned(_emptied(_slowed(new, reading.g, at), before, reading.g, at), before, reading.g, at)
         case GpuFactsAll():
-            new = _errors_counted(old, reading.g, at)
+            new = _errors_counted(old, node, reading.g, at)
         case HostSample():
             new = _host(_booted(old, reading.boot_time, node), reading, at)
         case Hello():
@@ -285,7 +287,7 @@ def _returned(history: NodeHistory, before: Node | None, samples: tuple[GpuSampl
     return replace(history, returned={**history.returned, **returned}) if returned else history
 
 
-def _errors_counted(history: NodeHistory, facts: tuple[GpuFacts, ...], at: Instant) -> NodeHistory:
+def _errors_counted(history: NodeHistory, node: Node, facts: tuple[GpuFacts, ...], at: Instant) -> NodeHistory:
     counters = _counted(history.counters, ((f"ecc {fact.index}", fact.ecc_uncorrected) for fact in facts), at)
     margins = dict(history.margins)
     for fact in facts:
@@ -293,7 +295,27 @@ def _errors_counted(history: NodeHistory, facts: tuple[GpuFacts, ...], at: Insta
         if fact.temperature_margin_c is not None and fact.temperature_margin_c <= WARM:
             unbroken = before if before and at - before[-1][0] <= SILENCE else ()
             margins[fact.index] = (*unbroken, (at, fact.temperature_margin_c))[-MARGINS:]
-    return replace(history, counters=counters, margins=margins, gpus_most=max(history.gpus_most, len(facts)))
+    links = {
+        f"GPU {gpu.index}": (gpu.name or "", {name: getattr(gpu.links, name) for name in peers.OF_GPU})
+        for gpu in node.gpus
+        if gpu.links is not None
+    }
+    narrow = tuple((gpu.index, field) for gpu in node.gpus for field in peers.limited(gpu))
+    history = replace(history, counters=counters, margins=margins, gpus_most=max(history.gpus_most, len(facts)))
+    return replace(_followed(history, links, at), narrow=narrow)
+
+
+def _followed(
+    history: NodeHistory, links: Mapping[str, tuple[str, Mapping[str, int | None]]], at: Instant
+) -> NodeHistory:
+    """The history with one more reading of some links: of each its kind and its counters."""
+    fabric = dict(history.fabric)
+    for name, (kind, values) in links.items():
+        known = {key: value for key, value in values.items() if value is not None}
+        if known:
+            fabric[name] = peers.followed(fabric.get(name), known, kind, at)
+    losing = frozenset(key for one in fabric.values() for key in one.rates or () if key in peers.LOSS)
+    return replace(history, fabric=fabric, losing=losing)
 
 
 # ---- the host --------------------------------------------------------------------------------------------------------
@@ -314,13 +336,25 @@ def _booted(history: NodeHistory, boot_time: float | None, node: Node) -> NodeHi
 
 
 def _host(history: NodeHistory, host: HostSample, at: Instant) -> NodeHistory:
-    ports = [(port, name) for port in host.infiniband[:LINKS_AT_MOST] for name in ("link_downed", "errors")]
+    read = (host.infiniband or ())[:LINKS_AT_MOST]
+    ports = [(port, name) for port in read for name in ("link_downed", "errors")]
     values = (("oom_kills", host.oom_kills), *((f"{name} {port.port}", getattr(port, name)) for port, name in ports))
     counters = _counted(history.counters, values, at)
-    active = [port.port for port in host.infiniband if port.state == "ACTIVE" and port.port not in history.links]
+    active = [port.port for port in read if port.state == "ACTIVE" and port.port not in history.links]
     links = (*history.links, *active)[:LINKS_AT_MOST] if active else history.links
     floors = history.floors if host.memory_used_mib is None else _floors(history.floors, host.memory_used_mib, at)
-    return replace(history, counters=counters, links=links, floors=floors)
+    history = replace(history, counters=counters, links=links, floors=floors)
+    if host.infiniband is None:
+        return history
+    of_ports = {
+        port.port: (
+            f"{port.link_layer} {port.rate}",
+            {key: port.counters.get(key) for key in peers.LOSS if key in port.counters} | {"bytes": port.bytes},
+        )
+        for port in read
+        if port.counters
+    }
+    return replace(_followed(history, of_ports, at), speeds=peers.speeds(read))
 
 
 def _counted(

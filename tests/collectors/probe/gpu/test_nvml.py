@@ -23,7 +23,17 @@ from tests.lab.nvml import (
     Nvml,
 )
 from tests.lab.probe import RunningProbe, until
-from trainmon.model import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, Xid, throttle_names
+from trainmon.model import (
+    GpuFacts,
+    GpuFactsAll,
+    GpuLinks,
+    GpuSample,
+    GpuSamples,
+    Hello,
+    HostSample,
+    Xid,
+    throttle_names,
+)
 
 TWO_POW_32, TWO_POW_63, TWO_POW_64 = 0xFFFFFFFF, (1 << 63) - 1, -1
 
@@ -62,7 +72,8 @@ def test_every_number_is_read(nvml: Nvml) -> None:
     nvml.set(
         1, temperature=83, memory_temperature=91, margin=-2, memory_total=80 << 30, memory_used=(70 << 30) + 5,
         utilization=99, power=698_449, power_limit=650_000, sm_clock=1755, throttle=0x44, ecc_uncorrected=2,
-        ecc_corrected=177, remap_pending=1, remap_failed=1,
+        ecc_corrected=177, remap_pending=1, remap_failed=1, pcie_gen=4, pcie_width=8, pcie_replays=7, nvlinks_up=17,
+        nvlink_errors=5_000_000_000,
     )  # fmt: skip
     samples, facts = first(nvml)
     assert samples[1] == GpuSample(1, None, False, 83, 91, 70 << 10, 99, 698.4, 1755, 0x44)
@@ -71,6 +82,8 @@ def test_every_number_is_read(nvml: Nvml) -> None:
         index=1, uuid="GPU-00000000-0000-0000-0000-000000000001", name="NVIDIA H100 80GB HBM3",
         memory_total_mib=80 << 10, power_limit_w=650.0, temperature_margin_c=-2, mig=False, ecc_uncorrected=2,
         ecc_corrected=177, remap_pending=True, remap_failed=True, processes=(),
+        links=GpuLinks(pcie_gen=4, pcie_gen_max=5, pcie_width=8, pcie_width_max=16, pcie_replays=7, nvlinks=18,
+                       nvlinks_up=17, nvlink_errors=5_000_000_000),
     )  # fmt: skip
 
 
@@ -87,6 +100,7 @@ REFUSED = (
     ("nvmlDeviceGetRemappedRows", "remap_failed"),
     ("nvmlDeviceGetTotalEccErrors", "ecc_uncorrected"),
     ("nvmlDeviceGetTotalEccErrors", "ecc_corrected"),
+    ("nvmlDeviceGetMaxPcieLinkGeneration", "links"),
 )
 
 
@@ -120,7 +134,7 @@ def test_blank_values_are_null(nvml: Nvml) -> None:
     nvml.set(
         6, temperature=TWO_POW_32, memory_temperature=TWO_POW_32, memory_used=TWO_POW_63, memory_total=TWO_POW_64,
         utilization=TWO_POW_32, power=TWO_POW_32, power_limit=TWO_POW_32, sm_clock=TWO_POW_32, margin=TWO_POW_63 >> 32,
-        ecc_uncorrected=TWO_POW_64, ecc_corrected=TWO_POW_63, throttle=TWO_POW_64,
+        ecc_uncorrected=TWO_POW_64, ecc_corrected=TWO_POW_63, throttle=TWO_POW_64, pcie_gen_max=TWO_POW_32,
     )  # fmt: skip
     nvml.process(6, 4_000_000, 0).say(f"process 6 4000001 {TWO_POW_64} c")
     samples, facts = first(nvml)

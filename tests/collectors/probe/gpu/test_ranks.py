@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -16,12 +18,12 @@ import pytest
 from collectors.probe.gpu.card import MIB
 from collectors.probe.gpu.ranks import TICKS, Ranks
 from tests.collectors.probe import interpreters
-from tests.collectors.probe.wire import readings_of
+from tests.collectors.probe.wire import ManualClock, readings_of
 from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe
 from trainmon.analysis.attempts.ranks import place_of, rank_map
 from trainmon.engine.reducers.nodes import read
-from trainmon.model import GpuFactsAll, NodeReading, RankProcess, RankProcesses
+from trainmon.model import GpuFactsAll, NodeReading, RankProcess, RankProcesses, RankWait
 
 TORCHRUN = {"LOCAL_RANK": "1", "WORLD_SIZE": "16", "TORCHELASTIC_RUN_ID": "llm-7", "SLURM_JOB_ID": "88"}
 TASK = {"SLURM_PROCID": "3", "SLURM_NTASKS": "16", "SLURM_LOCALID": "3", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "88"}
@@ -169,8 +171,46 @@ def test_no_other_variable_is_sent(proc: Proc) -> None:
     secrets = {"WANDB_API_KEY": SECRET, "RANK_TOKEN": SECRET, "MASTER_ADDR": SECRET, "SLURM_JOB_NAME": SECRET}
     proc.process(10, 1, command=f"train.py --key {SECRET}", RANK="9", **TORCHRUN, **secrets)
     (line,) = proc.ranks.read()
-    assert line["r"] == [[10, 500.0, [], "torchrun", 9, 16, 1, 88, "llm-7"]]
+    assert line["r"] == [[10, 500.0, [], "torchrun", 9, 16, 1, 88, "llm-7", []]]
     assert SECRET not in json.dumps(line)
+
+
+MOUNTS = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 22 0:40 / /fsx rw - nfs4 server:/fsx rw\n"
+
+
+def blocked(proc: Proc, pid: int, ran: str, where: str = "rpc_wait_bit_killable") -> None:
+    """The process is in state D, with files open on /fsx, and on the disk."""
+    fields = ["D", "10", *["0"] * 17, str(500 * TICKS), "0"]
+    proc.write(f"{pid}/stat", f"{pid} (python) {' '.join(fields)}\n")
+    for name, text in (("schedstat", ran), ("wchan", where), ("mountinfo", MOUNTS)):
+        proc.write(f"{pid}/{name}", text)
+    (proc.root / "proc" / str(pid) / "fd").mkdir(exist_ok=True)
+    for number, target in enumerate(("/dev/null", "/fsx/data/a.tar", "/var/log/x", "socket:[1]")):
+        link = proc.root / "proc" / str(pid) / "fd" / str(number)
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+
+
+def test_a_worker_that_has_not_run_between_two_looks_waits_for_a_mount(
+    proc: Proc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr("collectors.probe.gpu.ranks.time.monotonic", clock)
+    proc.process(10, 1, RANK="9", **TORCHRUN).process(20, 10, RANK="9", **TORCHRUN)
+    blocked(proc, 20, "500 70 12")
+    assert [one.waits for one in proc.read()] == [(RankWait(20, 0.0, "rpc_wait_bit_killable"),)], "it may be a moment"
+    clock.at += 30.0
+    waits = (RankWait(20, 30.0, "rpc_wait_bit_killable", "/fsx", "nfs4"),)
+    assert [one.waits for one in proc.read()] == [waits]
+    blocked(proc, 20, "900 70 13")
+    clock.at += 30.0
+    assert [one.waits[0].seconds for one in proc.read()] == [0.0], "it has run meanwhile"
+    blocked(proc, 20, "")
+    proc.read()
+    clock.at += 30.0
+    assert [one.waits[0].seconds for one in proc.read()] == [0.0], "this kernel does not say whether it has run"
+    proc.process(20, 10, RANK="9", **TORCHRUN)
+    assert [one.waits for one in proc.read()] == [()]
 
 
 def test_whether_the_pids_are_those_of_the_host_is_said(proc: Proc) -> None:
@@ -182,18 +222,29 @@ def test_whether_the_pids_are_those_of_the_host_is_said(proc: Proc) -> None:
 def test_every_python_of_a_node_reads_the_ranks_of_a_real_process_and_its_gpu(tmp_path: Path) -> None:
     env = {"RANK": "9", **TORCHRUN, "WANDB_API_KEY": SECRET}
     oldest = min(interpreters.found().items(), key=lambda one: int(one[0][2:]))[1]
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=env) as trainer:
+    blocks = tmp_path / "blocks"
+    code = "int main(void) { if (!vfork()) for (;;) pause(); }"
+    subprocess.run(["gcc", "-w", "-xc", "-o", blocks, "-include", "unistd.h", "-"], input=code, text=True, check=True)
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=env) as trainer,
+        subprocess.Popen([blocks], env={"RANK": "10", **TORCHRUN}, start_new_session=True) as blocked,
+    ):
         nvml = Nvml(tmp_path).process(3, trainer.pid, 100)
         time.sleep(10.5)
         for python in {oldest, sys.executable}:
             with RunningProbe(nvml.environment(), python=python, slow=3.0, ranks=True) as probe:
-                ranks = probe.wait(RankProcesses, lambda one: trainer.pid in [rank.pid for rank in one.r])
+                ranks = probe.wait(
+                    RankProcesses,
+                    lambda one: any(rank.waits and rank.waits[0].seconds > 0.5 for rank in one.r if rank.rank == 10),
+                )
                 facts = probe.wait(GpuFactsAll, lambda one: one.g[3].processes)
             own = [one for one in ranks.r if one.pid == trainer.pid]
+            assert [one.waits[0].pid for one in ranks.r if one.pid == blocked.pid] == [blocked.pid]
             node = None
             for reading in (msgspec.structs.replace(ranks, r=tuple(own)), facts):
                 node = read(node, NodeReading("n1", "prod", reading.t, reading))
             assert own[0] == RankProcess(trainer.pid, own[0].started_s, (), "torchrun", 9, 16, 1, 88, "llm-7")
             assert str(place_of(9, rank_map([node], 88, None))) == "rank 9 (n1 GPU 3)"
             assert SECRET.encode() not in b"".join(probe.raw)
+        os.killpg(blocked.pid, signal.SIGKILL)
         trainer.communicate(b"\n")

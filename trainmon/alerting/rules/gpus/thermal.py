@@ -63,7 +63,7 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node, gpu in sampled_gpus(state, now):
             margin = gpu.temperature_margin_c
-            uses_degrees = self.absolute or (margin is None and gpu.links is None)
+            uses_degrees = self.absolute or (margin is None and not gpu.is_amd)
             if (
                 (margin is not None and margin <= self.margin_c and gpu.state == "ok")
                 or (uses_degrees and self._has_hot_degrees(gpu))

@@ -26,6 +26,7 @@ from trainmon.alerting.rules.runs.base import (
     tail,
     wandb_source,
 )
+from trainmon.alerting.rules.runs.peers import ranks_on
 from trainmon.analysis.gpus import gpus_of, is_empty, is_read
 from trainmon.analysis.runs import (
     AT_LEAST,
@@ -340,7 +341,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
             return
         kinds = self._gpus_by_kind(state, run, now)
         slow = by_key(
-            (node, f"GPU {gpu.index} {behind}")
+            (node, (f"GPU {gpu.index} {behind}", gpu.index))
             for gpus in kinds.values()
             if (peers := self._peers(gpus)) is not None
             for node, gpu in gpus
@@ -349,17 +350,18 @@ class Straggler(RunRule, frozen=True, kw_only=True):
         nodes = {node for gpus in kinds.values() for node, _ in gpus}
         if len(slow) > max(1, len(nodes) // 4):
             return  # so many are no stragglers: stages of a pipeline differ
-        for node, texts in slow.items():
-            more = f", and {len(texts) - 1} more of its GPUs are behind" if len(texts) > 1 else ""
+        for node, found in slow.items():
+            more = f", and {len(found) - 1} more of its GPUs are behind" if len(found) > 1 else ""
+            ranks = [rank for _, index in found[:2] for rank in ranks_on(state, run.name, node, index)]
             yield self.finding(
                 state,
                 run,
                 "warning",
-                f"{node} slows {run.name} down: {texts[0]}{more}",
+                f"{node} slows {run.name} down: {found[0][0]}{more}",
                 subject=f"node:{node}",
                 node=node,
                 sources=(f"node:{node}",),
-                evidence=tuple(texts[:10]),
+                evidence=(*(text for text, _ in found[:8]), *ranks),
                 advice=f"see what slows it (key 2, Enter on {node}); X excludes it from pending jobs: "
                 f"trainmon-tui exclude {node}",
             )

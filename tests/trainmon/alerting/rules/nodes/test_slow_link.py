@@ -1,0 +1,197 @@
+"""Links that differ from those of their peers: planted faults are found, and healthy fabrics accuse nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from collectors.probe.host import Host
+from tests.collectors.probe.wire import readings_of
+from tests.lab.fabric import FAST, SLOW, Fabric, Shape
+from tests.trainmon.alerting.rules.node_scene import NOW, SPEC, Scene, facts, host, samples
+from trainmon.alerting.rules.runs.peers import SlowLink
+from trainmon.model import Finding, GpuFactsAll, GpuLinks, InfinibandPort, RunsChanged, Source, SourceChanged
+
+RULE = SlowLink()
+WINDOW = 30.0
+NAMES = tuple(f"n{number}" for number in range(1, 9))
+
+
+@dataclass
+class Cluster:
+    """Eight nodes of one run on a fabric."""
+
+    fabric: Fabric
+    scene: Scene = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scene = Scene(*self.fabric.names).runs()
+        self.scene.reduce(RunsChanged((replace(SPEC, nodes=self.fabric.names),))).steps()
+
+    def reads(self, windows: int = 6) -> Cluster:
+        """The probes read all ports so many times."""
+        for _ in range(windows):
+            self.fabric.advance(WINDOW)
+            self.scene.after(WINDOW)
+            for name in self.fabric.names:
+                self.scene.say(name, samples(self.scene.now), host(self.scene.now, infiniband=self.fabric.ports(name)))
+        return self
+
+    def found(self) -> dict[str, Finding]:
+        return self.scene.found(RULE)
+
+
+def narrow(scene: Scene, **links: Any) -> Scene:
+    """GPU 3 of n1 has other links than its peers."""
+    usual = {"pcie_gen": 5, "pcie_gen_max": 5, "pcie_width": 16, "pcie_width_max": 16, "pcie_replays": 0,
+             "nvlinks": 18, "nvlinks_up": 18, "nvlink_errors": 0}  # fmt: skip
+    for name in scene.nodes:
+        own = facts(scene.now, links=GpuLinks(**usual | (links if name == "n1" else {})))
+        others = tuple(replace(gpu, links=gpu.links or GpuLinks(**usual)) for gpu in own.g)
+        scene.say(name, GpuFactsAll(1, scene.now, others, own.expected))
+    return scene
+
+
+TROUBLE = {"slow-link": lambda scene: narrow(scene, pcie_width=8)}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_port_that_alone_loses_packets_is_found(seed: int) -> None:
+    fabric = Fabric(seed, shape=("dense", "pipeline")[seed % 2], adaptive=seed % 4 < 2)
+    node, port = fabric.random.choice(fabric.names), fabric.random.choice(fabric.keys)
+    found = Cluster(fabric.loses(node, port)).reads(8).found()
+    assert list(found) == [f"node:{node} {port}"]
+    (finding,) = found.values()
+    assert finding.severity == "warning"
+    assert finding.run == "llm"
+    assert f"{port} of {node} counts " in finding.summary
+    assert " out_of_sequence per second, its " in finding.summary
+    assert "out_of_sequence: packets arrived out of order" in finding.evidence
+
+
+@pytest.mark.parametrize("counter", ["packet_seq_err", "local_ack_timeout_err", "roce_adp_retrans"])
+def test_so_is_one_with_retransmissions_of_another_kind(counter: str) -> None:
+    found = Cluster(Fabric(11, adaptive=True).loses("n4", "mlx5_1/1", 1e-8, counter)).reads().found()
+    assert list(found) == ["node:n4 mlx5_1/1"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_port_with_less_speed_than_its_peers_is_found(seed: int) -> None:
+    fabric = Fabric(seed, nodes=(2, 4, 8, 8)[seed])
+    node, port = fabric.random.choice(fabric.names), fabric.random.choice(fabric.keys)
+    (finding,) = Cluster(fabric.slows(node, port)).reads(1).found().values()
+    assert finding.subject == f"node:{node} {port}"
+    assert f"{port} of {node} runs at 100 Gb/s, its " in finding.summary
+    assert finding.summary.endswith("at 400 Gb/s")
+    assert f"{port}: InfiniBand, {SLOW}" in finding.evidence
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("shape", ["dense", "pipeline", "idle"])
+def test_200_healthy_windows_accuse_nobody(shape: Shape, adaptive: bool) -> None:
+    """Noise, bursts, resets, congestion, idle ranks, stages with different loads, and the traffic of rank 0."""
+    for seed in range(10):
+        cluster = Cluster(Fabric(seed, nodes=(8, 3)[seed % 2], ports=2, shape=shape, adaptive=adaptive))
+        for _ in range(20):
+            assert cluster.reads(1).found() == {}, seed
+
+
+def test_two_nodes_whose_adapters_are_all_slower_have_other_hardware() -> None:
+    fabric = Fabric(3)
+    for name in ("n2", "n7"):
+        for port in fabric.keys:
+            fabric.slows(name, port, "200 Gb/sec (4X HDR)")
+    assert Cluster(fabric).reads(1).found() == {}
+
+
+def test_adapters_that_have_swapped_their_names_are_not_slow() -> None:
+    fabric = Fabric(3).slows("n2", "mlx5_0/1", "100 Gb/sec (4X EDR)").slows("n2", "mlx5_9/1", FAST)
+    assert Cluster(fabric).reads(1).found() == {}
+
+
+def test_too_few_peers_accuse_nobody() -> None:
+    fabric = Fabric(1, nodes=1, ports=8).slows("n1", "mlx5_0/1").loses("n1", "mlx5_1/1")
+    assert Cluster(fabric).reads().found() == {}, "its ports may have different purposes"
+    fabric = Fabric(1, nodes=2, ports=1).slows("n1", "mlx5_0/1").loses("n2", "mlx5_0/1")
+    assert Cluster(fabric).reads().found() == {}
+
+
+def test_what_many_nodes_have_is_the_shape_of_the_run() -> None:
+    fabric = Fabric(4)
+    for name in fabric.names[:4]:
+        fabric.loses(name, "mlx5_1/1")
+    assert Cluster(fabric).reads().found() == {}
+
+
+def test_an_old_counter_that_stands_still_says_nothing() -> None:
+    fabric = Fabric(4)
+    fabric.counts["n3", "mlx5_1/1"]["out_of_sequence"] = 5e6
+    assert Cluster(fabric).reads().found() == {}
+
+
+def test_a_link_is_not_over_while_its_peers_or_its_counters_are_not_known() -> None:
+    cluster = Cluster(Fabric(6, nodes=4).loses("n1", "mlx5_1/1")).reads()
+    (finding,) = cluster.found().values()
+    scene = cluster.scene
+    assert scene.why_unknown(RULE, finding) is None
+    for name in ("n2", "n3", "n4"):
+        lost = Source(name=f"node:{name}", kind="node", cluster="prod", phase="retrying", error="no answer in 10s")
+        scene.reduce(SourceChanged(lost))
+    assert scene.why_unknown(RULE, finding) == "too few of its peers answer"
+    cluster.reads(1)
+    scene.state = replace(scene.state, node_histories={})
+    cluster.reads(2)
+    assert scene.why_unknown(RULE, finding) == "the counters of mlx5_1/1 have been read for too short a time"
+    scene.say("n1", host(scene.now, infiniband=(InfinibandPort("mlx5_0/1", "ACTIVE", 0, 0),)))
+    scene.state = replace(scene.state, node_histories={})
+    assert scene.why_unknown(RULE, finding) == "n1 does not report the links of mlx5_1/1"
+
+
+@pytest.mark.parametrize(
+    ("links", "text"),
+    [
+        ({"pcie_width": 8}, "GPU 3 of n1 uses 8 PCIe lanes, its 15 peers 16"),
+        ({"nvlinks_up": 17}, "GPU 3 of n1 has 17 active NVLinks, its 15 peers 18"),
+        ({"pcie_gen": 3}, "GPU 3 of n1 is at PCIe generation 3, its 15 peers at 5"),
+    ],
+)
+def test_a_gpu_with_less_than_its_peers_is_found(links: dict[str, int], text: str) -> None:
+    found = narrow(Scene().runs(), **links).found(RULE)
+    assert {subject: one.summary for subject, one in found.items()} == {"gpu:n1/3": text}
+
+
+def test_an_idle_gpu_saves_power_on_its_link() -> None:
+    scene = Scene().runs().say("n1", samples(NOW, utilization_pct=0))
+    assert narrow(scene, pcie_gen=1).found(RULE) == {}
+
+
+def test_errors_of_nvlink_that_grow_on_one_gpu_are_found() -> None:
+    scene = Scene().runs()
+    for number in range(8):
+        narrow(scene.after(WINDOW), nvlink_errors=1_000 * number).steps()
+    (finding,) = scene.found(RULE).values()
+    assert finding.subject == "gpu:n1/3"
+    assert finding.summary.startswith("GPU 3 of n1 counts 33.3 nvlink_errors per second, its 15 peers 0 ")
+
+
+def test_the_files_of_a_fabric_are_read_as_they_are(tmp_path: Path) -> None:
+    fabric = Fabric(9, nodes=4, ports=1).loses("n2", "mlx5_0/1")
+    probes = {name: Host({}, str(tmp_path / name)) for name in fabric.names}
+    cluster = Cluster(fabric)
+    for _ in range(6):
+        fabric.advance(WINDOW)
+        cluster.scene.after(WINDOW)
+        for name, probe in probes.items():
+            fabric.write(name, tmp_path / name)
+            (line,) = readings_of(probe, slow=True)
+            assert line.infiniband == fabric.ports(name)
+            cluster.scene.say(name, samples(cluster.scene.now), replace(line, t=cluster.scene.now))
+    assert list(cluster.found()) == ["node:n2 mlx5_0/1"]
+    (line,) = readings_of(probes["n1"])
+    assert line.infiniband is None, "they are read every 30 s"
+    cluster.scene.say("n1", replace(line, t=cluster.scene.now))
+    assert len(cluster.scene.state.nodes["n1"].infiniband) == 2

@@ -1,0 +1,219 @@
+"""Rules about what holds a run up and differs from its peers: slow links, ranks that wait for a file server. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from trainmon.alerting.rules.base import Duration, Unknown, Unseen, of_last_state, silent
+from trainmon.alerting.rules.nodes import (
+    AWAY,
+    EXCLUDE,
+    NodeRule,
+    affected_run,
+    answering_nodes,
+    makes_steps,
+    node_and_gpu,
+    node_finding,
+    past_of,
+)
+from trainmon.alerting.rules.runs.base import RunRule
+from trainmon.analysis.attempts import RankPlace, place_of
+from trainmon.analysis.attempts.ranks import LAUNCHERS
+from trainmon.analysis.runs import last_attempts
+from trainmon.analysis.runs.peers import LOSS, Outlier, losing, lower, slower
+from trainmon.lib import Instant, ago, by_key, counted, listed
+from trainmon.model import Alert, Finding, Node, RankMap, RankProcess, RankWait, Run, State
+
+# ---- which ranks are there -------------------------------------------------------------------------------------------
+
+
+@of_last_state
+def rank_maps(state: State) -> Mapping[str, RankMap | None]:
+    """Where the ranks of the newest attempt of each run are."""
+    return {name: one.ranks for name, one in last_attempts(state.attempts.values()).items()}
+
+
+def ranks_on(state: State, run: str | None, node: str, gpu: int | None = None) -> tuple[str, ...]:
+    """The ranks of a run on a node, or on one of its GPUs: `rank 21 (gpu-003 GPU 5)`."""
+    known = rank_maps(state).get(run or "") if run is not None else None
+    own = {} if known is None else known.nodes.get(node, {})
+    places = (place_of(rank, known) for rank, gpus in sorted(own.items()) if gpu is None or gpu in gpus)
+    return tuple(str(place) for place in places if place is not None)
+
+
+# ---- links of nodes --------------------------------------------------------------------------------------------------
+
+HAS: Mapping[str, tuple[str, str]] = {
+    "Gb/s": ("runs at {:g} Gb/s", "at {:g} Gb/s"),
+    "pcie_width": ("uses {:g} PCIe lanes", "{:g}"),
+    "pcie_gen": ("is at PCIe generation {:g}", "at {:g}"),
+    "nvlinks_up": ("has {:g} active NVLinks", "{:g}"),
+}
+"""What is compared, and the texts of what a link has and of what its peers have."""
+
+REPAIR = "its cable, transceiver, slot or adapter may be at fault: tell the administrators"
+
+
+class SlowLink(NodeRule, frozen=True, kw_only=True):
+    """A link is slower than those of its peers, or loses packets as no peer does: an InfiniBand or RoCE port, the PCIe
+    link or the NVLinks of a GPU. All ranks wait for the slowest link. Its speed is compared with that of the nodes with
+    the same hardware, and the growth of its errors, in relation to its traffic, with that of the nodes of its run."""
+
+    origin = "our choice: limits differ from site to site, so only what differs from its peers counts"
+    needs_for = True
+
+    for_: Duration = 120.0
+    """How long the condition must hold before the alert fires."""
+    keep_firing_for: Duration = 300.0
+    """How long the condition must be gone before the alert resolves."""
+    peers: int = 3
+    """The minimum number of links to compare with."""
+    growth: float = 1.0
+    """The minimum growth of a counter of errors per second, above that of the peers."""
+    times: float = 10.0
+    """How many times as fast as that of the peers a counter must grow."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        alike: dict[tuple[object, ...], list[Node]] = {}
+        for node in answering_nodes(state):
+            if node.gpus or node.infiniband:
+                gpu = node.gpus[0].name if node.gpus else None
+                alike.setdefault((node.cluster, gpu, len(node.gpus), len(node.infiniband)), []).append(node)
+        for nodes in alike.values():
+            pasts = {node.name: past_of(state, node.name) for node in nodes}
+            found = slower({name: past.speeds for name, past in pasts.items() if past.speeds}, self.peers)
+            yield from (self._finding(state, one) for one in found)
+            narrow = {name: past.narrow for name, past in pasts.items() if past.narrow}
+            if narrow:
+                yield from (self._finding(state, one) for one in lower(nodes, narrow, self.peers))
+        for run in state.runs.values():
+            links = {name: past_of(state, name) for name in run.spec.nodes if name in state.node_histories}
+            names = frozenset[str]().union(*(past.losing for past in links.values()))
+            if names and run.verdict not in AWAY:
+                up = {node.name for node in answering_nodes(state)}
+                fabric = {name: past.fabric for name, past in links.items() if name in up}
+                found = losing(fabric, sorted(names), self.growth, self.times, self.peers)
+                yield from (self._finding(state, one) for one in found)
+
+    def _finding(self, state: State, one: Outlier) -> Finding:
+        node, others = state.nodes[one.node], f"its {counted(one.peers, 'peer')}"
+        gpu = int(one.link.removeprefix("GPU ")) if one.link.startswith("GPU ") else None
+        where = ranks_on(state, affected_run(state, one.node), one.node, gpu)
+        port = next((port for port in node.infiniband if port.port == one.link), None)
+        counted_so_far = {} if port is None else port.counters
+        if one.what in HAS:
+            own, usual = HAS[one.what]
+            text = f"{own.format(one.value)}, {others} {usual.format(one.usual)}"
+        else:
+            text = f"counts {one.value:,.3g} {one.what} per second, {others} {one.usual:,.3g} for as much traffic"
+        details = (
+            f"{one.link}: {port.link_layer or 'link layer unknown'}, {port.rate or 'rate unknown'}" if port else "",
+            f"{one.what}: {LOSS[one.what]}" if one.what in LOSS else "",
+            ", ".join(f"{name} {value:,}" for name, value in counted_so_far.items() if value),
+        )
+        return node_finding(
+            self, node, state, "warning",
+            f"{one.link} of {one.node} {text}" + (f": {listed(where, 1)}" if where else ""),
+            subject=f"node:{one.node} {one.link}" if gpu is None else f"gpu:{one.node}/{gpu}",
+            evidence=(*filter(None, details), *where[:6]),
+            advice=f"{REPAIR}; {EXCLUDE}",
+        )  # fmt: skip
+
+    def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
+        _, index = node_and_gpu(alert.subject)
+        past, link = past_of(state, node.name), alert.subject.partition(" ")[2] or f"GPU {index}"
+        if link not in past.fabric and all(port.port != link for port in node.infiniband):
+            return Unknown(f"{node.name} does not report the links of {link}")
+        others = [name for name, other in state.nodes.items() if other.cluster == node.cluster and name != node.name]
+        if sum(other.cluster == node.cluster for other in answering_nodes(state)) <= min(self.peers, len(others)):
+            return Unknown("too few of its peers answer")
+        is_read = link not in past.fabric or past.fabric[link].rates is not None
+        return None if is_read else Unknown(f"the counters of {link} have been read for too short a time")
+
+
+# ---- ranks that wait for a file server -------------------------------------------------------------------------------
+
+STORAGE = (
+    "rpc_", "nfs", "folio_wait", "wait_on_page", "__wait_on_", "io_schedule", "netfs_", "ll_", "cl_", "osc_", "ldlm_",
+    "ptlrpc_", "lov_", "mdc_", "request_wait_answer", "fuse_", "ceph_", "cifs_", "smb", "gpfs", "cxi", "xfs_", "ext4_",
+)  # fmt: skip
+"""How the functions of the kernel begin in which a process waits for a disk or a file server: NFS, pages of any
+filesystem, Lustre, FUSE, Ceph, SMB, GPFS."""
+
+READ_WITHIN = 120.0
+"""The processes are read every 30 s."""
+
+
+class StorageWait(RunRule, frozen=True, kw_only=True):
+    """Ranks wait for a file server or a disk: their processes, or their data loaders, are in state D and have not run
+    at all for a while. All other ranks wait for them."""
+
+    origin: ClassVar[str] = "our choice: a process that reads much is often in state D, but it runs in between"
+
+    longer: Duration = 60.0
+    """For how long a process must not have run."""
+
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
+        nodes = [node for node in map(state.nodes.get, run.spec.nodes) if node is not None and node.ranks is not None]
+        if run.verdict in AWAY or not any(one.waits for node in nodes if node.ranks for one in node.ranks.r):
+            return
+        job = state.jobs.get(run.job or "")
+        jobs = {None} if job is None else {job.number, *job.components}
+        every = [(node, one) for node in nodes if node.ranks for one in node.ranks.r if one.job in jobs]
+        first = min((LAUNCHERS.index(one.launcher) for _, one in every), default=0)  # the others start these
+        ranks = [(node, one) for node, one in every if LAUNCHERS.index(one.launcher) == first]
+        waits = [
+            (node, one, wait)
+            for node, one in ranks
+            for wait in one.waits
+            if wait.seconds >= self.longer and wait.wchan.startswith(STORAGE)
+        ]
+        if not waits:
+            return
+        old = next((node for node, *_ in waits if _age(node, now) > READ_WITHIN), None)
+        if old is not None:
+            yield self.unknown(run, f"the processes of {old.name} have not been read for {ago(_age(old, now))}")
+            return
+        yield self._finding(state, run, waits, len({one.rank for _, one in ranks}), now)
+
+    def _finding(
+        self, state: State, run: Run, waits: Sequence[tuple[Node, RankProcess, RankWait]], known: int, now: Instant
+    ) -> Finding:
+        own = rank_maps(state).get(run.name)
+        by_rank = by_key((one.rank, (node, wait)) for node, one, wait in waits)
+        nodes = list(dict.fromkeys(node.name for node, *_ in waits))
+        mounts = sorted({f"{wait.mount} ({wait.filesystem})" for *_, wait in waits if wait.mount})
+        longest = max(wait.seconds for *_, wait in waits)
+        places = {
+            rank: str(place_of(rank, own) or RankPlace(str(rank), found[0][0].name, ""))
+            for rank, found in sorted(by_rank.items())
+        }
+        others = f"; the {counted(known - len(places), 'other')} do not" if known > len(places) else ""
+        what = listed(mounts, 2) if mounts else "storage"
+        waiting = f"{listed(list(places.values()), 2)} wait{'s' if len(places) == 1 else ''}"
+        return self.finding(
+            state,
+            run,
+            "warning" if makes_steps(run, now) else "critical",
+            f"{waiting} for {what} for {ago(longest)}{others}",
+            node=nodes[0] if len(nodes) == 1 else None,
+            sources=tuple(f"node:{name}" for name in nodes),
+            evidence=tuple(
+                f"{places[rank]}: pid {wait.pid} has not run for {ago(wait.seconds)}, in {wait.wchan}"
+                + (f" on {wait.mount}" if wait.mount else "")
+                for rank, found in sorted(by_rank.items())
+                for _, wait in found[:1]
+            )[:10],
+            advice=f"see whether the file server answers: dmesg on {listed(nodes, 2)}, and its disks (key 3). "
+            "Such a process cannot be killed; it goes on when the server answers",
+            since=now - longest,
+        )
+
+    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
+        return silent(state, alert.sources) or super().unseen(state, alert, now)
+
+
+def _age(node: Node, now: Instant) -> float:
+    """How old the list of its processes is, in seconds."""
+    return 0.0 if node.ranks is None else now - (node.ranks.t - (node.clock_skew_s or 0.0))
