@@ -259,17 +259,17 @@ def side(
 
 
 class Settings(NamedTuple):
-    """What the program is started with. `pids`: those of its node; it becomes the process of the rank `rank` there."""
+    """What the program is started with. `pids`: a file with those of the job's processes on this node, in the order of
+    their ranks; without one, it is the process of rank 0."""
 
     port: int
     scenario: str
     seed: int
     version: str
     library: str
-    rank: int = 0
     ranks: int = 16
     host: str = "127.0.0.1"
-    pids: tuple[int, ...] = ()
+    pids: str = ""
     how: str = ""
     """silent: accepts and never answers. torn: half of the answer. slow: never ends it. huge: more than 16 MB.
     off: does not listen."""
@@ -279,7 +279,6 @@ def serve(settings: Settings, ready: Callable[[], None]) -> None:
     """Answer on the port, which all processes of a user share."""
     job = Job(settings.scenario, settings.seed, ranks=settings.ranks)
     job.hosts[0] = "127.0.0.1"
-    job.pids[: len(settings.pids)] = settings.pids
     began = time.monotonic()
     with Path(settings.library).open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
@@ -306,6 +305,8 @@ def talk(client: socket.socket, job: Job, settings: Settings, began: float) -> N
             if settings.how == "silent":
                 continue
             if command.endswith("status"):
+                own = json.loads(Path(settings.pids).read_text()) if settings.pids else [os.getpid()]
+                job.pids[: len(own)] = own
                 text = job.answer(settings.version, time.monotonic() - began, as_json=as_json).encode()
                 client.sendall(text[: len(text) // 2] if settings.how in ("torn", "slow") else text)
                 if settings.how == "slow":
@@ -322,7 +323,4 @@ def talk(client: socket.socket, job: Job, settings: Settings, began: float) -> N
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    if not given.get("pids"):
-        given["pids"] = [os.getpid()]
-    serve(Settings(**given), lambda: print(os.getpid(), flush=True))
+    serve(Settings(**json.loads(sys.argv[1])), lambda: print(os.getpid(), flush=True))

@@ -70,7 +70,7 @@ class Sshd:
     def __init__(self, directory: Path, options: dict[str, str]) -> None:
         self.directory = directory
         self.user = getpass.getuser()
-        self.port = _free_port()
+        self.port = free_port()
         self.key = keygen(directory / "id_user")
         self.authority = keygen(directory / "user_ca")
         self.host_keys = {kind: keygen(directory / f"host_{kind}", kind=kind) for kind in ("ed25519", "ecdsa")}
@@ -179,7 +179,7 @@ class Sshd:
         return "Server listening on" in self.log.read_text()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("0.0.0.0", 0))
         return int(probe.getsockname()[1])

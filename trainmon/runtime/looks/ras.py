@@ -20,6 +20,9 @@ from trainmon.model import SILENT, WANDB, RankLook
 from trainmon.runtime.looks.nodes import Request
 from trainmon.transport.files import read_range
 
+PORT = 28028
+"""The default of NCCL_RAS_ADDR, which is in the environment of the processes and is not read."""
+
 APART: Seconds = 15.0
 """Between the two answers. A step of a large training takes several seconds, and its counts grow with each."""
 
@@ -62,7 +65,7 @@ class Asked(NamedTuple):
     """By node, as far as they are known."""
 
 
-def look(request: Request) -> RankLook:
+def look(request: Request, port: int = PORT) -> RankLook:
     """Ask twice, and judge.
 
     Raises:
@@ -73,10 +76,10 @@ def look(request: Request) -> RankLook:
     if not processes:
         raise CommandFailed("the processes of its ranks are not known: no node of it that is read shows them")
     pids = {node: [pid for one in own.values() for pid in (one.pid, *one.workers)] for node, own in processes.items()}
-    node, first = _first(request, pids)
+    node, first = _first(request, pids, port)
     request.say(f"{node} has answered; asking again in {APART:.0f}s")
     nodes.pause(APART)
-    second = _ask(request, node, pids[node], versions=[first.answer.version])
+    second = _ask(request, node, pids[node], [first.answer.version], port)
     addresses = dict(first.addresses)
     named = {one.pid for one in suspects(second.answer)}
     doubtful = [name for name, own in pids.items() if not named.isdisjoint(own) and name not in addresses]
@@ -101,7 +104,7 @@ def look(request: Request) -> RankLook:
     return call(first.answer, second.answer, circumstances)
 
 
-def _first(request: Request, pids: dict[str, list[int]]) -> tuple[str, Asked]:
+def _first(request: Request, pids: dict[str, list[int]], port: int) -> tuple[str, Asked]:
     """The first node that answers, and its answer."""
     log = request.run.log
     versions = sorted({*_versions(() if log is None else log.lines)})
@@ -109,17 +112,17 @@ def _first(request: Request, pids: dict[str, list[int]]) -> tuple[str, Asked]:
     for node in islice(pids, NODES):
         try:
             try:
-                return node, _ask(request, node, pids[node], versions)
+                return node, _ask(request, node, pids[node], versions, port)
             except RefusedError as refused:
                 if refused.why != "unknown version" or versions or not (versions := _in_head(request)):
                     raise
-                return node, _ask(request, node, pids[node], versions)
+                return node, _ask(request, node, pids[node], versions, port)
         except RefusedError as refused:
-            refusal = refused
+            refusal = refusal if isinstance(refusal, RefusedError) else refused
             if refused.why in EVERYWHERE:
                 break
         except TrainmonError as error:
-            refusal = error
+            refusal = refusal or error
     assert refusal is not None
     raise refusal
 
@@ -132,9 +135,9 @@ class RefusedError(CommandFailed):
         self.why = why
 
 
-def _ask(request: Request, node: str, pids: list[int], versions: list[str]) -> Asked:
+def _ask(request: Request, node: str, pids: list[int], versions: list[str], port: int) -> Asked:
     """Ask the service on one node."""
-    asked = {"pids": pids, "versions": versions, "seconds": ASKED_FOR}
+    asked = {"port": port, "pids": pids, "versions": versions, "seconds": ASKED_FOR}
     found: dict[str, Any] = request.nodes.ask(node, "ras", asked, TIMEOUT)
     at, why = request.clock.now(), found.get("why")
     if why is not None:

@@ -1,8 +1,8 @@
 """Asks NCCL's RAS service on this node about a job, once. It asks no service that is not known to be safe to ask.
 
-`asked` has `pids` (the processes of the job on this node), `versions` (of NCCL, from its log) and `seconds`; without
-pids, only the addresses of this node are wanted. The answer has `addresses`, and either `text` or `why`, and the
-`versions` that are known.
+`asked` has the `port`, `pids` (the processes of the job on this node), `versions` (of NCCL, from its log), and
+`seconds`; without pids, only the addresses of this node are wanted. The answer has `addresses`, and either `text` or
+`why`, and the `versions` that are known.
 """
 
 import glob
@@ -14,9 +14,6 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-PORT = 28028
-"""The default of NCCL_RAS_ADDR, which is in the environment of the processes and is not read."""
 
 MOST = 16 * 1024 * 1024
 """Bytes of an answer."""
@@ -45,7 +42,7 @@ def status(asked: "Any") -> "dict[str, Any]":
         return {"why": "gone"}
     if not any(same_network(pid) for pid in pids):
         return {"why": "network"}
-    listening = listeners()
+    listening = listeners(asked["port"])
     if not listening:
         return {"why": "off"}
     uids = {os.stat("/proc/%d" % pid).st_uid for pid in pids}
@@ -141,7 +138,7 @@ def same_network(pid: int) -> bool:
         return True
 
 
-def listeners() -> "dict[str, tuple[int, tuple[str, int]]]":
+def listeners(port: int) -> "dict[str, tuple[int, tuple[str, int]]]":
     """By inode: the user of each socket that listens on the port, and how it is reached."""
     found = {}
     for name in ("tcp", "tcp6"):
@@ -151,9 +148,9 @@ def listeners() -> "dict[str, tuple[int, tuple[str, int]]]":
         except OSError:
             continue
         for row in rows:
-            host, _, port = row[1].partition(":")
-            if row[3] == LISTEN and int(port, 16) == PORT:
-                found[row[9]] = (int(row[7]), (reached(host), PORT))
+            host, _, at = row[1].partition(":")
+            if row[3] == LISTEN and int(at, 16) == port:
+                found[row[9]] = (int(row[7]), (reached(host), port))
     return found
 
 
@@ -206,7 +203,7 @@ def versions(pid: int) -> "set[tuple[int, ...]]":
         exact = re.search(r"\.so\.(\d+\.\d+\.\d+)$", path)
         site = path.partition("/nvidia/nccl/")[0]
         names = glob.glob(glob.escape(root + site) + "/nvidia_nccl_cu*.dist-info") if site != path else []
-        texts = [exact.group(1)] if exact else [name.rpartition("-")[2][: -len(".dist-info")] for name in names]
+        texts = [exact.group(1)] if exact else re.findall(r"-([\d.]+)\.dist-info", " ".join(names))
         if not texts or path.endswith("(deleted)"):
             return set()
         found |= {numbers(text) for text in texts}
