@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from trainmon.analysis.explanation import AttemptRecords
+from trainmon.analysis.explanation import AttemptRecords, Report
 from trainmon.analysis.log_formats import LogReport
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
@@ -111,6 +111,9 @@ class Backend(Protocol):
     def look(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
         """Look at the ranks of a run by these sources, one after the other. Replies several times on another thread;
         each look is also in Run.looks."""
+
+    def read_report(self, run: str | None, reply: Callable[[Report], object]) -> None:
+        """Report on the last 30 days of a run, or of all runs. Calls reply on another thread."""
 
     def acknowledge(self, alert: str, why: str = "") -> None:
         """Acknowledge an alert by its id: it is no longer repeated or escalated."""

@@ -212,6 +212,7 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
     "job": (*_READ, "list", "act-any", "act"),
     "disk-screen": (*_READ, "list"),
     "attempt": (*_READ, "list"),
+    "report": (*_READ, "list"),
     "help": ("app", "back", "moves", "help"),
     "plan": ("back", "moves", "plan", "button"),
     "menu": ("back", "moves", "list", "act", "act-node"),
@@ -367,7 +368,7 @@ def footer_acts(context: str) -> tuple[Key, ...]:
     return tuple(key for key in KEYS if key.short and key.scope in CONTEXTS[context] and key.scope in ACTS)
 
 
-SCREENS = "a run, a job, a node, a disk, an alert, an attempt"
+SCREENS = "a run, a job, a node, a disk, an alert, an attempt, a report"
 
 
 SHOWN_AT = {

@@ -398,7 +398,7 @@ def width_of(spans: Iterable[Span]) -> int:
 
 # ---- lines with links ------------------------------------------------------------------------------------------------
 
-LinkKind = Literal["run", "job", "node", "log", "wandb", "alert", "disk", "attempt", "changes"]
+LinkKind = Literal["run", "job", "node", "log", "wandb", "alert", "disk", "attempt", "report", "changes"]
 
 Line = tuple[Span, ...]
 
@@ -408,7 +408,7 @@ _SIGN = ">"
 
 class Link(NamedTuple):
     """The target of a link: a run or node by name (`gpu-014/6`: one of its GPUs), a job by key, a run's log or W&B
-    charts, an alert or attempt by id, a disk by the key of its row."""
+    charts, an alert or attempt by id, the report of a run (empty: of all), a disk by the key of its row."""
 
     kind: LinkKind
     name: str

@@ -78,7 +78,7 @@ def _run(
         if kind == "plain":
             job = {"pid": number}
         yield replace(
-            one, attempt_id=f"{name}/{number}", run_id=name, gpus=gpus, nodes=nodes,
+            one, attempt_id=f"{name}/pid/{nodes[0]}/{number}", run_id=name, gpus=gpus, nodes=nodes,
             submitted_at=None if kind == "plain" else submitted, **job,
         ), spent  # fmt: skip
 

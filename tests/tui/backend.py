@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainmon.analysis.explanation import AttemptRecords
+from trainmon.analysis.explanation import AttemptRecords, Report
+from trainmon.analysis.explanation import report as report_on
 from trainmon.analysis.log_formats import LogReport, report
 from trainmon.engine.history import Curves
 from trainmon.lib import Seconds
@@ -107,6 +108,11 @@ class FakeBackend:
         self.requests.append(("read attempt", attempt))
         if attempt in self.stored:
             reply(*self.stored[attempt])
+
+    def read_report(self, run: str | None, reply: Callable[[Report], object]) -> None:
+        assert self.state is not None
+        self.requests.append(("read report", run))
+        reply(report_on(self.state.attempts.values(), 0.0, self.state.at, {}, run=run))
 
     def acknowledge(self, alert: str, why: str = "") -> None:
         self.requests.append(("acknowledge", alert, why))

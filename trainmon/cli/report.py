@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -49,14 +50,14 @@ def print_report(
     return 0
 
 
-def prices(config: Path | None) -> dict[str, float | None]:
+def prices(config: Path | None) -> Mapping[str, float | None]:
     """The prices of a GPU hour in the config, by cluster; none without a config that can be read.
 
     Raises:
         ConfigError: the given file cannot be used.
     """
     try:
-        return {one.name: one.gpu_hour_price for one in load_settings(config, ())[0].clusters}
+        return load_settings(config, ())[0].prices
     except ConfigError:
         if config is not None:
             raise

@@ -637,3 +637,8 @@ class Settings(Table, frozen=True, kw_only=True):
     retry: RetrySettings | None = None
     evals: tuple[EvalSettings, ...] = msgspec.field(default=(), name="eval")
     ledger: LedgerSettings | None = None
+
+    @property
+    def prices(self) -> Mapping[str, float | None]:
+        """Of a GPU hour, by cluster."""
+        return {one.name: one.gpu_hour_price for one in self.clusters}

@@ -9,7 +9,7 @@ import secrets
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import starmap
 from queue import Empty, SimpleQueue
@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from collectors.connections import local_hostname
 from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
-from trainmon.analysis.explanation import AttemptRecords
-from trainmon.analysis.log_formats import LogReport, report
+from trainmon.analysis import log_formats
+from trainmon.analysis.explanation import AttemptRecords, Report, report
 from trainmon.engine.engine import Engine
 from trainmon.ledger.attempts import read_around
-from trainmon.ledger.ledger import Ledger
-from trainmon.lib import Seconds, TrainmonError, scrub
+from trainmon.ledger.ledger import Ledger, LedgerStuck, attempt_history
+from trainmon.lib import DAY, Seconds, TrainmonError, scrub
 from trainmon.model import (
     WANDB,
     Action,
@@ -115,6 +115,9 @@ class Prompts:
 
 # ---- implements Backend, which the dashboard and the other commands use, without collectors --------------------------
 
+REPORTED: Seconds = 30 * DAY
+"""The period of a report."""
+
 READ_LINES = 200
 """Lines of a log that are read again for a person who asks; 2,000 would take the dashboard half a second."""
 
@@ -128,6 +131,8 @@ class DashboardBackend:
         self._executor: Executor | None = None
         self._shell_of: Callable[[str], Shell] | None = None
         self._looks: Looks | None = None
+        self.prices: Mapping[str, float | None] = {}
+        """Of a GPU hour, by cluster."""
         self.config_file: ConfigFile | None = None
         """What loads its config again, if it has one."""
 
@@ -157,9 +162,9 @@ class DashboardBackend:
         if self._looks is not None:
             self._looks.stop()
 
-    def read_log(self, run: Run) -> LogReport:
+    def read_log(self, run: Run) -> log_formats.LogReport:
         log, known = run.log or Log(host=""), self.engine.formats
-        return report(
+        return log_formats.report(
             log.lines[-READ_LINES:], known, partial=log.partial, progress=run.progress, shape=run.memory.shape
         )
 
@@ -189,6 +194,20 @@ class DashboardBackend:
 
         if self._ledger is not None:
             self._ledger.read(work, lambda: None)
+
+    def read_report(self, run: str | None, reply: Callable[[Report], object]) -> None:
+        """Read the ledger on a thread of its own: it takes seconds if it is large."""
+
+        def work() -> None:
+            state = self.engine.state
+            try:
+                stored = () if self._ledger is None else attempt_history(self._ledger.file.parent)
+            except LedgerStuck:
+                stored = ()
+            known = {**{one.attempt_id: one for one in stored}, **state.attempts}
+            reply(report(known.values(), state.at - REPORTED, state.at, self.prices, run=run))
+
+        threading.Thread(target=work, name="report", daemon=True).start()
 
     def read_job(self, job: Job, reply: Callable[[str, Sequence[str]], object]) -> None:
         """Read its texts on a thread of their own, over the connection that reads its run's log, or else its login

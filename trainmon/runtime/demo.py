@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collectors.demo.collector import ROUTES, SCRATCH, Demo, channels
+from collectors.demo.stories import CLUSTER
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.pipeline.routing import Routing
@@ -16,6 +17,9 @@ from trainmon.ledger.ledger import Ledger
 from trainmon.lib import ScratchDirectory, SystemClock, remove_abandoned
 from trainmon.model import AlertRequest, LedgerTrouble
 from trainmon.runtime.backend import DashboardBackend
+
+PRICE = 2.5
+"""Of a GPU hour."""
 
 
 class DemoMonitor(DashboardBackend):
@@ -33,6 +37,7 @@ class DemoMonitor(DashboardBackend):
         super().__init__(
             Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger, alerting=alerting), ledger
         )
+        self.prices = {CLUSTER: PRICE}
         self._demo = Demo(self.engine.submit, story=story, files=lambda: files_to_read(self.engine.state))
         self.enable_actions(self._demo.shell_of, self._demo.poll_soon)
 

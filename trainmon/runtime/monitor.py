@@ -120,6 +120,7 @@ class Monitor(DashboardBackend):
             is_dashboard=program == "dashboard",
         )  # fmt: skip
         super().__init__(engine, ledger)
+        self.prices = settings.prices
         self.supervisor = Supervisor(
             settings,
             self._submit,
@@ -238,7 +239,7 @@ class Monitor(DashboardBackend):
         self.alert_service.reload(settings)
         self.engine.formats = log_formats(settings)
         self.supervisor.reload(settings)
-        self._settings = settings
+        self._settings, self.prices = settings, settings.prices
         return True
 
     def reload_most(self, settings: Settings) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from tui.panes.alerts import AlertsPane
 from tui.panes.base import Pane
-from tui.panes.details import AlertPane, AttemptPane, ChangesPane, JobPane, OneDiskPane, RunPane
+from tui.panes.details import AlertPane, AttemptPane, ChangesPane, JobPane, OneDiskPane, ReportPane, RunPane
 from tui.panes.disk import DiskPane
 from tui.panes.gpus import FactsPane, GpusPane, GpuTable, PlotPane
 from tui.panes.header import ChangesLine, HeaderLine, StoryLine, Strip
@@ -29,6 +29,7 @@ __all__ = [
     "Pane",
     "PlotPane",
     "QueuePane",
+    "ReportPane",
     "RunPane",
     "RunsPane",
     "StoryLine",

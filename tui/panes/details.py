@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain, short_id, with_state
+from trainmon.analysis.explanation import AttemptRecords, GpuHour, Report, explain, short_id, with_state
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import clean
 from trainmon.model import Attempt, State, WandbRun
@@ -24,7 +24,7 @@ from tui.views import (
 from tui.views.alert_detail import Moment, alert_lines, moment_of_alert, moment_of_run
 from tui.views.alerts import alerts_about
 from tui.views.disks import ShownDisk, disk_lines, disk_of_key, spare_line, spares
-from tui.views.job_detail import explanation_lines, text_lines
+from tui.views.job_detail import explanation_lines, report_lines, text_lines
 from tui.views.job_detail import job_lines as job_details
 from tui.views.jobs import with_ended
 from tui.views.news import change_lines
@@ -163,6 +163,32 @@ class AttemptPane(LinkedPane):
             drawn = (gpu_hour_lines(hour, width, plain=self.is_ascii) for hour in one.gpu_hours[:CHARTED_NODES])
             self._charts = one.gpu_hours, width, [line for lines in drawn for line in (*lines, ())]
         self.show_lines(explanation_lines(one, width, self._charts[2]))
+
+
+class ReportPane(LinkedPane):
+    """The reliability report of one run, or of all, from the ledger as it was when this opened."""
+
+    NAME = "Report"
+
+    def __init__(self, run: str, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(run, id=id)
+        self.backend = backend
+        self.report: Report | None = None
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.backend.read_report(self.about or None, partial(self.app.call_later, self._show_report))
+
+    def _show_report(self, found: Report) -> None:
+        self.report = found
+        self.again()
+
+    def draw(self, state: State, width: int) -> None:
+        self.caption(clean(f"{self.about or 'all runs'}, the last 30 days"))
+        if self.report is None:
+            self.show_message(("The ledger is read…", "dim"))
+        else:
+            self.show_lines(report_lines(self.report, width))
 
 
 class OneDiskPane(LinkedPane):

@@ -27,6 +27,7 @@ from tui.panes import (
     OneDiskPane,
     Pane,
     PlotPane,
+    ReportPane,
     RunPane,
     WandbPane,
     numbered_losses,
@@ -254,6 +255,8 @@ def screen_for(link: Link, backend: Backend, changes: Changes) -> StateScreen:
             return LinkedScreen(link, OneDiskPane(name, id="disk-full"), "disk-screen")
         case "attempt":
             return LinkedScreen(link, AttemptPane(name, backend, id="attempt-full"), "attempt")
+        case "report":
+            return LinkedScreen(link, ReportPane(name, backend, id="report-full"), "report")
         case "changes":
             return LinkedScreen(link, ChangesPane(changes, id="changes-full"), "changes")
 

@@ -14,7 +14,7 @@ TITLES = {
     "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "alerts": "Alerts", "queue": "Queue", "queue-nodes": "Queue, nodes",
     "log": "Log", "log-screen": "Log", "wandb": "W&B", "wandb-screen": "W&B", "node": "Node", "run": "Run",
     "run-wandb": "Run", "job": "Job", "disk-screen": "Disk", "alert": "Alert", "changes": "Changes",
-    "attempt": "Attempt", "moment": "Moment", "help": "Help",
+    "attempt": "Attempt", "report": "Report", "moment": "Moment", "help": "Help",
 }  # fmt: skip
 
 ACTING = "Actions (each shows its plan first; the default button is Close)"

@@ -267,7 +267,9 @@ def pieces(words: Iterable[str], width: int) -> Iterator[str]:
 
 # ---- the commands of the palette -------------------------------------------------------------------------------------
 
-CommandKind = Literal["pane", "key", "run", "node", "job", "charts", "alert", "theme", "config", "export", "act"]
+CommandKind = Literal[
+    "pane", "key", "run", "node", "job", "charts", "alert", "theme", "config", "export", "report", "act"
+]
 
 PANES = {
     "1": ("run", "training", "trainings"),
@@ -315,6 +317,7 @@ ALSO = {
 }
 """Other names of the keys."""
 
+REPORT_ALSO = ("report", "reliability", "goodput", "ettr", "mttf", "gpu hours", "cost")
 THEMES_ALSO = {"trainmon-clear": ("high contrast", "contrast", "colour-blind", "color-blind")}
 """Other names of the themes."""
 
@@ -386,6 +389,7 @@ def commands(context: str, state: State | None, themes: Sequence[str]) -> list[C
         ),
         Command("key", "choose the theme", ("theme", "themes", "colours", "colors"), ""),
         Command("config", "load the config again", ("config", "reload config", "load config"), "config"),
+        Command("report", "report of all runs: where the GPU hours went", REPORT_ALSO, Link("report", "")),
         *(subject_commands(state) if state is not None else ()),
         *(
             Command("theme", "  ".join((name, *also[:1])), _names(name, f"theme {name}", *also), name)

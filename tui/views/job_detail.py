@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trainmon.analysis.attempts import silence, unrecorded
-from trainmon.analysis.explanation import Explanation, PageRow, page, short_id, start_format
+from trainmon.analysis.explanation import (
+    Explanation,
+    PageRow,
+    Report,
+    Section,
+    page,
+    report_page,
+    report_sentence,
+    short_id,
+    start_format,
+)
 from trainmon.analysis.retries import order_of
 from trainmon.analysis.runs import cause_of, needed_to_save
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten
@@ -223,6 +233,8 @@ def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]
         name = shorten(clean(short_id(one)), max(4, width - width_of((*label, *after))))
         yield Linked(Link("attempt", one.attempt_id), (*label, Span(name, "accent"), *after))
     yield from more_fact(len(own) - ATTEMPTS_SHOWN, width, hint=": trainmon-tui attempts lists them")
+    if own:
+        yield Linked(Link("report", run.name), (*link_label("report"), Span("where its GPU hours went", "accent")))
 
 
 def _not_recorded(run: Run, state: State) -> Iterator[str]:
@@ -243,13 +255,25 @@ def explanation_lines(one: Explanation, width: int, charts: Iterable[Line] = ())
     yield ()
     yield _link_line(PageRow("", f"run {one.attempt.run_id}", "", ("run", one.attempt.run_id)), 0, width)
     for section in page(one, Times.zone):
-        yield from ((), (Span(section.title, "head"),))
-        label = min(LABEL, 2 + max((cell_width(row.label) for row in section.rows), default=0))
-        for row in section.rows:
-            shown = row if row.style == "log" else row._replace(text=in_zone(row.text, near))
-            yield from _row_lines(shown, label, width)
+        yield from _section_lines(section, near, width)
         if section.title == "GPUs in the last hour" and (drawn := list(charts)):
             yield from ((), *drawn)
+
+
+def report_lines(one: Report, width: int) -> Iterator[Line | Linked]:
+    """The page of a report."""
+    yield from sentence(clean(report_sentence(one)), width, "bold")
+    if one.run is not None:
+        yield from ((), _link_line(PageRow("", f"run {one.run}", "", ("run", one.run)), 0, width))
+    for section in report_page(one):
+        yield from _section_lines(section, one.until, width)
+
+
+def _section_lines(section: Section, near: Instant, width: int) -> Iterator[Line | Linked]:
+    yield from ((), (Span(section.title, "head"),))
+    label = min(LABEL, 2 + max((cell_width(row.label) for row in section.rows), default=0))
+    for row in section.rows:
+        yield from _row_lines(row if row.style == "log" else row._replace(text=in_zone(row.text, near)), label, width)
 
 
 def _row_lines(row: PageRow, label: int, width: int) -> Iterator[Line | Linked]:

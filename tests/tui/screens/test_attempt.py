@@ -12,13 +12,13 @@ from tests.tui.pilot import running, thing_shown
 from tests.tui.screen_text import at_rest, dashboard, settled, text_of
 from tests.tui.states.plans import attempted
 from tests.tui.states.states import NOW, queued
-from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain
+from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain, report
 from trainmon.lib import cell_width
 from trainmon.model import Attempt, AttemptEnd, Log, Run, RunSpec, Source, State
 from tui.charts.render import gpu_hour_lines
 from tui.screens.details import NodeScreen, RunScreen
 from tui.style import Line, Link, Linked, Span
-from tui.views.job_detail import ATTEMPTS_SHOWN, attempt_lines, explanation_lines
+from tui.views.job_detail import ATTEMPTS_SHOWN, attempt_lines, explanation_lines, report_lines
 
 RUN = "llm-70b"
 
@@ -38,6 +38,7 @@ def test_a_run_lists_its_attempts_the_newest_first() -> None:
     assert shown[2:] == [
         "11-15 00:13 → 418190.2  cuda-oom  30m  step 80  20 lost",
         "11-14 23:13 → 418190.1  cuda-oom  30m  step 80  20 lost",
+        "report      → where its GPU hours went",
     ]
 
 
@@ -50,7 +51,7 @@ def test_attempts_of_one_name_and_one_minute_are_told_apart_by_their_seconds() -
     ]
     alike = replace(state, attempts={one.attempt_id: one for one in by_receipt})
     shown = texts(attempt_lines(state.runs[RUN], alike, 70))
-    assert [line.partition(" →")[0] for line in shown[1:]] == ["09-21 14:13:41", "09-21 14:13:05"]
+    assert [line.partition(" →")[0] for line in shown[1:-1]] == ["09-21 14:13:41", "09-21 14:13:05"]
     assert max(map(len, shown)) <= 70
     other = replace(state, attempts={**alike.attempts, by_receipt[0].attempt_id: replace(by_receipt[0], pid=7)})
     assert "09-21 14:13 →" in texts(attempt_lines(state.runs[RUN], other, 70))[1], "their names tell them apart"
@@ -67,8 +68,8 @@ def test_an_attempt_whose_end_is_awaited_is_ending() -> None:
 
 def test_many_attempts_do_not_hide_the_rest_of_the_run() -> None:
     shown = texts(attempt_lines(attempted(20).runs[RUN], attempted(20), 70))
-    assert len(shown) == ATTEMPTS_SHOWN + 2
-    assert shown[-1].strip() == "and 13 more: trainmon-tui attempts lists them"
+    assert len(shown) == ATTEMPTS_SHOWN + 3
+    assert shown[-2].strip() == "and 13 more: trainmon-tui attempts lists them"
 
 
 def test_a_run_says_why_its_attempts_are_not_recorded() -> None:
@@ -161,3 +162,31 @@ def test_the_gpus_of_its_nodes_are_plotted_for_the_hour_before_the_end(width: in
     assert page.index("plot") > page.index("GPUs in the last hour")
     without = explain(attempts()[1], AttemptRecords(attempts=attempts()))
     assert "GPUs in the last hour" not in texts(explanation_lines(without, 78)), "nothing is stored"
+
+
+async def test_the_report_of_a_run_opens_from_its_attempts_and_that_of_all_from_the_palette() -> None:
+    backend = FakeBackend(attempted())
+    app = dashboard(backend)
+    async with running(app, size=(80, 24)) as pilot:
+        await at_rest(pilot)
+        app.open(Link("run", RUN))
+        await at_rest(pilot)
+        assert isinstance(app.screen, RunScreen)
+        assert app.screen.pane.lines.move_to(f">report:{RUN}")
+        await pilot.press("enter")
+        text = await settled(pilot)
+        assert f"Report {RUN}, the last 30 days" in text
+        assert f"{RUN}: 3 attempts" in text
+        for words in ("GPU hours", "lost steps", "not known", "of which", "held GPUs, as sacct counts", "ETTR"):
+            assert words in text
+        await pilot.press("q", ":", *"goodput", "enter")
+        assert "Report all runs, the last 30 days" in await settled(pilot)
+        assert [request for request in backend.requests if request[0] == "read report"] == [
+            ("read report", RUN), ("read report", None),
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [30, 78, 118])
+def test_no_line_of_a_report_is_wider_than_the_screen(width: int) -> None:
+    found = report(attempts(), 0.0, NOW, {"prod": 2.5}, group="node")
+    assert max(map(cell_width, texts(report_lines(found, width)))) <= width

@@ -124,17 +124,25 @@ def _running(
     parts: dict[Category, Seconds] = {"productive": trained - unknown - lost, "lost": lost, "hung": hung}
     parts |= {"saving": saving, "unknown": unknown}
     part = within(first, ended) / rest if rest else 0.0
-    return {"starting": within(start, first), **{name: part * value for name, value in parts.items()}}
+    seconds: dict[Category, Seconds] = {name: part * value for name, value in parts.items()}
+    seconds["starting"] = within(start, first) if has_first_step(one) else 0.0
+    seconds["unknown"] += within(start, first) - seconds["starting"]
+    return seconds
+
+
+def has_first_step(one: Attempt) -> bool:
+    """Whether it is known when its first step was, and not only when that was read."""
+    return one.first_step_at is not None and (one.first_step_is_dated or one.start_was_watched)
 
 
 def is_unwatched(one: Attempt) -> bool:
     """Whether an attempt that made steps was not watched all the time."""
     ended = one.seen_at if one.told_end is None else one.told_end.at
-    return _has_gap(ended - (one.first_step_at or began(one) or ended), one)
+    return not has_first_step(one) or _has_gap(ended - (one.first_step_at or ended), one)
 
 
 def _has_gap(rest: Seconds, one: Attempt) -> bool:
-    return rest - one.watched_s > max(UNWATCHED_AT_MOST, 0.01 * rest)
+    return rest - one.watched_s > (max(UNWATCHED_AT_MOST, 0.01 * rest) if has_first_step(one) else 0.0)
 
 
 def _never_trained(one: Attempt, lasted: Seconds) -> bool:

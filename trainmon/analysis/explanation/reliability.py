@@ -18,7 +18,7 @@ SURE = 0.95
 """The probability of an interval: with each side, it misses 2.5 %."""
 
 EXACT_TO = 200
-"""With more events, the interval by Wilson and Hilferty differs from the exact one by less than 0.01 %."""
+"""With more events, the interval by Wilson and Hilferty differs from the exact one by less than 0.001%."""
 
 Z = 1.959964
 """The normal quantile of 97.5 %."""

@@ -16,6 +16,7 @@ from trainmon.analysis.explanation.hours import (
     account,
     began,
     gpu_hours_text,
+    has_first_step,
     is_unwatched,
 )
 from trainmon.analysis.explanation.reliability import (
@@ -202,7 +203,7 @@ def _advice(spent: Sequence[Spent], since: Instant, until: Instant) -> tuple[Adv
         attempts = [one.attempt for one in own if one.attempt.saves]
         saves, blocked = sum(one.saves for one in attempts), math.fsum(one.saving_s for one in attempts)
         trained = math.fsum(one.watched_s - one.hung_s for one in attempts) - blocked
-        starts = [one.seconds["starting"] for one in own if one.attempt.first_step_at is not None]
+        starts = [one.seconds["starting"] for one in own if has_first_step(one.attempt)]
         if blocked and trained > 0 and starts and (sums := totals(own, since, until)).failures:
             saving = Saving(blocks=blocked / saves, restart=fmean(starts), every=trained / saves)
             found.append(Advice(name, saving, saves, sums))
@@ -235,22 +236,18 @@ def _missing(
 
 
 def _lacking(spent: Sequence[Spent]) -> Iterator[tuple[str, list[Attempt]]]:
-    """What attempts lack, and which ones."""
+    """What attempts have or lack, after `has`, and which ones."""
     own = [one.attempt for one in spent]
-    ended = [one for one in own if one.end is not None]
     trained = [one for one in own if one.last_step is not None and began(one) is not None]
-    yield "no known start: their time is not counted", [one for one in own if began(one) is None]
-    yield "no known GPU count: their GPU hours are not counted", [one for one in own if one.gpus is None]
-    yield (
-        "no known step",
-        [one.attempt for one in spent if one.attempt.last_step is None and one.seconds.get("unknown")],
-    )
-    yield "steps, but were not watched all the time", [one for one in trained if is_unwatched(one)]
-    unsaved = [one for one in trained if one.end is not None and one.lost_share is None]
-    yield "lost steps that are not known", unsaved
-    lost = [one for one in ended if one.end is not None and one.end.source == "lost"]
-    yield "an end that nothing reported: the time from then to the next attempt is not known", lost
+    idle = [one.attempt for one in spent if one.attempt.last_step is None and one.seconds.get("unknown")]
+    yield "no known start: that time is not counted", [one for one in own if began(one) is None]
+    yield "no known GPU count: those GPU hours are not counted", [one for one in own if one.gpus is None]
+    yield "no known step", idle
+    yield "steps that were not watched all the time", [one for one in trained if is_unwatched(one)]
+    yield "lost steps that are not known", [one for one in trained if one.end is not None and one.lost_share is None]
+    lost = [one for one in own if one.end is not None and one.end.source == "lost"]
+    yield "an end that nothing reported: what was until the next attempt is not known", lost
     gone = [one.attempt for one in spent if one.gap and one.attempt.end is None]
-    yield "no end, and are no longer seen: whether they still run is not known", gone
-    unclear = [one for one in ended if one.cause is None or one.cause.cause == "unknown"]
-    yield "no known cause: each may be a failure", unclear
+    yield "no end, and has not been seen lately: whether that still runs is not known", gone
+    unclear = [one for one in own if one.end is not None and (one.cause is None or one.cause.cause == "unknown")]
+    yield "no known cause: that may be a failure", unclear

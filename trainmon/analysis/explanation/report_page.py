@@ -153,7 +153,7 @@ def _groups(one: Report) -> Iterator[PageRow]:
         chance = 1 - math.prod(at_most(most - 1, rate * sums.node_days) for sums in one.groups.values())
         text = "FAILED counts the failed attempts in which the node took part: that blames none."
         if most:
-            text += f" By chance alone, some node of {len(one.groups)} has {most} or more in {chance:.0%} of cases."
+            text += f" By chance alone, some node of {len(one.groups)} has {most} or more in {chance:.1%} of cases."
         yield PageRow("", text, "dim")
 
 

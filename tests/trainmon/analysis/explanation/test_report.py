@@ -2,18 +2,186 @@
 
 from __future__ import annotations
 
-import pytest
+import random
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, get_args
 
-from tests.lab.ledgers import BEGIN, told
-from trainmon.analysis.explanation import report
+import pytest
+from msgspec.structs import replace
+
+from tests.lab.ledgers import BEGIN, HOUR, told
+from tests.trainmon.analysis.retries.attempts import ended
+from trainmon.analysis.explanation import Grouping, Report, report, report_object, report_page, report_sentence
+from trainmon.analysis.explanation.hours import CATEGORIES
+from trainmon.model import Attempt
 
 PRICES = {"prod": 2.0}
+SEEDS = range(12)
 
 
-@pytest.mark.parametrize("seed", range(20))
+def reported(attempts: Iterable[Attempt], until: float, since: float = BEGIN - 10, **more: Any) -> Report:
+    return report([*attempts], since, until, PRICES, **more)
+
+
+def texts(found: Report, title: str) -> list[str]:
+    """The rows of a section."""
+    sections = {section.title: section.rows for section in report_page(found)}
+    return [f"{row.label} {row.text}".strip() for row in sections.get(title, ())]
+
+
+# ---- where all is known ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_gpu_hours_are_those_of_the_truth(seed: int) -> None:
     ledger = told(seed)
-    found = report(ledger.attempts, BEGIN - 10, ledger.until, PRICES)
-    assert found.totals.hours == pytest.approx({**dict.fromkeys(found.totals.hours, 0.0), **ledger.gpu_hours})
-    assert found.totals.total == pytest.approx(sum(ledger.gpu_hours.values()))
+    found = reported(random.Random(seed).sample(ledger.attempts, len(ledger.attempts)), ledger.until)
+    truth = {name: ledger.gpu_hours.get(name, 0.0) for name in CATEGORIES}
+    assert found.totals.hours == pytest.approx(truth)
+    assert found.totals.total == pytest.approx(sum(truth.values()))
     assert found.totals.failures == ledger.failures
+    held = sum(truth.values()) - truth["queued"] - truth["down"]
+    assert found.totals.held == pytest.approx(held)
+    assert (found.cost, found.wasted) == (pytest.approx(2 * held), pytest.approx(2 * (held - truth["productive"])))
+    low, high = found.totals.ettr or (0.0, 0.0)
+    assert low == high == pytest.approx(truth["productive"] / sum(truth.values()))
+
+
+@pytest.mark.parametrize("group", get_args(Grouping))
+def test_the_groups_add_up_to_the_total(group: Grouping) -> None:
+    ledger = told(5)
+    found = reported(ledger.attempts, ledger.until, group=group)
+    for name in CATEGORIES:
+        assert sum(one.hours[name] for one in found.groups.values()) == pytest.approx(found.totals.hours[name])
+    if group != "node":
+        assert sum(one.failures for one in found.groups.values()) == found.totals.failures
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_periods_that_follow_each_other_add_up(seed: int) -> None:
+    ledger = told(seed)
+    cuts = [BEGIN - 10, BEGIN + 7_321, BEGIN + 40_123, ledger.until]
+    parts = [reported(ledger.attempts, until, since).totals for since, until in pairwise(cuts)]
+    whole = reported(ledger.attempts, ledger.until).totals
+    assert sum(one.total for one in parts) == pytest.approx(whole.total)
+    assert sum(one.held for one in parts) == pytest.approx(whole.held)
+    assert sum(one.failures for one in parts) == whole.failures
+
+
+# ---- where something is missing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("lost", [
+    {"watched_s": 0.0, "hung_s": 0.0, "hung_since": None, "saving_s": 0.0, "saves": 0, "first_step_at": None},
+    {"watched_s": 0.0, "hung_s": 0.0, "hung_since": None, "saving_s": 0.0, "saves": 0},
+    {"has_checkpoints": False, "last_committed_step": None}, {"first_step_at": None},
+])  # fmt: skip
+def test_the_truth_is_within_the_range_of_what_is_known(seed: int, lost: dict[str, Any]) -> None:
+    """In half of the attempts, the daemon was down, their checkpoints or the first step are not known."""
+    ledger, dice = told(seed), random.Random(seed)
+    found = reported((replace(one, **lost) if dice.random() < 0.5 else one for one in ledger.attempts), ledger.until)
+    low, high = found.totals.ettr or (1.0, 0.0)
+    truth = ledger.gpu_hours["productive"] / sum(ledger.gpu_hours.values())
+    assert low - 1e-9 <= truth <= high + 1e-9
+    assert low < high
+    assert found.totals.total == pytest.approx(sum(ledger.gpu_hours.values())), "each second is in one category"
+    as_json = report_object(found)
+    assert (as_json["ettr"], as_json["ettr_range"]) == (None, [low, high])
+    assert f"goodput {found.totals.goodput[0] if found.totals.goodput else 0:.3f} to " in report_sentence(found)
+
+
+def test_a_clock_that_is_ahead_counts_nothing_twice() -> None:
+    ledger = told(4)
+    ahead = [replace(one, started_at=(one.started_at or 0.0) - 5.0) for one in ledger.attempts if one.run_id == "run-0"]
+    found, truth = (reported(each, ledger.until) for each in (ahead, [*told(4).attempts]))
+    own = reported(ledger.attempts, ledger.until, run="run-0")
+    gpus = ahead[0].gpus or 0
+    assert own.totals.total <= found.totals.total <= own.totals.total + gpus * 5 / HOUR + 1e-9
+    assert truth.totals.total > own.totals.total
+
+
+def test_what_is_missing_is_named() -> None:
+    first = told(4).attempts[0]
+    steps = {"resumed_from": 100, "first_step": 101, "last_step": 900}
+    attempts = [
+        replace(first, gpus=None), replace(first, attempt_id="2", run_id="b", restart=3, has_checkpoints=False),
+        replace(first, attempt_id="3", run_id="c", watched_s=0.0, saves=0), replace(first, attempt_id="4", end=None),
+        replace(first, attempt_id="5", run_id="d", started_at=None, first_step_at=None, **steps),
+        replace(first, attempt_id="6", run_id="e", end=first.end and replace(first.end, source="lost", cause=None)),
+        replace(first, attempt_id="7", run_id="f", last_step=None, log_host=None, first_step_at=None),
+    ]  # fmt: skip
+    found = report(attempts, BEGIN - 1e6, BEGIN + 1e6, {})
+    said = "\n".join(found.missing)
+    for words in (
+        "The ledger begins at 2023-11-14 ", "What b, d did before the first attempt",
+        "1 attempt of d has no known start", "1 attempt of run-0 has no known GPU count",
+        "1 attempt of f has no known step", "1 attempt of c has steps that were not watched all the time",
+        "1 attempt of b has lost steps that are not known", "1 attempt of e has an end that nothing reported",
+        "1 attempt of run-0 has no end, and has not been seen lately", "1 attempt of e has no known cause",
+        "No gpu_hour_price in [cluster] prod",
+    ):  # fmt: skip
+        assert words in said, said
+    assert found.cost is None
+    assert found.totals.mttf is None
+
+
+def test_an_attempt_that_is_no_longer_seen_may_still_run() -> None:
+    one = replace(told(4).attempts[0], end=None)
+    known, later = (reported([one], one.seen_at + after).totals for after in (60.0, 10 * HOUR))
+    assert known.hours["unknown"] == 0
+    assert later.hours["unknown"] == pytest.approx(10 * (one.gpus or 0))
+    assert later.held == known.held, "accounting would say"
+
+
+# ---- few failures ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("failures", "says"), [
+    (0, "MTTF too few to say; 95%: at least 41m (0 failures in 2h30m)"),
+    (4, "MTTF too few to say; 95%: 15m to 2h18m (4 failures in 2h30m)"),
+    (5, "MTTF 30m; 95%: 13m to 92m (5 failures in 2h30m)"),
+])  # fmt: skip
+def test_few_failures_have_an_interval_only(failures: int, says: str) -> None:
+    causes = ["node-fail"] * failures + ["preempted"] * (5 - failures)
+    found = reported([ended(number, cause) for number, cause in enumerate(causes)], BEGIN + 1e6)  # type: ignore[arg-type]
+    assert says in texts(found, "Figures")
+
+
+def test_a_node_has_what_would_be_expected_beside_its_failures() -> None:
+    """Of 40 attempts on 8 nodes, one after the other, each eighth one fails: all on the same node."""
+    causes = ["node-fail" if number % 8 == 3 else "completed" for number in range(40)]
+    attempts = [ended(n, cause, nodes=(f"n{n % 8}",)) for n, cause in enumerate(causes)]  # type: ignore[arg-type]
+    rows = texts(reported(attempts, BEGIN + 1e6, group="node"), "By node")
+    assert rows[0].split() == ["ATTEMPTS", "FAILED", "EXPECTED", "GPU-H", "NODE"]
+    assert rows[1].split() == ["5", "5", "0.6", "20.0", "n3"]
+    assert rows[2].split() == ["5", "0", "0.6", "20.0", "n0"]
+    assert rows[-1] == (
+        "FAILED counts the failed attempts in which the node took part: that blames none. By chance alone, some node "
+        "of 8 has 5 or more in 0.4% of cases."
+    )
+
+
+def test_a_run_that_saves_seldom_is_told_how_often_to_save() -> None:
+    attempts = [
+        ended(
+            number, "node-fail", first_step_at=BEGIN + number * HOUR + 120, start_was_watched=True, watched_s=1_680.0,
+            saving_s=60.0, saves=2, last_step=100, has_checkpoints=True, last_committed_step=90,
+        )
+        for number in range(6)
+    ]  # fmt: skip
+    found = reported(attempts, BEGIN + 6 * HOUR)
+    assert texts(found, "Saves")[0] == (
+        "llm a checkpoint every 5m instead of 14m: +8.9% ETTR (0.683 → 0.773, expected)"
+    )
+    few = reported(attempts[:2], BEGIN + 2 * HOUR)
+    assert texts(few, "Saves")[0] == "llm too few failures to say: every 3m to 15m (now 14m)"
+
+
+def test_a_ledger_without_attempts_gives_no_number() -> None:
+    found = report_object(report([], 0.0, 1.0, {}))
+    assert {*found["gpu_hours"].values()} == {None}
+    assert [found[name] for name in ("goodput", "ettr", "mttf_hours", "mttf_range_hours", "cost", "attempts")] == [
+        None, None, None, None, None, 0,
+    ]  # fmt: skip
