@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -34,7 +35,7 @@ from trainmon.config import load_settings
 from trainmon.config.schema import policy_of
 from trainmon.ledger.attempts import AttemptName, columns_of, timestamp
 from trainmon.ledger.lease import LeaderNote, LeaderNow
-from trainmon.ledger.ledger import attempt_names, attempt_records, attempt_rows
+from trainmon.ledger.ledger import LedgerStuck, attempt_names, attempt_records, attempt_rows
 from trainmon.ledger.reader import TIME_LIMIT, leader_now, select
 from trainmon.lib import (
     ConfigError,
@@ -253,6 +254,7 @@ def steps(count: int | None) -> str:
 
 LAST = "last"
 NAMES_AT_MOST = 10_000
+COMPLETED_AT_MOST = 200
 SAME_AT_MOST = 10
 WIDEST = 110
 """Longer lines are hard to read."""
@@ -325,6 +327,18 @@ def named(name: str, known: Sequence[AttemptName]) -> str:
         like = did_you_mean(name, words)
         raise click.UsageError(f"no attempt and no run is called {name}{like} (trainmon-tui attempts lists them)")
     return meant[0].attempt_id
+
+
+def known_names(config: Path | None) -> tuple[list[str], list[str]]:
+    """What a shell completes: the runs of the config and of the newest attempts, such as jobs that were found in Slurm;
+    and these attempts as `attempts` lists them."""
+    runs, found = list[str](), list[AttemptName]()
+    with suppress(ConfigError):
+        runs = [run.name for run in load_settings(config, ())[0].runs]
+    with suppress(LedgerStuck):
+        found = attempt_names(find_state_directory(os.environ).path, COMPLETED_AT_MOST)
+    names = [short_name(one.job_id, one.restart, one.wandb_id, one.pid) for one in found]
+    return [*runs, *(one.run_id for one in found)], names
 
 
 def _of_a_run(one: AttemptName) -> Iterator[str]:

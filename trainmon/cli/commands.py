@@ -6,13 +6,12 @@ that does its work when it runs.
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
@@ -20,14 +19,7 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 from trainmon import __version__
 from trainmon.actions.verbs import VERBS, VerbSpec, function
 
-if TYPE_CHECKING:
-    from trainmon.ledger.attempts import AttemptName
-
 # ---- what may be completed -------------------------------------------------------------------------------------------
-
-
-ATTEMPTS_AT_MOST = 200
-"""So many of the newest attempts and their runs are completed."""
 
 
 def known_hosts(ssh_config: Path | None, config: Path | None) -> Iterator[str]:
@@ -54,27 +46,6 @@ def complete_hosts(context: click.Context, _: click.Parameter, incomplete: str) 
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _known_runs(context: click.Context) -> list[str]:
-    """The runs of the config."""
-    from trainmon.config import load_settings
-    from trainmon.lib import ConfigError
-
-    with suppress(ConfigError):
-        return [run.name for run in load_settings(_given(context, "config"), ())[0].runs]
-    return []
-
-
-def _recent_attempts() -> list[AttemptName]:
-    """The newest attempts of the ledger, also of jobs that were found in Slurm and are in no config."""
-    from trainmon.ledger.database import LedgerStuck
-    from trainmon.ledger.reader import attempt_names
-    from trainmon.lib import find_state_directory
-
-    with suppress(LedgerStuck):
-        return attempt_names(find_state_directory(os.environ).path, ATTEMPTS_AT_MOST)
-    return []
-
-
 def _beginning(incomplete: str, *names: str) -> list[str]:
     """The names that begin so. One that a shell would have to quote is not completed: bash does not quote it."""
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete) and shlex.quote(name) == name]
@@ -82,20 +53,17 @@ def _beginning(incomplete: str, *names: str) -> list[str]:
 
 def complete_runs(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """The runs of the config and of the newest attempts that begin so."""
-    return _beginning(incomplete, *_known_runs(context), *(one.run_id for one in _recent_attempts()))
+    from trainmon.cli.attempts import known_names
+
+    return _beginning(incomplete, *known_names(_given(context, "config"))[0])
 
 
-def complete_attempts(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def complete_attempts(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """`last`, the runs and the newest attempts that begin so."""
-    from trainmon.analysis.explanation import short_name
+    from trainmon.cli.attempts import known_names
 
-    names = [short_name(one.job_id, one.restart, one.wandb_id, one.pid) for one in _recent_attempts()]
-    return _beginning(incomplete, "last", *complete_runs(context, param, incomplete), *names)
-
-
-def complete_commands(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """The commands that begin so."""
-    return [name for name in SUBCOMMANDS if name.startswith(incomplete)]
+    runs, attempts = known_names(_given(context, "config"))
+    return _beginning(incomplete, "last", *runs, *attempts)
 
 
 def complete_rules(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -384,33 +352,6 @@ completion = _command(
     Exit status: 0 printed, 2 a usage error.
     """,
     click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]), metavar="bash|zsh|fish"),
-)
-
-
-def print_help(command: str) -> int:
-    """Print the help of a command.
-
-    Raises:
-        click.UsageError: when there is no such command.
-    """
-    if command not in COMMANDS:
-        raise click.UsageError(f"no command {command}; trainmon-tui help lists them")
-    path = PROGRAM if command == DASHBOARD else f"{PROGRAM} {command}"
-    return int(COMMANDS[command].main(["--help"], path, standalone_mode=False))
-
-
-help_command = _command(
-    "help",
-    f"{__name__}:print_help",
-    """Show the help of COMMAND. Without it: the help of the dashboard, and a list of all commands.
-
-    \b
-    Example:
-      trainmon-tui help explain
-
-    Exit status: 0 shown, 2 a usage error.
-    """,
-    click.Argument(["command"], default="dashboard", metavar="[COMMAND]", shell_complete=complete_commands),
 )
 
 
@@ -846,7 +787,7 @@ unmute = _command(
 # ---- all commands ----------------------------------------------------------------------------------------------------
 
 GROUPS: dict[str, tuple[click.Command, ...]] = {
-    "Set up": (init, check, log_format, rules, service, completion, help_command),
+    "Set up": (init, check, log_format, rules, service, completion),
     "In a job": (run, hooks),
     "Look": (snapshot, users, status, actions, attempts, explain, report, sql, classify),
     "Act on runs, jobs and nodes": ACTING,
@@ -856,6 +797,34 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
 
 DASHBOARD = "dashboard"
 """Runs without a command."""
+
+
+def print_help(command: str) -> int:
+    """Print the help of a command."""
+    path = PROGRAM if command == DASHBOARD else f"{PROGRAM} {command}"
+    return int(COMMANDS[command].main(["--help"], path, standalone_mode=False))
+
+
+GROUPS["Set up"] += (
+    _command(
+        "help",
+        f"{__name__}:print_help",
+        """Show the help of COMMAND. Without it: the help of the dashboard, and a list of all commands.
+
+        \b
+        Example:
+          trainmon-tui help explain
+
+        Exit status: 0 shown, 2 a usage error.
+        """,
+        click.Argument(
+            ["command"],
+            type=click.Choice([DASHBOARD, "help", *(one.name or "" for group in GROUPS.values() for one in group)]),
+            default=DASHBOARD,
+            metavar="[COMMAND]",
+        ),
+    ),
+)
 
 COMMANDS = {command.name or "": command for group in ((dashboard,), *GROUPS.values()) for command in group}
 SUBCOMMANDS = tuple(name for name in COMMANDS if name != DASHBOARD)

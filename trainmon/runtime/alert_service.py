@@ -92,10 +92,12 @@ def senders(
         sender = _make(entry, read, clock or SystemClock(), state_directory)
         if ask and not read.problems and isinstance(sender, Apprise):
             try:
-                if refusal := sender.refused(CHECK_TIMEOUT):
-                    read.problems.append(f'"url": {refusal}')
-            except (Retry, Broken) as error:  # the machine is too busy now, or apprise is missing: others can send
-                log.warning("the channel %s cannot be checked now: %s", sender.health.name, error)
+                sender.check(CHECK_TIMEOUT)
+            except (Retry, Broken) as error:
+                if isinstance(error, Broken) and sender.health.state != "broken":
+                    read.problems.append(f'"url": {error.message}')
+                else:  # the machine is too busy now, or apprise is not installed: other channels can send
+                    log.warning("the channel %s cannot be checked now: %s", sender.health.name, error)
         problems += [f"[[notify]] #{number} ({quoted(entry.label)[1:-1]}): {problem}" for problem in read.problems]
         if not read.problems:
             made.append(sender)
@@ -118,12 +120,8 @@ def listeners(
     )
 
 
-def unfit(sender: Sender, timeout: Seconds) -> str | None:
-    """Why a channel cannot work, as far as a check without a message can find.
-
-    Raises: Broken: when its library is not installed.
-    """
-    return sender.check(timeout) if isinstance(sender, Alertmanager | Apprise | Ntfy) else None
+CHECKED = (Alertmanager, Apprise, Ntfy)
+"""The channels that find out without a message whether they can work: `check`."""
 
 
 def resolve(written: str, environ: Mapping[str, str], wrong: Callable[[str], str | None]) -> str:

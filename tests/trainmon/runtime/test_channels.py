@@ -25,7 +25,7 @@ from trainmon.config import NotifySettings, routes_of
 from trainmon.config.decode import decode
 from trainmon.lib import ConfigError
 from trainmon.model import Route
-from trainmon.runtime.alert_service import GUESSABLE, NO_BUTTON, listeners, senders, unfit
+from trainmon.runtime.alert_service import GUESSABLE, NO_BUTTON, listeners, senders
 
 ALL = """
 [[notify]]
@@ -193,7 +193,8 @@ def test_a_whole_channel_from_its_config_to_the_server(tmp_path: Path) -> None:
     with NtfyServer.start(users={"ann": "pw"}) as server:
         text = f'[[notify]]\ntype = "ntfy"\nserver = "{server.url}/"\ntopic = "env:T"\nuser = "ann"\npassword = "env:P"'
         (sender,) = senders(settings(text), environ={"T": "ops", "P": "pw"}, state_directory=tmp_path)
-        assert unfit(sender, 10) is None
+        assert isinstance(sender, Ntfy)
+        sender.check(10)
         sender.send(message(), 10)
         assert server.of("ops")[0].title == "CODE RED video-2b: run-dead"
 

@@ -29,7 +29,7 @@ from trainmon.lib import (
 )
 from trainmon.lib.extras import install_command
 from trainmon.model import Notice
-from trainmon.runtime.alert_service import caveats, ping_address, senders, unfit
+from trainmon.runtime.alert_service import CHECKED, caveats, ping_address, senders
 from trainmon.transport.shell import Shell
 
 # ---- the channels, and the dead-man's switch -------------------------------------------------------------------------
@@ -70,8 +70,8 @@ def channel_rows(settings: Settings, *, test: bool) -> Iterator[Row]:
 def _sender_rows(sender: Sender, *, test: bool) -> Iterator[Row]:
     name, about = sender.health.name, ", ".join(filter(None, (sender.health.type, sender.health.target)))
     try:
-        if wrong := unfit(sender, TIMEOUT):
-            raise Broken(wrong)
+        if isinstance(sender, CHECKED):
+            sender.check(TIMEOUT)
         if test:
             answer = sender.send(render([test_notice(name, time.time())], time.time()), TIMEOUT).answer
             about += f": accepted the test{f' ({answer})' if answer else ''}"

@@ -104,14 +104,13 @@ class Alertmanager:
             self.health = replace(self.health, state="ok", problem=None, since=None)
         return True
 
-    def check(self, timeout: Seconds) -> str | None:
-        """Why nothing can be posted; None when Alertmanager answers."""
-        try:
-            reply = self._http.request("GET", f"{self._url}/status", headers=self._headers, timeout=timeout)
-            judge(reply, "is this an Alertmanager?" if reply.status == 404 else text_of(reply.body))
-        except (Retry, Broken) as error:
-            return error.message
-        return None
+    def check(self, timeout: Seconds) -> None:
+        """Find out whether something can be posted.
+
+        Raises: Retry, Broken: when it cannot.
+        """
+        reply = self._http.request("GET", f"{self._url}/status", headers=self._headers, timeout=timeout)
+        judge(reply, "is this an Alertmanager?" if reply.status == 404 else text_of(reply.body))
 
     def _post(self, payloads: list[Payload], timeout: Seconds) -> int:
         body = json.dumps(payloads).encode()

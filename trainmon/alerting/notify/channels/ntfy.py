@@ -103,16 +103,17 @@ class Ntfy:
         answer = "; ".join([clean(_read(reply).id, 40), *problems, *refused])
         return Sent(answer, messages=1 + len(files) - len(refused))
 
-    def check(self, timeout: Seconds) -> str | None:
-        """Why the replies of phones cannot be read; None when they can, or none are wanted."""
-        if not self.reply_topic:
-            return None
+    def check(self, timeout: Seconds) -> None:
+        """Find out whether the replies of phones can be read, if they are wanted.
+
+        Raises: Retry, Broken: when they cannot.
+        """
         url = f"{self.server}/{self.reply_topic}/json?poll=1&since=1s"
-        try:
-            reply = self._http.request("GET", url, headers=self.headers, timeout=timeout)
-        except (Retry, Broken) as error:
-            return error.message
-        return None if reply.is_good else f"its reply topic cannot be read: {error_of(reply)}"
+        if (
+            self.reply_topic
+            and not (reply := self._http.request("GET", url, headers=self.headers, timeout=timeout)).is_good
+        ):
+            raise Broken(f"its reply topic cannot be read: {error_of(reply)}")
 
     def _publish(self, fields: dict[str, Any], until: Seconds) -> Reply:
         body = json.dumps(fields, ensure_ascii=False).encode(errors="replace")

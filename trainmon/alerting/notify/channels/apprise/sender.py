@@ -86,28 +86,19 @@ class Apprise:
             return Sent()
         raise Retry(answer.text) if answer.outcome == "retry" else Broken(answer.text)
 
-    def check(self, timeout: Seconds) -> str | None:
-        """Why this address cannot work, as far as a check without a message can find; None when it can.
-
-        Raises: Broken: when apprise is not installed.
-        """
-        try:
-            return self.refused(timeout)
-        except Retry as error:
-            return error.message
-
-    def refused(self, timeout: Seconds) -> str | None:
-        """Why apprise refuses this address; None when it accepts it.
+    def check(self, timeout: Seconds) -> None:
+        """Find out whether apprise accepts this address.
 
         Raises:
             Retry: when apprise cannot be run.
-            Broken: when it is not installed.
+            Broken: when it refuses the address, or is not installed: then the health says so, too.
         """
         answer = self._run(Request(url=self._url), timeout)
         if answer.recipients > 1:
             note = "; ".join(filter(None, (self._note, SEVERAL.format(answer.recipients))))
             self.health = replace(self.health, note=note)
-        return None if answer.outcome == "sent" else answer.text
+        if answer.outcome != "sent":
+            raise Broken(answer.text)
 
     def _find_library(self) -> Broken | None:
         """An error without apprise, which the health of the channel has from then on until apprise is installed."""
