@@ -420,6 +420,10 @@ def as_object(one: Explanation) -> dict[str, Any]:
         "earlier": [before.attempt_id for before in one.earlier],
         "why_missing": dict(why_missing(one.attempt)),
         "facts": plain["facts"],
+        "looks": [
+            {**look, "at": timestamp(look["at"]), "since": timestamp(look["since"])}
+            for look in plain["attempt"]["looks"]
+        ],
         "context": plain["context"],
         "gpu_hours": [{**hour, "ended_at": timestamp(hour["ended_at"])} for hour in plain["gpu_hours"]],
         "evals": [{**msgspec.to_builtins(result), "missing": list(result.missing)} for result in one.evals],

@@ -51,7 +51,7 @@ WRITE_EVERY: Seconds = 30.0
 
 NEWS = (
     "end", "reported_end", "first_step", "retry_decision", "budget_spent", "files", "outlook", "outlived_by",
-    "outlived_gone_at",
+    "outlived_gone_at", "looks",
 )  # fmt: skip
 """What is written at once when it changes. A file that was read may have changed a moment later."""
 

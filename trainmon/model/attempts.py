@@ -9,6 +9,7 @@ import msgspec
 
 from trainmon.lib import Instant, Seconds
 from trainmon.model.probe_wire import Launcher
+from trainmon.model.ranks import RankLook
 
 # ---- why an attempt ended --------------------------------------------------------------------------------------------
 
@@ -341,6 +342,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """How many GPUs it held."""
     ranks: RankMap | None = None
     """Where its ranks run; null if that is not known."""
+    looks: tuple[RankLook, ...] = ()
+    """What looks at its ranks have shown: the last answer of each source."""
 
     started_at: Instant | None = None
     start_is_estimated: bool = False

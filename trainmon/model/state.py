@@ -253,6 +253,8 @@ class RunLooked(msgspec.Struct, frozen=True):
 
     run: str
     look: RankLook
+    attempt: str | None = None
+    """The id of the newest attempt of the run when it began."""
 
 
 class StoryTold(msgspec.Struct, frozen=True):

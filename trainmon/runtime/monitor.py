@@ -49,6 +49,7 @@ from trainmon.model import (
 from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend, Prompts
 from trainmon.runtime.looks import Nodes
+from trainmon.runtime.looks.flight_recorder import DumpReader
 from trainmon.transport.shell import AskUser, Shell
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ class Monitor(DashboardBackend):
             self.engine.subscribe(self.alert_service.observe)
             if self._auto_requeue is not None:
                 self.engine.subscribe(self._auto_requeue.observe)
+            self.engine.subscribe(DumpReader(self.look).observe)
             if not self._starts_late:
                 self.alert_service.start()
         elif self._records:

@@ -104,7 +104,7 @@ GROUPS = (
     Fields(WATCHED, greatest),
 )
 APART = {*NEWEST, *LOG, *(name for one in GROUPS for name in one.names)}
-APART |= {"settled", "end", "reported_end", "named", "files", "older", "ranks"}
+APART |= {"settled", "end", "reported_end", "named", "files", "older", "ranks", "looks"}
 FIELDS = (
     *(Fields((name,), greatest) for name in Attempt.__struct_fields__ if name not in APART),
     *GROUPS,
@@ -221,7 +221,7 @@ def merged(one: Attempt | None, other: Attempt) -> Attempt:
     found |= {"end": _both(one.end, other.end), "reported_end": _both(one.reported_end, other.reported_end)}
     if found["end"] is not None:  # and so a cause
         found |= {"reported_end": None, "outlook": None, "outlook_at": 0.0}
-    found["ranks"] = ranks.both(one.ranks, other.ranks)
+    found |= {"ranks": ranks.both(one.ranks, other.ranks), "looks": ranks.last_looks((*one.looks, *other.looks))}
     files = (*one.files.items(), *other.files.items())
     found["files"] = {name: min((file for each, file in files if each == name), key=first_read) for name, _ in files}
     return resolved(replace(one, **found, named=named, older=older))

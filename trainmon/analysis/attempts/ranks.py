@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import NamedTuple, get_args
 
+import msgspec
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds, listed, natural_key, ranges
-from trainmon.model import Attempt, Node, RankMap, RankProcess
+from trainmon.model import Attempt, Node, RankLook, RankMap, RankProcess
 from trainmon.model.probe_wire import Launcher
 
 # ---- the processes on the nodes → the ranks of an attempt ------------------------------------------------------------
@@ -97,6 +98,12 @@ def both(one: RankMap | None, other: RankMap | None) -> RankMap | None:
     }
     is_ambiguous = one.is_ambiguous or other.is_ambiguous
     return replace(one, ranks=max(one.ranks, other.ranks), nodes=nodes, is_ambiguous=is_ambiguous)
+
+
+def last_looks(looks: Iterable[RankLook]) -> tuple[RankLook, ...]:
+    """The last look of each source."""
+    last = {one.source: one for one in sorted(looks, key=lambda one: (one.at, msgspec.json.encode(one)))}
+    return tuple(last[source] for source in sorted(last))
 
 
 def ranks_of_log(texts: Iterable[str], path: str | None, run: str, attempts: Iterable[Attempt]) -> RankMap | None:

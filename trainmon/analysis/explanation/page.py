@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 
-from trainmon.analysis.attempts import ORDER, values_of, why_missing
+from trainmon.analysis.attempts import ORDER, place_of, values_of, why_missing
 from trainmon.analysis.checkpoints import describe
 from trainmon.analysis.explanation.explain import AWAITED, Explanation, Resume, at_text, evidence_places, short_id
 from trainmon.analysis.explanation.timeline import What, worst
@@ -159,6 +159,7 @@ def page(one: Explanation, zone: tzinfo | None = UTC) -> tuple[Section, ...]:
     found = (
         Section("Timeline (UTC)" if zone is UTC else "Timeline (local time)", tuple(_timeline(one, zone))),
         Section("Evidence", tuple(_evidence(one))),
+        Section("Ranks", tuple(_looks(one.attempt))),
         Section("Placement", tuple(_placement(one.attempt))),
         Section("GPUs in the last hour", tuple(_gpu_hours(one))),
         Section("Config and data", tuple(config_rows(one))),
@@ -219,6 +220,20 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
         yield PageRow("", f"These are the last lines. {proof}", "dim")
     if end.cause is not None and end.cause.advice:
         yield PageRow("advice", end.cause.advice)
+
+
+def _looks(attempt: Attempt) -> Iterator[PageRow]:
+    """What looks at its ranks have shown."""
+    for look in attempt.looks:
+        place = place_of(look.ranks[0], attempt.ranks) if look.ranks else None
+        link = None if place is None else ("node", place.link)
+        yield PageRow(look.source, look.summary, "warn" if look.ranks else "", link)
+        went_on = None not in (look.step, attempt.last_step) and (attempt.last_step or 0) > (look.step or 0)
+        later = f"; it went on to step {attempt.last_step:,}" if went_on else ""
+        yield PageRow("", f"seen at {at_text(look.at)}{later}", "dim")
+        yield from (PageRow("", line) for line in look.lines)
+        if look.advice:
+            yield PageRow("advice", look.advice)
 
 
 def _placement(attempt: Attempt) -> Iterator[PageRow]:

@@ -19,6 +19,7 @@ from trainmon.analysis.attempts import (
     with_tail,
     with_unseen_log,
 )
+from trainmon.analysis.attempts.ranks import last_looks
 from trainmon.analysis.retries import with_decisions
 from trainmon.analysis.runs import jobs_of
 from trainmon.engine.reducers.batch import EventBatch
@@ -35,6 +36,7 @@ from trainmon.model import (
     NodeReading,
     Receipts,
     Run,
+    RunLooked,
     SchedulerNode,
     SchedulerNodesListed,
 )
@@ -187,6 +189,15 @@ def unseen_log_read(batch: EventBatch, attempt: Attempt, read: Run, now: Instant
     found = with_unseen_log(attempt, read, batch.so_far(now))
     if found is not attempt:
         _set_attempts(batch, {**batch.current("attempts"), attempt.attempt_id: found})
+
+
+def looked(batch: EventBatch, event: RunLooked) -> None:
+    """Keep what a look at the ranks has shown with the attempt: it may have ended meanwhile."""
+    known: Mapping[str, Attempt] = batch.current("attempts")
+    attempt = known.get(event.attempt or "")
+    if attempt is not None and event.look.is_answer:
+        found = replace(attempt, looks=last_looks((*attempt.looks, event.look)))
+        _set_attempts(batch, {**known, attempt.attempt_id: found})
 
 
 def note_outlived(batch: EventBatch, now: Instant) -> None:

@@ -103,6 +103,7 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 runs.console_read(batch, event)
             case RunLooked():
                 runs.looked(batch, event)
+                jobs.looked(batch, event)
             case AttemptsRestored():
                 jobs.attempts_restored(batch, event)
             case NoticeGiven(text=text):

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import msgspec
 
 from trainmon.analysis.attempts import rank_processes
-from trainmon.analysis.attempts.looks.flight_recorder import RankDump, look_of, of_another, written_since
+from trainmon.analysis.attempts.looks.flight_recorder import (
+    RankDump,
+    look_of,
+    of_another,
+    read_when,
+    written_since,
+)
 from trainmon.analysis.runs import last_attempts
-from trainmon.lib import CommandFailed, Seconds, TrainmonError, counted
-from trainmon.model import Attempt, RankLook, RankMap
+from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError, counted
+from trainmon.model import Attempt, LookReply, LookSource, RankLook, RankMap, State
 from trainmon.runtime.looks.nodes import Request
 
 READ_FOR: Seconds = 30.0
 """How long a node reads dumps. One of 2,000 entries takes 0.03 s, and one that is being written may take seconds."""
 SLACK: Seconds = 15.0
+
+TRIES, TRY_EVERY = 3, 20.0
+"""How often dumps are looked for, and the seconds between: they may come late."""
+KEPT = 20
+"""Attempts of which the dumps are remembered."""
 
 HINT = "set TORCH_NCCL_DUMP_ON_TIMEOUT=1: then each rank writes one when an operation has timed out"
 
@@ -29,10 +42,12 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class FlightRecorder:
-    """Remembers where the ranks of an attempt write their dumps: when they have ended, that is not known any more."""
+    """Remembers of an attempt where its ranks write their dumps, which is not known any more when they have ended, and
+    the dumps that were there: a node may be cleaned up before the others."""
 
     def __init__(self) -> None:
         self._paths: dict[str, set[str]] = {}
+        self._dumps: dict[str, dict[int, RankDump]] = {}
 
     def look(self, request: Request) -> RankLook:
         """What the dumps of the newest attempt of a run show.
@@ -55,7 +70,11 @@ class FlightRecorder:
                     unread |= {rank: why} if why else {}
             else:
                 unread |= dict.fromkeys(known.nodes.get(node, ()) if known is not None else (), answer)
-        dumps = {rank: dump for rank, dump in dumps.items() if rank not in unread}
+        before, since = self._dumps.pop(attempt.attempt_id, {}), written_since(attempt, run.progress.at)
+        dumps = {rank: one for rank, one in dumps.items() if rank not in unread}
+        dumps = {**{rank: one for rank, one in before.items() if one.written_at >= since}, **dumps}
+        unread = {rank: why for rank, why in unread.items() if rank not in dumps}
+        self._dumps = dict([*self._dumps.items(), (attempt.attempt_id, dumps)][-KEPT:])
         if not dumps:
             why = "".join(f": {why}" for why in [*unread.values()][:1])
             raise CommandFailed(f"no rank of {run.name} has a dump of PyTorch's flight recorder{why}", hint=HINT)
@@ -84,3 +103,23 @@ class FlightRecorder:
             except msgspec.ValidationError as error:
                 found[node] = answer.message if isinstance(answer, TrainmonError) else str(error)
         return found
+
+
+class DumpReader:
+    """Has the dumps of an attempt read when it hangs, when an operation times out and when it ends."""
+
+    def __init__(self, ask: Callable[[str, Sequence[LookSource], Callable[[LookReply], object]], None]) -> None:
+        self._ask = ask
+        self._tried: dict[tuple[str, str], list[Instant]] = {}
+
+    def observe(self, state: State) -> None:
+        """On the engine's thread; never waits. Of several programs, the one that writes attempts to the ledger asks."""
+        if state.leadership.holder not in ("us", "daemon") or not state.attempts:
+            return
+        for one in last_attempts(state.attempts.values()).values():
+            if why := read_when(one, state.runs.get(one.run_id), state.at):
+                tried = self._tried.setdefault((one.attempt_id, why), [])
+                is_read = any(look.source == "flight-recorder" and look.at >= tried[0] for look in one.looks if tried)
+                if not is_read and len(tried) < TRIES and state.at - max(tried, default=0.0) >= TRY_EVERY:
+                    tried.append(state.at)
+                    self._ask(one.run_id, ("flight-recorder",), lambda reply: None)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock, Thread
 
+from trainmon.analysis.runs import last_attempts
 from trainmon.lib import Clock, TrainmonError
 from trainmon.model import LookReply, LookSource, RankLook, RunLooked, State
 from trainmon.runtime.looks import proc, ras
@@ -66,8 +67,8 @@ class Looks:
                     break
                 say = lambda said: reply(LookReply(said))  # noqa: E731
                 request = Request(state, run, self._nodes, self._clock, say, self._state)
-                look = self._look(source, request)
-                self._submit(RunLooked(name, look))
+                look, attempt = self._look(source, request), last_attempts(state.attempts.values()).get(name)
+                self._submit(RunLooked(name, look, None if attempt is None else attempt.attempt_id))
                 text = look.summary
                 reply(LookReply(text, look))
         except StoppedError as stopped:

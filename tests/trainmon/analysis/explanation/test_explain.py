@@ -11,7 +11,7 @@ from tests.trainmon.analysis.explanation.pages import DIED, EXITED, OOM, explain
 from tests.trainmon.ledger.records import action
 from trainmon.analysis.explanation import Explanation, page
 from trainmon.analysis.explanation.explain import brief, gpu_time
-from trainmon.model import Alert, Expected, RankMap, Record, RetryPolicy
+from trainmon.model import Alert, Expected, RankLook, RankMap, Record, RetryPolicy
 
 
 def test_the_sentence_says_what_ended_it_when_and_how_sure_and_what_it_cost() -> None:
@@ -97,6 +97,27 @@ def test_an_end_whose_cause_is_not_known_is_not_explained_away() -> None:
     lost = replace(first, end=replace(first.end, source="lost", log_tail=None))
     assert explained((lost,)).sentence.endswith("Nothing reported its end: the time is when it was last seen.")
     assert ("", "No line of its log is stored.") in rows(explained((lost,)), "Evidence")
+
+
+def test_what_a_look_at_the_ranks_has_shown_is_on_the_page_and_says_if_the_attempt_went_on() -> None:
+    first, *others = story()
+    look = RankLook(
+        source="flight-recorder", at=BEGIN + 45, summary="rank 3 (n1 GPU 3) never entered ALLREDUCE 9", ranks=(3,),
+        step=30, lines=("ALLREDUCE at train.py:7 step: ranks 0-2",), advice="Look at its node.",
+    )  # fmt: skip
+    ranks = RankMap(launcher="torchrun", ranks=4, nodes={"n1": {rank: (rank,) for rank in range(4)}})
+    one = explained((replace(first, looks=(look,), ranks=ranks), *others))
+    assert rows(one, "Ranks") == [
+        ("flight-recorder", look.summary),
+        ("", "seen at 2023-11-14 22:14:05 UTC"),
+        ("", "ALLREDUCE at train.py:7 step: ranks 0-2"),
+        ("advice", "Look at its node."),
+    ]
+    (section,) = [section for section in page(one) if section.title == "Ranks"]
+    assert section.rows[0].link == ("node", "n1/3")
+    early = replace(first, looks=(replace(look, step=20),))
+    assert rows(explained((early, *others)), "Ranks")[1][1].endswith("; it went on to step 30")
+    assert not any(section.title == "Ranks" for section in page(explained(story())))
 
 
 def test_the_first_step_of_an_attempt_whose_log_was_read_late_came_before_its_end() -> None:

@@ -144,7 +144,7 @@ def test_json_has_the_row_of_the_attempt_and_every_part_of_the_page(home: Path) 
     assert list(found) == [
         "attempt", "sentence", "outlook", "timeline", "previous", "next", "changes", "settings", "resumed",
         "resumes_at", "retry",
-        "earlier", "why_missing", "facts", "context", "gpu_hours", "evals", "smell_test", "traceable",
+        "earlier", "why_missing", "facts", "looks", "context", "gpu_hours", "evals", "smell_test", "traceable",
     ]  # fmt: skip
     assert found["attempt"]["termination_reason"] == "cuda-oom"
     assert (found["previous"], found["next"], found["earlier"]) == ("prod/88@1", "prod/90@1", ["prod/88@1"])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from trainmon.analysis.attempts import merged
 from trainmon.engine.reducers.reduce import reduce
-from trainmon.model import Job, JobsListed, LookSource, Progress, RankLook, Run, RunLooked, RunSpec, State
+from trainmon.model import Attempt, Job, JobsListed, LookSource, Progress, RankLook, Run, RunLooked, RunSpec, State
 
 RUN = Run(spec=RunSpec(name="llm", cluster="prod", job="llm"), progress=Progress(step=10, at=100.0))
 
@@ -32,3 +35,17 @@ def test_a_step_or_a_new_start_ends_what_a_look_says() -> None:
     assert shown(state) == [("nccl-ras", 130.0)]
     job = Job(cluster="prod", id="88", number=88, name="llm", user="ana", state="RUNNING", started_at=160.0)
     assert shown(reduce(state, [JobsListed("prod", 161.0, (job,))], 161.0)) == []
+
+
+def test_what_a_look_has_shown_stays_with_its_attempt_whatever_comes_after_it() -> None:
+    old, new = (Attempt(attempt_id=name, run_id="llm", cluster="prod", job_id=name) for name in ("88", "89"))
+    state = State(runs={"llm": RUN}, attempts={"88": old, "89": new})
+    look = RankLook(source="flight-recorder", at=99.0, summary="rank 3 never entered", ranks=(3,))
+    state = reduce(state, [RunLooked("llm", look, "88")], 120.0)
+    assert [one.looks for one in state.attempts.values()] == [(look,), ()]
+    failed = RankLook(source="flight-recorder", at=130.0, summary="no rank has a dump", is_answer=False)
+    state = reduce(state, [RunLooked("llm", failed, "88"), RunLooked("llm", look, "gone")], 131.0)
+    assert [one.looks for one in state.attempts.values()] == [(look,), ()]
+    other, newer = replace(look, source="proc"), replace(look, at=140.0)
+    seen = merged(replace(old, looks=(look, other)), replace(old, looks=(newer,)))
+    assert seen.looks == (newer, other)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import time
@@ -19,9 +20,23 @@ from msgspec.structs import replace
 from tests.collectors.probe.interpreters import found
 from tests.lab.flight_recorder import Training, dump, play, write
 from trainmon.lib import CommandFailed, SystemClock
-from trainmon.model import Attempt, Node, Progress, RankLook, RankMap, RankProcess, RankProcesses, Run, RunSpec, State
+from trainmon.model import (
+    Attempt,
+    AttemptEnd,
+    Leadership,
+    Log,
+    Node,
+    Progress,
+    RankLook,
+    RankMap,
+    RankProcess,
+    RankProcesses,
+    Run,
+    RunSpec,
+    State,
+)
 from trainmon.runtime.looks import Nodes
-from trainmon.runtime.looks.flight_recorder import FlightRecorder
+from trainmon.runtime.looks.flight_recorder import DumpReader, FlightRecorder
 from trainmon.runtime.looks.nodes import Request, code
 from trainmon.runtime.looks.on_node.flight_recorder import read
 from trainmon.runtime.looks.on_node.run import BEGIN
@@ -99,10 +114,25 @@ def test_two_dumps_of_one_rank_are_told_apart_by_the_nodes_of_the_ranks(loop: Ev
     cluster.write(play(3, "sleeps", now=now))
     (cluster.homes["n0"] / CACHE / f"{NAME}7").write_bytes(dump(play(3, "fabric", now=now), 7))
     assert cluster.look().ranks == (7,)
-    cluster.attempt = replace(cluster.attempt, ranks=None)
+    cluster.attempt, cluster.recorder = replace(cluster.attempt, ranks=None), FlightRecorder()
     look = cluster.look()
     assert look.ranks == ()
     assert "no dump of rank 7: two nodes have different ones" in look.lines
+
+
+def test_what_was_read_once_counts_when_a_node_has_been_cleaned_up(loop: EventLoop, tmp_path: Path) -> None:
+    cluster, training = Cluster(loop, tmp_path), play(3, "sleeps", now=time.time())
+    cluster.write(training)
+    (cluster.homes["n3"] / CACHE / f"{NAME}12").unlink()
+    assert len([line for line in cluster.look().lines if "no dump of rank 12" in line]) == 1
+    (cluster.homes["n3"] / CACHE / f"{NAME}12").write_bytes(dump(training, 12))
+    shutil.rmtree(cluster.homes["n1"])
+    cluster.down.add("n2")
+    look = cluster.look()
+    assert look.ranks == (7,)
+    assert not any("no dump" in line for line in look.lines)
+    cluster.run = replace(cluster.run, progress=Progress(step=8, at=time.time() + 60.0))  # it goes on
+    assert refused(cluster).startswith("no rank of llm has a dump")
 
 
 def refused(cluster: Cluster) -> str:
@@ -138,10 +168,9 @@ def test_ranks_without_a_dump_are_said_with_the_reason(loop: EventLoop, tmp_path
     look = cluster.look()
     assert look.ranks == (7,)
     assert "no dump of rank 2 (n0 GPU 2): it has written none" in look.lines
-    assert any(
-        line.startswith("no dump of rank 12 (n3 GPU 0)") and line.endswith(": n3 is down") for line in look.lines
-    )
+    assert "no dump of ranks 12-15 (n3 GPU 0, 1, 2, 3): n3 is down" in look.lines
     cluster.down.update(cluster.homes)
+    cluster.recorder = FlightRecorder()
     assert refused(cluster).endswith(" is down")
 
 
@@ -164,6 +193,58 @@ def test_the_environment_of_a_rank_says_where_also_when_it_has_ended(loop: Event
         process.wait()
     write(training, tmp_path / "traces", "rank")
     assert cluster.look().ranks == (training.culprit,)
+
+
+# ---- when they are read without being asked for ----------------------------------------------------------------------
+
+
+class Program:
+    """A program that watches one run. Each second is a State."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, str, tuple[str, ...]]] = []
+        self.reader = DumpReader(lambda run, sources, reply: self.asked.append((self.state.at, run, tuple(sources))))
+        self.state = State(
+            leadership=Leadership(holder="us"),
+            attempts={"a": Attempt(attempt_id="a", run_id="llm", cluster="prod", started_at=1.0)},
+            runs={"llm": Run(spec=RunSpec(name="llm", cluster="prod"), verdict="healthy")},
+        )
+
+    def watch(self, until: float, **changes: Any) -> list[float]:
+        """When it asks."""
+        self.asked.clear()
+        self.state = replace(self.state, **changes)
+        while self.state.at < until:
+            self.state = replace(self.state, at=self.state.at + 1.0)
+            self.reader.observe(self.state)
+        assert {each[1:] for each in self.asked} <= {("llm", ("flight-recorder",))}
+        return [at for at, *_ in self.asked]
+
+
+def test_dumps_are_read_when_a_run_hangs_times_out_and_ends_until_there_is_an_answer() -> None:
+    program = Program()
+    assert program.watch(100.0) == []
+    run = replace(program.state.runs["llm"], verdict="hung")
+    assert program.watch(300.0, runs={"llm": run}) == [101.0, 121.0, 141.0]
+    lines = ("step 7", "[rank3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE)")
+    told = replace(run, log=Log(host="n0", lines=lines))
+    assert program.watch(310.0, runs={"llm": told}) == [301.0]
+    attempt, look = program.state.attempts["a"], RankLook(source="flight-recorder", at=302.0, summary="rank 3 …")
+    assert program.watch(400.0, attempts={"a": replace(attempt, looks=(look,))}) == []
+    end = AttemptEnd(at=395.0, source="queue", noticed_at=400.0, scheduler_state="FAILED", exit_code=1)
+    ended = replace(attempt, looks=(look,), reported_end=end)
+    assert program.watch(405.0, attempts={"a": ended}) == [401.0], "the rest of the dumps may have come"
+    assert program.watch(1_000.0) == [421.0, 441.0]
+
+
+def test_no_node_is_asked_for_dumps_of_a_run_that_is_well_or_that_another_program_watches() -> None:
+    program = Program()
+    attempt, end = program.state.attempts["a"], AttemptEnd(at=5.0, source="queue", noticed_at=5.0, exit_code=0)
+    assert program.watch(50.0, attempts={"a": replace(attempt, reported_end=end)}) == []
+    late = replace(end, exit_code=1, noticed_at=-1_000.0)
+    assert program.watch(100.0, attempts={"a": replace(attempt, end=late)}) == []
+    hung = {"llm": replace(program.state.runs["llm"], verdict="hung")}
+    assert program.watch(150.0, attempts={"a": attempt}, runs=hung, leadership=Leadership(holder="other")) == []
 
 
 # ---- files that are no dumps, or hostile -----------------------------------------------------------------------------

@@ -7,15 +7,15 @@ no other one itself. A rank without a dump is said, and never named by that alon
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from trainmon.analysis.attempts.ranks import CLOCKS, place_of
-from trainmon.lib import Instant, Seconds, clean, counted, group_by, listed
-from trainmon.model import Attempt, RankLook, RankMap
+from trainmon.analysis.attempts.ranks import CLOCKS, ranks_text
+from trainmon.lib import Instant, Seconds, clean, counted, group_by
+from trainmon.model import SILENT, Attempt, RankLook, RankMap, Run
 
 # ---- what a node says of the dumps there. Times are by our clock, texts are untrusted. -------------------------------
 
@@ -75,6 +75,23 @@ def written_since(attempt: Attempt, stepped_at: Instant | None) -> Instant:
     """What is older is of an earlier attempt, or of an earlier standstill of this one, which has made steps since."""
     last = 0.0 if stepped_at is None else stepped_at - (0.0 if attempt.told_end is None else LATE)
     return max(attempt.started_at or 0.0, last) - CLOCKS
+
+
+TIMED_OUT = "Watchdog caught collective operation timeout"
+"""What PyTorch logs when it writes its dumps. The ranks end soon after that."""
+READ_AFTER: Seconds = 300.0
+LAST_LINES = 50
+
+
+def read_when(attempt: Attempt, run: Run | None, now: Instant) -> str:
+    """Why the dumps of an attempt are to be read now, before its nodes are cleaned up; empty if they are not."""
+    if (end := attempt.told_end) is not None:
+        is_well = end.exit_code == 0 or (end.scheduler_state or "").startswith("COMPLETED")
+        return "" if is_well or now - end.noticed_at > READ_AFTER else "it has ended"
+    lines = () if run is None or run.log is None else run.log.lines[-LAST_LINES:]
+    if any(TIMED_OUT in line for line in lines):
+        return "an operation has timed out"
+    return "it hangs" if run is not None and run.verdict in SILENT else ""
 
 
 def of_another(rank: int, dump: RankDump, attempt: Attempt, now: Instant) -> str:
@@ -274,10 +291,6 @@ def _last_call(rank: int, dump: RankDump, known: RankMap | None) -> str:
         how = f"{' at ' * bool(last.line)}{last.line}, {clock(last.called_at)}, {'not ' * (last.state < 2)}finished"
         return f"the last call of {ranks_text([rank], known)} was {last.name} {last.number} of group {log.title}{how}"
     return f"{ranks_text([rank], known)} has called nothing"
-
-
-def ranks_text(ranks: Sequence[int], known: RankMap | None) -> str:
-    return listed([str(place_of(rank, known) or f"rank {rank}") for rank in ranks], AT_MOST)
 
 
 def clock(at: Instant) -> str:

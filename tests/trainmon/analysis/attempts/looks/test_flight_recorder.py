@@ -68,7 +68,7 @@ def test_the_sentence_names_the_rank_the_operation_and_who_waits_and_the_lines_n
     )
     assert look.lines[1:] == (
         "rank 7 (n1 GPU 3) never entered ALLREDUCE 3 of group default_pg; 9 ranks wait in it since 07:50:00 UTC",
-        "ALLREDUCE at /home/ana/llm/train.py:107 forward: rank 4 (n1 GPU 0), rank 5 (n1 GPU 1), rank 6 (n1 GPU 2)",
+        "ALLREDUCE at /home/ana/llm/train.py:107 forward: ranks 4-6 (n1 GPU 0, 1, 2)",
         "the last call of rank 7 (n1 GPU 3) was ALLREDUCE 2 of group default_pg at "
         "/home/ana/llm/train.py:107 metrics, 07:50:00 UTC, finished",
     )
@@ -97,7 +97,7 @@ def test_dumps_that_others_lack_do_not_hide_who_is_proven() -> None:
     del found[0], found[1]
     look = judged(found, dict.fromkeys((0, 1), "n0 is down"))
     assert look.ranks == (7,)
-    assert "no dump of rank 0 (n0 GPU 0), rank 1 (n0 GPU 1): n0 is down" in look.lines
+    assert "no dump of ranks 0 and 1 (n0 GPU 0, 1): n0 is down" in look.lines
 
 
 def test_no_single_dump_names_anybody() -> None:
