@@ -47,13 +47,18 @@ def frameworks_python() -> Path:
     return _with("transformers", "accelerate", "lightning")
 
 
-def _with(*packages: str) -> Path:
+def py_spy() -> Path:
+    """The folder of py-spy, in an environment of its own: a trainer has it only if that is on its PATH."""
+    return _with("py-spy", folder=FOLDER.with_name("py-spy")).parent
+
+
+def _with(*packages: str, folder: Path = FOLDER) -> Path:
     """The Python after these packages are installed: by one process at a time, and again after one was killed."""
-    python, done = FOLDER / "bin" / "python", FOLDER / f"{packages[0]}.installed"
-    with FOLDER.with_name("torch.lock").open("w") as lock:
+    python, done = folder / "bin" / "python", folder / f"{packages[0]}.installed"
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not python.exists():
-            environment(FOLDER)
+            environment(folder)
         if not done.exists():
             pip("--python", python, "install", *packages, timeout=PATIENCE)
             done.touch()

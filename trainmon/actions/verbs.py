@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from trainmon.lib import Means, Seconds, Sentence
     from trainmon.model import Verb
 
-Reads = Literal["job", "open jobs", "pending jobs", "steps", "config", "evaluations"]
+Reads = Literal["job", "open jobs", "pending jobs", "steps", "config", "evaluations", "stacks"]
 """What a plan needs beside the switches: the job that is meant, all jobs that have not ended, or all that wait for the
-nodes; the steps and the batch script of the job, the config file of the run, the earlier starts of its evaluator."""
+nodes; the steps and the batch script of the job, the config file of the run, the earlier starts of its evaluator, how
+the stacks of its ranks can be read."""
 
 STARTS = "it starts anew"
 """The milestone of a job that runs again."""
@@ -191,6 +192,13 @@ VERBS: tuple[VerbSpec, ...] = (
         example="gpu-014 --run video-2b  # only for the jobs of this run",
         options=("run",),
         reads=("pending jobs",),
+    ),
+    VerbSpec(
+        "stacks", f"{PLANNING}.stacks:stacks", "Read the stacks",
+        menu="Read the stacks of its ranks",
+        usage="RUN...", summary="Read where the code of the ranks of runs stands, by py-spy or trainmon_hooks.",
+        example="video-2b --dry-run  # how each rank would be asked, and which cannot",
+        reads=("stacks",), first_effect=90.0,
     ),
     VerbSpec(
         "evaluate", f"{PLANNING}.requeue:evaluate", "Evaluate", f"{EFFECTS}:evaluate", f"{EFFECTS}:result_at",

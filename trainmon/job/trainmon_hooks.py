@@ -23,11 +23,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import json
 import math
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -37,6 +39,7 @@ PATIENCE = 5.0  # seconds: so long, at most, the start waits for the kill switch
 LOOK_EVERY = 0.5  # seconds: at most so long between two votes, and half of it between two looks at the switches
 STATUS_EVERY = 1.0  # seconds between two writes of the status file; what is asked, saved or ended is written at once
 SIGNALS = {"SIGTERM": "stop", "SIGUSR1": "save"}  # `stop` means: save, then stop
+STACKS = 11  # above SIGRTMIN: the signal on which the stack of the main thread is written
 KILL, SAVE, LIMIT, BAD, SECONDS, FIRST_SIGNAL = range(6)  # of a vote; last, for each signal: 1 + its rank, or 0
 Votes = List[float]
 
@@ -54,6 +57,7 @@ class Hooks:
     """
 
     _owner: Hooks | None = None  # the one that has the signals of this process
+    _announced = 0  # the process that listens for the signal of _announce
 
     def __init__(
         self, kill: str | None = None, save: str | None = None, status: str | None = None, *,
@@ -324,6 +328,7 @@ class Hooks:
             self._warn("there are two Hooks: the signals stay with the first")
             return
         Hooks._owner, sys.excepthook = self, self._on_exception
+        self._announce()
         for name, ask in self._signals.items():
             try:
                 number = int(getattr(signal, name))
@@ -331,6 +336,20 @@ class Hooks:
                 self._report["signals"][name] = ask
             except (ValueError, OSError, AttributeError) as error:  # not the main thread; no such signal
                 self._warn("signals cannot be received: %s: %s" % (name, error))
+
+    def _announce(self) -> None:
+        """Let trainmon-tui ask where the main thread stands: by a signal that nothing else uses, into memory, since a
+        handler that waits for a file server would hold the trainer up. That the file is open shows that it listens."""
+        with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
+            number = signal.SIGRTMIN + STACKS
+            if signal.getsignal(number) is signal.SIG_DFL and Hooks._announced != os.getpid():
+                folder = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+                path = os.path.join(folder, "trainmon-stacks.%d.%d" % (os.getpid(), time.time_ns()))
+                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+                os.unlink(path)
+                faulthandler.register(number, file, all_threads=False)
+                os.write(file, b"trainmon-stacks %d %d\n" % (number, os.getpid()))
+                Hooks._announced = os.getpid()
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self._told[signal.Signals(number).name] += 1

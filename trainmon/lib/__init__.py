@@ -63,6 +63,7 @@ from trainmon.lib.text import (
     shorten_sentence,
     shorten_start,
     size,
+    spans_text,
     without_sequences,
 )
 
@@ -122,6 +123,7 @@ __all__ = [
     "shorten_sentence",
     "shorten_start",
     "size",
+    "spans_text",
     "without_sequences",
     "write_private",
     "write_whole",

@@ -180,6 +180,11 @@ def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return [(group[0], group[-1]) for group in found]
 
 
+def spans_text(spans: Iterable[tuple[int, int]]) -> str:
+    """`0-7, 9`"""
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
+
+
 def ordinal(number: int) -> str:
     """`2nd`, `11th`."""
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

@@ -10,6 +10,7 @@ from trainmon.model.action import (
     Milestone,
     Operation,
     Plan,
+    ReadStacks,
     Record,
     Refusal,
     RemoveFile,
@@ -126,7 +127,7 @@ from trainmon.model.probe_wire import (
     says,
     throttle_names,
 )
-from trainmon.model.ranks import LookReply, LookSource, RankLook
+from trainmon.model.ranks import LookReply, LookSource, RankLook, RankWay
 from trainmon.model.run import (
     ALIVE,
     DIRECTORY,
@@ -393,6 +394,8 @@ __all__ = [
     "RankProcess",
     "RankProcesses",
     "RankWait",
+    "RankWay",
+    "ReadStacks",
     "Reading",
     "Receipt",
     "ReceiptFiles",

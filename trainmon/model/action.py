@@ -7,10 +7,11 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Sentence
+from trainmon.model.ranks import RankWay
 
 Verb = Literal[
     "save", "kill", "unsave", "unkill", "requeue", "cancel", "hold", "release", "signal", "queue", "exclude",
-    "evaluate",
+    "evaluate", "stacks",
 ]  # fmt: skip
 
 
@@ -47,6 +48,12 @@ class Execute(msgspec.Struct, frozen=True, tag="execute"):
     """The command as a person would write it; if empty, argv quoted by shlex."""
 
 
+class ReadStacks(Execute, frozen=True, tag="stacks"):
+    """Read the stacks of ranks, on all their nodes. There is no one command for that; `shown` says how it is done."""
+
+    ranks: tuple[RankWay, ...] = ()
+
+
 class CreateFile(msgspec.Struct, frozen=True, tag="drop"):
     """Create a switch file atomically. It never replaces a file."""
 
@@ -65,7 +72,7 @@ class RemoveFile(msgspec.Struct, frozen=True, tag="remove"):
     """Its identity: inode, size, mtime and owner, as its host printed them."""
 
 
-Operation = Execute | CreateFile | RemoveFile
+Operation = Execute | ReadStacks | CreateFile | RemoveFile
 
 
 class JobChain(msgspec.Struct, frozen=True):

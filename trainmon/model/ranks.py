@@ -36,6 +36,20 @@ class RankLook(msgspec.Struct, frozen=True, kw_only=True):
     """False: it could not look, and the summary says why."""
 
 
+class RankWay(msgspec.Struct, frozen=True, kw_only=True):
+    """How the stack of a rank can be read, or why it cannot."""
+
+    rank: int
+    node: str
+    pid: int
+    started_s: float
+    """When the process started, in seconds after the boot of its node: it must still be the same one."""
+    way: Literal["py-spy", "signal", ""] = ""
+    """By the py-spy of its own environment, or by a signal to its trainmon_hooks; empty: not at all."""
+    why: str = ""
+    """Why it cannot be read."""
+
+
 class LookReply(msgspec.Struct, frozen=True):
     """What a person who asked for looks is told. The last reply to a request is done."""
 

@@ -49,7 +49,7 @@ from trainmon.model import (
 )
 from trainmon.runtime.config_file import ConfigFile
 from trainmon.runtime.log_file import LogFile
-from trainmon.runtime.looks import Looks, Nodes
+from trainmon.runtime.looks import Looks, Nodes, Stacks
 from trainmon.slurm import commands, parse
 from trainmon.slurm.client import Client
 from trainmon.transport.files import read_range
@@ -265,6 +265,8 @@ class DashboardBackend:
     def enable_looks(self, nodes: Nodes) -> None:
         """Look at the ranks of runs from now on, by what reads these nodes."""
         self._looks = Looks(lambda: self.engine.state, nodes, self.engine.submit, self.engine.clock)
+        if self._executor is not None:
+            self._executor.stacks = Stacks(lambda: self.engine.state, nodes, self.engine.submit, self.engine.clock)
 
     def look(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
         if self._looks is None:

@@ -24,6 +24,7 @@ from trainmon.model import (
     Execute,
     Operation,
     Plan,
+    ReadStacks,
     Refusal,
     RemoveFile,
     State,
@@ -200,7 +201,7 @@ def action_facts(action: Action) -> Iterator[PlanFact]:
 
 def operation_facts(operation: Operation) -> Iterator[PlanFact]:
     """The exact command, or the file and its content."""
-    labels = {Execute: "command", CreateFile: "creates"}
+    labels = {Execute: "command", ReadStacks: "asks", CreateFile: "creates"}
     yield labels.get(type(operation), "removes"), command_line(operation), "accent bold"
     if isinstance(operation, CreateFile) and operation.text:
         yield "content", operation.text.rstrip("\n"), ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from trainmon.analysis.attempts import RankPlace, place_of
@@ -12,7 +12,20 @@ from trainmon.analysis.log_formats import LEARNED, summary
 from trainmon.analysis.runs import cause_of, last_attempts
 from trainmon.analysis.runs.trainer import BUSY, SILENT, other_switches
 from trainmon.analysis.wandb import label
-from trainmon.lib import Instant, cell_width, clean, counted, duration, ranges, say, scrub, shorten, shorten_start, size
+from trainmon.lib import (
+    Instant,
+    cell_width,
+    clean,
+    counted,
+    duration,
+    ranges,
+    say,
+    scrub,
+    shorten,
+    shorten_start,
+    size,
+    spans_text,
+)
 from trainmon.model import (
     Attempt,
     Checkpoint,
@@ -122,11 +135,6 @@ def hidden_ranks(attempt: Attempt | None, state: State) -> str:
             for node, ranks in read for gpu in node.gpus for one in gpu.processes}  # fmt: skip
     count = f"ranks of {len(known & held.keys())} of {len(held)} processes are known"
     return f"{count}: the others belong to another user" if any(held[key] for key in held.keys() - known) else ""
-
-
-def spans_text(spans: Iterable[tuple[int, int]]) -> str:
-    """`0-7, 9`"""
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
 def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:

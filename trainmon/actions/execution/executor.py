@@ -38,8 +38,21 @@ from trainmon.actions.planning import (
     unchecked,
 )
 from trainmon.actions.verbs import VERB
-from trainmon.lib import Clock, Seconds, Sentence, TrainmonError, drop_oldest, group_by, joined
-from trainmon.model import Action, ActionChanged, ActionRequest, Event, JobChanged, Plan, Record, Refusal, State, Status
+from trainmon.lib import Clock, CommandFailed, Seconds, Sentence, TrainmonError, drop_oldest, group_by, joined
+from trainmon.model import (
+    Action,
+    ActionChanged,
+    ActionRequest,
+    Event,
+    JobChanged,
+    Plan,
+    RankWay,
+    ReadStacks,
+    Record,
+    Refusal,
+    State,
+    Status,
+)
 from trainmon.slurm.client import Client
 from trainmon.slurm.parse import detailed
 from trainmon.transport.shell import Shell
@@ -86,8 +99,29 @@ class ActionLedger(Protocol):
         """
 
 
+class RankStacks(Protocol):
+    """What reads the stacks of ranks."""
+
+    def find(self, run: str) -> tuple[RankWay, ...]:
+        """How each can be read.
+
+        Raises:
+            TrainmonError: when that is not known of any.
+        """
+
+    def read(self, run: str, ranks: Sequence[RankWay]) -> str:
+        """Read them, and submit the look; its summary.
+
+        Raises:
+            TrainmonError: when none could be read.
+        """
+
+
 class Executor:
     """Prepares plans and runs actions."""
+
+    stacks: RankStacks | None = None
+    """Where stacks can be read."""
 
     def __init__(
         self,
@@ -162,7 +196,18 @@ class Executor:
             elif future.done():
                 answer = future.result()
             parts.append(unreadable(reads[host], answer) if isinstance(answer, str) else answer)
-        return with_evaluations(reduce(merged, parts, Readback()), evaluations)
+        readback = with_evaluations(reduce(merged, parts, Readback()), evaluations)
+        for run in request.subjects if "stacks" in VERB[request.verb].reads else ():
+            readback = self._with_stacks(readback, run)
+        return readback
+
+    def _with_stacks(self, readback: Readback, run: str) -> Readback:
+        try:
+            if self.stacks is None:
+                raise CommandFailed("stacks are not read here")
+            return replace(readback, stacks={**readback.stacks, run: self.stacks.find(run)})
+        except TrainmonError as error:
+            return replace(readback, errors={**readback.errors, run: str(error)})
 
     def _preflight(
         self, host: str, request: ActionRequest, state: State, reads: Sequence[ReadRequest]
@@ -227,6 +272,9 @@ class Executor:
     def _run_on_host(self, record: Record) -> Record:
         action = record.action
         try:
+            if isinstance(action.operation, ReadStacks) and self.stacks is not None:
+                said = self.stacks.read(action.subject, action.operation.ranks)
+                return replace(record, status="done", outcome=said, done_at=self._clock.now())
             shell = self._shell_of(action.host)
         except TrainmonError as error:
             return self._over(record, "failed", f"nothing was done: {error}")

@@ -30,6 +30,7 @@ from trainmon.model import (
     Expected,
     Job,
     Operation,
+    RankWay,
     Record,
     Refusal,
     Run,
@@ -74,11 +75,13 @@ class Readback(msgspec.Struct, frozen=True, kw_only=True):
     """By `HOST:PATH`."""
     evaluations: Mapping[str, Record] = {}
     """By action id: the starts of evaluators of the requested runs that the ledger holds."""
+    stacks: Mapping[str, tuple[RankWay, ...]] = {}
+    """How the stacks of the ranks of a run can be read, by its name."""
     configs: Mapping[str, str] = {}
     """By `HOST:PATH`: the hashes of config files, as attempts have them."""
     errors: Mapping[str, str] = {}
     """Why something could not be read. Keys: a job's key, `JOB script`, `HOST:PATH`, `CLUSTER/NODE`, a cluster for
-    its queue, or LEDGER."""
+    its queue, a run for its stacks, or LEDGER."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,8 @@ def reads_for_plan(request: ActionRequest, state: State, readback: Readback) -> 
 
 def _reads_for_row(context: PlanContext) -> Iterator[ReadRequest]:
     reads, host, cluster = VERB[context.request.verb].reads, context.host, context.cluster_info
+    if "stacks" in reads:  # they are read on all nodes of the run
+        return
     kill, save = context.switch_path("kill"), context.switch_path("save")
     if host is None:
         return

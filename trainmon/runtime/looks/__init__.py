@@ -2,5 +2,6 @@
 
 from trainmon.runtime.looks.nodes import Nodes, Request
 from trainmon.runtime.looks.service import Looks
+from trainmon.runtime.looks.stacks import Stacks
 
-__all__ = ["Looks", "Nodes", "Request"]
+__all__ = ["Looks", "Nodes", "Request", "Stacks"]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sized
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from trainmon.analysis.attempts import rank_processes
-from trainmon.analysis.attempts.looks import Sample, activities, judged
+from trainmon.analysis.attempts.looks import Activity, Sample, activities, judged
 from trainmon.analysis.runs import last_attempts
 from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError, counted, duration
 from trainmon.model import RankLook, RankMap, RankProcess, Run, State, verdict_text
-from trainmon.runtime.looks.nodes import Request
+from trainmon.runtime.looks.nodes import Nodes, Request
 
 Row = TypeVar("Row")
 
@@ -29,40 +29,61 @@ LATE = 3
 """A run is late when none has come in the time of so many steps."""
 
 
+class Seen(NamedTuple):
+    """What was read of the ranks of a run."""
+
+    known: RankMap
+    pids: Mapping[int, int]
+    doing: dict[int, Activity]
+    """By rank."""
+    unread: list[str]
+    """What was not read, and why."""
+
+
 def look(request: Request) -> RankLook:
     """What each rank does, and who differs.
 
     Raises:
         CommandFailed: when the ranks of the run are not known.
     """
-    known, processes = ranks_of(request.run, request.state)
-    request.say(f"reading /proc of {counted(len(processes), 'node')} for {duration(sum(PAUSES))}")
+    request.say(f"reading /proc of its nodes for {duration(sum(PAUSES))}")
+    seen, now = see(request.run.name, request.state, request.nodes), request.clock.now()
+    return judged("proc", seen.known, seen.doing, now, pids=seen.pids, unread=seen.unread, calm=calm(request.run, now))
+
+
+def see(run: str, state: State, nodes: Nodes) -> Seen:
+    """Read /proc of all nodes of a run.
+
+    Raises:
+        CommandFailed: when its ranks are not known.
+    """
+    known, processes = ranks_of(run, state)
     asked = {
         node: (PAUSES, [(rank, one.pid, one.started_s, one.workers[:WORKERS]) for rank, one in own.items()])
         for node, own in processes.items()
     }
-    answers = request.nodes.ask_each(asked, "proc", TIMEOUT)
+    answers = nodes.ask_each(asked, "proc", TIMEOUT)
     read, unread = by_rank(answers, processes, list[tuple[int, list[Sample | None]]])
     doing, pids = activities(dict(read)), {rank: one.pid for own in processes.values() for rank, one in own.items()}
     unread += [f"rank {rank}: its process has ended, or is hidden" for rank, _ in read if rank not in doing]
-    now = request.clock.now()
-    return judged("proc", known, doing, now, pids=pids, unread=unread, calm=calm(request.run, now))
+    return Seen(known, pids, doing, unread)
 
 
-def ranks_of(run: Run, state: State) -> tuple[RankMap, dict[str, dict[int, RankProcess]]]:
+def ranks_of(name: str, state: State) -> tuple[RankMap, dict[str, dict[int, RankProcess]]]:
     """The map of the ranks of a run, and their processes by node and rank.
 
     Raises:
         CommandFailed: when they are not known.
     """
-    attempt, processes = last_attempts(state.attempts.values()).get(run.name), rank_processes(run, state)
+    attempt, run = last_attempts(state.attempts.values()).get(name), state.runs.get(name)
+    processes = {} if run is None else rank_processes(run, state)
     if attempt is None or attempt.ranks is None or not any(processes.values()):
-        raise CommandFailed(f"which processes are the ranks of {run.name} is not known", hint="its page shows why")
+        raise CommandFailed(f"which processes are the ranks of {name} is not known", hint="its page shows why")
     return attempt.ranks, {node: own for node, own in processes.items() if own}
 
 
 def by_rank(
-    answers: Mapping[str, Any | TrainmonError], processes: Mapping[str, Mapping[int, object]], rows: type[list[Row]]
+    answers: Mapping[str, Any | TrainmonError], processes: Mapping[str, Sized], rows: type[list[Row]]
 ) -> tuple[list[Row], list[str]]:
     """What all nodes have answered, and which of them have not, with the reason."""
     found, unread = list[Row](), list[str]()

@@ -13,9 +13,10 @@ from tests.lab.sshd import until
 from tests.trainmon.actions.cluster import NOW, RUNNING, ask, done, only, planned
 from tests.trainmon.actions.execution.world import Host, World, job
 from tests.trainmon.actions.planning.test_evaluate import of as crashed
+from tests.trainmon.actions.planning.test_stacks import known as with_ranks
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import CommandFailed, HostUnreachable, TrainmonError
-from trainmon.model import CreateFile, JobChanged
+from trainmon.model import CreateFile, JobChanged, RankWay
 from trainmon.slurm import commands
 from trainmon.transport.shell import Completed
 
@@ -63,6 +64,39 @@ def test_a_ledger_that_is_stuck_stops_nothing_and_the_record_says_so(world: Worl
         record = world.act(only(world.plan("save" if isinstance(error, TrainmonError) else "kill")))
         assert (record.status, record.note) == ("done", f"not recorded in the ledger: {error}")
     assert (tmp_path / "save").exists()
+
+
+class Ranks:
+    """What reads stacks, and is asked for them."""
+
+    def __init__(self, *ways: RankWay) -> None:
+        self.ways, self.read_of = ways, list[object]()
+
+    def find(self, run: str) -> tuple[RankWay, ...]:
+        if not self.ways:
+            raise CommandFailed("n1 does not answer")
+        return self.ways
+
+    def read(self, run: str, ranks: Sequence[RankWay]) -> str:
+        self.read_of.append((run, tuple(ranks)))
+        return "rank 3 differs" if self.ways else str(self.find(run))
+
+
+def test_stacks_are_read_of_whom_the_plan_has_shown(world: World) -> None:
+    world.state = with_ranks()
+    assert world.plan("stacks").refusals[0].why == "stacks are not read here"
+    way = RankWay(rank=3, node="n1", pid=103, started_s=50.0, way="signal")
+    world.performer.stacks = ranks = Ranks(way)
+    action = only(world.plan("stacks"))
+    assert ranks.read_of == [], "a plan reads none"
+    record = world.act(action)
+    assert (record.status, record.outcome) == ("done", "rank 3 differs")
+    assert ranks.read_of == [("llm", (way,))]
+    assert [one.action.id for one in world.book.records] == [action.id]
+    world.performer.stacks = Ranks()
+    assert world.plan("stacks").refusals[0].why == "n1 does not answer"
+    failed = world.act(replace(action, id="f" * 12))
+    assert (failed.status, failed.outcome) == ("failed", "nothing was done: n1 does not answer")
 
 
 def test_a_switch_that_appeared_meanwhile_is_left(world: World, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from trainmon.runtime.looks.nodes import SCRIPTS, code
 from trainmon.runtime.looks.on_node.run import BEGIN
 
 TICKS = os.sysconf("SC_CLK_TCK")
-PAUSES = (0.0, 0.1, 0.2)
+PAUSES = (0.0, 0.3, 0.5)
 BURNER = "import signal, sys\nsignal.alarm(60)\nprint(flush=True)\nwhile True: pass"
 PROGRAMS = {
     0: "import signal, sys, time\nsignal.alarm(60)\nprint(flush=True)\ntime.sleep(60)",

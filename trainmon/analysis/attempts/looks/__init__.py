@@ -3,14 +3,17 @@
 A look names a rank only with proof. What differs for a moment in a run that goes on names nobody.
 """
 
-from trainmon.analysis.attempts.looks.activity import Activity, Sample, activities, judged
+from trainmon.analysis.attempts.looks.activity import FACTS, Activity, Sample, activities, judged
 from trainmon.analysis.attempts.looks.nccl_ras import Answer, UnreadableError, read
 from trainmon.analysis.attempts.looks.roll_call import Circumstances, call, placed, suspects
+from trainmon.analysis.attempts.looks.stacks import Frame, standing
 
 __all__ = [
+    "FACTS",
     "Activity",
     "Answer",
     "Circumstances",
+    "Frame",
     "Sample",
     "UnreadableError",
     "activities",
@@ -18,5 +21,6 @@ __all__ = [
     "judged",
     "placed",
     "read",
+    "standing",
     "suspects",
 ]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from trainmon.analysis.attempts.ranks import place_of
-from trainmon.lib import Instant, Seconds, duration, group_by, listed, ranges
+from trainmon.lib import Instant, Seconds, duration, group_by, listed, ranges, spans_text
 from trainmon.model import LookSource, RankLook, RankMap
 
 # ---- what one rank does ----------------------------------------------------------------------------------------------
@@ -89,7 +88,6 @@ def activities(read: Mapping[int, Sequence[Sample | None]]) -> dict[int, Activit
 def _activity(samples: Sequence[Sample], by: Place) -> Activity:
     first, last = samples[0], samples[-1]
     seconds, ran, switches = last.at - first.at, last.ran - first.ran, last.switches - first.switches
-    steps = [(after.at - one.at, after.ran - one.ran, after.ready - one.ready) for one, after in pairwise(samples)]
     states, shown = "".join(sorted({one.state for one in samples})), re.sub(r"\W", "", last.wchan)
     places = {WAITS.search(place)[0] or place for place in (getattr(one, by) for one in samples)}  # type: ignore[index]
     where = f" in `{shown}`" if shown else f" in system call {last.call}" if last.call.isdigit() else ""
@@ -100,10 +98,10 @@ def _activity(samples: Sequence[Sample], by: Place) -> Activity:
         kind, text, is_still = TRACED, "{be} held by a debugger (state t)", True
     elif states == "D" and len(places) == 1 and not switches:
         kind, text, is_still = BLOCKED, f"{{be}} blocked (state D){where}", True
-    elif all(used + ready >= BURNS * time for time, used, ready in steps):
+    elif states == "R" and ran + last.ready - first.ready >= BURNS * seconds:
         kind = "the kernel" if last.kernel - first.kernel > ran / 2 else "user space"
         text, is_still = f"burn{{s}} a core in {kind}", True
-    elif states == "S" and len(places) == 1 and all(used <= IDLES * time for time, used, _ in steps):
+    elif states == "S" and len(places) == 1 and ran <= IDLES * seconds:
         kind, text, is_still = f"waits {places}", f"wait{{s}}{where}", not switches
     shares = ((last.process - first.process - ran) / seconds, (last.workers - first.workers) / seconds)
     others, workers = (f"{max(0.0, share):.2f}" for share in shares)
@@ -191,7 +189,6 @@ def _name(rank: int, known: RankMap) -> str:
 def _lines(groups: Sequence[Sequence[int]], doing: Mapping[int, Activity]) -> Iterator[str]:
     """What each group does, with the details of its first rank."""
     for ranks in groups:
-        spans = ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in ranges(ranks))
         first, many = doing[ranks[0]], len(ranks)
         of_first = f"rank {ranks[0]}: " if many > 1 else ""
-        yield f"rank{'s' * (many > 1)} {spans} {_says(first, many)} ({of_first}{first.detail})"
+        yield f"rank{'s' * (many > 1)} {spans_text(ranges(ranks))} {_says(first, many)} ({of_first}{first.detail})"
