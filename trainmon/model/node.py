@@ -215,8 +215,10 @@ class NodeHistory(msgspec.Struct, frozen=True, kw_only=True):
     """Of each active port: its name, its link layer, its Gb/s."""
     fabric: Mapping[str, LinkPast] = {}
     """By port, or GPU as `GPU 3`: the growth of its counters."""
-    losing: frozenset[str] = frozenset()
-    """The counters of loss that grow on any of its links."""
+    slot: int = 0
+    """The number of the FABRIC_EVERY seconds in which that was last read."""
+    fabric_before: Mapping[str, LinkPast] = {}
+    """The same as it was before this slot: all nodes have it, so they can be compared once a slot."""
     narrow: tuple[tuple[int, str], ...] = ()
     """GPUs with less than their links could have, each with the field of GpuLinks: a PCIe generation only under load,
     as an idle GPU lowers it."""
@@ -248,6 +250,8 @@ WARM = 15
 """Margins up to this many degrees are recorded. A healthy GPU costs nothing."""
 
 MARGINS = 16
+
+FABRIC_EVERY = 30.0
 
 FLOOR_EVERY = 600.0
 

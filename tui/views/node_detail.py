@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from trainmon.lib import Instant, by_key, cell_width, counted, duration, mib_size, shorten
+from trainmon.lib import Instant, by_key, cell_width, counted, duration, listed, mib_size, shorten
 from trainmon.model import LATE_AFTER, Gpu, GpuInstance, GpuLinks, Job, Node, SchedulerNode, Source
 from tui.style import (
     DEAD,
@@ -190,13 +190,15 @@ def node_facts(
     jobs: Sequence[Job] = (),
     server: Source | None = None,
     alerts: Sequence[Line | Linked] = (),
+    odd: Collection[str] = (),
 ) -> list[Row]:
     """The facts that are not in the table, by section. `listed`: the scheduler's record of the node; `jobs`: those that
-    run there, as links; `server`: the failing Prometheus server that has its numbers; `alerts`: links to its alerts."""
+    run there, as links; `server`: the failing Prometheus server that has its numbers; `alerts`: links to its alerts;
+    `odd`: its ports that an alert says to differ from their peers."""
     about = (*alerts, *source_lines(source, now, width, server), *scheduler_lines(node, listed, jobs, now, width))
     if node is None:
         return rows(about or [(Span(f"{safe(name)} is no longer watched.", "dim"),)])
-    host = host_lines(node, now, width, read_ago(node.host_at, node, source, now))
+    host = host_lines(node, now, width, read_ago(node.host_at, node, source, now), odd)
     return rows(apart(about, process_lines(node, width), host, (*link_lines(node, width), *probe_lines(node, width))))
 
 
@@ -293,29 +295,35 @@ def link_texts(gpu: Gpu, links: GpuLinks) -> Iterator[tuple[str, str, str]]:
     yield from ((label, text, style) for label, text, style, known in texts if known is not None)
 
 
-def host_lines(node: Node, now: Instant, width: int, is_read: str) -> Iterator[Line]:
+def host_lines(node: Node, now: Instant, width: int, is_read: str, odd: Collection[str] = ()) -> Iterator[Line]:
     """Load, memory, and counters that should not grow. Healthy InfiniBand ports share one line. `is_read`: how old the
     numbers are, if they are not current."""
     yield from optional_fact("host", is_read, width, "warn")
     cpus = UNKNOWN if node.cpu_count is None else str(node.cpu_count)
     used = percent(node.memory_used_mib, node.memory_total_mib)
-    bad = [port for port in node.infiniband if port.state != "ACTIVE" or port.link_downed or port.errors]
-    well = by_key((port.rate, port.port) for port in node.infiniband if port not in bad)
-    rates = [f"{len(ports)} at {rate}" for rate, ports in well.items() if rate]
-    count_well = sum(map(len, well.values()))
-    active = f"{count_well} of {len(node.infiniband)} ports active without errors"
+    bad = [
+        port
+        for port in node.infiniband
+        if port.state != "ACTIVE" or port.link_downed or port.errors or port.port in odd
+    ]
+    well = [port for port in node.infiniband if port not in bad]
+    active = f"{len(well)} of {len(node.infiniband)} ports active without errors"
+    rates = by_key((port.rate, port.port) for port in well if port.rate)
+    at = [f"{rate}: {listed(names, 1)}" for rate, names in rates.items()]
     texts = {
         "load": f"{real(node.load1, 1)} on {cpus} CPUs",
         "memory": f"{mib_size(node.memory_used_mib)} of {mib_size(node.memory_total_mib)} used ({used})",
         "booted": UNKNOWN if node.boot_time is None else f"{since(node.boot_time, now)} ago",
         "OOM kills": f"{count(node.oom_kills)} since boot",
         "net errors": f"{count(node.network_errors)} since boot",
-        "InfiniBand": ": ".join([active, *[", ".join(rates)][: len(rates)]]) if well else None,
+        "InfiniBand": active if well else None,
     }
     yield from facts(texts, width, {"OOM kills": "warn" if node.oom_kills else ""})
+    yield from (fact("", safe(text), width) for text in at)
     for port in bad:
-        errors = f"link down {count(port.link_downed)}×, errors {count(port.errors)}"
-        yield fact("InfiniBand", safe(f"{port.port} {port.state or UNKNOWN}, {errors}"), width, "warn")
+        errors = f", link down {count(port.link_downed)}×, errors {count(port.errors)}"
+        text = f" at {port.rate or UNKNOWN} differs from its peers" if port.port in odd else errors
+        yield fact("InfiniBand", safe(f"{port.port} {port.state or UNKNOWN}{text}"), width, "warn")
 
 
 SKEW = 2.0

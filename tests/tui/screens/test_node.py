@@ -178,6 +178,30 @@ def test_a_bad_port_has_a_line_of_its_own() -> None:
     assert "InfiniBand    mlx5_1/1 DOWN, link down 4×, errors ?" in found
 
 
+def test_ports_have_their_rates_and_the_odd_one_a_line_of_its_own() -> None:
+    fast, storage = "400 Gb/sec (4X NDR)", "100 Gb/sec (4X EDR)"
+    rates = {"mlx5_0/1": fast, "mlx5_1/1": fast, "mlx5_2/1": fast, "mlx5_9/1": storage}
+    ports = tuple(InfinibandPort(port, "ACTIVE", 0, 0, rate) for port, rate in rates.items())
+    made = node("n", infiniband=ports)
+    found = [row.text for row in node_facts("n", made, source("n"), NOW, 100, odd={"mlx5_1/1"})]
+    at = found.index("InfiniBand    3 of 4 ports active without errors")
+    assert found[at + 1 : at + 4] == [
+        "              400 Gb/sec (4X NDR): mlx5_0/1 and 1 more",
+        "              100 Gb/sec (4X EDR): mlx5_9/1",
+        "InfiniBand    mlx5_1/1 ACTIVE at 400 Gb/sec (4X NDR) differs from its peers",
+    ]
+
+
+def test_the_links_of_gpus_that_are_alike_share_a_line() -> None:
+    links = GpuLinks(pcie_gen=5, pcie_gen_max=5, pcie_width=16, pcie_width_max=16, pcie_replays=0, nvlinks=18,
+                     nvlinks_up=18, nvlink_errors=0)  # fmt: skip
+    other = replace(links, pcie_width=8, nvlinks_up=17)
+    found = facts(node("n", 2, {0: {"links": links}, 1: {"links": other}}))
+    assert "links         gpu0: PCIe generation 5 x16 of x16, 0 replays" in found
+    assert "links         gpu1: PCIe generation 5 x8 of x16, 0 replays" in found
+    assert "links         gpu1: 17 of 18 NVLinks, 0 errors" in found
+
+
 def test_troubles_skew_and_the_scheduler_are_shown() -> None:
     made = node("n", troubles={"disk": "hangs"}, clock_skew_s=-75.25, scheduler_state="drain",
                 scheduler_reason="bad PSU", note="no NVML here")  # fmt: skip

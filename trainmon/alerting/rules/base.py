@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.nodes import failing_server
-from trainmon.lib import Instant, Seconds, clean
+from trainmon.lib import Instant, Seconds, clean, drop_oldest
 from trainmon.model import Alert, Finding, Severity, Source, State
 
 Duration = Annotated[float, "duration"]
@@ -149,6 +149,8 @@ def is_unread(source: Source, state: State) -> bool:
 
 RULE_RAISED = "rule-raised"
 
+KEPT_AT_MOST = 1_000
+
 EVIDENCE = 10
 """The newest lines of evidence that are kept."""
 
@@ -163,6 +165,29 @@ def of_last_state(function: Callable[Concatenate[State, P], T]) -> Callable[Conc
         known = last
         if known is None or known[0] is not state or known[1] != (args, kwargs):
             known = last = state, (args, kwargs), function(state, *args, **kwargs)
+        return known[2]
+
+    return kept
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def of_same_values(
+    function: Callable[Concatenate[Mapping[K, V], P], Iterable[T]],
+) -> Callable[Concatenate[str, Mapping[K, V], P], tuple[T, ...]]:
+    """Keep the last result of a function by a name: the same objects in its mapping give the same result. For what
+    changes more rarely than a State."""
+    last: dict[str, tuple[Mapping[K, V], object, tuple[T, ...]]] = {}
+
+    @wraps(function)
+    def kept(name: str, values: Mapping[K, V], /, *args: P.args, **kwargs: P.kwargs) -> tuple[T, ...]:
+        known = last.get(name)
+        is_same = known is not None and known[1] == (args, kwargs) and known[0].keys() == values.keys()
+        if known is None or not is_same or any(value is not known[0][key] for key, value in values.items()):
+            known = last[name] = values, (args, kwargs), tuple(function(values, *args, **kwargs))
+            drop_oldest(last, KEPT_AT_MOST)
         return known[2]
 
     return kept

@@ -107,19 +107,17 @@ class Followed(NamedTuple):
         return is_same and self.traffic / ALIKE <= other.traffic <= self.traffic * ALIKE
 
 
-def losing(
-    links: Mapping[str, Mapping[str, LinkPast]], counters: Iterable[str], least: float, times: float, peers: int
-) -> Iterator[Outlier]:
-    """The links of a run, by node, of which one of these counters grows by at least `least` per second and `times` as
-    fast as at its peers: the ports of the same name, or any if these are few, of the same kind and with a similar
-    traffic. Many that are alike are the shape of a training, and no outliers."""
+def losing(links: Mapping[str, Mapping[str, LinkPast]], least: float, times: float, peers: int) -> Iterator[Outlier]:
+    """The links of a run, by node, of which a counter of loss grows by at least `least` per second and `times` as fast
+    as at its peers: the ports of the same name, or any if these are few, of the same kind and with a similar traffic.
+    Many that are alike are the shape of a training, and no outliers."""
     every = [
         Followed(node, name, past.kind, past.rates)
         for node, own in links.items()
         for name, past in own.items()
         if past.rates is not None
     ]
-    for what in counters:
+    for what in LOSS:
         growing = sorted(
             (one for one in every if one.rates.get(what, 0.0) >= least), key=lambda one: -one.per_byte(what)
         )
@@ -171,7 +169,9 @@ def slower(nodes: Mapping[str, Speeds], peers: int) -> Iterator[Outlier]:
     for node, own in nodes.items():
         for name, layer, gbps in own:
             same = alike[name, layer]
-            is_few = len(same) <= peers and gbps < same[-1]
+            if gbps == same[-1]:
+                continue
+            is_few = len(same) <= peers
             all_of = sorted([*same, *(one[2] for one in own if one[0] != name and one[1] == layer)]) if is_few else same
             usual = median(all_of)
             fast = _fast(own, usual)

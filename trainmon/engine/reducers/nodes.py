@@ -38,7 +38,7 @@ from trainmon.model import (
     Xid,
     throttle_names,
 )
-from trainmon.model.node import FLOOR_EVERY, SAME_GROWTH, WARM
+from trainmon.model.node import FABRIC_EVERY, FLOOR_EVERY, SAME_GROWTH, WARM
 
 # ---- the numbers of a Node -------------------------------------------------------------------------------------------
 
@@ -314,8 +314,13 @@ def _followed(
         known = {key: value for key, value in values.items() if value is not None}
         if known:
             fabric[name] = peers.followed(fabric.get(name), known, kind, at)
-    losing = frozenset(key for one in fabric.values() for key in one.rates or () if key in peers.LOSS)
-    return replace(history, fabric=fabric, losing=losing)
+    slot = int(at // FABRIC_EVERY)
+    return replace(
+        history,
+        fabric=fabric,
+        slot=slot,
+        fabric_before=history.fabric if slot > history.slot else history.fabric_before,
+    )
 
 
 # ---- the host --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, Unknown, Unseen, of_last_state, silent
+from trainmon.alerting.rules.base import Duration, Unknown, Unseen, of_last_state, of_same_values, silent
 from trainmon.alerting.rules.nodes import (
     AWAY,
     EXCLUDE,
@@ -52,7 +52,14 @@ HAS: Mapping[str, tuple[str, str]] = {
 }
 """What is compared, and the texts of what a link has and of what its peers have."""
 
-REPAIR = "its cable, transceiver, slot or adapter may be at fault: tell the administrators"
+REPAIR = ("its cable, transceiver or switch port", "its slot, riser or board")
+"""What may be at fault, of a port and of a GPU."""
+
+
+LATE_SLOTS = 3
+"""Periods of 30 s after which the counters of a node are not compared."""
+
+losing_of = of_same_values(losing)
 
 
 class SlowLink(NodeRule, frozen=True, kw_only=True):
@@ -87,14 +94,18 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
             narrow = {name: past.narrow for name, past in pasts.items() if past.narrow}
             if narrow:
                 yield from (self._finding(state, one) for one in lower(nodes, narrow, self.peers))
+        up = {node.name for node in answering_nodes(state)}
         for run in state.runs.values():
-            links = {name: past_of(state, name) for name in run.spec.nodes if name in state.node_histories}
-            names = frozenset[str]().union(*(past.losing for past in links.values()))
-            if names and run.verdict not in AWAY:
-                up = {node.name for node in answering_nodes(state)}
-                fabric = {name: past.fabric for name, past in links.items() if name in up}
-                found = losing(fabric, sorted(names), self.growth, self.times, self.peers)
-                yield from (self._finding(state, one) for one in found)
+            pasts = {name: past_of(state, name) for name in run.spec.nodes if name in up}
+            newest = max((past.slot for past in pasts.values()), default=0)
+            if newest and run.verdict not in AWAY:
+                fabric = {
+                    name: past.fabric_before if past.slot == newest else past.fabric
+                    for name, past in pasts.items()
+                    if newest - past.slot <= LATE_SLOTS
+                }
+                lossy = losing_of(run.name, fabric, self.growth, self.times, self.peers)
+                yield from (self._finding(state, one) for one in lossy)
 
     def _finding(self, state: State, one: Outlier) -> Finding:
         node, others = state.nodes[one.node], f"its {counted(one.peers, 'peer')}"
@@ -117,7 +128,7 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
             f"{one.link} of {one.node} {text}" + (f": {listed(where, 1)}" if where else ""),
             subject=f"node:{one.node} {one.link}" if gpu is None else f"gpu:{one.node}/{gpu}",
             evidence=(*filter(None, details), *where[:6]),
-            advice=f"{REPAIR}; {EXCLUDE}",
+            advice=f"{REPAIR[gpu is not None]} may be at fault: tell the administrators; {EXCLUDE}",
         )  # fmt: skip
 
     def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:

@@ -13,7 +13,7 @@ from collectors.probe.host import Host
 from tests.collectors.probe.wire import readings_of
 from tests.lab.fabric import FAST, SLOW, Fabric, Shape
 from tests.trainmon.alerting.rules.node_scene import NOW, SPEC, Scene, facts, host, samples
-from trainmon.alerting.rules.runs.peers import SlowLink
+from trainmon.alerting.rules.runs.peers import SlowLink, losing_of
 from trainmon.model import Finding, GpuFactsAll, GpuLinks, InfinibandPort, RunsChanged, Source, SourceChanged
 
 RULE = SlowLink()
@@ -125,6 +125,16 @@ def test_what_many_nodes_have_is_the_shape_of_the_run() -> None:
     for name in fabric.names[:4]:
         fabric.loses(name, "mlx5_1/1")
     assert Cluster(fabric).reads().found() == {}
+
+
+def test_growth_is_compared_once_for_the_same_readings() -> None:
+    scene = Cluster(Fabric(4).loses("n3", "mlx5_1/1")).reads().scene
+    links = {name: past.fabric for name, past in scene.state.node_histories.items()}
+    found = losing_of("llm", links, 1.0, 10.0, 3)
+    assert [one.node for one in found] == ["n3"]
+    assert losing_of("llm", dict(links), 1.0, 10.0, 3) is found
+    assert losing_of("llm", links, 2.0, 10.0, 3) is not found
+    assert losing_of("llm", links | {"n1": dict(links["n1"])}, 1.0, 10.0, 3) is not found
 
 
 def test_an_old_counter_that_stands_still_says_nothing() -> None:
