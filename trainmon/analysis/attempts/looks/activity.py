@@ -30,8 +30,6 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """R, S, D, T, t, as in proc(5)."""
     ran: Seconds
-    ready: Seconds
-    """How long it has waited for a core while it had work."""
     kernel: Seconds
     """Of `ran`: in the kernel."""
     process: Seconds
@@ -98,7 +96,7 @@ def _activity(samples: Sequence[Sample], by: Place) -> Activity:
         kind, text, is_still = TRACED, "{be} held by a debugger (state t)", True
     elif states == "D" and len(places) == 1 and not switches:
         kind, text, is_still = BLOCKED, f"{{be}} blocked (state D){where}", True
-    elif states == "R" and ran + last.ready - first.ready >= BURNS * seconds:
+    elif states == "R" and (not switches or ran >= BURNS * seconds):  # on a busy node, it waits for a core instead
         kind = "the kernel" if last.kernel - first.kernel > ran / 2 else "user space"
         text, is_still = f"burn{{s}} a core in {kind}", True
     elif states == "S" and len(places) == 1 and ran <= IDLES * seconds:

@@ -30,7 +30,7 @@ def sample(pid: int, started: float, workers: "list[int]") -> "dict[str, Any] | 
     """What it does now; the times are CPU time so far. None: it has ended, or is hidden."""
     family, ticks = {pid, *workers}, round(started * TICKS)
     at, main = time.monotonic(), stat(pid, "task/%d/stat" % pid)
-    ran, ready, *_ = *read(pid, "schedstat").split(), "", ""
+    ran = read(pid, "schedstat").split()
     counts = dict(line.partition(":")[::2] for line in read(pid, "status").splitlines())
     below = [stat(one) for one in workers]
     call, wchan, slept = (read(pid, "syscall").split() or [""])[0], read(pid, "wchan"), idle(pid)
@@ -40,8 +40,7 @@ def sample(pid: int, started: float, workers: "list[int]") -> "dict[str, Any] | 
     return {
         "at": at,
         "state": main[0],
-        "ran": int(ran) / 1e9 if ran else seconds(main),
-        "ready": int(ready or 0) / 1e9,
+        "ran": int(ran[0]) / 1e9 if ran else seconds(main),
         "kernel": int(main[12]) / TICKS,
         "process": seconds(whole),
         "workers": sum(seconds(one) for one in below if one and int(one[1]) in family),

@@ -19,7 +19,6 @@ def seen(
     wchan: str = "futex_do_wait",
     *,
     ran: float = 0.0,
-    ready: float = 0.0,
     kernel: float = 0.0,
     switches: float = 0.0,
     call: str = "202",
@@ -31,7 +30,6 @@ def seen(
             at=100.0 + at,
             state=state[at % len(state)],
             ran=9.0 + at * ran,
-            ready=1.0 + at * ready,
             kernel=2.0 + at * kernel,
             process=50.0 + at * ran,
             workers=0.0,
@@ -72,7 +70,7 @@ def with_odd(usual: Samples, odd: Samples, *ranks: int, of: int = 8) -> list[Sam
                              "`hrtimer_nanosleep`: differs, 8 of 8 read"),
         (WAITING, SPINNING, "7 of 8 ranks wait in `futex_do_wait`; rank 3 (gpu-001 GPU 3) burns a core in user space: "
                             "differs, 8 of 8 read"),
-        (WAITING, seen("R", "", ran=0.2, ready=0.79), "7 of 8 ranks wait in `futex_do_wait`; rank 3 (gpu-001 GPU 3) "
+        (WAITING, seen("R", "", ran=0.2), "7 of 8 ranks wait in `futex_do_wait`; rank 3 (gpu-001 GPU 3) "
                                                       "burns a core in user space: differs, 8 of 8 read"),
         (WAITING, seen("R", "", ran=0.99, kernel=0.9), "7 of 8 ranks wait in `futex_do_wait`; rank 3 (gpu-001 GPU 3) "
                                                        "burns a core in the kernel: differs, 8 of 8 read"),
