@@ -15,6 +15,8 @@ import pytest
 
 from trainmon.analysis.log_formats import LEARNED, advance, parse_line, read_line, report
 from trainmon.analysis.log_formats.learned.line import RARE
+from trainmon.analysis.log_formats.learned.names import TOKEN
+from trainmon.analysis.log_formats.learned.patterns import COLUMNS, ESPNET, FROM_ONE, GLUED
 from trainmon.model import LogShape, Progress
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "steps"
@@ -344,6 +346,19 @@ def test_no_rare_pattern_tells_one_digit_from_another_but_a_zero(pattern: re.Pat
     """A line is not searched for them if they are not in the same line with zeros."""
     without_counts = re.sub(r"\{\d+(?:,\d*)?\}", "", pattern.pattern)
     assert re.search(r"[1-9]|\(\?<?![^)]*0", without_counts) is None
+
+
+def test_what_is_skipped_of_a_line_finds_nothing() -> None:
+    """Patterns of epochs in a line without that word, and tokens where their first characters are not."""
+    every = re.compile(TOKEN.pattern.removeprefix(r"(?=[-+.~/\dhnNiI])"))
+    lines = {line for log in (*LOGS, *FORMS) for line in log["lines"][-2:]}
+    assert every.pattern != TOKEN.pattern
+    assert all(
+        [one.span() for one in every.finditer(line)] == [one.span() for one in TOKEN.finditer(line)] for line in lines
+    )
+    named = [line for line in lines if any(one.search(line) for one in (FROM_ONE, COLUMNS, ESPNET, GLUED))]
+    assert named
+    assert all("epoch" in line.lower() for line in named)
 
 
 HOSTILE = (

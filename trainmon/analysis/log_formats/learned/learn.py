@@ -161,12 +161,12 @@ def learn(shape: LogShape, line: str) -> Learned:
             return shape, step
     if not bare or tables.RULE.match(line):
         return shape, None
-    if "}" not in bare and OPEN_DICT.search(bare):
+    if "{" in bare and "}" not in bare and OPEN_DICT.search(bare):
         header = f"{shape.text}\n" if shape.block == "header" else ""
         return replace(shape, block="dict", text=header + bare), None
     if EVALUATION.match(bare):
         return replace(_closed(shape), block="header", is_evaluation=True), None
-    if BEST.search(bare):
+    if bare.endswith(":") and BEST.search(bare):
         return replace(_closed(shape), block="header", text=bare), None
     if columns := tables.heading(line):
         return replace(shape, columns=columns), None

@@ -142,7 +142,7 @@ def read(text: str) -> Line | None:
         is_named=loss is not None and not {"train", "training"}.isdisjoint(loss.name),
         epoch=None if epoch is None else epoch.as_count,
         epochs=None if epoch is None else epoch.total_count,
-        is_from_one=FROM_ONE.search(text) is not None,
+        is_from_one=_names_an_epoch(text) and FROM_ONE.search(text) is not None,
         is_to_the_highest=is_rare and TO_THE_HIGHEST.search(text) is not None,
         is_bar=bar is not None,
         has_quality=has_quality,
@@ -169,6 +169,11 @@ def read(text: str) -> Line | None:
     return _with_unnamed_counter(line, text, found, loss) if not line.counts and loss is not None else line
 
 
+def _names_an_epoch(text: str) -> bool:
+    """Whether patterns of epochs may match: without that word, they are a fifth of the time of a line."""
+    return "epoch" in text.lower()
+
+
 def _has_quality(text: str, found: list[Number], epoch: Number | None) -> bool:
     """Whether it says how good the model is, and not in an evaluation."""
     parts = [one.start for one in found if one.name and "." in one.text and names.PARTS.issuperset(one.name)]
@@ -188,7 +193,7 @@ def _has_quality(text: str, found: list[Number], epoch: Number | None) -> bool:
             for one in found
             if one.name[:1] in (("train",), ("trn",)) and "." in one.text and epoch is not None
         ),
-        *(columns.start() for columns in COLUMNS.finditer(text)),
+        *(columns.start() for columns in (COLUMNS.finditer(text) if _names_an_epoch(text) else ())),
     ]
     return bool(places) and not OF_TESTING.search(text, 0, max(places))
 
@@ -257,7 +262,7 @@ def _turned(found: list[Number]) -> list[Number]:
     for at, one in enumerate(found[:-1]):
         places = [n for n, word in enumerate(one.name) if word in PREPOSITIONS]
         is_counter = names.counter(one.name[-1:]) is not None or one.name == ("loss", "epoch")
-        if not places and one.as_count is not None and is_counter:
+        if is_counter and not places and one.as_count is not None:
             places = [len(one.name) - 1]
         between = min(places, default=0)
         if (
@@ -333,7 +338,8 @@ def _with_batch(line: Line, text: str, counter: Number | None) -> Line:
     rank = 99 if counter is None else names.counter(counter.name) or 0
     if rank <= names.UPDATES:
         return line
-    pair = PAIR.search(text) or ESPNET.search(text) or GLUED.search(text) or BRACKETS.match(text)
+    of_epoch = (ESPNET.search(text) or GLUED.search(text)) if _names_an_epoch(text) else None
+    pair = PAIR.search(text) or of_epoch or BRACKETS.match(text)
     if pair is None:
         is_of_epoch = (
             rank >= names.ITERATIONS and line.epoch is not None and line.target and (line.step or 0) <= line.target

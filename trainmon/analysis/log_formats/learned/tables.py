@@ -30,9 +30,10 @@ def heading(line: str) -> tuple[str, ...]:
     lowered = line.lower()
     if len(line) > LONGEST_HEADING or not any(word in lowered for word in ("loss", "rmse", "gpu_mem", "reward")):
         return ()
-    for split in _splits(re.sub(r"^\s{0,8}\d{1,9}\t", "line\t", line.removeprefix("# "))):  # behind `cat -n`
+    bare = re.sub(r"^\s{0,8}\d{1,9}\t", "line\t", line.removeprefix("# "))  # behind `cat -n`
+    for split in _splits(bare) if VALUE.search(bare) is None else ():  # a row of the table has values
         cells = [f"{cell} loss" if cell in YOLO and "gpu_mem" in lowered else cell for cell in split]
-        if len(cells) < 2 or any(CELL.fullmatch(cell) is None or VALUE.search(cell) for cell in cells):
+        if len(cells) < 2 or any(CELL.fullmatch(cell) is None for cell in cells):
             continue
         if len(cells) == 2 and not GAP.search(line.strip()) and not BORDER.search(line) and "," not in line:
             continue  # two words
