@@ -142,11 +142,14 @@ def with_run(attempt: Attempt, run: Run, state: State, *, is_newest: bool) -> At
 def _ranks(attempt: Attempt, run: Run, state: State, began: Instant | None) -> RankMap | None:
     """Where its ranks run. Those of runs without a job that share a node cannot be told apart."""
     job = state.jobs.get(f"{attempt.cluster}/{attempt.job_id}")
-    others = (one.spec.nodes for one in state.runs.values() if one.name != run.name and not one.jobs)
-    if job is None and (attempt.job_id is not None or any(not {*attempt.nodes}.isdisjoint(names) for names in others)):
+    if job is None and attempt.job_id is not None:
         return None
     nodes, since = map(state.nodes.get, attempt.nodes), None if attempt.start_is_estimated else began
-    return rank_map(nodes, None, since) if job is None else rank_map(nodes, job.number, since, job.components)
+    if job is not None:
+        return rank_map(nodes, job.number, since, job.components)
+    known, own = rank_map(nodes, None, since), {*attempt.nodes}
+    others = (one for one in state.runs.values() if not own.isdisjoint(one.spec.nodes) and one.name != run.name)
+    return None if known is None or any(not one.jobs for one in others) else known
 
 
 def rank_processes(run: Run, state: State) -> dict[str, dict[int, RankProcess]]:
