@@ -89,8 +89,10 @@ def makes_steps(run: Run, now: Instant) -> bool:
 
 def is_of_another_user(gpu: Gpu, job: Job | None) -> bool:
     """Whether only other users than that of a job have processes on a GPU."""
+    if job is None or not job.user:
+        return False
     users = {process.user for process in gpu.processes}
-    return job is not None and bool(job.user and users) and not users & {job.user, None}
+    return bool(users) and users.isdisjoint({job.user, None})
 
 
 def fault_severity(state: State, node: str) -> Severity:
@@ -160,6 +162,16 @@ def nodes_with_gpu_samples(state: State, now: Instant) -> Sequence[Node]:
 def sampled_gpus(state: State, now: Instant) -> Sequence[tuple[Node, Gpu]]:
     """The GPUs with current samples, each with its node."""
     return [(node, gpu) for node in nodes_with_gpu_samples(state, now) for gpu in node.gpus]
+
+
+@of_last_state
+def impaired_gpus(state: State, now: Instant) -> Sequence[tuple[Node, Gpu]]:
+    """Those of them that do not answer, have errors in their memory or are throttled: few of thousands."""
+    return [
+        (node, gpu)
+        for node, gpu in sampled_gpus(state, now)
+        if gpu.state != "ok" or gpu.throttle or gpu.ecc_uncorrected or gpu.remap_failed or gpu.remap_pending
+    ]
 
 
 def is_fresh(at: Instant | None, state: State, node: str, now: Instant) -> bool:

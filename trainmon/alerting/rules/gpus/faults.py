@@ -14,11 +14,11 @@ from trainmon.alerting.rules.nodes import (
     fault_severity,
     gpu_finding,
     has_slurm,
+    impaired_gpus,
     is_used,
     node_and_gpu,
     past_of,
     runs_by_node,
-    sampled_gpus,
     unseen_node,
 )
 from trainmon.alerting.rules.runs.base import LIVING
@@ -58,7 +58,7 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
     """How long an observed error counts as new."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        for node, gpu in sampled_gpus(state, now):
+        for node, gpu in impaired_gpus(state, now):
             if gpu.ecc_uncorrected:
                 counter = past_of(state, node.name).counters.get(f"ecc {gpu.index}")
                 growths = counter.grown[-5:] if counter is not None else ()
@@ -90,7 +90,7 @@ class RowRemap(GpuRule, frozen=True, kw_only=True):
     needs = ("remapped rows", "remap_pending", "remap_failed")
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        for node, gpu in sampled_gpus(state, now):
+        for node, gpu in impaired_gpus(state, now):
             if gpu.remap_failed:
                 yield gpu_finding(
                     self, node, gpu, state,
@@ -119,7 +119,7 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
     """How long an error must last. A lost GPU fires at once."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        for node, gpu in sampled_gpus(state, now):
+        for node, gpu in impaired_gpus(state, now):
             if gpu.state != "ok":
                 error, is_lost = gpu.error or gpu.state, gpu.state == "lost"
                 is_mild = says(gpu.error, "mismatch") and not is_lost
@@ -172,7 +172,8 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
     """Xids to ignore."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        for name, past in state.node_histories.items():
+        faulty = [(name, past) for name, past in state.node_histories.items() if past.faults]
+        for name, past in faulty:
             cluster = state.nodes[name].cluster if name in state.nodes else ""
             faults = sorted(past.faults, key=lambda one: self._meaning(one).kind == "hardware")  # the worst, the newest
             newest = {(fault.code, fault.index, fault.is_switch): fault for fault in faults}
@@ -328,15 +329,15 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
 
 def none_listed(node: Node, state: State) -> str | None:
     """Why a node should list GPUs although none can be read; None if some can, or if none is expected."""
-    if node.probe == "prometheus":  # series that have ended say nothing about the driver
-        return None
     is_read = node.greeted_at is None or (node.gpus_at or 0.0) >= node.greeted_at
+    if (node.gpus and is_read) or node.probe == "prometheus":  # series that have ended say nothing about the driver
+        return None
     is_listed = (
         node.probe in COMPLETE_PROBES
         and node.gpus_expected is not None
         and any(gpu.state != "lost" for gpu in node.gpus)
     )
-    if (node.gpus and is_read) or is_listed or not _has_looked(node):
+    if is_listed or not _has_looked(node):
         return None
     evidence, note = _evidence(node, state), node.note
     if evidence:

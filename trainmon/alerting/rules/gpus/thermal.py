@@ -12,6 +12,7 @@ from trainmon.alerting.rules.nodes import (
     GpuRule,
     gpu_finding,
     has_slurm,
+    impaired_gpus,
     is_fresh,
     is_of_another_user,
     makes_steps,
@@ -153,7 +154,7 @@ class SlowdownRule(GpuRule, frozen=True, kw_only=True):
     text: ClassVar[str]
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        for node, gpu in sampled_gpus(state, now):
+        for node, gpu in impaired_gpus(state, now):
             if self.reason not in gpu.throttle or any(other in gpu.throttle for other in self.explained_by):
                 continue
             since = past_of(state, node.name).slowed.get((gpu.index, self.reason))

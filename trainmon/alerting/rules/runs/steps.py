@@ -385,9 +385,11 @@ class Straggler(RunRule, frozen=True, kw_only=True):
         return by_key(
             (gpu.name or "", (node.name, pace))
             for node in nodes
+            for gpus in ({gpu.index: gpu for gpu in node.gpus},)
             for pace in node.paces
-            for gpu in node.gpus
-            if gpu.index == pace.index and pace.at - pace.since >= self.followed and _is_used(gpu, job)
+            if pace.at - pace.since >= self.followed
+            and (gpu := gpus.get(pace.index)) is not None
+            and _is_used(gpu, job)
         )
 
     def _peers(self, gpus: list[tuple[str, GpuAverage]]) -> _Peers | None:
