@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count, cycle
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -101,7 +101,7 @@ class History:
         """Add one sample of all GPUs of a node. If the number of GPUs changed, the rings of the node start again."""
         known = {gpu.index: gpu for gpu in gpus if 0 <= gpu.index < MOST_GPUS}
         gpus = [known.get(index) or Gpu(index=index) for index in range(max(known, default=-1) + 1)]
-        row = array("H", [_count(value, unit) for gpu in gpus for value, unit in zip(NUMBERS(gpu), UNITS, strict=True)])
+        row = array("H", map(_count, chain.from_iterable(map(NUMBERS, gpus)), cycle(UNITS)))
         hour = self._hour.get(node)
         if hour is None or hour.columns != len(row):
             hour = self._hour[node] = Ring("H", len(row), int(HOUR / period))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -95,11 +96,11 @@ def _samples(node: Node, samples: tuple[GpuSample, ...]) -> tuple[Gpu, ...]:
     """The GPUs of the node after a reading. The NVML probe reports lost GPUs itself; nvidia-smi and
     exporters just stop listing them."""
     known = {gpu.index: gpu for gpu in node.gpus}
-    gpus = [_sampled(known.pop(sample.index, Gpu(index=sample.index)), sample) for sample in samples]
+    gpus = [_sampled(known.pop(one.index) if one.index in known else Gpu(index=one.index), one) for one in samples]
     is_complete = node.probe in COMPLETE_PROBES
     why = "its series have ended" if node.probe == "prometheus" else "the driver no longer lists it"
     gpus += [gpu if is_complete else _lost(gpu, why) for gpu in known.values()]
-    return tuple(sorted(gpus, key=lambda gpu: gpu.index))
+    return tuple(sorted(gpus, key=attrgetter("index")))
 
 
 def _sampled(gpu: Gpu, sample: GpuSample) -> Gpu:
@@ -271,9 +272,9 @@ def _slowed(history: NodeHistory, samples: tuple[GpuSample, ...], at: Instant) -
 
 def _emptied(history: NodeHistory, before: Node | None, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
     """Which GPUs were in use before this sample, and are empty now."""
-    if before is None:
-        return history
     is_used = {one.index: one.memory_used_mib >= EMPTY_MIB for one in samples if one.memory_used_mib is not None}
+    if before is None or (not history.emptied and all(is_used.values())):
+        return history
     was_used = [gpu.index for gpu in before.gpus if (gpu.memory_used_mib or 0) >= EMPTY_MIB]
     emptied = {index: since for index, since in history.emptied.items() if not is_used.get(index)}
     emptied |= {index: at for index in was_used if is_used.get(index) is False}
@@ -282,8 +283,9 @@ def _emptied(history: NodeHistory, before: Node | None, samples: tuple[GpuSample
 
 def _returned(history: NodeHistory, before: Node | None, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
     """Which GPUs were lost before this sample, and answer now."""
-    lost = () if before is None else {gpu.index for gpu in before.gpus if gpu.state == "lost"}
-    returned = {one.index: at for one in samples if one.index in lost and one.error is None and not one.lost}
+    lost = [] if before is None else [gpu.index for gpu in before.gpus if gpu.state == "lost"]
+    answering = (one.index for one in samples if one.error is None and not one.lost) if lost else ()
+    returned = {index: at for index in answering if index in lost}
     return replace(history, returned={**history.returned, **returned}) if returned else history
 
 
