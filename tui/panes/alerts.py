@@ -46,7 +46,8 @@ class AlertsPane(Pane):
         return [*state.alerts.values()], state.at
 
     def _rows(self, state: State) -> Sequence[Row]:
-        return self._drawn.rows(state, (self.width, self.lines.size.height), self.sort, self.filter, self.columns)
+        size, screen = (self.width, self.lines.size.height), self.app.size.height
+        return self._drawn.rows(state, size, self.sort, self.filter, self.columns, screen)
 
     def listed(self, state: State) -> frozenset[str]:
         """The alerts of a State that have a row in sight as soon as it is drawn."""

@@ -123,7 +123,7 @@ def header(state: State, width: int, flags: tuple[str, ...]) -> tuple[Span, ...]
     counted = sources_text(state, width - aligned_width((*left, *runs, *sources, *last)), COUNTED)
     right = (*runs, *sources, *counted, *last)
     space = width - aligned_width((*left, *right))
-    names = " ".join(sorted({clean(source.cluster) for source in state.sources.values()} - {""}))
+    names = " ".join(sorted({*map(clean, {source.cluster for source in state.sources.values()})} - {""}))
     return (*left, *([Span("  " + shorten(names, space - 2), "dim")] if names and space > 6 else []), *right)
 
 

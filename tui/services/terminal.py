@@ -24,7 +24,6 @@ from typing import Any
 
 from rich.color import ColorSystem
 from rich.console import Console
-from rich.control import Control
 from rich.segment import Segment, Segments
 from rich.style import Style
 from textual._compositor import ChopsUpdate
@@ -54,7 +53,7 @@ class NarrowUpdate(ChopsUpdate):
                 at, stop = max(x, x1), min(end, x2)
                 for segment in strip.crop(at - x, stop - x) if strip is not None and at < stop else ():
                     written = pieces.setdefault(segment.style or Style(), [])
-                    written.append(Control.move_to(at, y).segment.text + segment.text)
+                    written.append(f"\x1b[{y + 1};{at + 1}H{segment.text}")  # a Control would take ten times as long
                     at += segment.cell_length
         colors = console._color_system or ColorSystem.TRUECOLOR
         return "".join(Strip.render_style(style, "".join(texts), colors) for style, texts in pieces.items())

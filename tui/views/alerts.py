@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC
 from enum import IntEnum
 from functools import lru_cache, partial
+from math import inf
 from typing import Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -698,14 +699,21 @@ class AlertRows:
         self._rows: Sequence[Row] = ()
         self.shape = alert_layout(0)
         self.wanted = 0
-        """How many rows show every summary of an open alert in full, and of the first one what to do."""
+        """How many rows show every summary of an open alert in full, and of the first one what to do; fewer where the
+        screen has not even a row for each alert."""
 
     def rows(
-        self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...] = ()
+        self,
+        state: State,
+        size: tuple[int, int],
+        sort: str,
+        query: str,
+        chosen: tuple[str, ...] = (),
+        screen: float = inf,
     ) -> Sequence[Row]:
-        """The rows, with as many lines of each summary as there is room for."""
+        """The rows, with as many lines of each summary as there is room for. `screen`: the rows of the whole screen."""
         last, self._state = self._state, state
-        settings = (state.at // AGES_EVERY, size, sort, query, chosen)
+        settings = (state.at // AGES_EVERY, size, sort, query, chosen, screen)
         is_same = last.alerts is state.alerts and last.silences is state.silences
         if not is_same or self._key[1:] != settings:
             are_few = sum(one.is_open for one in state.alerts.values()) <= FEW
@@ -717,15 +725,18 @@ class AlertRows:
             key = ((alerts, tuple(silences(state))), *settings)
             if key != self._key:
                 self._key = key
-                self._lay_out(state, size, sort, query, chosen)
+                self._lay_out(state, size, sort, query, chosen, screen)
         return self._rows
 
-    def _lay_out(self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...]) -> None:
+    def _lay_out(
+        self, state: State, size: tuple[int, int], sort: str, query: str, chosen: tuple[str, ...], screen: float
+    ) -> None:
         usual = alert_layout(size[0], chosen)
         least = usual._replace(advice=1)
         first, each = (usual._replace(lines=MOST_LINES, advice=most) for most in (1, SHOWN))
-        self.wanted = len(alert_rows(state, first, sort, query))
-        has_room = min(SHOWN, len(open_alerts(state, sort, query))) <= size[1]  # for a row of each
+        shown = min(SHOWN, len(open_alerts(state, sort, query)))
+        self.wanted = shown if shown >= screen else len(alert_rows(state, first, sort, query))
+        has_room = shown <= size[1]  # for a row of each
         more = (each._replace(over=True), each, first, least._replace(lines=LINES))
         for self.shape in (*(more if has_room else ()), least):
             self._rows = alert_rows(state, self.shape, sort, query)

@@ -47,16 +47,36 @@ CLOCK_OFF: Seconds = 5.0
 
 
 class NodeSummary(NamedTuple):
-    """The numbers and flags of one node's GPUs."""
+    """The rank and flags of one node's GPUs. Their load is summed up only where a person sees it."""
 
     rank: int
     flags: tuple[Span, ...] = ()
-    utilization_pct: float | None = None
-    no_utilization: str = UNKNOWN
-    """The text for a missing utilization. MIG GPUs and nodes without GPUs have none."""
-    no_memory: str = UNKNOWN
-    memory_used_mib: int | None = None
-    """Of the GPU that uses the most: it runs out of memory first."""
+    node: Node | None = None
+
+    @property
+    def gpus(self) -> Sequence[Gpu]:
+        """Those that answer."""
+        return () if self.node is None else [gpu for gpu in self.node.gpus if gpu.state == "ok"]
+
+    @property
+    def utilization_pct(self) -> float | None:
+        """Of all GPUs. MIG GPUs have none."""
+        used = [gpu.utilization_pct for gpu in self.gpus if gpu.utilization_pct is not None and not gpu.mig]
+        return sum(used) / len(used) if used else None
+
+    @property
+    def memory_used_mib(self) -> int | None:
+        """Of the GPU that uses the most: it runs out of memory first."""
+        return max((gpu.memory_used_mib for gpu in self.gpus if gpu.memory_used_mib is not None), default=None)
+
+    @property
+    def unknown(self) -> tuple[str, str]:
+        """The texts for a memory and a utilization that are not known. MIG GPUs, and nodes without GPUs, have none."""
+        node = self.node
+        if node is None or (node.gpus and not all(gpu.mig for gpu in node.gpus)):
+            return UNKNOWN, UNKNOWN
+        has_none = without_driver(node) and node.host_at is not None and "gpu" not in node.troubles
+        return NOT_APPLICABLE if has_none else UNKNOWN, NOT_APPLICABLE if has_none or node.gpus else UNKNOWN
 
 
 def numbers(indexes: list[int]) -> str:
@@ -130,8 +150,6 @@ def worst_gpu(node: Node, now: Instant) -> Gpu:
 
 def node_summary(node: Node, now: Instant) -> NodeSummary:
     """The summary of one node's GPUs, scheduler, clock and probe. One pass: 2,048 GPUs are read every two seconds."""
-    used: list[int] = []
-    memory: list[int] = []
     heats: set[str] = set()
     slow: dict[str, None] = {}
     odd: list[Gpu] = []
@@ -140,23 +158,11 @@ def node_summary(node: Node, now: Instant) -> NodeSummary:
             odd.append(gpu)
         if gpu.state == "ok":
             heats.add(heat(gpu))
-            if gpu.utilization_pct is not None and not gpu.mig:
-                used.append(gpu.utilization_pct)
-            if gpu.memory_used_mib is not None:
-                memory.append(gpu.memory_used_mib)
-            if gpu.throttle and (reasons := slowing(gpu.throttle)):
-                slow.update(dict.fromkeys(reasons))
+            if gpu.throttle:
+                slow.update(dict.fromkeys(slowing(gpu.throttle)))
     gone, others = missing_gpus(node), list(host_flags(node))
     rank, flags = gpu_flags(odd, gone, heats, slow, now) if odd or gone or slow or heats - {""} else (WELL, [])
-    has_none = without_driver(node) and node.host_at is not None and "gpu" not in node.troubles
-    return NodeSummary(
-        rank=min(rank, FAULTY) if others else rank,
-        flags=(*flags, *others),
-        utilization_pct=sum(used) / len(used) if used else None,
-        no_utilization=NOT_APPLICABLE if has_none or (node.gpus and all(gpu.mig for gpu in node.gpus)) else UNKNOWN,
-        no_memory=NOT_APPLICABLE if has_none else UNKNOWN,
-        memory_used_mib=max(memory, default=None),
-    )
+    return NodeSummary(min(rank, FAULTY) if others else rank, (*flags, *others), node)
 
 
 # ---- the cells of the GPU grid ---------------------------------------------------------------------------------------
@@ -382,15 +388,15 @@ FIRST_FLAG = 3
 
 def summary_cells(found: NodeSummary, shape: GridLayout, style: str = "") -> tuple[Span, ...]:
     """Memory and utilization in their columns, then the flags. Long flags take the column of memory."""
-    memory = mib(found.memory_used_mib) if found.memory_used_mib is not None else found.no_memory
-    used = f"{found.utilization_pct:.0f}%" if found.utilization_pct is not None else found.no_utilization
+    (memory, used), most, load = found.unknown, found.memory_used_mib, found.utilization_pct
+    memory, used = memory if most is None else mib(most), used if load is None else f"{load:.0f}%"
     numbers = f"{memory:>{MEMORY}}{used:>{UTILIZATION}}"[-shape.tail :] if shape.tail else ""
     needed = sum(cell_width(flag.text) + 2 for flag in found.flags)
     shown: tuple[Span, ...] = (Span(numbers, style),) if numbers else ()
     flags = found.flags
     if needed > shape.rest - len(numbers):
         first = join_flags(flags[:1], MEMORY - 1) if shape.tail > UTILIZATION else ()
-        if found.utilization_pct is None:  # there is no load to keep
+        if load is None:  # there is no load to keep
             numbers, shown = "", ()
         elif first:  # in the column of memory; the load keeps its own
             pads = Span(" " * (MEMORY - 1 - cell_width(first[0].text)))

@@ -129,6 +129,16 @@ def test_the_rows_are_kept_until_something_changes_and_ages_move_every_ten_secon
     assert drawn.rows(state, (81, 20), "worst", "") is not first
 
 
+def test_more_alerts_than_the_screen_has_rows_are_not_laid_out_to_be_counted() -> None:
+    state, drawn = (
+        with_alerts(*(alert(f"a{n}", subject=f"run:r{n}", summary="word " * 60) for n in range(30))),
+        AlertRows(),
+    )
+    for screen, wanted in ((30, 30), (31, len(alert_rows(state, alert_layout(80)._replace(lines=9, advice=1))))):
+        drawn.rows(state, (80, 10), "worst", "", (), screen)
+        assert drawn.wanted == wanted > 0
+
+
 def with_one(state: State, one: Alert) -> State:
     return msgspec.structs.replace(state, alerts={**state.alerts, one.id: one})
 

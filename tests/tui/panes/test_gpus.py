@@ -498,8 +498,8 @@ async def test_with_no_node_it_says_how_to_name_one() -> None:
 def test_a_node_without_gpus_has_no_memory_and_no_use_of_them_to_be_unknown() -> None:
     read = node_summary(Node(name="login", cluster="prod", probe="none", host_at=NOW), NOW)
     unread = node_summary(Node(name="login", cluster="prod", probe="none"), NOW)
-    assert (read.no_memory, read.no_utilization) == ("-", "-")
-    assert (unread.no_memory, unread.no_utilization) == ("?", "?")
+    assert read.unknown == ("-", "-")
+    assert unread.unknown == ("?", "?")
 
 
 async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
