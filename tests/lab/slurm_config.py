@@ -56,6 +56,7 @@ AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={port}
 AccountingStoragePass={directory}/munge/socket
+AccountingStorageTRES=gres/gpu
 JobAcctGatherType=jobacct_gather/none"""
 
 SLURMDBD = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import time
@@ -25,6 +26,7 @@ from tests.slurm.product import SlurmProduct
 from tests.slurm.test_accounting import recorded
 from tests.slurm.training import Training
 from trainmon.analysis.attempts.provenance import config_hash, settings_in
+from trainmon.analysis.explanation import report
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.ledger.ledger import Ledger, attempt_rows
 from trainmon.model import Attempt, RunSpec
@@ -370,3 +372,37 @@ def test_the_tasks_of_a_chain_keep_their_numbers_and_their_rows_whoever_reads_th
     ]  # fmt: skip
     kept = [name for name in first if name not in ("written_at", "retry_decision", "budget_spent")]
     assert {name: rows[0][name] for name in kept} == {name: first[name] for name in kept}
+
+
+@pytest.mark.slow
+def test_the_report_counts_the_gpu_hours_that_sacct_counts(
+    slurm: Slurm, watching: Callable[..., Polling], tmp_path: Path
+) -> None:
+    """Of an array, a heterogeneous job, and a job that is requeued."""
+    names = ("tasks", "mixed", "twice")
+    watch, one = watching(runs=specs(names)), "--gres=gpu:1"
+    parts = f"#!/bin/bash\n#SBATCH -N1 {one}\n#SBATCH hetjob\n#SBATCH -N1 --gres=gpu:2\nsleep 3; exit 1"
+    jobs = [
+        slurm.submit("#!/bin/bash\nsleep 2", "-J", "tasks", one, "--array=0-1"),
+        slurm.submit(parts, "-J", "mixed"),
+        slurm.submit("#!/bin/bash\nexec sleep 600", "-J", "twice", one, "--requeue"),
+    ]
+    slurm.wait_for_state(jobs[-1], "RUNNING")
+    slurm.wait_for(lambda: slurm.job(jobs[-1])["RunTime"] != "00:00:00", what="a second has passed")
+    watch.look()
+    slurm.scontrol("requeuehold", jobs[-1])
+    wanted = {"tasks": 2, "mixed": 1, "twice": 1}
+
+    def closed() -> dict[str, int]:
+        return {run: sum(not attempt.is_open for attempt in of(watch, run)) for run in names}
+
+    watch.until(lambda: is_closed(watch, *names) and closed() == wanted, "every attempt is closed")
+    for job_id, state in zip((*jobs, f"{jobs[1]}+1"), ("COMPLETED", "FAILED", "REQUEUED", "FAILED"), strict=True):
+        slurm.wait_for(lambda job_id=job_id, state=state: recorded(slurm, job_id, state), what=f"{job_id} is recorded")  # type: ignore[misc]
+    slurm.ask("scancel", jobs[-1])
+    rows = slurm.ask("sacct", "-n", "-X", "-D", "-P", "-j", ",".join(jobs), "-o", "ElapsedRaw,AllocTRES").splitlines()
+    gpus = [(int(row.partition("|")[0]), re.search(r"gres/gpu=(\d+)", row)) for row in rows]
+    counted = sum(seconds * int(found[1]) for seconds, found in gpus if found is not None)
+    found = report(watch.state.attempts.values(), 0.0, watch.clock.now(), {}).totals
+    assert counted > 0
+    assert (found.attempts, round(3600 * found.held)) == (4, counted)
