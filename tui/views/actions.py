@@ -411,13 +411,15 @@ def names_of(key: Key) -> tuple[str, ...]:
 
 
 def subject_commands(state: State) -> Iterator[Command]:
-    """Runs, nodes, jobs, charts and alerts; firing alerts first, then by severity."""
+    """Runs, nodes, jobs, reports, charts and alerts; firing alerts first, then by severity."""
     for run in state.runs:
         yield Command("run", run, _names(run, f"run {run}"), run)
     for node in dict.fromkeys((*state.nodes, *state.scheduler_nodes)):
         yield Command("node", node, _names(node, f"node {node}"), Link("node", node))
     for key, job in sorted(with_ended(state).jobs.items(), key=lambda item: item[1].gone_at is not None):
         yield Command("job", f"{job.id}  {job.name}", _names(job.id, key, f"job {job.id}"), Link("job", key))
+    for run in state.runs:
+        yield Command("report", f"report of {run}", _names(f"report {run}"), Link("report", run))
     for run in (name for name, run in state.runs.items() if run.spec.has_charts):
         text = f"W&B charts of {run}"
         yield Command("charts", text, _names(text, f"charts {run}", f"wandb {run}"), Link("wandb", run))

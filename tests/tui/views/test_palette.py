@@ -22,6 +22,7 @@ from trainmon.model import State
 from tui.app import Dashboard
 from tui.keys import ACTS, CONTEXTS, KEYS, NAMES, footer, footer_acts
 from tui.screens.help import TITLES
+from tui.style import Link
 from tui.views.actions import ALSO, PANES, UNNAMED, Command, commands, find_commands, names_of
 
 VERB_NAMES = tuple(name for key in KEYS if key.scope in ACTS for name in names_of(key))
@@ -71,8 +72,9 @@ async def test_every_pane_and_screen_is_found_by_its_name_from_everywhere(app: D
 
     for name, number in (*PANE_OF.items(), *((title, number) for number, title in NAMES.items())):
         assert (first(name, offered).kind, first(name, offered).cap) == ("pane", number), name
-    for title in set(TITLES.values()) - {"Help", "Queue, nodes", "Changes", "Moment", "Attempt"}:
+    for title in set(TITLES.values()) - {"Help", "Queue, nodes", "Changes", "Moment", "Attempt", "Report"}:
         assert first(title, offered).kind == "pane", title
+    assert (first("Report", offered).kind, first("Report", offered).target) == ("report", Link("report", ""))
 
 
 @pytest.mark.parametrize("place", ["runs", "alerts", "alert"])

@@ -47,7 +47,7 @@ def report_sentence(one: Report) -> str:
     sums = one.totals
     of = "All runs" if one.run is None else one.run
     if not sums.attempts:
-        return f"{of}: no attempt ran in this period."
+        return f"{of}: the ledger has no attempt in this period."
     found = f"{counted(sums.attempts, 'attempt')} in {duration(one.until - one.since)}"
     return f"{of}: {found}, {gpu_hours_text(sums.held)} GPU hours held, goodput {share_text(sums.goodput)}."
 

@@ -36,7 +36,11 @@ def recorded(home: Path, *attempts: Attempt) -> None:
 
 def test_without_a_ledger_the_report_has_no_number(tmp_path: Path) -> None:
     done = called(tmp_path, "report")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "All runs: no attempt ran in this period.\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "All runs: the ledger has no attempt in this period.\n",
+        "",
+    )
     done = called(tmp_path, "report", "video")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "the ledger has no attempt of video\n")
 
