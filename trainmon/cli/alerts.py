@@ -34,7 +34,7 @@ from trainmon.lib import Instant, Seconds, ago, clean, description, field_descri
 from trainmon.model import Alert, AlertRequest, Silence
 from trainmon.runtime.logs import log_to_file
 
-# ---- status: which monitor runs, and the open alerts -----------------------------------------------------------------
+# ---- status: which program sends, and the open alerts ----------------------------------------------------------------
 
 MAX_AGE: Seconds = 45.0
 """A running monitor evaluates every second, and records it every ten. The dashboard of another machine polls every ten

@@ -174,7 +174,8 @@ dashboard = _command(
       trainmon-tui --demo=hang                # a simulated cluster, in which a run hangs
       trainmon-tui --alerts-only              # the daemon: alerts without a dashboard
 
-    Exit status: 0 ended, 2 a usage or config error; with --once that of `trainmon-tui snapshot`.
+    Exit status: 0 you ended it, 2 a usage or config error, 128 + N signal N ended the dashboard; with --once that of
+    `trainmon-tui snapshot`.
     """,
     HOSTS,
     CONFIG,
@@ -301,7 +302,7 @@ log_format = _command(
 rules = _command(
     "rules",
     "trainmon.cli.alerts:show_rules",
-    """List all rules with the settings of the config, or every setting of one RULE.
+    """List the alert rules with the settings of your config, or explain one RULE and all its settings.
 
     \b
     Example:
@@ -382,10 +383,10 @@ def run_command(words: list[str]) -> None:
 run = _command(
     "run",
     f"{__name__}:run_command",
-    """Run COMMAND unchanged and record its start and end.
+    """Run COMMAND in a job, unchanged, and record how it ended.
 
-    The same as `trainmon-run`, whose --help lists the options. With --print-script, print trainmon-run as one file that
-    needs no installation on the cluster.
+    This is `trainmon-run`; `trainmon-run --help` lists its options. With --print-script, print trainmon-run as one file
+    that needs no installation on the cluster.
 
     \b
     Examples:
@@ -394,7 +395,7 @@ run = _command(
 
     Exit status: that of COMMAND.
     """,
-    click.Argument(["words"], nargs=-1, metavar="[OPTION]... -- COMMAND [ARGUMENT]..."),
+    click.Argument(["words"], nargs=-1, metavar="-- COMMAND [ARGUMENT]..."),
     cls=Unparsed,
 )
 
@@ -409,10 +410,10 @@ def print_hooks() -> None:
 hooks = _command(
     "hooks",
     f"{__name__}:print_hooks",
-    """Print trainmon_hooks.py, which a training loop imports.
+    """Print trainmon_hooks.py, a module for your training loop.
 
-    With it, the loop listens to both switches, to signals and to the time limit. One file, Python 3.8 or later, no
-    installation on the cluster. Where trainmon-tui is installed, `import trainmon_hooks` works without it.
+    With it, the loop saves and exits when a switch, a signal or the time limit asks for it. It is one file for Python
+    3.8 or later. Where trainmon-tui is installed, `import trainmon_hooks` works without the file.
 
     \b
     Example:
@@ -476,9 +477,9 @@ users = _command(
 status = _command(
     "status",
     "trainmon.cli.alerts:show_status",
-    """Show which monitor runs, its last check, the health of sources and channels, and open alerts.
+    """Show which program sends notifications, the health of sources and channels, and open alerts.
 
-    Times are in the time zone of this machine.
+    That program is the alert daemon or a dashboard of this machine. Times are in the time zone of this machine.
 
     \b
     Example:
@@ -601,10 +602,10 @@ report = _command(
 sql = _command(
     "sql",
     "trainmon.cli.attempts:print_rows",
-    """Run one SELECT on the ledger. The table `training_attempts` has the attempts, `evals` the results of
-    evaluators, `gpu_hours` the last hour of the GPUs of each attempt.
+    """Run one SELECT on the ledger, the SQLite database of what was recorded.
 
-    docs/attempts.md lists the columns.
+    The table `training_attempts` has the attempts, `evals` the results of evaluators, `gpu_hours` the last hour of the
+    GPUs of each attempt. docs/attempts.md lists the columns.
 
     A query can only read. It may take 10s and give 10,000 rows. `now() - interval '7 days'` works as in PostgreSQL.
 
@@ -733,7 +734,7 @@ ack = _command(
       trainmon-tui ack mfzwk3lq --why "on it"
       trainmon-tui ack gpu:gpu-014/3 --undo
 
-    Exit status: 0 done, or recorded for the next monitor, 2 no such alert, 3 the ledger cannot be written.
+    Exit status: 0 done, or recorded for the next daemon or dashboard, 2 no such alert, 3 the ledger cannot be written.
     """,
     click.Argument(["alert"], metavar="ALERT"),
     click.Option(["--why"], default="", metavar="TEXT", help="A note, such as what you are doing about it."),
@@ -754,7 +755,7 @@ mute = _command(
       trainmon-tui mute --node gpu-014 --for 4h --why "new fan"
       trainmon-tui mute --rule loss-spike --run video-2b --for 2d
 
-    Exit status: 0 done, or recorded for the next monitor, 2 a usage error, 3 the ledger cannot be written.
+    Exit status: 0 done, or recorded for the next daemon or dashboard, 2 a usage error, 3 the ledger cannot be written.
     """,
     click.Argument(["subject"], required=False, metavar="[SUBJECT]"),
     click.Option(["--rule"], metavar="RULE", help="Match alerts of this rule."),
@@ -776,7 +777,7 @@ unmute = _command(
     Example:
       trainmon-tui unmute ekk3pqsa
 
-    Exit status: 0 done, or recorded for the next monitor, 2 no such mute, 3 the ledger cannot be written.
+    Exit status: 0 done, or recorded for the next daemon or dashboard, 2 no such mute, 3 the ledger cannot be written.
     """,
     click.Argument(["silence"], metavar="ID"),
     BY,
