@@ -37,6 +37,9 @@ def test_everything_about_a_running_job_is_found_without_a_config(
         screen.keys("G")
         screen.until_shown(*PLACES)
         screen.leave()
+        typed = {"COMP_WORDS": "trainmon-tui requeue na", "COMP_CWORD": "2"}
+        completed = product.run(**typed, _TRAINMON_TUI_COMPLETE="bash_complete", **product.environ)
+        assert completed.stdout == "plain,nanogpt\n"
 
 
 def test_init_writes_what_was_found_about_it(slurm: Slurm, server: WandbServer, tmp_path: Path) -> None:

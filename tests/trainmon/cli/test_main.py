@@ -52,11 +52,12 @@ def test_arguments_are_a_command_or_hosts(line: str, command: str, rest: str) ->
     assert route(line.split()) == (command, rest.split())
 
 
-@pytest.mark.parametrize("option", ["--version", "--help"])
+@pytest.mark.parametrize("option", ["--version", "--help", "help"])
 def test_what_answers_at_once_imports_nothing_heavy(option: str) -> None:
     code = f"import sys; from trainmon.cli.main import run; run([{option!r}]); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert {name.partition(".")[0] for name in done.stderr.split()} & set(HEAVY) == set()
+    assert "trainmon.alerting" not in done.stderr.split(), "no rules"
     assert done.stdout
 
 
