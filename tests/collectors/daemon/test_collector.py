@@ -325,29 +325,29 @@ def test_nobody_waits_for_the_last_check_of_a_watch_that_is_stopped() -> None:
 
     def hang(argv: Sequence[str]) -> Completed:
         hangs.set()
-        closed.wait(20.0)
+        closed.wait(600.0)
         raise UNREACHABLE
 
     stage.bastion.answer, stage.bastion.close = hang, closed.set  # type: ignore[method-assign]
     stage.watch.start()
     assert hangs.wait(20.0)
-    asker = threading.Thread(target=stage.watch.answers, args=(20.0,), daemon=True)
+    asker = threading.Thread(target=stage.watch.answers, args=(600.0,), daemon=True)
     asker.start()
     until(lambda: stage.watch._waiting, "somebody waits for the last check")
     stage.watch.stop()
-    asker.join(5.0)
+    asker.join(60.0)
     assert not asker.is_alive()
 
 
 def test_the_last_check_is_not_lost_behind_many_requests() -> None:
     stage = Stage()
-    asker = threading.Thread(target=stage.watch.answers, args=(20.0,), daemon=True)
+    asker = threading.Thread(target=stage.watch.answers, args=(600.0,), daemon=True)
     asker.start()
     until(lambda: stage.watch._waiting, "somebody waits for the last check")
     for _ in range(300):
         stage.watch.send(order())
     stage.play(1)
-    asker.join(5.0)
+    asker.join(60.0)
     assert not asker.is_alive()
 
 

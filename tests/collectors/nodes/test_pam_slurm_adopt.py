@@ -24,7 +24,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PamSlurmAdoptSshd
 
 
 def staged(sshd: PamSlurmAdoptSshd, nodes: tuple[str, ...] | None) -> Stage:
-    cluster = ClusterSettings(name="prod", nodes=nodes, connect=ConnectSettings(timeout=5.0))
+    cluster = ClusterSettings(name="prod", nodes=nodes, connect=ConnectSettings(timeout=60.0))
     return Stage(Settings(clusters=(cluster,)), sshd.ssh_config(2), SystemClock())
 
 
@@ -35,7 +35,7 @@ def is_hello(event: Event) -> bool:
 def test_the_words_of_pam_reach_whoever_dials(sshd: PamSlurmAdoptSshd) -> None:
     reader = EventLoop()
     reader.start()
-    dialer = Dialer(reader, config_file=sshd.ssh_config(1), timeout=5.0)
+    dialer = Dialer(reader, config_file=sshd.ssh_config(1), timeout=60.0)
     try:
         with pytest.raises(HostUnreachable) as caught:
             dialer.dial("n0")

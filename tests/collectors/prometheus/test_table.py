@@ -51,7 +51,7 @@ def test_a_server_that_hangs_delays_no_other_table_and_no_stop() -> None:
         began = time.monotonic()
         for table in poller.tables:
             table.stop()
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 5.0, "a poll gives up after 10s"
     assert sorted(one.name for one in polling) == ["prometheus prod dcgm", "prometheus prod node"]
     hosts = [one.source for one in seen if isinstance(one, SourceChanged) and one.source.name == "prometheus:prod:node"]
     assert [one.phase for one in hosts] == ["connecting"], "it has neither answered nor failed yet"

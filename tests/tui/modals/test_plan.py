@@ -83,7 +83,7 @@ async def test_the_plan_comes_from_another_thread() -> None:
         ask, reply = backend.replies[0]
         thread = threading.Thread(target=reply, args=(plans.kills(ask),))
         thread.start()
-        thread.join(5.0)
+        thread.join(60.0)
         await at_rest(pilot)
 
         assert "Create the kill switch of llm-7b-a" in text_of(app)

@@ -187,7 +187,7 @@ async def test_samples_are_fetched_into_the_folder_that_was_requested(
 
         answer = threading.Thread(target=backend.saving[0], args=("3 samples are in it",))
         answer.start()
-        answer.join(5.0)
+        answer.join(60.0)
         assert "3 samples are in it" in await settled(pilot)
 
         app.clock.at += 2.0  # type: ignore[attr-defined]
