@@ -1,14 +1,15 @@
-"""The commands about attempts: attempts lists them, explain shows on one page why one ended, sql queries the ledger."""
+"""The commands about attempts: attempts lists them, explain shows why one ended, report sums up, sql queries rows."""
 
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import shutil
 import textwrap
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,10 +23,15 @@ import msgspec
 from trainmon.analysis.attempts import silence, why_missing
 from trainmon.analysis.explanation import (
     Explanation,
+    Grouping,
     Section,
     explain,
     gpu_hours_text,
     page,
+    report,
+    report_object,
+    report_page,
+    report_sentence,
     short_id,
     short_name,
     start_format,
@@ -35,7 +41,7 @@ from trainmon.config import load_settings
 from trainmon.config.schema import policy_of
 from trainmon.ledger.attempts import AttemptName, columns_of, timestamp
 from trainmon.ledger.lease import LeaderNote, LeaderNow
-from trainmon.ledger.ledger import LedgerStuck, attempt_names, attempt_records, attempt_rows
+from trainmon.ledger.ledger import LedgerStuck, attempt_history, attempt_names, attempt_records, attempt_rows
 from trainmon.ledger.reader import TIME_LIMIT, leader_now, select
 from trainmon.lib import (
     ConfigError,
@@ -430,6 +436,52 @@ def as_object(one: Explanation) -> dict[str, Any]:
         "smell_test": [{**check, "is_traceable": not check["to_add"]} for check in plain["checks"]],
         "traceable": one.traceable,
     }
+
+
+# ---- trainmon-tui report ---------------------------------------------------------------------------------------------
+
+
+def print_report(
+    run: str | None, since: float, group: Grouping | None, as_json: bool, as_markdown: bool, config: Path | None
+) -> int:
+    """Print the report of the last `since` seconds; the exit status."""
+    if as_json and as_markdown:
+        raise click.UsageError("--json and --markdown exclude each other")
+    log_to_file()
+    gc.disable()  # all is kept until the end: 50,000 attempts would be looked through again and again
+    directory, now = find_state_directory(os.environ).path, time.time()
+    attempts = attempt_history(directory)
+    known = dict.fromkeys(one.run_id for one in attempts)
+    if run is not None and run not in known:
+        click.echo(plain(f"the ledger has no attempt of {run}{did_you_mean(run, known)}"), err=True)
+        return 2
+    for line in silent_lines(leader_now(directory, now), run, now):
+        click.echo(plain(line), err=True)
+    found = report(attempts, now - since, now, prices(config), run=run, group=group)
+    if as_json:
+        period = {"since": timestamp(found.since), "until": timestamp(found.until)}
+        print_json({**period, **report_object(found)})
+    elif as_markdown:
+        first, last = ((timestamp(at) or "")[:10] for at in (found.since, found.until))
+        title = f"Reliability of {run or 'all runs'}, {first} to {last}"
+        print_lines(*markdown(title, report_sentence(found), report_page(found)))
+    else:
+        print_lines(*text_lines(report_sentence(found), report_page(found), page_width()))
+    return 0
+
+
+def prices(config: Path | None) -> Mapping[str, float | None]:
+    """The prices of a GPU hour in the config, by cluster; none without a config that can be read.
+
+    Raises:
+        ConfigError: the given file cannot be used.
+    """
+    try:
+        return load_settings(config, ())[0].prices
+    except ConfigError:
+        if config is not None:
+            raise
+        return {}
 
 
 # ---- sql: one SELECT on the ledger -----------------------------------------------------------------------------------

@@ -571,7 +571,7 @@ REPORT_GROUPS = ("run", "cause", "node", "week")
 
 report = _command(
     "report",
-    "trainmon.cli.report:print_report",
+    "trainmon.cli.attempts:print_report",
     """Report where the GPU hours of runs went, and how often they failed.
 
     Each GPU hour is in one category: queued, starting, productive, lost steps, hung, saving, down, or not known. With

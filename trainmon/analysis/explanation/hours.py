@@ -138,6 +138,8 @@ def has_first_step(one: Attempt) -> bool:
 def is_unwatched(one: Attempt) -> bool:
     """Whether an attempt that made steps was not watched all the time."""
     ended = one.seen_at if one.told_end is None else one.told_end.at
+    if one.last_step is None or began(one) is None:
+        return False
     return not has_first_step(one) or _has_gap(ended - (one.first_step_at or ended), one)
 
 

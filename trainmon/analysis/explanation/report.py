@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
 from typing import Literal, NamedTuple
@@ -28,7 +28,7 @@ from trainmon.analysis.explanation.reliability import (
 )
 from trainmon.analysis.retries import ENDED_ON_PURPOSE
 from trainmon.lib import DAY, Instant, Seconds, by_key, counted, group_by, listed
-from trainmon.model import Attempt
+from trainmon.model import Attempt, AttemptEnd
 
 # ---- the sums over some attempts -------------------------------------------------------------------------------------
 
@@ -213,6 +213,27 @@ def _advice(spent: Sequence[Spent], since: Instant, until: Instant) -> tuple[Adv
 # ---- what is missing -------------------------------------------------------------------------------------------------
 
 
+LACKING: Mapping[str, Callable[[Spent, AttemptEnd | None], object]] = {
+    "no known start: that time is not counted": lambda one, _: began(one.attempt) is None,
+    "no known GPU count: those GPU hours are not counted": lambda one, _: one.attempt.gpus is None,
+    "no known step": lambda one, _: one.attempt.last_step is None and one.seconds.get("unknown"),
+    "steps that were not watched all the time": lambda one, _: is_unwatched(one.attempt),
+    "lost steps that are not known": lambda one, end: (
+        end is not None and one.attempt.last_step is not None and one.attempt.lost_share is None
+    ),
+    "an end that nothing reported: what was until the next attempt is not known": lambda _, end: (
+        end is not None and end.source == "lost"
+    ),
+    "no end, and has not been seen lately: whether that still runs is not known": lambda one, end: (
+        end is None and one.gap
+    ),
+    "no known cause: that may be a failure": lambda _, end: (
+        end is not None and (end.cause is None or end.cause.cause == "unknown")
+    ),
+}
+"""What attempts have or lack, after `has`; and whether one does."""
+
+
 def _missing(
     known: Sequence[Attempt], spent: Sequence[Spent], sums: Totals, since: Instant, prices: Mapping[str, float | None]
 ) -> Iterator[str]:
@@ -223,8 +244,8 @@ def _missing(
     firsts = [min(own, key=lambda one: one.start) for own in group_by(known, lambda one: one.run_id).values()]
     if late := [one.run_id for one in firsts if one.restart or one.resumed_from or (one.first_step or 0) > 1]:
         yield f"What {listed(late)} did before the first attempt in the ledger, which resumed, is not known."
-    for what, found in _lacking(spent):
-        if found:
+    for what, lacks in LACKING.items():
+        if found := [one.attempt for one in spent if lacks(one, one.attempt.end)]:
             runs = listed([*dict.fromkeys(one.run_id for one in found)], 3)
             yield f"{counted(len(found), 'attempt')} of {runs} {'has' if len(found) == 1 else 'have'} {what}."
     if sums.hours["unknown"]:
@@ -233,21 +254,3 @@ def _missing(
         yield f"No gpu_hour_price in [cluster] {listed(without)}: the cost is not known."
     if spent and not any(one.attempt.saves for one in spent):
         yield "No save was seen to block the training: how often to save is not known."
-
-
-def _lacking(spent: Sequence[Spent]) -> Iterator[tuple[str, list[Attempt]]]:
-    """What attempts have or lack, after `has`, and which ones."""
-    own = [one.attempt for one in spent]
-    trained = [one for one in own if one.last_step is not None and began(one) is not None]
-    idle = [one.attempt for one in spent if one.attempt.last_step is None and one.seconds.get("unknown")]
-    yield "no known start: that time is not counted", [one for one in own if began(one) is None]
-    yield "no known GPU count: those GPU hours are not counted", [one for one in own if one.gpus is None]
-    yield "no known step", idle
-    yield "steps that were not watched all the time", [one for one in trained if is_unwatched(one)]
-    yield "lost steps that are not known", [one for one in trained if one.end is not None and one.lost_share is None]
-    lost = [one for one in own if one.end is not None and one.end.source == "lost"]
-    yield "an end that nothing reported: what was until the next attempt is not known", lost
-    gone = [one.attempt for one in spent if one.gap and one.attempt.end is None]
-    yield "no end, and has not been seen lately: whether that still runs is not known", gone
-    unclear = [one for one in own if one.end is not None and (one.cause is None or one.cause.cause == "unknown")]
-    yield "no known cause: that may be a failure", unclear
