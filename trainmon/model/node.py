@@ -213,15 +213,14 @@ class NodeHistory(msgspec.Struct, frozen=True, kw_only=True):
     """InfiniBand ports that were ACTIVE at some time. A port that never was is no fault."""
     speeds: tuple[tuple[str, str, float], ...] = ()
     """Of each active port: its name, its link layer, its Gb/s."""
+    gpu_speeds: tuple[tuple[str, str, float], ...] = ()
+    """Of each GPU: its name, fields of GpuLinks, what it has of them."""
     fabric: Mapping[str, LinkPast] = {}
     """By port, or GPU as `GPU 3`: the growth of its counters."""
     slot: int = 0
     """The number of the FABRIC_EVERY seconds in which that was last read."""
     fabric_before: Mapping[str, LinkPast] = {}
     """The same as it was before this slot: all nodes have it, so they can be compared once a slot."""
-    narrow: tuple[tuple[int, str], ...] = ()
-    """GPUs with less than their links could have, each with the field of GpuLinks: a PCIe generation only under load,
-    as an idle GPU lowers it."""
     gpus_most: int = 0
     """The highest number of GPUs that it ever listed."""
     margins: Mapping[int, tuple[tuple[Instant, int], ...]] = {}

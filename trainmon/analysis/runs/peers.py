@@ -7,12 +7,12 @@ and the stages of a pipeline differ in their traffic. So growth is compared, in 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds, by_key
-from trainmon.model import Gpu, InfinibandPort, LinkPast, Node
+from trainmon.model import Gpu, InfinibandPort, LinkPast
 
 # ---- the growth of the counters of one link --------------------------------------------------------------------------
 
@@ -33,6 +33,8 @@ LOSS: Mapping[str, str] = {
 rp_cnp_handled) are signals of congestion, and no loss."""
 
 OF_GPU = ("pcie_replays", "nvlink_errors")
+GPU = "GPU "
+"""How the name of a GPU begins, among those of links."""
 
 WINDOWS, ENOUGH = 10, 4
 """How many periods between two readings are kept, and needed."""
@@ -125,7 +127,7 @@ def losing(links: Mapping[str, Mapping[str, LinkPast]], least: float, times: flo
         for own in growing[:CANDIDATES]:
             alike = [one for one in every if own.is_peer(one)]
             same = [one for one in alike if one.name == own.name]
-            is_any = len(same) < peers and (len(links) > 1 or own.name.startswith("GPU "))
+            is_any = len(same) < peers and (len(links) > 1 or own.name.startswith(GPU))
             others = [one.per_byte(what) for one in (alike if is_any else same)]
             if len(others) < peers:
                 continue
@@ -141,7 +143,7 @@ def losing(links: Mapping[str, Mapping[str, LinkPast]], least: float, times: flo
 # ---- links that are slower than those of the peers -------------------------------------------------------------------
 
 Speeds = tuple[tuple[str, str, float], ...]
-"""Of each active port of a node: its name, its link layer, its Gb/s."""
+"""Of each link of a node: its name, what it has, and how much: Gb/s of a port; lanes, generation, NVLinks of a GPU."""
 
 MOST = 0.75
 """The share of the peers that must be faster."""
@@ -150,68 +152,51 @@ LOADED = 50
 """% of utilization from which a GPU does not save power on its PCIe link."""
 
 LIMITS = (("pcie_width", "pcie_width_max"), ("nvlinks_up", "nvlinks"), ("pcie_gen", "pcie_gen_max"))
+"""The fields of GpuLinks: what there is, and what there could be."""
 
 
-def speeds(ports: Iterable[InfinibandPort]) -> Speeds:
-    """The speeds of the ports that are up."""
+def port_speeds(ports: Iterable[InfinibandPort]) -> Speeds:
+    """The Gb/s of the ports that are up, by link layer."""
     up = (port for port in ports if port.state == "ACTIVE" and port.gbps is not None)
     return tuple((port.port, port.link_layer or "", port.gbps or 0.0) for port in up)
 
 
+def gpu_speeds(gpus: Iterable[Gpu]) -> Speeds:
+    """What the links of GPUs have. Of an idle one, which lowers its PCIe generation, that which it can have."""
+    return tuple(
+        (f"{GPU}{gpu.index}", field, value)
+        for gpu in gpus
+        for field, limit in LIMITS
+        if (value := getattr(gpu.links, limit if _is_idle(gpu, field) else field, None)) is not None
+    )
+
+
+def _is_idle(gpu: Gpu, field: str) -> bool:
+    return field == "pcie_gen" and (gpu.utilization_pct or 0) < LOADED
+
+
 def slower(nodes: Mapping[str, Speeds], peers: int) -> Iterator[Outlier]:
-    """The ports that are slower than the same ports of other nodes of this hardware. Adapters may have other names
-    after a boot, so a node must also have fewer fast ports than the others. Several nodes that are alike and have no
-    fast port have other adapters."""
+    """The links that have less than most others of this hardware: GPUs beside all GPUs, ports beside the same ports of
+    other nodes. Adapters may have other names after a boot, so a node must also have fewer fast ports than the others.
+    Several nodes that are alike and have no fast port have other adapters."""
     kinds = list(nodes.values())
-    if len(set(kinds)) <= 1:
-        return
-    alike = {key: sorted(found) for key, found in by_key((one[:2], one[2]) for own in kinds for one in own).items()}
-    for node, own in nodes.items():
-        for name, layer, gbps in own:
-            same = alike[name, layer]
-            if gbps == same[-1]:
+    pools = by_key((_pool(link, what), value) for own in kinds for link, what, value in own)
+    uneven = {key: sorted(values) for key, values in pools.items() if min(values) < max(values)}
+    for node, own in nodes.items() if uneven else ():
+        for link, what, value in own:
+            pool = uneven.get(_pool(link, what), [value])
+            if value == pool[-1]:
                 continue
-            is_few = len(same) <= peers
-            all_of = sorted([*same, *(one[2] for one in own if one[0] != name and one[1] == layer)]) if is_few else same
-            usual = median(all_of)
-            fast = _fast(own, usual)
-            is_odd = fast > 0 or kinds.count(own) == 1
-            if is_odd and most_have_more(all_of, gbps, peers) and fast < median(_fast(one, usual) for one in kinds):
-                yield Outlier(node, name, "Gb/s", gbps, usual, len(all_of) - 1)
+            if len(pool) <= peers:
+                pool = sorted([*pool, *(one[2] for one in own if one[0] != link and one[1] == what)])
+            usual, others = median(pool), len(pool) - 1
+            fast = sum(one[2] >= usual for one in own if one[1] == what)
+            is_few = fast < median(sum(two[2] >= usual for two in one if two[1] == what) for one in kinds)
+            is_odd = link.startswith(GPU) or (is_few and (fast > 0 or kinds.count(own) == 1))
+            if is_odd and others >= peers and len(pool) - bisect_right(pool, value) >= MOST * others:
+                yield Outlier(node, link, what, value, usual, others)
 
 
-def _fast(ports: Speeds, gbps: float) -> int:
-    return sum(one[2] >= gbps for one in ports)
-
-
-def most_have_more(values: Sequence[float], value: float, peers: int) -> bool:
-    """Whether most of these values, which are sorted and of which one is its own, are above it."""
-    others = len(values) - 1
-    return others >= peers and len(values) - bisect_right(values, value) >= MOST * others
-
-
-def limited(gpu: Gpu) -> Iterator[str]:
-    """What the links of a GPU have less of than they could have: the fields of GpuLinks."""
-    for field, limit in LIMITS:
-        now, most = _has(gpu, field), getattr(gpu.links, limit, None)
-        if now is not None and most is not None and now < most:
-            yield field
-
-
-def _has(gpu: Gpu, field: str) -> float | None:
-    """A number of the links of a GPU; a PCIe generation only under load, as an idle GPU lowers it."""
-    is_idle = field == "pcie_gen" and (gpu.utilization_pct or 0) < LOADED
-    return None if is_idle else getattr(gpu.links, field, None)
-
-
-def lower(nodes: Iterable[Node], narrow: Mapping[str, Iterable[tuple[int, str]]], peers: int) -> Iterator[Outlier]:
-    """Of these GPUs, each with the field of GpuLinks, those that have less than most others of the same hardware."""
-    gpus = {(node.name, gpu.index): gpu for node in nodes for gpu in node.gpus}
-    for field in dict(LIMITS):
-        of_all = {key: value for key, gpu in gpus.items() if (value := _has(gpu, field)) is not None}
-        values = sorted(of_all.values())
-        for name, fields in narrow.items():
-            for index, which in fields:
-                own = of_all.get((name, index)) if which == field else None
-                if own is not None and most_have_more(values, own, peers):
-                    yield Outlier(name, f"GPU {index}", field, own, median(values), len(values) - 1)
+def _pool(link: str, what: str) -> str:
+    """What a link is compared with."""
+    return what if link.startswith(GPU) else f"{what} {link}"

@@ -298,13 +298,17 @@ def _errors_counted(history: NodeHistory, node: Node, facts: tuple[GpuFacts, ...
             unbroken = before if before and at - before[-1][0] <= SILENCE else ()
             margins[fact.index] = (*unbroken, (at, fact.temperature_margin_c))[-MARGINS:]
     links = {
-        f"GPU {gpu.index}": (gpu.name or "", {name: getattr(gpu.links, name) for name in peers.OF_GPU})
+        f"{peers.GPU}{gpu.index}": (gpu.name or "", {name: getattr(gpu.links, name) for name in peers.OF_GPU})
         for gpu in node.gpus
         if gpu.links is not None
     }
-    narrow = tuple((gpu.index, field) for gpu in node.gpus for field in peers.limited(gpu))
     history = replace(history, counters=counters, margins=margins, gpus_most=max(history.gpus_most, len(facts)))
-    return replace(_followed(history, links, at), narrow=narrow)
+    return replace(_followed(history, links, at), gpu_speeds=_kept(history.gpu_speeds, peers.gpu_speeds(node.gpus)))
+
+
+def _kept(known: peers.Speeds, speeds: peers.Speeds) -> peers.Speeds:
+    """The same object if nothing has changed: what follows from it is not computed again."""
+    return known if known == speeds else speeds
 
 
 def _followed(
@@ -361,7 +365,7 @@ def _host(history: NodeHistory, host: HostSample, at: Instant) -> NodeHistory:
         for port in read
         if port.counters
     }
-    return replace(_followed(history, of_ports, at), speeds=peers.speeds(read))
+    return replace(_followed(history, of_ports, at), speeds=_kept(history.speeds, peers.port_speeds(read)))
 
 
 def _counted(

@@ -343,7 +343,7 @@ def test_a_mild_one_that_flaps_and_gets_worse_is_reported_at_once() -> None:
         story.at(2_000, tick=5)
 
 
-@pytest.mark.parametrize("cause", ["power-brake", "gpu-slowdown", "gpu-hot"])
+@pytest.mark.parametrize("cause", ["power-brake", "gpu-slowdown", "gpu-hot", "slow-link"])
 def test_a_gpu_that_is_slowed_down_is_why_its_node_holds_the_run_up(cause: str) -> None:
     with Story(rule(cause), rule("straggler"), phone("warning")) as story:
         story.at(10).wrong(cause, gpus(1)[3], "warning").at(15).expect("fire", gpus(1)[3])

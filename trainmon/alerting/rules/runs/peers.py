@@ -21,7 +21,7 @@ from trainmon.alerting.rules.runs.base import RunRule
 from trainmon.analysis.attempts import RankPlace, place_of
 from trainmon.analysis.attempts.ranks import LAUNCHERS
 from trainmon.analysis.runs import last_attempts
-from trainmon.analysis.runs.peers import LOSS, Outlier, losing, lower, slower
+from trainmon.analysis.runs.peers import GPU, LOSS, Outlier, losing, slower
 from trainmon.lib import Instant, ago, by_key, counted, listed
 from trainmon.model import Alert, Finding, Node, RankMap, RankProcess, RankWait, Run, State
 
@@ -45,12 +45,11 @@ def ranks_on(state: State, run: str | None, node: str, gpu: int | None = None) -
 # ---- links of nodes --------------------------------------------------------------------------------------------------
 
 HAS: Mapping[str, tuple[str, str]] = {
-    "Gb/s": ("runs at {:g} Gb/s", "at {:g} Gb/s"),
     "pcie_width": ("uses {:g} PCIe lanes", "{:g}"),
     "pcie_gen": ("is at PCIe generation {:g}", "at {:g}"),
     "nvlinks_up": ("has {:g} active NVLinks", "{:g}"),
 }
-"""What is compared, and the texts of what a link has and of what its peers have."""
+"""What is compared, and the texts of what a GPU has and of what its peers have."""
 
 REPAIR = ("its cable, transceiver or switch port", "its slot, riser or board")
 """What may be at fault, of a port and of a GPU."""
@@ -59,7 +58,7 @@ REPAIR = ("its cable, transceiver or switch port", "its slot, riser or board")
 LATE_SLOTS = 3
 """Periods of 30 s after which the counters of a node are not compared."""
 
-losing_of = of_same_values(losing)
+losing_of, slower_of = of_same_values(losing), of_same_values(slower)
 
 
 class SlowLink(NodeRule, frozen=True, kw_only=True):
@@ -89,11 +88,10 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
                 alike.setdefault((node.cluster, gpu, len(node.gpus), len(node.infiniband)), []).append(node)
         for nodes in alike.values():
             pasts = {node.name: past_of(state, node.name) for node in nodes}
-            found = slower({name: past.speeds for name, past in pasts.items() if past.speeds}, self.peers)
-            yield from (self._finding(state, one) for one in found)
-            narrow = {name: past.narrow for name, past in pasts.items() if past.narrow}
-            if narrow:
-                yield from (self._finding(state, one) for one in lower(nodes, narrow, self.peers))
+            for field in ("speeds", "gpu_speeds"):
+                speeds = {name: own for name, past in pasts.items() if (own := getattr(past, field))}
+                found = slower_of(f"{nodes[0].name} {field}", speeds, self.peers)
+                yield from (self._finding(state, one) for one in found)
         up = {node.name for node in answering_nodes(state)}
         for run in state.runs.values():
             pasts = {name: past_of(state, name) for name in run.spec.nodes if name in up}
@@ -109,15 +107,15 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
 
     def _finding(self, state: State, one: Outlier) -> Finding:
         node, others = state.nodes[one.node], f"its {counted(one.peers, 'peer')}"
-        gpu = int(one.link.removeprefix("GPU ")) if one.link.startswith("GPU ") else None
+        gpu = int(one.link.removeprefix(GPU)) if one.link.startswith(GPU) else None
         where = ranks_on(state, affected_run(state, one.node), one.node, gpu)
         port = next((port for port in node.infiniband if port.port == one.link), None)
         counted_so_far = {} if port is None else port.counters
-        if one.what in HAS:
-            own, usual = HAS[one.what]
+        if one.what not in LOSS:
+            own, usual = HAS.get(one.what, ("runs at {:g} Gb/s", "at {:g} Gb/s"))
             text = f"{own.format(one.value)}, {others} {usual.format(one.usual)}"
         else:
-            text = f"counts {one.value:,.3g} {one.what} per second, {others} {one.usual:,.3g} for as much traffic"
+            text = f"counts {_rate(one.value)} {one.what} per second, {others} {_rate(one.usual)} for as much traffic"
         details = (
             f"{one.link}: {port.link_layer or 'link layer unknown'}, {port.rate or 'rate unknown'}" if port else "",
             f"{one.what}: {LOSS[one.what]}" if one.what in LOSS else "",
@@ -133,7 +131,7 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
 
     def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
         _, index = node_and_gpu(alert.subject)
-        past, link = past_of(state, node.name), alert.subject.partition(" ")[2] or f"GPU {index}"
+        past, link = past_of(state, node.name), alert.subject.partition(" ")[2] or f"{GPU}{index}"
         if link not in past.fabric and all(port.port != link for port in node.infiniband):
             return Unknown(f"{node.name} does not report the links of {link}")
         others = [name for name, other in state.nodes.items() if other.cluster == node.cluster and name != node.name]
@@ -141,6 +139,11 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
             return Unknown("too few of its peers answer")
         is_read = link not in past.fabric or past.fabric[link].rates is not None
         return None if is_read else Unknown(f"the counters of {link} have been read for too short a time")
+
+
+def _rate(value: float) -> str:
+    """`335,000`, `2.4`."""
+    return f"{float(f'{value:.3g}'):,.{0 if value >= 100 else 1}f}".removesuffix(".0")
 
 
 # ---- ranks that wait for a file server -------------------------------------------------------------------------------
