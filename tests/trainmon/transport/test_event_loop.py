@@ -8,10 +8,7 @@ import resource
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
-
-import pytest
 
 from tests.end_to_end.product import QUICK
 from tests.lab.sshd import until
@@ -20,14 +17,6 @@ from trainmon.transport.event_loop import WRITE, EventLoop, raise_descriptor_lim
 
 def wait_for(gate: threading.Event) -> None:
     gate.wait(10)
-
-
-@pytest.fixture
-def loop() -> Iterator[EventLoop]:
-    running = EventLoop()
-    running.start()
-    yield running
-    running.stop()
 
 
 def test_more_than_1024_descriptors_are_read(loop: EventLoop) -> None:

@@ -51,14 +51,6 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-def loop() -> Iterator[EventLoop]:
-    running = EventLoop()
-    running.start()
-    yield running
-    running.stop()
-
-
-@pytest.fixture
 def dialer(sshd: Sshd, loop: EventLoop) -> Iterator[Dialer]:
     made = Dialer(loop, config_file=sshd.ssh_config(16))
     yield made

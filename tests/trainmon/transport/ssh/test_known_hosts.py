@@ -117,14 +117,6 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         yield running
 
 
-@pytest.fixture
-def loop() -> Iterator[EventLoop]:
-    running = EventLoop()
-    running.start()
-    yield running
-    running.stop()
-
-
 def dial(sshd: Sshd, loop: EventLoop, tmp_path: Path, known: str) -> HostKeyRefused | None:
     """Dial n0 with a known_hosts of this text; the refusal, if it was one."""
     file = tmp_path / "known"

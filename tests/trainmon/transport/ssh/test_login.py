@@ -50,14 +50,6 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         yield running
 
 
-@pytest.fixture
-def loop() -> Iterator[EventLoop]:
-    running = EventLoop()
-    running.start()
-    yield running
-    running.stop()
-
-
 @contextlib.contextmanager
 def dialing(loop: EventLoop, config: Path, ask: AskUser | None = None) -> Iterator[Dialer]:
     dialer = Dialer(loop, ask=ask, config_file=config)

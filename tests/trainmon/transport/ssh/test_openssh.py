@@ -85,14 +85,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             made.shut(host)
 
 
-@pytest.fixture
-def loop() -> Iterator[EventLoop]:
-    running = EventLoop()
-    running.start()
-    yield running
-    running.stop()
-
-
 def connections(
     site: Site, loop: EventLoop, by: str = "ssh", *, config: Path | None = None, ask: AskUser | None = None
 ) -> Connections:

@@ -29,14 +29,6 @@ ADDRESS = "127.0.10.1"
 """Of the node n0."""
 
 
-@pytest.fixture
-def loop() -> Iterator[EventLoop]:
-    running = EventLoop()
-    running.start()
-    yield running
-    running.stop()
-
-
 def connections(loop: EventLoop, config: Path, by: str = "ssh", ask: AskUser | None = None) -> Connections:
     return Connections(loop, ConnectSettings(by=by, timeout=60.0), ask, config)  # type: ignore[arg-type]
 

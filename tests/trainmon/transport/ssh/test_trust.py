@@ -105,14 +105,6 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield hosts
 
 
-@pytest.fixture
-def loop() -> Iterator[EventLoop]:
-    running = EventLoop()
-    running.start()
-    yield running
-    running.stop()
-
-
 NAME = "[" + HOST + "]:{port}"
 CERTIFIED = "[" + HOST + "]:{certified}"
 KNOWN = NAME + " {ed25519}"
