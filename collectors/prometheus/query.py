@@ -206,6 +206,7 @@ NODE = Exporter(
         "node_network_receive_errs_total": ("network_errors", 1.0),
         "node_network_transmit_errs_total": ("network_errors", 1.0),
         "node_infiniband_state_id": ("state", 1.0),
+        "node_infiniband_rate_bytes_per_second": ("gbps", 8e-9),
         "node_infiniband_link_downed_total": ("link_downed", 1.0),
         "node_infiniband_symbol_error_total": ("errors", 1.0),
         "node_infiniband_port_errors_received_total": ("errors", 1.0),

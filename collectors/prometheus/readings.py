@@ -337,6 +337,7 @@ def host_sample(node: NodeNumbers, t: Instant, tolerance: Seconds) -> HostSample
                 state=PORT_STATES.get(_whole(port, "state") or 0),
                 link_downed=_whole(port, "link_downed"),
                 errors=_whole(port, "errors"),
+                rate=f"{port['gbps']:g} Gb/sec" if "gbps" in port else None,
             )
             for name, port in ports
             if port

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from random import Random
 
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
@@ -74,6 +75,15 @@ class Nvml:
     def xid(self, gpu: int, code: int) -> Nvml:
         self.xids += 1
         return self.say(f"xid {self.xids} {gpu} {code}")
+
+    def plant(self, seed: int) -> int:
+        """One GPU has a link that is worse than those of the others; returns its index. All have some noise."""
+        random = Random(seed)
+        for index in range(8):
+            self.set(index, pcie_replays=random.randrange(20), nvlink_errors=random.randrange(5))
+        odd = random.randrange(8)
+        self.set(odd, **random.choice(({"pcie_width": 8}, {"pcie_width": 4}, {"pcie_gen": 3}, {"nvlinks_up": 17})))
+        return odd
 
     def say(self, *lines: str) -> Nvml:
         self.lines += lines

@@ -216,11 +216,13 @@ def test_errors_of_infiniband_are_added_up_for_each_port() -> None:
     port = {"device": "mlx5_0", "port": "1", "instance": "n1:9100"}
     answer = [one(f"node_infiniband_{name}", 2, **port) for name in names]
     answer += [one("node_infiniband_state_id", 4, **port), one("node_infiniband_link_downed_total", 3, **port)]
+    answer += [one("node_infiniband_rate_bytes_per_second", 5e10, **port)]
     answer += [one("node_network_receive_errs_total", 5, device=f"eth{n}", instance="n1:9100") for n in (0, 1)]
     node = readings.read(NODE, "instance", tuple(answer), {"n1": "n1"})["n1"]
     host = readings.host_sample(node, 100.0, 20.0)
     [found] = host.infiniband
     assert (found.port, found.state, found.link_downed, found.errors) == ("mlx5_0/1", "ACTIVE", 3, 6)
+    assert (found.rate, found.gbps) == ("400 Gb/sec", 400.0)
     assert host.network_errors == 10
 
 

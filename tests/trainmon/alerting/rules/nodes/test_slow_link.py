@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from collectors.probe.host import Host
 from tests.collectors.probe.wire import readings_of
 from tests.lab.fabric import FAST, SLOW, Fabric, Shape
+from tests.lab.nvml import Nvml
+from tests.lab.probe import RunningProbe
 from tests.trainmon.alerting.rules.node_scene import NOW, SPEC, Scene, facts, host, samples
 from trainmon.alerting.rules.runs.peers import SlowLink, losing_of
 from trainmon.model import Finding, GpuFactsAll, GpuLinks, InfinibandPort, RunsChanged, Source, SourceChanged
@@ -186,6 +188,17 @@ def test_errors_of_nvlink_that_grow_on_one_gpu_are_found() -> None:
     (finding,) = scene.found(RULE).values()
     assert finding.subject == "gpu:n1/3"
     assert finding.summary.startswith("GPU 3 of n1 counts 33.3 nvlink_errors per second, its 15 peers 0 ")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_odd_gpu_of_a_node_is_found_through_its_driver(seed: int, tmp_path: Path) -> None:
+    nvml = Nvml(tmp_path)
+    odd = nvml.plant(seed)
+    with RunningProbe(nvml.environment()) as probe:
+        read = probe.wait(GpuFactsAll)
+    scene = Scene("n1")
+    scene.say("n1", replace(read, t=NOW))
+    assert list(scene.found(RULE)) == [f"gpu:n1/{odd}"]
 
 
 def test_the_files_of_a_fabric_are_read_as_they_are(tmp_path: Path) -> None:
