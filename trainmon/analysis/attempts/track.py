@@ -261,7 +261,7 @@ def with_accounted(state: State) -> tuple[Mapping[str, Attempt], tuple[Job, ...]
             awaits = not is_newest or not is_read_to_end(seen, end, run, state)
             seen = replace(seen, end=replace(end, awaits_log=awaits))
             seen, lines = with_own_lines(seen, run, state, {**peers, **found}, is_newest=is_newest)
-            found[seen.attempt_id] = closed(seen, lines, before=before, state=state)
+            found[seen.attempt_id] = watched(closed(seen, lines, before=before, state=state), before, run, state)
     return found, tuple(waiting)
 
 

@@ -19,10 +19,12 @@ def watched(one: Attempt, before: Attempt | None, run: Run, state: State) -> Att
     nobody watches it. Of several jobs of a run, the verdict is about the first one."""
     if before is None or not before.is_open or one.last_step is None:
         return one
-    if one.job_id is not None and run.job != f"{one.cluster}/{one.job_id}":
+    is_first = one.job_id is None or run.job == f"{one.cluster}/{one.job_id}"
+    if not is_first and (one.told_end is None or before.watched_until is None):
         return one
     began = before.seen_at if one.first_step_at is None else one.first_step_at
-    facts = {**_watched(one, began, run), **_hung(one, began, run), **_saving(one, began, run, state)}
+    facts = {**_watched(one, began, run), **_hung(one, began, run)}
+    facts |= _saving(one, began, run, state, is_hung=facts.get("hung_since", one.hung_since) is not None)
     return replace(one, **facts) if facts else one
 
 
@@ -34,20 +36,26 @@ def _watched(one: Attempt, began: Instant, run: Run) -> dict[str, Any]:
 
 
 def _hung(one: Attempt, began: Instant, run: Run) -> dict[str, Any]:
-    """A silence begins with the last step and ends with the next one. What the cause of the end proves counts, too."""
-    at, since, end = max(began, run.progress.at or began), one.hung_since, one.end
-    if since is None:
-        is_hung = end is not None and end.cause is not None and end.cause.cause in HUNG and at < end.at
-        return {"hung_since": at} if run.verdict in SILENT or is_hung else {}
-    is_over = at > since and run.verdict not in SILENT
-    return {"hung_s": one.hung_s + at - since, "hung_since": None} if is_over else {}
-
-
-def _saving(one: Attempt, began: Instant, run: Run, state: State) -> dict[str, Any]:
-    since, told = one.saving_since, one.told_end
-    if since is None and run.verdict == "saving" and told is None:
-        return {"saving_since": max(began, run.progress.busy_since or state.at), "saves": one.saves + 1}
-    if since is None or (run.verdict == "saving" and told is None):
+    """A silence begins with the last step and ends with the next one. What the cause of the end proves counts, too. A
+    step after the end is that of the next attempt."""
+    at, since, end = max(began, run.progress.at or began), one.hung_since, one.told_end
+    is_silent = run.verdict in SILENT if end is None else end.cause is not None and end.cause.cause in HUNG
+    if end is not None and at >= end.at:
         return {}
-    until = state.at if told is None else told.at
-    return {"saving_s": one.saving_s + max(0.0, until - since), "saving_since": None}
+    if since is None:
+        return {"hung_since": at} if is_silent else {}
+    return {"hung_s": one.hung_s + at - since, "hung_since": None} if at > since and not is_silent else {}
+
+
+def _saving(one: Attempt, began: Instant, run: Run, state: State, *, is_hung: bool) -> dict[str, Any]:
+    """The time of a save that hangs is hung."""
+    since, told = one.saving_since, one.told_end
+    is_saving = run.verdict == "saving" and told is None and not is_hung
+    if since is None:
+        at = max(began, run.progress.busy_since or state.at)
+        return {"saving_since": at, "saves": one.saves + 1} if is_saving else {}
+    if is_saving:
+        return {}
+    until = since if is_hung else state.at if told is None else told.at
+    saving_s = one.saving_s + max(0.0, until - since)
+    return {"saving_s": saving_s, "saving_since": None, "saves": one.saves - is_hung}

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.trainmon.analysis.attempts.story import JOB, SPEC, Story, ended
-from trainmon.model import Attempt
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
+from trainmon.model import SILENT, Attempt
 
 LOGGED = replace(SPEC, log="/fsx/88.out")
 SAVING = "saving checkpoint at iteration      40 to /fsx/ckpt in torch_dist format"
+TIMEOUT = (
+    "[rank3]: [E ProcessGroupNCCL.cpp:632] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, "
+    "OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600012 milliseconds before timing out."
+)
 SAVED = "  successfully saved checkpoint from iteration      40 to /fsx/ckpt [ t 1/1, p 1/1 ]"
 
 
@@ -61,3 +65,22 @@ def test_a_short_pause_is_no_gap() -> None:
     story = tick(Story(LOGGED).queue(10, JOB).steps(20, 1, 2, 3), 40).queue(200, JOB)
     assert story.state.runs["llm"].verdict == "unknown", "its host has not answered for 2m40s"
     assert tick(story.steps(300, 60, 61), 310).attempt.watched_s == 290
+
+
+def test_the_time_of_a_save_that_hangs_is_hung() -> None:
+    story = tick(Story(replace(LOGGED, stall_after=60.0)).queue(10, JOB).steps(20, 1, 2, 3), 30)
+    tick(story.steps(44, 40).log(45, SAVING), *range(50, 400, 25))
+    assert story.state.runs["llm"].verdict in SILENT
+    one = story.attempt
+    assert (one.hung_since, one.saving_s, one.saves) == (BEGIN + 44, 0.0, 0)
+
+
+def test_what_the_cause_of_the_end_proves_is_hung_also_if_the_next_job_waits() -> None:
+    waiting = replace(JOB, id="89", number=89, state="PENDING", started_at=None, nodes=())
+    story = tick(Story(LOGGED).queue(10, JOB).steps(20, 1, 2, 3), 50, 100)
+    story.log(400, TIMEOUT).queue(400, JOB, waiting)
+    story.queue(410, ended(JOB, 405, "FAILED", "1:0"), waiting).log(411).queue(500, waiting)
+    one = story.attempts[0]
+    assert (one.cause and one.cause.cause, one.hung_since) == ("nccl-timeout", BEGIN + 20)
+    story.steps(520, 1, 2, path="/fsx/89.out").queue(530, replace(waiting, state="RUNNING", started_at=BEGIN + 510))
+    assert story.attempts[0].hung_since == BEGIN + 20, "a step of the next attempt ends no silence of this one"
