@@ -106,12 +106,13 @@ def run_cells(run: Run, state: State, table: RunTable) -> tuple[Span, ...]:
         wide = LEFT._replace(width=LEFT.width + LAST.width)
         columns = tuple(wide if column is LEFT else column for column in columns if column is not LAST)
     source = None if run.log is None else state.sources.get(f"node:{run.log.host}")
-    stale = "dim" if source is not None and source.health in {"late", "down"} else ""
+    is_stale = source is not None and source.health in {"late", "down"}
+    cells = row_cells(with_signs(columns, run, state), run, state)
     return (
         Span(symbol + " ", style),
         Span(pad(shorten_middle(clean(run.name), table.name - 1), table.name),
              "bold" if style in {"crit", "warn"} else ""),
-        *(cell._replace(style=cell.style or stale) for cell in row_cells(with_signs(columns, run, state), run, state)),
+        *([cell._replace(style=cell.style or "dim") for cell in cells] if is_stale else cells),
     )  # fmt: skip
 
 
