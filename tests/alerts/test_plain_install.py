@@ -7,8 +7,10 @@ from pathlib import Path
 
 from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC, received, until_told
+from tests.lab.daemons import until
 from tests.lab.ntfy_server import NtfyServer
-from tests.lab.pip import plain
+from tests.lab.pip import add, plain
+from tests.lab.webhook_receiver import WebhookReceiver
 
 CONFIG = """\
 [[run]]
@@ -17,14 +19,14 @@ log = "{folder}/llm.log"
 [[notify]]
 type = "apprise"
 name = "mail"
-url = "mailto://ann:hunter2@mail.test"
+url = "json://127.0.0.1:{port}/hunter2"
 [[notify]]
 type = "ntfy"
 name = "phone"
 server = "{url}"
 topic = "{topic}"
 [heartbeat]
-every = "5s"
+every = "1s"
 """
 
 
@@ -34,8 +36,8 @@ def test_a_plain_install_sends_by_its_other_channels_and_says_what_installs_the_
     program = plain(tmp_path / "my env", "apprise", "matplotlib", "psycopg")
     install = f"python3 -m pip --python '{Path(program).with_name('python')}' install 'trainmon-tui[{{}}]'"
     for_mail, for_plots = install.format("apprise"), install.format("plots")
-    with contextlib.closing(AlertDaemon(tmp_path, program=program)) as daemon:
-        daemon.config.write_text(CONFIG.format(folder=tmp_path, url=ntfy.url, topic=TOPIC))
+    with WebhookReceiver.start() as hook, contextlib.closing(AlertDaemon(tmp_path, program=program)) as daemon:
+        daemon.config.write_text(CONFIG.format(folder=tmp_path, url=ntfy.url, topic=TOPIC, port=hook.port))
         daemon.start()
         alert = until_told(ntfy, "WARNING channel-failing")
         assert f"the channel mail (apprise) cannot send: apprise is not installed ({for_mail})" in alert.message
@@ -45,7 +47,7 @@ def test_a_plain_install_sends_by_its_other_channels_and_says_what_installs_the_
         with_copy.write_text(f'{daemon.config.read_text()}[ledger]\ncopy_to = "env:PG"\n')
         shown = daemon.run("check", f"--config={with_copy}", PG="postgresql://ann:hunter2@host/d").stdout
         problems = [" ".join(line.split()) for line in shown.replace("\n    →", " →").splitlines()]
-        assert f"✗ channel mail apprise, mailto://***: apprise is not installed → {for_mail}" in problems
+        assert f"✗ channel mail apprise, json://***: apprise is not installed → {for_mail}" in problems
         assert f"◆ channel plots matplotlib is not installed: notifications have no plots → {for_plots}" in problems
         needs = '✗ ledger copy_to [ledger]: "copy_to" needs psycopg, which is not installed'
         assert f"{needs} → {install.format('postgresql')}" in problems
@@ -55,3 +57,7 @@ def test_a_plain_install_sends_by_its_other_channels_and_says_what_installs_the_
             f"\nno plots: matplotlib is not installed ({for_plots})" in one.message for one in received(ntfy, "llm")
         ]
         assert said == [True, *[False] * (len(said) - 1)]
+
+        assert not hook.messages
+        add(tmp_path / "my env", "apprise")
+        until(lambda: hook.messages, "a message without a restart")

@@ -27,14 +27,23 @@ def environment(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-def plain(folder: Path, *without: str) -> str:
-    """The program in an environment that has all of ours but these libraries, as after a plain install."""
-    python = environment(folder)
+def add(folder: Path, library: str = "", *, without: tuple[str, ...] = ()) -> None:
+    """Put a library of ours into an environment, or all but some, as pip would."""
     (packages,) = folder.glob("lib/python*/site-packages")
     (ours,) = Path(sys.prefix).glob("lib/python*/site-packages")
     for entry in ours.iterdir():
-        if not entry.name.startswith(without) and not (packages / entry.name).exists():
+        if (
+            entry.name.startswith(library)
+            and not entry.name.startswith(without)
+            and not (packages / entry.name).exists()
+        ):
             (packages / entry.name).symlink_to(entry)
+
+
+def plain(folder: Path, *without: str) -> str:
+    """The program in an environment that has all of ours but these libraries, as after a plain install."""
+    python = environment(folder)
+    add(folder, without=without)
     program = folder / "bin" / "trainmon-tui"
     program.write_text(f'#!/bin/sh\nexec "{python}" -P -m trainmon "$@"\n')
     program.chmod(0o755)
