@@ -102,7 +102,7 @@ VERBS: tuple[VerbSpec, ...] = (
         key="S", help="save: create the run's save switch", is_in_footer=True,
         usage="RUN...",
         summary="Ask runs to save a checkpoint: create their save switch, a file that the trainer looks for.",
-        example="video-2b --wait 10m  # wait until the checkpoint is complete, at most 10 minutes",
+        example="video-2b --wait 10m  # wait for the checkpoint",
         saves=True,
     ),
     VerbSpec(
@@ -111,7 +111,7 @@ VERBS: tuple[VerbSpec, ...] = (
         key="K", help="kill: create the kill switch; the run saves and exits", is_in_footer=True,
         usage="RUN...",
         summary="Ask runs to save and exit: create their kill switch, a file that stays until it is removed.",
-        example='video-2b --why "bad data"  # the reason is kept with the action',
+        example='video-2b --why "bad data"  # the reason is recorded',
         ends=True, saves=True,
     ),
     VerbSpec(
@@ -119,7 +119,7 @@ VERBS: tuple[VerbSpec, ...] = (
         menu="Remove an armed switch", button="Remove it", buttons="Remove them ({} actions)",
         key="U", help="remove one of the run's armed switches",
         usage="RUN...", summary="Remove the armed kill switches of runs.",
-        example="video-2b  # before the next job reads the switch and exits, too",
+        example="video-2b  # or the next job exits, too",
         options=("kill switch",),
     ),
     VerbSpec(
@@ -198,7 +198,7 @@ VERBS: tuple[VerbSpec, ...] = (
         "stacks", f"{PLANNING}.stacks:stacks", "Read the stacks",
         menu="Read the stacks of its ranks",
         usage="RUN...", summary="Read where the code of the ranks of runs stands, by py-spy or trainmon_hooks.",
-        example="video-2b --dry-run  # how each rank would be asked, and which cannot",
+        example="video-2b --dry-run  # how each rank would be asked",
         reads=("stacks",), first_effect=90.0,
     ),
     VerbSpec(

@@ -169,10 +169,10 @@ dashboard = _command(
 
     \b
     Examples:
-      trainmon-tui                            # what your config names, or this machine
-      trainmon-tui gpu-001 'gpu-[002-004]'    # these hosts, without a config
-      trainmon-tui --demo=hang                # a simulated cluster, in which a run hangs
-      trainmon-tui --alerts-only              # the daemon: alerts without a dashboard
+      trainmon-tui                        # what the config names, or this machine
+      trainmon-tui gpu-001 'gpu-[2-4]'    # these hosts, without a config
+      trainmon-tui --demo=hang            # a simulated cluster; a run hangs
+      trainmon-tui --alerts-only          # the daemon: alerts, no dashboard
 
     Exit status: 0 you ended it, 2 a usage or config error, 128 + N signal N ended the dashboard; with --once that of
     `trainmon-tui snapshot`.
@@ -500,7 +500,7 @@ actions = _command(
     \b
     Examples:
       trainmon-tui actions video-2b --since 30d
-      trainmon-tui actions 88 --log    # the log of job 88, saved before it was requeued
+      trainmon-tui actions 88 --log    # its log before the requeue
 
     Exit status: 0 listed, 2 a usage error, 3 the ledger cannot be read or has no such log.
     """,
@@ -611,7 +611,7 @@ sql = _command(
 
     \b
     Example:
-      trainmon-tui sql "SELECT cause_family, count(*) FROM training_attempts GROUP BY 1"
+      trainmon-tui sql "SELECT run_id, count(*) FROM training_attempts GROUP BY 1"
 
     Exit status: 0 done, 2 a usage error, 3 the query is wrong, may not be run, or exceeds a limit.
     """,

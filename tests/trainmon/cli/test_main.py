@@ -86,10 +86,12 @@ def test_the_help_cuts_no_sentence_about_a_command() -> None:
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_every_command_answers_h_with_an_example_and_its_exit_statuses(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert run([name, "-h"]) == 0
     shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
     assert shown.startswith(f"Usage: trainmon-tui {name} ")
     assert re.search(rf"^    .*\btrainmon-tui {name}\b", shown, re.MULTILINE)
     assert "\n  Exit status: " in shown
