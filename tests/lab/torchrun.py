@@ -36,6 +36,52 @@ main()
 """
 
 
+HANGS = """\
+import os
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def dump():
+    # what the watchdog of NCCL does when an operation times out
+    from torch._C._distributed_c10d import _dump_fr_trace
+
+    time.sleep(4.0)
+    with open(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + os.environ["RANK"], "wb") as file:
+        file.write(_dump_fr_trace())
+    time.sleep(float(sys.argv[2]))
+    os._exit(1)
+
+
+def step(group):
+    dist.all_reduce(torch.ones(10, 3))
+    dist.all_reduce(torch.ones(4), group=group)
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    group = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])][rank // 2]
+    for _ in range(5):
+        step(group)
+    threading.Thread(target=dump).start()
+    if sys.argv[1] == "sleeps" and rank == 2:
+        time.sleep(100)
+    if sys.argv[1] == "disagrees" and rank == 2:
+        dist.all_gather([torch.ones(10, 3) for _ in range(4)], torch.ones(10, 3))
+    step(group)
+    time.sleep(100)
+
+
+main()
+"""
+"""Four ranks with gloo. Rank 2 sleeps before an operation, or calls another one; each writes its dump."""
+
+
 def torch_python() -> Path:
     """The Python that has PyTorch."""
     return _with("torch")

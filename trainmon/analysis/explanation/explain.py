@@ -518,6 +518,7 @@ def _by(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
     assert attempt.end is not None
     _, _, person = (attempt.end.scheduler_state or "").partition(" by ")
     yield from filter(None, (person, *requeued_by(attempt, actions), *suspects(attempt)))
+    yield from (look.summary for look in attempt.looks if look.ranks and look.step in (None, attempt.last_step))
     if (cause := attempt.end.cause) is not None and cause.evidence:
         rank = "" if cause.rank is None else f"rank {cause.rank}: "
         rank = next((f"{one}: " for one in evidence_places(attempt) if one.rank == cause.rank), rank)

@@ -16,7 +16,7 @@ from trainmon.analysis.attempts.looks.flight_recorder import (
 )
 from trainmon.analysis.runs import last_attempts
 from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError, counted
-from trainmon.model import Attempt, LookReply, LookSource, RankLook, RankMap, State
+from trainmon.model import Attempt, LookReply, LookSource, RankLook, RankMap, Run, State
 from trainmon.runtime.looks.nodes import Request
 
 READ_FOR: Seconds = 30.0
@@ -56,12 +56,13 @@ class FlightRecorder:
             CommandFailed: when there are none.
         """
         run, attempt = request.run, last_attempts(request.state.attempts.values()).get(request.run.name)
-        if attempt is None or not attempt.nodes:
+        nodes = () if attempt is None else attempt.nodes or _host_of(run)
+        if attempt is None or not nodes:
             raise CommandFailed(f"on which nodes {run.name} runs is not known")
         known = None if attempt.ranks is None or attempt.ranks.is_ambiguous else attempt.ranks
-        request.say(f"reading the dumps of PyTorch on {counted(len(attempt.nodes), 'node')}")
+        request.say(f"reading the dumps of PyTorch on {counted(len(nodes), 'node')}")
         dumps, unread, now = dict[int, RankDump](), dict[int, str](), request.clock.now()
-        for node, answer in self._answers(request, attempt, known).items():
+        for node, answer in self._answers(request, attempt, nodes, known).items():
             if isinstance(answer, Answer):
                 unread |= answer.bad
                 for rank, dump in answer.dumps.items():
@@ -82,7 +83,9 @@ class FlightRecorder:
         unread = {**dict.fromkeys(everybody - dumps.keys(), "it has written none"), **unread}
         return look_of(dumps, unread, known, run.progress.step, now)
 
-    def _answers(self, request: Request, attempt: Attempt, known: RankMap | None) -> dict[str, Answer | str]:
+    def _answers(
+        self, request: Request, attempt: Attempt, nodes: tuple[str, ...], known: RankMap | None
+    ) -> dict[str, Answer | str]:
         processes, paths = rank_processes(request.run, request.state), self._paths.setdefault(attempt.attempt_id, set())
         asked = {
             node: {
@@ -93,7 +96,7 @@ class FlightRecorder:
                 "ahead": 0.0 if (seen := request.state.nodes.get(node)) is None else seen.clock_skew_s or 0.0,
                 "seconds": READ_FOR,
             }
-            for node in attempt.nodes
+            for node in nodes
         }
         found = dict[str, Answer | str]()
         for node, answer in request.nodes.ask_each(asked, "flight_recorder", READ_FOR + SLACK).items():
@@ -103,6 +106,11 @@ class FlightRecorder:
             except msgspec.ValidationError as error:
                 found[node] = answer.message if isinstance(answer, TrainmonError) else str(error)
         return found
+
+
+def _host_of(run: Run) -> tuple[str, ...]:
+    """Where its log is, if nothing says on which nodes it runs."""
+    return () if run.log is None else (run.log.host,)
 
 
 class DumpReader:

@@ -108,14 +108,17 @@ def test_what_a_look_at_the_ranks_has_shown_is_on_the_page_and_says_if_the_attem
     ranks = RankMap(launcher="torchrun", ranks=4, nodes={"n1": {rank: (rank,) for rank in range(4)}})
     one = explained((replace(first, looks=(look,), ranks=ranks), *others))
     assert rows(one, "Ranks") == [
-        ("flight-recorder", look.summary),
+        ("PyTorch dump", look.summary),
         ("", "seen at 2023-11-14 22:14:05 UTC"),
         ("", "ALLREDUCE at train.py:7 step: ranks 0-2"),
         ("advice", "Look at its node."),
     ]
     (section,) = [section for section in page(one) if section.title == "Ranks"]
     assert section.rows[0].link == ("node", "n1/3")
+    told = brief(one.attempt, [one.attempt], (), RetryPolicy())
+    assert any(line.startswith(f"by: {look.summary}; ") for line in told)
     early = replace(first, looks=(replace(look, step=20),))
+    assert not any(look.summary in line for line in brief(early, [early], (), RetryPolicy()))
     assert rows(explained((early, *others)), "Ranks")[1][1].endswith("; it went on to step 30")
     assert not any(section.title == "Ranks" for section in page(explained(story())))
 

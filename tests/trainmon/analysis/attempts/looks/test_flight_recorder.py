@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -137,6 +138,26 @@ def test_a_rank_whose_dump_does_not_reach_back_is_not_named() -> None:
     old, other = entry(1, "all_reduce", 1.0, group="1"), {"group": "3", "state": "completed", "record_id": 700}
     assert judged({0: made(old, groups=groups), 1: made(entry(9, "all_reduce", 50.0, **other))}).ranks == ()
     assert judged({0: made(old, groups=groups), 1: made(entry(8, "all_reduce", 0.0, **other))}).ranks == (1,)
+
+
+CAPTURED = Path(__file__).parents[4] / "captured" / "torch-2.14"
+"""Dumps that torch 2.14.1 has made of 4 ranks with gloo (HANGS in `tests/lab/torchrun.py`): its state says that nothing
+is finished, and its pg_config has the last group under an empty name."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "ranks", "summary"),
+    [
+        ("sleeps", (2,), "rank 2 never entered ALLREDUCE 6 of group default_pg; 3 ranks wait in it since 17:06:02 UTC"),
+        ("disagrees", (), "ranks disagree about 6 of group default_pg: 3 call ALLREDUCE, 1 call ALLGATHER: rank 2"),
+        ("healthy", (), "no rank waits in an operation, say 4 dumps of PyTorch"),
+    ],
+)
+def test_real_dumps_of_torch_are_read(fault: str, ranks: tuple[int, ...], summary: str) -> None:
+    found = {rank: read((CAPTURED / fault / f"rank{rank}").read_bytes()) for rank in range(4)}
+    look = look_of(found, {}, None, 5, NOW)
+    assert (look.ranks, look.summary) == (ranks, summary)
+    assert fault == "healthy" or "ALLREDUCE at /srv/train/train.py:24 step: ranks 0-1 and 3" in look.lines
 
 
 def test_what_gloo_has_retired_is_finished() -> None:
