@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -63,15 +64,21 @@ def saves():
 
 HOLDS = {"sleep": sleeps, "loop": loops, "input": asks, "save": saves}
 loader = iter(torch.utils.data.DataLoader(range(10**9), num_workers=int(os.environ.get("WORKERS", "0"))))
-done = set()
+done, stage = set(), torch.zeros(1)
+half = dist.get_world_size() // 2 if os.environ.get("PIPELINE") else 0
 for step in range(1, 10**9):
     next(loader)
     began = time.monotonic()
-    while time.monotonic() < began + work_s:
+    if half and rank >= half:
+        dist.recv(stage, rank - half)
+    work_until = time.monotonic() + work_s
+    while time.monotonic() < work_until:
         torch.ones(200, 200) @ torch.ones(200, 200)
     for hold in {name for name in os.listdir(folder) if name.startswith("hold.%d." % rank)} - done:
         done.add(hold)
         HOLDS[hold.split(".")[2]]()
+    if half and rank < half:
+        dist.send(stage, rank + half)
     dist.all_reduce(torch.ones(1))
     if rank == 0:
         print(" iteration %8d/ 1000000000 | elapsed time per iteration (ms): %.1f | lm loss: 2.5E+00 |"
@@ -80,7 +87,8 @@ for step in range(1, 10**9):
 
 
 class Training:
-    """A running training. `holds` are counted, since each happens once."""
+    """A running training. `environ`: WORKERS of each rank's DataLoader; PIPELINE: the second half of the ranks waits
+    for the first one in each step."""
 
     def __init__(
         self,
@@ -88,9 +96,8 @@ class Training:
         ranks: int = 8,
         *,
         work_s: float = 0.02,
-        workers: int = 0,
-        path: str = "",
         hooks: bool = False,
+        **environ: str,
     ) -> None:
         self.folder, self.log = folder, folder / "training.log"
         self.script = folder / "train.py"
@@ -106,8 +113,7 @@ class Training:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=os.environ
-                | {"OMP_NUM_THREADS": "1", "WORKERS": str(workers), "PATH": f"{path}:{os.environ['PATH']}"},
+                env=os.environ | {"OMP_NUM_THREADS": "1"} | environ,
             )
 
     def __enter__(self) -> Self:
@@ -138,7 +144,17 @@ class Training:
         return found
 
     def steps(self) -> int:
-        return self.log.read_text(errors="replace").count(" iteration ")
+        return len(self.step_times())
+
+    def step_times(self) -> list[float]:
+        """The milliseconds of each step so far."""
+        return [
+            float(found) for found in re.findall(r"iteration \(ms\): ([\d.]+)", self.log.read_text(errors="replace"))
+        ]
+
+    def states(self) -> str:
+        """The state of each of its processes, as ps(1) shows it."""
+        return "".join(_fields(pid)[0] for pid in self.pids().values())
 
     def wait_for_steps(self, more: int, patience: float = 300.0) -> None:
         """Wait until it has made so many more steps."""

@@ -31,6 +31,7 @@ from trainmon.model import (
     Job,
     Operation,
     RankWay,
+    ReadStacks,
     Record,
     Refusal,
     Run,
@@ -607,7 +608,8 @@ def _target(context: PlanContext, job: Job | None, operation: Operation) -> tupl
         command = ("command", operation.shown or clean(shlex.join(operation.argv)))
     else:
         command = ("file", clean(operation.path))
-    return (*facts, ("host", context.host or "unknown"), command)
+    hosts = () if isinstance(operation, ReadStacks) else (("host", context.host or "unknown"),)
+    return (*facts, *hosts, command)
 
 
 def _listening(context: PlanContext, verb: Verb, operation: Operation) -> tuple[tuple[str, str], ...]:

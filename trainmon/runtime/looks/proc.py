@@ -48,7 +48,8 @@ def look(request: Request) -> RankLook:
     """
     request.say(f"reading /proc of its nodes for {duration(sum(PAUSES))}")
     seen, now = see(request.run.name, request.state, request.nodes), request.clock.now()
-    return judged("proc", seen.known, seen.doing, now, pids=seen.pids, unread=seen.unread, calm=calm(request.run, now))
+    why = calm(request.latest().runs.get(request.run.name, request.run), now)
+    return judged("proc", seen.known, seen.doing, now, pids=seen.pids, unread=seen.unread, calm=why)
 
 
 def see(run: str, state: State, nodes: Nodes) -> Seen:
