@@ -77,7 +77,8 @@ IDLE, POWER_CAP, HW_SLOWDOWN, HW_THERMAL = 0x1, 0x4, 0x8, 0x40
 DRIVER = "570.124.06"
 CPUS = 112
 MEMORY_MIB = 2_063_937
-PORTS = tuple(InfinibandPort(port=f"mlx5_{n}/1", state="ACTIVE", link_downed=0, errors=0) for n in range(8))
+RATE = "400 Gb/sec (4X NDR)"
+PORTS = tuple(InfinibandPort(f"mlx5_{n}/1", "ACTIVE", 0, 0, RATE, "InfiniBand") for n in range(8))
 
 
 class Workload(msgspec.Struct, frozen=True):

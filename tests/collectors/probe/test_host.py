@@ -7,7 +7,7 @@ from typing import Any
 
 from collectors.probe import host
 from collectors.probe.host import Host, field, hello, total
-from tests.collectors.probe.wire import readings_of
+from tests.collectors.probe.wire import decoded, readings_of
 from trainmon.model import HostSample, InfinibandPort
 
 MEMINFO = "MemTotal:       2113512340 kB\nMemFree:        104857600 kB\nMemAvailable:   1048576000 kB\nBuffers: 12 kB\n"
@@ -68,6 +68,14 @@ def test_infiniband_ports_with_state_and_errors(tmp_path: Path) -> None:
         InfinibandPort("mlx5_0/1", "ACTIVE", 5, 10),
         InfinibandPort("mlx5_1/1", "DOWN", None, None),
     )
+
+
+def test_ports_that_hang_are_not_known_any_more(tmp_path: Path) -> None:
+    probe = Host({}, write(tmp_path, {"sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n"}))
+    assert len(readings_of(probe, slow=True)[0].infiniband) == 1
+    without = dict(probe.operations(True))
+    assert decoded(without["host"]()[0]).infiniband == (), "the operation that reads them was left out"
+    assert readings_of(probe)[0].infiniband is None, "it is not their time"
 
 
 def test_this_machine_has_all_of_it() -> None:

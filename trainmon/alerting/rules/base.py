@@ -149,7 +149,7 @@ def is_unread(source: Source, state: State) -> bool:
 
 RULE_RAISED = "rule-raised"
 
-KEPT_AT_MOST = 1_000
+KEPT_AT_MOST = 256
 
 EVIDENCE = 10
 """The newest lines of evidence that are kept."""
@@ -186,6 +186,7 @@ def of_same_values(
         known = last.get(name)
         is_same = known is not None and known[1] == (args, kwargs) and known[0].keys() == values.keys()
         if known is None or not is_same or any(value is not known[0][key] for key, value in values.items()):
+            last.pop(name, None)  # the newest stands last
             known = last[name] = values, (args, kwargs), tuple(function(values, *args, **kwargs))
             drop_oldest(last, KEPT_AT_MOST)
         return known[2]

@@ -150,7 +150,7 @@ def _rate(value: float) -> str:
 
 STORAGE = (
     "rpc_", "nfs", "folio_wait", "wait_on_page", "__wait_on_", "io_schedule", "netfs_", "ll_", "cl_", "osc_", "ldlm_",
-    "ptlrpc_", "lov_", "mdc_", "request_wait_answer", "fuse_", "ceph_", "cifs_", "smb", "gpfs", "cxi", "xfs_", "ext4_",
+    "ptlrpc_", "lov_", "mdc_", "request_wait_answer", "fuse_", "ceph_", "cifs_", "smb", "gpfs", "xfs_", "ext4_",
 )  # fmt: skip
 """How the functions of the kernel begin in which a process waits for a disk or a file server: NFS, pages of any
 filesystem, Lustre, FUSE, Ceph, SMB, GPFS."""
