@@ -474,6 +474,30 @@ users = _command(
 )
 
 
+ranks = _command(
+    "ranks",
+    "trainmon.cli.check.ranks:print_ranks",
+    """Print where the ranks of a run are, and which of them holds it up.
+
+    It asks NCCL's RAS service on one of its nodes, twice 15s apart; reads /proc of the processes on all its nodes; and
+    reads the dumps of PyTorch's flight recorder. It needs no privilege, and changes nothing. docs/hangs.md says what
+    each of them can show.
+
+    \b
+    Example:
+      trainmon-tui ranks video-2b --json
+
+    Exit status: 0 nobody is named, 1 a rank is named, 2 a usage or config error or an unknown run, 3 no source could
+    look.
+    """,
+    click.Argument(["run"], metavar="RUN", shell_complete=complete_runs),
+    CONFIG,
+    SSH_CONFIG,
+    _flag("--json", "as_json", help="Print one JSON object."),
+    _duration("--wait", default="10s", show_default=True, help="The maximum wait for hosts and queues."),
+)
+
+
 status = _command(
     "status",
     "trainmon.cli.alerts:show_status",
@@ -790,7 +814,7 @@ unmute = _command(
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Set up": (init, check, log_format, rules, service, completion),
     "In a job": (run, hooks),
-    "Look": (snapshot, users, status, actions, attempts, explain, report, sql, classify),
+    "Look": (snapshot, users, ranks, status, actions, attempts, explain, report, sql, classify),
     "Act on runs, jobs and nodes": ACTING,
     "Answer alerts": (ack, mute, unmute),
 }

@@ -49,7 +49,7 @@ from trainmon.model import (
 )
 from trainmon.runtime.config_file import ConfigFile
 from trainmon.runtime.log_file import LogFile
-from trainmon.runtime.looks import Looks, Nodes, Stacks
+from trainmon.runtime.looks import SOURCES, Looks, Nodes, Source, Stacks
 from trainmon.slurm import commands, parse
 from trainmon.slurm.client import Client
 from trainmon.transport.files import read_range
@@ -262,9 +262,9 @@ class DashboardBackend:
             read_only=self.engine.state.read_only,
         )
 
-    def enable_looks(self, nodes: Nodes) -> None:
+    def enable_looks(self, nodes: Nodes, sources: Mapping[LookSource, Source] = SOURCES) -> None:
         """Look at the ranks of runs from now on, by what reads these nodes."""
-        self._looks = Looks(lambda: self.engine.state, nodes, self.engine.submit, self.engine.clock)
+        self._looks = Looks(lambda: self.engine.state, nodes, self.engine.submit, self.engine.clock, sources)
         if self._executor is not None:
             self._executor.stacks = Stacks(lambda: self.engine.state, nodes, self.engine.submit, self.engine.clock)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collectors.demo.collector import ROUTES, SCRATCH, Demo, channels
+from collectors.demo.roll_call import roll_call
 from collectors.demo.stories import CLUSTER
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.delivery.service import NotificationService
@@ -15,8 +16,9 @@ from trainmon.analysis.attempts import files_to_read
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import ScratchDirectory, SystemClock, remove_abandoned
-from trainmon.model import AlertRequest, LedgerTrouble
+from trainmon.model import AlertRequest, LedgerTrouble, RankLook
 from trainmon.runtime.backend import DashboardBackend
+from trainmon.runtime.looks import AutomaticLooks, Nodes, Request
 
 PRICE = 2.5
 """Of a GPU hour."""
@@ -40,10 +42,12 @@ class DemoMonitor(DashboardBackend):
         self.prices = {CLUSTER: PRICE}
         self._demo = Demo(self.engine.submit, story=story, files=lambda: files_to_read(self.engine.state))
         self.enable_actions(self._demo.shell_of, self._demo.poll_soon)
+        self.enable_looks(Nodes(self._demo.shell_of), {"nccl-ras": look})
 
     def start(self) -> None:
         super().start()
         self.engine.subscribe(self._notifications.tick)
+        self.engine.subscribe(AutomaticLooks(self.look, self.engine.clock).observe)
         self._notifications.start()
         self._demo.start()
 
@@ -69,3 +73,8 @@ class DemoMonitor(DashboardBackend):
 
     def poll_job(self, key: str) -> None:
         self._demo.poll_job(key)
+
+
+def look(request: Request) -> RankLook:
+    """Look at the ranks of a simulated run."""
+    return roll_call(request.run, request.state, request.clock.now())

@@ -48,7 +48,7 @@ from trainmon.model import (
 )
 from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend, Prompts
-from trainmon.runtime.looks import Nodes
+from trainmon.runtime.looks import AutomaticLooks, Nodes
 from trainmon.runtime.looks.flight_recorder import DumpReader
 from trainmon.transport.shell import AskUser, Shell
 
@@ -194,6 +194,7 @@ class Monitor(DashboardBackend):
                 self.engine.subscribe(self._auto_requeue.observe)
             self.engine.subscribe(DumpReader(self.look).observe)
             if not self._starts_late:
+                self.engine.subscribe(AutomaticLooks(self.look, self.engine.clock).observe)
                 self.alert_service.start()
         elif self._records:
             submit_stored_alerts(find_state_directory(os.environ).path, self._forward, self.engine.clock.now())

@@ -20,6 +20,7 @@ from tui.widgets import Heading, KeyedLines
 
 
 VIEWS = {
+    "look": ("", "look at its ranks: which of them holds it up"),
     "enter": ("Enter", "describe it: open its screen"),
     "csv": ("", "export the table or chart as CSV"),
     "svg": ("", "export the picture of it as SVG"),

@@ -8,7 +8,7 @@ from textual.app import App
 
 from trainmon.actions.verbs import VERB
 from trainmon.lib import Clock, Seconds, clean, counted, duration
-from trainmon.model import ActionRequest, Alert, Plan, State, Verb
+from trainmon.model import ActionRequest, Alert, LookReply, LookSource, Plan, State, Verb
 from tui.backend import Backend
 from tui.modals import Menu, Mute, Pick, PlanScreen, TextPrompt, ask
 from tui.views import (
@@ -27,6 +27,12 @@ from tui.views import (
 )
 from tui.views.alert_detail import Choice, choices, silences_of
 from tui.views.alerts import is_muted, matches, most_urgent, silence_text, silences
+
+LOOK = "look"
+"""The entry of the menu of a row that looks at the ranks of its run."""
+
+LOOKS: tuple[LookSource, ...] = ("nccl-ras", "proc", "flight-recorder")
+"""What such a look asks: what only reads."""
 
 # ---- from a capital key to a plan, from the plan to the backend, and from States to toasts about the results ---------
 
@@ -106,9 +112,33 @@ class ActionService(DashboardService):
 
         def chosen(name: str) -> None:
             verb = VERB.get(name)
-            view(name) if verb is None else self.ask_for(verb.name, subjects, acted)
+            if name == LOOK:
+                self.look(subjects)
+            elif verb is None:
+                view(name)
+            else:
+                self.ask_for(verb.name, subjects, acted)
 
         ask(self._app, menu, chosen)
+
+    def look(self, subjects: Sequence[Subject]) -> None:
+        """Look at the ranks of the run of a row, and show what comes."""
+        runs = {} if self._state is None else self._state.runs
+        run_of = {key: run.name for run in runs.values() for key in (run.name, *run.jobs)}
+        names = {run_of[name] for kind, name in subjects if kind != "node" and name in run_of}
+        if len(names) != 1:
+            self._notify(Toast("Look at its ranks", "put the cursor on one run", "warning"))
+            return
+        name, last = names.pop(), [""]
+
+        def replied(reply: LookReply) -> None:  # the last one repeats the one before it, or is the only one
+            if reply.text != last[0]:
+                last[0] = reply.text
+                toast = Toast(f"ranks of {clean(name)}", clean(reply.text, 600))
+                is_named = reply.look is not None and reply.look.ranks
+                self._app.call_later(self._notify, toast._replace(severity="warning") if is_named else toast)
+
+        self._backend.look(name, LOOKS, replied)
 
     # ---- results ----
 

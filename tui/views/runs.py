@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from trainmon.analysis.attempts import RankPlace, place_of
+from trainmon.analysis.attempts.looks import leading
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.gpus import unread
 from trainmon.analysis.log_formats import LEARNED, summary
@@ -62,6 +63,12 @@ from tui.views.table import (
     wrapped_fact,
 )
 
+LOOKED = {"nccl-ras": "NCCL", "flight-recorder": "recorder", "stacks": "stacks", "proc": "/proc"}
+"""The sources of looks, as labels."""
+
+RANKS_LINKED, EVIDENCE = 4, 8
+"""Ranks and lines of evidence of one look that are shown."""
+
 # ---- the details of a run as lines -----------------------------------------------------------------------------------
 
 
@@ -71,10 +78,12 @@ def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Itera
     verdict = Span(f"{symbol} {verdict_text(run.verdict)}", f"{style} bold")
     attempts = () if few else attempt_lines(run, state, width)
     ranks = () if few else tuple(rank_lines(run, state, width))
+    looks = () if few else tuple(look_lines(run, state, width))
     alerts = rules_of(run.name, state, width) if few else alerts_of(run.name, state, width)
     optional = map(tuple, (alerts, job_lines(run, state, width), attempts))
     return apart(
         ((verdict,), *sentence(clean(run.why), width)),
+        *([looks] if looks else ()),
         *(section for section in optional if section),
         numbers(run, now, width),
         checkpoint_lines(run, state, width),
@@ -98,6 +107,23 @@ def place_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     if not run.spec.nodes:
         yield fact("nodes", "-", width, "dim")
     yield from node_links(run.spec.nodes, state, width)
+
+
+def look_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
+    """What the looks at its ranks have shown since its last step, the one that says most first, with links to the ranks
+    that it names; and in a sentence why others could not look."""
+    attempt, first = last_attempts(state.attempts.values()).get(run.name), leading(run.looks)
+    for look in sorted(run.looks, key=lambda one: (one is not first, not one.is_answer)):
+        style = "bold" if look.ranks else "" if look.is_answer else "dim"
+        label = LOOKED[look.source]
+        yield from wrapped_fact(label, f"{clean(look.summary, 400)} ({since(look.at, state.at)} ago)", width, style)
+        places = [place_of(rank, None if attempt is None else attempt.ranks) for rank in look.ranks[:RANKS_LINKED]]
+        for place in filter(None, places):
+            yield linked_fact("", Link("node", place.link), str(place), width)
+        if look is first:
+            yield from wrapped_fact("", look.advice, width)
+            for text in look.lines[:EVIDENCE]:
+                yield from wrapped_fact("", clean(text, 200), width, "dim")
 
 
 def rank_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:

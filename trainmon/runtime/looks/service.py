@@ -61,7 +61,7 @@ class Looks:
     def _work(self, name: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
         text = f"{name} is not watched"
         try:
-            for source in sources:
+            for source in (one for one in sources if one in self._sources):
                 state = self._state()
                 if (run := state.runs.get(name)) is None:
                     break

@@ -27,6 +27,7 @@ from trainmon.alerting.rules.runs.base import (
     wandb_source,
 )
 from trainmon.alerting.rules.runs.peers import ranks_on
+from trainmon.analysis.attempts.looks import leading, told
 from trainmon.analysis.gpus import gpus_of, is_empty, is_read
 from trainmon.analysis.runs import (
     AT_LEAST,
@@ -449,6 +450,9 @@ def _rate(value: float) -> str:
 
 TEACH = "if its steps are not recognised, describe them in [[log_format]]"
 
+LOOK_LINES = 6
+"""Lines of the evidence of a look that its alert has."""
+
 STALL_RULES = frozenset({"run-hung", "run-stalled", "data-stall"})
 
 
@@ -471,7 +475,7 @@ class StallRule(RunRule, frozen=True, kw_only=True):
         job = present_in(state, run)
         last = last_line_at(run, job)
         began = job.started_at if job is not None and is_new_attempt(run, job) and last is None else None
-        yield self.finding(
+        found = self.finding(
             state,
             run,
             "critical" if began is None else self.start_severity(now - began),
@@ -479,6 +483,17 @@ class StallRule(RunRule, frozen=True, kw_only=True):
             evidence=(*(() if job is None else (f"job {job.id} is {job.state}",)), *tail(run)),
             advice=self.advice(state, run),
             since=began or last or run.progress.at,
+        )
+        look = leading(run.looks)
+        yield (
+            found
+            if look is None
+            else replace(
+                found,
+                summary=f"{run.name} {self.text}: {told(look)}; {run.why}",
+                evidence=(*look.lines[:LOOK_LINES], *found.evidence),
+                advice=f"{look.advice}; {found.advice}" if look.advice else found.advice,
+            )
         )
 
     def _is_known(self, state: State, run: Run) -> bool:

@@ -29,7 +29,7 @@ from tests.trainmon.alerting.rules.runs.states import (
 from trainmon.alerting.rules import RUNS
 from trainmon.alerting.rules.runs.steps import DataStall, LogUnread, RunHung, RunStalled
 from trainmon.engine.reducers.reduce import reduce
-from trainmon.model import LOG_MARK, Attempt, Gpu, JobsListed, Node, Progress, RankMap, SourceChanged, State
+from trainmon.model import LOG_MARK, Attempt, Gpu, JobsListed, Node, Progress, RankLook, RankMap, SourceChanged, State
 
 QUIET = replace(PROGRESS, at=NOW - 3_600)
 HUNG = state(
@@ -72,6 +72,29 @@ def with_gpus(seen: State, use: int, power: float, at: float) -> State:
                  range(8))  # fmt: skip
     nodes = {name: Node(name=name, cluster="prod", gpus=gpus, gpus_at=at) for name in SPEC.nodes}
     return replace(seen, nodes=nodes)
+
+
+LATE = RankLook(
+    source="nccl-ras", at=NOW, ranks=(3,), lines=("1 rank at 639",), advice="look at its process",
+    summary="15 of 16 ranks have launched AllReduce 640; rank 3 (n1 GPU 3) stays at 639 for 16s",
+)  # fmt: skip
+
+
+def test_what_a_look_at_the_ranks_has_shown_comes_first() -> None:
+    """Who holds the run up, by which source, and what to do; not why another source could not look."""
+    silent = RankLook(source="proc", at=NOW, summary="no node answers", is_answer=False)
+    differs = replace(LATE, source="proc", summary="rank 9 differs", ranks=(9,))
+    for looks in ((LATE, silent), (differs, LATE), (LATE,)):
+        finding = found(RunHung(), changed(HUNG, looks=looks))
+        assert finding is not None
+        why = HUNG.runs["llm"].why
+        assert finding.summary == f"llm hangs: {LATE.summary} (by NCCL); {why}"
+        assert finding.advice.startswith("look at its process; ")
+        assert "1 rank at 639" in finding.evidence
+    nobody = replace(LATE, ranks=(), advice="")
+    plain = found(RunHung(), HUNG)
+    for looks in ((silent,), (nobody,), ()):
+        assert found(RunHung(), changed(HUNG, looks=looks)) == plain
 
 
 def test_a_watchdog_that_writes_into_the_log_hides_no_hang() -> None:

@@ -1,0 +1,70 @@
+"""Looks without a person: at a run that makes no steps although it should, twice for each stall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from trainmon.model import Job, LookReply, LookSource, Progress, Run, RunSpec, State, Verdict
+from trainmon.runtime.looks import AutomaticLooks
+
+RUN = Run(spec=RunSpec(name="llm", cluster="prod"), verdict="hung", progress=Progress(step=9, at=100.0))
+
+
+class Asked:
+    """The clock, and what was asked when."""
+
+    def __init__(self) -> None:
+        self.at = 1_000.0
+        self.made: list[float] = []
+        self.is_busy = False
+        self.looks = AutomaticLooks(self.ask, self)
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def ask(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
+        assert (run, sources[0]) == ("llm", "nccl-ras")
+        assert "stacks" not in sources
+        if not self.is_busy:
+            self.made.append(self.at)
+            reply(LookReply("nobody"))
+        reply(LookReply("done", is_done=True))
+
+    def see(self, at: float, run: Run = RUN, **more: object) -> None:
+        self.at = at
+        self.looks.observe(replace(State(runs={"llm": run}), **more))
+
+
+def test_a_stall_is_looked_at_twice() -> None:
+    asked = Asked()
+    for at in range(1_000, 3_000, 10):
+        asked.see(at)
+    assert asked.made == [1_000, 1_120]
+    asked.see(3_000, replace(RUN, verdict="healthy", progress=Progress(step=10, at=2_995.0)))
+    asked.see(4_000, replace(RUN, verdict="stalled", progress=Progress(step=10, at=2_995.0)))
+    assert asked.made == [1_000, 1_120, 4_000]
+
+
+def test_a_run_that_goes_on_or_is_suspended_is_left_alone() -> None:
+    asked = Asked()
+    verdicts: tuple[Verdict, ...] = ("healthy", "starting", "saving", "evaluating", "unknown", "dead", "queued")
+    for verdict in verdicts:
+        asked.see(1_000, replace(RUN, verdict=verdict))
+    job = Job(cluster="prod", id="88", number=88, state="SUSPENDED")
+    asked.see(1_000, replace(RUN, verdict="stalled", jobs=(job.key,)), jobs={job.key: job})
+    assert asked.made == []
+
+
+def test_a_request_that_meets_another_one_is_made_again() -> None:
+    asked = Asked()
+    asked.is_busy = True
+    asked.see(1_000)
+    asked.is_busy = False
+    for at in range(1_010, 3_000, 10):
+        asked.see(at)
+    assert asked.made == [1_020, 1_140]

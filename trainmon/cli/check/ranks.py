@@ -1,0 +1,97 @@
+"""trainmon-tui ranks: where the ranks of a run are, and which of them holds it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from queue import SimpleQueue
+
+import click
+
+from trainmon.analysis.attempts import RankPlace, place_of
+from trainmon.analysis.attempts.looks import NAMES
+from trainmon.analysis.runs import last_attempts
+from trainmon.cli.snapshot import first_full_state
+from trainmon.cli.terminal import print_json, print_lines, table
+from trainmon.config import load_settings
+from trainmon.engine.snapshot import VERSION, plain
+from trainmon.lib import ConfigError, clean, counted, listed, ranges
+from trainmon.model import LookReply, RankLook, RankMap, State
+from trainmon.runtime.logs import log_to_file
+from trainmon.runtime.looks.automatic import SOURCES
+from trainmon.runtime.monitor import Monitor
+from tui.views.runs import spans_text
+
+PLACES = ("NODE", "RANKS", "GPUS")
+
+
+def print_ranks(run: str, config: Path | None, ssh_config: Path | None, as_json: bool, wait: float) -> int:
+    """Read everything once, look at the ranks of one run, and print both; the exit status."""
+    settings, _ = load_settings(config, ())
+    log_to_file()
+    with Monitor(settings, keeps=False, ssh_config=ssh_config) as monitor:
+        state = first_full_state(monitor, wait)
+        if run not in state.runs:
+            hint = f"the runs are: {listed(sorted(state.runs), 8)}" if state.runs else "no run is known"
+            raise ConfigError([f"{clean(run)} is not a run that is watched"], hint=hint)
+        looks = made(monitor, run)
+        state = monitor.engine.state
+    known = map_of(run, state)
+    if as_json:
+        ranks = None if known is None else plain(known)
+        found = [as_object(one, known) for one in looks]
+        print_json({"version": VERSION, "at": state.at, "run": run, "ranks": ranks, "looks": found})
+    else:
+        print_lines(*map_lines(known), *(line for look in looks for line in look_lines(look)))
+    return 1 if any(one.ranks for one in looks) else 0 if any(one.is_answer for one in looks) else 3
+
+
+def made(monitor: Monitor, run: str) -> list[RankLook]:
+    """What each source shows. Progress goes to the standard error."""
+    replies = SimpleQueue[LookReply]()
+    monitor.look(run, SOURCES, replies.put)
+    looks = list[RankLook]()
+    while not (reply := replies.get()).is_done:
+        if reply.look is not None:
+            looks.append(reply.look)
+        else:
+            click.echo(reply.text, err=True)
+    return looks
+
+
+def map_of(run: str, state: State) -> RankMap | None:
+    """Where its ranks run."""
+    attempt = last_attempts(state.attempts.values()).get(run)
+    return None if attempt is None else attempt.ranks
+
+
+def map_lines(known: RankMap | None) -> list[str]:
+    """The map of the ranks."""
+    if known is None:
+        return ["where its ranks run is not known"]
+    rows = [
+        (name or "several", spans(own), spans({gpu for gpus in own.values() for gpu in gpus}))
+        for name, own in sorted(known.nodes.items(), key=lambda item: min(item[1]))
+    ]  # fmt: skip
+    return [f"{counted(known.ranks, 'rank')}, numbered by {known.launcher}", *table(PLACES, rows)]
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """`0-7, 9`"""
+    return spans_text(ranges(sorted(numbers)))
+
+
+def look_lines(look: RankLook) -> list[str]:
+    """One look: what it shows, what to do, and its evidence."""
+    head = f"{NAMES[look.source]}: {'' if look.is_answer else 'could not look: '}{clean(look.summary, 2_000)}"
+    return ["", head, *([f"  → {look.advice}"] if look.advice else []), *(f"  {clean(one, 400)}" for one in look.lines)]
+
+
+def as_object(look: RankLook, known: RankMap | None) -> dict[str, object]:
+    """A look for JSON, with where the ranks are that it names."""
+    places = {rank: place_of(rank, known) or RankPlace(str(rank), "", "") for rank in look.ranks}
+    named = [
+        {"rank": rank, "node": place.node or None, "gpu": int(place.gpu) if place.gpu else None}
+        for rank, place in places.items()
+    ]
+    return {**plain(look), "named": named}
