@@ -9,7 +9,20 @@ from trainmon.analysis.explanation import report as report_on
 from trainmon.analysis.log_formats import LogReport, report
 from trainmon.engine.history import Curves
 from trainmon.lib import Seconds
-from trainmon.model import Action, ActionRequest, Attempt, Curve, Job, Plan, Run, Series, Silence, State
+from trainmon.model import (
+    Action,
+    ActionRequest,
+    Attempt,
+    Curve,
+    Job,
+    LookReply,
+    LookSource,
+    Plan,
+    Run,
+    Series,
+    Silence,
+    State,
+)
 from tui.backend import LogSource
 
 
@@ -32,6 +45,8 @@ class FakeBackend:
         """The engine's own."""
         self.saving: list[Callable[[str], None]] = []
         """Who waits for samples: a test answers when it likes."""
+        self.looking: list[Callable[[LookReply], object]] = []
+        """Who waits for looks at ranks."""
         self.ssh: dict[str, tuple[str, ...]] = {}
         """The commands that log in to nodes."""
         self.texts: dict[str, Sequence[str]] = {}
@@ -103,6 +118,10 @@ class FakeBackend:
     def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         self.requests.append(("save samples", run, directory))
         self.saving.append(reply)
+
+    def look(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
+        self.requests.append(("look", run, *sources))
+        self.looking.append(reply)
 
     def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], object]) -> None:
         self.requests.append(("read attempt", attempt))

@@ -36,6 +36,9 @@ class Menu(Dialog[str | None]):
     def __init__(self, subjects: Sequence[Subject], state: State, now: Instant) -> None:
         super().__init__()
         self.entries = entries(subjects, state, now)
+        has_run = any(kind != "node" for kind, _ in subjects)
+        self.views = [Row(name, (Span(f" {key:<6}", "accent bold"), Span(what))) for name, (key, what) in VIEWS.items()
+                      if has_run or name != "look"]  # fmt: skip
         self.lines = KeyedLines()
         self.refusal = text("", "body")
         names = clean(subjects[0][1] if len(subjects) == 1 else f"{len(subjects)} marked rows", 200)
@@ -43,12 +46,11 @@ class Menu(Dialog[str | None]):
         self.parts = (text(f"Actions on {names}", "question"), self.lines, self.refusal, hint)
 
     def on_mount(self) -> None:
-        self.lines.styles.height = min(len(self.entries) + len(VIEWS), 14)
+        self.lines.styles.height = min(len(self.entries) + len(self.views), 14)
         self.lines.focus()
 
     def fit(self) -> None:
-        views = (Row(name, (Span(f" {key:<6}", "accent bold"), Span(what))) for name, (key, what) in VIEWS.items())
-        self.lines.set_rows([*rows(self.entries, self.lines.row_width), *views])
+        self.lines.set_rows([*rows(self.entries, self.lines.row_width), *self.views])
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         self.refusal.update(next((why_not(one) for one in self.entries if one.verb == event.key), ""))

@@ -88,7 +88,7 @@ async def test_enter_and_capitals_open_plans_and_what_is_refused_only_explains()
         assert "› S  Save a checkpoint now" in text
         assert "refused: no switch is armed" in text
 
-        await pilot.press("U", "G", *"kkk", "enter")
+        await pilot.press("U", "G", *"kkkk", "enter")
         text = await settled(pilot)
         assert isinstance(app.screen, Menu), "what is refused opens nothing"
         assert max(map(len, text.splitlines())) <= 80

@@ -7,17 +7,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.tui.apps import ActionApp
+from tests.tui.backend import FakeBackend
 from tests.tui.dashboard import publish, showing
 from tests.tui.panes.test_run import texts
-from tests.tui.screen_text import at_rest, text_of
+from tests.tui.pilot import running
+from tests.tui.screen_text import at_rest, settled, text_of
 from tests.tui.states.plans import attempted
 from tests.tui.states.states import NOW, log
 from trainmon.lib import cell_width
-from trainmon.model import LOG_MARK, Alert, Process, RankMap, RankProcess, RankProcesses, State
+from trainmon.model import LOG_MARK, Alert, LookReply, Process, RankLook, RankMap, RankProcess, RankProcesses, State
 from tui.screens.details import NodeScreen, RunScreen
 from tui.style import Link, Linked, first_link
 from tui.views.alert_detail import alert_lines
-from tui.views.runs import rank_lines
+from tui.views.runs import look_lines, rank_lines
 
 RUN = "llm-70b"
 EACH = {f"gpu-{node:03}": {8 * (node - 1) + gpu: (gpu,) for gpu in range(8)} for node in range(1, 5)}
@@ -146,3 +149,47 @@ def test_an_alert_links_to_the_gpu_of_a_rank_that_it_names() -> None:
     links = [line for line in alert_lines("a1", state, 76) if isinstance(line, Linked) and line.link.kind == "node"]
     assert [line.link.name for line in links] == ["gpu-002/1", "gpu-002"]
     assert texts(links) == ["rank        → rank 9 (gpu-002 GPU 1)", "rank        → rank 11 (gpu-002)"]
+
+
+LATE = RankLook(
+    source="nccl-ras", at=NOW - 28.0, ranks=(9, 10), advice="look at its process", lines=("2 ranks at 639",),
+    summary="30 of 32 ranks have launched AllReduce 640; ranks 9 and 10 (gpu-002 GPU 1, 2) stay at 639 for 16s",
+)  # fmt: skip
+SILENT = RankLook(source="proc", at=NOW - 5.0, summary="no node of it is read", is_answer=False)
+
+
+def test_the_page_has_what_a_look_has_shown_and_why_another_could_not_look() -> None:
+    state = state_with(known())
+    run = replace(state.runs[RUN], looks=(SILENT, LATE))
+    assert texts(look_lines(run, state, 76)) == [
+        "NCCL          30 of 32 ranks have launched AllReduce 640; ranks 9 and 10",
+        "              (gpu-002 GPU 1, 2) stay at 639 for 16s (28s ago)",
+        "            → rank 9 (gpu-002 GPU 1)",
+        "            → rank 10 (gpu-002 GPU 2)",
+        "              look at its process",
+        "              2 ranks at 639",
+        "/proc         no node of it is read (5s ago)",
+    ]
+
+
+async def test_x_looks_at_the_ranks_of_a_run_and_says_what_comes() -> None:
+    backend = FakeBackend(state_with(known()))
+    app = ActionApp(backend)
+    async with running(app, size=(100, 30)) as pilot:
+        app.actions.menu((("node", "gpu-001"),))
+        assert "look at its ranks" not in await settled(pilot)
+        await pilot.press("escape")
+        app.actions.menu((("run", RUN),))
+        assert "look at its ranks: which of them holds it up" in await settled(pilot)
+        await pilot.press("G", *"kkk", "enter")
+        await settled(pilot)
+        assert backend.requests == [("look", RUN, "nccl-ras", "proc", "flight-recorder")]
+        for reply in (
+            LookReply("n1 has answered"),
+            LookReply(LATE.summary, LATE),
+            LookReply(LATE.summary, is_done=True),
+        ):
+            backend.looking[0](reply)
+        await settled(pilot)
+        title = f"ranks of {RUN}"
+        assert app.toasts == [(title, "n1 has answered", "information"), (title, LATE.summary, "warning")]

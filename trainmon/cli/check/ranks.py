@@ -16,11 +16,11 @@ from trainmon.cli.terminal import print_json, print_lines, table
 from trainmon.config import load_settings
 from trainmon.engine.snapshot import VERSION, plain
 from trainmon.lib import ConfigError, clean, counted, listed, ranges
+from trainmon.lib.text import spans_text
 from trainmon.model import LookReply, RankLook, RankMap, State
 from trainmon.runtime.logs import log_to_file
 from trainmon.runtime.looks.automatic import SOURCES
 from trainmon.runtime.monitor import Monitor
-from tui.views.runs import spans_text
 
 PLACES = ("NODE", "RANKS", "GPUS")
 
