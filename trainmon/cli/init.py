@@ -167,6 +167,7 @@ TEXT = """\
 # slurm_every = "30s"           # the polling period of Slurm
 # spares = 2                    # the number of healthy idle nodes that you want in reserve
 # every = "2s"                  # the sampling period of GPUs and hosts
+# gpu_hour_price = 2.5          # what a GPU costs in an hour: `trainmon-tui report` shows the cost with it
 # python = "python3"            # the Python interpreter on the nodes
 # connect = {{ by = "ssh", at_once = 8, timeout = "10s" }}   # by = "openssh": only by the ssh command
 # metrics = {{ url = "http://prometheus:9090", exporter = "dcgm" }}   # GPU numbers of Prometheus instead of SSH
