@@ -50,7 +50,7 @@ def dump():
     # what the watchdog of NCCL does when an operation times out
     from torch._C._distributed_c10d import _dump_fr_trace
 
-    time.sleep(4.0)
+    time.sleep(11.0)
     with open(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + os.environ["RANK"], "wb") as file:
         file.write(_dump_fr_trace())
     time.sleep(float(sys.argv[2]))

@@ -168,7 +168,17 @@ def waits_of(dumps: Mapping[int, RankDump], ranks: int | None) -> list[Wait]:
             absent |= {rank for rank in members & dumps.keys() - own.keys() if dumps[rank].first_at < first_at}
             what, unread = f"{callers[min(callers)].name} {number}", members - own.keys() - absent
             found.append(Wait(what, group, number, callers, frozenset(absent), unread))
-    return found
+    return [one for one in found if _is_long(one, dumps)]
+
+
+LONG: Seconds = 10.0
+"""How long before the dumps an operation was called in which ranks wait: those of a training that goes on are not all
+written in one moment. torch writes them when an operation has taken minutes."""
+
+
+def _is_long(one: Wait, dumps: Mapping[int, RankDump]) -> bool:
+    first = min(each.called_at for each in one.callers.values())
+    return all(dumps[rank].written_at - first >= LONG for rank in one.absent | one.callers.keys())
 
 
 def _exchanges(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,20 @@ def test_no_single_dump_names_anybody() -> None:
             assert judged({rank: one}).ranks == ()
 
 
+@pytest.mark.parametrize("seed", range(50))
+def test_dumps_of_a_training_that_goes_on_name_nobody(seed: int) -> None:
+    """Each rank writes its dump at another moment, within a second; the last operations are not finished."""
+    training, chance, found = play(seed, "none", ranks=8, tensor=4, steps=6), random.Random(seed), dict[int, RankDump]()
+    for rank, entries in training.entries.items():
+        kept = [dict(one) for one in entries[: chance.randrange(5, len(entries))]]
+        for each in kept[len(kept) - chance.randrange(3) :]:
+            each["state"] = chance.choice(["scheduled", "started"])
+        one = read(dump(training._replace(entries={rank: kept}), rank))
+        found[rank] = msgspec.structs.replace(one, written_at=one.last_at + chance.random())
+    look = look_of(found, {}, MAP, 7, NOW)
+    assert (look.ranks, look.summary) == ((), "no rank waits in an operation, say 8 dumps of PyTorch")
+
+
 def entry(
     number: int, name: str, at: float, *, group: str = "0", state: str = "scheduled", **more: Any
 ) -> dict[str, Any]:
@@ -120,7 +135,7 @@ def entry(
 def made(*entries: dict[str, Any], groups: dict[str, str] | None = None) -> RankDump:
     config = {name: {"name": name, "desc": "undefined", "ranks": ranks} for name, ranks in (groups or {}).items()}
     whole = {"version": "2.10", "entries": [*entries], "pg_config": config}
-    return msgspec.convert([NOW, "x", *json.loads(json.dumps(summary(whole, 0.0)))], RankDump)
+    return msgspec.convert([NOW + 600.0, "x", *json.loads(json.dumps(summary(whole, 0.0)))], RankDump)
 
 
 def test_ranks_that_wait_for_each_other_are_not_named() -> None:
@@ -232,7 +247,7 @@ def test_a_dump_from_before_the_last_step_is_of_an_earlier_standstill() -> None:
 
 
 def test_a_look_is_short_whatever_the_dumps_say() -> None:
-    long = "\x1b[31m" + "x" * 100_000
+    long = "\x1b[31m" + "x" * 10_000
     frames = [{"filename": f"/{long}", "line": 1, "name": long}]
     found = {rank: made(entry(rank + 1, long, 1.0, group=long, frames=frames)) for rank in range(256)}
     look = judged(found, {rank: f"{rank} {long}" for rank in range(256, 512)})
