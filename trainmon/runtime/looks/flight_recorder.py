@@ -25,8 +25,8 @@ SLACK: Seconds = 15.0
 
 TRIES, TRY_EVERY = 3, 20.0
 """How often dumps are looked for, and the seconds between: they may come late."""
-KEPT = 20
-"""Attempts of which the dumps are remembered."""
+KEPT = 8
+"""Attempts of which that is remembered. The dumps of 512 ranks take about 10 MB."""
 
 HINT = "set TORCH_NCCL_DUMP_ON_TIMEOUT=1: then each rank writes one when an operation has timed out"
 
@@ -66,16 +66,20 @@ class FlightRecorder:
             if isinstance(answer, Answer):
                 unread |= answer.bad
                 for rank, dump in answer.dumps.items():
-                    is_same = dumps.setdefault(rank, dump) == dump  # on a shared disk
-                    why = of_another(rank, dump, attempt, now) or ("" if is_same else "two nodes have different ones")
-                    unread |= {rank: why} if why else {}
+                    if not dumps.setdefault(rank, dump).is_same(dump):  # it is none on a shared disk
+                        unread[rank] = "two nodes have different ones"
+                    elif why := of_another(rank, dump, attempt, now):
+                        unread[rank] = why
             else:
                 unread |= dict.fromkeys(known.nodes.get(node, ()) if known is not None else (), answer)
         before, since = self._dumps.pop(attempt.attempt_id, {}), written_since(attempt, run.progress.at)
         dumps = {rank: one for rank, one in dumps.items() if rank not in unread}
         dumps = {**{rank: one for rank, one in before.items() if one.written_at >= since}, **dumps}
         unread = {rank: why for rank, why in unread.items() if rank not in dumps}
-        self._dumps = dict([*self._dumps.items(), (attempt.attempt_id, dumps)][-KEPT:])
+        self._dumps[attempt.attempt_id] = dumps
+        for kept in (self._dumps, self._paths):
+            for name in [*kept][:-KEPT]:
+                kept.pop(name, None)
         if not dumps:
             why = "".join(f": {why}" for why in [*unread.values()][:1])
             raise CommandFailed(f"no rank of {run.name} has a dump of PyTorch's flight recorder{why}", hint=HINT)

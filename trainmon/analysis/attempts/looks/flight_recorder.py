@@ -64,6 +64,11 @@ class RankDump(msgspec.Struct, frozen=True, array_like=True):
     """When the last one was."""
     groups: tuple[GroupLog, ...]
 
+    def is_same(self, other: RankDump) -> bool:
+        """Whether two nodes have read one file. Their clocks differ."""
+        one, two = ((each.path, {(log.key, log.members, log.last) for log in each.groups}) for each in (self, other))
+        return one == two
+
 
 # ---- which dumps are those of an attempt -----------------------------------------------------------------------------
 
@@ -155,8 +160,7 @@ def waits_of(dumps: Mapping[int, RankDump], ranks: int | None) -> list[Wait]:
         own, log = dict(each), each[0][1]
         everybody = frozenset(range(ranks if log.title == "default_pg" and ranks else 0))
         members = members_of(log.members) or everybody or frozenset(own)
-        of_some = f" (ranks {log.members})" if log.members and log.title != "default_pg" else ""
-        group = f"group {log.title}{of_some}"
+        group = f"group {log.title}" + f" (ranks {log.members})" * (log.members != "" and log.title != "default_pg")
         left = {(one.number, rank): one for rank, log in each for one in log.operations if one.state < 2}
         number = min(left, default=(0, 0))[0]
         callers = {rank: one for (each, rank), one in left.items() if each == number}
@@ -246,11 +250,9 @@ def look_of(
     waits = waits_of(dumps, None if known is None else known.ranks)
     found = judge(waits)
     first = found[0] if found else None
-    if first is None:
-        nothing = "the ranks wait for each other" if waits else "no rank waits in an operation"
-        summary, told = f"{nothing}, say {counted(len(dumps), 'dump')} of PyTorch", waits[:AT_MOST]
-    else:
-        summary, told = _sentence(first, known), [first.wait]
+    nothing = "the ranks wait for each other" if waits else "no rank waits in an operation"
+    summary = _sentence(first, known) if first else f"{nothing}, say {counted(len(dumps), 'dump')} of PyTorch"
+    told = [first.wait] if first else waits[:AT_MOST]
     lines = [
         *(_sentence(one, known) for one in found[1:AT_MOST]),
         *(line for one in told for line in _calls(one, known)),
