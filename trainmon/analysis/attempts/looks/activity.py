@@ -148,6 +148,9 @@ def judged(
     elif len(groups) == 2 and 0 in groups[1] and not calm:
         why = "rank 0 is among those that differ, and has work of its own"
     text = "; ".join((*shares[:LISTED], *(odd or [f"no rank is named: {why}"])))
+    advice = "read where its code stands: `trainmon-tui stacks`, or x in the dashboard" if named else ""
+    if stopped := [rank for rank in named if doing[rank].kind == STOPPED]:
+        advice = f"if nobody has stopped it on purpose, `kill -CONT {pids[stopped[0]]}` on its node continues it"
     since = min((doing[rank].since or 0.0 for rank in named), default=0.0)
     return RankLook(
         source=source,
@@ -155,6 +158,7 @@ def judged(
         summary=f"{text}, {len(doing)} of {known.ranks} read",
         ranks=tuple(sorted(named)),
         since=at - since if since else None,
+        advice=advice if source == "proc" or stopped else "",
         lines=(*_lines(groups, doing), *(f"{_name(one, known)}: pid {pids[one]}" for one in sorted(named)), *unread),
     )
 

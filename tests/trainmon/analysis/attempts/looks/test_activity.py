@@ -90,6 +90,16 @@ def test_the_odd_one_out_is_named(usual: Samples, odd: Samples, words: str) -> N
     assert "rank 3 (gpu-001 GPU 3): pid 4703" in found.lines
 
 
+def test_it_says_what_helps() -> None:
+    assert look(with_odd(WAITING, SLEEPING, 3)).advice == (
+        "read where its code stands: `trainmon-tui stacks`, or x in the dashboard"
+    )
+    assert look(with_odd(WAITING, seen("T", ""), 3)).advice == (
+        "if nobody has stopped it on purpose, `kill -CONT 4703` on its node continues it"
+    )
+    assert look([WAITING] * 8).advice == ""
+
+
 def test_it_says_since_when_as_far_as_the_kernel_knows() -> None:
     assert look(with_odd(SPINNING, SLEEPING, 3)).since == 4_300.0
     assert look(with_odd(WAITING, SPINNING, 3)).since is None
