@@ -185,7 +185,7 @@ class RankWait(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     pid: int
     seconds: float
-    """For how long it has not run at all, at least."""
+    """For how long it has hardly run (a thousandth of the time), at least."""
     wchan: str = ""
     """The function of the kernel in which it waits; empty if that may not be read."""
     mount: str | None = None

@@ -39,6 +39,8 @@ SETTLED = 10.0
 """Seconds."""
 TICKS = os.sysconf("SC_CLK_TCK")
 MOST = 256
+HARDLY = 1e6
+"""ns per second: a client of Lustre wakes up once a second while it waits."""
 MOST_WAITS = 16
 MOST_FILES = 256
 
@@ -58,8 +60,8 @@ class Ranks:
         """Processes below a rank that have inherited its variables. They are no ranks when that has ended, either."""
         self.blocked = set()  # type: set[int]
         """The pids in state D."""
-        self.waits = {}  # type: dict[tuple[int, str], tuple[str, float]]
-        """Those of ranks: how much they had run, and since when, by our clock, they have not run since."""
+        self.waits = {}  # type: dict[tuple[int, str], tuple[int | None, float]]
+        """Those of ranks: since when they have hardly run, by our clock, and how much they had run then."""
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
         """Nothing here depends on the spec."""
@@ -84,15 +86,16 @@ class Ranks:
                 top = parents[top]
             if ranks.get(top) == ranks[pid]:
                 members[top].append(pid)
-        waits = {pid: self.wait(pid, started[pid]) for pid in sorted(self.blocked & set(ranks))[:MOST_WAITS]}
-        self.waits = {started[pid]: (ran, time.monotonic() - row[1]) for pid, (ran, row) in waits.items()}
+        pids = sorted(self.blocked & set(ranks))[:MOST_WAITS]
+        self.waits = {started[pid]: self.waiting(pid, started[pid]) for pid in pids}
+        waits = {pid: self.wait(str(pid), time.monotonic() - self.waits[started[pid]][1]) for pid in pids}
         rows = [
             [
                 top,
                 int(started[top][1]) / TICKS,
                 sorted(set(pids) - {top})[:MOST],
                 *ranks[top],
-                [waits[pid][1] for pid in pids if pid in waits],
+                [waits[pid] for pid in pids if pid in waits],
             ]
             for top, pids in members.items()
             if not any(self.known[started[pid]][-1] for pid in pids)
@@ -113,13 +116,19 @@ class Ranks:
                     self.blocked.update([int(name)] if fields[0] == "D" else ())
         return started, parents
 
-    def wait(self, pid: int, key: "tuple[int, str]") -> "tuple[str, list[Any]]":
-        """A process in state D: how much it has run, and its row on the wire (model.RankWait)."""
-        ran, before = self.text(str(pid), "schedstat"), self.waits.get(key)
-        seconds = time.monotonic() - before[1] if before and ran and before[0] == ran else 0.0
-        where = self.text(str(pid), "wchan").strip()[:64]
-        mounts = self.mounts(str(pid)) if seconds else set()
-        return ran, [pid, round(seconds, 1), "" if where == "0" else where, *(mounts.pop() if len(mounts) == 1 else ())]
+    def waiting(self, pid: int, key: "tuple[int, str]") -> "tuple[int | None, float]":
+        """Since when a process in state D has hardly run, and how many ns it had run then. One that reads much is often
+        in this state, too, but it runs in between."""
+        ran, now = number((self.text(str(pid), "schedstat").split() or [""])[0]), time.monotonic()
+        before, since = self.waits.get(key, (None, now))
+        is_same = ran is not None and before is not None and ran - before <= HARDLY * (now - since)
+        return (before, since) if is_same else (ran, now)
+
+    def wait(self, pid: str, seconds: float) -> "list[Any]":
+        """The row of such a process on the wire (model.RankWait)."""
+        where = self.text(pid, "wchan").strip()[:64]
+        mounts = self.mounts(pid) if seconds > 1.0 else set()
+        return [int(pid), round(seconds, 1), "" if where == "0" else where, *(mounts.pop() if len(mounts) == 1 else ())]
 
     def mounts(self, pid: str) -> "set[tuple[str, str]]":
         """The mounts of network filesystems of which a process has files open, each with its type."""

@@ -191,7 +191,7 @@ def blocked(proc: Proc, pid: int, ran: str, where: str = "rpc_wait_bit_killable"
         link.symlink_to(target)
 
 
-def test_a_worker_that_has_not_run_between_two_looks_waits_for_a_mount(
+def test_a_worker_that_has_hardly_run_between_two_looks_waits_for_a_mount(
     proc: Proc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock()
@@ -202,7 +202,10 @@ def test_a_worker_that_has_not_run_between_two_looks_waits_for_a_mount(
     clock.at += 30.0
     waits = (RankWait(20, 30.0, "rpc_wait_bit_killable", "/fsx", "nfs4"),)
     assert [one.waits for one in proc.read()] == [waits]
-    blocked(proc, 20, "900 70 13")
+    blocked(proc, 20, "2000500 70 42")
+    clock.at += 30.0
+    assert [one.waits[0].seconds for one in proc.read()] == [60.0], "a client of Lustre wakes up once a second"
+    blocked(proc, 20, "900000500 70 43")
     clock.at += 30.0
     assert [one.waits[0].seconds for one in proc.read()] == [0.0], "it has run meanwhile"
     blocked(proc, 20, "")

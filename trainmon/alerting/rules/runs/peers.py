@@ -160,13 +160,13 @@ READ_WITHIN = 120.0
 
 
 class StorageWait(RunRule, frozen=True, kw_only=True):
-    """Ranks wait for a file server or a disk: their processes, or their data loaders, are in state D and have not run
-    at all for a while. All other ranks wait for them."""
+    """Ranks wait for a file server or a disk: their processes, or their data loaders, are in state D and have hardly
+    run for a while. All other ranks wait for them."""
 
     origin: ClassVar[str] = "our choice: a process that reads much is often in state D, but it runs in between"
 
     longer: Duration = 60.0
-    """For how long a process must not have run."""
+    """For how long a process must have hardly run."""
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
         nodes = [node for node in map(state.nodes.get, run.spec.nodes) if node is not None and node.ranks is not None]
@@ -214,7 +214,7 @@ class StorageWait(RunRule, frozen=True, kw_only=True):
             node=nodes[0] if len(nodes) == 1 else None,
             sources=tuple(f"node:{name}" for name in nodes),
             evidence=tuple(
-                f"{places[rank]}: pid {wait.pid} has not run for {ago(wait.seconds)}, in {wait.wchan}"
+                f"{places[rank]}: pid {wait.pid} has hardly run for {ago(wait.seconds)}, in {wait.wchan}"
                 + (f" on {wait.mount}" if wait.mount else "")
                 for rank, found in sorted(by_rank.items())
                 for _, wait in found[:1]

@@ -16,7 +16,17 @@ from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe
 from tests.trainmon.alerting.rules.node_scene import NOW, SPEC, Scene, facts, host, samples
 from trainmon.alerting.rules.runs.peers import SlowLink, losing_of
-from trainmon.model import Finding, GpuFactsAll, GpuLinks, InfinibandPort, RunsChanged, Source, SourceChanged
+from trainmon.model import (
+    Attempt,
+    Finding,
+    GpuFactsAll,
+    GpuLinks,
+    InfinibandPort,
+    RankMap,
+    RunsChanged,
+    Source,
+    SourceChanged,
+)
 
 RULE = SlowLink()
 WINDOW = 30.0
@@ -174,6 +184,26 @@ def test_a_link_is_not_over_while_its_peers_or_its_counters_are_not_known() -> N
 def test_a_gpu_with_less_than_its_peers_is_found(links: dict[str, int], text: str) -> None:
     found = narrow(Scene().runs(), **links).found(RULE)
     assert {subject: one.summary for subject, one in found.items()} == {"gpu:n1/3": text}
+
+
+def test_the_ranks_that_are_there_are_named() -> None:
+    scene = narrow(Scene().runs(), pcie_width=8)
+    known = RankMap(launcher="slurm", ranks=16, nodes={"n1": {rank: (rank,) for rank in range(8)}})
+    attempt = Attempt(attempt_id="prod/88", run_id="llm", cluster="prod", job_id="88", ranks=known)
+    scene.state = replace(scene.state, attempts={attempt.attempt_id: attempt})
+    (finding,) = scene.found(RULE).values()
+    assert finding.summary == "GPU 3 of n1 uses 8 PCIe lanes, its 15 peers 16: rank 3 (n1 GPU 3)"
+    assert finding.evidence == ("rank 3 (n1 GPU 3)",)
+
+
+def test_of_a_port_all_ranks_of_its_node_are_named() -> None:
+    cluster = Cluster(Fabric(2).slows("n3", "mlx5_0/1")).reads(1)
+    known = RankMap(launcher="slurm", ranks=64, nodes={"n3": {16 + gpu: (gpu,) for gpu in range(8)}})
+    attempt = Attempt(attempt_id="prod/88", run_id="llm", cluster="prod", job_id="88", ranks=known)
+    cluster.scene.state = replace(cluster.scene.state, attempts={attempt.attempt_id: attempt})
+    (finding,) = cluster.found().values()
+    assert finding.summary.endswith("at 400 Gb/s: rank 16 (n3 GPU 0) and 7 more")
+    assert finding.evidence[-1] == "rank 21 (n3 GPU 5)"
 
 
 def test_an_idle_gpu_saves_power_on_its_link() -> None:

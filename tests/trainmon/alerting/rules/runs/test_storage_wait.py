@@ -1,4 +1,4 @@
-"""Ranks that wait for a file server: they have not run for a while, and the alert says which, where and on what."""
+"""Ranks that wait for a file server: they have hardly run for a while, and the alert says which, where and on what."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_rank_that_waits_for_nfs_is_named_with_its_gpu_and_the_mount() -> None
     assert (finding.severity, finding.run, finding.node) == ("warning", "llm", "n1")
     assert finding.since == NOW - 90.0
     assert finding.evidence == (
-        "rank 7 (n1 GPU 7): pid 107 has not run for 1m, in rpc_wait_bit_killable on /fsx",
+        "rank 7 (n1 GPU 7): pid 107 has hardly run for 1m, in rpc_wait_bit_killable on /fsx",
     )  # fmt: skip
 
 

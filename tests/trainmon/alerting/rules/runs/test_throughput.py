@@ -29,6 +29,7 @@ from trainmon.alerting.rules.runs.steps import SlowThroughput, Straggler
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.lib import dated
 from trainmon.model import (
+    Attempt,
     Gpu,
     GpuAverage,
     GpuSample,
@@ -36,6 +37,7 @@ from trainmon.model import (
     Node,
     NodeReading,
     Process,
+    RankMap,
     Run,
     RunMemory,
     State,
@@ -201,6 +203,16 @@ def test_gpus_that_are_not_at_work_have_no_stragglers() -> None:
     idle = tuple(replace(PEER, index=index, utilization_pct=0.0, power_w=90.0) for index in range(8))
     assert found(Straggler(), beside(node("n1", *idle), node("n2", *idle, THROTTLED))) is None
     assert found(Straggler(), beside(node("n1"), node("n2", THROTTLED), verdict="starting")) is None
+
+
+def test_the_rank_of_a_straggler_is_named() -> None:
+    seen = beside(node("n1"), node("n2", THROTTLED))
+    (odd,) = (index for index, one in enumerate(seen.nodes["n2"].paces) if one != node("n2").paces[index])
+    known = RankMap(launcher="slurm", ranks=16, nodes={"n2": {8 + gpu: (gpu,) for gpu in range(8)}})
+    attempt = Attempt(attempt_id="prod/88", run_id="llm", cluster="prod", ranks=known)
+    finding = found(Straggler(), replace(seen, attempts={attempt.attempt_id: attempt}))
+    assert finding is not None
+    assert finding.evidence[-1] == f"rank {8 + odd} (n2 GPU {odd})"
 
 
 def test_a_straggler_that_cannot_be_compared_is_not_over() -> None:
