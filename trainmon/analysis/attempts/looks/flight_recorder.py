@@ -143,6 +143,8 @@ class Wait(NamedTuple):
 
 EQUAL = {"ALLREDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "BROADCAST", "REDUCE"}
 """Operations that need the same sizes from all ranks."""
+SHORT = 24
+"""Characters of the ranks of a group in a sentence."""
 MOST_RANKS = 100_000
 PEER = re.compile(r"(?:send|recv) \d+(?:->|<-)(\d{1,6})")
 
@@ -160,7 +162,8 @@ def waits_of(dumps: Mapping[int, RankDump], ranks: int | None) -> list[Wait]:
         own, log = dict(each), each[0][1]
         everybody = frozenset(range(ranks if log.title == "default_pg" and ranks else 0))
         members = members_of(log.members) or everybody or frozenset(own)
-        group = f"group {log.title}" + f" (ranks {log.members})" * (log.members != "" and log.title != "default_pg")
+        who = f"ranks {log.members}" if len(log.members) <= SHORT else f"{len(members)} ranks"
+        group = f"group {log.title}" + f" ({who})" * (log.members != "" and log.title != "default_pg")
         left = {(one.number, rank): one for rank, log in each for one in log.operations if one.state < 2}
         number = min(left, default=(0, 0))[0]
         callers = {rank: one for (each, rank), one in left.items() if each == number}

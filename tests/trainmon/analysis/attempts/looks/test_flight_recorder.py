@@ -246,6 +246,19 @@ def test_a_dump_from_before_the_last_step_is_of_an_earlier_standstill() -> None:
     assert written_since(attempt(ENDED), NOW - 100.0) == NOW - 430.0, "a trainer may flush its last lines when it ends"
 
 
+def test_the_ranks_of_a_large_group_are_counted() -> None:
+    groups = {"1": str([*range(0, 16, 2)])}
+    one = made(entry(1, "all_reduce", 1.0, group="1"), groups=groups)
+    assert judged(dict.fromkeys(range(0, 16, 2), one)).summary.startswith(
+        "8 ranks entered ALLREDUCE 1 of group 1 (ranks 0,2,4,"
+    )
+    groups = {"1": str([*range(0, 64, 2)])}
+    one = made(entry(1, "all_reduce", 1.0, group="1"), groups=groups)
+    assert judged(dict.fromkeys(range(0, 64, 2), one)).summary.startswith(
+        "32 ranks entered ALLREDUCE 1 of group 1 (32 ranks), "
+    )
+
+
 def test_a_look_is_short_whatever_the_dumps_say() -> None:
     long = "\x1b[31m" + "x" * 10_000
     frames = [{"filename": f"/{long}", "line": 1, "name": long}]
