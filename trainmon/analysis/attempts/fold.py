@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, get_args
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from trainmon.analysis.attempts import ranks
 from trainmon.lib import Instant, Seconds
@@ -270,8 +270,9 @@ def judged_with(end: AttemptEnd) -> tuple[int, ...]:
 def _fold(table: tuple[Fields, ...], one: Any, other: Any) -> dict[str, Any]:
     """The fields in which the two differ, with the values that count."""
     found: dict[str, Any] = {}
-    differ = (line for line in table if any(getattr(one, name) != getattr(other, name) for name in line.names))
-    for names, order, pick in differ:
+    values = zip(one.__struct_fields__, astuple(one), astuple(other), strict=True)
+    differ = {name for name, own, others in values if own != others}
+    for names, order, pick in (line for line in table if not differ.isdisjoint(line.names)):
         known = [(place, each) for each in (one, other) if (place := order(each, names)) is not None]
         if known:
             _, best = pick(known, key=itemgetter(0))

@@ -19,7 +19,7 @@ from trainmon.analysis.attempts.ending import (
     tail_of,
     with_outlook,
 )
-from trainmon.analysis.attempts.fold import RANKS, SAME_START, adds_nothing, adopted, end_by, merged
+from trainmon.analysis.attempts.fold import RANKS, SAME_START, WATCHED, adds_nothing, adopted, end_by, merged
 from trainmon.analysis.attempts.observed import (
     LOOK_BACK,
     before_next,
@@ -67,8 +67,9 @@ def track(state: State) -> Mapping[str, Attempt]:
             closing = _ended(seen, seen.end, before, run, state, is_newest=is_newest)
             found[seen.attempt_id] = watched(closing, before, run, state)
             continue
-        if before is not None and before.reported_end is not None:  # it runs on
-            before = replace(before, reported_end=None)
+        if before is not None:  # it runs on; nothing else shows how long it was watched
+            before = before if before.reported_end is None else replace(before, reported_end=None)
+            seen = replace(seen, **{name: getattr(before, name) for name in WATCHED})
         found[seen.attempt_id] = watched(merged(before, with_outlook(seen, before, run, state)), before, run, state)
     return found if any(found[name] is not known.get(name) for name in found) else known
 

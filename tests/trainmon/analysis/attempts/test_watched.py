@@ -84,3 +84,10 @@ def test_what_the_cause_of_the_end_proves_is_hung_also_if_the_next_job_waits() -
     assert (one.cause and one.cause.cause, one.hung_since) == ("nccl-timeout", BEGIN + 20)
     story.steps(520, 1, 2, path="/fsx/89.out").queue(530, replace(waiting, state="RUNNING", started_at=BEGIN + 510))
     assert story.attempts[0].hung_since == BEGIN + 20, "a step of the next attempt ends no silence of this one"
+
+
+def test_an_attempt_of_which_nothing_new_is_seen_is_the_same_value() -> None:
+    story = tick(Story(LOGGED).queue(10, JOB).steps(20, 1, 2, 3), 41)
+    known = story.attempt
+    assert known.watched_s > 0
+    assert story.log(42).log(43).attempt is known
