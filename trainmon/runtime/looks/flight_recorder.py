@@ -118,7 +118,7 @@ def _host_of(run: Run) -> tuple[str, ...]:
 
 
 class DumpReader:
-    """Has the dumps of an attempt read when it hangs, when an operation times out and when it ends."""
+    """Has the dumps of an attempt read when an operation times out and when it ends; AutomaticLooks, while it hangs."""
 
     def __init__(self, ask: Callable[[str, Sequence[LookSource], Callable[[LookReply], object]], None]) -> None:
         self._ask = ask

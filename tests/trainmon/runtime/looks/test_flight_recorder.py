@@ -229,15 +229,14 @@ class Program:
         return [at for at, *_ in self.asked]
 
 
-def test_dumps_are_read_when_a_run_hangs_times_out_and_ends_until_there_is_an_answer() -> None:
+def test_dumps_are_read_when_a_run_times_out_and_ends_until_there_is_an_answer() -> None:
     program = Program()
     assert program.watch(100.0) == []
-    run = replace(program.state.runs["llm"], verdict="hung")
-    assert program.watch(300.0, runs={"llm": run}) == [101.0, 121.0, 141.0]
+    run = program.state.runs["llm"]
     lines = ("step 7", "[rank3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE)")
     told = replace(run, log=Log(host="n0", lines=lines))
-    assert program.watch(310.0, runs={"llm": told}) == [301.0]
-    attempt, look = program.state.attempts["a"], RankLook(source="flight-recorder", at=302.0, summary="rank 3 …")
+    assert program.watch(130.0, runs={"llm": told}) == [101.0, 121.0]
+    attempt, look = program.state.attempts["a"], RankLook(source="flight-recorder", at=122.0, summary="rank 3 …")
     assert program.watch(400.0, attempts={"a": replace(attempt, looks=(look,))}) == []
     end = AttemptEnd(at=395.0, source="queue", noticed_at=400.0, scheduler_state="FAILED", exit_code=1)
     ended = replace(attempt, looks=(look,), reported_end=end)
@@ -251,8 +250,9 @@ def test_no_node_is_asked_for_dumps_of_a_run_that_is_well_or_that_another_progra
     assert program.watch(50.0, attempts={"a": replace(attempt, reported_end=end)}) == []
     late = replace(end, exit_code=1, noticed_at=-1_000.0)
     assert program.watch(100.0, attempts={"a": replace(attempt, end=late)}) == []
-    hung = {"llm": replace(program.state.runs["llm"], verdict="hung")}
-    assert program.watch(150.0, attempts={"a": attempt}, runs=hung, leadership=Leadership(holder="other")) == []
+    failed = replace(attempt, reported_end=replace(late, noticed_at=101.0))
+    assert program.watch(120.0, attempts={"a": failed}, leadership=Leadership(holder="other")) == []
+    assert program.watch(130.0, leadership=Leadership(holder="us")) == [121.0]
 
 
 def ranks_in(folder: Path) -> RankProcesses:

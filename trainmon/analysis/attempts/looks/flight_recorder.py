@@ -15,7 +15,7 @@ import msgspec
 
 from trainmon.analysis.attempts.ranks import CLOCKS, ranks_text
 from trainmon.lib import Instant, Seconds, clean, counted, group_by
-from trainmon.model import SILENT, Attempt, RankLook, RankMap, Run
+from trainmon.model import Attempt, RankLook, RankMap, Run
 
 # ---- what a node says of the dumps there. Times are by our clock, texts are untrusted. -------------------------------
 
@@ -94,9 +94,7 @@ def read_when(attempt: Attempt, run: Run | None, now: Instant) -> str:
         is_well = end.exit_code == 0 or (end.scheduler_state or "").startswith("COMPLETED")
         return "" if is_well or now - end.noticed_at > READ_AFTER else "it has ended"
     lines = () if run is None or run.log is None else run.log.lines[-LAST_LINES:]
-    if any(TIMED_OUT in line for line in lines):
-        return "an operation has timed out"
-    return "it hangs" if run is not None and run.verdict in SILENT else ""
+    return "an operation has timed out" if any(TIMED_OUT in line for line in lines) else ""
 
 
 def of_another(rank: int, dump: RankDump, attempt: Attempt, now: Instant) -> str:
