@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -38,6 +39,11 @@ def test_the_rank_that_is_held_up_is_named_with_its_node(slurm: Slurm, product: 
     assert "Read the stacks of 8 ranks of looks" in plan
     assert re.search(r"gpu-1 +ranks 0-7, pids", plan)
     (folder / "hold.3.input.0").touch()
+    time.sleep(2)  # some steps, in whose time none comes
+    found = product.run("ranks", "looks", "--json", "--wait=40s", timeout=180.0)
+    (by_proc,) = (one for one in json.loads(found.stdout)["looks"] if one["source"] == "proc")
+    assert (found.returncode, by_proc["ranks"]) == (1, [3]), by_proc
+    assert re.search(r"; rank 3 \(gpu-1\b.*\) waits in `\w+`: differs, 8 of 8 read$", by_proc["summary"]), by_proc
     done = product.run("stacks", "looks", "--yes", "--wait=40s", timeout=180.0)
     said = done.stdout + done.stderr
     assert re.search(

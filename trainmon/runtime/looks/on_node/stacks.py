@@ -115,22 +115,23 @@ def py_spy(pid: int, known: "dict[str, str]") -> str:
 
 
 def dumped(pid: int, started: float) -> "list[Any]":
-    """Its stack by py-spy, which does not stop it. If it is stopped afterwards all the same, it is continued."""
+    """Its stack by py-spy, which does not stop it. If it is stopped after py-spy has failed, it is continued: it was
+    not stopped before."""
     program = py_spy(pid, status(pid, started))
     argv = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}  # type: dict[str, Any]
     try:
-        done = subprocess.run(argv, timeout=PATIENCE, cwd="/", **pipes)
-    except subprocess.TimeoutExpired as error:
-        raise ValueError("it did not end in %ds" % PATIENCE) from error
-    finally:
-        try:
-            status(pid, started)
-        except ValueError as error:
-            if str(error).endswith("T"):
-                os.kill(pid, signal.SIGCONT)
-    if done.returncode:
-        raise ValueError(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2].replace("Error: ", ""))
+        done = subprocess.run(argv, timeout=PATIENCE, check=True, cwd="/", **pipes)
+    except subprocess.SubprocessError as error:
+        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else b"it did not end in %ds" % PATIENCE
+        for _ in range(10):  # on a busy node, a process stops some time after it was told to
+            time.sleep(ANSWER / 10)
+            try:
+                status(pid, started)
+            except ValueError as state:
+                if str(state).endswith("T"):
+                    os.kill(pid, signal.SIGCONT)
+        raise ValueError(said.decode("utf-8", "replace").strip().rpartition("\n")[2].replace("Error: ", "")) from error
     threads = json.loads(done.stdout.decode("utf-8", "replace"))
     main = [one for one in threads if one.get("os_thread_id") == pid] or threads
     return [frame(one["filename"], one["line"], one["name"]) for one in main[0]["frames"][::-1]][:FRAMES]
