@@ -73,8 +73,9 @@ def look(request: Request, port: int = PORT) -> RankLook:
     """
     run, nodes = request.run, request.nodes
     processes = rank_processes(run, request.state)
-    if not processes:
-        raise CommandFailed("the processes of its ranks are not known: no node of it that is read shows them")
+    if not any(processes.values()):
+        why = "no node of it that is read shows them, or several trainings number theirs"
+        raise CommandFailed(f"the processes of its ranks are not known: {why}", hint="its page shows what is known")
     pids = {node: [pid for one in own.values() for pid in (one.pid, *one.workers)] for node, own in processes.items()}
     node, first = _first(request, pids, port)
     request.say(f"{node} has answered; asking again in {APART:.0f}s")
