@@ -401,7 +401,8 @@ def is_on_time(run: Run, now: Instant) -> bool:
     """Whether it makes its steps as usual, saves, evaluates, or has just started."""
     if run.verdict in SILENT or run.verdict in BUSY:
         return run.verdict in BUSY
-    usual = PATIENCE * run.progress.cadence_s if run.progress.cadence_s else run.spec.stall_after
+    interval = run.progress.cadence_s or run.progress.step_time_s
+    usual = PATIENCE * interval if interval else run.spec.stall_after
     return run.progress.at is not None and now - run.progress.at <= max(MINUTE, usual)
 
 

@@ -162,7 +162,7 @@ def accused(
     base: RankLook, who: Collection[Process], text: str, advice: str, now: Circumstances, doubt: str = ""
 ) -> RankLook:
     """The look that names ranks, unless there is a doubt: the run makes its steps."""
-    doubt = "the run makes its steps, so this may be normal" if now.is_on_time else doubt
+    doubt = "the run is not late, so this may be normal" if now.is_on_time else doubt
     if doubt:
         return replaced(base, f"{text}; {doubt}")
     return replaced(base, text, ranks=ranks_of(who, now), advice=advice)
