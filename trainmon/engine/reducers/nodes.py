@@ -284,8 +284,7 @@ def _emptied(history: NodeHistory, before: Node | None, samples: tuple[GpuSample
 def _returned(history: NodeHistory, before: Node | None, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
     """Which GPUs were lost before this sample, and answer now."""
     lost = [] if before is None else [gpu.index for gpu in before.gpus if gpu.state == "lost"]
-    answering = (one.index for one in samples if one.error is None and not one.lost) if lost else ()
-    returned = {index: at for index in answering if index in lost}
+    returned = {one.index: at for one in samples if one.index in lost and one.error is None and not one.lost}
     return replace(history, returned={**history.returned, **returned}) if returned else history
 
 
