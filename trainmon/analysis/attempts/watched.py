@@ -23,19 +23,24 @@ def watched(one: Attempt, before: Attempt | None, run: Run, state: State) -> Att
     if not is_first and (one.told_end is None or before.watched_until is None):
         return one
     began = before.seen_at if one.first_step_at is None else one.first_step_at
-    facts = {**_watched(one, began, run), **_hung(one, began, run)}
-    facts |= _saving(one, began, run, state, is_hung=facts.get("hung_since", one.hung_since) is not None)
+    until = began if one.watched_until is None else one.watched_until
+    facts = {**_watched(one, until, run), **_hung(one, began, until, run)}
+    facts |= _saving(one, began, until, run, state, is_hung=facts.get("hung_since", one.hung_since) is not None)
     return replace(one, **facts) if facts else one
 
 
-def _watched(one: Attempt, began: Instant, run: Run) -> dict[str, Any]:
-    passed = one.seen_at - (began if one.watched_until is None else one.watched_until)
-    if run.verdict == "unknown" or passed <= 0.0:
+def _known(since: Instant, at: Instant, until: Instant) -> Seconds:
+    """The time between two instants; if nobody watched before the second one, only that until somebody did."""
+    return max(0.0, (at if at - until <= PAUSE else until) - since)
+
+
+def _watched(one: Attempt, until: Instant, run: Run) -> dict[str, Any]:
+    if run.verdict == "unknown" or one.seen_at <= until:
         return {}
-    return {"watched_until": one.seen_at, "watched_s": one.watched_s + (passed if passed <= PAUSE else 0.0)}
+    return {"watched_until": one.seen_at, "watched_s": one.watched_s + _known(until, one.seen_at, until)}
 
 
-def _hung(one: Attempt, began: Instant, run: Run) -> dict[str, Any]:
+def _hung(one: Attempt, began: Instant, until: Instant, run: Run) -> dict[str, Any]:
     """A silence begins with the last step and ends with the next one. What the cause of the end proves counts, too. A
     step after the end is that of the next attempt."""
     at, since, end = max(began, run.progress.at or began), one.hung_since, one.told_end
@@ -44,18 +49,18 @@ def _hung(one: Attempt, began: Instant, run: Run) -> dict[str, Any]:
         return {}
     if since is None:
         return {"hung_since": at} if is_silent else {}
-    return {"hung_s": one.hung_s + at - since, "hung_since": None} if at > since and not is_silent else {}
+    is_over = at > since and not is_silent
+    return {"hung_s": one.hung_s + _known(since, at, until), "hung_since": None} if is_over else {}
 
 
-def _saving(one: Attempt, began: Instant, run: Run, state: State, *, is_hung: bool) -> dict[str, Any]:
-    """The time of a save that hangs is hung."""
+def _saving(one: Attempt, began: Instant, until: Instant, run: Run, state: State, *, is_hung: bool) -> dict[str, Any]:
+    """The time of a save that hangs is hung. While the verdict is not known, it may go on."""
     since, told = one.saving_since, one.told_end
     is_saving = run.verdict == "saving" and told is None and not is_hung
     if since is None:
         at = max(began, run.progress.busy_since or state.at)
         return {"saving_since": at, "saves": one.saves + 1} if is_saving else {}
-    if is_saving:
+    if is_saving or (run.verdict == "unknown" and told is None):
         return {}
-    until = since if is_hung else state.at if told is None else told.at
-    saving_s = one.saving_s + max(0.0, until - since)
-    return {"saving_s": saving_s, "saving_since": None, "saves": one.saves - is_hung}
+    blocked = 0.0 if is_hung else _known(since, state.at if told is None else told.at, until)
+    return {"saving_s": one.saving_s + blocked, "saving_since": None, "saves": one.saves - is_hung}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, STEP, Story, ended
 from trainmon.model import SILENT, Attempt
 
 LOGGED = replace(SPEC, log="/fsx/88.out")
@@ -65,6 +65,26 @@ def test_a_short_pause_is_no_gap() -> None:
     story = tick(Story(LOGGED).queue(10, JOB).steps(20, 1, 2, 3), 40).queue(200, JOB)
     assert story.state.runs["llm"].verdict == "unknown", "its host has not answered for 2m40s"
     assert tick(story.steps(300, 60, 61), 310).attempt.watched_s == 290
+
+
+def test_a_silence_or_a_save_of_which_nobody_saw_the_end_counts_as_long_as_it_was_watched() -> None:
+    """The laptop sleeps for eight hours; its log then shows steps that were made all the time."""
+    story = tick(Story(replace(LOGGED, stall_after=60.0)).queue(10, JOB).steps(20, 1, 2, 3), 50, 100, 150)
+    story.queue(28_900, JOB)
+    tick(story.steps(28_901, 5000, 5001), 28_910)
+    assert (story.attempt.hung_since, spent(story.attempt)) == (None, (140, 130, 0, 0))
+    story = tick(Story(LOGGED).queue(10, JOB).steps(20, 1, 2, 3), 40)
+    tick(story.steps(44, 40).log(45, SAVING), 50, 60).queue(28_900, JOB)
+    tick(story.log(28_901, SAVED, STEP.format(5000)), 28_910)
+    assert (story.attempt.saving_since, spent(story.attempt)) == (None, (50, 0, 15, 1))
+
+
+def test_a_save_during_which_its_host_does_not_answer_is_one_save() -> None:
+    story = tick(Story(LOGGED).queue(10, JOB).steps(20, 1, 2, 3), 40)
+    tick(story.steps(44, 40).log(45, SAVING), 50, 60).queue(240, JOB)
+    assert story.state.runs["llm"].verdict == "unknown"
+    tick(tick(story, 250, 260).log(275, SAVED).steps(279, 41), 280)
+    assert spent(story.attempt) == (260, 0, 230, 1)
 
 
 def test_the_time_of_a_save_that_hangs_is_hung() -> None:
