@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Literal, NamedTuple, get_args
 
 from trainmon.analysis.retries import ENDED_ON_PURPOSE
@@ -15,7 +16,7 @@ UNWATCHED_AT_MOST: Seconds = 90.0
 """A shorter time is no gap: it passes between two polls of a queue."""
 
 UNSEEN_FOR: Seconds = 600.0
-"""An attempt without an end that was last seen so long ago may have ended."""
+"""An attempt without an end that was last seen so long ago may have ended, and a silence may have."""
 
 
 def gpu_hours_text(hours: float) -> str:
@@ -52,12 +53,8 @@ def account(attempts: Iterable[Attempt], since: Instant, until: Instant) -> list
 
     Queued is the time from the submission to the start, and down that from the end to the next submission, in which no
     attempt of the run runs. A run that has completed, or that a person has ended, is not down."""
-    found: list[Spent] = []
-    for of_run in group_by(attempts, lambda one: (one.cluster, one.run_id)).values():
-        known = sorted((one for one in of_run if began(one) is not None), key=lambda one: began(one) or 0.0)
-        found += (Spent(one, {}) for one in of_run if began(one) is None)
-        found += _of_run(known, since, until)
-    return found
+    of_runs = group_by(attempts, lambda one: (one.cluster, one.run_id)).values()
+    return [spent for of_run in of_runs for spent in _of_run(of_run, since, until)]
 
 
 def began(one: Attempt) -> Instant | None:
@@ -66,16 +63,15 @@ def began(one: Attempt) -> Instant | None:
 
 
 def _of_run(attempts: Sequence[Attempt], since: Instant, until: Instant) -> list[Spent]:
-    """The attempts of one run in their order."""
+    """The attempts of one run, those without a start first, the others in their order."""
 
     def within(first: Instant, last: Instant) -> Seconds:
         return max(0.0, min(last, until) - max(first, since))
 
-    found: list[Spent] = []
+    found = [Spent(one, {}) for one in attempts if began(one) is None]
     last: int | None = None
-    reached, newest = 0.0, max((began(one) or 0.0 for one in attempts), default=0.0)
-    for one, ended in zip(attempts, _ends(attempts), strict=True):
-        start = began(one) or 0.0
+    reached, lasted = 0.0, _lasted(attempts)
+    for start, ended, one in lasted:
         seconds = _running(one, start, ended, within)
         gap_from = one.submitted_at or start if last is None else reached
         queued_from = min(start, max(gap_from, one.submitted_at or start))
@@ -84,67 +80,61 @@ def _of_run(attempts: Sequence[Attempt], since: Instant, until: Instant) -> list
             passed = within(gap_from, queued_from)
             found[last] = _with_gap(found[last], passed, is_known=not _is_unseen(found[last].attempt, one))
         found.append(Spent(one, seconds, seconds["queued"] if last is None else 0.0))
-        if one.told_end is None and one.seen_at >= newest and until - one.seen_at > UNSEEN_FOR:
+        if one.told_end is None and one.seen_at >= lasted[-1][0] and until - one.seen_at > UNSEEN_FOR:
             found[-1] = _with_gap(found[-1], within(one.seen_at, until), is_known=False)
         if last is None or ended >= reached:
             last, reached = len(found) - 1, ended
     return found
 
 
-def _ends(attempts: Sequence[Attempt]) -> list[Instant]:
-    """When each ended, or was last seen. Two that have the same job, or neither a job and the same nodes, are one after
-    the other, whatever the clocks say."""
-    ends, following = [], dict[object, Instant]()
-    for one in reversed(attempts):
+def _lasted(attempts: Iterable[Attempt]) -> list[tuple[Instant, Instant, Attempt]]:
+    """When each started, and ended or was last seen, in their order. Two that have the same job, or neither a job and
+    the same nodes, are one after the other, whatever the clocks say."""
+    found, following = [], dict[object, Instant]()
+    known = ((at, one) for one in attempts if (at := began(one)) is not None)
+    for start, one in sorted(known, key=itemgetter(0), reverse=True):
         holder = one.nodes if one.job_id is None else one.job_id
-        start = began(one) or 0.0
         ended = one.seen_at if one.told_end is None else one.told_end.at
-        ends.append(max(start, min(ended, following.get(holder, ended))))
+        found.append((start, max(start, min(ended, following.get(holder, ended))), one))
         following[holder] = start
-    return ends[::-1]
+    return found[::-1]
 
 
 def _running(
     one: Attempt, start: Instant, ended: Instant, within: Callable[[Instant, Instant], Seconds]
 ) -> dict[Category, Seconds]:
-    """The time between its start and its end. Of one that is partly in the period, its steps are spread evenly."""
+    """The time between its start and its end. It starts, trains, makes the steps that are lost, is silent to its end if
+    it is, and perhaps nobody watches that. If it is partly in the period, only what lies among its steps is spread."""
     first = start if one.first_step_at is None else min(ended, max(start, one.first_step_at))
     if one.last_step is None:
         return {"starting" if _never_trained(one, ended - start) else "unknown": within(start, ended)}
-    rest = ended - first
-    silent = 0.0 if one.hung_since is None else ended - max(first, one.hung_since)
-    hung = min(rest, one.hung_s + max(0.0, silent))
-    saving = min(rest - hung, one.saving_s + (0.0 if one.saving_since is None else max(0.0, ended - one.saving_since)))
-    trained = rest - hung - saving
-    unknown = min(trained, rest - one.watched_s) if _has_gap(rest, one) else 0.0
+    silent_from = one.saving_since if one.hung_since is None else one.hung_since
+    silent = ended if silent_from is None else min(ended, max(first, silent_from))
+    is_watched = one.watched_until is None or ended - one.watched_until <= UNSEEN_FOR
+    seen = ended if is_watched else max(silent, one.watched_until or 0.0)
+    hung = min(silent - first, one.hung_s)
+    saving = min(silent - first - hung, one.saving_s)
+    trained = silent - first - hung - saving
+    unwatched, at_most = seen - first - one.watched_s, max(UNWATCHED_AT_MOST, 0.01 * (seen - first))
+    unknown = min(trained, unwatched) if unwatched > (at_most if has_first_step(one) else 0.0) else 0.0
     share = 0.0 if one.end is None else one.lost_share
     if share is None:
         unknown, share = trained, 0.0
-    lost = share * (trained - unknown)
-    parts: dict[Category, Seconds] = {"productive": trained - unknown - lost, "lost": lost, "hung": hung}
-    parts |= {"saving": saving, "unknown": unknown}
-    part = within(first, ended) / rest if rest else 0.0
+    last = silent - share * (trained - unknown)
+    part = within(first, last) / (last - first) if last > first else 0.0
+    productive = (1.0 - share) * (trained - unknown)
+    parts: dict[Category, Seconds] = {"productive": productive, "hung": hung, "saving": saving, "unknown": unknown}
     seconds: dict[Category, Seconds] = {name: part * value for name, value in parts.items()}
+    seconds["lost"] = within(last, silent)
+    seconds["saving" if one.hung_since is None else "hung"] += within(silent, seen)
     seconds["starting"] = within(start, first) if has_first_step(one) else 0.0
-    seconds["unknown"] += within(start, first) - seconds["starting"]
+    seconds["unknown"] += within(start, first) - seconds["starting"] + within(seen, ended)
     return seconds
 
 
 def has_first_step(one: Attempt) -> bool:
     """Whether it is known when its first step was, and not only when that was read."""
     return one.first_step_at is not None and (one.first_step_is_dated or one.start_was_watched)
-
-
-def is_unwatched(one: Attempt) -> bool:
-    """Whether an attempt that made steps was not watched all the time."""
-    ended = one.seen_at if one.told_end is None else one.told_end.at
-    if one.last_step is None or began(one) is None:
-        return False
-    return not has_first_step(one) or _has_gap(ended - (one.first_step_at or ended), one)
-
-
-def _has_gap(rest: Seconds, one: Attempt) -> bool:
-    return rest - one.watched_s > (max(UNWATCHED_AT_MOST, 0.01 * rest) if has_first_step(one) else 0.0)
 
 
 def _never_trained(one: Attempt, lasted: Seconds) -> bool:

@@ -17,7 +17,6 @@ from trainmon.analysis.explanation.hours import (
     began,
     gpu_hours_text,
     has_first_step,
-    is_unwatched,
 )
 from trainmon.analysis.explanation.reliability import (
     FEW,
@@ -217,7 +216,11 @@ LACKING: Mapping[str, Callable[[Spent, AttemptEnd | None], object]] = {
     "no known start: that time is not counted": lambda one, _: began(one.attempt) is None,
     "no known GPU count: those GPU hours are not counted": lambda one, _: one.attempt.gpus is None,
     "no known step": lambda one, _: one.attempt.last_step is None and one.seconds.get("unknown"),
-    "steps that were not watched all the time": lambda one, _: is_unwatched(one.attempt),
+    "steps that were not watched all the time": lambda one, end: (
+        one.attempt.last_step is not None
+        and (end is None or one.attempt.lost_share is not None)
+        and one.seconds.get("unknown", 0.0) > one.gap
+    ),
     "lost steps that are not known": lambda one, end: (
         end is not None and one.attempt.last_step is not None and one.attempt.lost_share is None
     ),

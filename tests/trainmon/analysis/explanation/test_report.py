@@ -127,6 +127,29 @@ def test_what_is_missing_is_named() -> None:
     assert found.totals.mttf is None
 
 
+def test_what_was_lost_and_a_silence_to_the_end_are_at_the_end() -> None:
+    """Of 100 hours: the report of the last 10 hours has all of the silence of 6, and 4 of the 9.4 that were lost."""
+    one = ended(
+        0, "nccl-timeout", first_step_at=BEGIN, start_was_watched=True, watched_s=100 * HOUR, last_step=100,
+        has_checkpoints=True, last_committed_step=90, hung_since=BEGIN + 94 * HOUR, gpus=1,
+    )  # fmt: skip
+    one = replace(one, end=one.end and replace(one.end, at=BEGIN + 100 * HOUR))
+    for since, wanted in ((0, (84.6, 9.4, 6.0)), (90, (0.0, 4.0, 6.0))):
+        hours = reported([one], BEGIN + 100 * HOUR, BEGIN + since * HOUR).totals.hours
+        assert (hours["productive"], hours["lost"], hours["hung"]) == pytest.approx(wanted)
+
+
+def test_a_silence_counts_as_long_as_somebody_watched_it() -> None:
+    """The daemon stopped an hour after the last step, and the attempt was seen again nine hours later."""
+    one = ended(
+        0, "node-fail", first_step_at=BEGIN, start_was_watched=True, watched_s=HOUR, last_step=100,
+        has_checkpoints=True, last_committed_step=100, hung_since=BEGIN, watched_until=BEGIN + HOUR, gpus=1,
+    )  # fmt: skip
+    one = replace(one, end=one.end and replace(one.end, at=BEGIN + 10 * HOUR))
+    hours = reported([one], BEGIN + 10 * HOUR).totals.hours
+    assert (hours["hung"], hours["unknown"]) == pytest.approx((1.0, 9.0))
+
+
 def test_an_attempt_that_is_no_longer_seen_may_still_run() -> None:
     one = replace(told(4).attempts[0], end=None)
     known, later = (reported([one], one.seen_at + after).totals for after in (60.0, 10 * HOUR))
