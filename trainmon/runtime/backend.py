@@ -155,12 +155,10 @@ class DashboardBackend:
         self.stop()
 
     def stop_actions(self) -> None:
-        """Start no more actions and looks; a running one has a moment to end before its connection is closed."""
+        """Start no more actions; a running one has a moment to end before its connection is closed."""
         if self._executor is not None:
             self._executor.stop()
             self._executor = None
-        if self._looks is not None:
-            self._looks.stop()
 
     def read_log(self, run: Run) -> log_formats.LogReport:
         log, known = run.log or Log(host=""), self.engine.formats

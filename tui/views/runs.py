@@ -82,8 +82,7 @@ def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Itera
     alerts = rules_of(run.name, state, width) if few else alerts_of(run.name, state, width)
     optional = map(tuple, (alerts, job_lines(run, state, width), attempts))
     return apart(
-        ((verdict,), *sentence(clean(run.why), width)),
-        *([looks] if looks else ()),
+        ((verdict,), *sentence(clean(run.why), width), *looks),
         *(section for section in optional if section),
         numbers(run, now, width),
         checkpoint_lines(run, state, width),

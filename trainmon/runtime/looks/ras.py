@@ -79,7 +79,7 @@ def look(request: Request, port: int = PORT) -> RankLook:
     pids = {node: [pid for one in own.values() for pid in (one.pid, *one.workers)] for node, own in processes.items()}
     node, first = _first(request, pids, port)
     request.say(f"{node} has answered; asking again in {APART:.0f}s")
-    nodes.pause(APART)
+    nodes.wait(APART)
     second = _ask(request, node, pids[node], [first.answer.version], port)
     addresses = dict(first.addresses)
     named = {one.pid for one in suspects(second.answer)}

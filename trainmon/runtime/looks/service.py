@@ -11,7 +11,7 @@ from trainmon.lib import Clock, TrainmonError
 from trainmon.model import LookReply, LookSource, RankLook, RunLooked, State
 from trainmon.runtime.looks import proc, ras
 from trainmon.runtime.looks.flight_recorder import FlightRecorder
-from trainmon.runtime.looks.nodes import Nodes, Request, StoppedError
+from trainmon.runtime.looks.nodes import Nodes, Request
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +54,6 @@ class Looks:
             return
         Thread(target=self._work, args=(run, sources, reply), name="look", daemon=True).start()
 
-    def stop(self) -> None:
-        """Start no more samples."""
-        self._nodes.stop()
-
     def _work(self, name: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
         text = f"{name} is not watched"
         try:
@@ -71,8 +67,6 @@ class Looks:
                 self._submit(RunLooked(name, look, None if attempt is None else attempt.attempt_id))
                 text = look.summary
                 reply(LookReply(text, look))
-        except StoppedError as stopped:
-            text = stopped.message
         finally:
             with self._lock:
                 self._busy.discard(name)
@@ -81,8 +75,6 @@ class Looks:
     def _look(self, source: LookSource, request: Request) -> RankLook:
         try:
             return self._sources[source](request)
-        except StoppedError:
-            raise
         except TrainmonError as error:
             why, advice = error.message, error.hint
         except Exception:  # one source that fails does not keep the others from looking

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from trainmon.model import Job, LookReply, LookSource, Progress, Run, RunSpec, State, Verdict
+from trainmon.model import Job, Leadership, LookReply, LookSource, Progress, Run, RunSpec, State, Verdict
 from trainmon.runtime.looks import AutomaticLooks
 
 RUN = Run(spec=RunSpec(name="llm", cluster="prod"), verdict="hung", progress=Progress(step=9, at=100.0))
@@ -18,7 +18,6 @@ class Asked:
     def __init__(self) -> None:
         self.at = 1_000.0
         self.made: list[float] = []
-        self.is_busy = False
         self.looks = AutomaticLooks(self.ask, self)
 
     def now(self) -> float:
@@ -28,12 +27,9 @@ class Asked:
         return self.at
 
     def ask(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
-        assert (run, sources[0]) == ("llm", "nccl-ras")
+        assert (run, sources[0]) == ("llm", "proc")
         assert "stacks" not in sources
-        if not self.is_busy:
-            self.made.append(self.at)
-            reply(LookReply("nobody"))
-        reply(LookReply("done", is_done=True))
+        self.made.append(self.at)
 
     def see(self, at: float, run: Run = RUN, **more: object) -> None:
         self.at = at
@@ -60,11 +56,11 @@ def test_a_run_that_goes_on_or_is_suspended_is_left_alone() -> None:
     assert asked.made == []
 
 
-def test_a_request_that_meets_another_one_is_made_again() -> None:
+def test_of_several_programs_the_one_that_notifies_looks() -> None:
     asked = Asked()
-    asked.is_busy = True
-    asked.see(1_000)
-    asked.is_busy = False
-    for at in range(1_010, 3_000, 10):
-        asked.see(at)
-    assert asked.made == [1_020, 1_140]
+    asked.see(1_000, leadership=Leadership(holder="other"))
+    asked.see(1_000, leadership=Leadership(holder="daemon"))
+    assert asked.made == []
+    for at in range(1_010, 3_000, 10):  # the other one has ended
+        asked.see(at, leadership=Leadership(holder="us"))
+    assert asked.made == [1_010, 1_130]

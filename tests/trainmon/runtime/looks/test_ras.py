@@ -81,7 +81,7 @@ class Node0:
         log = Log(host="n0", lines=self.log) if self.log else None
         run = Run(spec=RunSpec(name="llm", cluster="prod", nodes=("n0", "n1")), log=log)
         state = State(nodes=nodes, attempts={"a": attempt}, runs={"llm": run})
-        asked = Nodes(self.shell_of, lambda host: sys.executable, lambda seconds: False)
+        asked = Nodes(self.shell_of, lambda host: sys.executable, lambda seconds: None)
         return ras.look(Request(state, run, asked, SystemClock(), self.said.append, lambda: state), self.port)
 
     def shell_of(self, host: str) -> Shell:
