@@ -27,8 +27,8 @@ NODE_RULES = (
 )  # fmt: skip
 DRAINS = ("node-unreachable", "gpu-lost", "gpu-missing", "ecc-uncorrected", "row-remap", "xid")
 """What Slurm drains a node for."""
-SLOWED = ("power-brake", "gpu-slowdown", "gpu-hot", "slow-link")
-"""Why a GPU is slow. That its node is a straggler follows from it."""
+SLOWED = ("power-brake", "gpu-slowdown", "gpu-hot")
+"""Why a GPU is slow. That its node is a straggler follows from it; not from a slow link, as all ranks wait for that."""
 PACE = (
     "run-hung", "run-stalled", "data-stall", "slow-throughput", "straggler", "gpu-idle", "wandb-heartbeat-lost",
     "checkpoint-overdue", "skipped-steps", "time-limit-near", "storage-wait",
@@ -144,10 +144,10 @@ def _hidden_by(alert: Alert, hiding: Hiding) -> str | None:
 
 def _where(alert: Alert, within: Within) -> str | None:
     """The cluster, node, run or subject of an alert; nothing hides an alert without one. The subject of a GPU's Xid is
-    the GPU. The path of a disk may have spaces."""
+    the GPU. That of a port is this port, and the path of a disk may have spaces."""
     match within:
         case "subject":
-            return alert.subject if alert.subject.startswith("disk:") else alert.subject.partition(" ")[0]
+            return alert.subject.partition(" ")[0] if alert.subject.startswith("gpu:") else alert.subject
         case "node":
             return alert.node or None
         case "cluster":

@@ -343,7 +343,7 @@ def test_a_mild_one_that_flaps_and_gets_worse_is_reported_at_once() -> None:
         story.at(2_000, tick=5)
 
 
-@pytest.mark.parametrize("cause", ["power-brake", "gpu-slowdown", "gpu-hot", "slow-link"])
+@pytest.mark.parametrize("cause", ["power-brake", "gpu-slowdown", "gpu-hot"])
 def test_a_gpu_that_is_slowed_down_is_why_its_node_holds_the_run_up(cause: str) -> None:
     with Story(rule(cause), rule("straggler"), phone("warning")) as story:
         story.at(10).wrong(cause, gpus(1)[3], "warning").at(15).expect("fire", gpus(1)[3])
@@ -351,6 +351,19 @@ def test_a_gpu_that_is_slowed_down_is_why_its_node_holds_the_run_up(cause: str) 
             story.wrong("straggler", f"node:{node}", "warning", run="llm")
         story.at(400).expect("fire", "node:gpu-002")
         assert story.alert("straggler", "node:gpu-001").inhibited_by == story.alert(cause).id
+
+
+def test_a_slow_link_hides_no_straggler_and_a_broken_port_only_its_own_link() -> None:
+    with Story(rule("infiniband-down"), rule("slow-link"), rule("straggler"), phone("warning")) as story:
+        story.at(10).wrong("infiniband-down", "node:gpu-001 mlx5_0/1", "warning").at(15)
+        story.expect("fire", "node:gpu-001 mlx5_0/1")
+        for port in ("mlx5_0/1", "mlx5_3/1"):
+            story.wrong("slow-link", f"node:gpu-001 {port}", "warning")
+        story.wrong("straggler", "node:gpu-001", "warning", run="llm").at(400)
+        story.expect("fire", "node:gpu-001 mlx5_3/1")
+        story.expect("fire", "node:gpu-001")
+        hidden = story.alert("slow-link", "node:gpu-001 mlx5_0/1")
+        assert hidden.inhibited_by == story.alert("infiniband-down").id
 
 
 def test_each_inhibition_names_rules_that_there_are() -> None:
