@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -197,6 +198,20 @@ class LinkPast(msgspec.Struct, frozen=True, gc=False):
     """The usual growth per second in these periods; null while they are too few."""
 
 
+class LinkSpeed(NamedTuple):
+    """How fast a link is."""
+
+    link: str
+    what: str
+    """Of a port its link layer, of a GPU the field of GpuLinks."""
+    kind: str
+    """Links of one kind are compared: ports of one name, GPUs of one model."""
+    value: float
+    """Gb/s, or what the field has."""
+    most: float = inf
+    """What it could be, where that is known."""
+
+
 class NodeHistory(msgspec.Struct, frozen=True, kw_only=True):
     """What successive readings of a node show together: growth, faults, reboots, trends."""
 
@@ -211,10 +226,9 @@ class NodeHistory(msgspec.Struct, frozen=True, kw_only=True):
     """When it rebooted while we watched."""
     links: tuple[str, ...] = ()
     """InfiniBand ports that were ACTIVE at some time. A port that never was is no fault."""
-    speeds: tuple[tuple[str, str, float], ...] = ()
-    """Of each active port: its name, its link layer, its Gb/s."""
-    gpu_speeds: tuple[tuple[str, str, float], ...] = ()
-    """Of each GPU: its name, fields of GpuLinks, what it has of them."""
+    speeds: tuple[LinkSpeed, ...] = ()
+    """Of its active ports."""
+    gpu_speeds: tuple[LinkSpeed, ...] = ()
     fabric: Mapping[str, LinkPast] = {}
     """By port, or GPU as `GPU 3`: the growth of its counters."""
     slot: int = 0

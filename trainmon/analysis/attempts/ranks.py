@@ -217,7 +217,8 @@ def places_in(texts: Iterable[str], known: RankMap | None) -> list[RankPlace]:
 def with_places(text: str, known: RankMap | None) -> str:
     """The text, with where each rank runs that it names: `rank 118 (gpu-014 GPU 6) failed`."""
     for end, place in reversed([*mentions(text, known)]):
-        text = text[:end] + str(place).removeprefix(f"rank {place.rank}") + text[end:]
+        where = str(place).removeprefix(f"rank {place.rank}")
+        text = text if text.startswith(where, end) else text[:end] + where + text[end:]
     return text
 
 

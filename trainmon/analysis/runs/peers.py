@@ -7,17 +7,19 @@ and the stages of a pipeline differ in their traffic. So growth is compared, in 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds, by_key
 from trainmon.model import Gpu, InfinibandPort, LinkPast
+from trainmon.model.node import LinkSpeed
 
 # ---- the growth of the counters of one link --------------------------------------------------------------------------
 
 LOSS: Mapping[str, str] = {
-    "out_of_sequence": "packets arrived out of order",
+    "out_of_sequence": "packets arrived out of order: some were lost, or took another way (adaptive routing)",
     "packet_seq_err": "the other side missed packets",
     "local_ack_timeout_err": "no acknowledgement came in time",
     "rnr_nak_retry_err": "the other side was not ready",
@@ -93,57 +95,67 @@ class Followed(NamedTuple):
     name: str
     kind: str
     rates: Mapping[str, float]
-
-    @property
-    def traffic(self) -> float:
-        """Bytes per second."""
-        return max(QUIET, self.rates.get("bytes", 0.0))
+    traffic: float
+    """Bytes per second."""
 
     def per_byte(self, what: str) -> float:
         """Errors per byte of traffic."""
         return self.rates.get(what, 0.0) / self.traffic
 
-    def is_peer(self, other: Followed) -> bool:
-        """Whether another link may be compared: it has about as much traffic."""
-        is_same = other is not self and other.kind == self.kind
+    def is_like(self, other: Followed) -> bool:
+        """Whether another link has about as much traffic."""
+        is_same = other.kind == self.kind
         return is_same and self.traffic / ALIKE <= other.traffic <= self.traffic * ALIKE
+
+
+Links = Mapping[tuple[str, str], Sequence[Followed]]
+"""By kind and name: those of all nodes."""
 
 
 def losing(links: Mapping[str, Mapping[str, LinkPast]], least: float, times: float, peers: int) -> Iterator[Outlier]:
     """The links of a run, by node, of which a counter of loss grows by at least `least` per second and `times` as fast
-    as at its peers: the ports of the same name, or any if these are few, of the same kind and with a similar traffic.
-    Many that are alike are the shape of a training, and no outliers."""
-    every = [
-        Followed(node, name, past.kind, past.rates)
+    as at its peers. Many nodes that are alike are the shape of a training, and no outliers; most ports of one node are
+    its place in the network, such as behind another switch."""
+    every = by_key(
+        ((past.kind, name), Followed(node, name, past.kind, past.rates, max(QUIET, past.rates.get("bytes", 0.0))))
         for node, own in links.items()
         for name, past in own.items()
         if past.rates is not None
-    ]
+    )
+    linked = [one for alike in every.values() for one in alike]
+    growing = by_key((what, one) for one in linked for what, rate in one.rates.items() if rate >= least)
     for what in LOSS:
-        growing = sorted(
-            (one for one in every if one.rates.get(what, 0.0) >= least), key=lambda one: -one.per_byte(what)
-        )
         found = []
-        for own in growing[:CANDIDATES]:
-            alike = [one for one in every if own.is_peer(one)]
-            same = [one for one in alike if one.name == own.name]
-            is_any = len(same) < peers and (len(links) > 1 or own.name.startswith(GPU))
-            others = [one.per_byte(what) for one in (alike if is_any else same)]
+        for own in sorted(growing.get(what, ()), key=lambda one: -one.per_byte(what))[:CANDIDATES]:
+            others = [one.per_byte(what) for one in _peers(own, every, peers, len(links) > 1)]
             if len(others) < peers:
                 continue
             middle = median(others)
             spread = 1.4826 * median(abs(one - middle) for one in others)
             rate, usual = own.rates[what], middle * own.traffic
             if rate >= max(least + usual, times * usual, (middle + SPREADS * spread) * own.traffic):
-                found.append(Outlier(own.node, own.name, what, rate, usual, len(others)))
-        if len({one.node for one in found}) <= max(1, len(links) // 4):
-            yield from found
+                mates = sum(one.node == own.node and own.is_like(one) for one in linked)
+                found.append((Outlier(own.node, own.name, what, rate, usual, len(others)), mates))
+        nodes = Counter(one.node for one, _ in found)
+        if len(nodes) <= max(1, len(links) // 4):
+            yield from (one for one, mates in found if one.link.startswith(GPU) or nodes[one.node] <= max(1, mates / 2))
+
+
+def _peers(own: Followed, every: Links, least: int, are_many: bool) -> list[Followed]:
+    """The links of the same name on other nodes with a similar traffic. If these are few, also those of other names
+    that are used alike on each node: a port for storage is no peer of one for collectives."""
+    namesakes = every[own.kind, own.name]
+    same = [one for one in namesakes if one is not own and own.is_like(one)]
+    if len(same) >= least or not (are_many or own.name.startswith(GPU)):
+        return same
+    of_nodes = {one.node: one for one in namesakes}
+    used_alike = (
+        ones for ones in every.values() if all(of_nodes[one.node].is_like(one) for one in ones if one.node in of_nodes)
+    )
+    return [one for ones in used_alike for one in ones if one is not own and own.is_like(one)]
 
 
 # ---- links that are slower than those of the peers -------------------------------------------------------------------
-
-Speeds = tuple[tuple[str, str, float], ...]
-"""Of each link of a node: its name, what it has, and how much: Gb/s of a port; lanes, generation, NVLinks of a GPU."""
 
 MOST = 0.75
 """The share of the peers that must be faster."""
@@ -152,51 +164,51 @@ LOADED = 50
 """% of utilization from which a GPU does not save power on its PCIe link."""
 
 LIMITS = (("pcie_width", "pcie_width_max"), ("nvlinks_up", "nvlinks"), ("pcie_gen", "pcie_gen_max"))
-"""The fields of GpuLinks: what there is, and what there could be."""
+"""The fields of GpuLinks: what there is, and what there could be. The latter is less in a short slot; it is also there
+for NVLinks of a card without a bridge, or with MIG, of which none is up."""
 
 
-def port_speeds(ports: Iterable[InfinibandPort]) -> Speeds:
+def port_speeds(ports: Iterable[InfinibandPort]) -> tuple[LinkSpeed, ...]:
     """The Gb/s of the ports that are up, by link layer."""
     up = (port for port in ports if port.state == "ACTIVE" and port.gbps is not None)
-    return tuple((port.port, port.link_layer or "", port.gbps or 0.0) for port in up)
+    return tuple(LinkSpeed(port.port, port.link_layer or "", port.port, port.gbps or 0.0) for port in up)
 
 
-def gpu_speeds(gpus: Iterable[Gpu]) -> Speeds:
-    """What the links of GPUs have. Of an idle one, which lowers its PCIe generation, that which it can have."""
+def gpu_speeds(gpus: Iterable[Gpu]) -> tuple[LinkSpeed, ...]:
+    """What the links of GPUs have; 0, as in a virtual machine, is unknown. An idle GPU lowers its PCIe generation, and
+    one of AMD its width."""
     return tuple(
-        (f"{GPU}{gpu.index}", field, value)
+        LinkSpeed(f"{GPU}{gpu.index}", what, gpu.name or "", value, most)
         for gpu in gpus
-        for field, limit in LIMITS
-        if (value := getattr(gpu.links, limit if _is_idle(gpu, field) else field, None)) is not None
+        for what, limit in LIMITS
+        if (value := getattr(gpu.links, what, None))
+        and (most := getattr(gpu.links, limit, None))
+        and (what != ("pcie_width" if gpu.is_amd else "pcie_gen") or (gpu.utilization_pct or 0) >= LOADED)
     )
 
 
-def _is_idle(gpu: Gpu, field: str) -> bool:
-    return field == "pcie_gen" and (gpu.utilization_pct or 0) < LOADED
-
-
-def slower(nodes: Mapping[str, Speeds], peers: int) -> Iterator[Outlier]:
-    """The links that have less than most others of this hardware: GPUs beside all GPUs, ports beside the same ports of
-    other nodes. Adapters may have other names after a boot, so a node must also have fewer fast ports than the others.
-    Several nodes that are alike and have no fast port have other adapters."""
+def slower(nodes: Mapping[str, Sequence[LinkSpeed]], peers: int) -> Iterator[Outlier]:
+    """The links that have less than they could, and than most others of this hardware: GPUs beside all of their model,
+    ports beside the same ports of other nodes. Adapters may have other names after a boot, so a node must also have
+    fewer fast ports than the others. Several nodes that are alike have other hardware: two if no port is fast."""
     kinds = list(nodes.values())
-    pools = by_key((_pool(link, what), value) for own in kinds for link, what, value in own)
+    pools = by_key(((one.what, one.kind), one.value) for own in kinds for one in own)
     uneven = {key: sorted(values) for key, values in pools.items() if min(values) < max(values)}
+    found = []
     for node, own in nodes.items() if uneven else ():
-        for link, what, value in own:
-            pool = uneven.get(_pool(link, what), [value])
-            if value == pool[-1]:
+        for one in own:
+            pool = uneven.get((one.what, one.kind), [one.value])
+            if one.value >= min(one.most, pool[-1]):
                 continue
-            if len(pool) <= peers:
-                pool = sorted([*pool, *(one[2] for one in own if one[0] != link and one[1] == what)])
+            is_gpu = one.link.startswith(GPU)
+            if len(pool) <= peers and not is_gpu:
+                pool = sorted([*pool, *(two.value for two in own if two.link != one.link and two.what == one.what)])
             usual, others = median(pool), len(pool) - 1
-            fast = sum(one[2] >= usual for one in own if one[1] == what)
-            is_few = fast < median(sum(two[2] >= usual for two in one if two[1] == what) for one in kinds)
-            is_odd = link.startswith(GPU) or (is_few and (fast > 0 or kinds.count(own) == 1))
-            if is_odd and others >= peers and len(pool) - bisect_right(pool, value) >= MOST * others:
-                yield Outlier(node, link, what, value, usual, others)
-
-
-def _pool(link: str, what: str) -> str:
-    """What a link is compared with."""
-    return what if link.startswith(GPU) else f"{what} {link}"
+            fast, *fast_of = (
+                sum(two.value >= usual for two in ports if two.what == one.what) for ports in (own, *kinds)
+            )
+            is_odd = is_gpu or (fast < median(fast_of) and (fast > 0 or kinds.count(own) == 1))
+            if is_odd and others >= peers and len(pool) - bisect_right(pool, one.value) >= MOST * others:
+                found.append(Outlier(node, one.link, one.what, one.value, usual, others))
+    alike = Counter((one.link, one.what, one.value) for one in found)
+    yield from (one for one in found if alike[one[1:4]] <= max(2, len(nodes) // 50))

@@ -296,36 +296,33 @@ def _errors_counted(history: NodeHistory, node: Node, facts: tuple[GpuFacts, ...
         if fact.temperature_margin_c is not None and fact.temperature_margin_c <= WARM:
             unbroken = before if before and at - before[-1][0] <= SILENCE else ()
             margins[fact.index] = (*unbroken, (at, fact.temperature_margin_c))[-MARGINS:]
+    busy = {pace.index for pace in node.paces if (pace.utilization_pct or 0.0) >= peers.LOADED}
     links = {
-        f"{peers.GPU}{gpu.index}": (gpu.name or "", {name: getattr(gpu.links, name) for name in peers.OF_GPU})
+        f"{peers.GPU}{gpu.index}": (
+            f"{gpu.name} {'busy' if gpu.index in busy else 'idle'}",
+            {name: getattr(gpu.links, name) for name in peers.OF_GPU},
+        )
         for gpu in node.gpus
         if gpu.links is not None
     }
     history = replace(history, counters=counters, margins=margins, gpus_most=max(history.gpus_most, len(facts)))
-    return replace(_followed(history, links, at), gpu_speeds=_kept(history.gpu_speeds, peers.gpu_speeds(node.gpus)))
-
-
-def _kept(known: peers.Speeds, speeds: peers.Speeds) -> peers.Speeds:
-    """The same object if nothing has changed: what follows from it is not computed again."""
-    return known if known == speeds else speeds
+    speeds = peers.gpu_speeds(node.gpus)
+    return _followed(history, links, at, gpu_speeds=history.gpu_speeds if history.gpu_speeds == speeds else speeds)
 
 
 def _followed(
-    history: NodeHistory, links: Mapping[str, tuple[str, Mapping[str, int | None]]], at: Instant
+    history: NodeHistory, links: Mapping[str, tuple[str, Mapping[str, int | None]]], at: Instant, **changes: Any
 ) -> NodeHistory:
-    """The history with one more reading of some links: of each its kind and its counters."""
-    fabric = dict(history.fabric)
+    """The history with one more reading of all ports, or of all GPUs: of each its kind and its counters."""
+    are_gpus = "gpu_speeds" in changes
+    fabric = {name: past for name, past in history.fabric.items() if name.startswith(peers.GPU) != are_gpus}
     for name, (kind, values) in links.items():
         known = {key: value for key, value in values.items() if value is not None}
         if known:
-            fabric[name] = peers.followed(fabric.get(name), known, kind, at)
+            fabric[name] = peers.followed(history.fabric.get(name), known, kind, at)
     slot = int(at // FABRIC_EVERY)
-    return replace(
-        history,
-        fabric=fabric,
-        slot=slot,
-        fabric_before=history.fabric if slot > history.slot else history.fabric_before,
-    )
+    before = history.fabric if slot > history.slot else history.fabric_before
+    return replace(history, fabric=fabric, slot=slot, fabric_before=before, **changes)
 
 
 # ---- the host --------------------------------------------------------------------------------------------------------
@@ -364,7 +361,8 @@ def _host(history: NodeHistory, host: HostSample, at: Instant) -> NodeHistory:
         for port in read
         if port.counters
     }
-    return replace(_followed(history, of_ports, at), speeds=_kept(history.speeds, peers.port_speeds(read)))
+    speeds = peers.port_speeds(read)
+    return _followed(history, of_ports, at, speeds=history.speeds if history.speeds == speeds else speeds)
 
 
 def _counted(

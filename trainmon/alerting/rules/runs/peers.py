@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, Unknown, Unseen, of_last_state, of_same_values, silent
@@ -22,7 +23,7 @@ from trainmon.analysis.attempts import RankPlace, place_of
 from trainmon.analysis.attempts.ranks import LAUNCHERS
 from trainmon.analysis.runs import last_attempts
 from trainmon.analysis.runs.peers import GPU, LOSS, Outlier, losing, slower
-from trainmon.lib import Instant, ago, by_key, counted, listed
+from trainmon.lib import Instant, ago, by_key, counted, group_by, listed
 from trainmon.model import Alert, Finding, Node, RankMap, RankProcess, RankWait, Run, State
 
 # ---- which ranks are there -------------------------------------------------------------------------------------------
@@ -81,12 +82,7 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
     """How many times as fast as that of the peers a counter must grow."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        alike: dict[tuple[object, ...], list[Node]] = {}
-        for node in answering_nodes(state):
-            if node.gpus or node.infiniband:
-                gpu = node.gpus[0].name if node.gpus else None
-                alike.setdefault((node.cluster, gpu, len(node.gpus), len(node.infiniband)), []).append(node)
-        for nodes in alike.values():
+        for nodes in group_by(answering_nodes(state), partial(_hardware, state)).values():
             pasts = {node.name: past_of(state, node.name) for node in nodes}
             for field in ("speeds", "gpu_speeds"):
                 speeds = {name: own for name, past in pasts.items() if (own := getattr(past, field))}
@@ -134,11 +130,20 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
         past, link = past_of(state, node.name), alert.subject.partition(" ")[2] or f"{GPU}{index}"
         if link not in past.fabric and all(port.port != link for port in node.infiniband):
             return Unknown(f"{node.name} does not report the links of {link}")
-        others = [name for name, other in state.nodes.items() if other.cluster == node.cluster and name != node.name]
-        if sum(other.cluster == node.cluster for other in answering_nodes(state)) <= min(self.peers, len(others)):
+        known, answering = (
+            sum(_hardware(state, other) == _hardware(state, node) for other in nodes)
+            for nodes in (state.nodes.values(), answering_nodes(state))
+        )
+        if answering <= min(self.peers, known - 1):
             return Unknown("too few of its peers answer")
         is_read = link not in past.fabric or past.fabric[link].rates is not None
         return None if is_read else Unknown(f"the counters of {link} have been read for too short a time")
+
+
+def _hardware(state: State, node: Node) -> tuple[object, ...]:
+    """Nodes of which this is the same are compared: their GPUs, and how many ports have been up."""
+    gpu = node.gpus[0].name if node.gpus else None
+    return node.cluster, gpu, len(node.gpus), len(past_of(state, node.name).links)
 
 
 def _rate(value: float) -> str:
@@ -177,19 +182,17 @@ class StorageWait(RunRule, frozen=True, kw_only=True):
         every = [(node, one) for node in nodes if node.ranks for one in node.ranks.r if one.job in jobs]
         first = min((LAUNCHERS.index(one.launcher) for _, one in every), default=0)  # the others start these
         ranks = [(node, one) for node, one in every if LAUNCHERS.index(one.launcher) == first]
-        waits = [
+        found = [
             (node, one, wait)
             for node, one in ranks
             for wait in one.waits
             if wait.seconds >= self.longer and wait.wchan.startswith(STORAGE)
         ]
-        if not waits:
-            return
-        old = next((node for node, *_ in waits if _age(node, now) > READ_WITHIN), None)
-        if old is not None:
+        if waits := [(node, one, wait) for node, one, wait in found if _age(node, now) <= READ_WITHIN]:
+            yield self._finding(state, run, waits, len({one.rank for _, one in ranks}), now)
+        elif found:
+            old = found[0][0]
             yield self.unknown(run, f"the processes of {old.name} have not been read for {ago(_age(old, now))}")
-            return
-        yield self._finding(state, run, waits, len({one.rank for _, one in ranks}), now)
 
     def _finding(
         self, state: State, run: Run, waits: Sequence[tuple[Node, RankProcess, RankWait]], known: int, now: Instant

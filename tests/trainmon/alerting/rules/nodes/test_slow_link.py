@@ -82,7 +82,10 @@ def test_a_port_that_alone_loses_packets_is_found(seed: int) -> None:
     assert finding.run == "llm"
     assert f"{port} of {node} counts " in finding.summary
     assert " out_of_sequence per second, its " in finding.summary
-    assert "out_of_sequence: packets arrived out of order" in finding.evidence
+    assert (
+        "out_of_sequence: packets arrived out of order: some were lost, or took another way (adaptive routing)"
+        in finding.evidence
+    )
 
 
 @pytest.mark.parametrize("counter", ["packet_seq_err", "local_ack_timeout_err", "roce_adp_retrans"])
@@ -130,6 +133,54 @@ def test_too_few_peers_accuse_nobody() -> None:
     assert Cluster(fabric).reads().found() == {}, "its ports may have different purposes"
     fabric = Fabric(1, nodes=2, ports=1).slows("n1", "mlx5_0/1").loses("n2", "mlx5_0/1")
     assert Cluster(fabric).reads().found() == {}
+
+
+def test_a_port_for_storage_that_one_node_uses_is_no_peer_of_one_for_collectives() -> None:
+    """The server of rank 0 sends through one port of another switch, where packets get lost."""
+    for nodes in (2, 8):
+        fabric = Fabric(5, nodes=nodes).slows("n1", "mlx5_9/1", FAST).loses("n1", "mlx5_9/1")
+        for name in fabric.names[1:]:
+            fabric.slows(name, "mlx5_9/1", FAST)
+        assert Cluster(fabric).reads().found() == {}
+
+
+def test_a_node_of_which_most_ports_lose_packets_is_behind_another_switch() -> None:
+    fabric = Fabric(5, nodes=5)
+    for port in fabric.keys[:3]:
+        fabric.loses("n4", port, 2e-6)
+    assert Cluster(fabric).reads().found() == {}
+    assert set(Cluster(Fabric(5).loses("n4", "mlx5_0/1").loses("n4", "mlx5_1/1")).reads().found()) == {
+        "node:n4 mlx5_0/1",
+        "node:n4 mlx5_1/1",
+    }
+
+
+def test_three_nodes_with_another_port_for_storage_have_other_hardware() -> None:
+    fabric = Fabric(3, nodes=20)
+    for name in ("n2", "n7", "n9"):
+        fabric.slows(name, "mlx5_9/1", "40 Gb/sec (4X QDR)")
+    assert Cluster(fabric).reads(1).found() == {}
+
+
+def test_a_port_that_is_no_longer_listed_counts_nothing() -> None:
+    cluster = Cluster(Fabric(6, nodes=4).loses("n1", "mlx5_1/1")).reads()
+    (finding,) = cluster.found().values()
+    keys = cluster.fabric.keys
+    for _ in range(2):
+        cluster.reads(1)
+        left = tuple(port for port in cluster.fabric.ports("n1") if port.port != "mlx5_1/1")
+        cluster.scene.say("n1", host(cluster.scene.now, infiniband=left))
+    cluster.fabric.keys = tuple(key for key in keys if key != "mlx5_1/1")
+    cluster.reads(1)
+    assert cluster.found() == {}
+    assert cluster.scene.why_unknown(RULE, finding) == "n1 does not report the links of mlx5_1/1"
+
+
+def test_a_slow_port_stays_so_while_another_one_is_gone() -> None:
+    cluster = Cluster(Fabric(6, nodes=8).slows("n1", "mlx5_1/1")).reads(1)
+    left = tuple(port for port in cluster.fabric.ports("n1") if port.port != "mlx5_2/1")
+    cluster.scene.say("n1", host(cluster.scene.now, infiniband=left))
+    assert list(cluster.found()) == ["node:n1 mlx5_1/1"]
 
 
 def test_what_many_nodes_have_is_the_shape_of_the_run() -> None:
@@ -184,6 +235,53 @@ def test_a_link_is_not_over_while_its_peers_or_its_counters_are_not_known() -> N
 def test_a_gpu_with_less_than_its_peers_is_found(links: dict[str, int], text: str) -> None:
     found = narrow(Scene().runs(), **links).found(RULE)
     assert {subject: one.summary for subject, one in found.items()} == {"gpu:n1/3": text}
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"pcie_width": 8, "pcie_width_max": 8},  # a slot with eight lanes
+        {"pcie_width": 0},  # a virtual machine
+        {"nvlinks_up": 0},  # with MIG, or a card without a bridge
+        {"pcie_gen": 4, "pcie_gen_max": 4},
+    ],
+)
+def test_a_gpu_that_can_have_no_more_is_not_slow(links: dict[str, int]) -> None:
+    assert narrow(Scene().runs(), **links).found(RULE) == {}
+
+
+def test_a_display_beside_the_gpus_of_a_workstation_is_none_of_them() -> None:
+    scene = narrow(Scene("n1"), pcie_width=8, nvlinks_up=1, pcie_gen=3)
+    gpus = scene.state.nodes["n1"].gpus
+    odd = tuple(replace(gpu, name="NVIDIA T1000") if gpu.index == 3 else gpu for gpu in gpus)
+    scene.say("n1", GpuFactsAll(1, scene.now, odd[:5], 5))
+    assert scene.found(RULE) == {}
+
+
+def test_three_gpus_are_two_peers_each() -> None:
+    scene = narrow(Scene("n1"), pcie_width=8)
+    scene.say("n1", GpuFactsAll(1, scene.now, scene.state.nodes["n1"].gpus[1:4], 3))
+    assert scene.found(RULE) == {}
+
+
+def test_the_generation_of_idle_gpus_is_not_known() -> None:
+    """Fifteen GPUs could be at 5 by their driver; the only one with work is at 4, as all would be."""
+    scene = Scene().runs()
+    for name in scene.nodes:
+        rows = (replace(one, utilization_pct=98 * (name == "n1" and one.index == 3)) for one in samples(scene.now).g)
+        scene.say(name, replace(samples(scene.now), g=tuple(rows)))
+    assert narrow(scene, pcie_gen=4).found(RULE) == {}
+
+
+def test_a_gpu_with_work_among_idle_ones_is_none_of_their_peers() -> None:
+    scene = Scene().runs()
+    for number in range(8):
+        scene.after(WINDOW)
+        for name in scene.nodes:
+            rows = (replace(one, utilization_pct=98 * (name == "n1" and one.index == 3)) for one in samples(0.0).g)
+            scene.say(name, replace(samples(scene.now), g=tuple(rows)))
+        narrow(scene, nvlink_errors=1_000 * number).steps()
+    assert scene.found(RULE) == {}
 
 
 def test_the_ranks_that_are_there_are_named() -> None:

@@ -84,6 +84,12 @@ def test_without_a_certain_mount_it_is_storage() -> None:
     assert " waits for storage for " in only(scene((7, replace(NFS, mount=None, filesystem=None)))).summary
 
 
+def test_one_node_that_is_not_read_hides_no_other() -> None:
+    made = scene((7, NFS), (8, NFS)).after(200.0)
+    made.say("n2", RankProcesses(1, made.now, (rank(8, NFS),), user="ana", host_pids=True)).well("n1").steps()
+    assert only(made).summary.startswith("rank 8 (n2 GPU 0) waits for /fsx (nfs4)")
+
+
 def test_it_is_not_over_while_its_processes_are_not_read() -> None:
     made = scene((7, NFS))
     finding = only(made)
