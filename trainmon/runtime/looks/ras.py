@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from trainmon.analysis.attempts import rank_processes
-from trainmon.analysis.attempts.looks import Answer, Circumstances, UnreadableError, call, placed, read, suspects
+from trainmon.analysis.attempts.looks import Answer, Circumstances, UnreadableError, call, placed, read
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.analysis.runs import is_on_time, last_attempts
-from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError
+from trainmon.lib import CommandFailed, HostUnreachable, Instant, Seconds, TrainmonError
 from trainmon.model import SILENT, WANDB, RankLook
 from trainmon.runtime.looks.nodes import Request
 from trainmon.transport.files import read_range
@@ -52,17 +52,6 @@ WHY = {
     "slow": "the answer of NCCL's RAS service on {node} did not end in time",
     "too long": "the answer of NCCL's RAS service on {node} is longer than 16 MB",
 }
-EVERYWHERE = frozenset({"unsafe version", "old version", "too long"})
-"""What is so on all nodes."""
-
-
-class Asked(NamedTuple):
-    """What the service on a node has answered, and when it came."""
-
-    answer: Answer
-    at: Instant
-    addresses: dict[str, list[str]]
-    """By node, as far as they are known."""
 
 
 def look(request: Request, port: int = PORT) -> RankLook:
@@ -77,90 +66,66 @@ def look(request: Request, port: int = PORT) -> RankLook:
         why = "no node of it that is read shows them, or several trainings number theirs"
         raise CommandFailed(f"the processes of its ranks are not known: {why}", hint="its page shows what is known")
     pids = {node: [pid for one in own.values() for pid in (one.pid, *one.workers)] for node, own in processes.items()}
-    node, first = _first(request, pids, port)
+    node, first, first_at = _first(request, pids, port)
     request.say(f"{node} has answered; asking again in {APART:.0f}s")
     nodes.wait(APART)
-    second = _ask(request, node, pids[node], [first.answer.version], port)
-    addresses = dict(first.addresses)
-    named = {one.pid for one in suspects(second.answer)}
-    doubtful = [name for name, own in pids.items() if not named.isdisjoint(own) and name not in addresses]
-    for name, found in nodes.ask_each({name: {} for name in doubtful[:64]}, "ras", TIMEOUT).items():
-        if not isinstance(found, TrainmonError) and found["addresses"]:
-            addresses[name] = found["addresses"]
+    second, at = _ask(request, node, pids[node], [first.version], port)
     state = request.latest()
     now = state.runs.get(run.name, run)
     attempt = last_attempts(state.attempts.values()).get(run.name)
-    gpus = gpus_of(now, state.nodes, state.sources, second.at)
+    gpus = gpus_of(now, state.nodes, state.sources, at)
     circumstances = Circumstances(
-        first.at,
-        second.at,
+        first_at,
+        at,
         None if attempt is None else attempt.ranks,
-        placed(second.answer, processes, addresses),
-        is_on_time=is_on_time(now, second.at) or (now.progress.at or 0.0) > first.at,
+        placed(second, processes, attempt.ranks.ranks if attempt is not None and attempt.ranks is not None else 0),
+        is_on_time=is_on_time(now, at) or (now.progress.at or 0.0) > first_at,
         is_late=now.verdict in SILENT,
         are_gpus_busy=None if gpus.mean_pct is None else gpus.mean_pct > IDLE_PCT,
         step=now.step,
         before=next((one for one in now.looks if one.source == "nccl-ras" and one.is_answer), None),
     )
-    return call(first.answer, second.answer, circumstances)
+    return call(first, second, circumstances)
 
 
-def _first(request: Request, pids: dict[str, list[int]], port: int) -> tuple[str, Asked]:
-    """The first node that answers, and its answer."""
+def _first(request: Request, pids: dict[str, list[int]], port: int) -> tuple[str, Answer, Instant]:
+    """The first node that answers, its answer, and when it came."""
     log = request.run.log
-    versions = sorted({*_versions(() if log is None else log.lines)})
+    versions = sorted({*_versions(() if log is None else log.lines)} or _in_head(request))
     refusal: TrainmonError | None = None
     for node in islice(pids, NODES):
         try:
-            try:
-                return node, _ask(request, node, pids[node], versions, port)
-            except RefusedError as refused:
-                if refused.why != "unknown version" or versions or not (versions := _in_head(request)):
-                    raise
-                return node, _ask(request, node, pids[node], versions, port)
-        except RefusedError as refused:
-            refusal = refusal if isinstance(refusal, RefusedError) else refused
-            if refused.why in EVERYWHERE:
-                break
+            return node, *_ask(request, node, pids[node], versions, port)
         except TrainmonError as error:
-            refusal = refusal or error
+            refusal = refusal if refusal is not None and isinstance(error, HostUnreachable) else error
     assert refusal is not None
     raise refusal
 
 
-class RefusedError(CommandFailed):
-    """The service was not asked, or has not answered; `why` as in WHY."""
-
-    def __init__(self, why: str, message: str) -> None:
-        super().__init__(message)
-        self.why = why
-
-
-def _ask(request: Request, node: str, pids: list[int], versions: list[str], port: int) -> Asked:
+def _ask(request: Request, node: str, pids: list[int], versions: list[str], port: int) -> tuple[Answer, Instant]:
     """Ask the service on one node."""
     asked = {"port": port, "pids": pids, "versions": versions, "seconds": ASKED_FOR}
     found: dict[str, Any] = request.nodes.ask(node, "ras", asked, TIMEOUT)
-    at, why = request.clock.now(), found.get("why")
-    if why is not None:
-        seen = ", ".join(found.get("versions", ())) or "?"
-        raise RefusedError(why, WHY[why].format(node=node, versions=seen))
+    at = request.clock.now()
+    if (why := found.get("why")) is not None:
+        raise CommandFailed(WHY[why].format(node=node, versions=", ".join(found.get("versions", ()))))
     try:
-        return Asked(read(found["text"]), at, {node: found["addresses"]} if found["addresses"] else {})
+        return read(found["text"]), at
     except UnreadableError as error:
-        raise RefusedError("unreadable", f"NCCL's RAS service on {node}: {error}") from error
+        raise CommandFailed(f"NCCL's RAS service on {node}: {error}") from error
 
 
 def _versions(lines: Iterable[str]) -> Iterator[str]:
     return (found[1] for line in lines if (found := VERSION.search(line)) is not None)
 
 
-def _in_head(request: Request) -> list[str]:
+def _in_head(request: Request) -> set[str]:
     """The versions of NCCL that the begin of its log names."""
     log = request.run.log
     if log is None or log.path is None or log.host == WANDB:
-        return []
+        return set()
     try:
-        head = request.nodes.shell_of(log.host), log.path
-        return sorted({*_versions(read_range(*head, 0, HEAD).data.decode("utf-8", "replace").splitlines())})
+        head = read_range(request.nodes.shell_of(log.host), log.path, 0, HEAD)
     except TrainmonError:
-        return []
+        return set()
+    return {*_versions(head.data.decode("utf-8", "replace").splitlines())}

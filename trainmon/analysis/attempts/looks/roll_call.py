@@ -43,18 +43,19 @@ class Circumstances(NamedTuple):
 
 
 def placed(
-    answer: Answer, processes: Mapping[str, Mapping[int, RankProcess]], addresses: Mapping[str, Collection[str]]
+    answer: Answer, processes: Mapping[str, Mapping[int, RankProcess]], world: int
 ) -> dict[tuple[str, int], int]:
     """The rank of each process of an answer. A host of the answer is a node if all its processes there are ranks of
-    this node and of no other one, and if it is one of the `addresses` of the node, where these are known."""
+    this node and of no other one. Where not all `world` ranks are known, one pid alone may be equal by chance."""
     ranks = {
         node: {pid: rank for rank, one in own.items() for pid in (*one.workers, one.pid)}
         for node, own in processes.items()
     }
+    least = 1 if sum(map(len, processes.values())) == world else 2
     found: dict[tuple[str, int], int] = {}
     for host, pids in answer.pids.items():
-        nodes = [node for node, own in ranks.items() if pids <= own.keys() and host in addresses.get(node, (host,))]
-        if len(nodes) == 1:
+        nodes = [node for node, own in ranks.items() if pids <= own.keys()]
+        if len(nodes) == 1 and len(pids) >= least:
             found |= {(host, pid): ranks[nodes[0]][pid] for pid in pids}
     return found
 
@@ -219,13 +220,6 @@ def listed_culprits(uneven: Sequence[Mapping[str, Mapping[int, Side]]]) -> froze
     if len(uneven) != 1 or not all(side.is_listed for side in least):
         return frozenset()
     return frozenset.intersection(*(side.processes for side in least))
-
-
-def suspects(answer: Answer) -> frozenset[Process]:
-    """Whom an answer may lead to."""
-    silent = {process for one in answer.communicators.values() for process in one.silent}
-    failed = {process for one in answer.communicators.values() for _, process in one.errors}
-    return frozenset(silent | failed) | culprits(answer)
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """Asks NCCL's RAS service on this node about a job, once. It asks no service that is not known to be safe to ask.
 
 `asked` has the `port`, `pids` (the processes of the job on this node), `versions` (of NCCL, from its log), and
-`seconds`; without pids, only the addresses of this node are wanted. The answer has `addresses`, and either `text` or
-`why`, and the `versions` that are known.
+`seconds`. The answer has either `text` or `why`, and the `versions` that are known.
 """
 
 import glob
@@ -10,6 +9,7 @@ import os
 import re
 import socket
 import time
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,14 +29,7 @@ FIRST_WITH_RAS, FIRST_WITH_JSON, UNSAFE = (2, 24), (2, 28, 7), (2, 27)
 LIBRARY = re.compile(r"/[^\n]*/libnccl\.so[^\n/]*")
 
 
-def look(asked: "Any") -> "Any":
-    answer = {"addresses": sorted(addresses())}  # type: dict[str, Any]
-    if asked.get("pids"):
-        answer.update(status(asked))
-    return answer
-
-
-def status(asked: "Any") -> "dict[str, Any]":
+def look(asked: "Any") -> "dict[str, Any]":
     pids = [pid for pid in asked["pids"] if os.path.exists("/proc/%d" % pid)]
     if not pids:
         return {"why": "gone"}
@@ -46,28 +39,25 @@ def status(asked: "Any") -> "dict[str, Any]":
     if not listening:
         return {"why": "off"}
     uids = {os.stat("/proc/%d" % pid).st_uid for pid in pids}
-    inodes = {inode for inode, (uid, _) in listening.items() if uid in uids}
-    if not inodes:
+    places = {inode: place for inode, (uid, place) in sorted(listening.items()) if uid in uids}
+    if not places:
         return {"why": "foreign"}
-    mine = owners(pids, inodes)
+    owned = owners([*pids, *all_pids(uids)], set(places))
+    mine = [pid for pid in owned.values() if pid in pids]
     if not mine:
         return {"why": "other jobs" if any(os.access("/proc/%d/fd" % pid, os.R_OK) for pid in pids) else "hidden"}
-    asking = dict(mine) if len(mine) == len(inodes) else owners(all_pids(uids), inodes)
-    found = {}  # type: dict[int, set[tuple[int, ...]]]
-    for pid in sorted(set(asking.values())):
-        found[pid] = versions(pid) or (set(map(numbers, asked["versions"])) if pid in pids else set())
-    seen = sorted({text for each in found.values() for text in map(dotted, each)} | set(asked["versions"]))
-    if len(asking) < len(inodes) or not all(found.values()):
-        return {"why": "unknown version", "versions": seen}
-    if any(numbers(text)[:2] == UNSAFE for text in seen):
-        return {"why": "unsafe version", "versions": seen}
-    if any(version[:2] < FIRST_WITH_RAS for each in found.values() for version in each):
-        return {"why": "old version", "versions": seen}
-    places = [place for inode, (_, place) in sorted(listening.items()) if inode in inodes]
-    is_json = all(version >= FIRST_WITH_JSON for each in found.values() for version in each)
-    result = ask(places, set(pids), len(mine) < len(inodes), is_json, time.time() + asked["seconds"])
-    result["versions"] = seen
-    return result
+    in_log = set(map(numbers, asked["versions"]))
+    found = [versions(pid) or (in_log if pid in pids else set()) for pid in set(owned.values())]
+    known = set().union(*found)
+    seen = {"versions": sorted(".".join(map(str, version)) for version in known)}  # type: dict[str, Any]
+    if any(version[:2] == UNSAFE for version in known):
+        return dict(seen, why="unsafe version")
+    if len(owned) < len(places) or not all(found):
+        return dict(seen, why="unknown version")
+    if min(known) < FIRST_WITH_RAS:
+        return dict(seen, why="old version")
+    has_others, until = len(mine) < len(places), time.time() + asked["seconds"]
+    return dict(seen, **ask(list(places.values()), set(mine), has_others, min(known) >= FIRST_WITH_JSON, until))
 
 
 def ask(places: "Any", pids: "set[int]", has_others: bool, is_json: bool, until: float) -> "dict[str, Any]":
@@ -96,34 +86,27 @@ def one_answer(place: "tuple[str, int]", is_json: bool, until: float) -> "bytes 
     """All that one connection answers, up to a limit; None if it does not end in time. Raises OSError and EOFError if
     it does not begin."""
     family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as opened:
+    with socket.socket(family, socket.SOCK_STREAM) as opened, opened.makefile("rwb") as stream:
         opened.settimeout(FIRST_BYTE)
         opened.connect(place)
-        says(opened, b"TIMEOUT 5\n")
-        is_json = is_json and says(opened, b"SET FORMAT json\n").startswith(b"OK")
-        opened.sendall(b"STATUS\n" if is_json else b"VERBOSE STATUS\n")
-        data = bytearray()
-        while len(data) < MOST:
-            opened.settimeout(max(0.1, until - time.time()))
-            try:
-                part = opened.recv(1 << 16)
-            except TimeoutError:
-                return None
-            if not part:
-                break
-            data += part
-        return bytes(data)
+        says(stream, b"TIMEOUT 5\n")
+        is_json = is_json and says(stream, b"SET FORMAT json\n").startswith(b"OK")
+        stream.write(b"STATUS\n" if is_json else b"VERBOSE STATUS\n")
+        stream.flush()
+        opened.settimeout(max(0.1, until - time.time()))
+        try:
+            return stream.read(MOST)
+        except OSError:
+            return None
 
 
-def says(opened: socket.socket, command: bytes) -> bytes:
+def says(stream: "Any", command: bytes) -> bytes:
     """The line that answers a command."""
-    opened.sendall(command)
-    line = b""
-    while not line.endswith(b"\n"):
-        data = opened.recv(1)
-        if not data:
-            raise EOFError("it closes the connection")
-        line += data
+    stream.write(command)
+    stream.flush()
+    line = stream.readline(1024)  # type: bytes
+    if not line:
+        raise EOFError("it closes the connection")
     return line
 
 
@@ -142,15 +125,11 @@ def listeners(port: int) -> "dict[str, tuple[int, tuple[str, int]]]":
     """By inode: the user of each socket that listens on the port, and how it is reached."""
     found = {}
     for name in ("tcp", "tcp6"):
-        try:
-            with open("/proc/net/" + name) as table:
-                rows = [line.split() for line in table][1:]
-        except OSError:
-            continue
-        for row in rows:
-            host, _, at = row[1].partition(":")
-            if row[3] == LISTEN and int(at, 16) == port:
-                found[row[9]] = (int(row[7]), (reached(host), port))
+        with suppress(OSError), open("/proc/net/" + name) as table:
+            for row in [line.split() for line in table][1:]:
+                host, _, at = row[1].partition(":")
+                if row[3] == LISTEN and int(at, 16) == port:
+                    found[row[9]] = (int(row[7]), (reached(host), port))
     return found
 
 
@@ -166,11 +145,9 @@ def reached(host: str) -> str:
 def all_pids(uids: "set[int]") -> "list[int]":
     found = []
     for path in glob.glob("/proc/[0-9]*"):
-        try:
+        with suppress(OSError):
             if os.stat(path).st_uid in uids:
                 found.append(int(path[6:]))
-        except OSError:
-            pass
     return found
 
 
@@ -180,12 +157,10 @@ def owners(pids: "list[int]", inodes: "set[str]") -> "dict[str, int]":
     found = {}  # type: dict[str, int]
     for pid in pids:
         for path in glob.glob("/proc/%d/fd/*" % pid):
-            try:
-                target = os.readlink(path)
-            except OSError:
-                continue
-            if target in wanted:
-                found.setdefault(wanted[target], pid)
+            with suppress(OSError):
+                inode = wanted.get(os.readlink(path))
+                if inode is not None:
+                    found.setdefault(inode, pid)
     return found
 
 
@@ -216,20 +191,3 @@ def numbers(version: str) -> "tuple[int, ...]":
 
 def dotted(version: "tuple[int, ...]") -> str:
     return ".".join(map(str, version))
-
-
-def addresses() -> "set[str]":
-    """All addresses of this node but for those of loopback."""
-    found = set()
-    try:
-        with open("/proc/net/fib_trie") as trie:
-            text = trie.read()
-        found |= set(re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", text))
-    except OSError:
-        pass
-    try:
-        with open("/proc/net/if_inet6") as table:
-            found |= {socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line.split()[0])) for line in table}
-    except OSError:
-        pass
-    return found

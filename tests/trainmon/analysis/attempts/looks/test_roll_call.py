@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from tests.lab.nccl_ras import ERRORS, HEALTHY, STUCK, Job
-from trainmon.analysis.attempts.looks import Circumstances, UnreadableError, call, placed, read
+from trainmon.analysis.attempts.looks import (
+    Answer,
+    Circumstances,
+    Communicator,
+    Process,
+    UnreadableError,
+    call,
+    placed,
+    read,
+)
 from trainmon.model import RankLook, RankMap, RankProcess
 
 AT = (100.0, 116.0)
@@ -29,7 +38,7 @@ def known(job: Job) -> RankMap:
 
 def looked(job: Job, version: str = "2.28.9", *, as_json: bool = True, times: Any = AT, **more: Any) -> RankLook:
     first, second = (read(job.answer(version, at, as_json=as_json)) for at in times)
-    now = Circumstances(*AT, known(job), placed(second, nodes(job), {}), **{"is_late": True, **more})
+    now = Circumstances(*AT, known(job), placed(second, nodes(job), job.ranks), **{"is_late": True, **more})
     return call(first, second, now)
 
 
@@ -130,17 +139,18 @@ def test_a_rank_is_only_that_of_a_process_which_is_certainly_its_own() -> None:
     answers = [read(job.answer("2.28.9", at, as_json=True)) for at in AT]
     late = f"process {job.pids[9]} on {job.hosts[1]} (GPU 1)"
     same = nodes(job) | {"gpu-003": dict(enumerate(nodes(job)["gpu-002"].values(), 16))}
-    for processes, addresses in (
-        ({}, {}), ({"gpu-001": nodes(job)["gpu-001"]}, {}),  # nothing is known of it
-        (nodes(job), {"gpu-002": ["10.9.9.9"]}),  # another node has these pids
-        (same, {}),  # two nodes have them
+    for processes in (
+        {}, {"gpu-001": nodes(job)["gpu-001"]},  # nothing is known of it
+        same,  # two nodes have these pids
     ):  # fmt: skip
-        now = Circumstances(*AT, known(job), placed(answers[1], processes, addresses), is_late=True)
+        now = Circumstances(*AT, known(job), placed(answers[1], processes, 16), is_late=True)
         look = call(*answers, now)
         assert look.ranks == ()
         assert f"; {late} stays at " in look.summary
-    proven = placed(answers[1], same, {"gpu-002": [job.hosts[1]], "gpu-003": ["10.9.9.9"]})
-    assert call(*answers, Circumstances(*AT, known(job), proven, is_late=True)).ranks == (9,)
+    one = Process(job.hosts[1], job.pids[9])
+    text = Answer("2.26.2", {"a": Communicator(16, {}, {one: True})}, 16, is_complete=False)
+    assert placed(text, nodes(job), 16) == {one[:2]: 9}
+    assert placed(text, nodes(job), 24) == {}  # a node that is not read may have this pid, too
 
 
 @pytest.mark.parametrize("as_json", [True, False])
