@@ -27,9 +27,9 @@ import faulthandler
 import json
 import math
 import os
+import re
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -57,7 +57,6 @@ class Hooks:
     """
 
     _owner: Hooks | None = None  # the one that has the signals of this process
-    _announced = 0  # the process that listens for the signal of _announce
 
     def __init__(
         self, kill: str | None = None, save: str | None = None, status: str | None = None, *,
@@ -342,14 +341,14 @@ class Hooks:
         handler that waits for a file server would hold the trainer up. That the file is open shows that it listens."""
         with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
             number = signal.SIGRTMIN + STACKS
-            if signal.getsignal(number) is signal.SIG_DFL and Hooks._announced != os.getpid():
-                folder = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
-                path = os.path.join(folder, "trainmon-stacks.%d.%d" % (os.getpid(), time.time_ns()))
+            with open("/proc/self/status") as status:  # signal.getsignal does not know the handlers of C
+                masks = re.findall(r"^Sig(?:Blk|Ign|Cgt):\s*(\w+)$", status.read(), re.M)
+            if len(masks) == 3 and not any(int(mask, 16) >> number - 1 & 1 for mask in masks):
+                path = "/dev/shm/trainmon-stacks.%d.%d" % (os.getpid(), time.time_ns())
                 file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
                 os.unlink(path)
-                faulthandler.register(number, file, all_threads=False)
                 os.write(file, b"trainmon-stacks %d %d\n" % (number, os.getpid()))
-                Hooks._announced = os.getpid()
+                faulthandler.register(number, file, all_threads=False)
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self._told[signal.Signals(number).name] += 1

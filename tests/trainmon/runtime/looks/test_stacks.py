@@ -19,14 +19,15 @@ from tests.lab.sshd import until
 from tests.lab.torchrun import py_spy
 from trainmon.job import hooks_module
 from trainmon.runtime.looks.nodes import code
+from trainmon.runtime.looks.on_node import stacks as scripts
 from trainmon.runtime.looks.on_node.run import BEGIN
 
 TICKS = os.sysconf("SC_CLK_TCK")
 STACKS = signal.SIGRTMIN + 11
 
 TRAINER = """\
-import os, signal, sys, time
-signal.alarm(100)
+import ctypes, faulthandler, os, signal, sys, time
+signal.alarm(100); exec(os.environ.get("BEFORE", ""))
 from trainmon_hooks import Hooks
 
 def waits_for_a_batch(secret):
@@ -136,6 +137,34 @@ def test_who_does_not_listen_any_more_is_sent_nothing(
     assert fields(pid)[0] == "S"
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(f"faulthandler.register({STACKS}, sys.stderr)", id="a library catches it in C"),
+        pytest.param(f"signal.signal({STACKS}, lambda *_: os._exit(9))", id="the trainer catches it"),
+        pytest.param(f"signal.signal({STACKS}, signal.SIG_IGN)", id="it is ignored"),
+        pytest.param(f"signal.pthread_sigmask(signal.SIG_BLOCK, [{STACKS}])", id="a thread waits for it"),
+    ],
+)
+def test_a_signal_that_a_trainer_uses_itself_is_not_taken(
+    running: list[subprocess.Popen[str]], folder: Path, before: str
+) -> None:
+    pid = trainer(running, folder, BEFORE=before)
+    assert not [one for one in Path(f"/proc/{pid}/fd").iterdir() if "trainmon-stacks" in str(one.readlink())]
+    assert look((pid, "signal")) == [[0, "", NOBODY, []]]
+
+
+def test_a_second_copy_of_the_hooks_leaves_it_to_the_first(running: list[subprocess.Popen[str]], folder: Path) -> None:
+    (folder / "copy_of_hooks.py").write_text(hooks_module())
+    pid = trainer(running, folder, "import copy_of_hooks; copy_of_hooks.Hooks()")
+    assert functions(look((pid, "signal"))) == [["<module>", "main", "waits_for_a_batch"]]
+
+
+def test_a_file_that_is_closed_meanwhile_hides_nothing() -> None:
+    own = int(fields(os.getpid())[19]) / TICKS
+    assert scripts.way(os.getpid(), own)[1].endswith("no trainmon_hooks listens in it"), "its list of files was a file"
+
+
 def test_nothing_is_sent_to_a_process_that_only_inherited_or_claims_to_listen(
     running: list[subprocess.Popen[str]], folder: Path
 ) -> None:
@@ -194,6 +223,15 @@ def test_what_it_has_stopped_is_continued(running: list[subprocess.Popen[str]], 
     ((_, way, why, _),) = look((pid, "py-spy"), stacks=2)
     assert (way, why) == ("", "py-spy: torn")
     until(lambda: fields(pid)[0] == "S", "it sleeps on")
+
+
+def test_who_is_stopped_by_a_person_after_it_has_failed_stays_stopped(
+    running: list[subprocess.Popen[str]], folder: Path
+) -> None:
+    script = 'kill -STOP "$5"; ( sleep 1; kill -STOP "$5" ) >/dev/null 2>&1 & exit 1'
+    pid = trainer(running, folder, PATH=spy(folder, script))
+    look((pid, "py-spy"))
+    until(lambda: fields(pid)[0] == "T", "the person stops it")
 
 
 def test_what_it_prints_may_be_anything(running: list[subprocess.Popen[str]], folder: Path) -> None:

@@ -4,9 +4,11 @@ Of a stack, names of files and functions leave the node, and line numbers; never
 An environment and a command line are read to find py-spy, and stay here.
 """
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -26,8 +28,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 MARK = "trainmon-stacks"
 """What the name of a file begins with that trainmon_hooks holds open. Its first line: the mark, the number of the
 signal, and the pid as the process itself has it."""
-FULL = 1 << 20
-"""Bytes of that file from which on it is emptied."""
+MOST = 1 << 20
+"""Characters of an answer."""
 
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.M)
 
@@ -43,7 +45,7 @@ def look(asked: "Any") -> "Any":
         """One more stack of a rank. If there is none, it is not asked again."""
         _, pid, started, planned = one
         try:
-            if row[1] and row[1] == planned and time.monotonic() < end:
+            if row[1] == planned != "" and time.monotonic() < end:
                 row[3].append(WAYS[planned][1](pid, started))
         except (OSError, ValueError, LookupError, TypeError) as error:
             row[1:3] = "", ("%s: %s" % (planned, error))[:NAME]
@@ -68,18 +70,28 @@ def way(pid: int, started: float) -> "tuple[str, str]":
     return "", ", and ".join(dict.fromkeys(why))
 
 
-def status(pid: int, started: float) -> "dict[str, str]":
-    """What /proc says of a process, which must still be the same one, and run.
+def state(pid: int, started: float) -> str:
+    """The state of a process.
 
     Raises:
-        ValueError: when it is not, or does not.
+        ValueError: when it has ended, and perhaps another one has its pid.
     """
     with open("/proc/%d/stat" % pid) as file:
         fields = file.read().rpartition(")")[2].split()
     if int(fields[19]) != round(started * TICKS) or fields[0] in "ZX":
         raise ValueError("it has ended")
-    if fields[0] in "TtD":
-        raise ValueError("it is in state %s" % fields[0])
+    return fields[0]
+
+
+def status(pid: int, started: float) -> "dict[str, str]":
+    """What /proc says of a process that may be asked.
+
+    Raises:
+        ValueError: when it is not the same one any more, or is stopped or blocked.
+    """
+    now = state(pid, started)
+    if now in "TtD":
+        raise ValueError("it is in state %s" % now)
     with open("/proc/%d/status" % pid, errors="replace") as file:
         return dict(line.strip().partition(":")[::2] for line in file)
 
@@ -93,25 +105,23 @@ def py_spy(pid: int, known: "dict[str, str]") -> str:
     Raises:
         ValueError: when there is none, or it could not read the process.
     """
-    folder = b"/proc/%d/" % pid
-    if int(known["Uid"].split()[1]) != os.geteuid() or not os.path.samefile(folder + b"root", b"/"):
+    folder = "/proc/%d/" % pid
+    if int(known["Uid"].split()[1]) != os.geteuid() or not os.path.samefile(folder + "root", "/"):
         raise ValueError("it is of another user, or in a container")
     try:
-        with open(folder + b"syscall", "rb") as file:
+        with open(folder + "syscall") as file:
             file.read()
     except PermissionError as error:
         raise ValueError("it may not be traced (ptrace)") from error
-    with open(folder + b"environ", "rb") as file:
-        values = dict(pair.partition(b"=")[::2] for pair in file.read(8 << 20).split(b"\0"))
-    with open(folder + b"cmdline", "rb") as file:
-        command = file.read(4096).partition(b"\0")[0]
-    places = [os.path.dirname(os.readlink(folder + b"exe")), os.path.dirname(command)]
-    places += [values[name] + b"/bin" for name in (b"VIRTUAL_ENV", b"CONDA_PREFIX") if name in values]
-    for place in (*places, *values.get(b"PATH", b"").split(b":")):
-        program = os.path.join(place, b"py-spy")
-        if program.startswith(b"/") and os.access(program, os.X_OK):
-            return os.fsdecode(program)
-    raise ValueError("its environment has no py-spy")
+    with open(folder + "environ", "rb") as environ, open(folder + "cmdline", "rb") as words:
+        path = re.search(rb"(?:^|\0)PATH=([^\0]*)", environ.read(8 << 20))
+        command = os.fsdecode(words.read(4096).partition(b"\0")[0])
+    places = [os.path.dirname(os.readlink(folder + "exe")), os.path.dirname(command)]
+    places += os.fsdecode(path.group(1)).split(":") if path else []
+    program = shutil.which("py-spy", path=":".join(place for place in places if place.startswith("/")))
+    if program is None:
+        raise ValueError("its environment has no py-spy")
+    return program
 
 
 def dumped(pid: int, started: float) -> "list[Any]":
@@ -126,11 +136,9 @@ def dumped(pid: int, started: float) -> "list[Any]":
         said = error.stderr if isinstance(error, subprocess.CalledProcessError) else b"it did not end in %ds" % PATIENCE
         for _ in range(10):  # on a busy node, a process stops some time after it was told to
             time.sleep(ANSWER / 10)
-            try:
-                status(pid, started)
-            except ValueError as state:
-                if str(state).endswith("T"):
-                    os.kill(pid, signal.SIGCONT)
+            if state(pid, started) == "T":
+                os.kill(pid, signal.SIGCONT)
+                break  # who stops it from now on is not py-spy
         raise ValueError(said.decode("utf-8", "replace").strip().rpartition("\n")[2].replace("Error: ", "")) from error
     threads = json.loads(done.stdout.decode("utf-8", "replace"))
     main = [one for one in threads if one.get("os_thread_id") == pid] or threads
@@ -150,18 +158,15 @@ def hook(pid: int, known: "dict[str, str]") -> "tuple[int, str]":
     Raises:
         ValueError: when the process has not announced it, or does not catch it: then it could end the process.
     """
-    folder = "/proc/%d/fd/" % pid
+    folder, own = "/proc/%d/fd/" % pid, known.get("NSpid", str(pid)).split()[-1]
+    caught = int(known["SigCgt"], 16) & ~int(known["SigBlk"], 16)
     for name in os.listdir(folder):
-        if os.path.basename(os.readlink(folder + name)).startswith(MARK):
-            with open(folder + name) as file:
-                mark, number, own = file.readline().split()
-            bit, masks = 1 << (int(number) - 1), [int(known[mask], 16) for mask in ("SigCgt", "SigBlk")]
-            if (
-                (mark, own) == (MARK, known.get("NSpid", str(pid)).split()[-1])
-                and masks[0] & bit
-                and not masks[1] & bit
-            ):
-                return int(number), folder + name
+        with contextlib.suppress(FileNotFoundError):  # a trainer opens and closes files
+            if os.path.basename(os.readlink(folder + name)).startswith(MARK):
+                with open(folder + name) as file:
+                    found = re.match(r"%s (\d+) %s$" % (MARK, own), file.readline())
+                if found and caught >> int(found.group(1)) - 1 & 1:
+                    return int(found.group(1)), folder + name
     raise ValueError("no trainmon_hooks listens in it")
 
 
@@ -169,17 +174,14 @@ def signalled(pid: int, started: float) -> "list[Any]":
     """Its stack by the signal. Right before, the process is still the one that was meant, and listens."""
     number, path = hook(pid, status(pid, started))
     with open(path, "r+") as file:
-        if os.fstat(file.fileno()).st_size > FULL:
-            file.truncate(len(file.readline()))
-        begin = file.seek(0, os.SEEK_END)
-        hook(pid, status(pid, started))
+        begin = file.truncate(len(file.readline()))
         os.kill(pid, number)
         end, before, size = time.monotonic() + ANSWER, begin, begin
         while time.monotonic() < end and (size == begin or size > before):
             time.sleep(0.1)
             before, size = size, os.fstat(file.fileno()).st_size
         file.seek(begin)
-        frames = FRAME.findall(file.read(FULL).rpartition("Stack (most recent call first)")[2])
+        frames = FRAME.findall(file.read(MOST).rpartition("Stack (most recent call first)")[2])
     if not frames:
         raise ValueError("no answer")
     return [frame(*one) for one in frames[::-1]][:FRAMES]
