@@ -179,7 +179,8 @@ class Training:
             (self.folder / "answers").write_text("go on\n")
 
     def state(self, seen_at: float = 0.0) -> State:
-        """What the monitor knows of it, as the run `gloo` on this machine, `n1`."""
+        """What the monitor knows of it, as the run `gloo` on this machine, `n1`. It takes it for one that hangs, and so
+        might name somebody."""
         started = {rank: (pid, int(_fields(pid)[19]) / TICKS) for rank, pid in self.pids().items()}
         rows = tuple(
             RankProcess(pid, began, self.workers(pid), "torchrun", rank, len(started))
@@ -188,7 +189,7 @@ class Training:
         known = RankMap(launcher="torchrun", ranks=len(rows), nodes={"n1": {one.rank: (one.rank,) for one in rows}})
         attempt = Attempt(attempt_id="gloo/1", run_id="gloo", cluster="here", ranks=known)
         node = Node(name="n1", cluster="here", ranks=RankProcesses(1, seen_at, rows, user="me", host_pids=True))
-        run = Run(spec=RunSpec(name="gloo", cluster="here"))
+        run = Run(spec=RunSpec(name="gloo", cluster="here"), verdict="hung")
         return State(runs={"gloo": run}, nodes={"n1": node}, attempts={"gloo/1": attempt})
 
     def workers(self, rank: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from trainmon.analysis.attempts import rank_processes
 from trainmon.analysis.attempts.looks import Activity, Sample, activities, judged
 from trainmon.analysis.runs import last_attempts
 from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError, counted, duration
-from trainmon.model import RankLook, RankMap, RankProcess, Run, State, verdict_text
+from trainmon.model import SILENT, RankLook, RankMap, RankProcess, Run, State, verdict_text
 from trainmon.runtime.looks.nodes import Nodes, Request
 
 Row = TypeVar("Row")
@@ -21,9 +21,6 @@ PAUSES: tuple[Seconds, ...] = (0.0, 0.7, 1.3, 0.9, 1.2, 1.1)
 
 TIMEOUT: Seconds = 30.0
 """256 ranks take 0.1 s of a core, in addition to the pauses. At the lowest priority, that can last on a busy node."""
-
-WORKERS = 16
-"""Processes below each rank whose CPU time is read."""
 
 LATE = 3
 """A run is late when none has come in the time of so many steps."""
@@ -60,8 +57,7 @@ def see(run: str, state: State, nodes: Nodes) -> Seen:
     """
     known, processes = ranks_of(run, state)
     asked = {
-        node: (PAUSES, [(rank, one.pid, one.started_s, one.workers[:WORKERS]) for rank, one in own.items()])
-        for node, own in processes.items()
+        node: (PAUSES, [(rank, one.pid, one.started_s) for rank, one in own.items()]) for node, own in processes.items()
     }
     answers = nodes.ask_each(asked, "proc", TIMEOUT)
     read, unread = by_rank(answers, processes, list[tuple[int, list[Sample | None]]])
@@ -99,10 +95,14 @@ def by_rank(
 
 
 def calm(run: Run, now: Instant) -> str:
-    """Why nobody is to be named yet: the run makes its steps in time, or does something else."""
+    """Why nobody is to be named yet: the run makes its steps in time or does something else, or nobody knows that."""
+    if run.verdict in SILENT:
+        return ""
     if run.verdict in ("starting", "evaluating", "saving"):
         return f"it is {verdict_text(run.verdict)}"
     at, cadence = run.progress.at, run.progress.cadence_s
-    if at is None or cadence is None or now - at > LATE * cadence:
+    if run.verdict == "unknown" or at is None or cadence is None:
+        return "it is not known whether the run makes its steps"
+    if now - at > LATE * cadence:
         return ""
     return f"its last step came {duration(max(0.0, now - at))} ago, usually one comes every {duration(cadence)}"

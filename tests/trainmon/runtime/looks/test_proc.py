@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,12 +17,29 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.collectors.probe.interpreters import found
 from tests.lab.sshd import until
 from trainmon.analysis.attempts.looks import Sample, activities
+from trainmon.lib import HostUnreachable, SystemClock
+from trainmon.model import (
+    Attempt,
+    Node,
+    Progress,
+    RankMap,
+    RankProcess,
+    RankProcesses,
+    Run,
+    RunSpec,
+    State,
+    Verdict,
+)
+from trainmon.runtime.looks import Nodes, Request, proc
 from trainmon.runtime.looks.nodes import SCRIPTS, code
 from trainmon.runtime.looks.on_node.run import BEGIN
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.shell import LocalShell, Shell
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAUSES = (0.0, 0.3, 0.5)
@@ -65,7 +83,7 @@ def state(pid: int) -> str:
 
 
 def asked(running: dict[int, subprocess.Popen[str]]) -> list[Any]:
-    return [(rank, one.pid, int(fields(one.pid)[19]) / TICKS, []) for rank, one in running.items()]
+    return [(rank, one.pid, int(fields(one.pid)[19]) / TICKS) for rank, one in running.items()]
 
 
 def look(asked: object, python: str = sys.executable, *before: str) -> list[tuple[int, list[Sample | None]]]:
@@ -87,22 +105,22 @@ def kinds(read: list[tuple[int, list[Sample | None]]]) -> dict[int, str]:
 def test_each_python_says_what_processes_do(version: str) -> None:
     with ranks() as running:
         said = kinds(look((PAUSES, asked(running)), found()[version]))
-    assert said == {0: "waits", 1: "burns a core in user space", 2: "waits", 3: "is stopped (state T)"}
+    assert said == {0: "waits", 1: "burns a core", 2: "waits", 3: "is stopped (state T)"}
 
 
 def test_what_has_ended_and_another_process_with_its_pid_are_not_read() -> None:
     with ranks() as running:
-        (_, pid, started, _), *_ = asked(running)
+        (_, pid, started), *_ = asked(running)
         gone = subprocess.Popen(["true"])
         gone.wait()
-        read = look((PAUSES, [(0, pid, started, []), (1, pid, started - 1 / TICKS, []), (2, gone.pid, started, [])]))
+        read = look((PAUSES, [(0, pid, started), (1, pid, started - 1 / TICKS), (2, gone.pid, started)]))
     assert [rank for rank, samples in read if None not in samples] == [0]
 
 
 def test_a_process_that_ends_meanwhile_does_nothing_that_can_be_compared() -> None:
     brief = subprocess.Popen(["sleep", "0.3"])
     started = int(fields(brief.pid)[19]) / TICKS
-    ((_, samples),) = look(((0.0, 0.6), [(0, brief.pid, started, [])]))
+    ((_, samples),) = look(((0.0, 0.6), [(0, brief.pid, started)]))
     brief.wait()
     assert [one is None for one in samples] == [False, True]
     assert activities({0: samples}) == {}
@@ -122,20 +140,65 @@ def test_another_user_sees_states_but_not_where_a_rank_waits() -> None:
         nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
         python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
         read = look((PAUSES, asked(running)), python, *nobody)
-    assert kinds(read) == {0: "waits", 1: "burns a core in user space", 2: "waits", 3: "is stopped (state T)"}
+    assert kinds(read) == {0: "waits", 1: "burns a core", 2: "waits", 3: "is stopped (state T)"}
     assert {(one.wchan, one.call) for _, samples in read for one in samples if one is not None} == {("", "")}
 
 
-def test_workers_count_only_below_their_rank() -> None:
-    with ranks() as running:
-        below = [running[1].pid]
-        family = [(0, os.getpid(), int(fields(os.getpid())[19]) / TICKS, below), (1, *asked(running)[0][1:3], below)]
-        until(lambda: int(fields(below[0])[11]) > TICKS // 10, "the worker works")
-        read = dict(look(((0.0, 0.1), family)))
-    assert all(one is not None and one.workers >= 0.1 for one in read[0])
-    assert [one and one.workers for one in read[1]] == [0, 0]
-
-
-def test_256_ranks_with_their_workers_fit_into_one_question() -> None:
-    own = (os.getpid(), int(fields(os.getpid())[19]) / TICKS, [os.getpid()] * 16)
+def test_256_ranks_fit_into_one_question() -> None:
+    own = (os.getpid(), int(fields(os.getpid())[19]) / TICKS)
     assert set(kinds(look(((0.0, 0.3), [(rank, *own) for rank in range(256)]))).values()) == {"waits"}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "cadence_s", "quiet", "why"),
+    [
+        ("hung", None, 900.0, ""),
+        ("hung", 1.0, 900.0, ""),
+        ("healthy", 1.0, 4.0, ""),
+        ("healthy", 1.0, 2.0, "its last step came 2s ago, usually one comes every 1s"),
+        ("saving", 1.0, 40.0, "it is saving"),
+        ("healthy", None, 40.0, "it is not known whether the run makes its steps"),
+        ("healthy", None, None, "it is not known whether the run makes its steps"),
+        ("unknown", 1.0, 900.0, "it is not known whether the run makes its steps"),
+    ],
+)
+def test_nobody_is_named_unless_the_run_is_late(
+    verdict: Verdict, cadence_s: float | None, quiet: float | None, why: str
+) -> None:
+    progress = Progress(at=None if quiet is None else 5_000.0 - quiet, cadence_s=cadence_s)
+    assert proc.calm(Run(spec=RunSpec(name="llm", cluster="c"), verdict=verdict, progress=progress), 5_000.0) == why
+
+
+def test_a_node_that_does_not_answer_is_shown_and_the_others_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proc, "PAUSES", PAUSES)
+    loop = EventLoop()
+    loop.start()
+
+    def shell_of(host: str) -> Shell:
+        if host == "n2":
+            raise HostUnreachable(host, "no answer in 10s")
+        return LocalShell(loop)
+
+    with ranks() as running:
+        sleeper, burner = (RankProcess(pid, started, (), "torchrun", 0, 8) for _, pid, started in asked(running)[:2])
+        rows = {
+            "n1": [replace(sleeper, rank=rank) for rank in range(6)] + [replace(burner, rank=6)],
+            "n2": [replace(sleeper, rank=7)],
+        }
+        known = RankMap(
+            launcher="torchrun", ranks=8, nodes={name: {one.rank: () for one in own} for name, own in rows.items()}
+        )
+        state = State(
+            runs={"llm": Run(spec=RunSpec(name="llm", cluster="c"), verdict="hung")},
+            nodes={
+                name: Node(name=name, cluster="c", ranks=RankProcesses(1, 0.0, tuple(own), user="me", host_pids=True))
+                for name, own in rows.items()
+            },
+            attempts={"llm/1": Attempt(attempt_id="llm/1", run_id="llm", cluster="c", ranks=known)},
+        )
+        nodes = Nodes(shell_of, lambda host: sys.executable)
+        found = proc.look(Request(state, state.runs["llm"], nodes, SystemClock(), lambda said: None, lambda: state))
+    loop.stop()
+    assert found.ranks == (6,)
+    assert re.fullmatch(r"6 of 8 ranks wait in `\w+`; rank 6 \(n1\) burns a core: differs, 7 of 8 read", found.summary)
+    assert found.lines[-1] == "1 rank on n2: no answer in 10s"

@@ -28,7 +28,7 @@ def standing(stacks: Sequence[Sequence[Frame]], moves: Activity) -> Activity:
     at = f", line {min(lines)}" if len(lines) == 1 and min(lines) else ""
     shown = " > ".join(dict.fromkeys((names[0][0], names[0][inner], names[0][-1])))
     detail = f"{' > '.join(names[0])}; {moves.detail}"
-    return Activity(f"{names[0]}{at}", f"stand{{s}} in `{shown}`{at}", moves.is_still, detail, moves.since)
+    return Activity(f"{names[0]}{at}", f"stand{{s}} in `{shown}`{at}", moves.is_still, detail)
 
 
 def _chain(stack: Sequence[Frame]) -> list[tuple[str, int]]:

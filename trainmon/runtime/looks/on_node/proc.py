@@ -14,42 +14,37 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def look(asked: "Any") -> "Any":
-    """`asked`: the seconds before each sample; of each rank its number, pid, start in seconds after the boot, and the
-    pids of its workers. The answer: each number, and the samples, null where it was not there."""
+    """`asked`: the seconds before each sample; of each rank its number, pid, and start in seconds after the boot. The
+    answer: each number, and the samples, null where it was not there."""
     pauses, ranks = asked
     found = [(rank, []) for rank, *_ in ranks]  # type: list[tuple[int, list[Any]]]
-    for at, pause in enumerate(pauses):
+    for pause in pauses:
         time.sleep(pause)
-        is_end = at in (0, len(pauses) - 1)
-        for (_, samples), (_, pid, started, workers) in zip(found, ranks):  # noqa: B905  Python 3.10 has strict=
-            samples.append(sample(pid, started, workers if is_end else []))
+        for (_, samples), (_, pid, started) in zip(found, ranks):  # noqa: B905  Python 3.10 has strict=
+            samples.append(sample(pid, started))
     return found
 
 
-def sample(pid: int, started: float, workers: "list[int]") -> "dict[str, Any] | None":
+def sample(pid: int, started: float) -> "dict[str, Any] | None":
     """What it does now; the times are CPU time so far. None: it has ended, or is hidden."""
-    family, ticks = {pid, *workers}, round(started * TICKS)
     at, main = time.monotonic(), stat(pid, "task/%d/stat" % pid)
     ran = read(pid, "schedstat").split()
     counts = dict(line.partition(":")[::2] for line in read(pid, "status").splitlines())
-    below = [stat(one) for one in workers]
-    call, wchan, slept = (read(pid, "syscall").split() or [""])[0], read(pid, "wchan"), idle(pid)
-    whole = stat(pid)  # last: between it and the first, nothing else can have come to its pid
-    if not whole or not main or int(whole[19]) != ticks or whole[0] in "ZX":
+    call, wchan = (read(pid, "syscall").split() or [""])[0], read(pid, "wchan")
+    whole = stat(pid, "stat")  # last: between it and the first, nothing else can have come to its pid
+    if not whole or not main or int(whole[19]) != round(started * TICKS) or whole[0] in "ZX":
         return None
     return {
         "at": at,
         "state": main[0],
         "ran": int(ran[0]) / 1e9 if ran else seconds(main),
-        "kernel": int(main[12]) / TICKS,
         "process": seconds(whole),
-        "workers": sum(seconds(one) for one in below if one and int(one[1]) in family),
         "switches": int(counts.get("voluntary_ctxt_switches") or 0),
         "cpus": counts.get("Cpus_allowed_list", "").strip(),
         "threads": int(counts.get("Threads") or 1),
         "wchan": wchan if wchan != "0" else "",
         "call": call if call != "running" else "",
-        "idle": slept,
+        "kernel": " ".join(os.uname()[2::2]),
     }
 
 
@@ -62,7 +57,7 @@ def read(pid: int, name: str) -> str:
         return ""
 
 
-def stat(pid: int, name: str = "stat") -> "list[str]":
+def stat(pid: int, name: str) -> "list[str]":
     """The fields of its status from the state on; none if it has ended."""
     return read(pid, name).rpartition(")")[2].split()
 
@@ -70,12 +65,3 @@ def stat(pid: int, name: str = "stat") -> "list[str]":
 def seconds(fields: "list[str]") -> float:
     """The CPU time in user space and in the kernel."""
     return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def idle(pid: int) -> "float | None":
-    """For how many seconds its main thread has not run. Many kernels do not say it."""
-    times = []
-    for one in (pid, os.getpid()):
-        text = read(one, "sched").partition("se.exec_start")[2].partition(":")[2].split(None, 1)
-        times += [float(text[0])] if text else []
-    return max(0.0, times[1] - times[0]) / 1e3 if len(times) == 2 else None
