@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trainmon.lib import clean
@@ -19,6 +19,9 @@ RESULTS = {
     5: "invalid usage", 6: "remote process error", 8: "timeout",
 }  # fmt: skip
 """ncclResult_t, but for success (0) and in progress (7)."""
+
+SHOWN = 80
+"""Characters of a name in an answer, which is untrusted text."""
 
 
 class UnreadableError(ValueError):
@@ -117,20 +120,16 @@ def _json(text: str) -> Answer:
     communicators = {
         f"{one['hash']} {one.get('secondary_hash', '')}": _communicator(one) for one in found["communicators"]
     }
-    processes = {(host, pid) for one in found["communicators"] for host, pid in map(_process_of, _all_ranks(one))}
-    return Answer(str(found["nccl_version"]), communicators, len(processes), is_complete=True)
-
-
-def _all_ranks(one: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return [*one["ranks"], *one.get("missing_ranks", ())]
-
-
-def _process_of(rank: Mapping[str, Any]) -> tuple[str, int]:
-    return str(rank["host"]), int(rank["pid"])
+    processes = {
+        (rank["host"], rank["pid"])
+        for one in found["communicators"]
+        for rank in (*one["ranks"], *one.get("missing_ranks", ()))
+    }
+    return Answer(clean(found["nccl_version"], SHOWN), communicators, len(processes), is_complete=True)
 
 
 def _process(rank: Mapping[str, Any]) -> Process:
-    return Process(*_process_of(rank), str(rank["nvml_dev"]))
+    return Process(clean(rank["host"], SHOWN), int(rank["pid"]), str(int(rank["nvml_dev"])))
 
 
 def _communicator(one: Mapping[str, Any]) -> Communicator:
@@ -140,9 +139,9 @@ def _communicator(one: Mapping[str, Any]) -> Communicator:
         process, status = _process(rank), rank["status"]
         states[_state(status)] += 1
         codes = {status["init_state"], status["async_error"]}
-        errors += [(RESULTS.get(code, f"error {code}"), process) for code in codes - {0, 7}]
+        errors += [(RESULTS.get(code, f"error {int(code)}"), process) for code in codes - {0, 7}]
         for operation, count in rank["collective_counts"].items():
-            sides[operation][int(count)].add(process)
+            sides[clean(operation, SHOWN)][int(count)].add(process)
     silent, missing = {}, one.get("missing_ranks", ())
     for rank in missing:
         if rank["status"]["unresponsive"] or rank["status"]["considered_dead"]:
@@ -181,108 +180,82 @@ TOTAL = re.compile(r"^\(total\).*\n +\d+ .*?(\d+) +\d+$", re.MULTILINE)
 GROUP = re.compile(r"^ *(\d+) +(\d+) +\d+ +[\d-]+ +(\d+) +\d+ +([A-Z]+)  +([A-Z,]+)$", re.MULTILINE)
 """The number of a group of equal communicators, how many there are, the size of each, their status, and what is odd."""
 
-BLOCK = re.compile(r"^#(\d+)-\d+ \((?P<hash>[0-9a-f]+)\) (?P<kind>[A-Z]+)$")
-DIFFER = re.compile(r"  Communicator ranks have different (\w+) operation counts")
-SIDE = re.compile(r"  (\d+) ranks have (?:launched up to operation (\d+)|not launched any operations)")
-RANK = re.compile(
-    r"  Rank \d+ (?:has (?:launched up to operation (?P<count>\d+)|(?P<none>not launched) any operations"
-    r"|status (?P<status>[A-Z]+)) |reported (?P<error>.+?) )?--"
-    r"(?: GPU (?P<gpu>.+) managed by process (?P<pid>\d+) on node (?P<host>\S+))?"
-)
-ERROR = re.compile(r"  \d+ ranks reported (.+)")
-ABSENT = re.compile(r"  (?:Missing communicator data from )?(\d+) ranks?(?: have status NOCOMM)?$")
-PROCESS = re.compile(r"  Process (?P<pid>\d+) on node (?P<host>\S+) managing GPUs? (?P<gpu>.+)")
-
-
-class _Block:
-    """A communicator while its lines are read."""
-
-    def __init__(self, size: int, status: str) -> None:
-        self.size, self.states = size, [status]
-        self.sides: dict[str, dict[int, Side]] = {}
-        self.silent: dict[Process, bool] = {}
-        self.errors: list[tuple[str, Process]] = []
-        self.operation, self.count, self.error, self.kind, self.absent = "", 0, "", "", 0
-
-    def add(self, line: str) -> None:
-        """Read one of its lines."""
-        if found := DIFFER.match(line):
-            self.operation = found[1]
-            self.sides[self.operation] = {}
-        elif found := SIDE.match(line):
-            self.count = int(found[2] or 0)
-            self.sides[self.operation][self.count] = Side(int(found[1]))
-        elif found := ERROR.match(line):
-            self.error = found[1]
-        elif found := RANK.match(line):
-            self._rank(found)
-        elif found := ABSENT.match(line):
-            self.absent += int(found[1])
-        elif " have status " in line:
-            self.states.append(line.rpartition(" ")[2])
-
-    def _rank(self, found: re.Match[str]) -> None:
-        process = None if found["host"] is None else Process(found["host"], int(found["pid"]), gpu_of(found["gpu"]))
-        who = frozenset() if process is None else frozenset({process})
-        if found["status"]:
-            self.absent += found["status"] == "NOCOMM"
-            self.states.append(found["status"])
-        elif found["count"] or found["none"]:
-            self.sides[self.operation][int(found["count"] or 0)] = Side(1, who)
-        elif self.kind == "MISMATCH" and self.operation:
-            side = self.sides[self.operation][self.count]
-            self.sides[self.operation][self.count] = Side(side.ranks, side.processes | who)
-        elif process is not None and self.kind == "INCOMPLETE":
-            self.silent[process] = False
-        elif process is not None and self.kind == "ERROR":
-            self.errors.append((found["error"] or self.error, process))
-
-    def whole(self, dead: frozenset[tuple[str, int]]) -> Communicator:
-        """The communicator, once all its lines are read. What is cut off between two lines shows in the sums."""
-        for sides in self.sides.values():
-            is_cut = any(one.processes and not one.is_listed for one in sides.values())
-            if is_cut or sum(side.ranks for side in sides.values()) != self.size - self.absent:
-                raise UnreadableError("it is cut off")
-        silent = {one: (one.host, one.pid) in dead for one in self.silent}
-        notes = () if {*self.states} == {"RUNNING"} else (f"its ranks: {', '.join(dict.fromkeys(self.states))}",)
-        return Communicator(self.size, self.sides, silent, tuple(self.errors), notes, not notes)
-
-
-def gpu_of(text: str) -> str:
-    """The number of NVML: `3 (NVML 7)` is 7."""
-    return text.rpartition("NVML ")[2].rstrip(")")
+BLOCK = re.compile(r"^#(\d+)-(\d+) \(([0-9a-f]+)\) ([A-Z]+)$|^([A-Z][\w ]*)$", re.MULTILINE)
+"""Begins what is said of a communicator, of the dead processes, or of something else."""
+DIFFER = re.compile(r"^  Communicator ranks have different (?:(\w+) operation counts|status)$", re.MULTILINE)
+WHO = r"|GPU (.+) managed by process (\d+) on node (\S+)$"
+PROCESS = re.compile(WHO[1:], re.MULTILINE)
+COUNT = re.compile(r"^  (?:(\d+) ranks|Rank \d+) ha(?:ve|s) (?:launched up to operation (\d+)|not launched)" + WHO,
+                   re.MULTILINE)  # fmt: skip
+STATUS = re.compile(r"^  (?:(\d+) ranks|Rank \d+) ha(?:ve|s) status ([A-Z]+)", re.MULTILINE)
+MISSING = re.compile(r"^  Missing communicator data from (\d+) ranks?$", re.MULTILINE)
+REPORTED = re.compile(r"^  (?:\d+ ranks|Rank \d+) reported (.+?)(?: --|$)" + WHO, re.MULTILINE)
+DEAD = re.compile(r"^  Process (\d+) on node (\S+) managing", re.MULTILINE)
 
 
 def _text(text: str) -> Answer:
-    version = VERSION.search(text)
+    version, total = VERSION.search(text), TOTAL.search(text)
     if version is None or "\nCommunicators..." not in text:
         raise UnreadableError("it is not one of NCCL's RAS service" if version is None else "it is cut off")
     if "\nWarnings\n========\n" not in text or not text.endswith("\n"):
         raise UnreadableError("it is cut off")
     groups = {found[1]: found for found in GROUP.finditer(text)}
-    blocks, dead, section = dict[str, _Block](), set[tuple[str, int]](), ""
-    for line in text.splitlines():
-        if found := BLOCK.match(line):
-            group = groups[found[1]]
-            section = line[: line.rindex(" ")]
-            block = blocks.setdefault(section, _Block(int(group[3]), group[4]))
-            block.kind, block.operation = found["kind"], ""
-        elif not line.startswith("  "):
-            section = line or section
-        elif section in blocks:
-            blocks[section].add(line)
-        elif section == "DEAD" and (gone := PROCESS.match(line)):
-            dead.add((gone["host"], int(gone["pid"])))
-    communicators, total = dict[str, Communicator](), TOTAL.search(text)
-    if len(blocks) < sum(int(found[2]) for found in groups.values() if found[5] != "OK"):
+    dead = {(host, int(pid)) for pid, host in DEAD.findall(text)}
+    blocks: dict[tuple[str, str, str], dict[str, str]] = {}
+    for group, index, hash_, kind, _, said in zip(*(iter(BLOCK.split(text)[1:]),) * 6, strict=True):
+        if kind:
+            blocks.setdefault((hash_, group, index), {})[kind] = said
+    odd = Counter(group for _, group, _ in blocks)
+    if any(odd[number] < int(found[2]) for number, found in groups.items() if found[5] != "OK"):
         raise UnreadableError("it is cut off")
-    for name, block in blocks.items():
-        key = name[name.index("(") + 1 : -1]
-        while key in communicators:
-            key += "'"
-        communicators[key] = block.whole(frozenset(dead))
+    communicators: dict[str, Communicator] = {}
+    for (hash_, group, _), said in blocks.items():
+        same = sum(key.startswith(hash_) for key in communicators)
+        communicators[f"{hash_} {same}"] = _of_text(groups[group], said, dead)
     for number, found in groups.items():  # those of which nothing is odd have no hash here
-        odd = sum(name.startswith(f"#{number}-") for name in blocks)
-        for index in range(odd, int(found[2])):
-            communicators[f"{number}-{index}"] = _Block(int(found[3]), found[4]).whole(frozenset())
+        communicators |= {f"{number}-{index}": _of_text(found, {}, dead) for index in range(odd[number], int(found[2]))}
     return Answer(version[1], communicators, None if total is None else int(total[1]), is_complete=False)
+
+
+def _of_text(group: re.Match[str], said: Mapping[str, str], dead: Collection[tuple[str, int]]) -> Communicator:
+    """A communicator of a group, by what is said of it. What is cut off between two lines shows in the sums."""
+    mismatch, incomplete = said.get("MISMATCH", ""), said.get("INCOMPLETE", "")
+    status, parts = STATUS.findall(mismatch), DIFFER.split(mismatch)[1:]
+    absent = sum(int(ranks or 1) for ranks, state in status if state == "NOCOMM")
+    absent += sum(map(int, MISSING.findall(incomplete)))
+    sides = {operation: _sides(rows) for operation, rows in zip(parts[::2], parts[1::2], strict=True) if operation}
+    for each in sides.values():
+        is_cut = any(one.processes and not one.is_listed for one in each.values())
+        if is_cut or sum(side.ranks for side in each.values()) != int(group[3]) - absent:
+            raise UnreadableError("it is cut off")
+    silent = {one: one[:2] in dead for one in map(_named, PROCESS.findall(incomplete))}
+    states = dict.fromkeys([group[4], *(state for _, state in status)])
+    notes = () if [*states] == ["RUNNING"] else (f"its ranks: {', '.join(states)}",)
+    return Communicator(int(group[3]), sides, silent, tuple(_errors(said.get("ERROR", ""))), notes, not notes)
+
+
+def _sides(rows: str) -> dict[int, Side]:
+    """How many ranks have launched how much, with those whose names follow."""
+    sides, count = dict[int, Side](), 0
+    for ranks, launched, *who in COUNT.findall(rows):
+        if who[2]:
+            sides[count] = Side(sides[count].ranks, sides[count].processes | {_named(who)})
+        else:
+            count = int(launched or 0)
+            sides[count] = Side(int(ranks or 1))
+    return sides
+
+
+def _errors(rows: str) -> Iterator[tuple[str, Process]]:
+    what = ""
+    for reported, *who in REPORTED.findall(rows):
+        if who[2]:
+            yield what, _named(who)
+        else:
+            what = clean(reported[:1].lower() + reported[1:], SHOWN)
+
+
+def _named(who: Sequence[str]) -> Process:
+    """The GPU by its number of NVML: `3 (NVML 7)` is 7."""
+    gpu, pid, host = who
+    return Process(clean(host, SHOWN), int(pid), re.sub(r"\D", "", gpu.rpartition("NVML ")[2]))

@@ -38,7 +38,7 @@ def known(job: Job) -> RankMap:
 
 def looked(job: Job, version: str = "2.28.9", *, as_json: bool = True, times: Any = AT, **more: Any) -> RankLook:
     first, second = (read(job.answer(version, at, as_json=as_json)) for at in times)
-    now = Circumstances(*AT, known(job), placed(second, nodes(job), job.ranks), **{"is_late": True, **more})
+    now = Circumstances(*AT, known(job), **{"ranks": placed(second, nodes(job), job.ranks), "is_late": True, **more})
     return call(first, second, now)
 
 
@@ -126,9 +126,10 @@ def test_a_run_that_makes_its_steps_has_nobody_to_blame() -> None:
 
 
 @pytest.mark.parametrize("scenario", ERRORS)
-def test_what_ranks_report(scenario: str) -> None:
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_ranks_report(scenario: str, as_json: bool) -> None:
     job = Job(scenario, 3, ranks=16, tensor=1)
-    look = looked(job)
+    look = looked(job, as_json=as_json)
     assert look.ranks == ((15,) if scenario == "cuda error" else ())
     assert "rank 15 (gpu-002 GPU 7) reports to NCCL: " in look.summary
 
@@ -151,6 +152,18 @@ def test_a_rank_is_only_that_of_a_process_which_is_certainly_its_own() -> None:
     text = Answer("2.26.2", {"a": Communicator(16, {}, {one: True})}, 16, is_complete=False)
     assert placed(text, nodes(job), 16) == {one[:2]: 9}
     assert placed(text, nodes(job), 24) == {}  # a node that is not read may have this pid, too
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_no_word_of_an_answer_moves_the_cursor(as_json: bool) -> None:
+    job = Job("stuck", 2, ranks=16, tensor=1)
+    job.victims, job.hosts[1] = (9,), "\x1b[2J10.0.0.9\x07"
+    look = looked(job, as_json=as_json)
+    assert look.ranks == (9,)
+    assert all(text.isprintable() for text in (look.summary, *look.lines))
+    look = looked(job, as_json=as_json, ranks={})  # not certain: it is named as NCCL names it
+    assert f"process {job.pids[9]} on " in look.summary
+    assert all(text.isprintable() for text in (look.summary, *look.lines))
 
 
 @pytest.mark.parametrize("as_json", [True, False])
