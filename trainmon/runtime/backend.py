@@ -21,6 +21,7 @@ from collectors.connections import local_hostname
 from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
 from trainmon.analysis import log_formats
+from trainmon.analysis.attempts import with_stored
 from trainmon.analysis.explanation import AttemptRecords, Report, report
 from trainmon.engine.engine import Engine
 from trainmon.ledger.attempts import read_around
@@ -197,13 +198,13 @@ class DashboardBackend:
         """Read the ledger on a thread of its own: it takes seconds if it is large."""
 
         def work() -> None:
-            state = self.engine.state
+            state, known, missing = self.engine.state, self.engine.state.attempts, list[str]()
             try:
-                stored = () if self._ledger is None else attempt_history(self._ledger.file.parent)
-            except LedgerStuck:
-                stored = ()
-            known = {**{one.attempt_id: one for one in stored}, **state.attempts}
-            reply(report(known.values(), state.at - REPORTED, state.at, self.prices, run=run))
+                known = known if self._ledger is None else with_stored(known, attempt_history(self._ledger.file.parent))
+            except LedgerStuck as error:
+                missing.append(f"{error}. Only the attempts of the last week are counted.")
+            found = report(known.values(), state.at - REPORTED, state.at, self.prices, run=run)
+            reply(found._replace(missing=(*missing, *found.missing)))
 
         threading.Thread(target=work, name="report", daemon=True).start()
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, opened, until
 from tests.trainmon.slurm.test_client import FakeShell, printed
-from trainmon.analysis.explanation import AttemptRecords
+from trainmon.analysis.explanation import AttemptRecords, Report
 from trainmon.engine.engine import Engine
-from trainmon.ledger.ledger import attempt_rows
+from trainmon.ledger.ledger import NAME, Ledger, attempt_rows
 from trainmon.model import Attempt, Job
 from trainmon.runtime.backend import DashboardBackend, job_texts
 from trainmon.transport.shell import Completed
@@ -39,6 +39,14 @@ def test_without_a_ledger_nothing_is_answered() -> None:
     found: list[object] = []
     DashboardBackend(Engine()).read_attempt("prod/88@1", lambda *one: found.append(one))
     assert found == []
+
+
+def test_a_report_says_that_the_ledger_cannot_be_read(tmp_path: Path) -> None:
+    found: list[Report] = []
+    (tmp_path / NAME).write_bytes(b"no database " * 1000)
+    DashboardBackend(Engine(), Ledger(tmp_path, print)).read_report(None, found.append)
+    until(lambda: bool(found))
+    assert found[0].missing[0].startswith(f"the ledger {tmp_path / NAME}: ")
 
 
 def test_the_script_and_the_stderr_of_a_job_are_shown_without_their_secrets() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 from trainmon.lib import Seconds
 
@@ -51,17 +50,6 @@ def _solve(is_above: Callable[[float], bool], events: int) -> float:
     return high
 
 
-class Saving(NamedTuple):
-    """What the best interval between two saves depends on, in seconds."""
-
-    blocks: Seconds
-    """How long one save blocks the training."""
-    restart: Seconds
-    """From the start of an attempt to its first step."""
-    every: Seconds
-    """The present interval between two saves."""
-
-
 def best_interval(mttf: Seconds, blocks: Seconds) -> Seconds:
     """The interval between two saves with which the least time is lost: Daly's higher order form of Young's."""
     if blocks >= 2 * mttf:
@@ -70,7 +58,7 @@ def best_interval(mttf: Seconds, blocks: Seconds) -> Seconds:
     return math.sqrt(2 * blocks * mttf) * (1 + part / 3 + part * part / 9) - blocks
 
 
-def expected_ettr(mttf: Seconds, saving: Saving, every: Seconds) -> float:
+def expected_ettr(mttf: Seconds, blocks: Seconds, restart: Seconds, every: Seconds) -> float:
     """The expected ETTR with a save every so many seconds of training, without the time in the queue. Half an interval
     is lost with each failure. Valid while the interval is far below the MTTF."""
-    return max(0.0, 1 - (saving.restart + every / 2) / mttf) / (1 + saving.blocks / every)
+    return max(0.0, 1 - (restart + every / 2) / mttf) / (1 + blocks / every)

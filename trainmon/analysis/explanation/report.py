@@ -17,16 +17,16 @@ from trainmon.analysis.explanation.hours import (
     began,
     gpu_hours_text,
     has_first_step,
+    is_over,
 )
 from trainmon.analysis.explanation.reliability import (
     FEW,
-    Saving,
     best_interval,
     expected_ettr,
     poisson_interval,
 )
 from trainmon.analysis.retries import ENDED_ON_PURPOSE
-from trainmon.lib import DAY, Instant, Seconds, by_key, counted, group_by, listed
+from trainmon.lib import DAY, Instant, Seconds, by_key, counted, duration, group_by, listed
 from trainmon.model import Attempt, AttemptEnd
 
 # ---- the sums over some attempts -------------------------------------------------------------------------------------
@@ -38,6 +38,8 @@ NO_FAILURE = {*ENDED_ON_PURPOSE, "preempted", "time-limit"}
 
 RUNS_AT_MOST = 5
 """Runs of which it is said how often to save."""
+
+WASTED: tuple[Category, ...] = ("starting", "lost", "hung", "saving")
 
 Range = tuple[float, float]
 
@@ -90,36 +92,48 @@ class Totals(NamedTuple):
 def totals(spent: Sequence[Spent], since: Instant, until: Instant) -> Totals:
     hours: dict[Category, float] = dict.fromkeys(CATEGORIES, 0.0)
     held = first_queue = ran = node_days = 0.0
-    causes: list[str] = []
+    attempts, causes = 0, list[str]()
     for one in spent:  # one pass: there may be 50,000
         gpu_hour, seconds, end = one.gpu_hour, one.held, one.attempt.end
         for name, value in one.seconds.items():
             hours[name] += gpu_hour * value
         held, first_queue, ran = held + gpu_hour * seconds, first_queue + gpu_hour * one.first_queue, ran + seconds
         node_days += max(1, len(one.attempt.nodes)) * seconds / DAY
+        attempts += end is None or end.at >= since
         if end is not None and since <= end.at <= until:
-            causes.append("unknown" if end.cause is None else end.cause.cause)
-    failures = sum(cause not in NO_FAILURE for cause in causes) - (unclear := causes.count("unknown"))
-    return Totals(hours, held, first_queue, len(spent), failures, unclear, ran, node_days)
+            causes.append(cause_name(one.attempt))
+    unclear = causes.count("unknown")
+    failures = sum(cause not in NO_FAILURE for cause in causes) - unclear
+    return Totals(hours, held, first_queue, attempts, failures, unclear, ran, node_days)
+
+
+def cause_name(one: Attempt) -> str:
+    """`unknown` if it ended without a known cause; `running` or `ending` if it has not ended."""
+    return one.cause.cause if one.cause is not None else "unknown" if one.end is not None else one.stage
 
 
 # ---- the report ------------------------------------------------------------------------------------------------------
 
 
 class Advice(NamedTuple):
-    """How often a run should save."""
+    """How often a run should save, and what that depends on."""
 
     run: str
-    saving: Saving
+    blocks: Seconds
+    """How long a save blocks the training: the mean of `saves`."""
     saves: int
+    restart: Seconds
+    """From the start of an attempt to its first step."""
+    every: Seconds
+    """The present interval between two saves."""
     totals: Totals
 
     def best(self, failures: float) -> Seconds:
         """The best interval with so many failures in this time."""
-        return best_interval(self.totals.ran / failures, self.saving.blocks)
+        return best_interval(self.totals.ran / failures, self.blocks)
 
     def ettr(self, every: Seconds) -> float:
-        return expected_ettr(self.totals.ran / self.totals.failures, self.saving, every)
+        return expected_ettr(self.totals.ran / self.totals.failures, self.blocks, self.restart, every)
 
 
 class Report(NamedTuple):
@@ -129,6 +143,8 @@ class Report(NamedTuple):
     since: Instant
     until: Instant
     totals: Totals
+    is_least: bool
+    """Whether more GPU hours may have been held than are counted."""
     cost: float | None
     """Of the GPU hours that were held; null if a price is missing."""
     wasted: float | None
@@ -153,59 +169,57 @@ def report(
     known = [*attempts] if run is None else [one for one in attempts if one.run_id == run]
     spent = [one for one in account(known, since, until) if _is_within(one, since, until)]
     sums = totals(spent, since, until)
-    found = [(one, prices.get(one.attempt.cluster)) for one in spent if one.attempt.gpus is not None]
-    priced = [(one, price) for one, price in found if price is not None]
-    has_price = bool(priced) and len(priced) == len(found)
-    groups = by_key((key, part) for one in spent for key, part in _parts(one, group))
+    unpriced = sorted({one.attempt.cluster for one in spent if prices.get(one.attempt.cluster) is None})
+    costs = [(one, (prices.get(one.attempt.cluster) or 0.0) * one.gpu_hour) for one in spent]
+    has_cost = sums.held > 0.0 and not unpriced
+    keys_of = ((one, _keys(one.attempt, group)) for one in spent if group is not None)
+    groups = by_key((key, one._replace(share=1 / len(keys))) for one, keys in keys_of for key in keys)
+    begins = min((at for one in attempts if (at := began(one)) is not None), default=since)
+    missing = [f"The ledger begins at {at_text(begins)}: what ran before is not counted."] if begins > since else []
     return Report(
         run=run,
         since=since,
         until=until,
         totals=sums,
-        cost=math.fsum(price * one.gpu_hour * one.held for one, price in priced) if has_price else None,
-        wasted=math.fsum(price * one.gpu_hour * _wasted(one) for one, price in priced) if has_price else None,
+        is_least=any(one.gap or one.attempt.gpus is None or began(one.attempt) is None for one in spent),
+        cost=math.fsum(cost * one.held for one, cost in costs) if has_cost else None,
+        wasted=math.fsum(cost * one.seconds.get(name, 0.0) for one, cost in costs for name in WASTED)
+        if has_cost
+        else None,
         advice=_advice(spent, since, until),
-        missing=tuple(_missing(known, spent, sums, since, prices)),
+        missing=(*missing, *_missing(known, spent, sums, unpriced, until)),
         group=group,
         groups={key: totals(each, since, until) for key, each in groups.items()},
     )
 
 
 def _is_within(one: Spent, since: Instant, until: Instant) -> bool:
-    ended = one.attempt.ended_at or one.attempt.seen_at
-    return any(one.seconds.values()) or since <= ended <= until
+    return any(one.seconds.values()) or since <= (one.attempt.ended_at or one.attempt.seen_at) <= until
 
 
-def _wasted(one: Spent) -> Seconds:
-    return math.fsum(one.seconds.get(name, 0.0) for name in ("starting", "lost", "hung", "saving"))
-
-
-def _parts(one: Spent, group: Grouping | None) -> Iterator[tuple[str, Spent]]:
+def _keys(one: Attempt, group: Grouping | None) -> Sequence[str]:
     """The groups of an attempt. One on several nodes belongs to each of them, with its share of the GPU hours."""
-    attempt = one.attempt
-    if group == "run":
-        yield attempt.run_id, one
-    elif group == "cause":
-        yield attempt.stage if attempt.end is None else "unknown" if attempt.cause is None else attempt.cause.cause, one
-    elif group == "node":
-        for node in attempt.nodes or ("unknown",):
-            yield node, one._replace(share=1 / max(1, len(attempt.nodes)))
-    elif group == "week":
-        at = datetime.fromtimestamp(began(attempt) or attempt.seen_at, UTC)
-        yield f"{at - timedelta(days=at.weekday()):%Y-%m-%d}", one
+    if group == "node":
+        return one.nodes or ("unknown",)
+    if group == "week":
+        at = datetime.fromtimestamp(began(one) or one.seen_at, UTC)
+        return (f"{at - timedelta(days=at.weekday()):%Y-%m-%d}",)
+    return (one.run_id if group == "run" else cause_name(one),)
 
 
 def _advice(spent: Sequence[Spent], since: Instant, until: Instant) -> tuple[Advice, ...]:
     """For the largest of the runs whose saves were seen to block them, and that have failed."""
     found: list[Advice] = []
     for name, own in group_by(spent, lambda one: one.attempt.run_id).items():
-        attempts = [one.attempt for one in own if one.attempt.saves]
-        saves, blocked = sum(one.saves for one in attempts), math.fsum(one.saving_s for one in attempts)
-        trained = math.fsum(one.watched_s - one.hung_s for one in attempts) - blocked
-        starts = [one.seconds["starting"] for one in own if has_first_step(one.attempt)]
-        if blocked and trained > 0 and starts and (sums := totals(own, since, until)).failures:
-            saving = Saving(blocks=blocked / saves, restart=fmean(starts), every=trained / saves)
-            found.append(Advice(name, saving, saves, sums))
+        saving = [one for one in own if one.attempt.saves]
+        saved = math.fsum(one.attempt.saving_s for one in saving)
+        blocked = math.fsum(one.seconds.get("saving", 0.0) for one in saving)
+        trained = math.fsum(one.seconds.get(part, 0.0) for one in saving for part in ("productive", "lost"))
+        whole = [one for one in own if has_first_step(one.attempt) and (began(one.attempt) or 0.0) >= since]
+        if saved and blocked and trained and whole and (sums := totals(own, since, until)).failures:
+            blocks = saved / (saves := sum(one.attempt.saves for one in saving))
+            restart = fmean(one.seconds["starting"] for one in whole)
+            found.append(Advice(name, blocks, saves, restart, trained / blocked * blocks, sums))
     return tuple(sorted(found, key=lambda one: -one.totals.held)[:RUNS_AT_MOST])
 
 
@@ -238,22 +252,24 @@ LACKING: Mapping[str, Callable[[Spent, AttemptEnd | None], object]] = {
 
 
 def _missing(
-    known: Sequence[Attempt], spent: Sequence[Spent], sums: Totals, since: Instant, prices: Mapping[str, float | None]
+    known: Sequence[Attempt], spent: Sequence[Spent], sums: Totals, unpriced: Sequence[str], until: Instant
 ) -> Iterator[str]:
     """In sentences: what is not known. Times and steps that are not known are in the category of that name."""
-    first = min((at for one in known if (at := began(one)) is not None), default=since)
-    if first > since:
-        yield f"The ledger begins at {at_text(first)}: what ran before is not counted."
     firsts = [min(own, key=lambda one: one.start) for own in group_by(known, lambda one: one.run_id).values()]
     if late := [one.run_id for one in firsts if one.restart or one.resumed_from or (one.first_step or 0) > 1]:
         yield f"What {listed(late)} did before the first attempt in the ledger, which resumed, is not known."
+    of_runs = group_by((one.attempt for one in spent), lambda one: (one.cluster, one.run_id)).values()
+    lasts = (max(own, key=lambda one: (one.is_open, one.ended_at or 0.0)) for own in of_runs)
+    down = sorted((until - one.end.at, one.run_id) for one in lasts if one.end is not None and not is_over(one))
+    if shown := [f"{run} for {duration(max(0.0, passed))}" for passed, run in down]:
+        yield f"Not started again, and not counted as down: {listed(shown, 3)}."
     for what, lacks in LACKING.items():
         if found := [one.attempt for one in spent if lacks(one, one.attempt.end)]:
             runs = listed([*dict.fromkeys(one.run_id for one in found)], 3)
             yield f"{counted(len(found), 'attempt')} of {runs} {'has' if len(found) == 1 else 'have'} {what}."
     if sums.hours["unknown"]:
         yield f"Of {gpu_hours_text(sums.hours['unknown'])} GPU hours any part, or nothing, may be productive."
-    if without := sorted({one.attempt.cluster for one in spent if prices.get(one.attempt.cluster) is None}):
-        yield f"No gpu_hour_price in [cluster] {listed(without)}: the cost is not known."
+    if unpriced:
+        yield f"No gpu_hour_price in [cluster] {listed(unpriced)}: the cost is not known."
     if spent and not any(one.attempt.saves for one in spent):
         yield "No save was seen to block the training: how often to save is not known."

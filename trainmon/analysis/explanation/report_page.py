@@ -55,7 +55,7 @@ def report_sentence(one: Report) -> str:
 def report_page(one: Report) -> tuple[Section, ...]:
     """All sections, in the order in which they answer questions."""
     found = (
-        Section("GPU hours", tuple(_hours(one.totals))),
+        Section("GPU hours", tuple(_hours(one))),
         Section("Figures", tuple(_figures(one))),
         Section("Saves", tuple(row for each in one.advice for row in _advice(each))),
         Section(f"By {one.group}", tuple(_groups(one))),
@@ -68,8 +68,8 @@ def report_page(one: Report) -> tuple[Section, ...]:
     )
 
 
-def _hours(sums: Totals) -> Iterator[PageRow]:
-    total = sums.total
+def _hours(one: Report) -> Iterator[PageRow]:
+    sums, total = one.totals, one.totals.total
     if not total:
         return
     for name, (label, what) in CATEGORIES.items():
@@ -77,102 +77,105 @@ def _hours(sums: Totals) -> Iterator[PageRow]:
         bar = "█" * round(BAR * hours / total)
         style: Style = "ok" if name == "productive" else "dim" if not hours else "warn" if name == "unknown" else ""
         yield PageRow(label, f"{gpu_hours_text(hours):>8} {hours / total:>6.1%}  {bar or what}", style)
-    yield PageRow(
-        "total", f"{gpu_hours_text(total):>8}  of which {gpu_hours_text(sums.held)} held GPUs, as sacct counts"
-    )
+    held = f"{'at least ' if one.is_least else ''}{gpu_hours_text(sums.held)} held GPUs, as sacct counts"
+    yield PageRow("total", f"{gpu_hours_text(total):>8}  of which {held}")
 
 
 def _figures(one: Report) -> Iterator[PageRow]:
     sums = one.totals
     if not sums.attempts:
         return
-    yield PageRow("goodput", share_text(sums.goodput))
-    yield PageRow("", "productive / all time since the first start of each run", "dim")
-    yield PageRow("ETTR", share_text(sums.ettr))
-    yield PageRow("", "productive / all time, with the first queue (Kokolis et al. 2025)", "dim")
     seen = f"{counted(sums.failures, 'failure')} in {duration(sums.ran)}"
     seen += f", and {counted(sums.unclear, 'end')} without a known cause" if sums.unclear else ""
     few = "" if sums.failures >= FEW else "too few to say; "
-    mean = f"{duration(sums.mttf)}; " if sums.mttf is not None else few
+    mean = few if sums.mttf is None else f"{duration(sums.mttf)}; "
     between = time_range(sums.ran, sums.expected_failures) if sums.ran else UNKNOWN
-    yield PageRow("MTTF", f"{mean}95%: {between} ({seen})")
     what = "running time / ends by failure, exact Poisson interval; an end by a person, the time limit, preemption or"
-    yield PageRow("", f"{what} a requeue is no failure", "dim")
+    yield from (
+        PageRow("goodput", share_text(sums.goodput)),
+        PageRow("", "productive / all time since the first start of each run", "dim"),
+        PageRow("ETTR", share_text(sums.ettr)),
+        PageRow("", "productive / all time, with the first queue (Kokolis et al. 2025)", "dim"),
+        PageRow("MTTF", f"{mean}95%: {between} ({seen})"),
+        PageRow("", f"{what} a requeue is no failure", "dim"),
+    )
     if sums.node_days:
         low, high = (f"{1000 * value / sums.node_days:,.1f}" for value in sums.expected_failures)
-        rate = f"{1000 * sums.failures / sums.node_days:,.1f}; " if sums.mttf is not None else few
+        rate = few if sums.mttf is None else f"{1000 * sums.failures / sums.node_days:,.1f}; "
         yield PageRow("rate", f"{rate}95%: {low} to {high} failures per 1,000 node-days")
-    if one.cost is not None and one.wasted is not None:
-        yield PageRow("cost", f"{one.cost:,.2f}, of which {one.wasted:,.2f} starting, lost, hung or saving")
+    if one.cost is not None:
+        cost = f"{'at least ' if one.is_least else ''}{one.cost:,.2f}"
+        yield PageRow("cost", f"{cost}, of which {one.wasted:,.2f} starting, lost, hung or saving")
         yield PageRow("", "GPU hours held, times gpu_hour_price of the cluster", "dim")
 
 
 def _advice(one: Advice) -> Iterator[PageRow]:
     """How often to save, with all that this assumes."""
-    sums, saving = one.totals, one.saving
-    low, high = sums.expected_failures
-    best, now = one.best(sums.failures), saving.every
+    low, high = one.totals.expected_failures
+    best, now = one.best(one.totals.failures), one.every
     gain = one.ettr(best) - one.ettr(now)
-    if sums.mttf is None:
-        why = "too few failures to say" if sums.failures < FEW else "not all causes are known"
+    if one.totals.mttf is None:
+        why = "too few failures to say" if one.totals.failures < FEW else "not all causes are known"
         most = f" to {duration(one.best(low))}" if low else " or less often"
-        yield PageRow(one.run, f"{why}: every {duration(one.best(high))}{most} (now {duration(now)})")
+        text = f"{why}: every {duration(one.best(high))}{most} (now {duration(now)})"
     elif gain < GAIN:
-        yield PageRow(
-            one.run, f"a checkpoint every {duration(now)} is as good as the best, every {duration(best)}", "ok"
-        )
+        text = f"a checkpoint every {duration(now)} is as good as the best, every {duration(best)}"
     else:
         text = f"a checkpoint every {duration(best)} instead of {duration(now)}: {gain:+.1%} ETTR"
-        yield PageRow(one.run, f"{text} ({one.ettr(now):.3f} → {one.ettr(best):.3f}, expected)")
-    blocks = f"a save blocks for {duration(saving.blocks)} (mean of {counted(one.saves, 'save')})"
-    text = f"assumed: {blocks}, a start takes {duration(saving.restart)}, failures come at random at the seen rate and"
+        text += f" ({one.ettr(now):.3f} → {one.ettr(best):.3f}, expected)"
+    yield PageRow(one.run, text, "ok" if gain < GAIN and one.totals.mttf is not None else "")
+    blocks = f"a save blocks for {duration(one.blocks)} (mean of {counted(one.saves, 'save')})"
+    text = f"assumed: {blocks}, a start takes {duration(one.restart)}, failures come at random at the seen rate and"
     yield PageRow("", f"{text} lose half an interval; without queueing; Young's optimum as Daly refined it", "dim")
 
 
 def _groups(one: Report) -> Iterator[PageRow]:
     """A table; what is longest stands at its end. Nodes have what would be expected beside their failures."""
-    if one.group is None or not one.groups:
+    if not one.groups:
         return
-    is_node = one.group == "node"
-    head = f"{'EXPECTED':>9}" if is_node else f"{'LOST':>8} {'HUNG':>8} {'DOWN':>8}"
-    yield PageRow("", f"{'ATTEMPTS':>8} {'FAILED':>6} {head} {'GPU-H':>8}  {one.group.upper()}", "dim")
-    order = sorted(one.groups, key=natural_key)
-    if one.group != "week":
-        order.sort(key=lambda key: -(one.groups[key].failures if is_node else one.groups[key].total))
-    rate = one.totals.failures / one.totals.node_days if one.totals.node_days else 0.0
-    for key in order[:GROUPS_AT_MOST]:
-        sums = one.groups[key]
-        middle = f"{rate * sums.node_days:>9.1f}"
-        if not is_node:
-            middle = " ".join(f"{gpu_hours_text(sums.hours[name]):>8}" for name in ("lost", "hung", "down"))
-        yield PageRow("", f"{sums.attempts:>8} {sums.failures:>6} {middle} {gpu_hours_text(sums.held):>8}  {key}")
-    if len(order) > GROUPS_AT_MOST:
-        yield PageRow("", f"and {len(order) - GROUPS_AT_MOST:,} more", "dim")
-    if is_node:
-        most = max(sums.failures for sums in one.groups.values())
-        chance = 1 - math.prod(at_most(most - 1, rate * sums.node_days) for sums in one.groups.values())
-        text = "FAILED counts the failed attempts in which the node took part: that blames none."
-        if most:
-            text += f" By chance alone, some node of {len(one.groups)} has {most} or more in {chance:.1%} of cases."
-        yield PageRow("", text, "dim")
+    is_node, sums = one.group == "node", one.totals
+    rate = sums.failures / sums.node_days if sums.node_days else 0.0
+
+    def line(*cells: str, key: str) -> str:
+        return " ".join(f"{cell:>8}" for cell in cells) + f"  {key}"
+
+    def place(key: str) -> tuple[float, Any]:
+        own = one.groups[key]
+        return -(own.failures if is_node else own.total if one.group != "week" else 0.0), natural_key(key)
+
+    heads = ("EXPECTED",) if is_node else ("LOST", "HUNG", "DOWN")
+    yield PageRow("", line("ATTEMPTS", "FAILED", *heads, "GPU-H", key=(one.group or "").upper()), "dim")
+    for key in sorted(one.groups, key=place)[:GROUPS_AT_MOST]:
+        own = one.groups[key]
+        hours = [gpu_hours_text(own.hours[name]) for name in ("lost", "hung", "down")]
+        middle = [f"{rate * own.node_days:.1f}"] if is_node else hours
+        yield PageRow("", line(f"{own.attempts}", f"{own.failures}", *middle, gpu_hours_text(own.held), key=key))
+    if len(one.groups) > GROUPS_AT_MOST:
+        yield PageRow("", f"and {len(one.groups) - GROUPS_AT_MOST:,} more", "dim")
+    most = max(own.failures for own in one.groups.values())
+    if is_node and most:
+        chance = 1 - math.prod(at_most(most - 1, rate * own.node_days) for own in one.groups.values())
+        text = f"By chance alone, some node of {len(one.groups)} has {most} or more in {chance:.1%} of cases."
+        yield PageRow(
+            "", f"FAILED counts the failed attempts in which the node took part: that blames none. {text}", "dim"
+        )
 
 
 def report_object(one: Report) -> dict[str, Any]:
     """The object for --json: what is not known exactly is null, and has a range."""
     sums = one.totals
     low, high = sums.expected_failures
-    hours = (sums.ran / high / HOUR, sums.ran / low / HOUR if low else None) if sums.ran else None
     return {
         "run": one.run,
         **_object(sums),
-        "mttf_range_hours": None if hours is None else list(hours),
+        "mttf_range_hours": [sums.ran / high / HOUR, sums.ran / low / HOUR if low else None] if sums.ran else None,
         "cost": one.cost,
         "cost_not_productive": one.wasted,
         "checkpoints": [
             {
-                "run": each.run, "every_s": each.saving.every, "blocks_s": each.saving.blocks,
-                "start_s": each.saving.restart, "best_s": each.best(each.totals.failures),
-                "ettr": each.ettr(each.saving.every), "best_ettr": each.ettr(each.best(each.totals.failures)),
+                "run": each.run, "every_s": each.every, "blocks_s": each.blocks,
+                "start_s": each.restart, "best_s": each.best(each.totals.failures),
+                "ettr": each.ettr(each.every), "best_ettr": each.ettr(each.best(each.totals.failures)),
                 "is_sure": each.totals.mttf is not None,
             }
             for each in one.advice
@@ -183,12 +186,16 @@ def report_object(one: Report) -> dict[str, Any]:
 
 
 def _object(sums: Totals) -> dict[str, Any]:
-    found: dict[str, Any] = {"gpu_hours": {name: sums.hours[name] if sums.attempts else None for name in CATEGORIES}}
-    found |= {"held_gpu_hours": sums.held, "attempts": sums.attempts, "failures": sums.failures}
-    found |= {"ends_without_cause": sums.unclear, "running_hours": sums.ran / HOUR, "node_days": sums.node_days}
-    found["mttf_hours"] = None if sums.mttf is None else sums.mttf / HOUR
-    for name, known in (("goodput", sums.goodput), ("ettr", sums.ettr)):
-        is_exact = known is not None and share_text((known[0], known[0])) == share_text(known)
-        found[name] = known[0] if known is not None and is_exact else None
-        found[f"{name}_range"] = None if known is None else list(known)
-    return found
+    shares = {"goodput": sums.goodput, "ettr": sums.ettr}
+    return {
+        "gpu_hours": {name: sums.hours[name] if sums.attempts else None for name in CATEGORIES},
+        "held_gpu_hours": sums.held,
+        "attempts": sums.attempts,
+        "failures": sums.failures,
+        "ends_without_cause": sums.unclear,
+        "running_hours": sums.ran / HOUR,
+        "node_days": sums.node_days,
+        "mttf_hours": None if sums.mttf is None else sums.mttf / HOUR,
+        **{name: None if known is None or " to " in share_text(known) else known[0] for name, known in shares.items()},
+        **{f"{name}_range": None if known is None else list(known) for name, known in shares.items()},
+    }

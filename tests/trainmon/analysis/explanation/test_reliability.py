@@ -6,7 +6,6 @@ import pytest
 
 from trainmon.analysis.explanation.reliability import (
     EXACT_TO,
-    Saving,
     at_most,
     best_interval,
     expected_ettr,
@@ -37,10 +36,10 @@ def test_some_node_of_many_has_several_failures_by_chance() -> None:
 
 def test_how_often_to_save_follows_young_and_daly() -> None:
     """32 nodes, 6.5 failures per 1,000 node-days, saves that block for 2 minutes, restarts of 10 minutes."""
-    mttf, saving = 24 * HOUR / (32 * 0.0065), Saving(blocks=120.0, restart=600.0, every=HOUR)
-    best = best_interval(mttf, saving.blocks)
+    mttf, blocks, restart = 24 * HOUR / (32 * 0.0065), 120.0, 600.0
+    best = best_interval(mttf, blocks)
     assert (mttf / HOUR, best / 60) == (pytest.approx(115, abs=0.5), pytest.approx(165, abs=0.5))
-    assert [round(expected_ettr(mttf, saving, every), 3) for every in (best, HOUR)] == [0.975, 0.962]
-    nearby = (expected_ettr(mttf, saving, factor * best) for factor in (0.9, 1.1))
-    assert expected_ettr(mttf, saving, best) >= max(nearby)
+    assert [round(expected_ettr(mttf, blocks, restart, every), 3) for every in (best, HOUR)] == [0.975, 0.962]
+    nearby = (expected_ettr(mttf, blocks, restart, factor * best) for factor in (0.9, 1.1))
+    assert expected_ettr(mttf, blocks, restart, best) >= max(nearby)
     assert best_interval(60.0, 600.0) == 60.0

@@ -158,6 +158,39 @@ def test_an_attempt_that_is_no_longer_seen_may_still_run() -> None:
     assert later.held == known.held, "accounting would say"
 
 
+def test_a_run_that_is_down_now_is_named() -> None:
+    """llm failed an hour ago and nothing has started since; the other run has completed."""
+    other = ended(1, "completed", run_id="other")
+    found = reported([ended(0, "node-fail"), other], BEGIN + 1.5 * HOUR, group="run")
+    assert "Not started again, and not counted as down: llm for 60m." in found.missing
+    assert "down" not in " ".join(reported([ended(0, "node-fail"), ended(1, "completed")], BEGIN + 1e5).missing)
+
+
+def test_the_report_of_one_run_knows_since_when_the_ledger_records() -> None:
+    later = ended(100, "completed", run_id="later")
+    assert not any(
+        "begins" in text for text in reported([ended(0, "completed"), later], 1e9, BEGIN, run="later").missing
+    )
+
+
+def test_an_attempt_that_ended_before_the_period_is_none_of_it_although_its_run_was_down() -> None:
+    found = reported([ended(0, "node-fail"), ended(1, "completed")], BEGIN + 2 * HOUR, BEGIN + 0.75 * HOUR).totals
+    assert (found.attempts, found.hours["down"], found.failures) == (1, 2.0, 0)
+
+
+@pytest.mark.parametrize(("more", "cost"), [({}, "16.00"), ({"gpus": None}, "at least 8.00")])
+def test_a_cost_without_the_gpus_of_an_attempt_is_the_least(more: dict[str, Any], cost: str) -> None:
+    found = reported([ended(0, "completed"), ended(1, "completed", run_id="b", **more)], BEGIN + 1e5)
+    assert f"cost {cost}, of which 0.00 starting, lost, hung or saving" in texts(found, "Figures")
+
+
+def test_no_save_has_ended_yet() -> None:
+    """The only save still lasts: nothing is known of how long one takes."""
+    steps = {"first_step_at": BEGIN, "start_was_watched": True, "watched_s": 1800.0, "last_step": 9}
+    saving = ended(0, "node-fail", saves=1, saving_since=BEGIN + 900, **steps, has_checkpoints=True)
+    assert reported([saving], BEGIN + 1e5).advice == ()
+
+
 # ---- few failures ----------------------------------------------------------------------------------------------------
 
 
