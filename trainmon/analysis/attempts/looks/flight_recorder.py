@@ -15,7 +15,7 @@ import msgspec
 
 from trainmon.analysis.attempts.ranks import CLOCKS, ranks_text
 from trainmon.lib import Instant, Seconds, clean, counted, group_by
-from trainmon.model import Attempt, RankLook, RankMap, Run
+from trainmon.model import Attempt, RankLook, RankMap, Run, State
 
 # ---- what a node says of the dumps there. Times are by our clock, texts are untrusted. -------------------------------
 
@@ -24,19 +24,14 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
     """One call of a rank. Operations with one number are one operation for all ranks of a group."""
 
     number: int
-    names: str
-    """Several, if they were called together."""
+    name: str
+    """As PyTorch's own messages name it: ALLREDUCE. Several, if they were called together."""
     sizes: str
     state: int
     """0: called, 1: started on the GPU, 2: finished."""
     called_at: Instant
     line: str
     """The line of the trainer that called it; empty if that is not known."""
-
-    @property
-    def name(self) -> str:
-        """As PyTorch's own messages name it: ALLREDUCE."""
-        return self.names.replace("all_to_all", "alltoall").replace("all_", "all").upper()
 
 
 class GroupLog(msgspec.Struct, frozen=True, array_like=True):
@@ -57,17 +52,11 @@ class RankDump(msgspec.Struct, frozen=True, array_like=True):
 
     written_at: Instant
     path: str
-    calls: int
     first_at: Instant
     """From when on it has all calls. 0: it has lost none."""
     last_at: Instant
-    """When the last one was."""
+    """When the last one was. 0: it has none."""
     groups: tuple[GroupLog, ...]
-
-    def is_same(self, other: RankDump) -> bool:
-        """Whether two nodes have read one file. Their clocks differ."""
-        one, two = ((each.path, {(log.key, log.members, log.last) for log in each.groups}) for each in (self, other))
-        return one == two
 
 
 # ---- which dumps are those of an attempt -----------------------------------------------------------------------------
@@ -76,10 +65,11 @@ LATE: Seconds = 300.0
 """How much later than a dump a line of the log may seem: what a trainer has not flushed comes when it ends."""
 
 
-def written_since(attempt: Attempt, stepped_at: Instant | None) -> Instant:
-    """What is older is of an earlier attempt, or of an earlier standstill of this one, which has made steps since."""
+def written_since(attempt: Attempt, stepped_at: Instant | None, processes_at: Instant | None = None) -> Instant:
+    """What is older is of an earlier attempt, of processes that were restarted, or of an earlier standstill of this
+    attempt, which has made steps since."""
     last = 0.0 if stepped_at is None else stepped_at - (0.0 if attempt.told_end is None else LATE)
-    return max(attempt.started_at or 0.0, last) - CLOCKS
+    return max(attempt.started_at or 0.0, processes_at or 0.0, last) - CLOCKS
 
 
 TIMED_OUT = "Watchdog caught collective operation timeout"
@@ -88,24 +78,51 @@ READ_AFTER: Seconds = 300.0
 LAST_LINES = 50
 
 
-def read_when(attempt: Attempt, run: Run | None, now: Instant) -> str:
-    """Why the dumps of an attempt are to be read now, before its nodes are cleaned up; empty if they are not."""
+def is_due(attempt: Attempt, run: Run | None, now: Instant) -> bool:
+    """Whether the dumps of an attempt are to be read now, before its nodes are cleaned up."""
     if (end := attempt.told_end) is not None:
-        is_well = end.exit_code == 0 or (end.scheduler_state or "").startswith("COMPLETED")
-        return "" if is_well or now - end.noticed_at > READ_AFTER else "it has ended"
-    lines = () if run is None or run.log is None else run.log.lines[-LAST_LINES:]
-    return "an operation has timed out" if any(TIMED_OUT in line for line in lines) else ""
+        return end.exit_code != 0 and end.scheduler_state != "COMPLETED" and now - end.noticed_at <= READ_AFTER
+    return run is not None and run.log is not None and any(TIMED_OUT in line for line in run.log.lines[-LAST_LINES:])
 
 
-def of_another(rank: int, dump: RankDump, attempt: Attempt, now: Instant) -> str:
-    """Why a dump cannot be of this attempt; empty if it can."""
+DEFAULT = re.compile(r"/(?:comm_lib|nccl)_trace_rank_\d+\Z")
+"""Where PyTorch writes without a setting: in /tmp, or in the home directory, which other nodes may share."""
+
+
+def rivals(attempt: Attempt, state: State, since: Instant) -> list[tuple[Attempt, Instant]]:
+    """Attempts of other runs that may have written to the same places since then, as they have as many ranks; each with
+    the time of its last step: its dumps are later."""
+    ranks = None if attempt.ranks is None else attempt.ranks.ranks
+    return [
+        (one, run.progress.at or 0.0)
+        for one in state.attempts.values()
+        if one.run_id != attempt.run_id and one.cluster == attempt.cluster
+        if one.ranks is not None and ranks in (None, one.ranks.ranks)
+        if one.told_end is None or one.told_end.at >= since
+        if (run := state.runs.get(one.run_id)) is not None
+    ]
+
+
+def of_another(
+    rank: int,
+    dump: RankDump,
+    attempt: Attempt,
+    now: Instant,
+    node: str = "",
+    others: Collection[tuple[Attempt, Instant]] = (),
+) -> str:
+    """Why a dump cannot be of this attempt, or may be of one of the others; empty if it is its own."""
     ranks = None if attempt.ranks is None else attempt.ranks.ranks
     sizes = {len(members_of(log.members)) for log in dump.groups if log.title == "default_pg" and log.members}
     if ranks is not None and (rank >= ranks or sizes - {ranks}):
         return "it is of a training with another number of ranks"
     until = now if attempt.told_end is None else attempt.told_end.at
-    is_during = (attempt.started_at or 0.0) - CLOCKS <= dump.last_at <= until + CLOCKS
-    return "" if is_during or not dump.calls else "it is of another attempt"
+    if dump.last_at and not (attempt.started_at or 0.0) - CLOCKS <= dump.last_at <= until + CLOCKS:
+        return "it is of another attempt"
+    is_shared = dump.path.rpartition("/")[0] != "/tmp"
+    may = (other.run_id for other, at in others if at < dump.written_at and (is_shared or node in other.nodes))
+    name = next(may, "") if DEFAULT.search(dump.path) else ""
+    return f"{name} may have written it: set TORCH_FR_DUMP_TEMP_FILE for each run" if name else ""
 
 
 # ---- operations that some ranks have called and not finished ---------------------------------------------------------
@@ -125,10 +142,10 @@ class Wait(NamedTuple):
     """Those whose dumps show that they have not called it."""
     unread: frozenset[int]
     """Those of which no dump shows anything of it."""
-
-    @property
-    def since(self) -> Instant:
-        return max(one.called_at for one in self.callers.values())
+    called: tuple[Instant, Instant]
+    """When the first and the last of those that wait called it."""
+    is_known: bool = True
+    """Whether it is known which ranks the group has."""
 
     @property
     def kinds(self) -> Mapping[str, list[int]]:
@@ -141,10 +158,14 @@ class Wait(NamedTuple):
 
 EQUAL = {"ALLREDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "BROADCAST", "REDUCE"}
 """Operations that need the same sizes from all ranks."""
+AHEAD = 8
+"""How many operations a rank may have finished that others have not: the source of broadcasts waits for nobody. What is
+further ahead is of another training, which has written to the same place."""
 SHORT = 24
 """Characters of the ranks of a group in a sentence."""
 MOST_RANKS = 100_000
-PEER = re.compile(r"(?:send|recv) \d+(?:->|<-)(\d{1,6})")
+PEER = re.compile(r"(SEND|RECV) \d+(?:->|<-)(\d{1,6})")
+OTHER = {"SEND": "RECV", "RECV": "SEND"}
 
 
 def members_of(text: str) -> frozenset[int]:
@@ -153,83 +174,79 @@ def members_of(text: str) -> frozenset[int]:
     return frozenset(range(int(first), until) if last else map(int, filter(None, text.split(","))))
 
 
-def waits_of(dumps: Mapping[int, RankDump], ranks: int | None) -> list[Wait]:
+def waits_of(dumps: Mapping[int, RankDump], ranks: int | None) -> Iterator[Wait]:
     """All such operations. `ranks`: how many ranks the training has."""
-    logs, found = ((rank, log) for rank, dump in dumps.items() for log in dump.groups), list[Wait]()
+    logs = ((rank, log) for rank, dump in dumps.items() for log in dump.groups)
     for each in group_by(logs, lambda one: (one[1].key, one[1].members)).values():
-        own, log = dict(each), each[0][1]
-        everybody = frozenset(range(ranks if log.title == "default_pg" and ranks else 0))
-        members = members_of(log.members) or everybody or frozenset(own)
-        who = f"ranks {log.members}" if len(log.members) <= SHORT else f"{len(members)} ranks"
-        group = f"group {log.title}" + f" ({who})" * (log.members != "" and log.title != "default_pg")
-        left = {(one.number, rank): one for rank, log in each for one in log.operations if one.state < 2}
-        number = min(left, default=(0, 0))[0]
-        callers = {rank: one for (each, rank), one in left.items() if each == number}
-        if any(PEER.search(one.names) for one in callers.values()):
-            found += _exchanges(group, sorted(members), left, dumps)
-        elif callers:
-            first_at = min(one.called_at for one in callers.values())
-            absent = {rank for rank, log in own.items() if log.last < number}
-            absent |= {rank for rank in members & dumps.keys() - own.keys() if dumps[rank].first_at < first_at}
-            what, unread = f"{callers[min(callers)].name} {number}", members - own.keys() - absent
-            found.append(Wait(what, group, number, callers, frozenset(absent), unread))
-    return [one for one in found if _is_long(one, dumps)]
+        log = each[0][1]
+        members = members_of(log.members) or frozenset(range(ranks or 0) if log.title == "default_pg" else ())
+        who = f" (ranks {log.members})" if len(log.members) <= SHORT else f" ({len(members)} ranks)"
+        group = f"group {log.title}{who if log.members and log.title != 'default_pg' else ''}"
+        waits = _exchanges if log.key.startswith("p2p") else _collectives
+        yield from waits(group, members, dict(each), dumps)
 
 
-LONG: Seconds = 10.0
-"""How long before the dumps an operation was called in which ranks wait: those of a training that goes on are not all
-written in one moment. torch writes them when an operation has taken minutes."""
-
-
-def _is_long(one: Wait, dumps: Mapping[int, RankDump]) -> bool:
-    first = min(each.called_at for each in one.callers.values())
-    return all(dumps[rank].written_at - first >= LONG for rank in one.absent | one.callers.keys())
+def _collectives(
+    group: str, members: frozenset[int], logs: Mapping[int, GroupLog], dumps: Mapping[int, RankDump]
+) -> Iterator[Wait]:
+    left = {rank: one for rank, log in logs.items() for one in reversed(log.operations) if one.state < 2}
+    number = min((one.number for one in left.values()), default=0)
+    if callers := {rank: one for rank, one in left.items() if one.number == number}:
+        done = {rank: (left[rank].number if rank in left else log.last + 1) - number for rank, log in logs.items()}
+        called = sorted(one.called_at for one in callers.values())
+        # who has no log of this group has called none, unless its dump does not reach back to them
+        reach = {rank: dumps[rank].first_at for rank in members & dumps.keys() - logs.keys()}
+        absent = {rank for rank, at in reach.items() if at < called[0] and (number == 1 or at)}
+        absent |= {rank for rank, ahead in done.items() if ahead == 0} - callers.keys()
+        seen = {rank for rank, ahead in done.items() if 0 <= ahead <= AHEAD} | absent
+        what = f"{callers[min(callers)].name} {number}"
+        unread, ends = (members | logs.keys()) - seen, (called[0], called[-1])
+        yield Wait(what, group, number, callers, frozenset(absent), unread, ends, bool(members))
 
 
 def _exchanges(
-    group: str, members: list[int], left: Mapping[tuple[int, int], Operation], dumps: Mapping[int, RankDump]
+    group: str, members: frozenset[int], logs: Mapping[int, GroupLog], dumps: Mapping[int, RankDump]
 ) -> Iterator[Wait]:
     """Sends and receipts that wait for the other rank. Their numbers say nothing to that one."""
-    peers = ((rank, one, int(peer)) for (_, rank), one in left.items() for peer in PEER.findall(one.names))
-    waiting = {(rank, members[peer]): one for rank, one, peer in peers if peer < len(members)}
-    for (rank, peer), one in waiting.items():
-        absent = frozenset({peer} & dumps.keys()) if (peer, rank) not in waiting else frozenset[int]()
-        yield Wait(one.name, group, one.number, {rank: one}, absent, frozenset({peer} - dumps.keys()))
+    left = ((rank, one) for rank, log in logs.items() for one in log.operations if one.state < 2)
+    ends = ((rank, one, how, int(peer)) for rank, one in left for how, peer in PEER.findall(one.name))
+    by_number = dict(enumerate(sorted(members)))  # in a group, its ranks have numbers of their own
+    waiting = {(rank, how, by_number[peer]): one for rank, one, how, peer in ends if peer in by_number}
+    for (rank, how, peer), one in waiting.items():
+        absent = {peer} & dumps.keys() if (peer, OTHER[how], rank) not in waiting else ()
+        unread, called = frozenset({peer} - dumps.keys()), (one.called_at, one.called_at)
+        yield Wait(one.name, group, one.number, {rank: one}, frozenset(absent), unread, called)
 
 
 # ---- which of them is the reason for the others ----------------------------------------------------------------------
 
 Kind = Literal["ranks disagree", "never entered", "not finished", "no dump"]
 
-
-class Finding(NamedTuple):
-    """An operation in which ranks wait, and that is no consequence of another one."""
-
-    kind: Kind
-    wait: Wait
-    ranks: tuple[int, ...]
-    """Those that it is about."""
+LONG: Seconds = 10.0
+"""How long before the dumps an operation was called in which ranks wait: those of a training that goes on are not all
+written in one moment. torch writes them when an operation has taken minutes."""
 
 
-def judge(waits: Collection[Wait]) -> list[Finding]:
-    """What is wrong, the clearest first. Of several waits nothing is left if ranks wait for each other."""
-    waiting, found = {rank for one in waits for rank in one.callers}, list[Finding]()
+Finding = tuple[Kind, Wait, tuple[int, ...]]
+"""An operation in which ranks wait, and that is no consequence of another one; and the ranks that it is about."""
+
+
+def judge(waits: Collection[Wait], began: Mapping[int, Instant]) -> list[Finding]:
+    """What is wrong, the clearest first. Of several waits nothing is left if ranks wait for each other. `began`: since
+    when each rank waits that does."""
+    found = list[Finding]()
     for one in waits:
-        kinds, own = one.kinds, one.absent - waiting
+        kinds, own = one.kinds, one.absent - began.keys()
         if len(kinds) > 1:
-            found.append(Finding("ranks disagree", one, tuple(sorted([*kinds.values()][-1]))))
+            found.append(("ranks disagree", one, tuple(sorted([*kinds.values()][-1]))))
         elif own:
-            found.append(Finding("never entered", one, tuple(sorted(own))))
-        elif not one.absent and not any(_is_before(other, one) for other in waits):
-            kind: Kind = "no dump" if one.unread else "not finished"
-            found.append(Finding(kind, one, tuple(sorted(one.unread or one.callers))))
-    return sorted(found, key=lambda each: (get_args(Kind).index(each.kind), each.wait.since))
-
-
-def _is_before(other: Wait, one: Wait) -> bool:
-    """Whether a rank that waits in one has waited in the other before: its GPU has not come to this one."""
-    both = other.callers.keys() & one.callers.keys()
-    return any(other.callers[rank].called_at < one.callers[rank].called_at for rank in both)
+            found.append(("never entered", one, tuple(sorted(own))))
+        elif (
+            one.is_known and not one.absent and all(began[rank] >= each.called_at for rank, each in one.callers.items())
+        ):
+            # it is the first one in which these ranks wait: their GPUs have not come to the next ones
+            found.append(("no dump" if one.unread else "not finished", one, tuple(sorted(one.unread or one.callers))))
+    return sorted(found, key=lambda each: (get_args(Kind).index(each[0]), each[1].called[1]))
 
 
 # ---- what a person reads of it ---------------------------------------------------------------------------------------
@@ -248,43 +265,47 @@ def look_of(
     dumps: Mapping[int, RankDump], unread: Mapping[int, str], known: RankMap | None, step: int | None, now: Instant
 ) -> RankLook:
     """What the dumps show. `unread`: why that of a rank was not read. `known`: where the ranks run."""
-    waits = waits_of(dumps, None if known is None else known.ranks)
-    found = judge(waits)
-    first = found[0] if found else None
-    nothing = "the ranks wait for each other" if waits else "no rank waits in an operation"
-    summary = _sentence(first, known) if first else f"{nothing}, say {counted(len(dumps), 'dump')} of PyTorch"
-    told = [first.wait] if first else waits[:AT_MOST]
-    lines = [
-        *(_sentence(one, known) for one in found[1:AT_MOST]),
-        *(line for one in told for line in _calls(one, known)),
+    every = [*waits_of(dumps, None if known is None else known.ranks)]
+    calls = ((rank, each.called_at) for one in every for rank, each in one.callers.items())
+    waits = [  # of those of a training that goes on, the dumps are too young
+        one
+        for one in every
+        if all(dumps[rank].written_at - one.called[0] >= LONG for rank in one.absent | one.callers.keys())
     ]
-    if first is not None and first.kind == "never entered":
-        lines += [_last_call(rank, dumps[rank], known) for rank in first.ranks[:AT_MOST]]
+    found = judge(waits, dict(sorted(calls, reverse=True)))
+    kind, first, ranks = found[0] if found else (None, None, ())
+    nothing = "the ranks wait for each other" if waits else "no rank waits in an operation"
+    named = ranks if kind == "never entered" else ()
     missing = group_by(sorted(unread), lambda rank: unread[rank])
-    lines += [f"no dump of {ranks_text(ranks, known)}: {why}" for why, ranks in missing.items()][:AT_MOST]
+    lines = [
+        *(_sentence(*one, known) for one in found[1:AT_MOST]),
+        *(line for one in ([first] if first else waits[:AT_MOST]) for line in _calls(one, known)),
+        *(_last_call(rank, dumps[rank], known) for rank in named[:AT_MOST]),
+        *[f"no dump of {ranks_text(those, known)}: {why}" for why, those in missing.items()][:AT_MOST],
+    ]
+    summary = f"{nothing}, say {counted(len(dumps), 'dump')} of PyTorch"
     return RankLook(
         source="flight-recorder",
         at=now,
-        summary=clean(summary, 500),
-        ranks=first.ranks if first is not None and first.kind == "never entered" else (),
-        since=None if first is None else first.wait.since,
+        summary=clean(_sentence(*found[0], known) if found else summary, 500),
+        ranks=named,
+        since=None if first is None else first.called[1],
         step=step,
-        count=None if first is None else first.wait.number,
+        count=None if first is None else first.number,
         lines=tuple(clean(line, 300) for line in lines[:LINES]),
-        advice="" if first is None else ADVICE[first.kind],
+        advice="" if kind is None else ADVICE[kind],
     )
 
 
-def _sentence(one: Finding, known: RankMap | None) -> str:
-    kind, wait, ranks = one
-    names, waiting = ranks_text(ranks, known), counted(len(wait.callers), "rank")
-    waiting_in, since = f"{waiting} wait{'s' * (len(wait.callers) == 1)} in", f"since {clock(wait.since)}"
-    what, calls = f"{wait.what} of {wait.group}", [f"{len(own)} call {name}" for name, own in wait.kinds.items()]
+def _sentence(kind: Kind, wait: Wait, ranks: tuple[int, ...], known: RankMap | None) -> str:
+    names, waiting, since = ranks_text(ranks, known), counted(len(wait.callers), "rank"), clock(wait.called[1])
+    waits, what = f"{waiting} wait{'s' * (len(wait.callers) == 1)} in", f"{wait.what} of {wait.group}"
+    calls = ", ".join(f"{len(own)} call {name}" for name, own in wait.kinds.items())
     return {
-        "ranks disagree": f"ranks disagree about {wait.number} of {wait.group}: {', '.join(calls)}: {names}",
-        "never entered": f"{names} never entered {what}; {waiting_in} it {since}",
-        "not finished": f"{waiting} entered {what}, and none of them has finished it {since}: fabric or GPU",
-        "no dump": f"{waiting_in} {what} {since}, and no dump shows whether {names} entered it",
+        "ranks disagree": f"ranks disagree about {wait.number} of {wait.group}: {calls}: {names}",
+        "never entered": f"{names} never entered {what}; {waits} it since {since}",
+        "not finished": f"{waiting} entered {what}, and none of them has finished it since {since}: fabric or GPU",
+        "no dump": f"{waits} {what} since {since}, and no dump shows whether {names} entered it",
     }[kind]
 
 
@@ -299,11 +320,12 @@ def _calls(one: Wait, known: RankMap | None) -> Iterator[str]:
 
 
 def _last_call(rank: int, dump: RankDump, known: RankMap | None) -> str:
-    calls = ((each, log) for log in dump.groups for each in log.operations)
-    for last, log in sorted(calls, key=lambda each: -each[0].called_at)[:1]:
-        how = f"{' at ' * bool(last.line)}{last.line}, {clock(last.called_at)}, {'not ' * (last.state < 2)}finished"
-        return f"the last call of {ranks_text([rank], known)} was {last.name} {last.number} of group {log.title}{how}"
-    return f"{ranks_text([rank], known)} has called nothing"
+    calls = [(each, log.title) for log in dump.groups for each in log.operations]
+    last, title = max(calls, key=lambda each: each[0].called_at, default=(None, ""))
+    if last is None:
+        return f"{ranks_text([rank], known)} has called nothing"
+    how = f"{' at ' * bool(last.line)}{last.line}, {clock(last.called_at)}, {'not ' * (last.state < 2)}finished"
+    return f"the last call of {ranks_text([rank], known)} was {last.name} {last.number} of group {title}{how}"
 
 
 def clock(at: Instant) -> str:

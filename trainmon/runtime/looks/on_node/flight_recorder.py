@@ -4,7 +4,6 @@ A dump is a pickle, and whoever can write it may have made it up. So it is read 
 or function, and that ends when it needs much memory or time.
 """
 
-import gc
 import json
 import os
 import pickle
@@ -28,7 +27,9 @@ LARGEST = 32 * MIB
 """Bytes of a dump. 2,000 entries, torch's default, take 1 to 2 MiB."""
 MEMORY, SECONDS = 1024 * MIB, 5
 """What reading one dump may need."""
-ANSWER, GROUPS, TEXT = MIB // 4, 64, 200
+TOO_MUCH = "reading it took too much memory or time"
+"""On a busy machine, its time is over before its memory."""
+ANSWER, TEXT, FAR = MIB // 4, 200, 2**63
 YOUNG = 20.0
 """Seconds. What was written before does not become whole any more."""
 
@@ -72,9 +73,10 @@ def found(asked: "Any", known: "list[str]") -> "dict[int, list[str]]":
 
 
 def read(paths: "list[str]", asked: "Any", owners: "set[int]") -> "Any":
-    """What the newest of these dumps says; a text says why there is nothing, and None that it may still be written."""
+    """What the newest of these dumps says, of our own if there are any. A text says why there is nothing, and None that
+    it may still be written."""
     try:
-        path = max(paths, key=lambda one: os.lstat(one).st_mtime)
+        path = max(paths, key=lambda one: (os.lstat(one).st_uid in owners, os.lstat(one).st_mtime))
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             at = status.st_mtime - asked["ahead"]
@@ -96,53 +98,52 @@ def condensed(file: "Any", ahead: float) -> "Any":
         try:
             signal.alarm(SECONDS)
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-            gc.disable()
-            answer = json.dumps(summary(Reader(file).load(), ahead))[:ANSWER]
-        except BaseException as error:
-            answer = json.dumps(f"it cannot be read: {type(error).__name__} {error}".strip()[:TEXT])
-        os.write(sender, answer.encode())
-        os._exit(0)
+            try:
+                answer = json.dumps(summary(Reader(file).load(), ahead))
+            except Exception as error:
+                why = f"it cannot be read: {type(error).__name__} {error}".strip()[:TEXT]
+                answer = json.dumps(TOO_MUCH if isinstance(error, MemoryError) else why)
+            os.write(sender, answer[:ANSWER].encode())
+            os._exit(len(answer) > ANSWER)
+        finally:  # it never returns: else there would be two of us
+            os._exit(1)
     os.close(sender)
     with os.fdopen(receiver) as pipe:
         answer = pipe.read()
-    os.waitpid(child, 0)
-    try:
-        return json.loads(answer)
-    except ValueError:
-        return "reading it took too much memory or time"
+    return TOO_MUCH if os.waitpid(child, 0)[1] else json.loads(answer)
 
 
 def summary(dump: "Any", ahead: float) -> "Any":
-    """How many operations it has, from when on it has all (0: it has lost none), when the last one was called, and of
-    each process group the last operations. An operation is a number, its names, sizes, state (0 called, 1 started,
+    """From when on it has all operations (0: it has lost none), when the last one was called, and of each process group
+    the last operations. An operation is a number, its names, sizes, state (0 called, 1 started,
     2 finished), when it was called, and from which line."""
     groups = {}  # type: dict[tuple[str, str, str], dict[int, list[Any]]]
     for entry in dump.get("entries", ()):
-        library, _, names = entry["profiling_name"].partition(":")
+        library, _, called = entry["profiling_name"].partition(":")
+        called = called.replace("all_to_all", "alltoall").replace("all_", "all").upper()
         name, described = entry["process_group"]
-        is_p2p = entry.get("is_p2p", "->" in names or "<-" in names)
-        number = whole(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id", entry.get("seq_id", 0)))
+        is_p2p = entry.get("is_p2p", "->" in called or "<-" in called)
         # gloo leaves the state as it was; of NCCL, what is retired without an end has timed out
         is_over = entry["state"] == "completed" or (library == "gloo" and entry.get("retired"))
-        row = [number, names, str(entry["input_sizes"]), 2 if is_over else int(entry["state"] == "started")]
-        row += [whole(entry["time_created_ns"]) / 1e9 - ahead, line(entry.get("frames") or ())]
+        row = [
+            int(entry["p2p_seq_id" if is_p2p else "collective_seq_id"]) % FAR,  # PyTorch 2.3 counts both together
+            called,
+            str(entry["input_sizes"]),
+            2 if is_over else int(entry["state"] == "started"),
+            int(entry["time_created_ns"]) % FAR / 1e9 - ahead,
+            line(entry.get("frames") or ()),
+        ]
         described = "default_pg" if name == "0" else name if described in ("", "undefined") else described
-        rows = groups.setdefault((library + "p2p" * is_p2p, name, described), {})
-        before = rows.setdefault(number, row)
+        before = groups.setdefault(("p2p " * is_p2p + library, name, described), {}).setdefault(row[0], row)
         if before is not row:  # of operations that are called together, the last one alone has a state
-            before[1:4] = [before[1] + ", " + names, before[2] + row[2], max(before[3], row[3])]
+            before[1:4] = [before[1] + ", " + called, before[2] + row[2], max(before[3], row[3])]
     config, calls = dump.get("pg_config") or {}, [row[4] for rows in groups.values() for row in rows.values()]
-    told = []  # type: list[Any]
-    for key, rows in sorted(groups.items(), key=lambda one: -max(row[4] for row in one[1].values()))[:GROUPS]:
-        told.append([" ".join(key), key[2], members(config.get(key[1])), max(rows), ends(rows, "p2p" in key[0])])
+    told = [
+        [" ".join(key), key[2], members(config.get(key[1])), max(rows), ends(rows, key[0].startswith("p2p"))]
+        for key, rows in groups.items()
+    ]
     is_whole = any(entry.get("record_id") == 0 for entry in dump.get("entries", ()))
-    return [len(calls), 0.0 if is_whole else min(calls, default=0.0), max(calls, default=0.0), told]
-
-
-def whole(number: "Any") -> int:
-    if not 0 <= int(number) < 2**63:
-        raise ValueError("a number is out of range")
-    return int(number)
+    return [0.0 if is_whole else min(calls, default=0.0), max(calls, default=0.0), told]
 
 
 def ends(rows: "dict[int, list[Any]]", is_p2p: bool) -> "list[Any]":
@@ -180,11 +181,6 @@ def look(asked: "Any") -> "Any":
             if told[rank] is not None:
                 del left[rank]
         time.sleep(1.0 if left else 0.0)
-    return {
-        "dumps": {rank: one for rank, one in told.items() if isinstance(one, list)},
-        "bad": {
-            **dict.fromkeys(left, "it is not complete"),
-            **{rank: one for rank, one in told.items() if isinstance(one, str)},
-        },
-        "paths": [PROCESS.sub("", one) for one in known],
-    }
+    bad = {rank: one for rank, one in told.items() if isinstance(one, str)}
+    dumps = {rank: one for rank, one in told.items() if isinstance(one, list)}
+    return dumps, {**dict.fromkeys(left, "it is not complete"), **bad}, [PROCESS.sub("", one) for one in known]

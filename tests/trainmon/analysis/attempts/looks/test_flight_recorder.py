@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from tests.lab.flight_recorder import FAULTS, Fault, Training, dump, play
-from trainmon.analysis.attempts.looks.flight_recorder import RankDump, look_of, of_another, written_since
-from trainmon.model import Attempt, AttemptEnd, RankLook, RankMap
+from trainmon.analysis.attempts.looks.flight_recorder import RankDump, look_of, of_another, rivals, written_since
+from trainmon.model import Attempt, AttemptEnd, Progress, RankLook, RankMap, Run, RunSpec, State
 from trainmon.runtime.looks.on_node.flight_recorder import Reader, summary
 
 NOW = 1.8e9
@@ -40,7 +40,7 @@ def place(rank: int) -> str:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("seed", range(11))
+@pytest.mark.parametrize("seed", range(1, 12))
 def test_each_fault_is_found_in_each_version_of_the_format(seed: int, fault: Fault) -> None:
     training = play(seed, fault)
     look, culprit = judged(dumps(training, f"2.{seed}")), place(training.culprit)
@@ -148,6 +148,67 @@ def test_ranks_that_wait_for_each_other_are_not_named() -> None:
     assert look.lines == ("ALLREDUCE: rank 0 (n0 GPU 0)", "ALLGATHER: rank 1 (n0 GPU 1)")
 
 
+def test_a_rank_that_waits_is_not_named_although_a_dump_was_written_too_early_to_count() -> None:
+    """Rank 2 fails at once and dumps; rank 1 has called the same and waits there, not in what rank 0 waits for."""
+    groups = {"1": "[0, 1]", "2": "[1, 2, 3]"}
+    first, other = entry(1, "all_reduce", 1.0, group="1"), entry(1, "all_reduce", 1.0, group="2")
+    early = msgspec.structs.replace(made(other, groups=groups), written_at=NOW + 4.0)
+    look = judged({0: made(first, groups=groups), 1: made(other, groups=groups), 2: early})
+    assert look.ranks == ()
+
+
+def test_dumps_of_two_trainings_that_have_written_to_one_place_name_nobody() -> None:
+    def waits(number: int) -> RankDump:
+        over = [entry(each, "all_reduce", 0.0, state="completed", record_id=7) for each in range(number - 3, number)]
+        return made(*over, entry(number, "all_reduce", 1.0, record_id=9))
+
+    over = [entry(each, "all_reduce", 0.0, state="completed", record_id=each) for each in range(490, 500)]
+    for others in (waits(9_000), made(*over)):
+        look = judged({rank: waits(500) if rank % 2 else others for rank in range(16)})
+        assert look.ranks == (() if others == waits(9_000) else (*range(0, 16, 2),))
+    other = made(entry(1, "all_reduce", -9.0, group="5", state="completed", record_id=0))
+    for late in (made(*over[:-1]), other):
+        look = judged({rank: late if rank == 3 else waits(500) for rank in range(16)})
+        assert look.ranks == ()
+        assert look.summary.endswith("no dump shows whether rank 3 (n0 GPU 3) entered it")
+
+
+def test_a_rank_of_many_groups_is_not_named_for_one_of_them() -> None:
+    groups = {str(number): "[0, 1]" for number in range(100)}
+    calls = [entry(1, "all_reduce", 2.0, group=str(number), state="completed") for number in range(1, 100)]
+    first = entry(1, "all_reduce", 1.0, group="0")
+    assert judged({0: made(first, groups=groups), 1: made(first, *calls, groups=groups)}).ranks == ()
+
+
+def exchange(how: str, state: str = "scheduled", group: str = "4") -> dict[str, Any]:
+    return entry(0, how, 1.0, group=group, state=state, p2p_seq_id=7, is_p2p=True)
+
+
+def test_two_ranks_that_both_send_wait_for_each_other() -> None:
+    groups = {"4": "[0, 1]"}
+    ends = [made(exchange(how), groups=groups) for how in ("send 0->1", "send 1->0")]
+    assert judged(dict(enumerate(ends))).summary == "the ranks wait for each other, say 2 dumps of PyTorch"
+    ends[1] = made(exchange("recv 1<-0"), groups=groups)
+    assert judged(dict(enumerate(ends))).summary.startswith("1 rank entered SEND 0->1 of group 4 (ranks 0-1), and none")
+
+
+def test_sends_name_nobody_without_the_ranks_of_their_group_or_the_other_end() -> None:
+    idle = made(entry(1, "all_reduce", 0.0, state="completed"))
+    assert judged({8: made(exchange("send 0->1")), 9: idle}).ranks == ()
+    assert judged({8: made(exchange("coalesced"), groups={"4": "[8, 9]"}), 9: idle}).ranks == ()
+    assert judged({8: made(exchange("send 0->1"), groups={"4": "[8, 9]"}), 9: idle}).ranks == (9,)
+
+
+def test_dumps_of_pytorch_2_3_are_not_read_as_their_numbers_differ_between_ranks() -> None:
+    with pytest.raises(KeyError, match="collective_seq_id"):
+        dumps(play(3, "sleeps"), "2.0")
+
+
+def test_what_a_group_waits_for_is_not_judged_if_its_ranks_are_not_known() -> None:
+    look = judged({3: made(entry(1, "all_reduce", 1.0, group="5"))})
+    assert (look.summary, look.advice) == ("the ranks wait for each other, say 1 dump of PyTorch", "")
+
+
 def test_a_rank_whose_dump_does_not_reach_back_is_not_named() -> None:
     groups = {"1": "[0, 1]"}
     old, other = entry(1, "all_reduce", 1.0, group="1"), {"group": "3", "state": "completed", "record_id": 700}
@@ -244,6 +305,44 @@ def test_a_dump_from_before_the_last_step_is_of_an_earlier_standstill() -> None:
     assert written_since(attempt(), None) == NOW - 5_030.0
     assert written_since(attempt(), NOW - 100.0) == NOW - 130.0
     assert written_since(attempt(ENDED), NOW - 100.0) == NOW - 430.0, "a trainer may flush its last lines when it ends"
+
+
+def test_a_dump_from_before_a_restart_within_the_job_is_of_processes_that_are_gone() -> None:
+    assert written_since(attempt(), NOW - 100.0, NOW - 60.0) == NOW - 90.0
+
+
+HOME, NODE = "/home/ana/.cache/torch/comm_lib_trace_rank_3", "/tmp/nccl_trace_rank_3"
+OWN = "/scratch/88/rank3"
+
+
+@pytest.mark.parametrize(
+    ("path", "node", "stepped_at", "is_theirs"),
+    [
+        (HOME, "n0", -900.0, True),
+        (HOME, "n0", 700.0, False),  # it has gone on after that
+        (NODE, "n0", -900.0, False),
+        (NODE, "n9", -900.0, True),
+        (OWN, "n9", -900.0, False),
+    ],
+)
+def test_a_dump_that_another_run_may_have_written_is_not_used(
+    path: str, node: str, stepped_at: float, is_theirs: bool
+) -> None:
+    dump = msgspec.structs.replace(made(entry(1, "all_reduce", -100.0)), path=path)
+    other = msgspec.structs.replace(attempt(), attempt_id="b", run_id="vlm", nodes=("n9",))
+    run = Run(spec=RunSpec(name="vlm", cluster="prod"), progress=Progress(at=NOW + stepped_at))
+    others = rivals(attempt(), State(attempts={"a": attempt(), "b": other}, runs={"vlm": run}), NOW - 900.0)
+    why = "vlm may have written it: set TORCH_FR_DUMP_TEMP_FILE for each run" if is_theirs else ""
+    assert of_another(3, dump, attempt(), NOW, node, others) == why
+
+
+def test_runs_with_other_ranks_or_that_ended_before_are_no_rivals() -> None:
+    small = msgspec.structs.replace(attempt(), run_id="vlm", ranks=msgspec.structs.replace(MAP, ranks=8))
+    ended = msgspec.structs.replace(attempt(ENDED), run_id="asr")
+    runs = {name: Run(spec=RunSpec(name=name, cluster="prod")) for name in ("vlm", "asr")}
+    state = State(attempts={"b": small, "c": ended}, runs=runs)
+    assert rivals(attempt(), state, NOW + 1.0) == []
+    assert [one.run_id for one, _ in rivals(attempt(), state, NOW)] == ["asr"]
 
 
 def test_the_ranks_of_a_large_group_are_counted() -> None:
