@@ -249,12 +249,6 @@ class InfinibandPort(msgspec.Struct, frozen=True, gc=False):
     counters: Mapping[str, int] = {}
     """Those of hw_counters that tell of retransmissions and congestion, by the names of the kernel."""
 
-    @property
-    def gbps(self) -> float | None:
-        """The number of its rate."""
-        first = (self.rate or "").partition(" ")[0]
-        return float(first) if first.replace(".", "", 1).isdecimal() else None
-
 
 class HostSample(Reading, frozen=True, tag="host", gc=False):
     """Load, memory, and counters that should not grow."""

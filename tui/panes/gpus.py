@@ -235,10 +235,8 @@ class FactsPane(NodePane):
         running = [job for job in jobs if job.stage == "running" and job.gone_at is None]
         listed, server = state.scheduler_nodes.get(self.node), failing_server(source, state.sources)
         alerts = tuple(alerts_of(self.node, state, width, "node"))
-        own = (
-            one for one in state.alerts.values() if one.node == self.node and one.rule == "slow-link" and one.is_open
-        )
-        odd = {one.subject.partition(" ")[2] for one in own}
+        open_alerts = (one for one in state.alerts.values() if one.node == self.node and one.is_open)
+        odd = {one.subject.partition(" ")[2] for one in open_alerts if one.rule == "slow-link"}
         self.lines.set_rows(node_facts(self.node, node, source, state.at, width, listed, running, server, alerts, odd))
 
 

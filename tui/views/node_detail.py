@@ -321,9 +321,9 @@ def host_lines(node: Node, now: Instant, width: int, is_read: str, odd: Collecti
     yield from facts(texts, width, {"OOM kills": "warn" if node.oom_kills else ""})
     yield from (fact("", safe(text), width) for text in at)
     for port in bad:
-        errors = f", link down {count(port.link_downed)}×, errors {count(port.errors)}"
-        text = f" at {port.rate or UNKNOWN} differs from its peers" if port.port in odd else errors
-        yield fact("InfiniBand", safe(f"{port.port} {port.state or UNKNOWN}{text}"), width, "warn")
+        differs = f", differs from its peers: {port.rate or 'rate unknown'}" if port.port in odd else ""
+        errors = f"link down {count(port.link_downed)}×, errors {count(port.errors)}"
+        yield fact("InfiniBand", safe(f"{port.port} {port.state or UNKNOWN}{differs}, {errors}"), width, "warn")
 
 
 SKEW = 2.0

@@ -41,7 +41,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 MOST = 256
 HARDLY = 1e6
 """ns per second: a client of Lustre wakes up once a second while it waits."""
-MOST_WAITS = 16
+MOST_WAITS = 4
+"""Of the processes of each rank: if a file server hangs, all ranks wait, each with several."""
 MOST_FILES = 256
 
 NETWORK = ("nfs", "lustre", "ceph", "beegfs", "gpfs", "cifs", "smb3", "wekafs", "fuse.", "9p")
@@ -86,16 +87,15 @@ class Ranks:
                 top = parents[top]
             if ranks.get(top) == ranks[pid]:
                 members[top].append(pid)
-        pids = sorted(self.blocked & set(ranks))[:MOST_WAITS]
-        self.waits = {started[pid]: self.waiting(pid, started[pid]) for pid in pids}
-        waits = {pid: self.wait(str(pid), time.monotonic() - self.waits[started[pid]][1]) for pid in pids}
+        waits = {top: sorted(self.blocked.intersection(pids))[:MOST_WAITS] for top, pids in members.items()}
+        self.waits = {started[pid]: self.waiting(pid, started[pid]) for pids in waits.values() for pid in pids}
         rows = [
             [
                 top,
                 int(started[top][1]) / TICKS,
                 sorted(set(pids) - {top})[:MOST],
                 *ranks[top],
-                [waits[pid] for pid in pids if pid in waits],
+                [self.wait(pid, started[pid]) for pid in waits[top]],
             ]
             for top, pids in members.items()
             if not any(self.known[started[pid]][-1] for pid in pids)
@@ -124,11 +124,11 @@ class Ranks:
         is_same = ran is not None and before is not None and ran - before <= HARDLY * (now - since)
         return (before, since) if is_same else (ran, now)
 
-    def wait(self, pid: str, seconds: float) -> "list[Any]":
+    def wait(self, pid: int, key: "tuple[int, str]") -> "list[Any]":
         """The row of such a process on the wire (model.RankWait)."""
-        where = self.text(pid, "wchan").strip()[:64]
-        mounts = self.mounts(pid) if seconds > 1.0 else set()
-        return [int(pid), round(seconds, 1), "" if where == "0" else where, *(mounts.pop() if len(mounts) == 1 else ())]
+        seconds, where = time.monotonic() - self.waits[key][1], self.text(str(pid), "wchan").strip()[:64]
+        mounts = self.mounts(str(pid)) if seconds > 1.0 else set()
+        return [pid, round(seconds, 1), "" if where == "0" else where, *(mounts.pop() if len(mounts) == 1 else ())]
 
     def mounts(self, pid: str) -> "set[tuple[str, str]]":
         """The mounts of network filesystems of which a process has files open, each with its type."""

@@ -9,6 +9,7 @@ import pytest
 from collectors.prometheus import query, readings
 from collectors.prometheus.query import EXPORTERS, Series, lacking
 from tests.collectors.prometheus.captured import NEWEST, series, until
+from trainmon.analysis.runs.peers import port_speeds
 from trainmon.model import GpuFacts, GpuInstance, GpuSample
 
 DCGM, NODE = EXPORTERS["dcgm"], EXPORTERS["node"]
@@ -222,7 +223,7 @@ def test_errors_of_infiniband_are_added_up_for_each_port() -> None:
     host = readings.host_sample(node, 100.0, 20.0)
     [found] = host.infiniband
     assert (found.port, found.state, found.link_downed, found.errors) == ("mlx5_0/1", "ACTIVE", 3, 6)
-    assert (found.rate, found.gbps) == ("400 Gb/sec", 400.0)
+    assert (found.rate, port_speeds([found])[0].value) == ("400 Gb/sec", 400.0)
     assert host.network_errors == 10
 
 

@@ -188,7 +188,7 @@ def test_ports_have_their_rates_and_the_odd_one_a_line_of_its_own() -> None:
     assert found[at + 1 : at + 4] == [
         "              400 Gb/sec (4X NDR): mlx5_0/1 and 1 more",
         "              100 Gb/sec (4X EDR): mlx5_9/1",
-        "InfiniBand    mlx5_1/1 ACTIVE at 400 Gb/sec (4X NDR) differs from its peers",
+        "InfiniBand    mlx5_1/1 ACTIVE, differs from its peers: 400 Gb/sec (4X NDR), link down 0×, errors 0",
     ]
 
 

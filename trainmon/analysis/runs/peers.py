@@ -170,8 +170,11 @@ for NVLinks of a card without a bridge, or with MIG, of which none is up."""
 
 def port_speeds(ports: Iterable[InfinibandPort]) -> tuple[LinkSpeed, ...]:
     """The Gb/s of the ports that are up, by link layer."""
-    up = (port for port in ports if port.state == "ACTIVE" and port.gbps is not None)
-    return tuple(LinkSpeed(port.port, port.link_layer or "", port.port, port.gbps or 0.0) for port in up)
+    return tuple(
+        LinkSpeed(port.port, port.link_layer or "", port.port, float(gbps))
+        for port in ports
+        if port.state == "ACTIVE" and (gbps := (port.rate or "").partition(" ")[0]).replace(".", "", 1).isdecimal()
+    )
 
 
 def gpu_speeds(gpus: Iterable[Gpu]) -> tuple[LinkSpeed, ...]:

@@ -178,9 +178,9 @@ def test_no_other_variable_is_sent(proc: Proc) -> None:
 MOUNTS = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 22 0:40 / /fsx rw - nfs4 server:/fsx rw\n"
 
 
-def blocked(proc: Proc, pid: int, ran: str, where: str = "rpc_wait_bit_killable") -> None:
+def blocked(proc: Proc, pid: int, ran: str, where: str = "rpc_wait_bit_killable", parent: int = 10) -> None:
     """The process is in state D, with files open on /fsx, and on the disk."""
-    fields = ["D", "10", *["0"] * 17, str(500 * TICKS), "0"]
+    fields = ["D", str(parent), *["0"] * 17, str(500 * TICKS), "0"]
     proc.write(f"{pid}/stat", f"{pid} (python) {' '.join(fields)}\n")
     for name, text in (("schedstat", ran), ("wchan", where), ("mountinfo", MOUNTS)):
         proc.write(f"{pid}/{name}", text)
@@ -214,6 +214,17 @@ def test_a_worker_that_has_hardly_run_between_two_looks_waits_for_a_mount(
     assert [one.waits[0].seconds for one in proc.read()] == [0.0], "this kernel does not say whether it has run"
     proc.process(20, 10, RANK="9", **TORCHRUN)
     assert [one.waits for one in proc.read()] == [()]
+
+
+def test_if_all_processes_wait_each_rank_says_so(proc: Proc) -> None:
+    """Sixteen workers of rank 0 have the lowest pids."""
+    for rank in range(8):
+        proc.process(10 + rank, 1, RANK=str(rank), **TORCHRUN)
+        for worker in range(16):
+            proc.process(100 * rank + 100 + worker, 10 + rank, RANK=str(rank), **TORCHRUN)
+            blocked(proc, 100 * rank + 100 + worker, "500 70 12", parent=10 + rank)
+    waits = {one.rank: [wait.pid for wait in one.waits] for one in proc.read()}
+    assert waits == {rank: [100 * rank + 100 + worker for worker in range(4)] for rank in range(8)}
 
 
 def test_whether_the_pids_are_those_of_the_host_is_said(proc: Proc) -> None:

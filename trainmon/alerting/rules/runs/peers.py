@@ -20,10 +20,10 @@ from trainmon.alerting.rules.nodes import (
 )
 from trainmon.alerting.rules.runs.base import RunRule
 from trainmon.analysis.attempts import RankPlace, place_of
-from trainmon.analysis.attempts.ranks import LAUNCHERS
+from trainmon.analysis.attempts.ranks import LAUNCHERS, ranks_text
 from trainmon.analysis.runs import last_attempts
 from trainmon.analysis.runs.peers import GPU, LOSS, Outlier, losing, slower
-from trainmon.lib import Instant, ago, by_key, counted, group_by, listed
+from trainmon.lib import Instant, ago, counted, group_by, listed
 from trainmon.model import Alert, Finding, Node, RankMap, RankProcess, RankWait, Run, State
 
 # ---- which ranks are there -------------------------------------------------------------------------------------------
@@ -179,48 +179,44 @@ class StorageWait(RunRule, frozen=True, kw_only=True):
             return
         job = state.jobs.get(run.job or "")
         jobs = {None} if job is None else {job.number, *job.components}
-        every = [(node, one) for node in nodes if node.ranks for one in node.ranks.r if one.job in jobs]
-        first = min((LAUNCHERS.index(one.launcher) for _, one in every), default=0)  # the others start these
-        ranks = [(node, one) for node, one in every if LAUNCHERS.index(one.launcher) == first]
-        found = [
-            (node, one, wait)
-            for node, one in ranks
-            for wait in one.waits
-            if wait.seconds >= self.longer and wait.wchan.startswith(STORAGE)
+        every = [
+            (node, one, [wait for wait in one.waits if wait.wchan.startswith(STORAGE)])
+            for node in nodes
+            for one in (node.ranks.r if node.ranks else ())
+            if one.job in jobs
         ]
-        if waits := [(node, one, wait) for node, one, wait in found if _age(node, now) <= READ_WITHIN]:
-            yield self._finding(state, run, waits, len({one.rank for _, one in ranks}), now)
+        first = min((LAUNCHERS.index(one.launcher) for _, one, _ in every), default=0)  # the others start these
+        ranks = [row for row in every if LAUNCHERS.index(row[1].launcher) == first]
+        ages = {node.name: _age(node, now) for node in nodes}
+        found = [(node, one, wait) for node, one, waits in ranks for wait in waits if wait.seconds >= self.longer]
+        if now_waiting := [row for row in found if ages[row[0].name] <= READ_WITHIN]:
+            others = {one.rank for node, one, waits in ranks if not waits and ages[node.name] <= READ_WITHIN}
+            yield self._finding(state, run, now_waiting, len(others), now)
         elif found:
-            old = found[0][0]
-            yield self.unknown(run, f"the processes of {old.name} have not been read for {ago(_age(old, now))}")
+            old = found[0][0].name
+            yield self.unknown(run, f"the processes of {old} have not been read for {ago(ages[old])}")
 
     def _finding(
-        self, state: State, run: Run, waits: Sequence[tuple[Node, RankProcess, RankWait]], known: int, now: Instant
+        self, state: State, run: Run, waits: Sequence[tuple[Node, RankProcess, RankWait]], others: int, now: Instant
     ) -> Finding:
-        own = rank_maps(state).get(run.name)
-        by_rank = by_key((one.rank, (node, wait)) for node, one, wait in waits)
+        known = rank_maps(state).get(run.name)
+        of_ranks = {one.rank: (node.name, wait) for node, one, wait in reversed(waits)}
         nodes = list(dict.fromkeys(node.name for node, *_ in waits))
         mounts = sorted({f"{wait.mount} ({wait.filesystem})" for *_, wait in waits if wait.mount})
         longest = max(wait.seconds for *_, wait in waits)
-        places = {
-            rank: str(place_of(rank, own) or RankPlace(str(rank), found[0][0].name, ""))
-            for rank, found in sorted(by_rank.items())
-        }
-        others = f"; the {counted(known - len(places), 'other')} do not" if known > len(places) else ""
-        what = listed(mounts, 2) if mounts else "storage"
-        waiting = f"{listed(list(places.values()), 2)} wait{'s' if len(places) == 1 else ''}"
         return self.finding(
             state,
             run,
             "warning" if makes_steps(run, now) else "critical",
-            f"{waiting} for {what} for {ago(longest)}{others}",
+            f"{ranks_text([*of_ranks], known)} wait{'s' if len(of_ranks) == 1 else ''}"
+            f" for {listed(mounts, 2) if mounts else 'storage'} for {ago(longest)}"
+            + (f"; the {counted(others, 'other')} do{'es' if others == 1 else ''} not" if others else ""),
             node=nodes[0] if len(nodes) == 1 else None,
             sources=tuple(f"node:{name}" for name in nodes),
             evidence=tuple(
-                f"{places[rank]}: pid {wait.pid} has hardly run for {ago(wait.seconds)}, in {wait.wchan}"
-                + (f" on {wait.mount}" if wait.mount else "")
-                for rank, found in sorted(by_rank.items())
-                for _, wait in found[:1]
+                f"{place_of(rank, known) or RankPlace(str(rank), node, '')}: pid {wait.pid} has hardly run for"
+                f" {ago(wait.seconds)}, in {wait.wchan}" + (f" on {wait.mount}" if wait.mount else "")
+                for rank, (node, wait) in sorted(of_ranks.items(), key=lambda one: one[0])
             )[:10],
             advice=f"see whether the file server answers: dmesg on {listed(nodes, 2)}, and its disks (key 3). "
             "Such a process cannot be killed; it goes on when the server answers",

@@ -56,9 +56,7 @@ def test_it_is_critical_once_the_run_makes_no_steps() -> None:
 
 def test_several_nodes_are_one_alert() -> None:
     finding = only(scene((7, NFS), (8, NFS), (9, NFS)))
-    assert finding.summary == (
-        "rank 7 (n1 GPU 7), rank 8 (n2 GPU 0) and 1 more wait for /fsx (nfs4) for 1m; the 13 others do not"
-    )
+    assert finding.summary == ("ranks 7-9 (n1, n2) wait for /fsx (nfs4) for 1m; the 13 others do not")
     assert (finding.node, finding.sources) == (None, ("node:n1", "node:n2"))
 
 
@@ -88,6 +86,13 @@ def test_one_node_that_is_not_read_hides_no_other() -> None:
     made = scene((7, NFS), (8, NFS)).after(200.0)
     made.say("n2", RankProcesses(1, made.now, (rank(8, NFS),), user="ana", host_pids=True)).well("n1").steps()
     assert only(made).summary.startswith("rank 8 (n2 GPU 0) waits for /fsx (nfs4)")
+
+
+def test_who_has_waited_for_a_shorter_time_waits_too() -> None:
+    summary = only(
+        scene((7, NFS), *((number, replace(NFS, seconds=45.0)) for number in range(14) if number != 7))
+    ).summary
+    assert summary == "rank 7 (n1 GPU 7) waits for /fsx (nfs4) for 1m; the 2 others do not"
 
 
 def test_it_is_not_over_while_its_processes_are_not_read() -> None:
