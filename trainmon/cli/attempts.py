@@ -9,7 +9,7 @@ import shutil
 import textwrap
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -38,7 +38,7 @@ from trainmon.analysis.explanation import (
 )
 from trainmon.cli.terminal import plain, print_json, print_lines, table
 from trainmon.config import load_settings
-from trainmon.config.schema import policy_of
+from trainmon.config.schema import Settings, policy_of
 from trainmon.ledger.attempts import AttemptName, columns_of, timestamp
 from trainmon.ledger.lease import LeaderNote, LeaderNow
 from trainmon.ledger.ledger import LedgerStuck, attempt_history, attempt_names, attempt_records, attempt_rows
@@ -55,7 +55,7 @@ from trainmon.lib import (
     find_state_directory,
     shorten,
 )
-from trainmon.model import Attempt, RetryPolicy
+from trainmon.model import Attempt
 from trainmon.runtime.logs import log_to_file
 
 # ---- what commands say of attempts that the ledger does not have -----------------------------------------------------
@@ -282,7 +282,7 @@ def explain_attempt(words: tuple[str, ...], as_json: bool, as_markdown: bool, co
         raise click.UsageError(f"attempt {attempt_id} is no longer in the ledger")
     if (silence := open_line(leader, found[0], now)) is not None:
         click.echo(plain(silence), err=True)
-    explanation = explain(*found, policy=retry_policy(config))
+    explanation = explain(*found, policy=policy_of(settings_of(config).retry, None))
     if as_json:
         print_json(as_object(explanation))
     elif as_markdown:
@@ -298,18 +298,18 @@ def page_width() -> int:
     return min(WIDEST, max(80, shutil.get_terminal_size().columns))
 
 
-def retry_policy(config: Path | None) -> RetryPolicy:
-    """The budgets of the config. Without one that can be read, the defaults: an attempt is explained all the same.
+def settings_of(config: Path | None) -> Settings:
+    """The settings of the config. Without one that can be read, the defaults: an attempt is explained all the same.
 
     Raises:
         ConfigError: the given file cannot be used.
     """
     try:
-        return policy_of(load_settings(config, ())[0].retry, None)
+        return load_settings(config, ())[0]
     except ConfigError:
         if config is not None:
             raise
-        return RetryPolicy()
+        return Settings()
 
 
 def named(name: str, known: Sequence[AttemptName]) -> str:
@@ -457,7 +457,7 @@ def print_report(
         return 2
     for line in silent_lines(leader_now(directory, now), run, now):
         click.echo(plain(line), err=True)
-    found = report(attempts, now - since, now, prices(config), run=run, group=group)
+    found = report(attempts, now - since, now, settings_of(config).prices, run=run, group=group)
     if as_json:
         period = {"since": timestamp(found.since), "until": timestamp(found.until)}
         print_json({**period, **report_object(found)})
@@ -468,20 +468,6 @@ def print_report(
     else:
         print_lines(*text_lines(report_sentence(found), report_page(found), page_width()))
     return 0
-
-
-def prices(config: Path | None) -> Mapping[str, float | None]:
-    """The prices of a GPU hour in the config, by cluster; none without a config that can be read.
-
-    Raises:
-        ConfigError: the given file cannot be used.
-    """
-    try:
-        return load_settings(config, ())[0].prices
-    except ConfigError:
-        if config is not None:
-            raise
-        return {}
 
 
 # ---- sql: one SELECT on the ledger -----------------------------------------------------------------------------------

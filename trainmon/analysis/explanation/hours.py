@@ -18,6 +18,9 @@ UNWATCHED_AT_MOST: Seconds = 90.0
 UNSEEN_FOR: Seconds = 600.0
 """An attempt without an end that was last seen so long ago may have ended, and a silence may have."""
 
+FINAL = {*ENDED_ON_PURPOSE} - {"completed", "requeued"}
+"""Causes after which nothing more was to run."""
+
 
 def gpu_hours_text(hours: float) -> str:
     """`0.09`, `32.0`, `1,024`."""
@@ -141,15 +144,13 @@ def _never_trained(one: Attempt, lasted: Seconds) -> bool:
     """Whether an attempt without any known step was only starting: its log was read, and nothing shows a training that
     its log does not."""
     is_read = one.log_host is not None or (one.end is not None and one.end.log_tail is not None)
-    cause = "unknown" if one.cause is None else one.cause.cause
-    has_failed = cause not in ("unknown", "completed")
+    has_failed = one.cause is not None and one.cause.cause not in ("unknown", "completed")
     return is_read and not one.has_committed and not one.may_have_gone_on and (has_failed or lasted <= HOUR)
 
 
 def is_over(one: Attempt) -> bool:
     """Whether nothing more was to run after its end: it has completed, or was ended on purpose."""
-    cause = None if one.cause is None else one.cause.cause
-    return one.has_completed or (cause in ENDED_ON_PURPOSE and cause not in ("completed", "requeued"))
+    return one.has_completed or (one.cause is not None and one.cause.cause in FINAL)
 
 
 def _is_unseen(before: Attempt, after: Attempt) -> bool:

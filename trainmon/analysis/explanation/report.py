@@ -90,21 +90,20 @@ class Totals(NamedTuple):
 
 
 def totals(spent: Sequence[Spent], since: Instant, until: Instant) -> Totals:
-    hours: dict[Category, float] = dict.fromkeys(CATEGORIES, 0.0)
-    held = first_queue = ran = node_days = 0.0
-    attempts, causes = 0, list[str]()
-    for one in spent:  # one pass: there may be 50,000
-        gpu_hour, seconds, end = one.gpu_hour, one.held, one.attempt.end
-        for name, value in one.seconds.items():
-            hours[name] += gpu_hour * value
-        held, first_queue, ran = held + gpu_hour * seconds, first_queue + gpu_hour * one.first_queue, ran + seconds
-        node_days += max(1, len(one.attempt.nodes)) * seconds / DAY
-        attempts += end is None or end.at >= since
-        if end is not None and since <= end.at <= until:
-            causes.append(cause_name(one.attempt))
+    costs = [(one, one.gpu_hour, one.held) for one in spent]
+    ended = (one.attempt for one in spent if one.attempt.end is not None)
+    causes = [cause_name(one) for one in ended if since <= (one.ended_at or 0.0) <= until]
     unclear = causes.count("unknown")
-    failures = sum(cause not in NO_FAILURE for cause in causes) - unclear
-    return Totals(hours, held, first_queue, attempts, failures, unclear, ran, node_days)
+    return Totals(
+        hours={name: math.fsum(hour * one.seconds.get(name, 0.0) for one, hour, _ in costs) for name in CATEGORIES},
+        held=math.fsum(hour * held for _, hour, held in costs),
+        first_queue=math.fsum(hour * one.first_queue for one, hour, _ in costs),
+        attempts=sum((one.attempt.ended_at or until) >= since for one in spent),
+        failures=sum(cause not in NO_FAILURE for cause in causes) - unclear,
+        unclear=unclear,
+        ran=math.fsum(held for *_, held in costs),
+        node_days=math.fsum(max(1, len(one.attempt.nodes)) * held for one, _, held in costs) / DAY,
+    )
 
 
 def cause_name(one: Attempt) -> str:
@@ -167,7 +166,11 @@ def report(
     """The report of a period. `attempts`: also those before it, which show what a run was then. `prices`: of an hour of
     a GPU, by cluster."""
     known = [*attempts] if run is None else [one for one in attempts if one.run_id == run]
-    spent = [one for one in account(known, since, until) if _is_within(one, since, until)]
+    spent = [
+        one
+        for one in account(known, since, until)
+        if any(one.seconds.values()) or since <= (one.attempt.ended_at or one.attempt.seen_at) <= until
+    ]
     sums = totals(spent, since, until)
     unpriced = sorted({one.attempt.cluster for one in spent if prices.get(one.attempt.cluster) is None})
     costs = [(one, (prices.get(one.attempt.cluster) or 0.0) * one.gpu_hour) for one in spent]
@@ -191,10 +194,6 @@ def report(
         group=group,
         groups={key: totals(each, since, until) for key, each in groups.items()},
     )
-
-
-def _is_within(one: Spent, since: Instant, until: Instant) -> bool:
-    return any(one.seconds.values()) or since <= (one.attempt.ended_at or one.attempt.seen_at) <= until
 
 
 def _keys(one: Attempt, group: Grouping | None) -> Sequence[str]:
@@ -231,9 +230,9 @@ LACKING: Mapping[str, Callable[[Spent, AttemptEnd | None], object]] = {
     "no known GPU count: those GPU hours are not counted": lambda one, _: one.attempt.gpus is None,
     "no known step": lambda one, _: one.attempt.last_step is None and one.seconds.get("unknown"),
     "steps that were not watched all the time": lambda one, end: (
-        one.attempt.last_step is not None
+        one.seconds.get("unknown", 0.0) > one.gap
+        and one.attempt.last_step is not None
         and (end is None or one.attempt.lost_share is not None)
-        and one.seconds.get("unknown", 0.0) > one.gap
     ),
     "lost steps that are not known": lambda one, end: (
         end is not None and one.attempt.last_step is not None and one.attempt.lost_share is None

@@ -62,7 +62,7 @@ def report_page(one: Report) -> tuple[Section, ...]:
         Section("What is missing", tuple(PageRow("", text, "warn") for text in one.missing)),
     )
     return tuple(
-        Section(title, tuple(row._replace(text=scrub(clean(row.text))) for row in rows))
+        Section(title, tuple(row._replace(label=clean(row.label), text=scrub(clean(row.text))) for row in rows))
         for title, rows in found
         if rows
     )
