@@ -18,7 +18,6 @@ from trainmon.model import (
     LogHits,
     LogPart,
     LookReply,
-    LookSource,
     Plan,
     Run,
     Series,
@@ -108,7 +107,7 @@ class Backend(Protocol):
         """Read from the ledger what is known around an attempt: its run's attempts, alerts and actions of its time.
         Calls reply on another thread, or never if the ledger does not have it."""
 
-    def look(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
+    def look(self, run: str, reply: Callable[[LookReply], object]) -> None:
         """Look at the ranks of a run by these sources, one after the other. Replies several times on another thread;
         each look is also in Run.looks."""
 

@@ -16,7 +16,6 @@ from trainmon.model import (
     Curve,
     Job,
     LookReply,
-    LookSource,
     Plan,
     Run,
     Series,
@@ -119,8 +118,8 @@ class FakeBackend:
         self.requests.append(("save samples", run, directory))
         self.saving.append(reply)
 
-    def look(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
-        self.requests.append(("look", run, *sources))
+    def look(self, run: str, reply: Callable[[LookReply], object]) -> None:
+        self.requests.append(("look", run))
         self.looking.append(reply)
 
     def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], object]) -> None:

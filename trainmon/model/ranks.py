@@ -54,6 +54,6 @@ class LookReply(msgspec.Struct, frozen=True):
     """What a person who asked for looks is told. The last reply to a request is done."""
 
     text: str
-    """Progress, the summary of a look, or why there is none."""
+    """Progress, the summary of a look, or why there is none. Empty: nothing new."""
     look: RankLook | None = None
     is_done: bool = False

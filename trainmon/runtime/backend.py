@@ -267,11 +267,11 @@ class DashboardBackend:
         if self._executor is not None:
             self._executor.stacks = Stacks(lambda: self.engine.state, nodes, self.engine.submit, self.engine.clock)
 
-    def look(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
+    def look(self, run: str, reply: Callable[[LookReply], object], sources: Sequence[LookSource] = ()) -> None:
         if self._looks is None:
             reply(LookReply("this monitor looks at no ranks", is_done=True))
         else:
-            self._looks.ask(run, sources, reply)
+            self._looks.ask(run, reply, sources)
 
     def poll_job(self, key: str) -> None:
         """There is no scheduler."""

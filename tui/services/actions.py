@@ -8,7 +8,7 @@ from textual.app import App
 
 from trainmon.actions.verbs import VERB
 from trainmon.lib import Clock, Seconds, clean, counted, duration
-from trainmon.model import ActionRequest, Alert, LookReply, LookSource, Plan, State, Verb
+from trainmon.model import ActionRequest, Alert, LookReply, Plan, State, Verb
 from tui.backend import Backend
 from tui.modals import Menu, Mute, Pick, PlanScreen, TextPrompt, ask
 from tui.views import (
@@ -30,9 +30,6 @@ from tui.views.alerts import is_muted, matches, most_urgent, silence_text, silen
 
 LOOK = "look"
 """The entry of the menu of a row that looks at the ranks of its run."""
-
-LOOKS: tuple[LookSource, ...] = ("nccl-ras", "proc", "flight-recorder")
-"""What such a look asks: what only reads."""
 
 # ---- from a capital key to a plan, from the plan to the backend, and from States to toasts about the results ---------
 
@@ -129,16 +126,15 @@ class ActionService(DashboardService):
         if len(names) != 1:
             self._notify(Toast("Look at its ranks", "put the cursor on one run", "warning"))
             return
-        name, last = names.pop(), [""]
+        name = names.pop()
 
-        def replied(reply: LookReply) -> None:  # the last one repeats the one before it, or is the only one
-            if reply.text != last[0]:
-                last[0] = reply.text
+        def replied(reply: LookReply) -> None:
+            if reply.text:
                 toast = Toast(f"ranks of {clean(name)}", clean(reply.text, 600))
                 is_named = reply.look is not None and reply.look.ranks
                 self._app.call_later(self._notify, toast._replace(severity="warning") if is_named else toast)
 
-        self._backend.look(name, LOOKS, replied)
+        self._backend.look(name, replied)
 
     # ---- results ----
 

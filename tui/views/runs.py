@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from trainmon.analysis.attempts import RankPlace, place_of
-from trainmon.analysis.attempts.looks import leading
+from trainmon.analysis.attempts.looks import LABELS, leading
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.gpus import unread
 from trainmon.analysis.log_formats import LEARNED, summary
@@ -63,9 +63,6 @@ from tui.views.table import (
     wrapped_fact,
 )
 
-LOOKED = {"nccl-ras": "NCCL", "flight-recorder": "recorder", "stacks": "stacks", "proc": "/proc"}
-"""The sources of looks, as labels."""
-
 RANKS_LINKED, EVIDENCE = 4, 8
 """Ranks and lines of evidence of one look that are shown."""
 
@@ -114,7 +111,7 @@ def look_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     attempt, first = last_attempts(state.attempts.values()).get(run.name), leading(run.looks)
     for look in sorted(run.looks, key=lambda one: (one is not first, not one.is_answer)):
         style = "bold" if look.ranks else "" if look.is_answer else "dim"
-        label = LOOKED[look.source]
+        label = LABELS[look.source]
         yield from wrapped_fact(label, f"{clean(look.summary, 400)} ({since(look.at, state.at)} ago)", width, style)
         places = [place_of(rank, None if attempt is None else attempt.ranks) for rank in look.ranks[:RANKS_LINKED]]
         for place in filter(None, places):

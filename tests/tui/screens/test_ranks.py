@@ -162,7 +162,7 @@ def test_the_page_has_what_a_look_has_shown_and_why_another_could_not_look() -> 
     state = state_with(known())
     run = replace(state.runs[RUN], looks=(SILENT, LATE))
     assert texts(look_lines(run, state, 76)) == [
-        "NCCL          30 of 32 ranks have launched AllReduce 640; ranks 9 and 10",
+        "NCCL RAS      30 of 32 ranks have launched AllReduce 640; ranks 9 and 10",
         "              (gpu-002 GPU 1, 2) stay at 639 for 16s (28s ago)",
         "            → rank 9 (gpu-002 GPU 1)",
         "            → rank 10 (gpu-002 GPU 2)",
@@ -183,11 +183,11 @@ async def test_x_looks_at_the_ranks_of_a_run_and_says_what_comes() -> None:
         assert "look at its ranks: which of them holds it up" in await settled(pilot)
         await pilot.press("G", *"kkk", "enter")
         await settled(pilot)
-        assert backend.requests == [("look", RUN, "nccl-ras", "proc", "flight-recorder")]
+        assert backend.requests == [("look", RUN)]
         for reply in (
             LookReply("n1 has answered"),
             LookReply(LATE.summary, LATE),
-            LookReply(LATE.summary, is_done=True),
+            LookReply("", is_done=True),
         ):
             backend.looking[0](reply)
         await settled(pilot)

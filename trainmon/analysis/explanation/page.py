@@ -7,11 +7,12 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.attempts import ORDER, place_of, values_of, why_missing
+from trainmon.analysis.attempts.looks import LABELS
 from trainmon.analysis.checkpoints import describe
 from trainmon.analysis.explanation.explain import AWAITED, Explanation, Resume, at_text, evidence_places, short_id
 from trainmon.analysis.explanation.timeline import What, worst
 from trainmon.lib import clean, counted, duration, mib_size, scrub, size
-from trainmon.model import Attempt, LookSource, Origin
+from trainmon.model import Attempt, Origin
 
 # ---- rows and sections -----------------------------------------------------------------------------------------------
 
@@ -222,18 +223,12 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
         yield PageRow("advice", end.cause.advice)
 
 
-LOOKS: Mapping[LookSource, str] = {
-    "nccl-ras": "NCCL RAS", "proc": "/proc", "stacks": "stacks", "flight-recorder": "PyTorch dump",
-}  # fmt: skip
-"""What was asked, as the page names it."""
-
-
 def _looks(attempt: Attempt) -> Iterator[PageRow]:
     """What looks at its ranks have shown."""
     for look in attempt.looks:
         place = place_of(look.ranks[0], attempt.ranks) if look.ranks else None
         link = None if place is None else ("node", place.link)
-        yield PageRow(LOOKS[look.source], look.summary, "warn" if look.ranks else "", link)
+        yield PageRow(LABELS[look.source], look.summary, "warn" if look.ranks else "", link)
         went_on = None not in (look.step, attempt.last_step) and (attempt.last_step or 0) > (look.step or 0)
         later = f"; it went on to step {attempt.last_step:,}" if went_on else ""
         yield PageRow("", f"seen at {at_text(look.at)}{later}", "dim")

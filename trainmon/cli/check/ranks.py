@@ -19,7 +19,6 @@ from trainmon.lib import ConfigError, clean, counted, listed, ranges
 from trainmon.lib.text import spans_text
 from trainmon.model import LookReply, RankLook, RankMap, State
 from trainmon.runtime.logs import log_to_file
-from trainmon.runtime.looks.automatic import SOURCES
 from trainmon.runtime.monitor import Monitor
 
 PLACES = ("NODE", "RANKS", "GPUS")
@@ -49,7 +48,7 @@ def print_ranks(run: str, config: Path | None, ssh_config: Path | None, as_json:
 def made(monitor: Monitor, run: str) -> list[RankLook]:
     """What each source shows. Progress goes to the standard error."""
     replies = SimpleQueue[LookReply]()
-    monitor.look(run, SOURCES, replies.put)
+    monitor.look(run, replies.put)
     looks = list[RankLook]()
     while not (reply := replies.get()).is_done:
         if reply.look is not None:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from trainmon.analysis.runs import STILL
 from trainmon.lib import Clock, Instant, Seconds
-from trainmon.model import SILENT, LookReply, LookSource, Run, State
-
-SOURCES: tuple[LookSource, ...] = ("proc", "nccl-ras", "flight-recorder")
-"""What only reads, the fastest first: an alert fires a minute after the stall begins, and has what is known by then.
-Stacks are taken only when a person wants them."""
+from trainmon.model import SILENT, LookReply, Run, State
 
 AT_MOST = 2
 AGAIN: Seconds = 120.0
 """How long after the first look the second one is made: it shows that nothing has moved, and for how long."""
 
-Ask = Callable[[str, Sequence[LookSource], Callable[[LookReply], object]], None]
-
 
 class AutomaticLooks:
     """Watches the State. Of several programs, the one that sends notifications looks; its alerts have the result."""
 
-    def __init__(self, ask: Ask, clock: Clock) -> None:
+    def __init__(self, ask: Callable[[str, Callable[[LookReply], object]], None], clock: Clock) -> None:
         self._ask, self._clock = ask, clock
         self._made: dict[str, tuple[object, int, Instant]] = {}
         """By run: its last stall, how often it was looked at, and when it is next."""
@@ -39,7 +33,7 @@ class AutomaticLooks:
             count = count if known == stall else 0
             if count < AT_MOST and (known != stall or now >= due_at):
                 self._made[name] = stall, count + 1, now + AGAIN
-                self._ask(name, SOURCES, lambda reply: None)
+                self._ask(name, lambda reply: None)
 
 
 def is_paused(run: Run, state: State) -> bool:

@@ -112,7 +112,7 @@ def identity(dump: RankDump) -> tuple[str, float]:
 class DumpReader:
     """Has the dumps of an attempt read when an operation times out and when it ends; AutomaticLooks, while it hangs."""
 
-    def __init__(self, ask: Callable[[str, Sequence[LookSource], Callable[[LookReply], object]], None]) -> None:
+    def __init__(self, ask: Callable[[str, Callable[[LookReply], object], Sequence[LookSource]], None]) -> None:
         self._ask = ask
         self._tried: dict[tuple[str, bool], list[Instant]] = {}
         """By attempt, and whether it had ended: when it was asked for."""
@@ -128,4 +128,4 @@ class DumpReader:
                 is_read = any(look.source == "flight-recorder" and look.at >= tried[0] for look in one.looks if tried)
                 if not is_read and len(tried) < TRIES and state.at - max(tried, default=0.0) >= TRY_EVERY:
                     tried.append(state.at)
-                    self._ask(one.run_id, ("flight-recorder",), lambda reply: None)
+                    self._ask(one.run_id, lambda reply: None, ("flight-recorder",))

@@ -20,11 +20,12 @@ Source = Callable[[Request], RankLook]
 """Makes one look on a thread of its own. It raises TrainmonError when it cannot, with a sentence for the run's page."""
 
 SOURCES: Mapping[LookSource, Source] = {
-    "nccl-ras": ras.look,
     "proc": proc.look,
+    "nccl-ras": ras.look,
     "flight-recorder": FlightRecorder().look,
 }
-"""All sources, in the order in which they are asked."""
+"""What only reads, the fastest first: an alert fires a minute after the stall begins, and has what is known by then.
+Stacks are read only when a person wants them."""
 
 
 class Looks:
@@ -43,30 +44,30 @@ class Looks:
         self._busy: set[str] = set()
         self._lock = Lock()
 
-    def ask(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
-        """Look at the ranks of a run, one source after the other; each look is submitted. Returns at once; replies
-        come on another thread."""
+    def ask(self, run: str, reply: Callable[[LookReply], object], sources: Sequence[LookSource] = ()) -> None:
+        """Look at the ranks of a run, by these sources or by all, one after the other; each look is submitted. Returns
+        at once; replies come on another thread."""
         with self._lock:
             is_busy = run in self._busy
             self._busy.add(run)
         if is_busy:
             reply(LookReply(f"the ranks of {run} are being looked at: the result comes soon", is_done=True))
             return
-        Thread(target=self._work, args=(run, sources, reply), name="look", daemon=True).start()
+        Thread(target=self._work, args=(run, reply, sources), name="look", daemon=True).start()
 
-    def _work(self, name: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
-        text = f"{name} is not watched"
+    def _work(self, name: str, reply: Callable[[LookReply], object], sources: Sequence[LookSource]) -> None:
+        text = ""
         try:
-            for source in (one for one in sources if one in self._sources):
+            for source in sources or self._sources:
                 state = self._state()
                 if (run := state.runs.get(name)) is None:
+                    text = f"{name} is not watched"
                     break
                 say = lambda said: reply(LookReply(said))  # noqa: E731
                 request = Request(state, run, self._nodes, self._clock, say, self._state)
                 look, attempt = self._look(source, request), last_attempts(state.attempts.values()).get(name)
                 self._submit(RunLooked(name, look, None if attempt is None else attempt.attempt_id))
-                text = look.summary
-                reply(LookReply(text, look))
+                reply(LookReply(look.summary, look))
         finally:
             with self._lock:
                 self._busy.discard(name)

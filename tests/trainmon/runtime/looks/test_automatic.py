@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from trainmon.model import Job, Leadership, LookReply, LookSource, Progress, Run, RunSpec, State, Verdict
+from trainmon.model import Job, Leadership, LookReply, Progress, Run, RunSpec, State, Verdict
 from trainmon.runtime.looks import AutomaticLooks
 
 RUN = Run(spec=RunSpec(name="llm", cluster="prod"), verdict="hung", progress=Progress(step=9, at=100.0))
@@ -26,9 +26,8 @@ class Asked:
     def monotonic(self) -> float:
         return self.at
 
-    def ask(self, run: str, sources: Sequence[LookSource], reply: Callable[[LookReply], object]) -> None:
-        assert (run, sources[0]) == ("llm", "proc")
-        assert "stacks" not in sources
+    def ask(self, run: str, reply: Callable[[LookReply], object]) -> None:
+        assert run == "llm"
         self.made.append(self.at)
 
     def see(self, at: float, run: Run = RUN, **more: object) -> None:

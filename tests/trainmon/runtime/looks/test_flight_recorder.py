@@ -234,7 +234,7 @@ class Program:
 
     def __init__(self) -> None:
         self.asked: list[tuple[float, str, tuple[str, ...]]] = []
-        self.reader = DumpReader(lambda run, sources, reply: self.asked.append((self.state.at, run, tuple(sources))))
+        self.reader = DumpReader(lambda run, reply, sources: self.asked.append((self.state.at, run, tuple(sources))))
         self.state = State(
             leadership=Leadership(holder="us"),
             attempts={"a": Attempt(attempt_id="a", run_id="llm", cluster="prod", started_at=1.0)},

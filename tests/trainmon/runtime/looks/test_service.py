@@ -31,8 +31,8 @@ def test_each_source_is_asked_and_one_that_fails_says_why() -> None:
     looks = Looks(
         lambda: STATE, nodes, submitted.append, SystemClock(), {"nccl-ras": ras, "proc": refused, "stacks": broken}
     )
-    looks.ask("llm", ("nccl-ras", "proc", "stacks"), replies.put)
-    looks.ask("llm", ("nccl-ras",), replies.put)
+    looks.ask("llm", replies.put)
+    looks.ask("llm", replies.put, ("nccl-ras",))
     got = [replies.get(timeout=60) for _ in range(2)]
     go_on.set()
     got += [replies.get(timeout=60) for _ in range(4)]
@@ -46,5 +46,5 @@ def test_each_source_is_asked_and_one_that_fails_says_why() -> None:
     assert [(one.run, one.look.is_answer, one.look.advice) for one in submitted] == [
         ("llm", True, ""), ("llm", False, "wait"), ("llm", False, ""),
     ]  # fmt: skip
-    looks.ask("gone", ("nccl-ras",), replies.put)
+    looks.ask("gone", replies.put)
     assert replies.get(timeout=60) == LookReply("gone is not watched", is_done=True)

@@ -11,6 +11,10 @@ NAMES: dict[LookSource, str] = {
 }  # fmt: skip
 """The sources as people read them, those that say most first."""
 
+LABELS: dict[LookSource, str] = {
+    "nccl-ras": "NCCL RAS", "proc": "/proc", "stacks": "stacks", "flight-recorder": "PyTorch dump",
+}  # fmt: skip
+
 ORDER = (*NAMES,)
 
 

@@ -71,8 +71,8 @@ class Answer(NamedTuple):
     version: str
     communicators: Mapping[str, Communicator]
     """By both hashes; the text form has only the first one."""
-    processes: int | None
-    """How many the job has, as far as that is known."""
+    processes: int
+    """How many the job has; 0 in the text form."""
     is_complete: bool
     """Whether it shows all counts, as the JSON form does."""
 
@@ -81,14 +81,10 @@ class Answer(NamedTuple):
         """By host: all processes that it names."""
         found: defaultdict[str, set[int]] = defaultdict(set)
         for one in self.communicators.values():
-            for process in (*one.silent, *(process for _, process in one.errors), *members(one)):
+            counted = (side.processes for sides in one.sides.values() for side in sides.values())
+            for process in set(one.silent).union((process for _, process in one.errors), *counted):
                 found[process.host].add(process.pid)
         return dict(found)
-
-
-def members(one: Communicator) -> Iterator[Process]:
-    """The processes whose counts are known."""
-    return (process for sides in one.sides.values() for side in sides.values() for process in side.processes)
 
 
 def read(text: str) -> Answer:
@@ -174,9 +170,6 @@ def _state(status: Mapping[str, Any]) -> str:
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
-TOTAL = re.compile(r"^\(total\).*\n +\d+ .*?(\d+) +\d+$", re.MULTILINE)
-"""The last but one number: how many processes there are in all."""
-
 GROUP = re.compile(r"^ *(\d+) +(\d+) +\d+ +[\d-]+ +(\d+) +\d+ +([A-Z]+)  +([A-Z,]+)$", re.MULTILINE)
 """The number of a group of equal communicators, how many there are, the size of each, their status, and what is odd."""
 
@@ -194,7 +187,7 @@ DEAD = re.compile(r"^  Process (\d+) on node (\S+) managing", re.MULTILINE)
 
 
 def _text(text: str) -> Answer:
-    version, total = VERSION.search(text), TOTAL.search(text)
+    version = VERSION.search(text)
     if version is None or "\nCommunicators..." not in text:
         raise UnreadableError("it is not one of NCCL's RAS service" if version is None else "it is cut off")
     if "\nWarnings\n========\n" not in text or not text.endswith("\n"):
@@ -214,7 +207,7 @@ def _text(text: str) -> Answer:
         communicators[f"{hash_} {same}"] = _of_text(groups[group], said, dead)
     for number, found in groups.items():  # those of which nothing is odd have no hash here
         communicators |= {f"{number}-{index}": _of_text(found, {}, dead) for index in range(odd[number], int(found[2]))}
-    return Answer(version[1], communicators, None if total is None else int(total[1]), is_complete=False)
+    return Answer(version[1], communicators, 0, is_complete=False)
 
 
 def _of_text(group: re.Match[str], said: Mapping[str, str], dead: Collection[tuple[str, int]]) -> Communicator:

@@ -8,6 +8,7 @@ in any communicator is not to blame in the others.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -113,13 +114,9 @@ def behind(base: RankLook, answer: Answer, late: Collection[Process], now: Circu
         return accused(base, (), text, "compare the stacks of its ranks: they do not launch in the same order", now)
     least = min(sides)
     here = sides[least].processes & {*late}
-    since = now.first_at
-    if (
-        now.before is not None
-        and now.before.ranks
-        and (now.before.count, now.before.ranks) == (least, ranks_of(late, now))
-    ):
-        since = now.before.since or since
+    last = now.before
+    is_same = last is not None and last.ranks and (last.count, last.ranks) == (least, ranks_of(late, now))
+    since = (last.since if last is not None and is_same else None) or now.first_at
     lower = counted(sides[least].ranks, "rank")
     why = "several communicators differ, and it is not known who waits for whom"
     doubt = why if not late and sides[least].is_listed else ""
@@ -144,7 +141,7 @@ def equal(base: RankLook, answer: Answer, now: Circumstances) -> RankLook:
     text = f"all {largest.size:,} ranks have launched {what}"
     if not answer.is_complete:
         return replaced(base, f"{text}; whether they still launch new ones, this NCCL does not show")
-    if not now.is_late or (now.known is not None and now.known.ranks > (answer.processes or 0)):
+    if not now.is_late or (now.known is not None and now.known.ranks > answer.processes):
         return replaced(base, f"{text}: none is behind, which says nothing more")
     text += f" and nothing more for {duration(now.at - now.first_at)}"
     if now.are_gpus_busy is False:
@@ -180,7 +177,11 @@ def has_grown(one: Communicator, other: Communicator) -> bool:
         was[key] != count for key, count in now.items() if key in was
     ):
         return True
-    return not one.silent and not other.silent and sizes(one) != sizes(other)
+    sizes, later = (
+        {(name, count): side.ranks for name, sides in each.sides.items() for count, side in sides.items()}
+        for each in (one, other)
+    )
+    return not one.silent and not other.silent and sizes != later
 
 
 def counts_of(one: Communicator) -> dict[tuple[str, Process], int]:
@@ -190,10 +191,6 @@ def counts_of(one: Communicator) -> dict[tuple[str, Process], int]:
         for count, side in sides.items()
         for process in side.processes
     }
-
-
-def sizes(one: Communicator) -> dict[tuple[str, int], int]:
-    return {(name, count): side.ranks for name, sides in one.sides.items() for count, side in sides.items()}
 
 
 def differing(one: Communicator) -> dict[str, Mapping[int, Side]]:
@@ -241,15 +238,14 @@ def named(processes: Iterable[Process], now: Circumstances) -> str:
 
 def evidence(answer: Answer, now: Circumstances) -> tuple[str, ...]:
     """What an answer shows beside what is equal, the largest communicators first."""
-    lines = [
-        f"NCCL {answer.version}: {counted(len(answer.communicators), 'communicator')} of "
-        f"{'?' if answer.processes is None else answer.processes} processes"
+    head = (
+        f"NCCL {answer.version}: {counted(len(answer.communicators), 'communicator')}"
+        + (f" of {answer.processes} processes" if answer.processes else "")
         + ("" if now.known is None else f", of {counted(now.known.ranks, 'rank')}")
-    ]
-    for key, one in sorted(answer.communicators.items(), key=lambda item: -item[1].size):
-        lines += [f"{key.split()[0]} ({one.size:,} ranks): {text}" for text in _lines(one, now)]
-    more = len(lines) - LINES
-    return (*lines[:LINES], *([f"and {more} more lines"] if more > 0 else ()))
+    )
+    each = sorted(answer.communicators.items(), key=lambda item: -item[1].size)
+    lines = (f"{key.split()[0]} ({one.size:,} ranks): {text}" for key, one in each for text in _lines(one, now))
+    return head, *islice(lines, LINES)
 
 
 def _lines(one: Communicator, now: Circumstances) -> Iterator[str]:
