@@ -18,6 +18,9 @@ UNWATCHED_AT_MOST: Seconds = 90.0
 UNSEEN_FOR: Seconds = 600.0
 """An attempt without an end that was last seen so long ago may have ended, and a silence may have."""
 
+FIRST_AT_MOST = 100
+"""A log that begins with a later step, and does not say from which one it resumed, may have been cut or rotated."""
+
 FINAL = {*ENDED_ON_PURPOSE} - {"completed", "requeued"}
 """Causes after which nothing more was to run."""
 
@@ -136,8 +139,9 @@ def _running(
 
 
 def has_first_step(one: Attempt) -> bool:
-    """Whether it is known when its first step was, and not only when that was read."""
-    return one.first_step_at is not None and (one.first_step_is_dated or one.start_was_watched)
+    """Whether it is known when its first step was, and not only when that was read, or where its log was cut."""
+    is_shown = one.first_step_is_dated and (one.first_step or 0) - (one.resumed_from or 0) <= FIRST_AT_MOST
+    return one.first_step_at is not None and (is_shown or one.start_was_watched)
 
 
 def _never_trained(one: Attempt, lasted: Seconds) -> bool:

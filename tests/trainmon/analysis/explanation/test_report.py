@@ -139,6 +139,16 @@ def test_what_was_lost_and_a_silence_to_the_end_are_at_the_end() -> None:
         assert (hours["productive"], hours["lost"], hours["hung"]) == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize(("first", "resumed", "starting"), [(10, None, 0.25), (8010, 8000, 0.25), (8010, None, 0.0)])
+def test_a_log_that_was_rotated_does_not_show_how_long_an_attempt_was_starting(
+    first: int, resumed: int | None, starting: float
+) -> None:
+    dated = {"first_step_at": BEGIN + HOUR / 4, "first_step_is_dated": True, "first_step": first}
+    one = ended(0, "completed", **dated, resumed_from=resumed, last_step=9000, has_checkpoints=True, gpus=1)
+    hours = reported([one], BEGIN + HOUR).totals.hours
+    assert (hours["starting"], hours["unknown"]) == (starting, 0.5 - starting)
+
+
 def test_a_silence_counts_as_long_as_somebody_watched_it() -> None:
     """The daemon stopped an hour after the last step, and the attempt was seen again nine hours later."""
     one = ended(
