@@ -17,7 +17,8 @@ from trainmon.config import load_settings
 from trainmon.engine.snapshot import VERSION, plain
 from trainmon.lib import ConfigError, clean, counted, listed, ranges
 from trainmon.lib.text import spans_text
-from trainmon.model import LookReply, RankLook, RankMap, State
+from trainmon.model import LookReply, RankLook, RankMap
+from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.logs import log_to_file
 from trainmon.runtime.monitor import Monitor
 
@@ -33,9 +34,14 @@ def print_ranks(run: str, config: Path | None, ssh_config: Path | None, as_json:
         if run not in state.runs:
             hint = f"the runs are: {listed(sorted(state.runs), 8)}" if state.runs else "no run is known"
             raise ConfigError([f"{clean(run)} is not a run that is watched"], hint=hint)
-        looks = made(monitor, run)
-        state = monitor.engine.state
-    known = map_of(run, state)
+        return print_looks(monitor, run, as_json=as_json)
+
+
+def print_looks(monitor: DashboardBackend, run: str, *, as_json: bool) -> int:
+    """Look at the ranks of a run, and print where they are and what was seen; the exit status."""
+    looks, state = made(monitor, run), monitor.engine.state
+    attempt = last_attempts(state.attempts.values()).get(run)
+    known = None if attempt is None else attempt.ranks
     if as_json:
         ranks = None if known is None else plain(known)
         found = [as_object(one, known) for one in looks]
@@ -45,7 +51,7 @@ def print_ranks(run: str, config: Path | None, ssh_config: Path | None, as_json:
     return 1 if any(one.ranks for one in looks) else 0 if any(one.is_answer for one in looks) else 3
 
 
-def made(monitor: Monitor, run: str) -> list[RankLook]:
+def made(monitor: DashboardBackend, run: str) -> list[RankLook]:
     """What each source shows. Progress goes to the standard error."""
     replies = SimpleQueue[LookReply]()
     monitor.look(run, replies.put)
@@ -56,12 +62,6 @@ def made(monitor: Monitor, run: str) -> list[RankLook]:
         else:
             click.echo(reply.text, err=True)
     return looks
-
-
-def map_of(run: str, state: State) -> RankMap | None:
-    """Where its ranks run."""
-    attempt = last_attempts(state.attempts.values()).get(run)
-    return None if attempt is None else attempt.ranks
 
 
 def map_lines(known: RankMap | None) -> list[str]:

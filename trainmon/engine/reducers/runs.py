@@ -7,7 +7,8 @@ import re
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs import PATIENCE, RunContext, loss, loss_scale, our_time, position, skew_of, throughput
+from trainmon.analysis.attempts.steps import began_at, start_of
+from trainmon.analysis.runs import PATIENCE, RunContext, last_attempts, loss, loss_scale, position, throughput
 from trainmon.analysis.runs.wandb_evidence import stopped_by
 from trainmon.analysis.wandb import active_run, client_file, counts, metric_names
 from trainmon.engine.reducers import files
@@ -30,6 +31,7 @@ from trainmon.model import (
     Sample,
     SampleFetched,
     Source,
+    State,
     Stop,
     Wandb,
     WandbFile,
@@ -66,7 +68,7 @@ def follow(batch: EventBatch, now: Instant) -> None:
     for name, run in batch.current("runs").items():
         memory = _losses(_steps(_lines(run.memory, run.log, now), run), run.progress.at or now)
         memory = _stopped(memory, run, context)
-        looks = _current(run, batch) if run.looks else ()
+        looks = _current(run, batch.so_far(now)) if run.looks else ()
         if memory is not run.memory or looks != run.looks:
             batch.writable("runs")[name] = replace(run, memory=memory, looks=looks)
 
@@ -166,12 +168,15 @@ def looked(batch: EventBatch, event: RunLooked) -> None:
         batch.writable("runs")[event.run] = replace(run, looks=looks)
 
 
-def _current(run: Run, batch: EventBatch) -> tuple[RankLook, ...]:
-    """The looks since its last step and since the start of its job."""
-    job = batch.current("jobs").get(run.job or "")
-    skew = skew_of(None if run.log is None else run.log.host, batch.current("nodes"))
-    began = None if job is None else our_time(job.started_at, skew)
-    return tuple(one for one in run.looks if one.at >= max(run.progress.at or 0.0, began or 0.0))
+def _current(run: Run, state: State) -> tuple[RankLook, ...]:
+    """The looks since its last step, since the start of its job, and since its newest attempt began."""
+    job, attempt = state.jobs.get(run.job or ""), last_attempts(state.attempts.values()).get(run.name)
+    since = (
+        run.progress.at,
+        None if job is None else began_at(job.started_at, run, state),
+        None if attempt is None else start_of(attempt, run, state),
+    )
+    return tuple(one for one in run.looks if one.at >= max(filter(None, since), default=0.0))
 
 
 # ---- what W&B says of them -------------------------------------------------------------------------------------------

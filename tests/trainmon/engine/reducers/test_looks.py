@@ -35,6 +35,8 @@ def test_a_step_or_a_new_start_ends_what_a_look_says() -> None:
     assert shown(state) == [("nccl-ras", 130.0)]
     job = Job(cluster="prod", id="88", number=88, name="llm", user="ana", state="RUNNING", started_at=160.0)
     assert shown(reduce(state, [JobsListed("prod", 161.0, (job,))], 161.0)) == []
+    again = Attempt(attempt_id="2", run_id="llm", cluster="prod", started_at=160.0)
+    assert shown(reduce(replace(state, attempts={"2": again}), [], 161.0)) == []  # without a job
 
 
 def test_what_a_look_has_shown_stays_with_its_attempt_whatever_comes_after_it() -> None:
