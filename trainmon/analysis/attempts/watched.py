@@ -24,7 +24,9 @@ def watched(one: Attempt, before: Attempt | None, run: Run, state: State) -> Att
         return one
     began = before.seen_at if one.first_step_at is None else one.first_step_at
     until = began if one.watched_until is None else one.watched_until
-    facts = {**_watched(one, until, run), **_hung(one, began, until, run)}
+    facts = _hung(one, began, until, run)
+    if run.verdict != "unknown" and one.seen_at > until:
+        facts |= {"watched_until": one.seen_at, "watched_s": one.watched_s + _known(until, one.seen_at, until)}
     facts |= _saving(one, began, until, run, state, is_hung=facts.get("hung_since", one.hung_since) is not None)
     return replace(one, **facts) if facts else one
 
@@ -32,12 +34,6 @@ def watched(one: Attempt, before: Attempt | None, run: Run, state: State) -> Att
 def _known(since: Instant, at: Instant, until: Instant) -> Seconds:
     """The time between two instants; if nobody watched before the second one, only that until somebody did."""
     return max(0.0, (at if at - until <= PAUSE else until) - since)
-
-
-def _watched(one: Attempt, until: Instant, run: Run) -> dict[str, Any]:
-    if run.verdict == "unknown" or one.seen_at <= until:
-        return {}
-    return {"watched_until": one.seen_at, "watched_s": one.watched_s + _known(until, one.seen_at, until)}
 
 
 def _hung(one: Attempt, began: Instant, until: Instant, run: Run) -> dict[str, Any]:

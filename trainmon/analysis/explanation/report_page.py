@@ -25,6 +25,12 @@ CATEGORIES: dict[Category, tuple[str, str]] = {
 """By category: its label, and what it is."""
 
 GROUPS_AT_MOST = 30
+ASSUMED = PageRow(
+    "",
+    "assumed of all: failures come at random at the seen rate, and each loses half an interval; without queueing; the "
+    "best interval is Young's, as Daly refined it",
+    "dim",
+)
 GAIN = 0.001
 """A smaller gain of the ETTR is not worth a change."""
 
@@ -57,7 +63,7 @@ def report_page(one: Report) -> tuple[Section, ...]:
     found = (
         Section("GPU hours", tuple(_hours(one))),
         Section("Figures", tuple(_figures(one))),
-        Section("Saves", tuple(row for each in one.advice for row in _advice(each))),
+        Section("Saves", (*(row for each in one.advice for row in _advice(each)), *([ASSUMED] if one.advice else []))),
         Section(f"By {one.group}", tuple(_groups(one))),
         Section("What is missing", tuple(PageRow("", text, "warn") for text in one.missing)),
     )
@@ -124,9 +130,8 @@ def _advice(one: Advice) -> Iterator[PageRow]:
         text = f"a checkpoint every {duration(best)} instead of {duration(now)}: {gain:+.1%} ETTR"
         text += f" ({one.ettr(now):.3f} → {one.ettr(best):.3f}, expected)"
     yield PageRow(one.run, text, "ok" if gain < GAIN and one.totals.mttf is not None else "")
-    blocks = f"a save blocks for {duration(one.blocks)} (mean of {counted(one.saves, 'save')})"
-    text = f"assumed: {blocks}, a start takes {duration(one.restart)}, failures come at random at the seen rate and"
-    yield PageRow("", f"{text} lose half an interval; without queueing; Young's optimum as Daly refined it", "dim")
+    blocks = f"a save blocks for {duration(one.blocks)}, the mean of {counted(one.saves, 'save')}"
+    yield PageRow("", f"assumed: {blocks}; a start takes {duration(one.restart)}", "dim")
 
 
 def _groups(one: Report) -> Iterator[PageRow]:
