@@ -22,7 +22,7 @@ from trainmon.alerting.rules.runs.base import RunRule
 from trainmon.analysis.attempts import RankPlace, place_of
 from trainmon.analysis.attempts.ranks import LAUNCHERS, ranks_text
 from trainmon.analysis.runs import last_attempts
-from trainmon.analysis.runs.peers import GPU, LOSS, Outlier, losing, slower
+from trainmon.analysis.runs.peers import GPU, LOADED, LOSS, QUIET, Outlier, losing, slower
 from trainmon.lib import Instant, ago, counted, group_by, listed
 from trainmon.model import Alert, Finding, Node, RankMap, RankProcess, RankWait, Run, State
 
@@ -58,6 +58,9 @@ REPAIR = ("its cable, transceiver or switch port", "its slot, riser or board")
 
 LATE_SLOTS = 3
 """Periods of 30 s after which the counters of a node are not compared."""
+
+GROWS = " per second"
+"""In the summaries of alerts about counters, and in no others."""
 
 losing_of, slower_of = of_same_values(losing), of_same_values(slower)
 
@@ -106,16 +109,15 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
         gpu = int(one.link.removeprefix(GPU)) if one.link.startswith(GPU) else None
         where = ranks_on(state, affected_run(state, one.node), one.node, gpu)
         port = next((port for port in node.infiniband if port.port == one.link), None)
-        counted_so_far = {} if port is None else port.counters
         if one.what not in LOSS:
             own, usual = HAS.get(one.what, ("runs at {:g} Gb/s", "at {:g} Gb/s"))
             text = f"{own.format(one.value)}, {others} {usual.format(one.usual)}"
         else:
-            text = f"counts {_rate(one.value)} {one.what} per second, {others} {_rate(one.usual)} for as much traffic"
+            text = f"counts {_rate(one.value)} {one.what}{GROWS}, {others} {_rate(one.usual)} for as much traffic"
         details = (
             f"{one.link}: {port.link_layer or 'link layer unknown'}, {port.rate or 'rate unknown'}" if port else "",
             f"{one.what}: {LOSS[one.what]}" if one.what in LOSS else "",
-            ", ".join(f"{name} {value:,}" for name, value in counted_so_far.items() if value),
+            ", ".join(f"{name} {value:,}" for name, value in port.counters.items() if value) if port else "",
         )
         return node_finding(
             self, node, state, "warning",
@@ -136,8 +138,13 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
         )
         if answering <= min(self.peers, known - 1):
             return Unknown("too few of its peers answer")
-        is_read = link not in past.fabric or past.fabric[link].rates is not None
-        return None if is_read else Unknown(f"the counters of {link} have been read for too short a time")
+        followed = past.fabric.get(link)
+        if followed is not None and followed.rates is None:
+            return Unknown(f"the counters of {link} have been read for too short a time")
+        is_idle = any(gpu.index == index and (gpu.utilization_pct or 0) < LOADED and not gpu.mig for gpu in node.gpus)
+        if GROWS in alert.summary and followed is not None and "bytes" in followed.values:
+            is_idle = (followed.rates or {}).get("bytes", 0.0) < QUIET
+        return Unknown(f"{link} is idle: it cannot be compared") if is_idle else None
 
 
 def _hardware(state: State, node: Node) -> tuple[object, ...]:

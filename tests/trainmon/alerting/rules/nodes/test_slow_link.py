@@ -309,6 +309,33 @@ def test_an_idle_gpu_saves_power_on_its_link() -> None:
     assert narrow(scene, pcie_gen=1).found(RULE) == {}
 
 
+def test_a_link_is_not_well_because_its_gpu_is_idle() -> None:
+    scene = narrow(Scene().runs(), pcie_gen=3)
+    (finding,) = scene.found(RULE).values()
+    for _ in range(8):
+        narrow(scene.after(WINDOW).say("n1", samples(scene.now, utilization_pct=0)), pcie_gen=1)
+    assert scene.found(RULE) == {}
+    assert scene.why_unknown(RULE, finding) == "GPU 3 is idle: it cannot be compared"
+    for _ in range(8):
+        narrow(scene.after(WINDOW).say("n1", samples(scene.now)))
+    assert scene.why_unknown(RULE, finding) is None
+
+
+def test_a_port_without_traffic_loses_nothing_and_is_not_well() -> None:
+    cluster = Cluster(Fabric(6, nodes=4).loses("n1", "mlx5_1/1").slows("n2", "mlx5_2/1")).reads()
+    lossy, slow = sorted(cluster.found().values(), key=lambda one: one.subject)
+    traffic = cluster.fabric.traffic
+    cluster.fabric.traffic = dict.fromkeys(traffic, 0.0)
+    cluster.fabric.rates["n2", "mlx5_2/1"] = FAST
+    cluster.reads(11)
+    assert cluster.found() == {}
+    assert cluster.scene.why_unknown(RULE, lossy) == "mlx5_1/1 is idle: it cannot be compared"
+    assert cluster.scene.why_unknown(RULE, slow) is None, "its speed is known"
+    cluster.fabric.traffic, cluster.fabric.lossy = traffic, {}
+    cluster.reads(11)
+    assert cluster.scene.why_unknown(RULE, lossy) is None
+
+
 def test_errors_of_nvlink_that_grow_on_one_gpu_are_found() -> None:
     scene = Scene().runs()
     for number in range(8):
