@@ -54,10 +54,11 @@ def followed(past: LinkPast | None, values: Mapping[str, int], kind: str, at: In
         return LinkPast(at, kind, values)
     if elapsed < SHORTEST:
         return past
-    before = past.values
-    grown = {name: (one - before[name]) / elapsed for name, one in values.items() if one > before.get(name, one)}
+    grown = {
+        name: (one - past.values[name]) / elapsed for name, one in values.items() if one > past.values.get(name, one)
+    }
     periods = (*past.periods, grown)[-WINDOWS:]
-    names = {name for period in periods for name in period} if len(periods) >= ENOUGH else ()
+    names = {name for period in periods for name in period}
     rates = {name: median(period.get(name, 0.0) for period in periods) for name in names}
     return LinkPast(at, kind, values, periods, rates if len(periods) >= ENOUGH else None)
 
@@ -104,8 +105,7 @@ class Followed(NamedTuple):
 
     def is_like(self, other: Followed) -> bool:
         """Whether another link has about as much traffic."""
-        is_same = other.kind == self.kind
-        return is_same and self.traffic / ALIKE <= other.traffic <= self.traffic * ALIKE
+        return other.kind == self.kind and self.traffic / ALIKE <= other.traffic <= self.traffic * ALIKE
 
 
 Links = Mapping[tuple[str, str], Sequence[Followed]]

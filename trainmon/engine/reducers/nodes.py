@@ -39,7 +39,7 @@ from trainmon.model import (
     Xid,
     throttle_names,
 )
-from trainmon.model.node import FABRIC_EVERY, FLOOR_EVERY, SAME_GROWTH, WARM
+from trainmon.model.node import FABRIC_EVERY, FLOOR_EVERY, SAME_GROWTH, WARM, LinkSpeed
 
 # ---- the numbers of a Node -------------------------------------------------------------------------------------------
 
@@ -306,15 +306,18 @@ def _errors_counted(history: NodeHistory, node: Node, facts: tuple[GpuFacts, ...
         if gpu.links is not None
     }
     history = replace(history, counters=counters, margins=margins, gpus_most=max(history.gpus_most, len(facts)))
-    speeds = peers.gpu_speeds(node.gpus)
-    return _followed(history, links, at, gpu_speeds=history.gpu_speeds if history.gpu_speeds == speeds else speeds)
+    return _followed(history, links, at, gpu_speeds=peers.gpu_speeds(node.gpus))
 
 
 def _followed(
-    history: NodeHistory, links: Mapping[str, tuple[str, Mapping[str, int | None]]], at: Instant, **changes: Any
+    history: NodeHistory,
+    links: Mapping[str, tuple[str, Mapping[str, int | None]]],
+    at: Instant,
+    **speeds: tuple[LinkSpeed, ...],
 ) -> NodeHistory:
-    """The history with one more reading of all ports, or of all GPUs: of each its kind and its counters."""
-    are_gpus = "gpu_speeds" in changes
+    """The history with one more reading of all ports, or of all GPUs: of each its kind and its counters. Equal speeds
+    stay the same object: what follows from them is not computed again."""
+    are_gpus = "gpu_speeds" in speeds
     fabric = {name: past for name, past in history.fabric.items() if name.startswith(peers.GPU) != are_gpus}
     for name, (kind, values) in links.items():
         known = {key: value for key, value in values.items() if value is not None}
@@ -322,7 +325,8 @@ def _followed(
             fabric[name] = peers.followed(history.fabric.get(name), known, kind, at)
     slot = int(at // FABRIC_EVERY)
     before = history.fabric if slot > history.slot else history.fabric_before
-    return replace(history, fabric=fabric, slot=slot, fabric_before=before, **changes)
+    new = {field: own for field, own in speeds.items() if own != getattr(history, field)}
+    return replace(history, fabric=fabric, slot=slot, fabric_before=before, **new)
 
 
 # ---- the host --------------------------------------------------------------------------------------------------------
@@ -361,8 +365,7 @@ def _host(history: NodeHistory, host: HostSample, at: Instant) -> NodeHistory:
         for port in read
         if port.counters
     }
-    speeds = peers.port_speeds(read)
-    return _followed(history, of_ports, at, speeds=history.speeds if history.speeds == speeds else speeds)
+    return _followed(history, of_ports, at, speeds=peers.port_speeds(read))
 
 
 def _counted(

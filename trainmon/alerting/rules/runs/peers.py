@@ -37,10 +37,13 @@ def rank_maps(state: State) -> Mapping[str, RankMap | None]:
 
 def ranks_on(state: State, run: str | None, node: str, gpu: int | None = None) -> tuple[str, ...]:
     """The ranks of a run on a node, or on one of its GPUs: `rank 21 (gpu-003 GPU 5)`."""
-    known = rank_maps(state).get(run or "") if run is not None else None
+    known = rank_maps(state).get(run or "")
     own = {} if known is None else known.nodes.get(node, {})
-    places = (place_of(rank, known) for rank, gpus in sorted(own.items()) if gpu is None or gpu in gpus)
-    return tuple(str(place) for place in places if place is not None)
+    return tuple(
+        str(place)
+        for rank, gpus in sorted(own.items())
+        if (gpu is None or gpu in gpus) and (place := place_of(rank, known)) is not None
+    )
 
 
 # ---- links of nodes --------------------------------------------------------------------------------------------------
@@ -85,24 +88,22 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
     """How many times as fast as that of the peers a counter must grow."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        pasts = {node.name: past_of(state, node.name) for node in answering_nodes(state)}
         for nodes in group_by(answering_nodes(state), partial(_hardware, state)).values():
-            pasts = {node.name: past_of(state, node.name) for node in nodes}
             for field in ("speeds", "gpu_speeds"):
-                speeds = {name: own for name, past in pasts.items() if (own := getattr(past, field))}
-                found = slower_of(f"{nodes[0].name} {field}", speeds, self.peers)
-                yield from (self._finding(state, one) for one in found)
-        up = {node.name for node in answering_nodes(state)}
-        for run in state.runs.values():
-            pasts = {name: past_of(state, name) for name in run.spec.nodes if name in up}
-            newest = max((past.slot for past in pasts.values()), default=0)
-            if newest and run.verdict not in AWAY:
-                fabric = {
-                    name: past.fabric_before if past.slot == newest else past.fabric
-                    for name, past in pasts.items()
-                    if newest - past.slot <= LATE_SLOTS
-                }
-                lossy = losing_of(run.name, fabric, self.growth, self.times, self.peers)
-                yield from (self._finding(state, one) for one in lossy)
+                speeds = {node.name: own for node in nodes if (own := getattr(pasts[node.name], field))}
+                for one in slower_of(f"{nodes[0].name} {field}", speeds, self.peers):
+                    yield self._finding(state, one)
+        for run in (run for run in state.runs.values() if run.verdict not in AWAY):
+            own = {name: pasts[name] for name in run.spec.nodes if name in pasts}
+            newest = max((past.slot for past in own.values()), default=0)
+            fabric = {
+                name: past.fabric_before if past.slot == newest else past.fabric
+                for name, past in own.items()
+                if newest - past.slot <= LATE_SLOTS
+            }
+            for one in losing_of(run.name, fabric, self.growth, self.times, self.peers):
+                yield self._finding(state, one)
 
     def _finding(self, state: State, one: Outlier) -> Finding:
         node, others = state.nodes[one.node], f"its {counted(one.peers, 'peer')}"
