@@ -77,8 +77,9 @@ def _of_run(attempts: Sequence[Attempt], since: Instant, until: Instant) -> list
     found = [Spent(one, {}) for one in attempts if began(one) is None]
     last: int | None = None
     reached, lasted = 0.0, _lasted(attempts)
+    counts_steps = any(one.last_step is not None for one in attempts)
     for start, ended, one in lasted:
-        seconds = _running(one, start, ended, within)
+        seconds = _running(one, start, ended, within, counts_steps=counts_steps)
         gap_from = one.submitted_at or start if last is None else reached
         queued_from = min(start, max(gap_from, one.submitted_at or start))
         seconds["queued"] = within(queued_from, start)
@@ -107,13 +108,14 @@ def _lasted(attempts: Iterable[Attempt]) -> list[tuple[Instant, Instant, Attempt
 
 
 def _running(
-    one: Attempt, start: Instant, ended: Instant, within: Callable[[Instant, Instant], Seconds]
+    one: Attempt, start: Instant, ended: Instant, within: Callable[[Instant, Instant], Seconds], *, counts_steps: bool
 ) -> dict[Category, Seconds]:
     """The time between its start and its end. It starts, trains, makes the steps that are lost, is silent to its end if
     it is, and perhaps nobody watches that. If it is partly in the period, only what lies among its steps is spread."""
     first = start if one.first_step_at is None else min(ended, max(start, one.first_step_at))
     if one.last_step is None:
-        return {"starting" if _never_trained(one, ended - start) else "unknown": within(start, ended)}
+        is_starting = _never_trained(one, ended - start, counts_steps=counts_steps)
+        return {"starting" if is_starting else "unknown": within(start, ended)}
     silent_from = one.saving_since if one.hung_since is None else one.hung_since
     silent = ended if silent_from is None else min(ended, max(first, silent_from))
     is_watched = one.watched_until is None or ended - one.watched_until <= UNSEEN_FOR
@@ -144,12 +146,13 @@ def has_first_step(one: Attempt) -> bool:
     return one.first_step_at is not None and (is_shown or one.start_was_watched)
 
 
-def _never_trained(one: Attempt, lasted: Seconds) -> bool:
+def _never_trained(one: Attempt, lasted: Seconds, *, counts_steps: bool) -> bool:
     """Whether an attempt without any known step was only starting: its log was read, and nothing shows a training that
-    its log does not."""
+    its log does not. `counts_steps`: whether steps in other logs of its run were recognised."""
     is_read = one.log_host is not None or (one.end is not None and one.end.log_tail is not None)
-    has_failed = one.cause is not None and one.cause.cause not in ("unknown", "completed")
-    return is_read and not one.has_committed and not one.may_have_gone_on and (has_failed or lasted <= HOUR)
+    cause = None if one.cause is None else one.cause.cause
+    is_sure = lasted <= HOUR or (counts_steps and cause not in (None, "unknown"))
+    return is_read and is_sure and cause != "completed" and not one.has_committed and not one.may_have_gone_on
 
 
 def is_over(one: Attempt) -> bool:

@@ -14,7 +14,7 @@ from tests.lab.ledgers import BEGIN, HOUR, told
 from tests.trainmon.analysis.retries.attempts import ended
 from trainmon.analysis.explanation import Grouping, Report, report, report_object, report_page, report_sentence
 from trainmon.analysis.explanation.hours import CATEGORIES
-from trainmon.model import Attempt
+from trainmon.model import Attempt, CauseName
 
 PRICES = {"prod": 2.0}
 SEEDS = range(12)
@@ -147,6 +147,21 @@ def test_a_log_that_was_rotated_does_not_show_how_long_an_attempt_was_starting(
     one = ended(0, "completed", **dated, resumed_from=resumed, last_step=9000, has_checkpoints=True, gpus=1)
     hours = reported([one], BEGIN + HOUR).totals.hours
     assert (hours["starting"], hours["unknown"]) == (starting, 0.5 - starting)
+
+
+@pytest.mark.parametrize(("cause", "lasted", "step", "starting"), [
+    ("completed", 0.5, None, 0.0), ("time-limit", 24, None, 0.0), ("import-error", 0.5, None, 0.5),
+    ("completed", 0.5, 900, 0.0), ("time-limit", 24, 900, 24.0),
+])  # fmt: skip
+def test_a_log_whose_steps_nobody_recognises_does_not_show_that_none_was_made(
+    cause: CauseName, lasted: float, step: int | None, starting: float
+) -> None:
+    """`step`: the last one of another attempt of the run, if such lines are recognised."""
+    one = ended(0, cause, gpus=1, log_host="login1")
+    one = replace(one, end=one.end and replace(one.end, at=BEGIN + lasted * HOUR))
+    other = ended(30, "completed", last_step=step, job_id="89", restart=0)
+    hours = reported([one, other], BEGIN + 25 * HOUR).totals.hours
+    assert (hours["starting"], hours["unknown"]) == (starting, lasted - starting)
 
 
 def test_a_silence_counts_as_long_as_somebody_watched_it() -> None:
