@@ -35,23 +35,22 @@ def stacks(context: PlanContext) -> RowPlan:
     ready, silent = [one for one in found or () if one.way], [one for one in found or () if not one.way]
     whys = [f"{_ranks(ones)}: {why}" for why, ones in group_by(silent, lambda one: one.why).items()]
     if found is not None and not ready:
-        hint = "install py-spy in the environment of the trainer, or use trainmon_hooks"
-        raise context.refused(f"no rank can be asked: {listed(whys)}", hint)
+        raise context.refused(
+            f"no rank can be asked: {listed(whys)}",
+            "install py-spy in the environment of the trainer, or use trainmon_hooks",
+        )
     ways = group_by(ready, lambda one: one.way)
-    nodes = group_by(ready, lambda one: one.node)
+    asked = (
+        (node, f"{_ranks(ones)}, pids {spans_text(ranges(sorted(one.pid for one in ones)))}")
+        for node, ones in group_by(ready, lambda one: one.node).items()
+    )
     made = action(
         context,
         ReadStacks(
             (), shown="; ".join(f"{_ranks(ones)} by {WAYS[way]}" for way, ones in ways.items()), ranks=tuple(ready)
         ),
         f"Read the stacks of {counted(len(ready), 'rank')} of {run.name}",
-        facts=(
-            *(
-                (node, f"{_ranks(ones)}, pids {spans_text(ranges(sorted(one.pid for one in ones)))}")
-                for node, ones in nodes.items()
-            ),
-            *(("not read", why) for why in whys),
-        ),
+        facts=(*asked, *(("not read", why) for why in whys)),
         consequences=(
             "Three times in 6s. Names of files and functions leave the node, but no arguments and no values.",
             "The page of the run shows the result.",

@@ -47,10 +47,8 @@ class Stacks:
         ranks = [RankWay(rank=rank, node=node, pid=one.pid, started_s=one.started_s)
                  for node, own in processes.items() for rank, one in own.items()]  # fmt: skip
         rows, unread = self._ask(ranks, (), FIND_TIMEOUT)
-        known = {row.rank: row for row in rows}
-        nothing = Row(0, "", "; ".join(unread), ())
-        found = ((one, known.get(one.rank, nothing)) for one in ranks)
-        return tuple(replace(one, way=row.way, why=row.why) for one, row in found)
+        known = {row.rank: {"way": row.way, "why": row.why} for row in rows}
+        return tuple(replace(one, **known.get(one.rank, {"why": "; ".join(unread)})) for one in ranks)
 
     def read(self, run: str, ranks: Sequence[RankWay]) -> str:
         """Read /proc, then the stacks, and submit the look; its summary.
@@ -63,16 +61,12 @@ class Stacks:
         rows, unread = self._ask(ranks, PAUSES, TIMEOUT)
         stood = {row.rank: standing(row.stacks, seen.doing[row.rank]) for row in rows
                  if len(row.stacks) == len(PAUSES) and row.rank in seen.doing}  # fmt: skip
-        doing = stood | {rank: one for rank, one in seen.doing.items() if one.kind in FACTS} if stood else seen.doing
-        unread += [
-            f"no stack of rank {row.rank}: {row.why or 'it can no longer be asked as planned'}"
-            for row in rows
-            if row.rank not in stood
-        ]
-        now = self._clock.now()
-        quiet = calm(self._state().runs.get(run, state.runs[run]), now)
-        unread = [*seen.unread, *unread]
-        look = judged("stacks", seen.known, doing, now, pids=seen.pids, unread=unread, calm=quiet)
+        others = {rank: one for rank, one in seen.doing.items() if one.kind in FACTS or not stood}
+        whys = (f"no stack of rank {row.rank}: {row.why or 'it can no longer be asked as planned'}" for row in rows
+                if row.rank not in stood)  # fmt: skip
+        unread, now = [*seen.unread, *unread, *whys], self._clock.now()
+        why = calm(self._state().runs.get(run, state.runs[run]), now)
+        look = judged("stacks", seen.known, stood | others, now, pids=seen.pids, unread=unread, calm=why)
         self._submit(RunLooked(run, look))
         return look.summary
 

@@ -218,6 +218,18 @@ def test_it_is_found_in_a_huge_environment(running: list[subprocess.Popen[str]],
     assert look((pid, "py-spy")) == [[0, "py-spy", "", [[["/w/a.py", 3, "inner"]]]]]
 
 
+def test_of_a_deep_stack_both_ways_keep_the_innermost_frames(
+    running: list[subprocess.Popen[str]], folder: Path
+) -> None:
+    frames = [{"filename": "/w/a.py", "line": 1, "name": f"f{at}"} for at in range(150)]
+    by_py_spy = trainer(running, folder, PATH=spy(folder, f"echo '{json.dumps([{'frames': frames}])}'"))
+    deep = "global f\ndef f(at):\n if at == 149: waits_for_a_batch('x')\n f(at + 1)\nf(0)"
+    by_signal = start(running, sys.executable, folder / "train.py", deep)
+    rows = look((by_py_spy, "py-spy"), (by_signal, "signal"))
+    assert functions(rows) == [[f"f{at}" for at in reversed(range(100))]]
+    assert functions(rows, 1) == [["f"] * 99 + ["waits_for_a_batch"]]
+
+
 def test_what_it_has_stopped_is_continued(running: list[subprocess.Popen[str]], folder: Path) -> None:
     pid = trainer(running, folder, PATH=spy(folder, 'kill -STOP "$5"; echo "Error: torn" >&2; exit 1'))
     ((_, way, why, _),) = look((pid, "py-spy"), stacks=2)

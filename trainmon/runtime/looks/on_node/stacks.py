@@ -22,7 +22,7 @@ PATIENCE, ANSWER, LATEST = 10.0, 3.0, 50.0
 """Seconds: so long a py-spy may take, and an answer to a signal; and after the last, no other process is asked."""
 AT_ONCE = 8
 FRAMES, NAME = 100, 200
-"""Of a stack, and characters of a name."""
+"""Of a stack, the innermost ones, as faulthandler has them; and characters of a name."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 MARK = "trainmon-stacks"
@@ -142,7 +142,7 @@ def dumped(pid: int, started: float) -> "list[Any]":
         raise ValueError(said.decode("utf-8", "replace").strip().rpartition("\n")[2].replace("Error: ", "")) from error
     threads = json.loads(done.stdout.decode("utf-8", "replace"))
     main = [one for one in threads if one.get("os_thread_id") == pid] or threads
-    return [frame(one["filename"], one["line"], one["name"]) for one in main[0]["frames"][::-1]][:FRAMES]
+    return [frame(one["filename"], one["line"], one["name"]) for one in main[0]["frames"][:FRAMES][::-1]]
 
 
 def frame(file: str, line: str, function: str) -> "tuple[str, int, str]":
@@ -184,7 +184,7 @@ def signalled(pid: int, started: float) -> "list[Any]":
         frames = FRAME.findall(file.read(MOST).rpartition("Stack (most recent call first)")[2])
     if not frames:
         raise ValueError("no answer")
-    return [frame(*one) for one in frames[::-1]][:FRAMES]
+    return [frame(*one) for one in frames[:FRAMES][::-1]]
 
 
 WAYS = {"py-spy": (py_spy, dumped), "signal": (hook, signalled)}  # type: dict[str, Any]
