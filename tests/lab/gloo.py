@@ -40,11 +40,11 @@ if os.path.exists(HOOKS):
 
 
 def sleeps():
-    time.sleep(20)
+    time.sleep(30)
 
 
 def loops():
-    end = time.monotonic() + 20
+    end = time.monotonic() + 30
     while time.monotonic() < end:
         hashlib.pbkdf2_hmac("sha256", b"x", b"y", 20_000_000)
 
@@ -55,7 +55,7 @@ def asks():
 
 
 def saves():
-    end = time.monotonic() + 20
+    end = time.monotonic() + 30
     while time.monotonic() < end:
         with open(os.path.join(folder, "checkpoint"), "wb") as file:
             file.write(bytes(50_000_000))
@@ -84,6 +84,10 @@ for step in range(1, 10**9):
         print(" iteration %8d/ 1000000000 | elapsed time per iteration (ms): %.1f | lm loss: 2.5E+00 |"
               % (step, 1e3 * (time.monotonic() - began)), flush=True)
 '''
+
+
+STANDS = 1.0
+"""Seconds without a step, of which one takes some hundredths: all ranks wait."""
 
 
 class Training:
@@ -165,11 +169,16 @@ class Training:
             time.sleep(0.1)
 
     def hold(self, rank: int, how: str, count: int = 0) -> None:
-        """Hold a rank up: sleep, loop or save for 20 s; wait for input; stop."""
+        """Hold a rank up until all wait for it: sleep, loop or save for 30 s; wait for input; stop."""
         if how == "stop":
             os.kill(self.pids()[rank], signal.SIGSTOP)
         else:
             (self.folder / f"hold.{rank}.{how}.{count}").touch()
+        steps, since = self.steps(), time.monotonic()
+        while time.monotonic() - since < STANDS:
+            if steps != (steps := self.steps()):
+                since = time.monotonic()
+            time.sleep(0.1)
 
     def let_go(self, rank: int, how: str) -> None:
         """Let it go on, if it does not do that by itself."""

@@ -53,7 +53,7 @@ class Activity(NamedTuple):
     text: str
     """`wait{s} in …`, `{be} stopped`: with places for what one rank needs, or several."""
     is_still: bool
-    """Whether nothing has changed meanwhile."""
+    """Whether nothing has changed from the first sample on."""
     detail: str = ""
 
 
@@ -70,7 +70,7 @@ def activities(read: Mapping[int, Sequence[Sample | None]]) -> dict[int, Activit
     """What each rank does that was there each time. Where they wait is compared by what says it of all of them, and not
     at all between kernels that name it differently."""
     whole = {
-        rank: known for rank, samples in read.items() if len(known := [*filter(None, samples)]) == len(samples) > 1
+        rank: known for rank, samples in read.items() if len(known := [*filter(None, samples)]) == len(samples) > 2
     }
     waiting = [samples[-1] for samples in whole.values() if samples[-1].state == "S"]
     places = ("wchan", "call") if len({one.kernel for one in waiting}) == 1 else ()
@@ -79,6 +79,12 @@ def activities(read: Mapping[int, Sequence[Sample | None]]) -> dict[int, Activit
 
 
 def _activity(samples: Sequence[Sample], by: str) -> Activity:
+    """What it does at the end: who only begins to wait like the others when the look begins is like them."""
+    whole, end = _done(samples, by), _done(samples[len(samples) // 2 :], by)
+    return end._replace(is_still=whole.is_still and whole.kind == end.kind, detail=whole.detail)
+
+
+def _done(samples: Sequence[Sample], by: str) -> Activity:
     first, last = samples[0], samples[-1]
     seconds, ran, switches = last.at - first.at, last.ran - first.ran, last.switches - first.switches
     states, shown = "".join(sorted({one.state for one in samples})), re.sub(r"\W", "", last.wchan)
@@ -161,10 +167,12 @@ def _is_named(
 ) -> bool:
     """Whether those of a group are named."""
     kind = doing[ranks[0]].kind
+    if kind in FACTS and not all(doing[rank].is_still for rank in ranks):
+        return False
     if kind in HELD:
         return 2 * len(ranks) <= world
     is_standing = any(
-        len(others) >= MAJORITY * world and all(doing[rank].is_still for rank in others)
+        sum(doing[rank].is_still for rank in others) >= MAJORITY * world
         for others in groups
         if others != ranks and doing[others[0]].kind not in FACTS
     )

@@ -125,6 +125,24 @@ def test_nobody_is_named_without_proof(read: list[Samples], words: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("late", "usual"),
+    [
+        pytest.param(seen("RSSSSS", switches=0.2), WAITING, id="it ran when the look began"),
+        pytest.param((*seen(wchan="ep_poll")[:2], *WAITING[2:]), WAITING, id="it waited elsewhere"),
+        pytest.param((*WAITING[:2], *SPINNING[2:]), SPINNING, id="it waited, and all others burn a core"),
+    ],
+)
+def test_who_came_to_do_like_the_others_a_moment_later_is_not_named(late: Samples, usual: Samples) -> None:
+    found = look([usual, late, usual, SLEEPING, *[usual] * 4])
+    assert (found.ranks, found.summary[:15]) == ((3,), "7 of 8 ranks wa" if usual == WAITING else "7 of 8 ranks bu")
+    assert look([usual, late, late, SLEEPING, *[usual] * 4]).ranks == (), "too many were not there yet"
+
+
+def test_who_is_only_stopped_at_the_end_is_not_named() -> None:
+    assert look(with_odd(WAITING, (*WAITING[:2], *seen("T", "do_signal_stop")[2:]), 3)).ranks == ()
+
+
+@pytest.mark.parametrize(
     "read",
     [
         pytest.param(with_odd(seen(switches=8), SLEEPING, 3), id="the others go on"),
