@@ -161,10 +161,12 @@ def _stopped(memory: RunMemory, run: Run, context: RunContext) -> RunMemory:
 
 
 def looked(batch: EventBatch, event: RunLooked) -> None:
-    """Keep a look at the ranks of a run, in place of the last one of the same source."""
+    """Keep a look at the ranks of a run, in place of the last one of the same source. One that could not look takes no
+    answer away: the alert has it."""
     run, look = batch.current("runs").get(event.run), event.look
-    if run is not None and all(one.at <= look.at for one in run.looks if one.source == look.source):
-        looks = (*(one for one in run.looks if one.source != look.source), look)
+    same = () if run is None else [one for one in run.looks if one.source == look.source]
+    if run is not None and all(one.at <= look.at and one.is_answer <= look.is_answer for one in same):
+        looks = (*(one for one in run.looks if one not in same), look)
         batch.writable("runs")[event.run] = replace(run, looks=looks)
 
 

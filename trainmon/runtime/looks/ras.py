@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from trainmon.analysis.attempts import rank_processes
 from trainmon.analysis.attempts.looks import Answer, Circumstances, UnreadableError, call, placed, read
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
-from trainmon.analysis.runs import is_on_time, last_attempts
+from trainmon.analysis.runs import is_on_time
 from trainmon.lib import CommandFailed, HostUnreachable, Instant, Seconds, TrainmonError
 from trainmon.model import SILENT, WANDB, RankLook
 from trainmon.runtime.looks.nodes import Request
+from trainmon.runtime.looks.proc import ranks_of
 from trainmon.transport.files import read_range
 
 PORT = 28028
@@ -39,9 +39,8 @@ HEAD = 512 * 1024
 
 WHY = {
     "gone": "the processes of its ranks on {node} have ended",
-    "network": "its processes on {node} have a network of their own, such as in a container",
-    "off": "nothing listens on port 28028 of {node}: NCCL's RAS service is off, or at the address of NCCL_RAS_ADDR, "
-    "which is not read",
+    "off": "nothing listens on port 28028 of {node}: NCCL's RAS service is off, in the network of a container, or "
+    "at the address of NCCL_RAS_ADDR, which is not read",
     "foreign": "a process of another user has NCCL's RAS port on {node}",
     "hidden": "which process has NCCL's RAS port on {node} cannot be seen",
     "other jobs": "only other jobs answer on NCCL's RAS port on {node}",
@@ -61,10 +60,7 @@ def look(request: Request, port: int = PORT) -> RankLook:
         TrainmonError: when it could not be asked; says why.
     """
     run, nodes = request.run, request.nodes
-    processes = rank_processes(run, request.state)
-    if not any(processes.values()):
-        why = "no node of it that is read shows them, or several trainings number theirs"
-        raise CommandFailed(f"the processes of its ranks are not known: {why}", hint="its page shows what is known")
+    known, processes = ranks_of(run.name, request.state)
     pids = {node: [pid for one in own.values() for pid in (one.pid, *one.workers)] for node, own in processes.items()}
     node, first, first_at = _first(request, pids, port)
     request.say(f"{node} has answered; asking again in {APART:.0f}s")
@@ -72,13 +68,12 @@ def look(request: Request, port: int = PORT) -> RankLook:
     second, at = _ask(request, node, pids[node], [first.version], port)
     state = request.latest()
     now = state.runs.get(run.name, run)
-    attempt = last_attempts(state.attempts.values()).get(run.name)
     gpus = gpus_of(now, state.nodes, state.sources, at)
     circumstances = Circumstances(
         first_at,
         at,
-        None if attempt is None else attempt.ranks,
-        placed(second, processes, attempt.ranks.ranks if attempt is not None and attempt.ranks is not None else 0),
+        known,
+        placed(second, processes, known.ranks),
         is_on_time=is_on_time(now, at) or (now.progress.at or 0.0) > first_at,
         is_late=now.verdict in SILENT,
         are_gpus_busy=None if gpus.mean_pct is None else gpus.mean_pct > IDLE_PCT,

@@ -24,6 +24,8 @@ def test_the_latest_look_of_each_source_is_kept() -> None:
     state = looked(looked(State(runs={"llm": RUN}), 130.0), 140.0, "proc")
     state = looked(looked(state, 150.0), 145.0, now=151.0)
     assert shown(state) == [("proc", 140.0), ("nccl-ras", 150.0)]
+    failed = RankLook(source="proc", at=155.0, summary="no route to n1", is_answer=False)
+    assert shown(reduce(state, [RunLooked("llm", failed)], 155.0)) == [("proc", 140.0), ("nccl-ras", 150.0)]
     unknown = reduce(state, [RunLooked("gone", RankLook(source="proc", at=1.0, summary=""))], 152.0)
     assert unknown.runs.keys() == {"llm"}
 

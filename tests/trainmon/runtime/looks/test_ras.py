@@ -163,8 +163,8 @@ def test_an_old_one_has_no_such_service(node: Node0) -> None:
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("off", "nothing listens on port 28028 of n0: NCCL's RAS service is off, or at the address of NCCL_RAS_ADDR, "
-                "which is not read"),
+        ("off", "nothing listens on port 28028 of n0: NCCL's RAS service is off, in the network of a container, or "
+                "at the address of NCCL_RAS_ADDR, which is not read"),
         ("torn", "NCCL's RAS service on n0: its answer cannot be read: it is cut off; "),
         ("huge", "the answer of NCCL's RAS service on n0 is longer than 16 MB"),
     ],

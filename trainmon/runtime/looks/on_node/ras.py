@@ -33,8 +33,6 @@ def look(asked: "Any") -> "dict[str, Any]":
     pids = [pid for pid in asked["pids"] if os.path.exists("/proc/%d" % pid)]
     if not pids:
         return {"why": "gone"}
-    if not any(same_network(pid) for pid in pids):
-        return {"why": "network"}
     listening = listeners(asked["port"])
     if not listening:
         return {"why": "off"}
@@ -42,7 +40,7 @@ def look(asked: "Any") -> "dict[str, Any]":
     places = {inode: place for inode, (uid, place) in sorted(listening.items()) if uid in uids}
     if not places:
         return {"why": "foreign"}
-    owned = owners([*pids, *all_pids(uids)], set(places))
+    owned = owners(pids, set(places))
     mine = [pid for pid in owned.values() if pid in pids]
     if not mine:
         return {"why": "other jobs" if any(os.access("/proc/%d/fd" % pid, os.R_OK) for pid in pids) else "hidden"}
@@ -64,8 +62,6 @@ def ask(places: "Any", pids: "set[int]", has_others: bool, is_json: bool, until:
     """The first answer of the job; else why there is none."""
     why = "silent"
     for attempt in range(TRIES):
-        if time.time() >= until:
-            break
         try:
             data = one_answer(places[attempt % len(places)], is_json, until)
         except (OSError, EOFError):
@@ -113,14 +109,6 @@ def says(stream: "Any", command: bytes) -> bytes:
 # ---- which processes listen, and which NCCL they have ----
 
 
-def same_network(pid: int) -> bool:
-    """Whether a process is in the network namespace of this one; one whose namespace is hidden may be."""
-    try:
-        return os.readlink("/proc/%d/ns/net" % pid) == os.readlink("/proc/self/ns/net")
-    except OSError:
-        return True
-
-
 def listeners(port: int) -> "dict[str, tuple[int, tuple[str, int]]]":
     """By inode: the user of each socket that listens on the port, and how it is reached."""
     found = {}
@@ -142,32 +130,21 @@ def reached(host: str) -> str:
     return socket.inet_ntop(socket.AF_INET6 if len(octets) > 4 else socket.AF_INET, octets)
 
 
-def all_pids(uids: "set[int]") -> "list[int]":
-    found = []
-    for path in glob.glob("/proc/[0-9]*"):
-        with suppress(OSError):
-            if os.stat(path).st_uid in uids:
-                found.append(int(path[6:]))
-    return found
-
-
 def owners(pids: "list[int]", inodes: "set[str]") -> "dict[str, int]":
-    """By inode: the process that has such a socket."""
+    """By inode: a process that has such a socket, one of the job if there is one."""
     wanted = {"socket:[%s]" % inode: inode for inode in inodes}
     found = {}  # type: dict[str, int]
-    for pid in pids:
-        for path in glob.glob("/proc/%d/fd/*" % pid):
-            with suppress(OSError):
-                inode = wanted.get(os.readlink(path))
-                if inode is not None:
-                    found.setdefault(inode, pid)
+    for path in glob.iglob("/proc/[0-9]*/fd/*"):
+        with suppress(OSError):
+            inode, pid = wanted.get(os.readlink(path)), int(path.split("/")[2])
+            if inode is not None and (inode not in found or pid in pids):
+                found[inode] = pid
     return found
 
 
 def versions(pid: int) -> "set[tuple[int, ...]]":
     """The versions of NCCL that a process has loaded, by the names of files: `libnccl.so.2.26.2`, or that of the
     package beside it. Empty: none, or one that its file does not tell."""
-    root = "/proc/%d/root" % pid
     found = set()
     try:
         with open("/proc/%d/maps" % pid, errors="replace") as maps:
@@ -175,14 +152,14 @@ def versions(pid: int) -> "set[tuple[int, ...]]":
     except OSError:
         return set()
     for path in paths:
-        exact = re.search(r"\.so\.(\d+\.\d+\.\d+)$", path)
-        site = path.partition("/nvidia/nccl/")[0]
-        names = glob.glob(glob.escape(root + site) + "/nvidia_nccl_cu*.dist-info") if site != path else []
-        texts = [exact.group(1)] if exact else re.findall(r"-([\d.]+)\.dist-info", " ".join(names))
+        site = glob.escape("/proc/%d/root%s" % (pid, path.partition("/nvidia/nccl/")[0]))
+        texts = re.findall(r"\.so\.(\d+\.\d+\.\d+)$", path) or re.findall(
+            r"-(\d+\.\d+\.\d+)[\w.]*\.dist-info", " ".join(glob.glob(site + "/nvidia_nccl_cu*.dist-info"))
+        )
         if not texts or path.endswith("(deleted)"):
             return set()
         found |= {numbers(text) for text in texts}
-    return found if all(len(version) >= 3 for version in found) else set()
+    return found
 
 
 def numbers(version: str) -> "tuple[int, ...]":
