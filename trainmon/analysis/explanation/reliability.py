@@ -6,15 +6,14 @@ The forms of the ETTR, and of the MTTF of a job, are those of Kokolis et al., ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from trainmon.lib import Seconds
 
 FEW = 5
 """Fewer failures say little: only their interval is shown."""
 
-SURE = 0.95
-"""The probability of an interval: with each side, it misses 2.5 %."""
+TAIL = 0.025
+"""The probability that an interval of 95% misses on each side."""
 
 EXACT_TO = 200
 """With more events, the interval by Wilson and Hilferty differs from the exact one by less than 0.001%."""
@@ -29,9 +28,7 @@ def poisson_interval(events: int) -> tuple[float, float]:
         sides = ((events, -Z), (events + 1, Z))
         low, high = (n * (1 - 1 / (9 * n) + z / (3 * math.sqrt(n))) ** 3 for n, z in sides)
         return low, high
-    tail = (1 - SURE) / 2
-    low = 0.0 if events == 0 else _solve(lambda mean: 1 - at_most(events - 1, mean) > tail, events)
-    return low, _solve(lambda mean: at_most(events, mean) < tail, events)
+    return _mean_of(events - 1, 1 - TAIL) if events else 0.0, _mean_of(events, TAIL)
 
 
 def at_most(events: int, mean: float) -> float:
@@ -41,12 +38,12 @@ def at_most(events: int, mean: float) -> float:
     return math.fsum(math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) for n in range(events + 1))
 
 
-def _solve(is_above: Callable[[float], bool], events: int) -> float:
-    """The mean from which on that is true."""
+def _mean_of(events: int, probability: float) -> float:
+    """The mean with which at most so many events have that probability."""
     low, high = 0.0, events + 10 * math.sqrt(events + 1) + 10
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if is_above(middle) else (middle, high)
+        low, high = (middle, high) if at_most(events, middle) > probability else (low, middle)
     return high
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from statistics import fmean
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.explanation.explain import at_text
@@ -217,7 +216,7 @@ def _advice(spent: Sequence[Spent], since: Instant, until: Instant) -> tuple[Adv
         whole = [one for one in own if has_first_step(one.attempt) and (began(one.attempt) or 0.0) >= since]
         if saved and blocked and trained and whole and (sums := totals(own, since, until)).failures:
             blocks = saved / (saves := sum(one.attempt.saves for one in saving))
-            restart = fmean(one.seconds["starting"] for one in whole)
+            restart = math.fsum(one.seconds["starting"] for one in whole) / len(whole)
             found.append(Advice(name, blocks, saves, restart, trained / blocked * blocks, sums))
     return tuple(sorted(found, key=lambda one: -one.totals.held)[:RUNS_AT_MOST])
 

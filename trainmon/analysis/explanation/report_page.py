@@ -10,7 +10,7 @@ from trainmon.analysis.explanation.hours import Category, gpu_hours_text
 from trainmon.analysis.explanation.page import UNKNOWN, PageRow, Section, Style
 from trainmon.analysis.explanation.reliability import FEW, at_most
 from trainmon.analysis.explanation.report import Advice, Range, Report, Totals
-from trainmon.lib import HOUR, Seconds, clean, counted, duration, natural_key, scrub
+from trainmon.lib import HOUR, clean, counted, duration, natural_key, scrub
 
 BAR = 20
 """The cells of a bar of 100%."""
@@ -41,12 +41,6 @@ def share_text(found: Range | None) -> str:
         return UNKNOWN
     low, high = (f"{value:.3f}" for value in found)
     return low if low == high else f"{low} to {high}"
-
-
-def time_range(seconds: Seconds, failures: Range) -> str:
-    """The interval of the time per failure: `3h50m to 20h`, `at least 3h50m`."""
-    low, high = seconds / failures[1], seconds / failures[0] if failures[0] else math.inf
-    return f"{duration(low)} to {duration(high)}" if math.isfinite(high) else f"at least {duration(low)}"
 
 
 def report_sentence(one: Report) -> str:
@@ -95,20 +89,23 @@ def _figures(one: Report) -> Iterator[PageRow]:
     seen += f", and {counted(sums.unclear, 'end')} without a known cause" if sums.unclear else ""
     few = "" if sums.failures >= FEW else "too few to say; "
     mean = few if sums.mttf is None else f"{duration(sums.mttf)}; "
-    between = time_range(sums.ran, sums.expected_failures) if sums.ran else UNKNOWN
+    low, high = sums.expected_failures
+    most = (
+        f"{duration(sums.ran / high)} to {duration(sums.ran / low)}" if low else f"at least {duration(sums.ran / high)}"
+    )
     what = "running time / ends by failure, exact Poisson interval; an end by a person, the time limit, preemption or"
     yield from (
         PageRow("goodput", share_text(sums.goodput)),
         PageRow("", "productive / all time since the first start of each run", "dim"),
         PageRow("ETTR", share_text(sums.ettr)),
         PageRow("", "productive / all time, with the first queue (Kokolis et al. 2025)", "dim"),
-        PageRow("MTTF", f"{mean}95%: {between} ({seen})"),
+        PageRow("MTTF", f"{mean}95%: {between if sums.ran else UNKNOWN} ({seen})"),
         PageRow("", f"{what} a requeue is no failure", "dim"),
     )
     if sums.node_days:
-        low, high = (f"{1000 * value / sums.node_days:,.1f}" for value in sums.expected_failures)
-        rate = few if sums.mttf is None else f"{1000 * sums.failures / sums.node_days:,.1f}; "
-        yield PageRow("rate", f"{rate}95%: {low} to {high} failures per 1,000 node-days")
+        each = 1000 / sums.node_days
+        rate = few if sums.mttf is None else f"{each * sums.failures:,.1f}; "
+        yield PageRow("rate", f"{rate}95%: {each * low:,.1f} to {each * high:,.1f} failures per 1,000 node-days")
     if one.cost is not None:
         cost = f"{'at least ' if one.is_least else ''}{one.cost:,.2f}"
         yield PageRow("cost", f"{cost}, of which {one.wasted:,.2f} starting, lost, hung or saving")
