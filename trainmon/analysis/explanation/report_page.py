@@ -90,9 +90,8 @@ def _figures(one: Report) -> Iterator[PageRow]:
     few = "" if sums.failures >= FEW else "too few to say; "
     mean = few if sums.mttf is None else f"{duration(sums.mttf)}; "
     low, high = sums.expected_failures
-    most = (
-        f"{duration(sums.ran / high)} to {duration(sums.ran / low)}" if low else f"at least {duration(sums.ran / high)}"
-    )
+    least = duration(sums.ran / high)
+    between = f"{least} to {duration(sums.ran / low)}" if low else f"at least {least}"
     what = "running time / ends by failure, exact Poisson interval; an end by a person, the time limit, preemption or"
     yield from (
         PageRow("goodput", share_text(sums.goodput)),
