@@ -67,9 +67,8 @@ class Host:
         """Nothing here depends on the spec."""
 
     def operations(self, slow: bool) -> "list[Operation]":
-        if not slow:
-            return [("host", self.sample)]
-        return [("network", self.network), ("infiniband", self.infiniband), ("host", self.with_ports)]
+        rare = ("network", self.network), ("infiniband", self.infiniband), ("host", self.with_ports)
+        return [*rare] if slow else [("host", self.sample)]
 
     def text(self, path: str) -> str:
         """A file of /proc, kept open: reading it again costs one call."""

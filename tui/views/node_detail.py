@@ -308,8 +308,6 @@ def host_lines(node: Node, now: Instant, width: int, is_read: str, odd: Collecti
     ]
     well = [port for port in node.infiniband if port not in bad]
     active = f"{len(well)} of {len(node.infiniband)} ports active without errors"
-    rates = by_key((port.rate, port.port) for port in well if port.rate)
-    at = [f"{rate}: {listed(names, 1)}" for rate, names in rates.items()]
     texts = {
         "load": f"{real(node.load1, 1)} on {cpus} CPUs",
         "memory": f"{mib_size(node.memory_used_mib)} of {mib_size(node.memory_total_mib)} used ({used})",
@@ -319,7 +317,8 @@ def host_lines(node: Node, now: Instant, width: int, is_read: str, odd: Collecti
         "InfiniBand": active if well else None,
     }
     yield from facts(texts, width, {"OOM kills": "warn" if node.oom_kills else ""})
-    yield from (fact("", safe(text), width) for text in at)
+    for rate, names in by_key((port.rate, port.port) for port in well if port.rate).items():
+        yield fact("", safe(f"{rate}: {listed(names, 1)}"), width)
     for port in bad:
         differs = f", differs from its peers: {port.rate or 'rate unknown'}" if port.port in odd else ""
         errors = f"link down {count(port.link_downed)}×, errors {count(port.errors)}"

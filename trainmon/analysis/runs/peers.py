@@ -34,7 +34,6 @@ LOSS: Mapping[str, str] = {
 """Counters of loss, and what they mean: those of mlx5, EFA and bnxt_re, then those of a GPU. CNPs (np_cnp_sent,
 rp_cnp_handled) are signals of congestion, and no loss."""
 
-OF_GPU = ("pcie_replays", "nvlink_errors")
 GPU = "GPU "
 """How the name of a GPU begins, among those of links."""
 

@@ -300,7 +300,7 @@ def _errors_counted(history: NodeHistory, node: Node, facts: tuple[GpuFacts, ...
     links = {
         f"{peers.GPU}{gpu.index}": (
             f"{gpu.name} {'busy' if gpu.index in busy else 'idle'}",
-            {name: getattr(gpu.links, name) for name in peers.OF_GPU},
+            {name: getattr(gpu.links, name, None) for name in peers.LOSS},
         )
         for gpu in node.gpus
         if gpu.links is not None

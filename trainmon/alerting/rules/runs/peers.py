@@ -114,7 +114,7 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
             own, usual = HAS.get(one.what, ("runs at {:g} Gb/s", "at {:g} Gb/s"))
             text = f"{own.format(one.value)}, {others} {usual.format(one.usual)}"
         else:
-            text = f"counts {_rate(one.value)} {one.what}{GROWS}, {others} {_rate(one.usual)} for as much traffic"
+            text = f"counts {rate_of(one.value)} {one.what}{GROWS}, {others} {rate_of(one.usual)} for as much traffic"
         details = (
             f"{one.link}: {port.link_layer or 'link layer unknown'}, {port.rate or 'rate unknown'}" if port else "",
             f"{one.what}: {LOSS[one.what]}" if one.what in LOSS else "",
@@ -154,9 +154,12 @@ def _hardware(state: State, node: Node) -> tuple[object, ...]:
     return node.cluster, gpu, len(node.gpus), len(past_of(state, node.name).links)
 
 
-def _rate(value: float) -> str:
-    """`335,000`, `2.4`."""
-    return f"{float(f'{value:.3g}'):,.{0 if value >= 100 else 1}f}".removesuffix(".0")
+def rate_of(value: float) -> str:
+    """A number per second: `1.62M`, `48.1k`, `8234`, `0.24`."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= size:
+            return f"{value / (1e3 if unit == 'k' else size):.3g}{unit}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 # ---- ranks that wait for a file server -------------------------------------------------------------------------------
@@ -182,23 +185,24 @@ class StorageWait(RunRule, frozen=True, kw_only=True):
     """For how long a process must have hardly run."""
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding | Unknown]:
-        nodes = [node for node in map(state.nodes.get, run.spec.nodes) if node is not None and node.ranks is not None]
-        if run.verdict in AWAY or not any(one.waits for node in nodes if node.ranks for one in node.ranks.r):
+        watched = filter(None, map(state.nodes.get, run.spec.nodes))
+        read = [(node, node.ranks) for node in watched if node.ranks is not None]
+        if run.verdict in AWAY or not any(one.waits for _, ranks in read for one in ranks.r):
             return
         job = state.jobs.get(run.job or "")
         jobs = {None} if job is None else {job.number, *job.components}
         every = [
             (node, one, [wait for wait in one.waits if wait.wchan.startswith(STORAGE)])
-            for node in nodes
-            for one in (node.ranks.r if node.ranks else ())
+            for node, ranks in read
+            for one in ranks.r
             if one.job in jobs
         ]
         first = min((LAUNCHERS.index(one.launcher) for _, one, _ in every), default=0)  # the others start these
-        ranks = [row for row in every if LAUNCHERS.index(row[1].launcher) == first]
-        ages = {node.name: _age(node, now) for node in nodes}
-        found = [(node, one, wait) for node, one, waits in ranks for wait in waits if wait.seconds >= self.longer]
+        rows = [row for row in every if LAUNCHERS.index(row[1].launcher) == first]
+        ages = {node.name: now - (ranks.t - (node.clock_skew_s or 0.0)) for node, ranks in read}
+        found = [(node, one, wait) for node, one, waits in rows for wait in waits if wait.seconds >= self.longer]
         if now_waiting := [row for row in found if ages[row[0].name] <= READ_WITHIN]:
-            others = {one.rank for node, one, waits in ranks if not waits and ages[node.name] <= READ_WITHIN}
+            others = {one.rank for node, one, waits in rows if not waits and ages[node.name] <= READ_WITHIN}
             yield self._finding(state, run, now_waiting, len(others), now)
         elif found:
             old = found[0][0].name
@@ -233,8 +237,3 @@ class StorageWait(RunRule, frozen=True, kw_only=True):
 
     def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         return silent(state, alert.sources) or super().unseen(state, alert, now)
-
-
-def _age(node: Node, now: Instant) -> float:
-    """How old the list of its processes is, in seconds."""
-    return 0.0 if node.ranks is None else now - (node.ranks.t - (node.clock_skew_s or 0.0))

@@ -26,7 +26,7 @@ from trainmon.alerting.rules.runs.base import (
     tail,
     wandb_source,
 )
-from trainmon.alerting.rules.runs.peers import ranks_on
+from trainmon.alerting.rules.runs.peers import ranks_on, rate_of
 from trainmon.analysis.attempts.looks import leading, told
 from trainmon.analysis.gpus import gpus_of, is_empty, is_read
 from trainmon.analysis.runs import (
@@ -287,9 +287,9 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
             state,
             run,
             "warning",
-            f"{run.name} makes {_rate(rate)} {pace.measure} over its last {counted(self.minutes, 'minute')}, "
-            f"{100 * (1 - rate / usual):.0f}% less than its usual {_rate(usual)}",
-            evidence=(f"its last minutes: {', '.join(map(_rate, pace.recent))} {pace.measure}",),
+            f"{run.name} makes {rate_of(rate)} {pace.measure} over its last {counted(self.minutes, 'minute')}, "
+            f"{100 * (1 - rate / usual):.0f}% less than its usual {rate_of(usual)}",
+            evidence=(f"its last minutes: {', '.join(map(rate_of, pace.recent))} {pace.measure}",),
             advice="look for a slow GPU (key 2, v for the clocks), a full disk or a slow one (key 3), and what else "
             "runs on its nodes; X keeps jobs off a node",
         )
@@ -305,7 +305,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
             if measure == reported["measure"] and len(recent) == self.minutes:
                 rate = median(recent)
                 if rate < (1 - self.drop) * usual:
-                    text = f"it makes {_rate(rate)} {measure}, and made {_rate(usual)} before this program started"
+                    text = f"it makes {rate_of(rate)} {measure}, and made {rate_of(usual)} before this program started"
                     return Unknown(text)
         return super().unseen(state, alert, now)
 
@@ -436,14 +436,6 @@ def _median(values: Iterable[float | None]) -> float | None:
 SIZES = {"G": 1e9, "M": 1e6, "k": 1e3}
 REPORTED = re.compile(r" (?P<measure>\S+) over its last .* its usual (?P<usual>[\d.]+)(?P<unit>[GMk]?)")
 """Reads our own summary."""
-
-
-def _rate(value: float) -> str:
-    """`1.62M`, `48.1k`, `0.24`."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if value >= size:
-            return f"{value / (1e3 if unit == 'k' else size):.3g}{unit}"
-    return f"{value:.3g}"
 
 
 # ---- rules about a run that makes no steps ---------------------------------------------------------------------------

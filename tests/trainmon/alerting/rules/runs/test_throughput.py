@@ -25,6 +25,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     watched,
     without,
 )
+from trainmon.alerting.rules.runs.peers import rate_of
 from trainmon.alerting.rules.runs.steps import SlowThroughput, Straggler
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.lib import dated
@@ -245,3 +246,8 @@ def test_samples_become_the_means_that_are_compared() -> None:
     assert summary(Straggler(), seen, NOW + 200) == (
         "n1 slows llm down: GPU 6 runs at 400 MHz, while its 7 peers are at 1,980 MHz"
     )
+
+
+def test_a_rate_is_no_power_of_ten() -> None:
+    values = (1_620_000.0, 48_100.0, 8_234.4, 999.7, 33.33, 0.24)
+    assert [rate_of(value) for value in values] == ["1.62M", "48.1k", "8234", "1000", "33.3", "0.24"]
