@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 import click
 
-from trainmon.analysis.attempts import RankPlace, place_of
+from trainmon.analysis.attempts import place_of
 from trainmon.analysis.attempts.looks import NAMES
 from trainmon.analysis.runs import last_attempts
 from trainmon.cli.snapshot import first_full_state
@@ -88,9 +88,8 @@ def look_lines(look: RankLook) -> list[str]:
 
 def as_object(look: RankLook, known: RankMap | None) -> dict[str, object]:
     """A look for JSON, with where the ranks are that it names."""
-    places = {rank: place_of(rank, known) or RankPlace(str(rank), "", "") for rank in look.ranks}
     named = [
-        {"rank": rank, "node": place.node or None, "gpu": int(place.gpu) if place.gpu else None}
-        for rank, place in places.items()
+        {"rank": rank, "node": place and place.node, "gpu": int(place.gpu) if place and place.gpu else None}
+        for rank, place in ((rank, place_of(rank, known)) for rank in look.ranks)
     ]
     return {**plain(look), "named": named}

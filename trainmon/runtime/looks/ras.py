@@ -7,7 +7,6 @@ version is not known beforehand: asking 2.27 has crashed jobs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -86,7 +85,7 @@ def look(request: Request, port: int = PORT) -> RankLook:
 def _first(request: Request, pids: dict[str, list[int]], port: int) -> tuple[str, Answer, Instant]:
     """The first node that answers, its answer, and when it came."""
     log = request.run.log
-    versions = sorted({*_versions(() if log is None else log.lines)} or _in_head(request))
+    versions = sorted({*VERSION.findall("\n".join(() if log is None else log.lines))} or _in_head(request))
     refusal: TrainmonError | None = None
     for node in islice(pids, NODES):
         try:
@@ -110,10 +109,6 @@ def _ask(request: Request, node: str, pids: list[int], versions: list[str], port
         raise CommandFailed(f"NCCL's RAS service on {node}: {error}") from error
 
 
-def _versions(lines: Iterable[str]) -> Iterator[str]:
-    return (found[1] for line in lines if (found := VERSION.search(line)) is not None)
-
-
 def _in_head(request: Request) -> set[str]:
     """The versions of NCCL that the begin of its log names."""
     log = request.run.log
@@ -123,4 +118,4 @@ def _in_head(request: Request) -> set[str]:
         head = read_range(request.nodes.shell_of(log.host), log.path, 0, HEAD)
     except TrainmonError:
         return set()
-    return {*_versions(head.data.decode("utf-8", "replace").splitlines())}
+    return {*VERSION.findall(head.data.decode("utf-8", "replace"))}

@@ -95,10 +95,8 @@ def read(text: str) -> Answer:
     """
     try:
         return _json(text) if text.lstrip().startswith("{") else _text(text)
-    except UnreadableError as error:
-        raise UnreadableError(f"its answer cannot be read: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableError(f"its answer cannot be read: {clean(str(error), 80)}") from error
+        raise UnreadableError(f"its answer cannot be read: {clean(str(error), 120)}") from error
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
@@ -160,11 +158,9 @@ def _communicator(one: Mapping[str, Any]) -> Communicator:
 
 def _state(status: Mapping[str, Any]) -> str:
     """As the text form has it."""
-    if status["abort_flag"]:
-        return "ABORT"
-    if status["finalize_called"] or status["destroy_flag"]:
-        return "FINALIZE"
-    return "INIT" if status["init_state"] else "RUNNING"
+    is_ending = status["finalize_called"] or status["destroy_flag"]
+    running = "FINALIZE" if is_ending else "INIT" if status["init_state"] else "RUNNING"
+    return "ABORT" if status["abort_flag"] else running
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------

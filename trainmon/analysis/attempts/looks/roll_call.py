@@ -7,7 +7,7 @@ in any communicator is not to blame in the others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -173,9 +173,7 @@ def has_grown(one: Communicator, other: Communicator) -> bool:
     """Whether something was launched between two answers. Of ranks that one answer does not name, only how many have
     launched how much is known."""
     was, now = counts_of(one), counts_of(other)
-    if any(process in one.silent for _, process in now) or any(
-        was[key] != count for key, count in now.items() if key in was
-    ):
+    if any(process in one.silent or was.get((name, process), count) != count for (name, process), count in now.items()):
         return True
     sizes, later = (
         {(name, count): side.ranks for name, sides in each.sides.items() for count, side in sides.items()}
@@ -199,24 +197,17 @@ def differing(one: Communicator) -> dict[str, Mapping[int, Side]]:
 
 
 def culprits(answer: Answer) -> frozenset[Process]:
-    """Who is behind in some communicator, and waits for nobody in any."""
-    uneven = [each for one in answer.communicators.values() if (each := differing(one))]
+    """Who is behind in some communicator, and waits for nobody in any. Where not all names are known, only one
+    communicator may differ, and all who are behind in one of its operations must be listed: as all launch in the same
+    order, who is to blame is behind in each."""
+    uneven = [own for one in answer.communicators.values() if (own := differing(one))]
+    each = [sides for one in uneven for sides in one.values()]
+    least = [sides[min(sides)] for sides in each]
     if not answer.is_complete:
-        return listed_culprits(uneven)
-    late, waits = set[Process](), set[Process]()
-    for sides in (sides for each in uneven for sides in each.values()):
-        late |= sides[min(sides)].processes
-        waits.update(*(side.processes for count, side in sides.items() if count > min(sides)))
-    return frozenset(late - waits)
-
-
-def listed_culprits(uneven: Sequence[Mapping[str, Mapping[int, Side]]]) -> frozenset[Process]:
-    """The same where not all names are known: only one communicator may differ, and all who are behind in one of its
-    operations must be listed. As all launch in the same order, who is to blame is behind in each."""
-    least = [sides[min(sides)] for each in uneven for sides in each.values()]
-    if len(uneven) != 1 or not all(side.is_listed for side in least):
-        return frozenset()
-    return frozenset.intersection(*(side.processes for side in least))
+        is_proof = len(uneven) == 1 and all(side.is_listed for side in least)
+        return frozenset.intersection(*(side.processes for side in least)) if is_proof else frozenset()
+    waits = (side.processes for sides in each for count, side in sides.items() if count > min(sides))
+    return frozenset[Process]().union(*(side.processes for side in least)).difference(*waits)
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
