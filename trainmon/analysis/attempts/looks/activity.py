@@ -36,7 +36,6 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """How often it has waited for something."""
     cpus: str
     """The cores that it may use."""
-    threads: int
     wchan: str
     """The function of the kernel in which it waits; empty if that is not readable."""
     call: str
@@ -90,7 +89,7 @@ def _done(samples: Sequence[Sample], by: str) -> Activity:
     states, shown = "".join(sorted({one.state for one in samples})), re.sub(r"\W", "", last.wchan)
     places = {WAITS.search(place)[0] or place for place in (getattr(one, by) for one in samples)}  # type: ignore[index]
     where = f" in `{shown}`" if shown else f" in system call {last.call}" if last.call.isdigit() else ""
-    kind, text, is_still = "works", f"work{{s}} with {ran / seconds:.0%} of a core", False
+    kind, text, is_still = "works", "work{s}", False
     if states in HELD:
         kind, text, is_still = states, HELD[states], True
     elif states == "D" and len(places) == 1 and not switches:
@@ -102,7 +101,7 @@ def _done(samples: Sequence[Sample], by: str) -> Activity:
     others = max(0.0, last.process - first.process - ran)
     detail = (
         f"main thread {ran / seconds:.2f} of a core, its other threads {others / seconds:.2f}; "
-        f"{switches} waits in {duration(seconds)}; {last.threads} threads; CPUs {re.sub('[^0-9,-]', '', last.cpus)}"
+        f"{switches} waits in {duration(seconds)}; CPUs {re.sub('[^0-9,-]', '', last.cpus)}"
     )
     return Activity(kind, text, is_still, detail)
 
@@ -143,11 +142,11 @@ def judged(
     text = "; ".join((*shares[:LISTED], *(odd or [f"no rank is named: {why}"])))
     ranks = sorted(rank for ranks in named for rank in ranks)
     stopped = [rank for rank in ranks if doing[rank].kind == "T"]
-    advice = "read where its code stands: `trainmon-tui stacks`, or x in the dashboard" * bool(
-        ranks and source == "proc"
-    )
+    advice = ""
     if stopped:
         advice = f"if nobody has stopped it on purpose, `kill -CONT {pids[stopped[0]]}` on its node continues it"
+    elif ranks and source == "proc":
+        advice = "read where its code stands: `trainmon-tui stacks`, or x in the dashboard"
     return RankLook(
         source=source,
         at=at,
@@ -167,7 +166,7 @@ def _is_named(
 ) -> bool:
     """Whether those of a group are named."""
     kind = doing[ranks[0]].kind
-    if kind in FACTS and not all(doing[rank].is_still for rank in ranks):
+    if kind in FACTS and not any(doing[rank].is_still for rank in ranks):
         return False
     if kind in HELD:
         return 2 * len(ranks) <= world

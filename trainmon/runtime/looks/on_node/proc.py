@@ -41,7 +41,6 @@ def sample(pid: int, started: float) -> "dict[str, Any] | None":
         "process": seconds(whole),
         "switches": int(counts.get("voluntary_ctxt_switches") or 0),
         "cpus": counts.get("Cpus_allowed_list", "").strip(),
-        "threads": int(counts.get("Threads") or 1),
         "wchan": wchan if wchan != "0" else "",
         "call": call if call != "running" else "",
         "kernel": " ".join(os.uname()[2::2]),

@@ -32,7 +32,6 @@ def seen(
             process=50.0 + at * ran,
             switches=int(at * switches),
             cpus="0-15",
-            threads=12,
             wchan=wchan,
             call=call,
             kernel=kernel,
@@ -69,13 +68,13 @@ def with_odd(usual: Samples, odd: Samples, *ranks: int, of: int = 8) -> list[Sam
                             "differs, 8 of 8 read"),
         (WAITING, seen("R", "", ran=0.2), "7 of 8 ranks wait in `futex_do_wait`; rank 3 (gpu-001 GPU 3) "
                                                       "burns a core: differs, 8 of 8 read"),
-        (WAITING, STEPPING, "7 of 8 ranks wait in `futex_do_wait`; rank 3 (gpu-001 GPU 3) works with 40% of a core: "
+        (WAITING, STEPPING, "7 of 8 ranks wait in `futex_do_wait`; rank 3 (gpu-001 GPU 3) works: "
                             "differs, 8 of 8 read"),
         (SPINNING, seen("T", "do_signal_stop"), "7 of 8 ranks burn a core; rank 3 (gpu-001 GPU 3) "
                                                 "is stopped (state T), 8 of 8 read"),
-        (STEPPING, seen("t", "ptrace_stop"), "7 of 8 ranks work with 40% of a core; rank 3 (gpu-001 GPU 3) "
+        (STEPPING, seen("t", "ptrace_stop"), "7 of 8 ranks work; rank 3 (gpu-001 GPU 3) "
                                              "is held by a debugger (state t), 8 of 8 read"),
-        (STEPPING, seen("D", "rpc_wait_bit_killable"), "7 of 8 ranks work with 40% of a core; rank 3 (gpu-001 GPU 3) "
+        (STEPPING, seen("D", "rpc_wait_bit_killable"), "7 of 8 ranks work; rank 3 (gpu-001 GPU 3) "
                                                        "is blocked (state D) in `rpc_wait_bit_killable`, 8 of 8 read"),
     ],
 )  # fmt: skip
@@ -107,7 +106,7 @@ def test_several_that_differ_are_all_named() -> None:
 @pytest.mark.parametrize(
     ("read", "words"),
     [
-        ([STEPPING] * 8, "8 of 8 ranks work with 40% of a core; no rank is named: none differs, 8 of 8 read"),
+        ([STEPPING] * 8, "8 of 8 ranks work; no rank is named: none differs, 8 of 8 read"),
         ([WAITING] * 8, "8 of 8 ranks wait in `futex_do_wait`; no rank is named: none differs, 8 of 8 read"),
         (with_odd(WAITING, SPINNING, 0), "7 of 8 ranks wait in `futex_do_wait`; 1 of 8 ranks burns a core; no "
                                          "rank is named: rank 0 is among those that differ, and has work of "
