@@ -2,7 +2,7 @@
 Run: python -m tests.bench.rank_looks
 
 8 ranks of PyTorch (tests/lab/torchrun.py). 100 looks at a busy training, by /proc, py-spy and signals; 200 looks at
-healthy ones, of which nothing but the processes is known: no steps, no log."""
+healthy ones, which the monitor takes for ones that hang."""
 
 from __future__ import annotations
 
