@@ -32,8 +32,9 @@ KEPT = 16
 HINT = "set TORCH_NCCL_DUMP_ON_TIMEOUT=1: then each rank writes one when an operation has timed out"
 
 
-Answer = tuple[dict[int, RankDump], dict[int, str], list[str]]
-"""What a node has: dumps by rank, why others were not read, and where the ranks write them, without the rank."""
+Answer = tuple[dict[int, RankDump | str | None], list[str]]
+"""What a node has: by rank its dump, why it is not read, or None if it is not complete; and where the ranks write them,
+without the rank."""
 
 
 class FlightRecorder:
@@ -51,8 +52,7 @@ class FlightRecorder:
         """
         run, state, now = request.run, request.state, request.clock.now()
         attempt = last_attempts(state.attempts.values()).get(run.name)
-        host = () if run.log is None else (run.log.host,)
-        if attempt is None or not (nodes := attempt.nodes or host):
+        if attempt is None or not (nodes := attempt.nodes or (() if run.log is None else (run.log.host,))):
             raise CommandFailed(f"on which nodes {run.name} runs is not known")
         known = None if attempt.ranks is None or attempt.ranks.is_ambiguous else attempt.ranks
         request.say(f"reading the dumps of PyTorch on {counted(len(nodes), 'node')}")
@@ -79,14 +79,15 @@ class FlightRecorder:
         dumps, unread, others = dict[int, RankDump](), dict[int, str](), rivals(attempt, state, since)
         for node, answer in request.nodes.ask_each(asked, "flight_recorder", READ_FOR + SLACK).items():
             try:
-                own, bad, places = msgspec.convert(answer, Answer, str_keys=True)
+                own, places = msgspec.convert(answer, Answer, str_keys=True)
             except msgspec.ValidationError as error:
                 why = answer.message if isinstance(answer, TrainmonError) else str(error)
-                unread |= dict.fromkeys(known.nodes.get(node, ()) if known is not None else (), why)
-                continue
-            paths, unread = paths.union(places), unread | bad
+                own, places = dict.fromkeys(known.nodes.get(node, ()) if known is not None else (), why), []
+            paths = paths.union(places)
             for rank, dump in own.items():
-                if why := of_another(rank, dump, attempt, now, node, others):
+                if not isinstance(dump, RankDump):
+                    unread[rank] = dump or "it is not complete"
+                elif why := of_another(rank, dump, attempt, now, node, others):
                     unread[rank] = why
                 elif identity(dumps.setdefault(rank, dump)) != identity(dump):
                     unread[rank] = "two nodes have different ones"

@@ -27,11 +27,10 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
     name: str
     """As PyTorch's own messages name it: ALLREDUCE. Several, if they were called together."""
     sizes: str
-    state: int
-    """0: called, 1: started on the GPU, 2: finished."""
+    is_over: bool
     called_at: Instant
     line: str
-    """The line of the trainer that called it; empty if that is not known."""
+    """` at `, and the line of the trainer that called it; empty if that is not known."""
 
 
 class GroupLog(msgspec.Struct, frozen=True, array_like=True):
@@ -74,8 +73,7 @@ def written_since(attempt: Attempt, stepped_at: Instant | None, processes_at: In
 
 TIMED_OUT = "Watchdog caught collective operation timeout"
 """What PyTorch logs when it writes its dumps. The ranks end soon after that."""
-READ_AFTER: Seconds = 300.0
-LAST_LINES = 50
+READ_AFTER, LAST_LINES = 300.0, 50
 
 
 def is_due(attempt: Attempt, run: Run | None, now: Instant) -> bool:
@@ -161,9 +159,8 @@ EQUAL = {"ALLREDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "BROADCAST", "R
 AHEAD = 8
 """How many operations a rank may have finished that others have not: the source of broadcasts waits for nobody. What is
 further ahead is of another training, which has written to the same place."""
-SHORT = 24
-"""Characters of the ranks of a group in a sentence."""
-MOST_RANKS = 100_000
+SHORT, MOST_RANKS = 24, 100_000
+"""Characters of the ranks of a group in a sentence; and ranks of a group."""
 PEER = re.compile(r"(SEND|RECV) \d+(?:->|<-)(\d{1,6})")
 OTHER = {"SEND": "RECV", "RECV": "SEND"}
 
@@ -182,40 +179,38 @@ def waits_of(dumps: Mapping[int, RankDump], ranks: int | None) -> Iterator[Wait]
         members = members_of(log.members) or frozenset(range(ranks or 0) if log.title == "default_pg" else ())
         who = f" (ranks {log.members})" if len(log.members) <= SHORT else f" ({len(members)} ranks)"
         group = f"group {log.title}{who if log.members and log.title != 'default_pg' else ''}"
-        waits = _exchanges if log.key.startswith("p2p") else _collectives
-        yield from waits(group, members, dict(each), dumps)
+        yield from (_exchanges if log.key.startswith("p2p") else _collectives)(group, members, dict(each), dumps)
 
 
 def _collectives(
     group: str, members: frozenset[int], logs: Mapping[int, GroupLog], dumps: Mapping[int, RankDump]
 ) -> Iterator[Wait]:
-    left = {rank: one for rank, log in logs.items() for one in reversed(log.operations) if one.state < 2}
+    left = {rank: one for rank, log in logs.items() for one in reversed(log.operations) if not one.is_over}
     number = min((one.number for one in left.values()), default=0)
     if callers := {rank: one for rank, one in left.items() if one.number == number}:
-        done = {rank: (left[rank].number if rank in left else log.last + 1) - number for rank, log in logs.items()}
         called = sorted(one.called_at for one in callers.values())
-        # who has no log of this group has called none, unless its dump does not reach back to them
-        reach = {rank: dumps[rank].first_at for rank in members & dumps.keys() - logs.keys()}
-        absent = {rank for rank, at in reach.items() if at < called[0] and (number == 1 or at)}
-        absent |= {rank for rank, ahead in done.items() if ahead == 0} - callers.keys()
-        seen = {rank for rank, ahead in done.items() if 0 <= ahead <= AHEAD} | absent
+        after = {rank: left[rank].number if rank in left else log.last + 1 for rank, log in logs.items()}
+        for rank in members & dumps.keys() - logs.keys():  # it has called none, or its dump does not reach back to them
+            is_absent = dumps[rank].first_at < called[0] and (number == 1 or dumps[rank].first_at > 0.0)
+            after[rank] = number if is_absent else -1
+        absent = frozenset(rank for rank, at in after.items() if at == number) - callers.keys()
+        unread = (members | logs.keys()) - {rank for rank, at in after.items() if 0 <= at - number <= AHEAD}
         what = f"{callers[min(callers)].name} {number}"
-        unread, ends = (members | logs.keys()) - seen, (called[0], called[-1])
-        yield Wait(what, group, number, callers, frozenset(absent), unread, ends, bool(members))
+        yield Wait(what, group, number, callers, absent, unread, (called[0], called[-1]), bool(members))
 
 
 def _exchanges(
     group: str, members: frozenset[int], logs: Mapping[int, GroupLog], dumps: Mapping[int, RankDump]
 ) -> Iterator[Wait]:
     """Sends and receipts that wait for the other rank. Their numbers say nothing to that one."""
-    left = ((rank, one) for rank, log in logs.items() for one in log.operations if one.state < 2)
+    left = ((rank, one) for rank, log in logs.items() for one in log.operations if not one.is_over)
     ends = ((rank, one, how, int(peer)) for rank, one in left for how, peer in PEER.findall(one.name))
     by_number = dict(enumerate(sorted(members)))  # in a group, its ranks have numbers of their own
     waiting = {(rank, how, by_number[peer]): one for rank, one, how, peer in ends if peer in by_number}
     for (rank, how, peer), one in waiting.items():
-        absent = {peer} & dumps.keys() if (peer, OTHER[how], rank) not in waiting else ()
-        unread, called = frozenset({peer} - dumps.keys()), (one.called_at, one.called_at)
-        yield Wait(one.name, group, one.number, {rank: one}, frozenset(absent), unread, called)
+        absent, called = frozenset({peer} & dumps.keys()), (one.called_at, one.called_at)
+        absent = frozenset() if (peer, OTHER[how], rank) in waiting else absent
+        yield Wait(one.name, group, one.number, {rank: one}, absent, frozenset({peer} - dumps.keys()), called)
 
 
 # ---- which of them is the reason for the others ----------------------------------------------------------------------
@@ -274,7 +269,6 @@ def look_of(
     ]
     found = judge(waits, dict(sorted(calls, reverse=True)))
     kind, first, ranks = found[0] if found else (None, None, ())
-    nothing = "the ranks wait for each other" if waits else "no rank waits in an operation"
     named = ranks if kind == "never entered" else ()
     missing = group_by(sorted(unread), lambda rank: unread[rank])
     lines = [
@@ -283,11 +277,13 @@ def look_of(
         *(_last_call(rank, dumps[rank], known) for rank in named[:AT_MOST]),
         *[f"no dump of {ranks_text(those, known)}: {why}" for why, those in missing.items()][:AT_MOST],
     ]
-    summary = f"{nothing}, say {counted(len(dumps), 'dump')} of PyTorch"
+    nothing = "the ranks wait for each other" if waits else "no rank waits in an operation"
     return RankLook(
         source="flight-recorder",
         at=now,
-        summary=clean(_sentence(*found[0], known) if found else summary, 500),
+        summary=clean(
+            _sentence(*found[0], known) if found else f"{nothing}, say {counted(len(dumps), 'dump')} of PyTorch", 500
+        ),
         ranks=named,
         since=None if first is None else first.called[1],
         step=step,
@@ -298,7 +294,7 @@ def look_of(
 
 
 def _sentence(kind: Kind, wait: Wait, ranks: tuple[int, ...], known: RankMap | None) -> str:
-    names, waiting, since = ranks_text(ranks, known), counted(len(wait.callers), "rank"), clock(wait.called[1])
+    names, waiting, since = ranks_text(ranks, known), counted(len(wait.callers), "rank"), _clock(wait.called[1])
     waits, what = f"{waiting} wait{'s' * (len(wait.callers) == 1)} in", f"{wait.what} of {wait.group}"
     calls = ", ".join(f"{len(own)} call {name}" for name, own in wait.kinds.items())
     return {
@@ -313,20 +309,18 @@ def _calls(one: Wait, known: RankMap | None) -> Iterator[str]:
     """From which lines it was called, and by whom; the rarest first."""
     by_call = group_by(sorted(one.callers), lambda rank: (one.callers[rank].name, one.callers[rank].line))
     for (name, line), ranks in sorted(by_call.items(), key=lambda each: len(each[1]))[:AT_MOST]:
-        yield f"{name}{' at ' * bool(line)}{line}: {ranks_text(ranks, known)}"
-    slow = [rank for rank, each in one.callers.items() if each.state == 0]
-    if 0 < len(slow) < len(one.callers):
-        yield f"not started on the GPU, which is not done with what came before: {ranks_text(slow, known)}"
+        yield f"{name}{line}: {ranks_text(ranks, known)}"
 
 
 def _last_call(rank: int, dump: RankDump, known: RankMap | None) -> str:
-    calls = [(each, log.title) for log in dump.groups for each in log.operations]
-    last, title = max(calls, key=lambda each: each[0].called_at, default=(None, ""))
-    if last is None:
-        return f"{ranks_text([rank], known)} has called nothing"
-    how = f"{' at ' * bool(last.line)}{last.line}, {clock(last.called_at)}, {'not ' * (last.state < 2)}finished"
-    return f"the last call of {ranks_text([rank], known)} was {last.name} {last.number} of group {title}{how}"
+    calls = (
+        (one.called_at, f"{one.name} {one.number} of group {log.title}{one.line}, {_clock(one.called_at)}, {how}")
+        for log in dump.groups
+        for one in log.operations
+        for how in ["finished" if one.is_over else "not finished"]
+    )
+    return f"the last call of {ranks_text([rank], known)} was {max(calls, default=(0.0, 'none at all'))[1]}"
 
 
-def clock(at: Instant) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S UTC")
+def _clock(at: Instant) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC"

@@ -22,14 +22,13 @@ DEFAULTS = ("/tmp/nccl_trace_rank_", "~/.cache/torch/comm_lib_trace_rank_", "~/.
 SETTINGS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 PROCESS = re.compile("^/proc/[0-9]+/root")
 
-MIB = 1024 * 1024
-LARGEST = 32 * MIB
+LARGEST = 2**25
 """Bytes of a dump. 2,000 entries, torch's default, take 1 to 2 MiB."""
-MEMORY, SECONDS = 1024 * MIB, 5
+MEMORY, SECONDS = 2**30, 5
 """What reading one dump may need."""
 TOO_MUCH = "reading it took too much memory or time"
 """On a busy machine, its time is over before its memory."""
-ANSWER, TEXT, FAR = MIB // 4, 200, 2**63
+ANSWER, TEXT, FAR = 2**18, 200, 2**63
 YOUNG = 20.0
 """Seconds. What was written before does not become whole any more."""
 
@@ -44,18 +43,18 @@ class Reader(pickle.Unpickler):
         raise pickle.UnpicklingError("it names " + module + "." + name)
 
 
-def prefixes(pid: int) -> "list[str]":
-    """Where a process writes its dump, before its rank. While it lives, its own mounts count."""
+def prefixes(pid: int) -> "tuple[int, list[str]]":
+    """The owner of a process, and where it writes its dump, before its rank. While it lives, its own mounts count."""
     proc = f"/proc/{pid}"
     try:
         with open(proc + "/environ", errors="surrogateescape") as file:
-            values = dict(pair.partition("=")[::2] for pair in file.read(MIB).split("\0"))
-        directory = os.readlink(proc + "/cwd")
+            values = dict(pair.partition("=")[::2] for pair in file.read(2**20).split("\0"))
+        owner, directory = os.stat(proc).st_uid, os.readlink(proc + "/cwd")
     except OSError:
-        return []
+        return 0, []
     cache = values.get("XDG_CACHE_HOME") or values.get("HOME", "/tmp") + "/.cache"
-    named = [values[name] for name in SETTINGS if values.get(name)][:1]
-    return [proc + "/root" + os.path.join(directory, one.replace("~/.cache", cache)) for one in named or DEFAULTS]
+    named = [values[name] for name in SETTINGS if values.get(name)][:1] or DEFAULTS
+    return owner, [proc + "/root" + os.path.join(directory, one.replace("~/.cache", cache)) for one in named]
 
 
 def found(asked: "Any", known: "list[str]") -> "dict[int, list[str]]":
@@ -115,8 +114,8 @@ def condensed(file: "Any", ahead: float) -> "Any":
 
 def summary(dump: "Any", ahead: float) -> "Any":
     """From when on it has all operations (0: it has lost none), when the last one was called, and of each process group
-    the last operations. An operation is a number, its names, sizes, state (0 called, 1 started,
-    2 finished), when it was called, and from which line."""
+    the last operations. An operation is a number, its names, sizes, whether it is finished, when
+    it was called, and from which line."""
     groups = {}  # type: dict[tuple[str, str, str], dict[int, list[Any]]]
     for entry in dump.get("entries", ()):
         library, _, called = entry["profiling_name"].partition(":")
@@ -129,14 +128,14 @@ def summary(dump: "Any", ahead: float) -> "Any":
             int(entry["p2p_seq_id" if is_p2p else "collective_seq_id"]) % FAR,  # PyTorch 2.3 counts both together
             called,
             str(entry["input_sizes"]),
-            2 if is_over else int(entry["state"] == "started"),
+            bool(is_over),
             int(entry["time_created_ns"]) % FAR / 1e9 - ahead,
             line(entry.get("frames") or ()),
         ]
         described = "default_pg" if name == "0" else name if described in ("", "undefined") else described
         before = groups.setdefault(("p2p " * is_p2p + library, name, described), {}).setdefault(row[0], row)
         if before is not row:  # of operations that are called together, the last one alone has a state
-            before[1:4] = [before[1] + ", " + called, before[2] + row[2], max(before[3], row[3])]
+            before[1:4] = [before[1] + ", " + called, before[2] + row[2], before[3] or row[3]]
     config, calls = dump.get("pg_config") or {}, [row[4] for rows in groups.values() for row in rows.values()]
     told = [
         [" ".join(key), key[2], members(config.get(key[1])), max(rows), ends(rows, key[0].startswith("p2p"))]
@@ -148,15 +147,15 @@ def summary(dump: "Any", ahead: float) -> "Any":
 
 def ends(rows: "dict[int, list[Any]]", is_p2p: bool) -> "list[Any]":
     """The last operations that have finished, and the first ones that have not. Collectives finish in their order."""
-    over = max([number for number, row in rows.items() if row[3] == 2 and not is_p2p], default=-1)
-    ordered = [[*row[:3], 2 if number <= over else row[3], *row[4:]] for number, row in sorted(rows.items())]
-    done, left = ([row for row in ordered if (row[3] == 2) is which] for which in (True, False))
+    over = max([number for number, row in rows.items() if row[3] and not is_p2p], default=-1)
+    ordered = [[*row[:3], row[3] or number <= over, *row[4:]] for number, row in sorted(rows.items())]
+    done, left = ([row for row in ordered if row[3] is which] for which in (True, False))
     return [[one[:TEXT] if isinstance(one, str) else one for one in row] for row in done[-3:] + left[:8]]
 
 
 def members(group: "Any") -> str:
     """The ranks of a group: `0-7`, or `0,8`. Empty: not known; gloo stores the last group under an empty name."""
-    ranks = sorted(map(int, re.findall("[0-9]+", group["ranks"]))) if group else []
+    ranks = sorted(map(int, re.findall("[0-9]{1,6}", group["ranks"]))) if group else []
     is_row = ranks and ranks == list(range(ranks[0], ranks[-1] + 1))
     return f"{ranks[0]}-{ranks[-1]}" if is_row else ",".join(map(str, ranks))
 
@@ -165,22 +164,19 @@ def line(frames: "Any") -> str:
     """The innermost line of the trainer, else the innermost one outside of torch."""
     own = [one for one in frames if not LIBRARY.search(one["filename"])]
     own += [one for one in frames if one["filename"].startswith("/") and "/torch/" not in one["filename"]]
-    return "{}:{} {}".format(own[0]["filename"], own[0]["line"], own[0]["name"])[-TEXT:] if own else ""
+    return " at " + "{}:{} {}".format(own[0]["filename"], own[0]["line"], own[0]["name"])[-TEXT:] if own else ""
 
 
 def look(asked: "Any") -> "Any":
     """The dumps of the ranks of a job that were written `since` then. All times are by the clock of who asks; ours is
     `ahead` of it."""
-    until, known = time.time() + asked["seconds"], sorted({one for pid in asked["pids"] for one in prefixes(pid)})
-    processes = [f"/proc/{pid}" for pid in asked["pids"]]
-    owners = {os.getuid(), 0}.union(os.stat(one).st_uid for one in processes if os.path.exists(one))
-    left, told = found(asked, known + asked["paths"]), {}  # type: dict[int, list[str]], dict[int, Any]
-    while left and time.time() < until:
-        for rank in [one for one in left if time.time() < until]:
-            told[rank] = read(left[rank], asked, owners)
-            if told[rank] is not None:
-                del left[rank]
-        time.sleep(1.0 if left else 0.0)
-    bad = {rank: one for rank, one in told.items() if isinstance(one, str)}
-    dumps = {rank: one for rank, one in told.items() if isinstance(one, list)}
-    return dumps, {**dict.fromkeys(left, "it is not complete"), **bad}, [PROCESS.sub("", one) for one in known]
+    until, processes = time.time() + asked["seconds"], [prefixes(pid) for pid in asked["pids"]]
+    owners = {os.getuid(), 0, *(owner for owner, _ in processes)}
+    known = sorted({one for _, own in processes for one in own})
+    files = found(asked, known + asked["paths"])
+    told = dict.fromkeys(files)  # type: dict[int, Any]
+    while None in told.values() and time.time() < until:
+        for rank in [rank for rank in files if told[rank] is None and time.time() < until]:
+            told[rank] = read(files[rank], asked, owners)
+        time.sleep(1.0 if None in told.values() else 0.0)
+    return told, [PROCESS.sub("", one) for one in known]

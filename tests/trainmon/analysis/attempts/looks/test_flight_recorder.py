@@ -255,13 +255,6 @@ def test_operations_that_are_called_together_have_the_state_of_the_last_one() ->
     assert look.summary.startswith("16 ranks entered ALLGATHER, ALLREDUCE, COALESCED 1 of group default_pg, and none")
 
 
-def test_a_gpu_that_is_not_done_with_what_came_before_is_said() -> None:
-    started, called = entry(1, "all_reduce", 1.0, state="started"), entry(1, "all_reduce", 1.0)
-    look = judged({rank: made(called if rank == 5 else started) for rank in range(16)})
-    assert look.ranks == ()
-    assert look.lines[-1] == "not started on the GPU, which is not done with what came before: rank 5 (n1 GPU 1)"
-
-
 def test_a_wait_that_an_earlier_wait_explains_is_not_the_reason() -> None:
     groups = {"1": "[0, 1]", "2": "[2, 3]"}
     first, later = entry(1, "all_reduce", 1.0, group="1"), entry(1, "all_reduce", 2.0)
