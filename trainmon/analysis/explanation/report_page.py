@@ -170,6 +170,7 @@ def report_object(one: Report) -> dict[str, Any]:
         "run": one.run,
         **_object(sums),
         "mttf_range_hours": [sums.ran / high / HOUR, sums.ran / low / HOUR if low else None] if sums.ran else None,
+        "is_least": one.is_least,
         "cost": one.cost,
         "cost_not_productive": one.wasted,
         "checkpoints": [

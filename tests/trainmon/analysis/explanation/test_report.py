@@ -207,6 +207,7 @@ def test_an_attempt_that_ended_before_the_period_is_none_of_it_although_its_run_
 def test_a_cost_without_the_gpus_of_an_attempt_is_the_least(more: dict[str, Any], cost: str) -> None:
     found = reported([ended(0, "completed"), ended(1, "completed", run_id="b", **more)], BEGIN + 1e5)
     assert f"cost {cost}, of which 0.00 starting, lost, hung or saving" in texts(found, "Figures")
+    assert report_object(found)["is_least"] == bool(more)
 
 
 def test_no_save_has_ended_yet() -> None:
