@@ -37,14 +37,15 @@ def _known(since: Instant, at: Instant, until: Instant) -> Seconds:
 
 
 def _hung(one: Attempt, began: Instant, until: Instant, run: Run) -> dict[str, Any]:
-    """A silence begins with the last step and ends with the next one. What the cause of the end proves counts, too. A
-    step after the end is that of the next attempt."""
+    """A silence begins with the last step, or the end of a save or an evaluation after it, and ends with the next one.
+    What the cause of the end proves counts, too. A step after the end is that of the next attempt."""
     at, since, end = max(began, run.progress.at or began), one.hung_since, one.told_end
     is_silent = run.verdict in SILENT if end is None else end.cause is not None and end.cause.cause in HUNG
     if end is not None and at >= end.at:
         return {}
     if since is None:
-        return {"hung_since": at} if is_silent else {}
+        busy_until = run.progress.doing_at if run.progress.doing == "train" else None
+        return {"hung_since": max(at, busy_until or at)} if is_silent else {}
     is_over = at > since and not is_silent
     return {"hung_s": one.hung_s + _known(since, at, until), "hung_since": None} if is_over else {}
 

@@ -87,6 +87,14 @@ def test_a_save_during_which_its_host_does_not_answer_is_one_save() -> None:
     assert spent(story.attempt) == (260, 0, 230, 1)
 
 
+def test_a_silence_after_a_save_begins_when_that_has_ended() -> None:
+    story = tick(Story(replace(LOGGED, stall_after=60.0)).queue(10, JOB).steps(20, 1, 2, 3), 40)
+    tick(story.steps(44, 40).log(45, SAVING), 60)
+    tick(story.log(75, SAVED), 100, 150, 200)
+    assert story.attempt.hung_since == BEGIN + 75
+    assert spent(tick(story.steps(300, 41), 310).attempt) == (290, 225, 30, 1)
+
+
 def test_the_time_of_a_save_that_hangs_is_hung() -> None:
     story = tick(Story(replace(LOGGED, stall_after=60.0)).queue(10, JOB).steps(20, 1, 2, 3), 30)
     tick(story.steps(44, 40).log(45, SAVING), *range(50, 400, 25))
