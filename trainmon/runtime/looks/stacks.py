@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -20,13 +20,8 @@ FIND_TIMEOUT: Seconds = 8.0
 TIMEOUT: Seconds = 75.0
 
 
-class Row(NamedTuple):
-    """What a node says of a rank: how it can be asked, or why it cannot, and its stacks."""
-
-    rank: int
-    way: Literal["py-spy", "signal", ""]
-    why: str
-    stacks: Sequence[Sequence[Frame]]
+Row = tuple[int, Literal["py-spy", "signal", ""], str, list[list[Frame]]]
+"""What a node says of a rank: how it can be asked, or why it cannot, and its stacks."""
 
 
 class Stacks:
@@ -47,7 +42,7 @@ class Stacks:
         ranks = [RankWay(rank=rank, node=node, pid=one.pid, started_s=one.started_s)
                  for node, own in processes.items() for rank, one in own.items()]  # fmt: skip
         rows, unread = self._ask(ranks, (), FIND_TIMEOUT)
-        known = {row.rank: {"way": row.way, "why": row.why} for row in rows}
+        known = {rank: {"way": way, "why": why} for rank, way, why, _ in rows}
         return tuple(replace(one, **known.get(one.rank, {"why": "; ".join(unread)})) for one in ranks)
 
     def read(self, run: str, ranks: Sequence[RankWay]) -> str:
@@ -59,11 +54,11 @@ class Stacks:
         state = self._state()
         seen = see(run, state, self._nodes)
         rows, unread = self._ask(ranks, PAUSES, TIMEOUT)
-        stood = {row.rank: standing(row.stacks, seen.doing[row.rank]) for row in rows
-                 if len(row.stacks) == len(PAUSES) and row.rank in seen.doing}  # fmt: skip
+        stood = {rank: standing(stacks, seen.doing[rank]) for rank, _, _, stacks in rows
+                 if len(stacks) == len(PAUSES) and rank in seen.doing}  # fmt: skip
         others = {rank: one for rank, one in seen.doing.items() if one.kind in FACTS or not stood}
-        whys = (f"no stack of rank {row.rank}: {row.why or 'it can no longer be asked as planned'}" for row in rows
-                if row.rank not in stood)  # fmt: skip
+        whys = (f"no stack of rank {rank}: {why or 'it can no longer be asked as planned'}" for rank, _, why, _ in rows
+                if rank not in stood)  # fmt: skip
         unread, now = [*seen.unread, *unread, *whys], self._clock.now()
         why = calm(self._state().runs.get(run, state.runs[run]), now)
         look = judged("stacks", seen.known, stood | others, now, pids=seen.pids, unread=unread, calm=why)
