@@ -16,7 +16,7 @@ from trainmon.analysis.attempts.looks.flight_recorder import (
     written_since,
 )
 from trainmon.analysis.runs import last_attempts, skew_of
-from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError, counted, drop_oldest
+from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError, counted
 from trainmon.model import LookReply, LookSource, RankLook, State
 from trainmon.runtime.looks.nodes import Request
 
@@ -95,7 +95,8 @@ class FlightRecorder:
             rank: one for rank, one in dumps.items() if rank not in unread
         }
         self._kept[attempt.attempt_id] = paths, dumps
-        drop_oldest(self._kept, KEPT)
+        for name in [*self._kept][:-KEPT]:  # other runs are looked at on other threads
+            self._kept.pop(name, None)
         if not dumps:
             why = "".join(f": {why}" for why in [*unread.values()][:1])
             raise CommandFailed(f"no rank of {run.name} has a dump of PyTorch's flight recorder{why}", hint=HINT)

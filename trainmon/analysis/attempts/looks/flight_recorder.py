@@ -203,14 +203,17 @@ def _exchanges(
     group: str, members: frozenset[int], logs: Mapping[int, GroupLog], dumps: Mapping[int, RankDump]
 ) -> Iterator[Wait]:
     """Sends and receipts that wait for the other rank. Their numbers say nothing to that one."""
-    left = ((rank, one) for rank, log in logs.items() for one in log.operations if not one.is_over)
-    ends = ((rank, one, how, int(peer)) for rank, one in left for how, peer in PEER.findall(one.name))
     by_number = dict(enumerate(sorted(members)))  # in a group, its ranks have numbers of their own
-    waiting = {(rank, how, by_number[peer]): one for rank, one, how, peer in ends if peer in by_number}
-    for (rank, how, peer), one in waiting.items():
-        absent, called = frozenset({peer} & dumps.keys()), (one.called_at, one.called_at)
-        absent = frozenset() if (peer, OTHER[how], rank) in waiting else absent
-        yield Wait(one.name, group, one.number, {rank: one}, absent, frozenset({peer} - dumps.keys()), called)
+    calls = ((rank, one) for rank, log in logs.items() for one in log.operations)
+    ends = ((rank, how, by_number.get(int(peer)), one) for rank, one in calls for how, peer in PEER.findall(one.name))
+    last = {(rank, how, peer): one for rank, how, peer, one in ends if peer is not None}
+    for (rank, how, peer), one in last.items():
+        if not one.is_over:
+            other = last.get((peer, OTHER[how], rank))  # a small send is finished before it is received
+            is_called = other is not None and (not other.is_over or other.called_at > one.called_at)
+            absent = frozenset(() if is_called else {peer} & dumps.keys())
+            unread, called = frozenset({peer} - dumps.keys()), (one.called_at, one.called_at)
+            yield Wait(one.name, group, one.number, {rank: one}, absent, unread, called)
 
 
 # ---- which of them is the reason for the others ----------------------------------------------------------------------

@@ -180,8 +180,16 @@ def test_a_rank_of_many_groups_is_not_named_for_one_of_them() -> None:
     assert judged({0: made(first, groups=groups), 1: made(first, *calls, groups=groups)}).ranks == ()
 
 
-def exchange(how: str, state: str = "scheduled", group: str = "4") -> dict[str, Any]:
-    return entry(0, how, 1.0, group=group, state=state, p2p_seq_id=7, is_p2p=True)
+def exchange(how: str, state: str = "scheduled", at: float = 1.0) -> dict[str, Any]:
+    return entry(0, how, at, group="4", state=state, p2p_seq_id=7, is_p2p=True)
+
+
+def test_who_has_sent_is_not_named_although_nothing_has_come() -> None:
+    """A small send is finished when it is in the buffer of the other rank."""
+    groups = {"4": "[0, 1]"}
+    for at, ranks in ((2.0, ()), (0.0, (0,))):
+        sender = made(exchange("send 0->1", "completed", at), groups=groups)
+        assert judged({0: sender, 1: made(exchange("recv 1<-0"), groups=groups)}).ranks == ranks
 
 
 def test_two_ranks_that_both_send_wait_for_each_other() -> None:
