@@ -101,8 +101,7 @@ class FlightRecorder:
             why = "".join(f": {why}" for why in [*unread.values()][:1])
             raise CommandFailed(f"no rank of {run.name} has a dump of PyTorch's flight recorder{why}", hint=HINT)
         everybody = [rank for own in known.nodes.values() for rank in own] if known is not None else []
-        unread = {**dict.fromkeys(everybody, "it has written none"), **unread}
-        missing = {rank: why for rank, why in unread.items() if rank not in dumps}
+        missing = {rank: unread.get(rank, "it has written none") for rank in {*everybody, *unread} - dumps.keys()}
         return look_of(dumps, missing, known, run.progress.step, now)
 
 

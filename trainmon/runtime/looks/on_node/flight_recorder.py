@@ -122,13 +122,12 @@ def summary(dump: "Any", ahead: float) -> "Any":
         called = called.replace("all_to_all", "alltoall").replace("all_", "all").upper()
         name, described = entry["process_group"]
         is_p2p = entry.get("is_p2p", "->" in called or "<-" in called)
-        # gloo leaves the state as it was; of NCCL, what is retired without an end has timed out
-        is_over = entry["state"] == "completed" or (library == "gloo" and entry.get("retired"))
         row = [
             int(entry["p2p_seq_id" if is_p2p else "collective_seq_id"]) % FAR,  # PyTorch 2.3 counts both together
             called,
             str(entry["input_sizes"]),
-            bool(is_over),
+            # gloo leaves the state as it was; of NCCL, what is retired without an end has timed out
+            entry["state"] == "completed" or (library == "gloo" and bool(entry.get("retired"))),
             int(entry["time_created_ns"]) % FAR / 1e9 - ahead,
             line(entry.get("frames") or ()),
         ]
@@ -156,7 +155,7 @@ def ends(rows: "dict[int, list[Any]]", is_p2p: bool) -> "list[Any]":
 def members(group: "Any") -> str:
     """The ranks of a group: `0-7`, or `0,8`. Empty: not known; gloo stores the last group under an empty name."""
     ranks = sorted(map(int, re.findall("[0-9]{1,6}", group["ranks"]))) if group else []
-    is_row = ranks and ranks == list(range(ranks[0], ranks[-1] + 1))
+    is_row = ranks and ranks == [*range(ranks[0], ranks[-1] + 1)]
     return f"{ranks[0]}-{ranks[-1]}" if is_row else ",".join(map(str, ranks))
 
 
