@@ -1,4 +1,4 @@
-"""Runs the script of a look on nodes, over the connections that are open: one at a time on each node."""
+"""Runs the script of a look on nodes, over the connections that are open: two at a time on each node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from threading import Lock
+from threading import Semaphore
 from typing import Any, NamedTuple
 
 from trainmon.lib import Clock, CommandFailed, Seconds, TrainmonError, last_line
@@ -39,8 +39,8 @@ class Nodes:
         wait: Callable[[Seconds], object] = time.sleep,
     ) -> None:
         self.shell_of, self._python_of, self.wait = shell_of, python_of, wait
-        self._turns = defaultdict[str, Lock](Lock)
-        """By host: several runs may be looked at there."""
+        self._turns = defaultdict[str, Semaphore](lambda: Semaphore(2))
+        """By host: several runs may be looked at there, and a person may want its stacks meanwhile."""
 
     def ask(self, host: str, script: str, asked: object, timeout: Seconds) -> Any:
         """Run a script of `on_node` there, and return its answer. It ends after `timeout`, even if nobody waits.

@@ -29,7 +29,7 @@ Stacks are read only when a person wants them."""
 
 
 class Looks:
-    """The looks of one program. At most one request at a time for each run."""
+    """The looks of one program. At most one request of a kind at a time for each run."""
 
     def __init__(
         self,
@@ -41,15 +41,16 @@ class Looks:
     ) -> None:
         self._state, self._nodes, self._submit, self._clock = state, nodes, submit, clock
         self._sources = sources
-        self._busy: set[str] = set()
+        self._busy: set[tuple[str, ...]] = set()
+        """Runs, with the sources where not all were asked."""
         self._lock = Lock()
 
     def ask(self, run: str, reply: Callable[[LookReply], object], sources: Sequence[LookSource] = ()) -> None:
         """Look at the ranks of a run, by these sources or by all, one after the other; each look is submitted. Returns
         at once; replies come on another thread."""
         with self._lock:
-            is_busy = run in self._busy
-            self._busy.add(run)
+            is_busy = (run, *sources) in self._busy
+            self._busy.add((run, *sources))
         if is_busy:
             reply(LookReply(f"the ranks of {run} are being looked at: the result comes soon", is_done=True))
             return
@@ -70,7 +71,7 @@ class Looks:
                 reply(LookReply(look.summary, look))
         finally:
             with self._lock:
-                self._busy.discard(name)
+                self._busy.discard((name, *sources))
             reply(LookReply(text, is_done=True))
 
     def _look(self, source: LookSource, request: Request) -> RankLook:

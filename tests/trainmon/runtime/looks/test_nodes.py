@@ -1,4 +1,4 @@
-"""The script of a look runs on each node, one at a time on each."""
+"""The script of a look runs on each node, two at a time on each."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_each_source_is_asked_and_one_that_fails_says_why() -> None:
         lambda: STATE, nodes, submitted.append, SystemClock(), {"nccl-ras": ras, "proc": refused, "stacks": broken}
     )
     looks.ask("llm", replies.put)
-    looks.ask("llm", replies.put, ("nccl-ras",))
+    looks.ask("llm", replies.put)
     got = [replies.get(timeout=60) for _ in range(2)]
     go_on.set()
     got += [replies.get(timeout=60) for _ in range(4)]
@@ -46,5 +46,12 @@ def test_each_source_is_asked_and_one_that_fails_says_why() -> None:
     assert [(one.run, one.look.is_answer, one.look.advice) for one in submitted] == [
         ("llm", True, ""), ("llm", False, "wait"), ("llm", False, ""),
     ]  # fmt: skip
+    go_on.clear()
+    looks.ask("llm", replies.put)
+    looks.ask("llm", replies.put, ("proc",))  # who reads dumps alone takes no look away
+    got = [replies.get(timeout=60) for _ in range(3)]
+    assert sorted(one.text for one in got) == ["", "n1 is being looked at", "the first answer has come"]
+    go_on.set()
+    assert [replies.get(timeout=60).is_done for _ in range(4)] == [False, False, False, True]
     looks.ask("gone", replies.put)
     assert replies.get(timeout=60) == LookReply("gone is not watched", is_done=True)
