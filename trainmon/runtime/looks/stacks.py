@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts.looks import FACTS, Frame, judged, standing
+from trainmon.analysis.runs import last_attempts
 from trainmon.lib import Clock, Seconds, group_by
 from trainmon.model import RankWay, RunLooked, State
 from trainmon.runtime.looks.nodes import Nodes
@@ -62,7 +63,7 @@ class Stacks:
         unread, now = [*seen.unread, *unread, *whys], self._clock.now()
         why = calm(self._state().runs.get(run, state.runs[run]), now)
         look = judged("stacks", seen.known, stood | others, now, pids=seen.pids, unread=unread, calm=why)
-        self._submit(RunLooked(run, look))
+        self._submit(RunLooked(run, look, last_attempts(state.attempts.values())[run].attempt_id))
         return look.summary
 
     def _ask(

@@ -31,11 +31,12 @@ from trainmon.model import (
     RankProcess,
     RankProcesses,
     Run,
+    RunLooked,
     RunSpec,
     State,
     Verdict,
 )
-from trainmon.runtime.looks import Nodes, Request, proc
+from trainmon.runtime.looks import Nodes, Request, Stacks, proc
 from trainmon.runtime.looks.nodes import SCRIPTS, code
 from trainmon.runtime.looks.on_node.run import BEGIN
 from trainmon.transport.event_loop import EventLoop
@@ -169,6 +170,21 @@ def test_nobody_is_named_unless_the_run_is_late(
     assert proc.calm(Run(spec=RunSpec(name="llm", cluster="c"), verdict=verdict, progress=progress), 5_000.0) == why
 
 
+def cluster(rows: dict[str, list[RankProcess]]) -> State:
+    """What the monitor knows of a run that hangs, with these ranks on its nodes."""
+    places = {name: {one.rank: () for one in own} for name, own in rows.items()}
+    nodes = {
+        name: Node(name=name, cluster="c", ranks=RankProcesses(1, 0.0, tuple(own), user="me", host_pids=True))
+        for name, own in rows.items()
+    }
+    known = RankMap(launcher="torchrun", ranks=8, nodes=places)
+    return State(
+        runs={"llm": Run(spec=RunSpec(name="llm", cluster="c"), verdict="hung")},
+        nodes=nodes,
+        attempts={"llm/1": Attempt(attempt_id="llm/1", run_id="llm", cluster="c", ranks=known)},
+    )
+
+
 def test_a_node_that_does_not_answer_is_shown_and_the_others_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proc, "PAUSES", PAUSES)
     loop = EventLoop()
@@ -185,20 +201,22 @@ def test_a_node_that_does_not_answer_is_shown_and_the_others_count(monkeypatch: 
             "n1": [replace(sleeper, rank=rank) for rank in range(6)] + [replace(burner, rank=6)],
             "n2": [replace(sleeper, rank=7)],
         }
-        known = RankMap(
-            launcher="torchrun", ranks=8, nodes={name: {one.rank: () for one in own} for name, own in rows.items()}
-        )
-        state = State(
-            runs={"llm": Run(spec=RunSpec(name="llm", cluster="c"), verdict="hung")},
-            nodes={
-                name: Node(name=name, cluster="c", ranks=RankProcesses(1, 0.0, tuple(own), user="me", host_pids=True))
-                for name, own in rows.items()
-            },
-            attempts={"llm/1": Attempt(attempt_id="llm/1", run_id="llm", cluster="c", ranks=known)},
-        )
+        state = cluster(rows)
         nodes = Nodes(shell_of, lambda host: sys.executable)
         found = proc.look(Request(state, state.runs["llm"], nodes, SystemClock(), lambda said: None, lambda: state))
     loop.stop()
     assert found.ranks == (6,)
     assert re.fullmatch(r"6 of 8 ranks wait in `\w+`; rank 6 \(n1\) burns a core: differs, 7 of 8 read", found.summary)
     assert found.lines[-1] == "1 rank on n2: no answer in 10s"
+
+
+def test_stacks_are_kept_with_the_attempt_of_which_they_are() -> None:
+    def shell_of(host: str) -> Shell:
+        raise HostUnreachable(host, "no answer in 10s")
+
+    state, submitted = cluster({"n1": [RankProcess(4700, 50.0, (), "torchrun", 3, 8)]}), list[RunLooked]()
+    stacks = Stacks(lambda: state, Nodes(shell_of), submitted.append, SystemClock())
+    ways = stacks.find("llm")
+    assert [(one.way, one.why) for one in ways] == [("", "1 rank on n1: no answer in 10s")]
+    assert stacks.read("llm", ways) == "no rank is named: none could be read, 0 of 8 read"
+    assert [(one.run, one.attempt, one.look.source) for one in submitted] == [("llm", "llm/1", "stacks")]
