@@ -29,7 +29,7 @@ def roll_call(run: Run, state: State, now: Instant) -> RankLook:
         answer(processes, OPERATIONS * (run.step or 0) + n, is_silent) for n in (0, 0 if is_silent else 40)
     )
     circumstances = Circumstances(
-        now - APART, now, attempt.ranks, placed(second, processes, attempt.ranks.ranks), is_on_time=not is_silent,
+        now - APART, now, attempt.ranks, placed(second, processes, attempt.ranks.ranks),
         is_late=is_silent, step=run.step, before=next(iter(run.looks), None),
     )  # fmt: skip
     return call(first, second, circumstances)

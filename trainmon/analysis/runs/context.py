@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.lib import MINUTE, Instant, Seconds, clean, elapsed, group_by, scrub
+from trainmon.lib import Instant, Seconds, clean, elapsed, group_by, scrub
 from trainmon.model import (
     ME,
-    SILENT,
     Attempt,
     Cluster,
     Job,
@@ -395,15 +394,6 @@ def steps_after(run: Run, queue: Queue) -> bool:
 def patience(run: Run) -> Seconds:
     """How long the run may make no step before it counts as silent."""
     return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
-
-
-def is_on_time(run: Run, now: Instant) -> bool:
-    """Whether it makes its steps as usual, saves, evaluates, or has just started."""
-    if run.verdict in SILENT or run.verdict in BUSY:
-        return run.verdict in BUSY
-    interval = run.progress.cadence_s or run.progress.step_time_s
-    usual = PATIENCE * interval if interval else run.spec.stall_after
-    return run.progress.at is not None and now - run.progress.at <= max(MINUTE, usual)
 
 
 def position(run: Run, context: RunContext) -> str:

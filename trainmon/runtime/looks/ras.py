@@ -12,11 +12,10 @@ from typing import Any
 
 from trainmon.analysis.attempts.looks import Answer, Circumstances, UnreadableError, call, placed, read
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
-from trainmon.analysis.runs import is_on_time
 from trainmon.lib import CommandFailed, HostUnreachable, Instant, Seconds, TrainmonError
 from trainmon.model import SILENT, WANDB, RankLook
 from trainmon.runtime.looks.nodes import Request
-from trainmon.runtime.looks.proc import ranks_of
+from trainmon.runtime.looks.proc import calm, ranks_of
 from trainmon.transport.files import read_range
 
 PORT = 28028
@@ -73,7 +72,7 @@ def look(request: Request, port: int = PORT) -> RankLook:
         at,
         known,
         placed(second, processes, known.ranks),
-        is_on_time=is_on_time(now, at) or (now.progress.at or 0.0) > first_at,
+        calm=calm(now, at),
         is_late=now.verdict in SILENT,
         are_gpus_busy=None if gpus.mean_pct is None else gpus.mean_pct > IDLE_PCT,
         step=now.step,

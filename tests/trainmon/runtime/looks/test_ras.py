@@ -16,7 +16,19 @@ import pytest
 from tests.lab.nccl_ras import Job
 from tests.lab.sshd import Sshd, free_port
 from trainmon.lib import CommandFailed, HostUnreachable, SystemClock
-from trainmon.model import Attempt, Log, Node, RankLook, RankMap, RankProcess, RankProcesses, Run, RunSpec, State
+from trainmon.model import (
+    Attempt,
+    Log,
+    Node,
+    RankLook,
+    RankMap,
+    RankProcess,
+    RankProcesses,
+    Run,
+    RunSpec,
+    State,
+    Verdict,
+)
 from trainmon.runtime.looks import Nodes, Request, ras
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import Shell
@@ -45,6 +57,7 @@ class Node0:
         self.pids: list[int] = []
         self.log: tuple[str, ...] = ()
         self.said: list[str] = []
+        self.verdict: Verdict = "hung"
 
     def start(self, scenario: str = "stuck", seed: int = 1, *, of_job: bool = True, **more: object) -> int:
         """One more process: `of_job`, or of another job of the same user."""
@@ -79,7 +92,7 @@ class Node0:
         known = RankMap(launcher="torchrun", ranks=16, nodes=ranks)
         attempt = Attempt(attempt_id="a", run_id="llm", cluster="prod", nodes=("n0", "n1"), ranks=known)
         log = Log(host="n0", lines=self.log) if self.log else None
-        run = Run(spec=RunSpec(name="llm", cluster="prod", nodes=("n0", "n1")), log=log)
+        run = Run(spec=RunSpec(name="llm", cluster="prod", nodes=("n0", "n1")), log=log, verdict=self.verdict)
         state = State(nodes=nodes, attempts={"a": attempt}, runs={"llm": run})
         asked = Nodes(self.shell_of, lambda host: sys.executable, lambda seconds: None)
         return ras.look(Request(state, run, asked, SystemClock(), self.said.append, lambda: state), self.port)
@@ -114,6 +127,10 @@ def test_the_rank_that_is_behind_is_named(node: Node0, version: str) -> None:
     assert look.ranks == victims(1)
     assert " stay" in look.summary
     assert node.said == ["n0 has answered; asking again in 15s"]
+    node.verdict = "unknown"
+    look = node.look()
+    assert look.ranks == ()
+    assert look.summary.endswith("; it is not known whether the run makes its steps")
 
 
 def test_without_json_the_text_is_read(node: Node0) -> None:

@@ -33,8 +33,8 @@ class Circumstances(NamedTuple):
     known: RankMap | None = None
     ranks: Mapping[tuple[str, int], int] = {}
     """The rank of the training of each process, by the host in the answer and its pid, where that is proven."""
-    is_on_time: bool = False
-    """Whether the run has made its last step as usual. Then what the answers show may be normal, and names nobody."""
+    calm: str = ""
+    """Why the run need not be late. Then what the answers show may be normal, and names nobody."""
     is_late: bool = False
     """Whether the run makes no step although it should."""
     are_gpus_busy: bool | None = None
@@ -160,8 +160,7 @@ def accused(
     base: RankLook, who: Collection[Process], text: str, advice: str, now: Circumstances, doubt: str = ""
 ) -> RankLook:
     """The look that names ranks, unless there is a doubt: the run makes its steps."""
-    doubt = "the run is not late, so this may be normal" if now.is_on_time else doubt
-    if doubt:
+    if doubt := now.calm or doubt:
         return replaced(base, f"{text}; {doubt}")
     return replaced(base, text, ranks=ranks_of(who, now), advice=advice)
 
