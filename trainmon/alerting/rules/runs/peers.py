@@ -149,9 +149,9 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
 
 
 def _hardware(state: State, node: Node) -> tuple[object, ...]:
-    """Nodes of which this is the same are compared: their GPUs, and how many ports have been up."""
-    gpu = node.gpus[0].name if node.gpus else None
-    return node.cluster, gpu, len(node.gpus), len(past_of(state, node.name).links)
+    """Nodes of which this is the same are compared: their GPUs, and their ports, with those that are gone."""
+    ports = max(len(node.infiniband), len(past_of(state, node.name).links))
+    return node.cluster, node.gpus[0].name if node.gpus else None, len(node.gpus), ports
 
 
 def rate_of(value: float) -> str:
@@ -231,7 +231,7 @@ class StorageWait(RunRule, frozen=True, kw_only=True):
                 for rank, (node, wait) in sorted(of_ranks.items(), key=lambda one: one[0])
             )[:10],
             advice=f"see whether the file server answers: dmesg on {listed(nodes, 2)}, and its disks (key 3). "
-            "Such a process cannot be killed; it goes on when the server answers",
+            "Such a process goes on when the server answers; until then, it may not end when it is killed",
             since=now - longest,
         )
 

@@ -183,6 +183,16 @@ def test_a_slow_port_stays_so_while_another_one_is_gone() -> None:
     assert list(cluster.found()) == ["node:n1 mlx5_1/1"]
 
 
+def test_a_slow_port_is_found_beside_one_that_has_never_been_up() -> None:
+    fabric = Fabric(6, nodes=8).slows("n1", "mlx5_1/1")
+    cluster = Cluster(fabric)
+    ports = (replace(one, state="DOWN") if one.port == "mlx5_2/1" else one for one in fabric.ports("n1"))
+    cluster.scene.say("n1", host(cluster.scene.now, infiniband=tuple(ports)))
+    for name in fabric.names[1:]:
+        cluster.scene.say(name, host(cluster.scene.now, infiniband=fabric.ports(name)))
+    assert list(cluster.found()) == ["node:n1 mlx5_1/1"]
+
+
 def test_what_many_nodes_have_is_the_shape_of_the_run() -> None:
     fabric = Fabric(4)
     for name in fabric.names[:4]:
