@@ -19,7 +19,6 @@ from tests.lab.sshd import until
 from tests.lab.torchrun import py_spy
 from trainmon.job import hooks_module
 from trainmon.runtime.looks.nodes import code
-from trainmon.runtime.looks.on_node import stacks as scripts
 from trainmon.runtime.looks.on_node.run import BEGIN
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -161,8 +160,14 @@ def test_a_second_copy_of_the_hooks_leaves_it_to_the_first(running: list[subproc
 
 
 def test_a_file_that_is_closed_meanwhile_hides_nothing() -> None:
-    own = int(fields(os.getpid())[19]) / TICKS
-    assert scripts.way(os.getpid(), own)[1].endswith("no trainmon_hooks listens in it"), "its list of files was a file"
+    """A process that asks about itself: its list of files was a file. The tests' own may have hooks of others."""
+    program = (
+        "import os; from trainmon.runtime.looks.on_node import stacks;"
+        " started = int(open('/proc/self/stat').read().rpartition(')')[2].split()[19]) / stacks.TICKS;"
+        " print(stacks.way(os.getpid(), started)[1])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.strip().endswith("no trainmon_hooks listens in it")
 
 
 def test_nothing_is_sent_to_a_process_that_only_inherited_or_claims_to_listen(
