@@ -32,7 +32,7 @@ def print_ranks(run: str, config: Path | None, ssh_config: Path | None, as_json:
     with Monitor(settings, keeps=False, ssh_config=ssh_config) as monitor:
         state = first_full_state(monitor, wait)
         if run not in state.runs:
-            hint = f"the runs are: {listed(sorted(state.runs), 8)}" if state.runs else "no run is known"
+            hint = f"one of: {listed(sorted(state.runs), 8)}" if state.runs else "trainmon-tui check"
             raise ConfigError([f"{clean(run)} is not a run that is watched"], hint=hint)
         return print_looks(monitor, run, as_json=as_json)
 
