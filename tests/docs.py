@@ -28,8 +28,8 @@ from tui.keys import EVERYWHERE, KEYS, SHOWN_AT
 
 FOLDER = Path(__file__).parent.parent / "docs"
 ELSEWHERE = {
-    "rule": "See [alerts and rules](alerts-and-rules.md#rules) for the settings of each rule.",
-    "notify": "See [alerts and rules](alerts-and-rules.md#channel-settings) for the settings of each channel type.",
+    "rule": "See [rules](rules.md) for the settings of each rule.",
+    "notify": "See [channels](channels.md) for the settings of each channel type.",
 }
 """Tables whose settings depend on their type."""
 
@@ -48,12 +48,14 @@ OF_EVERY_RULE = tuple(field.name for field in msgspec.structs.fields(Rule))
 def parts() -> dict[str, dict[str, Callable[[], str]]]:
     """The generated parts, by page and by the name in their markers."""
     return {
-        "alerts-and-rules.md": {"rules": rules, "channels": channels},
-        "causes.md": {"causes": causes},
-        "commands.md": {"commands": commands},
-        "configuration.md": {"config": config, "formats": formats},
-        "keys.md": {"keys": keys},
-        "snapshot-json.md": {"fields": snapshot_fields},
+        "reference/rules.md": {"rules": rules},
+        "reference/channels.md": {"channels": channels},
+        "reference/causes.md": {"causes": causes},
+        "reference/commands.md": {"commands": commands},
+        "reference/configuration.md": {"config": config},
+        "reference/log-formats.md": {"formats": formats},
+        "reference/keys.md": {"keys": keys},
+        "reference/snapshot-json.md": {"fields": snapshot_fields},
     }
 
 
@@ -86,16 +88,11 @@ def rules() -> str:
     sections = [f"### Settings of every rule\n\n{grid(_row(Rule, field) for field in msgspec.structs.fields(Rule))}"]
     for family, group in itertools.groupby(RULES, key=lambda rule: rule.family):
         found = list(group)
-        lines = [
-            "| rule | what it detects | for | keep firing for | reason for the defaults |",
-            "|---|---|---|---|---|",
-        ]
+        lines = ["| rule | what it detects | for | keep firing for |", "|---|---|---|---|"]
         for rule in found:
             known = {field.name: field for field in msgspec.structs.fields(rule)}
             for_, keep_firing_for = (default_of(known[name]) for name in HELD)
-            lines.append(
-                f"| `{rule.name}` | {cell(description(rule))} | {for_} | {keep_firing_for} | {cell(rule.origin)} |"
-            )
+            lines.append(f"| `{rule.name}` | {cell(description(rule))} | {for_} | {keep_firing_for} |")
         own = [row for rule in found for row in _own_rows(rule)]
         if own:
             lines += ["", "| rule | setting | default | meaning |", "|---|---|---|---|", *own]

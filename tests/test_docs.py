@@ -21,7 +21,7 @@ from trainmon.config import CHANNEL_TYPES, InvalidValue, Settings, ValueType, ru
 from trainmon.config.decode import decode
 
 ROOT = docs.FOLDER.parent
-WRITTEN = sorted([*ROOT.glob("*.md"), *docs.FOLDER.glob("*.md")])
+WRITTEN = sorted([*ROOT.glob("*.md"), *docs.FOLDER.rglob("*.md"), ROOT / "tests/bench/results.md"])
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
@@ -67,8 +67,8 @@ def test_every_setting_has_its_meaning() -> None:
 
 def test_a_page_without_its_part_is_refused() -> None:
     with pytest.raises(SystemExit) as caught:
-        docs.renewed("keys.md", "# empty\n")
-    assert str(caught.value) == "keys.md: there must be one <!-- keys: made by tests.docs --> part, not 0"
+        docs.renewed("reference/keys.md", "# empty\n")
+    assert str(caught.value) == "reference/keys.md: there must be one <!-- keys: made by tests.docs --> part, not 0"
 
 
 # ---- defaults --------------------------------------------------------------------------------------------------------
@@ -174,15 +174,20 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
+def links(file: Path) -> list[str]:
+    """The relative links of a page, without those in its blocks of code."""
+    text = FENCED.sub("", file.read_text())
+    return [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+
+
 @pytest.mark.parametrize("file", WRITTEN, ids=name)
 def test_every_link_leads_somewhere(file: Path) -> None:
-    text = FENCED.sub("", file.read_text())
-    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
     lost = []
-    for target in targets:
+    for target in links(file):
         path, _, anchor = target.partition("#")
         there = (file.parent / path).resolve() if path else file
-        headings = re.findall(r"^#+ (.+)$", there.read_text(), re.MULTILINE) if anchor and there.is_file() else []
+        text = FENCED.sub("", there.read_text()) if anchor and there.is_file() else ""
+        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
         if not there.exists() or (anchor and anchor not in map(slug, headings)):
             lost.append(target)
     assert lost == []
@@ -206,10 +211,10 @@ def test_the_table_of_packages_names_all_that_is_in_these(package: str) -> None:
     assert there == {name.strip("/") for name in re.findall(r"`([a-z_]+(?:\.py|/))`", row)}
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert [file.name for file in docs.FOLDER.glob("*.md") if f"docs/{file.name}" not in text] == []
-    assert [file.name for file in ROOT.glob("[A-Z]*.md") if file.name != "README.md" and file.name not in text] == []
+def test_every_page_is_reached_from_the_readme_and_from_the_index() -> None:
+    linked = {file: {(file.parent / target.partition("#")[0]).resolve() for target in links(file)} for file in WRITTEN}
+    assert set(docs.FOLDER.rglob("*.md")) - linked[docs.FOLDER / "index.md"] == {docs.FOLDER / "index.md"}
+    assert {*ROOT.glob("[A-Z]*.md"), docs.FOLDER / "index.md"} - linked[ROOT / "README.md"] == {ROOT / "README.md"}
 
 
 def test_the_package_is_described_as_in_the_readme() -> None:

@@ -1,4 +1,4 @@
-"""All keys, in one table. The footer, the help, docs/keys.md, the palette and the dispatch read it.
+"""All keys, in one table. The footer, the help, docs/reference/keys.md, the palette and the dispatch read it.
 
 A key that acts on a run, a job or a node is a capital letter. It opens a plan and never acts by itself. A key belongs
 to a scope, and a context (a pane, a screen or a dialog) has several scopes. In one context, a key has one meaning (see
@@ -285,7 +285,8 @@ def changed_keys(changes: Mapping[str, Sequence[str]], file: str) -> tuple[Key, 
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             why = "cannot be changed" if name in FIXED else "is no action of a key"
-            problems.append(f'"{name}" {why}' + (f'; did you mean "{close[0]}"?' if close else "; see docs/keys.md"))
+            hint = f'did you mean "{close[0]}"?' if close else "see docs/reference/keys.md"
+            problems.append(f'"{name}" {why}; {hint}')
         problems += [f'"{name}": there is no key "{key}"' for key in keys if not textual_name(key)]
     changed = tuple(key if key.id not in changes else with_keys(key, changes[key.id]) for key in USUAL)
     problems += [] if problems else clashes(changed, changes)

@@ -114,7 +114,7 @@ def test_prometheus_scrapes_the_daemon_and_the_textfile(
     textfiles = ("--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={folder}")
     with NodeExporter(tmp_path, *textfiles) as node:
         jobs = {"daemon": [f"127.0.0.1:{port}"], "node": [node.address]}
-        with Prometheus(tmp_path, jobs, rules=str(FOLDER / "prometheus-rules.yml")) as prometheus:
+        with Prometheus(tmp_path, jobs, rules=str(FOLDER / "examples/prometheus-rules.yml")) as prometheus:
 
             def becomes(query: str, value: float) -> None:
                 until(lambda: values(prometheus, query) == [value], f"{query} is {value:g}")
@@ -126,7 +126,7 @@ def test_prometheus_scrapes_the_daemon_and_the_textfile(
             becomes('trainmon_build_info{job="node"}', 1)
             becomes("node_textfile_scrape_error", 0)
             assert answer(prometheus, "label/run/values", **{"match[]": "trainmon_run_verdict"}) == ["llm"]
-            for panel in json.loads((FOLDER / "grafana-dashboard.json").read_text())["panels"]:
+            for panel in json.loads((FOLDER / "examples/grafana-dashboard.json").read_text())["panels"]:
                 for target in panel["targets"]:
                     text = target["expr"]
                     for variable, value in GRAFANA.items():

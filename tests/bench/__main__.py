@@ -1,4 +1,4 @@
-"""Runs the benchmarks and writes what they print into docs/performance.md.
+"""Runs the benchmarks and writes what they print into tests/bench/results.md.
 
 All of them, which takes about an hour on two cores, or those that are named: `python -m tests.bench startup charts`.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "performance.md"
+DOCUMENT = ROOT / "tests/bench/results.md"
 
 BENCHMARKS = (
     "startup", "first_look", "snapshot", "dashboard", "prometheus", "grid", "charts", "log", "laptop", "ssh", "probe",
@@ -54,7 +54,7 @@ def renewed(document: str, name: str, made: str) -> str:
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(BENCHMARKS))
 def main(names: tuple[str, ...]) -> None:
-    """Measure NAMES, or everything, and renew their parts of docs/performance.md."""
+    """Measure NAMES, or everything, and renew their parts of tests/bench/results.md."""
     missed = []
     for name in names or BENCHMARKS:
         click.echo(f"{name} ...", err=True)
@@ -63,7 +63,6 @@ def main(names: tuple[str, ...]) -> None:
         if not is_well:
             missed.append(name)
         if printed:
-            DOCUMENT.parent.mkdir(exist_ok=True)
             document = DOCUMENT.read_text() if DOCUMENT.exists() else "# Performance\n"
             DOCUMENT.write_text(renewed(document, name, part(name, printed)))
     if missed:

@@ -480,8 +480,8 @@ ranks = _command(
     """Print where the ranks of a run are, and which of them holds it up.
 
     It asks NCCL's RAS service on one of its nodes, twice 15s apart; reads /proc of the processes on all its nodes; and
-    reads the dumps of PyTorch's flight recorder. It needs no privilege, and changes nothing. docs/hangs.md says what
-    each of them can show.
+    reads the dumps of PyTorch's flight recorder. It needs no privilege, and changes nothing.
+    docs/explanation/hangs.md explains what each of them can show.
 
     \b
     Example:
@@ -544,7 +544,8 @@ attempts = _command(
     """List the attempts of the runs, the newest last: why each ended and what it cost.
 
     An attempt is one start of a run: a Slurm job between two requeues; without Slurm a W&B run, a process or a log.
-    `*` marks an attempt that trainmon-tui did not watch from start to end. See docs/attempts.md for the columns.
+    `*` marks an attempt that trainmon-tui did not watch from start to end. See docs/reference/ledger.md for the
+    columns.
 
     \b
     Examples:
@@ -584,7 +585,7 @@ explain = _command(
     Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
     """,
     click.Argument(["words"], nargs=-1, required=True, metavar="ATTEMPT|last|RUN", shell_complete=complete_attempts),
-    _flag("--json", "as_json", help="One JSON object; docs/explain.md describes it."),
+    _flag("--json", "as_json", help="One JSON object; docs/reference/explain.md describes it."),
     _flag("--markdown", "as_markdown", help="A post-mortem in Markdown, to share."),
     CONFIG,
 )
@@ -600,7 +601,7 @@ report = _command(
 
     Each GPU hour is in one category: queued, starting, productive, lost steps, hung, saving, down, or not known. With
     them come goodput, ETTR, MTTF with its interval, the cost if the config has `gpu_hour_price`, and how often to save.
-    What is missing is named, and figures that depend on it are ranges. docs/report.md has the definitions.
+    What is missing is named, and figures that depend on it are ranges. docs/reference/report.md has the definitions.
 
     \b
     Examples:
@@ -617,7 +618,7 @@ report = _command(
         metavar="|".join(REPORT_GROUPS),
         help="Also by run, cause of the end, node or week. The failures of a node stand beside those to expect.",
     ),
-    _flag("--json", "as_json", help="One JSON object; docs/report.md describes it."),
+    _flag("--json", "as_json", help="One JSON object; docs/reference/report.md describes it."),
     _flag("--markdown", "as_markdown", help="A page in Markdown, to share."),
     CONFIG,
 )
@@ -629,7 +630,7 @@ sql = _command(
     """Run one SELECT on the ledger, the SQLite database of what was recorded.
 
     The table `training_attempts` has the attempts, `evals` the results of evaluators, `gpu_hours` the last hour of the
-    GPUs of each attempt. docs/attempts.md lists the columns.
+    GPUs of each attempt. docs/reference/ledger.md lists the columns.
 
     A query can only read. It may take 10s and give 10,000 rows. `now() - interval '7 days'` works as in PostgreSQL.
 
@@ -650,8 +651,8 @@ classify = _command(
     """Show why training runs ended, from their logs.
 
     Prints the cause, the lines that show it, what to do, and whether a retry can help. Reads the start and the end of
-    each FILE; - is the standard input. docs/causes.md lists the causes. The first error of several ranks is the cause:
-    by the times in front of the lines, or by their order.
+    each FILE; - is the standard input. The first error of several ranks is the cause: by the times in front of the
+    lines, or by their order. docs/reference/causes.md lists the causes.
 
     \b
     Examples:

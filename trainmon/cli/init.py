@@ -154,7 +154,7 @@ def query_wandb(
 ENTITY = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 TEXT = """\
-# The config of trainmon-tui. docs/configuration.md lists all settings. `trainmon-tui check` tests this file.
+# The config of trainmon-tui. docs/reference/configuration.md lists all settings. `trainmon-tui check` tests this file.
 # A duration is written "2s", "15m" or "1h30m". A host is a name that ssh knows, or a Slurm host list.
 
 # read_only = true              # refuse every action
@@ -240,7 +240,7 @@ on = "nodes"                                    # guessed: all nodes; or "login"
 # auto_requeue = "off"          # or "suggest": notifies you; "on": `trainmon-tui --alerts-only` requeues the job
 # nccl-timeout = 3
 
-# The results of an evaluator: one JSON object per line, as docs/evals.md describes.
+# The results of an evaluator: one JSON object per line, as docs/how-to/evaluators.md describes.
 # [[eval]]
 # run = "my-run"
 # results = "/shared/my-run/evals.jsonl"

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line. The exit status is 0 to 4 (see docs/commands.md), 130 or 141."""
+    """Run one command line. The exit status is 0 to 4 (see docs/reference/commands.md), 130 or 141."""
     name, rest = route(argv)
     try:
         if name == DASHBOARD:

@@ -1,4 +1,4 @@
-"""The tables of the config and their defaults. docs/configuration.md is generated from them."""
+"""The tables of the config and their defaults. docs/reference/configuration.md is generated from them."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ class MetricsSettings(Table, frozen=True, kw_only=True):
     headers: Headers = msgspec.field(default_factory=dict)
     """HTTP headers, such as the tenant of Mimir: `{ X-Scope-OrgID = "team-a" }`. Their values are never shown."""
     every: MetricsPeriod = 15.0
-    """The polling period. The scrape interval of the server decides how old the numbers are; see docs/prometheus.md."""
+    """The polling period. The scrape interval of the server decides how old the numbers are."""
 
 
 # ---- the tables [[eval]] ---------------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ Command = Annotated[tuple[str, ...], ValueType("a command as a list of strings, 
 
 class EvalSettings(Table, frozen=True, kw_only=True):
     """Where the evaluation results of a run are, if not in `evals.jsonl` in the directory of its checkpoints. See
-    docs/evals.md for the format of the file."""
+    docs/how-to/evaluators.md for the format of the file."""
 
     run: str
     """The name of the run."""
@@ -620,8 +620,9 @@ class Settings(Table, frozen=True, kw_only=True):
     read_only: bool = False
     """Refuse every action."""
     keys: Keys = msgspec.field(default_factory=dict)
-    """Other keys of the dashboard, by the ids in docs/keys.md: `view.zoom = "Z"`, `lines.down = ["j", "ctrl+n"]`. A key
-    is one character, or a name such as `f5`, `space`, `ctrl+t`. They apply from the next start of the dashboard."""
+    """Other keys of the dashboard, by the ids in docs/reference/keys.md: `view.zoom = "Z"`,
+    `lines.down = ["j", "ctrl+n"]`. A key is one character, or a name such as `f5`, `space`, `ctrl+t`. They apply
+    from the next start of the dashboard."""
     clusters: tuple[ClusterSettings, ...] = msgspec.field(default=(ClusterSettings(),), name="cluster")
     runs: tuple[RunSettings, ...] = msgspec.field(default=(), name="run")
     wandb: WandbSettings = WandbSettings()

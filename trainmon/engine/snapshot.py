@@ -1,4 +1,4 @@
-"""The JSON contract, version 1: a State as one object. docs/snapshot-json.md documents it.
+"""The JSON contract, version 1: a State as one object. docs/reference/snapshot-json.md documents it.
 
 Every field is always present; null is "not known". Times are Unix seconds.
 """

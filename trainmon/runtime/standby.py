@@ -2,7 +2,7 @@
 
 This program notifies when the daemon was silent for long enough, or when no daemon runs there. It checks the daemon
 again just before each message, so both notify only if it cannot reach a daemon that runs, or in a race (see
-docs/alerts-and-rules.md). Before it stands by again, it stops its notification service and
+docs/explanation/delivery.md). Before it stands by again, it stops its notification service and
 what waits there, except news that is over and that the daemon has not seen: that is still sent.
 """
 

@@ -318,8 +318,11 @@ def test_many_starts_of_one_second_are_read_in_linear_time(tmp_path: Path) -> No
     assert time.process_time() - began < 5.0
 
 
+PAGE = Path(__file__).parents[3] / "docs/reference/ledger.md"
+
+
 def test_the_documentation_has_every_column() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "attempts.md").read_text().partition("## Columns")[2]
+    page = PAGE.read_text().partition("## Columns of `training_attempts`")[2].partition("\n## ")[0]
     documented = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in page.splitlines() if "|" in line)))
     assert documented == {*COLUMNS, "attempt"}
 
@@ -387,8 +390,7 @@ def test_a_restart_with_many_results_keeps_all_of_them(tmp_path: Path) -> None:
 def test_the_documentation_has_every_column_of_evals_and_gpu_hours(tmp_path: Path) -> None:
     with opened(tmp_path, clock=At(NOON)) as (ledger, _):
         ledger.keep(LONG)
-    docs = Path(__file__).parents[3] / "docs"
-    for page, table in (("evals.md", "evals"), ("explain.md", "gpu_hours")):
-        text = (docs / page).read_text().partition(f"## Columns of `{table}`\n")[2].partition("\n## ")[0]
+    for table in ("evals", "gpu_hours"):
+        text = PAGE.read_text().partition(f"## Columns of `{table}`\n")[2].partition("\n## ")[0]
         documented = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if "|" in line))
         assert documented == [row[1] for row in plain(tmp_path / NAME, f"PRAGMA table_info({table})")]

@@ -403,7 +403,7 @@ class Logs:
             elif is_eval_log(log.id):
                 results, invalid = read_results(chunk.lines)
                 text = f"{counted(len(results), 'result')} in its last {counted(len(chunk.lines), 'line')}"
-                fix = "docs/evals.md has the format of its lines" if invalid else ""
+                fix = "docs/how-to/evaluators.md has the format of its lines" if invalid else ""
                 yield Row("bad" if invalid else "ok", host, log.pattern, text, fix)
             else:
                 names = {name.removeprefix(ON_NODE) for name, other in chunks.items() if other.path == chunk.path}

@@ -12,7 +12,7 @@ from tests.docs import FOLDER
 from tests.trainmon.engine.metrics.scraped import promtool
 from tests.trainmon.engine.metrics.test_families import EVERY
 
-RULES = FOLDER / "prometheus-rules.yml"
+RULES = FOLDER / "examples/prometheus-rules.yml"
 GRAFANA = {"$__rate_interval": "5m", "$__range": "1d", "$run": ".*"}
 """The variables of Grafana in queries, and what it may put there."""
 
@@ -55,7 +55,7 @@ def queries(part: Any) -> Iterator[str]:
 
 
 def test_every_query_of_the_dashboard_is_one_of_prometheus_and_of_metrics_that_there_are(tmp_path: Path) -> None:
-    dashboard = json.loads((FOLDER / "grafana-dashboard.json").read_text())
+    dashboard = json.loads((FOLDER / "examples/grafana-dashboard.json").read_text())
     found = list(queries(dashboard))
     assert len(found) >= 10
     assert 'verdict="hung"' in found[0]
@@ -72,7 +72,7 @@ def test_every_query_of_the_dashboard_is_one_of_prometheus_and_of_metrics_that_t
 
 def test_the_panels_of_the_dashboard_are_those_that_grafana_draws() -> None:
     """Against types.gen.ts of @grafana/schema: what a panel has, 24 columns, and the variable of the data source."""
-    dashboard = json.loads((FOLDER / "grafana-dashboard.json").read_text())
+    dashboard = json.loads((FOLDER / "examples/grafana-dashboard.json").read_text())
     source, *others = dashboard["templating"]["list"]
     assert (source["type"], source["query"]) == ("datasource", "prometheus")
     by_variable = {"type": "prometheus", "uid": f"${{{source['name']}}}"}
@@ -107,5 +107,5 @@ def test_the_rule_about_runs_that_hang_fires_and_that_about_the_daemon_does_not(
 
 
 def test_the_page_lists_every_metric() -> None:
-    listed = re.findall(r"^\| `(trainmon_\w+)` \|", (FOLDER / "prometheus.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| `(trainmon_\w+)` \|", (FOLDER / "reference/metrics.md").read_text(), re.MULTILINE)
     assert set(listed) == EVERY

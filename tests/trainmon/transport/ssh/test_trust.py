@@ -301,7 +301,7 @@ STRICTER = {
         "KexAlgorithms diffie-hellman-group18-sha512", CERTIFIED + " {of_certified}", "none of the KexAlgorithms in",
     ),
 }  # fmt: skip
-"""Where ssh accepts the host and the program does not, and what it says. docs/ssh.md lists them."""
+"""Where ssh accepts the host and the program does not, and what it says. docs/explanation/ssh.md lists them."""
 
 
 def config_of(hosts: Hosts, folder: Path, settings: str, known: str) -> Path:
