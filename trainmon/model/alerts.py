@@ -154,7 +154,8 @@ class Alert(Problem, frozen=True, kw_only=True, rename=ALERT_FIELDS):
     cause: tuple[str, ...] = ()
     """Why its run ended, what that cost, and whether a restart helps, once people were notified of that."""
     cause_of: str | None = None
-    """The attempt whose end that explains."""
+    """The attempt whose end that explains. Of a stall its own id, once people were notified of the ranks that hold it
+    up: its summary has them."""
 
     @property
     def key(self) -> tuple[str, str]:

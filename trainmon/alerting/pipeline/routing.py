@@ -19,6 +19,8 @@ from msgspec.structs import replace
 from trainmon.alerting.pipeline.lifecycle import NOT_WATCHED, NOTIFY_END_WITHIN, RULE_OFF
 from trainmon.alerting.pipeline.quiet import may_be_hidden_soon
 from trainmon.alerting.rules import CHANNEL, TEST
+from trainmon.alerting.rules.runs.steps import STALL_RULES
+from trainmon.analysis.attempts.looks import leading, told
 from trainmon.analysis.explanation import brief
 from trainmon.analysis.retries import ENDED_ON_PURPOSE
 from trainmon.lib import Instant, Seconds, ago, counted, group_by
@@ -544,26 +546,44 @@ def with_causes(
     due_alerts: Iterable[DueAlert], alerts: Mapping[str, Alert], state: State, routing: Routing, now: Instant
 ) -> list[DueAlert]:
     """The due alerts. The first message of a failure names its cause if that is known; else one follow-up does, when
-    nothing else of the alert is due."""
+    nothing else of the alert is due. So it is with the ranks that a look names, which may end after the first message
+    of a stall: its alert has them."""
     found, explained = list(due_alerts), {alert.cause_of for alert in alerts.values()}
     known_due = {due.alert.id: due for due in found}
-    for alert in (one for one in alerts.values() if one.rule in ENDS and one.cause_of is None):
+    for alert in (one for one in alerts.values() if one.rule in ENDS | STALL_RULES and one.cause_of is None):
         due, is_follow_up = known_due.get(alert.id), alert.first_notified_at is not None
         if (due is None) is not is_follow_up or (is_follow_up and quiet_because(alert) is not None):
             continue
-        attempt = _ended_attempt(alert, state, now)
         channels = _channels(alert, routing) if due is None else due.channels
-        if attempt is None or attempt.attempt_id in explained or not channels:
-            continue
-        policy = state.runs[attempt.run_id].spec.retry if attempt.run_id in state.runs else RetryPolicy()
-        if lines := brief(attempt, state.attempts.values(), state.actions.values(), policy):
-            named = replace(alert, cause=lines, cause_of=attempt.attempt_id)
-            explained.add(attempt.attempt_id)
+        if alert.rule in STALL_RULES:
+            named, reason = _with_ranks(alert, state), "a look at its ranks has ended"
+        else:
+            named, reason = _with_cause(alert, state, explained, now), "its cause is known"
+        if named is not None and channels:
+            explained.add(named.cause_of)
             if due is None:
-                found.append(DueAlert(named, "cause", "its cause is known", channels, now))
+                found.append(DueAlert(named, "cause", reason, channels, now))
             else:
                 found[found.index(due)] = due._replace(alert=named)
     return found
+
+
+def _with_ranks(alert: Alert, state: State) -> Alert | None:
+    """A stall whose summary has the ranks that hold it up."""
+    run = state.runs.get(alert.run or "")
+    look = None if run is None or not alert.is_firing else leading(run.looks)
+    is_named = look is not None and look.ranks and told(look) in alert.summary
+    return replace(alert, cause_of=alert.id) if is_named else None
+
+
+def _with_cause(alert: Alert, state: State, explained: Collection[str | None], now: Instant) -> Alert | None:
+    """The alert about an end, with its cause if that is known and no other alert has it."""
+    attempt = _ended_attempt(alert, state, now)
+    if attempt is None or attempt.attempt_id in explained:
+        return None
+    policy = state.runs[attempt.run_id].spec.retry if attempt.run_id in state.runs else RetryPolicy()
+    lines = brief(attempt, state.attempts.values(), state.actions.values(), policy)
+    return replace(alert, cause=lines, cause_of=attempt.attempt_id) if lines else None
 
 
 def _channels(alert: Alert, routing: Routing) -> tuple[str, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.stories.story import Story, phone
+from trainmon.alerting.notify.message import render
 from trainmon.alerting.rules import RULES
 from trainmon.model import (
     GpuFacts,
@@ -18,7 +19,9 @@ from trainmon.model import (
     LogChunk,
     NodeReading,
     Process,
+    RankLook,
     Route,
+    RunLooked,
     RunsChanged,
     RunSpec,
     SwitchSample,
@@ -124,6 +127,40 @@ def test_a_hang_is_one_critical_message_though_a_watchdog_writes_and_slurm_says_
         story.live(3_000)
         story.trains, story.use, story.power = True, 98, 650.0
         story.live(3_300).expect("resolve", "run:llm")
+
+
+def test_a_rank_that_is_named_after_the_first_message_of_a_hang_is_one_follow_up() -> None:
+    def look(**found: Any) -> RunLooked:
+        usual = {"source": "proc", "at": story.clock.wall, "summary": "8 of 8 ranks wait; no rank is named"}
+        return RunLooked("llm", RankLook(**usual | found), None)
+
+    with Training() as story:
+        late = {"source": "nccl-ras", "summary": "rank 3 (gpu-001 GPU 3) stays at 639", "ranks": (3,)}
+        story.live(600)
+        story.trains, story.use, story.power = False, 100, 140.0
+        story.live(600 + 1_200).expect("fire", "run:llm")
+        story.hear(look()).live(1_820).expect_nothing_else()
+        story.hear(look(**late, advice="look at its process")).live(1_824)
+        told = story.expect("cause", "run:llm", reason="a look at its ranks has ended")
+        message = render([told], story.clock.wall)
+        assert message.title == "CODE RED llm: run-hung"
+        assert message.body.startswith("llm hangs: rank 3 (gpu-001 GPU 3) stays at 639 (by NCCL); ")
+        assert "→ look at its process; " in message.body
+        story.hear(look(**late | {"ranks": (4,), "summary": "rank 4 stays at 640"})).live(1_900)
+        story.restart(30.0).hear(look(**late)).live(2_400).expect_nothing_else()
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(2_700).expect("resolve", "run:llm")
+
+
+def test_a_first_message_that_names_the_rank_needs_no_follow_up() -> None:
+    with Training() as story:
+        story.live(600)
+        story.trains, story.use, story.power = False, 100, 140.0
+        story.live(600 + 910)
+        late = RankLook(source="proc", at=story.clock.wall, summary="rank 3 is stopped", ranks=(3,))
+        story.hear(RunLooked("llm", late, None)).live(600 + 1_200)
+        assert "rank 3 is stopped (by /proc)" in story.expect("fire", "run:llm").alerts[0].summary
+        story.restart(30.0).hear(RunLooked("llm", replace(late, at=story.clock.wall), None)).live(2_400)
 
 
 def test_a_log_of_which_no_line_is_known_is_one_information_until_it_falls_silent() -> None:
