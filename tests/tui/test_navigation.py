@@ -11,6 +11,7 @@ from tests.tui.dashboard import publish, showing
 from tests.tui.screen_text import arrive, at_rest, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NOW, calm, iterations, log, run, troubled
+from trainmon.model import State
 from tui.modals import Jump
 from tui.panes import Pane
 from tui.screens.details import LogScreen, NodeScreen, RunScreen
@@ -33,6 +34,16 @@ async def test_a_number_key_goes_to_the_pane_and_the_second_time_zooms_it() -> N
         await pilot.press("escape")
         await at_rest(pilot)
         assert "1 Runs" in text_of(app)
+
+
+async def test_charts_on_the_full_screen_before_there_is_a_run_show_the_first_one_that_comes() -> None:
+    async with showing(State(at=NOW), (80, 24)) as (app, pilot, backend):
+        await pilot.press("6", "6")
+        await at_rest(pilot)
+        assert "No run is selected" in text_of(app)
+        await publish(app, pilot, backend, calm())
+        assert app.main.wandb.run in calm().runs
+        assert "No run is selected" not in text_of(app)
 
 
 async def test_the_whole_frame_of_the_pane_with_the_focus_stands_out() -> None:

@@ -381,6 +381,8 @@ class MainScreen(PaneScreen):
         for pane in self.panes.values():
             if self.dashboard.is_awaited or not pane.can_wait(state):
                 pane.show(state)
+        if self.wandb.run is None and state.runs and not self.runs.in_sight:  # zoomed before the runs were known
+            self.on_pane_selected(Pane.Selected(self.runs, next(iter(state.runs))))
         if not self._has_begun and state.sources:
             self._has_begun = True
             if not state.runs and self.current == "1":
