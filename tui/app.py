@@ -95,6 +95,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._feed = StateFeed(lambda: self.post_message(Published()))
         self._painted_at: float | None = None
         self._pressed_at, self._received_at = -inf, self.clock.monotonic()
+        self._begun_at = self._received_at
         self._paint_planned = self._paused = self.is_awaited = False
         self._prompt: LoginPrompt | None = None
         self._answered: set[int] = set()
@@ -141,7 +142,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self.changes.update(state)
         can_wait = self._pressed_at <= (self._painted_at or 0.0) and can_skip(state, self.shown)
         if not (self._paused or self._paint_planned or can_wait):
-            wait = wait_before_paint(self._painted_at, self._pressed_at, self._received_at)
+            wait = wait_before_paint(self._painted_at, self._pressed_at, self._received_at, self._begun_at)
             if wait > 0:
                 self._paint_planned = True
                 self.set_timer(wait, self._paint)

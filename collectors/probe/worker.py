@@ -146,6 +146,8 @@ class Worker:
         if (name == "nvml" and gpus.is_open) or (name == "amdgpu" and gpus.has_new):
             self.next_tick = self.next_slow = 0.0  # its GPUs are known now
         self.add(lines or [])
+        if lines and lines[-1].pop("again", False):
+            self.queue.append((name, function))
 
     def trouble(self, name: str, text: "str | None") -> "list[Line]":
         """The line that a part fails, or works again; none if that was reported before."""

@@ -88,21 +88,21 @@ def show(
 ) -> int:
     """Run the dashboard until its user quits. The exit status is 128 + the signal if a signal ended it. Under a `name`,
     what it showed is kept for the next start. `follow` makes what loads the config again."""
-    with asked_background(os.environ) as is_light:
-        from tui.app import Dashboard as App  # meanwhile the terminal answers
-
-        light = is_light()
     log_to_file()
     kept = None
     if name is not None:
         kept = LastSeenFile(find_state_directory(os.environ).path, name, lambda: backend.engine.state)
-    app = App(
-        backend, seen=None if kept is None else kept.before, local_time=settings.time == "local",
-        theme=settings.theme, light=light,
-    )  # fmt: skip
-    TOASTER.toast = app.toast
     try:
-        with backend, ExitStack() as stack:
+        with backend, ExitStack() as stack:  # it connects while the dashboard is imported
+            with asked_background(os.environ) as is_light:
+                from tui.app import Dashboard as App  # meanwhile the terminal answers
+
+                light = is_light()
+            app = App(
+                backend, seen=None if kept is None else kept.before, local_time=settings.time == "local",
+                theme=settings.theme, light=light,
+            )  # fmt: skip
+            TOASTER.toast = app.toast
             if kept is not None:
                 kept.arrangement = app.arranged
                 kept.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -39,9 +40,16 @@ class StateFeed:
         return latest
 
 
-def wait_before_paint(painted_at: Seconds | None, key_at: Seconds, now: Seconds) -> Seconds:
+PROMPT, WARM_UP = 0.25, 10.0
+"""The same for so many seconds after the start, when a person waits for the first data."""
+
+
+def wait_before_paint(
+    painted_at: Seconds | None, key_at: Seconds, now: Seconds, begun_at: Seconds = -math.inf
+) -> Seconds:
     """Seconds to wait until the next paint: none after a key press, else what is left of the second."""
-    return 0.0 if painted_at is None or key_at > painted_at else max(0.0, painted_at + PAINT_EVERY - now)
+    every = PROMPT if now - begun_at < WARM_UP else PAINT_EVERY
+    return 0.0 if painted_at is None or key_at > painted_at else max(0.0, painted_at + every - now)
 
 
 LARGE, CALM = 128, 1.2

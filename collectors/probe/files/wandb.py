@@ -19,8 +19,8 @@ file system."""
 MAX_BUDGET = 2 * RATE
 PIECES_S = 0.1
 """Seconds after which the next piece waits for the next period: the GPUs are read in between."""
-LOCAL_PIECES_S = 1.0
-"""The same of a file on a disk of this machine."""
+LOCAL_PIECES_S = 0.25
+"""The same of a file on a disk of this machine, whose next piece comes after the other operations of this period."""
 
 LIST_EVERY = 10.0
 LIST_SHARE = 50.0
@@ -84,6 +84,7 @@ class Follower:
         self._list_at = 0.0
         self._budget, self._refilled_at = RATE, monotonic()
         self._error = None  # type: str | None
+        self._goes_on = False
         self._left = None  # type: Line | None
         self._reported = None  # type: Line | None
 
@@ -114,6 +115,8 @@ class Follower:
         self._reported = state
         left, self._left = self._left, None
         lines = ([left] if left else []) + lines
+        if self._goes_on:
+            lines[-1]["again"], self._goes_on = True, False
         return [dict(line, k="wandb", id=self.spec["id"]) for line in lines]
 
     def _read_file(self, file: WandbFile) -> "list[Line]":
@@ -133,6 +136,7 @@ class Follower:
             if points:
                 lines.append(dict(self._state(), **points, **file.metrics.take_changes()))
             if self._monotonic() - now > (LOCAL_PIECES_S if is_local else PIECES_S):
+                self._goes_on = is_local
                 break
         return lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from trainmon.model import Alert, Node, State
@@ -36,6 +37,11 @@ def test_a_second_paint_waits_for_the_rest_of_its_second_unless_a_key_was_presse
     assert wait_before_paint(5.0, 1.0, 5.25) == 0.75
     assert wait_before_paint(5.0, 5.1, 5.25) == 0.0
     assert wait_before_paint(5.0, 1.0, 9.0) == 0.0
+
+
+def test_a_person_who_has_just_started_it_waits_less_for_the_first_data() -> None:
+    assert wait_before_paint(5.0, 1.0, 5.1, begun_at=4.0) == pytest.approx(0.15)
+    assert wait_before_paint(15.0, 1.0, 15.25, begun_at=4.0) == 0.75
 
 
 def test_of_many_nodes_every_second_state_is_painted_unless_a_new_alert_needs_a_person() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from collectors.probe.files import wandb as wandb_reader
 from collectors.probe.files import wandb_records
 from collectors.probe.files.wandb_records import BLOCK, Records
+from collectors.probe.worker import Worker
+from collectors.probe.worker_process import Mark
 from tests.collectors.probe.files.wandb_files import (
     CAPTURED,
     Reader,
@@ -310,6 +313,26 @@ def test_a_file_on_a_disk_of_this_machine_is_read_at_once(tmp_path: Path, monkey
     reader = Reader(tmp_path)
     reader.read()
     assert (reader.last.rows, reader.last.more) == (500, False)
+
+
+def test_a_long_file_on_a_disk_of_this_machine_is_read_in_turns_within_one_period(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(wandb_reader, "is_on_this_host", lambda *_: True)
+    monkeypatch.setattr(wandb_reader, "LOCAL_PIECES_S", 0.0)
+    write(tmp_path, FIRST, framed(*rows(300, note="x" * 1_000)))
+    spec = {"wandb": [{"id": "llm", "directory": str(tmp_path), "charts": ["loss"]}]}
+    worker = Worker(json.dumps(spec).encode(), {}, {}, None, Mark())
+    worker.plan(0.0)
+    turns = []
+    while worker.queue:
+        name, operation = worker.queue.pop(0)
+        if name == "wandb:llm":
+            worker.perform(name, operation)
+            turns.append(worker.output[-1]["rows"])
+    assert len(turns) > 4
+    assert turns[-1] == 300
+    assert not any("again" in line for line in worker.output)
 
 
 def test_a_large_file_of_the_network_is_read_at_one_megabyte_per_second_and_its_curve_has_ten_thousand_points(
