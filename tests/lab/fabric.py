@@ -54,6 +54,20 @@ class Fabric:
         self.lossy[node, port] = {counter: per_byte}
         return self
 
+    def carries(self, node: str, port: str, times: float, instead: str | None = None) -> Fabric:
+        """NCCL uses a port less, or more, than elsewhere; what it does not carry goes through another one instead."""
+        usual = self.traffic[node, port]
+        self.traffic[node, port] = times * usual
+        if instead is not None:
+            self.traffic[node, instead] += (1.0 - times) * usual
+        return self
+
+    def swaps(self, node: str, port: str, other: str) -> Fabric:
+        """After a boot, two adapters have each other's name."""
+        for known in (self.traffic, self.rates):
+            known[node, port], known[node, other] = known[node, other], known[node, port]  # type: ignore[index]
+        return self
+
     def slows(self, node: str, port: str, rate: str = SLOW) -> Fabric:
         self.rates[node, port] = rate
         return self

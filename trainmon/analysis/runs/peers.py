@@ -1,4 +1,4 @@
-"""Which link differs from those of its peers: by its speed, or by how its errors grow. Pure.
+"""Which link differs from those of its peers: by its speed, by what it carries, or by how its errors grow. Pure.
 
 Fixed limits mislead: adaptive routing delivers packets out of order on every port, counters live as long as the driver,
 and the stages of a pipeline differ in their traffic. So growth is compared, in relation to the traffic, among peers.
@@ -9,10 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import median
+from math import log, prod
+from statistics import fmean, median, median_low
 from typing import NamedTuple
 
-from trainmon.lib import Instant, Seconds, by_key
+from trainmon.lib import Instant, Seconds, by_key, group_by
 from trainmon.model import Gpu, InfinibandPort, LinkPast
 from trainmon.model.node import LinkSpeed
 
@@ -77,8 +78,8 @@ CANDIDATES = 16
 
 
 class Outlier(NamedTuple):
-    """A link, and what it shows: errors or packets per second, Gb/s, lanes. `usual`: the median of its peers; of
-    growth, for as much traffic as it has itself."""
+    """A link, and what it shows: errors or packets per second, Gb/s, lanes, GB. `usual`: the median of its peers; of
+    errors, for as much traffic as it has itself; of GB, in relation to the other ports of the node."""
 
     node: str
     link: str
@@ -152,6 +153,72 @@ def _peers(own: Followed, every: Links, least: int, are_many: bool) -> list[Foll
         ones for ones in every.values() if all(of_nodes[one.node].is_like(one) for one in ones if one.node in of_nodes)
     )
     return [one for ones in used_alike for one in ones if one is not own and own.is_like(one)]
+
+
+# ---- ports that carry another share of the traffic than their peers --------------------------------------------------
+
+BUSY = 1e8
+"""Bytes per second of the busiest port of a node, from which its ports are compared: with less, none holds a training
+up."""
+
+TIMES = 2.0
+"""How many times as much, or as little, as its peers an outlier carries."""
+
+WIDE = 4.0
+"""And how many standard deviations it is from them, estimated as for SPREADS."""
+
+PER_STEP, PER_SECOND = "GB per step", "GB per second"
+"""What a port carries, where steps are counted and where not."""
+
+
+def uneven(links: Mapping[str, Mapping[str, LinkPast]], peers: int) -> Iterator[Outlier]:
+    """The ports of a run, by node, that carry another share of the traffic of their node than the ports of the same
+    name do elsewhere. All nodes make the same steps, but the stages of a pipeline differ in their traffic."""
+    ports = {
+        (node, name): past
+        for node, own in links.items()
+        for name, past in own.items()
+        if past.rates is not None and "bytes" in past.values
+    }
+    for alike in group_by(ports, lambda port: ports[port].kind).values():
+        traffic = {port: max(QUIET, (ports[port].rates or {}).get("bytes", 0.0)) for port in alike}
+        shares = _shares(traffic)
+        found = []
+        for own in group_by(shares, lambda port: port[1]).values():
+            usual = median(shares[port] for port in own)
+            spread = 1.4826 * median(abs(log(shares[port] / usual)) for port in own)
+            for port in own if len(own) > peers else ():
+                times = shares[port] / usual
+                if abs(log(times)) >= max(log(TIMES), WIDE * spread):
+                    steps = fmean(period.get("steps", 0.0) for period in ports[port].periods)
+                    gb = traffic[port] / (steps or 1.0) / 1e9
+                    found.append(Outlier(*port, PER_STEP if steps else PER_SECOND, gb, gb / times, len(own) - 1))
+        if len({one.node for one in found}) <= max(1, len({node for node, _ in shares}) // 4):
+            yield from found
+
+
+def _shares(traffic: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """What each port carries in relation to the others of its node, by node and name. A port that most nodes hardly
+    use, such as one for storage, is not compared, nor is a node whose adapters have other names. Which of two ports is
+    odd shows only in relation to other nodes, too."""
+    tops = {node: max(own) for node, own in by_key((node, one) for (node, _), one in traffic.items()).items()}
+    parts = by_key((name, one / tops[node]) for (node, name), one in traffic.items() if tops[node] >= BUSY)
+    used = {name for name, own in parts.items() if median_low(own) * ALIKE >= 1.0}
+    others = {
+        node
+        for (node, name), one in traffic.items()
+        if tops[node] < BUSY or (name not in used and one * ALIKE >= tops[node])
+    }
+    compared = {port: one for port, one in traffic.items() if port[1] in used and port[0] not in others}
+    of_node = by_key((port[0], one) for port, one in compared.items())
+    if len(used) != 2:
+        return {port: one / median(of_node[port[0]]) for port, one in compared.items()} if len(used) > 2 else {}
+    of_name = {name: median(own) for name, own in by_key((port[1], one) for port, one in compared.items()).items()}
+    return {
+        (node, name): min(one * one / prod(of_node[node]), one / of_name[name], key=lambda times: abs(log(times)))
+        for (node, name), one in compared.items()
+        if len(of_node[node]) == 2
+    }
 
 
 # ---- links that are slower than those of the peers -------------------------------------------------------------------

@@ -20,6 +20,7 @@ from trainmon.model import (
     FLOORS,
     GROWTHS,
     MARGINS,
+    OVER,
     THROTTLE,
     Counter,
     Fault,
@@ -35,6 +36,7 @@ from trainmon.model import (
     NodeHistory,
     NodeReading,
     RankProcesses,
+    Run,
     Trouble,
     Xid,
     throttle_names,
@@ -241,7 +243,10 @@ def remember(batch: EventBatch, event: NodeReading, before: Node | None, node: N
         case GpuFactsAll():
             new = _errors_counted(old, node, reading.g, at)
         case HostSample():
-            new = _host(_booted(old, reading.boot_time, node), reading, at)
+            every: Mapping[str, Run] = batch.current("runs")
+            runs = (run for run in every.values() if run.verdict not in OVER and event.node in run.spec.nodes)
+            step = next((run.progress.step for run in runs), None)
+            new = _host(_booted(old, reading.boot_time, node), reading, at, step)
         case Hello():
             new = _booted(old, reading.boot_time, node)
         case Xid():
@@ -346,7 +351,8 @@ def _booted(history: NodeHistory, boot_time: float | None, node: Node) -> NodeHi
     )
 
 
-def _host(history: NodeHistory, host: HostSample, at: Instant) -> NodeHistory:
+def _host(history: NodeHistory, host: HostSample, at: Instant, step: int | None) -> NodeHistory:
+    """The history with one more reading of a host. `step`: that of the run on it."""
     read = (host.infiniband or ())[:LINKS_AT_MOST]
     ports = [(port, name) for port in read for name in ("link_downed", "errors")]
     values = (("oom_kills", host.oom_kills), *((f"{name} {port.port}", getattr(port, name)) for port, name in ports))
@@ -360,10 +366,10 @@ def _host(history: NodeHistory, host: HostSample, at: Instant) -> NodeHistory:
     of_ports = {
         port.port: (
             f"{port.link_layer} {port.rate}",
-            {key: port.counters.get(key) for key in peers.LOSS if key in port.counters} | {"bytes": port.bytes},
+            {key: port.counters.get(key) for key in peers.LOSS} | {"bytes": port.bytes, "steps": step},
         )
         for port in read
-        if port.counters
+        if port.counters or port.bytes is not None
     }
     return _followed(history, of_ports, at, speeds=peers.port_speeds(read))
 

@@ -15,6 +15,9 @@ from trainmon.model import LOG_MARK, SILENT, WANDB, Alert, Finding, Job, Run, Se
 LIVING = frozenset({"healthy", "evaluating", "saving", "diverged"})
 """Verdicts of a run that makes steps."""
 
+STEPS = frozenset({"healthy", "diverged"})
+"""Verdicts of a run whose GPUs all do the same work. A save or an evaluation often uses only some of them."""
+
 UNKNOWN = frozenset({"unknown", "idle"})
 """Verdicts of a run whose state is not known."""
 

@@ -18,11 +18,23 @@ from trainmon.alerting.rules.nodes import (
     node_finding,
     past_of,
 )
-from trainmon.alerting.rules.runs.base import RunRule
+from trainmon.alerting.rules.runs.base import STEPS, RunRule
 from trainmon.analysis.attempts import RankPlace, place_of
 from trainmon.analysis.attempts.ranks import LAUNCHERS, ranks_text
 from trainmon.analysis.runs import last_attempts
-from trainmon.analysis.runs.peers import GPU, LOADED, LOSS, QUIET, Outlier, losing, slower
+from trainmon.analysis.runs.peers import (
+    BUSY,
+    GPU,
+    LOADED,
+    LOSS,
+    PER_SECOND,
+    PER_STEP,
+    QUIET,
+    Outlier,
+    losing,
+    slower,
+    uneven,
+)
 from trainmon.lib import Instant, ago, counted, group_by, listed
 from trainmon.model import Alert, Finding, Node, RankMap, RankProcess, RankWait, Run, State
 
@@ -52,8 +64,10 @@ HAS: Mapping[str, tuple[str, str]] = {
     "pcie_width": ("uses {:g} PCIe lanes", "{:g}"),
     "pcie_gen": ("is at PCIe generation {:g}", "at {:g}"),
     "nvlinks_up": ("has {:g} active NVLinks", "{:g}"),
+    PER_STEP: ("moves {:.3g} GB per step", "{:.3g}"),
+    PER_SECOND: ("moves {:.3g} GB per second", "{:.3g}"),
 }
-"""What is compared, and the texts of what a GPU has and of what its peers have."""
+"""What is compared, and the texts of what a link has and of what its peers have."""
 
 REPAIR = ("its cable, transceiver or switch port", "its slot, riser or board")
 """What may be at fault, of a port and of a GPU."""
@@ -62,16 +76,17 @@ REPAIR = ("its cable, transceiver or switch port", "its slot, riser or board")
 LATE_SLOTS = 3
 """Periods of 30 s after which the counters of a node are not compared."""
 
-GROWS = " per second"
-"""In the summaries of alerts about counters, and in no others."""
+GROWS, MOVES = " per second", " moves "
+"""In the summaries of alerts about counters, and about traffic; the latter counts."""
 
-losing_of, slower_of = of_same_values(losing), of_same_values(slower)
+losing_of, slower_of, uneven_of = of_same_values(losing), of_same_values(slower), of_same_values(uneven)
 
 
 class SlowLink(NodeRule, frozen=True, kw_only=True):
     """A link is slower than those of its peers, or loses packets as no peer does: an InfiniBand or RoCE port, the PCIe
     link or the NVLinks of a GPU. All ranks wait for the slowest link. Its speed is compared with that of the nodes with
-    the same hardware, and the growth of its errors, in relation to its traffic, with that of the nodes of its run."""
+    the same hardware, and the growth of its errors, in relation to its traffic, with that of the nodes of its run. So
+    are the bytes per step of a port, in relation to the other ports of its node."""
 
     origin = "our choice: limits differ from site to site, so only what differs from its peers counts"
     needs_for = True
@@ -102,7 +117,8 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
                 for name, past in own.items()
                 if newest - past.slot <= LATE_SLOTS
             }
-            for one in losing_of(run.name, fabric, self.growth, self.times, self.peers):
+            found = losing_of(run.name, fabric, self.growth, self.times, self.peers)
+            for one in (*found, *(uneven_of(run.name, fabric, self.peers) if run.verdict in STEPS else ())):
                 yield self._finding(state, one)
 
     def _finding(self, state: State, one: Outlier) -> Finding:
@@ -143,8 +159,9 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
         if followed is not None and followed.rates is None:
             return Unknown(f"the counters of {link} have been read for too short a time")
         is_idle = any(gpu.index == index and (gpu.utilization_pct or 0) < LOADED and not gpu.mig for gpu in node.gpus)
-        if GROWS in alert.summary and followed is not None and "bytes" in followed.values:
-            is_idle = (followed.rates or {}).get("bytes", 0.0) < QUIET
+        least = BUSY if MOVES in alert.summary else QUIET if GROWS in alert.summary else 0.0
+        if least and followed is not None and "bytes" in followed.values:
+            is_idle = (followed.rates or {}).get("bytes", 0.0) < least
         return Unknown(f"{link} is idle: it cannot be compared") if is_idle else None
 
 

@@ -15,6 +15,7 @@ from trainmon.alerting.rules.nodes import is_of_another_user
 from trainmon.alerting.rules.runs.base import (
     BETWEEN,
     LIVING,
+    STEPS,
     UNKNOWN,
     RunRule,
     file_source,
@@ -253,9 +254,6 @@ class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
 
 
 # ---- rules about how fast a run is -----------------------------------------------------------------------------------
-
-STEPS = frozenset({"healthy", "diverged"})
-"""Verdicts of a run whose GPUs all do the same work. A save or an evaluation often uses only some of them."""
 
 
 class SlowThroughput(RunRule, frozen=True, kw_only=True):

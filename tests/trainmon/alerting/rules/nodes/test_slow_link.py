@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class Cluster:
     """Eight nodes of one run on a fabric."""
 
     fabric: Fabric
+    makes_steps: bool = True
     scene: Scene = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,6 +51,8 @@ class Cluster:
         for _ in range(windows):
             self.fabric.advance(WINDOW)
             self.scene.after(WINDOW)
+            if self.makes_steps:
+                self.scene.steps()
             for name in self.fabric.names:
                 self.scene.say(name, samples(self.scene.now), host(self.scene.now, infiniband=self.fabric.ports(name)))
         return self
@@ -103,6 +107,60 @@ def test_a_port_with_less_speed_than_its_peers_is_found(seed: int) -> None:
     assert f"{port} of {node} runs at 100 Gb/s, its " in finding.summary
     assert finding.summary.endswith("at 400 Gb/s")
     assert f"{port}: InfiniBand, {SLOW}" in finding.evidence
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_port_that_carries_another_share_than_its_peers_is_found(seed: int) -> None:
+    """In a pipeline, too, whose stages differ; and where the other ports of its node carry the rest."""
+    ports = (4, 8, 3, 2)[seed % 4]
+    fabric = Fabric(seed, nodes=(8, 4)[seed % 3 == 0], ports=ports, shape=("dense", "pipeline")[ports > 2 and seed % 2])
+    node, (port, other) = fabric.random.choice(fabric.names), fabric.random.sample(fabric.keys, 2)
+    times = (0.0, 0.3, 4.0)[seed % 3]
+    fabric.carries(node, port, times, other if ports > 3 and times == 0.3 else None)
+    cluster = Cluster(fabric).reads(8)
+    (finding,) = cluster.found().values()
+    assert finding.subject == f"node:{node} {port}"
+    assert re.search(
+        rf"^{port} of {node} moves \S+ GB per step, its {len(fabric.names) - 1} peers \S+$", finding.summary
+    )
+    before, after = (float(found) for found in re.findall(r"(?:moves|peers) (\S+)", finding.summary))
+    assert (before > after) is (times > 1.0)
+
+
+def test_bytes_are_per_step_as_far_as_steps_are_counted() -> None:
+    """5 GB a second and a step every two seconds; without steps that are counted, per second."""
+    for makes_steps, unit, gb in ((True, "step", 10.0), (False, "second", 5.0)):
+        cluster = Cluster(Fabric(3).carries("n2", "mlx5_1/1", 0.0), makes_steps).reads(11)
+        (finding,) = cluster.found().values()
+        moved = re.search(rf" moves (\S+) GB per {unit}, its 7 peers (\S+)$", finding.summary)
+        assert moved is not None
+        assert float(moved[1]) < 0.01
+        assert float(moved[2]) == pytest.approx(gb, rel=0.1)
+
+
+def test_a_port_with_another_share_is_not_well_because_the_run_pauses() -> None:
+    cluster = Cluster(Fabric(3).carries("n2", "mlx5_1/1", 0.2)).reads(8)
+    (finding,) = cluster.found().values()
+    traffic, cluster.fabric.traffic = cluster.fabric.traffic, dict.fromkeys(cluster.fabric.traffic, 0.0)
+    cluster.reads(11)
+    assert cluster.found() == {}
+    assert cluster.scene.why_unknown(RULE, finding) == "mlx5_1/1 is idle: it cannot be compared"
+    cluster.fabric.traffic = traffic
+    cluster.fabric.carries("n2", "mlx5_1/1", 5.0)
+    cluster.reads(11)
+    assert cluster.found() == {}
+    assert cluster.scene.why_unknown(RULE, finding) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_adapters_with_other_names_carry_what_the_others_do(seed: int) -> None:
+    """Also where the ports for storage are as fast."""
+    fabric = Fabric(seed, nodes=(4, 8)[seed % 2], shape=("dense", "pipeline")[seed % 3 == 0])
+    for name in fabric.names:
+        fabric.slows(name, "mlx5_9/1", FAST)
+    cluster = Cluster(fabric.swaps(fabric.random.choice(fabric.names), "mlx5_0/1", "mlx5_9/1"))
+    for _ in range(12):
+        assert cluster.reads(1).found() == {}
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
