@@ -25,6 +25,7 @@ from trainmon.config.schema import RetrySettings
 from trainmon.lib import description, field_descriptions
 from trainmon.model import CAUSES
 from tui.keys import EVERYWHERE, KEYS, SHOWN_AT
+from tui.screens.help import COLUMNS, SIGNS, TITLES
 
 FOLDER = Path(__file__).parent.parent / "docs"
 ELSEWHERE = {
@@ -55,6 +56,7 @@ def parts() -> dict[str, dict[str, Callable[[], str]]]:
         "reference/configuration.md": {"config": config},
         "reference/log-formats.md": {"formats": formats},
         "reference/keys.md": {"keys": keys},
+        "reference/symbols.md": {"symbols": symbols, "columns": columns},
         "reference/snapshot-json.md": {"fields": snapshot_fields},
     }
 
@@ -230,6 +232,22 @@ def keys() -> str:
         where = "everywhere" if key.keys in EVERYWHERE else SHOWN_AT.get(key.scope, "everywhere but in a dialog")
         lines.append(f"| {cap} | {key.text} | {where} | `{key.id}` |")
     return "\n".join(lines) + "\n"
+
+
+def symbols() -> str:
+    """Every symbol of the dashboard."""
+    rows = [f"| {' '.join(f'`{sign}`' for sign in signs.split())} | {cell(meaning)} |" for signs, meaning in SIGNS]
+    return "\n".join(["| symbol | meaning |", "|---|---|", *rows])
+
+
+def columns() -> str:
+    """Columns whose names are short, by pane."""
+    rows = [
+        f"| {TITLES[place]} | {', '.join(f'`{name}`' for name in names.split(', '))} | {cell(meaning)} |"
+        for place, listed in COLUMNS.items()
+        for names, meaning in listed
+    ]
+    return "\n".join(["| where | column | meaning |", "|---|---|---|", *rows])
 
 
 def formats() -> str:
