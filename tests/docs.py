@@ -73,12 +73,12 @@ def renewed(page: str, text: str) -> str:
 
 
 def causes() -> str:
-    """Every cause: what it means, what to do, whether a retry can help, and where its signs come from."""
+    """Every cause: what it means, what to do, and whether a retry can help."""
     rows = [
-        f"| `{cause}` | {one.family} | {cell(one.meaning)} | {cell(one.advice)} | {one.retry} | {cell(one.source)} |"
+        f"| `{cause}` | {one.family} | {cell(one.meaning)} | {cell(one.advice)} | {one.retry} |"
         for cause, one in ((cause, RULE[cause]) for cause in CAUSES)
     ]
-    head = ["| cause | family | what it means | what to do | retry | signs from |", "|---|---|---|---|---|---|"]
+    head = ["| cause | family | what it means | what to do | retry |", "|---|---|---|---|---|"]
     return "\n".join([*head, *rows])
 
 
@@ -151,9 +151,16 @@ def default_of(field: msgspec.structs.FieldInfo) -> str:
 # ---- commands and keys ----------------------------------------------------------------------------------------------
 
 
+OPTIONS = ("| option | meaning |", "|---|---|")
+SHARED = ("config", "ssh_config")
+"""Options that mean the same everywhere."""
+
+
 def commands() -> str:
     """Every command, in the order of the help: its usage, help, examples and options."""
-    parts = [_section(cli.COMMANDS[cli.DASHBOARD], cli.DASHBOARD)]
+    shared = "\n".join([*OPTIONS, *_options(one for one in COMMON if one.name in SHARED)])
+    head = f"Most commands have these options. They are not repeated below.\n\n{shared}"
+    parts = [head, _section(cli.COMMANDS[cli.DASHBOARD], cli.DASHBOARD)]
     for purpose, group in cli.GROUPS.items():
         parts.append(f"## {purpose}")
         parts += [_acting()] if group is cli.ACTING else [_section(one, one.name or "") for one in group]
@@ -172,7 +179,7 @@ def _acting() -> str:
     return (
         "\n".join(["| command | what it does |", "|---|---|", *rows])
         + f"\n\n```sh\n{examples}```\n\n{_flat(EXITS)}\n\n"
-        + "\n".join(["| option | meaning |", "|---|---|", *own, *_options(acting[0].params[-len(COMMON) :])])
+        + "\n".join([*OPTIONS, *own, *_options(one for one in COMMON if one.name not in SHARED)])
     )
 
 
@@ -180,8 +187,8 @@ def _section(command: click.Command, name: str) -> str:
     usage = _usage("" if name == cli.DASHBOARD else name, command.params)
     title = "trainmon-tui" if name == cli.DASHBOARD else f"trainmon-tui {name}"
     text = "\n\n".join(map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n")))
-    options = [*_options(command.params)]
-    table = "\n".join(["| option | meaning |", "|---|---|", *options])
+    options = [*_options(one for one in command.params if one.name not in SHARED)]
+    table = "\n".join([*OPTIONS, *options])
     return f"### `{title}`\n\n```\n{usage}\n```\n\n{text}" + (f"\n\n{table}" if options else "")
 
 
