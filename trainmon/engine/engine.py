@@ -244,9 +244,10 @@ class Engine(Background):
         """Reduce a batch of events, record its numbers, and evaluate the rules."""
         is_new_ledger = LedgerReplaced() in events
         before = {} if is_new_ledger else self.state.actions
-        state = reduce(self.state, events, now, self.formats)
+        grown = list[CurvesGrew]()
+        state = reduce(self.state, events, now, self.formats, grown)
         with self._lock:
-            self._record(state, events)
+            self._record(state, (*events, *grown))
             self.state = self._with_trends(state, events, now)
         if self._ledger is not None and self.state.actions is not before:
             for name, record in self.state.actions.items():

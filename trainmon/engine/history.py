@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from trainmon.analysis.wandb import client_file
+from trainmon.analysis.wandb import client_file, log_curves
 from trainmon.lib import DAY, HOUR, MINUTE, Instant, Seconds, drop_oldest
 from trainmon.model import GPU_METRICS, Curve, Disk, DiskHistoryRead, Gpu, GpuHistoryRead, Points, Series, WandbRows
 
@@ -249,9 +249,12 @@ POINTS_AT_MOST = 200_000
 """The maximum number of points of one curve. Beyond it, every second point of the older half is dropped, and the epoch
 changes."""
 
-CURVES_AT_MOST = 400
-"""The maximum number of curves: enough for twenty runs with twelve metrics. Beyond it, the curves that grew longest ago
-are dropped."""
+LOG_POINTS_AT_MOST = 2 * 1024 * 1024 // 24
+"""The same for all curves of one log together: 2 MiB of steps, times and values. The longest curve gives way."""
+
+CURVES_AT_MOST = 1_000
+"""The maximum number of curves: enough for twenty runs with twelve metrics and several attempts. Beyond it, the curves
+that grew longest ago are dropped."""
 
 
 class Curves:
@@ -272,13 +275,27 @@ class Curves:
             curve.steps.extend(new.steps)
             curve.times.extend(new.times)
             curve.values.extend(new.values)
-            if len(curve.steps) > POINTS_AT_MOST:
-                half = len(curve.steps) // 2
-                for column in (curve.steps, curve.times, curve.values):
-                    column[:half] = column[:half:2]
-                curve = replace(curve, epoch=next(self._epochs))
             self._curves[path, key] = curve
+            if len(curve.steps) > POINTS_AT_MOST:
+                self._thin((path, key))
+        if path.startswith(f"{log_curves.ENTITY}/"):
+            self._fit(path.rpartition("/")[0] + "/")
         drop_oldest(self._curves, CURVES_AT_MOST)
+
+    def _thin(self, of: tuple[str, str]) -> None:
+        curve = self._curves[of]
+        half = len(curve.steps) // 2
+        for column in (curve.steps, curve.times, curve.values):
+            column[:half] = column[:half:2]
+        self._curves[of] = replace(curve, epoch=next(self._epochs))
+
+    def _fit(self, begin: str) -> None:
+        """Thin the curves of the log whose paths begin so."""
+        sizes = {of: len(curve.steps) for of, curve in self._curves.items() if of[0].startswith(begin)}
+        while sum(sizes.values()) > LOG_POINTS_AT_MOST:
+            longest = max(sizes, key=sizes.__getitem__)
+            self._thin(longest)
+            sizes[longest] = len(self._curves[longest].steps)
 
     def follow_file(self, rows: WandbRows) -> None:
         """Append new rows of the file of a W&B client. A reader that starts again repeats rows; another file of the

@@ -562,6 +562,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     evals: Evals = Evals()
     wandb: Wandb | None = None
     wandb_file: WandbFile | None = None
+    log_metrics: WandbFile | None = None
+    """The curves of its log; each start of its trainer is a run of them."""
     trainer: Trainer | None = None
     saved_loss: float | None = None
     """The last loss in the newest state of Hugging Face's Trainer, where that was looked for."""
@@ -577,6 +579,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def has_charts(self) -> bool:
+        """Whether there are, or may be, curves of it."""
+        return self.spec.has_charts or (self.log_metrics is not None and self.log_metrics.points > 0)
 
     @property
     def saved_step(self) -> int | None:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from trainmon.analysis.wandb import active_run, client_file
-from trainmon.analysis.wandb.client_file import is_from_file
+from trainmon.analysis.wandb import active_run, client_file, log_curves
 from trainmon.lib import Instant, Seconds, cell_width, clean, counted, shorten, shorten_start, size
 from trainmon.model import GroupPhase, Run, Source, Wandb, WandbFile, WandbRun
 from tui.charts.axes import UNITS
@@ -31,8 +30,9 @@ def newest_row(file: WandbFile, now: Instant) -> str:
 def file_spans(file: WandbFile, now: Instant) -> tuple[Span, ...]:
     """The line over the charts: `∙ from the file, newest row 6s old  step 12,880  exit code 0  on gpu-001`."""
     run = file.runs[0] if file.runs else None
+    source = "log" if run is not None and run.entity == log_curves.ENTITY else "file"
     parts = (
-        f"from the file, newest row {newest_row(file, now)}",
+        f"from the {source}, newest row {newest_row(file, now)}",
         "" if run is None or run.step is None else f"step {count(run.step)}",
         "" if file.exit_code is None else f"exit code {file.exit_code}",
         f"on {run.host}" if run is not None and run.host else "",
@@ -43,8 +43,9 @@ def file_spans(file: WandbFile, now: Instant) -> tuple[Span, ...]:
 
 def file_notes(run: Run, file: WandbFile, served: Wandb | None, now: Instant) -> Iterator[tuple[str, str]]:
     """The notes, each with its style: where the curves come from beside W&B's state, and what is amiss."""
+    source = "log" if file is run.log_metrics else "file"
     if served is not None and served.current is not None:
-        yield f"{DOT} curves from the file, newest row {newest_row(file, now)}", "dim"
+        yield f"{DOT} curves from the {source}, newest row {newest_row(file, now)}", "dim"
     if file.error:
         yield f"{CRIT} {clean(file.error)}", "crit"
     if file.is_behind and file.size - file.offset > UNREAD:
@@ -195,8 +196,9 @@ PHASES: Mapping[GroupPhase, tuple[str, str]] = {
 
 def source_spans(run: Run, shown: Wandb, now: Instant, width: int, *, is_failing: bool) -> tuple[Span, ...]:
     """The state of the W&B run; without one, how old the file is that the curves come from."""
-    if run.wandb_file is not None and is_from_file(shown) and (run.wandb is None or run.wandb.current is None):
-        return tuple(Span(shorten(span.text, width - 2), span.style) for span in file_spans(run.wandb_file, now))
+    file = client_file.file_of(run, shown)
+    if file is not None and (run.wandb is None or run.wandb.current is None):
+        return tuple(Span(shorten(span.text, width - 2), span.style) for span in file_spans(file, now))
     return state_spans(run.wandb or shown, now, width, stale=is_failing)
 
 
@@ -287,7 +289,7 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
         return [("No run is selected.", "dim")]
     if run is None:
         return [(f"{clean(wanted)} is no longer watched.", "dim")]
-    if run.wandb_file is not None and run.wandb_file.points and run.wandb_file.keys:
+    if any(file is not None and file.points and file.keys for file in (run.wandb_file, run.log_metrics)):
         return []
     if run.spec.wandb is None and run.spec.wandb_dir is not None:
         return why_no_rows(run)

@@ -9,7 +9,7 @@ from tui.panes.header import ChangesLine, HeaderLine, StoryLine, Strip
 from tui.panes.log import LogPane
 from tui.panes.queue import QueuePane, watched
 from tui.panes.runs import RunsPane
-from tui.panes.wandb import LogChartPane, WandbPane, numbered_losses
+from tui.panes.wandb import WandbPane
 
 __all__ = [
     "AlertPane",
@@ -23,7 +23,6 @@ __all__ = [
     "GpusPane",
     "HeaderLine",
     "JobPane",
-    "LogChartPane",
     "LogPane",
     "OneDiskPane",
     "Pane",
@@ -35,6 +34,5 @@ __all__ = [
     "StoryLine",
     "Strip",
     "WandbPane",
-    "numbered_losses",
     "watched",
 ]

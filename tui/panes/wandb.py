@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -14,13 +13,13 @@ from textual.containers import Container
 
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import clean
-from trainmon.model import Curve, Log, Run, State, Wandb
+from trainmon.model import Run, State, Wandb
 from tui.backend import Backend
 from tui.charts.axes import Limits
 from tui.charts.chart import ATTEMPTS_AT_MOST, ChartGrid, Charts, View, chart_cells, layout, legend
 from tui.charts.values import file_notes, head, notes, rows, source_spans, trouble, why_nothing
 from tui.keys import KEYS, bindings
-from tui.panes.base import BodyPane, FollowingPane
+from tui.panes.base import FollowingPane
 from tui.style import Span, width_of
 from tui.views.alert_detail import Moment, moment_of_curve
 from tui.views.filters import Value
@@ -135,7 +134,7 @@ class WandbPane(FollowingPane):
         gap = Span(" " * (space + 1 - width_of(phase)))
         self.head(*phase, *((gap, *head(table_width(shape))) if is_beside else ()))
         self._arrange(shape)
-        file = run.wandb_file if client_file.is_from_file(wandb) else None
+        file = client_file.file_of(run, wandb)
         more = () if file is None else file_notes(run, file, run.wandb, state.at)
         over = notes(run.wandb or Wandb(), problem, state.at, shape.width - 2, more)[: shape.height // 3]
         self._shape = shape._replace(width=shape.width - GUTTER, height=shape.height - len(over))
@@ -277,44 +276,6 @@ THROUGHPUT = re.compile(r"throughput|tok|tps|samples.*(sec|/s)|it/s", re.IGNOREC
 def loss_and_throughput(keys: tuple[str, ...]) -> tuple[str, ...]:
     """The first metric, which is the loss, and the first one that names a throughput."""
     return (*keys[:1], *[key for key in keys[1:] if THROUGHPUT.search(key)][:1])
-
-
-def numbered_losses(log: Log | None) -> list[tuple[float, float]]:
-    """The steps and losses of the last lines of a log."""
-    found = [(one.step, one.loss) for one in (() if log is None else log.numbers) if one is not None]
-    return [(float(step), loss) for step, loss in found if step is not None and loss is not None]
-
-
-class LogChartPane(BodyPane, FollowingPane):
-    """The loss of the last lines of a run's log."""
-
-    NAME = "Loss"
-    DEFAULT_CSS = """
-    LogChartPane > Picture { border-left: solid $rule; border-right: solid $rule; }
-    """
-
-    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(id=id)
-        self.body: Picture = Picture()
-        self._log: Log | None = None
-        self._epoch = 0
-        self.charts = Charts(self._read)
-
-    def _read(self, path: str, key: str, epoch: int, start: int) -> Curve:
-        """The numbered losses of the log, as one curve. Their times are not known."""
-        points = numbered_losses(self._log)
-        steps, values = array("d", [step for step, _ in points]), array("d", [loss for _, loss in points])
-        return Curve(epoch=self._epoch, start=0, steps=steps, times=array("d", [0.0] * len(steps)), values=values)
-
-    def draw(self, state: State, width: int) -> None:
-        run = self.followed
-        log = None if run is None else run.log
-        self.caption("of the last lines of its log")
-        if log is not self._log:
-            self._log, self._epoch = log, self._epoch + 1
-            self.charts.update(("log",), ("loss",), ("loss",))
-        height = self.body.content_size.height
-        self.body.set_lines(self.charts.draw(View(), ("loss",), width, height, plain=self.is_ascii))
 
 
 def table_width(shape: ChartGrid) -> int:

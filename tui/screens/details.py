@@ -22,7 +22,6 @@ from tui.panes import (
     FactsPane,
     GpuTable,
     JobPane,
-    LogChartPane,
     LogPane,
     OneDiskPane,
     Pane,
@@ -30,7 +29,6 @@ from tui.panes import (
     ReportPane,
     RunPane,
     WandbPane,
-    numbered_losses,
 )
 from tui.screens.base import PaneScreen, StateScreen
 from tui.services.changes import Changes
@@ -115,25 +113,23 @@ class RunScreen(LinkedScreen):
     def __init__(self, run: str, backend: Backend) -> None:
         pane = RunPane(id="run-full", follow=True)
         super().__init__(Link("run", run), pane, "run")
-        self.charts, self.loss = WandbPane(backend, id="run-charts"), LogChartPane(id="run-loss")
+        self.charts = WandbPane(backend, id="run-charts")
         self.charts.brief = True
         self.log_pane = LogPane(backend, id="run-log")
-        for one in (pane, self.charts, self.loss, self.log_pane):
+        for one in (pane, self.charts, self.log_pane):
             one.run = run
         for widget in (self.charts.lines, self.log_pane.view, self.log_pane.lines):
             widget.can_focus = False  # its keys are those of the details
 
     def compose(self) -> ComposeResult:
-        yield from (self.header, self.charts, self.loss, self.pane, self.log_pane, self.foot)
+        yield from (self.header, self.charts, self.pane, self.log_pane, self.foot)
 
     def fit(self, run: Run | None) -> None:
         """Give charts and log a part of the screen, if there is something to show."""
         rows = self.app.size.height - 2
         charts, tail = max(LEAST_HEIGHT + 2, rows // 4), max(5, rows // 4)
-        has_loss = run is not None and not run.spec.has_charts and len(numbered_losses(run.log)) > 1
         shown = {
-            self.charts: run is not None and run.spec.has_charts and rows >= charts + tail + LEAST_FACTS - 1,
-            self.loss: has_loss and rows >= charts + tail + LEAST_FACTS - 1,
+            self.charts: run is not None and run.has_charts and rows >= charts + tail + LEAST_FACTS - 1,
             self.log_pane: run is not None and run.log is not None and rows >= tail + LEAST_FACTS,
         }
         for pane, is_shown in shown.items():
@@ -143,7 +139,7 @@ class RunScreen(LinkedScreen):
         run = state.runs.get(self.about.name)
         self.fit(run)
         super().show(state)
-        for pane in (self.charts, self.loss, self.log_pane):
+        for pane in (self.charts, self.log_pane):
             pane.show(state)
         context = "run" if run is None or run.spec.wandb is None else "run-wandb"
         if self.foot.context != context:
@@ -306,7 +302,7 @@ class MomentScreen(PaneScreen):
         when = f"{clock_text(at, state.at)}, {age(state.at - at)} ago"
         text = f"{clean(self.moment.run)} at {when}: {self.moment.text}"
         self.title_line.set_spans((Span(shorten(text, self.app.size.width - 2), "warn"),))
-        self.charts.display = run is not None and run.spec.has_charts and self.app.size.height >= CHARTS_FROM
+        self.charts.display = run is not None and run.has_charts and self.app.size.height >= CHARTS_FROM
         for pane in (self.charts, self.log_pane):
             pane.show(state)
         self._show_moment()

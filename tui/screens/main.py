@@ -374,7 +374,7 @@ class MainScreen(PaneScreen):
         self.strip.show(state)
         self.changes_line.show(*self.dashboard.changes.line(state))
         self.story_line.show(state, self.current)
-        has_optional = bool(state.jobs or watched(state)), any(run.spec.has_charts for run in state.runs.values())
+        has_optional = bool(state.jobs or watched(state)), any(run.has_charts for run in state.runs.values())
         if has_optional != (self._has_queue, self._has_charts):
             self._has_queue, self._has_charts = has_optional
             self.fit()

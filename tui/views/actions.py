@@ -420,7 +420,7 @@ def subject_commands(state: State) -> Iterator[Command]:
         yield Command("job", f"{job.id}  {job.name}", _names(job.id, key, f"job {job.id}"), Link("job", key))
     for run in state.runs:
         yield Command("report", f"report of {run}", _names(f"report {run}"), Link("report", run))
-    for run in (name for name, run in state.runs.items() if run.spec.has_charts):
+    for run in (name for name, run in state.runs.items() if run.has_charts):
         text = f"W&B charts of {run}"
         yield Command("charts", text, _names(text, f"charts {run}", f"wandb {run}"), Link("wandb", run))
     for alert in sorted(state.alerts.values(), key=lambda one: (not one.is_firing, worst_first(one))):

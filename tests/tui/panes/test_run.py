@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.retries.attempts import ended
-from tests.tui.dashboard import showing
 from tests.tui.pilot import running
 from tests.tui.screen_text import at_rest, dashboard, settled
 from tests.tui.states.plans import STATES, planning
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
+from tests.tui.states.wandb_runs import of_log
 from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
 from tui.panes.log import log_title, why_nothing
@@ -296,10 +296,11 @@ def test_nothing_that_strangers_wrote_reaches_the_terminal_as_it_is() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_the_page_of_a_run_shows_loss_throughput_and_log_on_the_first_screen(size: tuple[int, int]) -> None:
-    async with showing(calm(), size) as (_, pilot, _backend):
+    async with running(dashboard(of_log()), size=size) as pilot:
+        await at_rest(pilot)
         await pilot.press("enter")
         shown = await settled(pilot)
-        assert "Loss of the last lines of its log" in shown
+        assert "from the log, newest row 6s old" in shown
         assert "loss  1.874" in shown
         assert "1.9M tokens/s" in shown
         assert "iteration   12880/   95000" in shown

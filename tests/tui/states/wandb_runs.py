@@ -9,9 +9,24 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from tests.tui.backend import FakeBackend
-from tests.tui.states.states import NOW, run, state
+from tests.tui.states.states import NOW, calm, iterations, log, run, state
+from trainmon.engine.engine import Engine
 from trainmon.engine.history import Curves
-from trainmon.model import Checkpoint, Checkpoints, Curve, Points, RunSpec, Source, State, Wandb, WandbRun, WandbSpec
+from trainmon.model import (
+    Checkpoint,
+    Checkpoints,
+    Curve,
+    LogChunk,
+    NodeReading,
+    Points,
+    RunsChanged,
+    RunSpec,
+    Source,
+    State,
+    Wandb,
+    WandbRun,
+    WandbSpec,
+)
 
 NAME = "video-2b"
 KEYS = (
@@ -103,4 +118,18 @@ def filled(shown: State | None = None) -> CurveBackend:
                       for at, one in zip(found.steps, spiked, strict=True)]  # fmt: skip
             pieces[key] = Points(found.steps, found.times, tuple(spiked))
         backend.curves.grow(f"team/project/id{number}", pieces, fresh=True)
+    return backend
+
+
+def of_log() -> CurveBackend:
+    """A backend with a run that has only a log, whose lines the engine has read. A checkpoint was loaded in between."""
+    lines = (*iterations(60, 12_840), "loading checkpoint from /ckpt at iteration 12800", *iterations(80))
+    spec = RunSpec(name="llm-70b", cluster="prod", log="/scratch/llm-70b/slurm-418190.out")
+    chunk = LogChunk(v=1, t=NOW, id=spec.name, path=spec.log, lines=lines, seen=len(lines), mtime=NOW - 6.0)
+    engine = Engine()
+    engine.step([RunsChanged((spec,)), NodeReading("gpu-001", "prod", NOW, chunk)], NOW)
+    logged = engine.state.runs[spec.name].log_metrics
+    one = run(spec.name, spec=replace(spec, nodes=("gpu-001", "gpu-002")), log=log(lines), log_metrics=logged)
+    backend = CurveBackend(replace(calm(), runs={one.name: one}))
+    backend.curves = engine.curves
     return backend

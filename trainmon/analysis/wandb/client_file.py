@@ -138,12 +138,18 @@ def ends_incomplete(file: WandbFile, verdict: Verdict) -> bool:
 
 def shown(run: Run, *, is_failing: bool) -> Wandb | None:
     """The W&B data with the curves to show. W&B's server comes first; the file fills in if there is no server, if it
-    fails now (`is_failing`), or if it has sent no curves."""
-    file, served = run.wandb_file, run.wandb
+    fails now (`is_failing`), or if it has sent no curves. The log fills in where there are no others."""
+    file, served, log = run.wandb_file, run.wandb, run.log_metrics
     has_curves = served is not None and bool(served.points and served.keys)
-    if file is None or not file.points or (has_curves and not is_failing):
-        return served
-    return of_file(file)
+    if file is not None and file.points and (is_failing or not has_curves):
+        return of_file(file)
+    return served if has_curves or log is None else of_file(log)
+
+
+def file_of(run: Run, wandb: Wandb) -> WandbFile | None:
+    """The file, or the log, that these curves come from."""
+    return next((one for one in (run.wandb_file, run.log_metrics) if one and one.runs and wandb.current is not None
+                 and one.runs[0].path == wandb.current.path), None)  # fmt: skip
 
 
 def evidence(run: Run) -> Wandb | None:

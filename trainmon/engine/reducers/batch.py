@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.log_formats import Format
 from trainmon.lib import Instant
-from trainmon.model import State
+from trainmon.model import CurvesGrew, State
 
 
 class EventBatch:
@@ -20,6 +20,8 @@ class EventBatch:
         self.formats = formats
         self.maps: dict[str, Any] = {}
         """The fields of the State that differ."""
+        self.grown: list[CurvesGrew] = []
+        """The points that logs have shown."""
 
     def writable(self, name: str) -> dict[str, Any]:
         """The copy of one of the State's maps that this batch may change."""

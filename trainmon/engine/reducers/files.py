@@ -13,6 +13,7 @@ from trainmon.analysis.attempts import attempt_of_log, steps
 from trainmon.analysis.checkpoints import evals
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
 from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere, skew_of, trainer, with_commits
+from trainmon.analysis.wandb import log_curves
 from trainmon.analysis.wandb.active_run import counts, without_own_borrowed, without_wandb_steps
 from trainmon.engine.reducers import jobs
 from trainmon.engine.reducers.batch import EventBatch
@@ -26,6 +27,7 @@ from trainmon.model import (
     AnyReading,
     Attempt,
     CheckpointListing,
+    CurvesGrew,
     Disk,
     DiskSample,
     DiskSamples,
@@ -120,8 +122,10 @@ RESTARTED = {
 }
 
 
-def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_formats.Format, ...]) -> Run:
-    """The run with the new lines of its log."""
+def logged(
+    run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_formats.Format, ...]
+) -> tuple[Run, list[CurvesGrew]]:
+    """The run with the new lines of its log, and the points of the curves that they show."""
     log = run.log or Log(host=event.node)
     grown = tuple(cleaned(line) for line in chunk.lines)
     if log.resync or log.host != event.node or _is_repeated(log, chunk):
@@ -143,13 +147,15 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
     first = log.first + len(log.lines) + len(mark)
     ahead = chunk.t - event.received_at
     others = tuple(OtherLog(one.path, min(event.received_at, one.written_at - ahead)) for one in chunk.others)
-    progress, memory, said = _progress(run, chunk, first, at or event.received_at, ahead, formats)
+    progress, memory, said, rows = _progress(run, chunk, first, at or event.received_at, ahead, formats)
+    metrics, grew = log_curves.grown(run, rows, event.node, event.received_at) if rows else (run.log_metrics, [])
     numbers = (*log.numbers, *[None] * len(mark), *said[: len(chunk.lines)])
     if began_at is None and not is_new and at is not None and not _begins_again(memory.spans, chunk):
         first_at = _first_written(chunk, at, -ahead)
-    return replace(
+    run = replace(
         run,
         memory=memory,
+        log_metrics=metrics,
         log=Log(
             host=event.node,
             path=chunk.path or log.path,
@@ -175,6 +181,7 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
         ),
         progress=progress,
     )
+    return run, grew
 
 
 def _last_said(partial: str, said: Sequence[StepNumbers | None]) -> StepNumbers | None:
@@ -220,11 +227,11 @@ def _began(event: NodeReading, chunk: LogChunk, log: Log, at: Instant | None) ->
 
 def _progress(
     run: Run, chunk: LogChunk, first: int, at: Instant, ahead: Seconds, formats: tuple[log_formats.Format, ...]
-) -> tuple[Progress, RunMemory, list[StepNumbers | None]]:
-    """Also what each of its lines says. `first`: the number of its first line. `ahead`: how far the clock of its host
-    is ahead of ours."""
+) -> tuple[Progress, RunMemory, list[StepNumbers | None], list[log_curves.Row]]:
+    """Also what each of its lines says, and the rows of its curves. `first`: the number of its first line. `ahead`: how
+    far the clock of its host is ahead of ours."""
     progress, shape, last, said = run.progress, run.memory.shape, None, list[StepNumbers | None]()
-    spans = run.memory.spans
+    spans, rows = run.memory.spans, list[log_curves.Row]()
     if chunk.restarted is not None or ((run.log is None or _was_missing(run.log)) and _is_whole(chunk)):
         spans = steps.with_start(spans, at, first)
     losses = list(run.memory.unjudged)
@@ -247,6 +254,9 @@ def _progress(
                 spans = steps.with_step(spans, after.step, at, after.cadence_s, first + index)
                 if steps.is_first(spans):
                     spans = steps.with_time(spans, times()[index + len(chunk.kept)])
+            if values := log_curves.values_of(progress, after, text):
+                dated = times()[index + len(chunk.kept)] if is_first and index < len(chunk.lines) else None
+                rows.append(log_curves.row(spans, after, dated or at, values))
             last = index if is_finished and has_moved else last
             progress = after
             if has_moved or losses:
@@ -257,7 +267,7 @@ def _progress(
     memory, unjudged = run.memory, tuple(losses[-RECENT_LOSSES:])
     if shape != memory.shape or unjudged != memory.unjudged or spans is not memory.spans:
         memory = replace(memory, shape=shape, unjudged=unjudged, spans=spans)
-    return without_own_borrowed(progress), memory, said[len(chunk.kept) :]
+    return without_own_borrowed(progress), memory, said[len(chunk.kept) :], rows
 
 
 def _was_missing(log: Log | None) -> bool:
@@ -315,7 +325,8 @@ def read(batch: EventBatch, event: NodeReading) -> None:
         case LogChunk() as chunk:
             run = batch.current("runs").get(chunk.id.removeprefix(ON_NODE))
             if run is not None and not _is_read_elsewhere(run, event, chunk):
-                batch.writable("runs")[run.name] = logged(run, event, chunk, batch.formats)
+                batch.writable("runs")[run.name], grew = logged(run, event, chunk, batch.formats)
+                batch.grown += grew
             elif (ended := attempt_of_log(chunk.id, batch.current("attempts"))) is not None:
                 _read_unseen(batch, event, chunk, ended)
             else:
@@ -364,7 +375,7 @@ def _read_unseen(batch: EventBatch, event: NodeReading, chunk: LogChunk, attempt
     """Read the log of an attempt that ended unseen as if a run followed it."""
     run = batch.current("runs").get(attempt.run_id)
     if run is not None:
-        read = logged(Run(spec=run.spec), event, chunk, batch.formats)
+        read, _ = logged(Run(spec=run.spec), event, chunk, batch.formats)
         jobs.unseen_log_read(batch, attempt, read, event.received_at)
 
 

@@ -55,8 +55,14 @@ AHEAD: Seconds = 10.0
 """Data may be dated this far in the future: two reads of the same clock differ."""
 
 
-def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[Format, ...] = ()) -> State:
-    """Apply the events in order, then let time pass to `now`."""
+def reduce(
+    state: State,
+    events: Iterable[Event],
+    now: Instant,
+    formats: tuple[Format, ...] = (),
+    grown: list[CurvesGrew] | None = None,
+) -> State:
+    """Apply the events in order, then let time pass to `now`. Appends to `grown` the points that logs have shown."""
     batch = EventBatch(state, formats)
     for event in events:
         match event:
@@ -115,6 +121,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
             case ConfigRefused(message):
                 batch.maps["config"] = message
     _pass_time(batch, now)
+    if grown is not None:
+        grown += batch.grown
     return batch.so_far(now)
 
 
