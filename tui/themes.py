@@ -34,6 +34,12 @@ DARK = Theme(
         "load-2": "#45b5dc",
         "load-3": "#4fcaa4",
         "load-4": "#8ade7c",
+        "curve-0": "#58c4dc",
+        "curve-1": "#e39a5f",
+        "curve-2": "#b79cf0",
+        "curve-3": "#86c98f",
+        "curve-4": "#ec8fb5",
+        "curve-5": "#d3c86b",
     },
 )
 
@@ -61,6 +67,12 @@ LIGHT = Theme(
         "load-2": "#00586b",
         "load-3": "#0a5a40",
         "load-4": "#1f5c12",
+        "curve-0": "#005c73",
+        "curve-1": "#8a4200",
+        "curve-2": "#5a34a8",
+        "curve-3": "#14602b",
+        "curve-4": "#a01c5c",
+        "curve-5": "#5c5200",
     },
 )
 
@@ -87,6 +99,12 @@ CLEAR = Theme(
         "load-2": "#56b4e9",
         "load-3": "#9dd4f5",
         "load-4": "#e6f5ff",
+        "curve-0": "#56b4e9",
+        "curve-1": "#ff9e1b",
+        "curve-2": "#d99bff",
+        "curve-3": "#3fd6a4",
+        "curve-4": "#f0e442",
+        "curve-5": "#ffffff",
     },
 )
 """High contrast. Blue, yellow and orange (Okabe and Ito): distinguishable with every kind of colour blindness."""
@@ -107,6 +125,8 @@ SIXTEEN = Theme(
     boost="ansi_default",
     variables={
         "text-success": "ansi_green", "text-warning": "ansi_yellow", "text-error": "ansi_bright_red",
+        "curve-0": "ansi_cyan", "curve-1": "ansi_yellow", "curve-2": "ansi_magenta", "curve-3": "ansi_green",
+        "curve-4": "ansi_bright_red", "curve-5": "ansi_bright_blue",
         "text-accent": "ansi_cyan", "load-0": "ansi_bright_black", "load-1": "ansi_default", "load-2": "ansi_cyan",
         "load-3": "ansi_green", "load-4": "ansi_bright_green", "rule": "ansi_bright_black",
         "ansi-background": "ansi_black", "ansi-foreground": "ansi_white",
@@ -136,6 +156,8 @@ SIXTEEN_LIGHT = Theme(
     variables={
         **SIXTEEN.variables,
         "text-success": "ansi_blue", "text-warning": "ansi_magenta", "text-error": "ansi_red",
+        "curve-0": "ansi_blue", "curve-1": "ansi_magenta", "curve-2": "ansi_red", "curve-3": "ansi_green",
+        "curve-4": "ansi_black", "curve-5": "ansi_bright_blue",
         "text-accent": "ansi_blue", "load-2": "ansi_blue", "load-3": "ansi_blue", "load-4": "ansi_blue",
         "ansi-background": "ansi_white", "ansi-foreground": "ansi_black",
         "block-cursor-foreground": "ansi_white", "block-cursor-background": "ansi_black",
@@ -157,10 +179,13 @@ def fitting(requested: str, color_system: str | None) -> str:
 
 
 def defaults(theme: Theme) -> dict[str, str]:
-    """The colour variables that Textual's themes lack: the colour of frames, and those of five loads from idle to
-    full."""
+    """The colour variables that Textual's themes lack: the colour of frames, those of five loads from idle to
+    full, and those of curves."""
     loads = [theme.foreground or "#808080"] * 2 + [theme.accent or theme.primary] * 3
-    return {"rule": "#44505c" if theme.dark else "#b0b8c0"} | {f"load-{n}": one for n, one in enumerate(loads)}
+    palette = [theme.accent, theme.warning, theme.secondary, theme.success, theme.error, theme.foreground]
+    curves = {f"curve-{n}": one or theme.primary for n, one in enumerate(palette)}
+    rule = {"rule": "#44505c" if theme.dark else "#b0b8c0"}
+    return rule | {f"load-{n}": one for n, one in enumerate(loads)} | curves
 
 
 # ---- what replaces our symbols on a terminal that shows only ASCII ---------------------------------------------------

@@ -70,6 +70,7 @@ SCREENS: tuple[Kept, ...] = (
     Kept("wandb", (200, 60), "wandb"),
     Kept("wandb", (60, 16), "wandb-down", ("6",)),
     Kept("wandb-zoomed", (120, 40), "wandb-several", ("6", "6")),
+    Kept("wandb-cursor", (120, 40), "wandb", ("6", "6", "e", "e", "i", *["left"] * 9)),
     Kept("wandb-none", (80, 24), "calm", ("6",)),
     Kept("wandb-run", (80, 50), "wandb-waiting", ("enter",)),
     Kept("node-drained", (80, 24), "queued", ("2", "j", "enter")),

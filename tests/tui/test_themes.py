@@ -20,7 +20,14 @@ from tui.app import Dashboard
 from tui.themes import CLEAR, DARK, LIGHT, SIXTEEN, SIXTEEN_LIGHT
 from tui.widgets.spans import SpanStyles
 
-TEXTS = ("ok", "warn", "crit", "accent", *(f"load{level}" for level in range(5)))
+TEXTS = (
+    "ok",
+    "warn",
+    "crit",
+    "accent",
+    *(f"load{level}" for level in range(5)),
+    *(f"curve{number}" for number in range(6)),
+)
 
 
 def luminance(color: Color) -> float:

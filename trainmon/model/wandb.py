@@ -142,6 +142,8 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
     """The reason for the phase, in a sentence; it names several active runs."""
     keys: tuple[str, ...] = ()
     """The charted metrics, the loss first."""
+    names: tuple[str, ...] = ()
+    """All metrics with curves, where they are more."""
     points: int = 0
     """How many points its curves have received: a chart is redrawn when this changes."""
     recent: tuple[float, ...] = ()

@@ -17,6 +17,7 @@ from tui.charts.axes import (
     Y_SPARE,
     Limits,
     Tick,
+    clock,
     clock_ticks,
     settled,
     settled_times,
@@ -24,7 +25,7 @@ from tui.charts.axes import (
 )
 from tui.charts.curves import NOTHING, Column, Columns, Copies, Copy, Frame, Read
 from tui.charts.render import Chart, CurveLine, CurveRole, frame_of, picture, side_by_side, signs
-from tui.charts.values import change, reading, title
+from tui.charts.values import change, number, reading, title
 from tui.style import Span
 
 # ---- the view of charts ----------------------------------------------------------------------------------------------
@@ -54,6 +55,10 @@ class View(NamedTuple):
     """The width of the zoomed window in steps or seconds; None: see `span`."""
     end: float | None = None
     """The end of the window; None: it follows the end of the curves."""
+    settled: bool = False
+    """Whether the y axis fits the curves without their starts."""
+    cursor: float | None = None
+    """The step or time whose values the titles show; None: they show the latest."""
 
     def labels(self) -> tuple[str, ...]:
         """The options as short texts, the most important first."""
@@ -61,6 +66,7 @@ class View(NamedTuple):
         held = ("held",) if self.end is not None else ()
         return (
             part, *held, "by time" if self.by_time else "by step", *(("log",) if self.log else ()),
+            *(("without the start",) if self.settled else ()),
             *((f"smooth {self.weight:g}",) if self.weight else ()), *(() if self.compare else ("alone",)),
         )  # fmt: skip
 
@@ -72,6 +78,15 @@ class View(NamedTuple):
         if part is None:
             return other
         return other._replace(width=part.high - part.low, end=None if self.end is None else part.high)
+
+    def other_y(self) -> View:
+        """The next y axis: linear, logarithmic, or without the starts."""
+        return self._replace(log=not self.log and not self.settled, settled=self.log)
+
+    def pointed(self, by: int, shown: Limits, data: Limits) -> View:
+        """With the cursor a hundredth of the window earlier or later; at first it is at the end of the curves."""
+        at = data.high if self.cursor is None else self.cursor + by * (shown.high - shown.low) / 100
+        return self._replace(cursor=min(max(at, shown.low), shown.high))
 
     def smoother(self) -> View:
         return self._replace(weight=WEIGHTS[(WEIGHTS.index(self.weight) + 1) % len(WEIGHTS)])
@@ -217,6 +232,12 @@ STEP_AT_MOST = 10
 FRESH_AT_MOST = 250_000
 """The most points read at once: 100,000 take about 25 ms until they are drawn, and a key press waits meanwhile."""
 
+COLOURS = 6
+"""The colours of curves, which every theme has: as many as there are attempts and runs."""
+
+START = 0.1
+"""The share of a curve that is its start: a loss falls, a learning rate warms up."""
+
 LEAST = 1e-100
 """A log axis shows values up to this as zero."""
 
@@ -241,7 +262,11 @@ class Charts:
     def __init__(self, read: Read) -> None:
         self.copies = Copies(read)
         self.paths: tuple[str, ...] = ()
-        """The W&B paths of the attempts, the current one first."""
+        """The W&B paths of the attempts, the current one first, and of other runs."""
+        self.own = 0
+        """How many of them are attempts."""
+        self.colours: dict[str, int] = {}
+        """By path. It stays while a path is shown, whatever comes or goes beside it."""
         self.keys: tuple[str, ...] = ()
         self.saves: tuple[tuple[float | None, float | None], ...] = ()
         self.moment: float | None = None
@@ -255,18 +280,24 @@ class Charts:
 
     # ---- curves ----
 
-    def update(self, paths: Sequence[str], keys: Sequence[str], shown: Sequence[str]) -> None:
-        """Read new points: all metrics of the current attempt; of earlier ones, the visible metrics and the first one,
-        which gives their extent. Forget all other curves."""
-        self.paths, self.keys = tuple(paths[:ATTEMPTS_AT_MOST]), tuple(keys)
+    def update(
+        self, paths: Sequence[str], keys: Sequence[str], shown: Sequence[str], others: Sequence[str] = ()
+    ) -> None:
+        """Read new points: all metrics of the current attempt; of earlier ones and of other runs, the visible metrics
+        and the first one, which gives their extent. Forget all other curves."""
+        own = paths[: max(1, ATTEMPTS_AT_MOST - len(others))]
+        self.paths, self.own, self.keys = (*own, *others)[:ATTEMPTS_AT_MOST], len(own), tuple(keys)
+        for path in (*reversed(own), *others):  # the oldest attempt first: the next one changes no colour
+            used = [self.colours[one] for one in self.paths if one in self.colours]
+            self.colours.setdefault(path, min(range(COLOURS), key=used.count))
         self.copies.keep(self.paths, self.keys)
         self._columns = {of: made for of, made in self._columns.items() if of[0] in self.paths and of[1] in self.keys}
         self.is_behind, left = False, FRESH_AT_MOST
         # First the curves that the limits of x come from, then those in sight.
         leads = [(path, key) for path in self.paths for key in self.keys[:1]]
         in_sight = [(path, key) for path in self.paths for key in shown]
-        others = [(path, key) for path in self.paths[:1] for key in self.keys]
-        for path, key in dict.fromkeys((*leads, *in_sight, *others)):
+        rest = [(path, key) for path in self.paths[:1] for key in self.keys]
+        for path, key in dict.fromkeys((*leads, *in_sight, *rest)):
             if left <= 0:
                 self.is_behind = True
                 return
@@ -297,6 +328,8 @@ class Charts:
     def on_other_axis(self, view: View) -> View:
         """The view with the other x axis, showing the same window."""
         extent = self.extent(view)
+        if view.cursor is not None:
+            view = view._replace(cursor=self._crossed(view, view.cursor))
         if extent is None or view.width is None:
             return view.other_axis(None)
         low, high = (self._crossed(view, at) for at in window(view, extent, self.lead))
@@ -313,7 +346,7 @@ class Charts:
 
     def marks(self) -> Marks:
         """The marks of restarts, saves and the moment. Each attempt but the oldest began with a restart."""
-        begun = [self._beginning(path) for path in self.paths[:-1]]
+        begun = [self._beginning(path) for path in self.paths[: self.own - 1]]
         moments = () if self.moment is None else ((self.lead.step_at(self.moment), self.moment),)
         return Marks(tuple(one for one in begun if one is not None), self.saves, moments)
 
@@ -360,13 +393,36 @@ class Charts:
             known = any(len(self.copies.known(path, key)) for path in self.paths)
             note = "nothing in this window" if known else "nothing was logged under this name"
         restarts, saves, moments = self.marks().along(by_time=view.by_time)
+        values = self._under_cursor(key, view, curves)
         chart = Chart(
-            title=title(key, reading(copy), change(copy), note, cell.width), frame=frame, y=y, log=log, curves=curves,
+            title=title(key, reading(copy), change(copy), note, cell.width, values), frame=frame, y=y, log=log,
+            curves=curves, cursor=view.cursor, is_cut=view.settled,
             x_ticks=x_ticks(x, cell.width, by_time=view.by_time),
             y_ticks=ticks(y, max(2, cell.height // TICK_HEIGHT), log=log), restarts=restarts, saves=saves,
             moments=moments,
         )  # fmt: skip
         return picture(chart, cell.width, cell.height, plain=plain, labelled=cell.labelled)
+
+    def cursor_place(self, view: View) -> tuple[str, ...]:
+        """The step and the time of the cursor, as far as they are known; empty without one."""
+        if view.cursor is None:
+            return ()
+        other = self._crossed(view, view.cursor)
+        step, at = (other, view.cursor) if view.by_time else (view.cursor, other)
+        return (("" if step is None else f"step {int(step):,}"), ("" if not at else clock(at, 1.0)))
+
+    def _under_cursor(self, key: str, view: View, curves: Sequence[CurveLine]) -> list[Span]:
+        """The values of the curves there, each with its letter, the current one first; none of those that ended."""
+        if view.cursor is None or not curves:
+            return []
+        found = []
+        for path, letter in zip(self._shown(view), ("", *BEFORE), strict=False):
+            copy = self.copies.known(path, key)
+            value = copy.value_at(view.cursor, view.weight, by_time=view.by_time)
+            if not letter or (value is not None and view.cursor <= copy.xs(by_time=view.by_time)[-1]):
+                text = "-" if value is None else number(value)
+                found.append(Span(f"{letter} {text}".strip(), f"curve{self.colours[path]}"))
+        return found
 
     def _curves(self, key: str, view: View, frame: Frame) -> list[CurveLine]:
         """The curves of a metric: the oldest attempt first, the current one last."""
@@ -381,12 +437,15 @@ class Charts:
             columns = self._columns.setdefault((path, key, weight), Columns())
             xs, ys = copy.xs(by_time=view.by_time), copy.ys(weight)
             made = columns.of(xs, ys, frame, (id(copy), copy.version), along=view.by_time)
-            lines.append(CurveLine(made, role, letter))
+            start = xs[0] + START * (xs[-1] - xs[0]) if xs else 0.0
+            settled = 0 if start <= frame.low else frame.column_of(start)
+            lines.append(CurveLine(made, role, letter, self.colours.get(path, 0), settled))
         return [line for line in lines if any(line.columns)]
 
     def _limits(self, key: str, view: View, curves: Sequence[CurveLine]) -> tuple[Limits, bool]:
         """The limits of y, and whether the axis is logarithmic: without a value above zero it is not."""
-        drawn = [column for curve in curves for column in curve.columns if column is not None and column.is_drawn]
+        fitted = [column for curve in curves for column in curve.columns[curve.settled if view.settled else 0 :]]
+        drawn = [column for column in fitted if column is not None and column.is_drawn]
         log = view.log and any(column.high > LEAST for column in drawn)
         if not drawn:
             return self._y.get((key, False), Limits(0.0, 1.0)), False

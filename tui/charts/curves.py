@@ -121,6 +121,11 @@ class Copy:
         """The index of the last point at or before this step; without any, 0."""
         return max(0, bisect_right(self.steps, step) - 1)
 
+    def value_at(self, x: float, weight: float, *, by_time: bool) -> float | None:
+        """The last value at or before this step or time."""
+        index = bisect_right(self.xs(by_time=by_time), x) - 1
+        return self.ys(weight)[index] if index >= 0 else None
+
     def step_at(self, at: float) -> float | None:
         """The first step at or after this time."""
         index = bisect_left(self.times, at)

@@ -8,7 +8,7 @@ the import would delay the dashboard's first paint.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, groupby
 from operator import itemgetter
@@ -161,7 +161,9 @@ def gpu_hour_lines(hour: GpuHour, width: int, *, plain: bool = False) -> list[tu
 
 CurveRole = Literal["now", "raw", "before"]
 
-STYLES: dict[CurveRole, str] = {"now": "accent", "raw": "accent dim", "before": "dim"}
+ROLES: dict[CurveRole, str] = {"now": "", "raw": " dim", "before": " faint"}
+"""What a role adds to the colour of a curve."""
+
 AXES = "dim"
 
 AXIS = LABEL_WIDTH + 1
@@ -200,7 +202,14 @@ class CurveLine(NamedTuple):
     columns: Sequence[Column | None]
     role: CurveRole
     letter: str = ""
-    """The letter of an earlier attempt."""
+    """The letter of an earlier attempt, or of another run."""
+    colour: int = 0
+    settled: int = 0
+    """The first column behind its start."""
+
+    @property
+    def style(self) -> str:
+        return f"curve{self.colour}{ROLES[self.role]}"
 
 
 class Chart(NamedTuple):
@@ -219,6 +228,10 @@ class Chart(NamedTuple):
     """The steps or times of committed checkpoints."""
     moments: tuple[float, ...] = ()
     """The step or time that the charts were opened for."""
+    cursor: float | None = None
+    """The step or time whose values the title shows."""
+    is_cut: bool = False
+    """Whether values may be outside the y axis."""
 
     def height(self, dots: int) -> Callable[[float], int]:
         """A function from a value to its dot, from the bottom. On a log axis, zero and below are at the bottom."""
@@ -243,11 +256,14 @@ def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: boo
     x_ticks = tuple(((at - low) / (high - low), label) for at, label in chart.x_ticks) if labelled else ()
     foot, scale = chart.height(10_001), 10_000.0
     y_ticks = tuple((foot(at) / scale, label) for at, label in chart.y_ticks)
-    canvas = Canvas(axes(width, height - 1, x_ticks, one_a_line(y_ticks, rows)), width, rows)
-    to_dot = chart.height(max(1, rows * sign.dots_up))
+    ours = {curve.style for curve in chart.curves if curve.role != "before"}
+    canvas = Canvas(axes(width, height - 1, x_ticks, one_a_line(y_ticks, rows)), width, rows, {*ours, LETTER})
+    top = max(1, rows * sign.dots_up)
+    to_dot = chart.height(top)
     for curve in chart.curves:
-        for row, column, char in dots(curve, to_dot, plain=plain):
-            canvas.put(rows - 1 - row, column, char, STYLES[curve.role])
+        for row, column, char in dots(curve, lambda value: min(max(to_dot(value), -1), top), plain=plain):
+            if 0 <= row < rows:
+                canvas.put(rows - 1 - row, column, char, curve.style)
     for mark in (*letter_marks(chart, rows, sign), *upright_marks(chart, rows, sign)):
         canvas.put_beside(*mark)
     for mark in odd_marks(chart, rows, sign):
@@ -294,7 +310,10 @@ Mark = tuple[int, int, str, str]
 
 def upright_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
     """The lines of a moment and of restarts."""
-    lines = ((chart.moments, sign.upright, "warn"), (chart.restarts, sign.restart, AXES))
+    cursors = () if chart.cursor is None else (chart.cursor,)
+    lines = (
+        (chart.moments, sign.upright, "warn"), (cursors, sign.upright, "bold"), (chart.restarts, sign.restart, AXES),
+    )  # fmt: skip
     for at, symbol, style in ((at, symbol, style) for ats, symbol, style in lines for at in ats if at in chart.frame):
         column = chart.frame.column_of(at) // sign.dots_across
         yield from ((row, column, symbol, style) for row in range(rows))
@@ -305,9 +324,13 @@ def odd_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
     for curve in chart.curves:
         style = "crit dim" if curve.role == "before" else "crit"
         for index, column in enumerate(curve.columns):
-            if column is None or not (column.odd or chart.log):
+            if column is None or not (column.odd or chart.log or chart.is_cut):
                 continue
             at = index // sign.dots_across
+            if chart.is_cut and column.high > chart.y.high:
+                yield 0, at, sign.up, "warn"
+            if chart.is_cut and column.low < chart.y.low:
+                yield rows - 1, at, sign.down, "warn"
             if column.odd & DOWN:
                 yield rows - 1, at, sign.down, style
             elif chart.log and column.low <= 0:
@@ -327,14 +350,14 @@ def letter_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
 
 
 LETTER = "bold dim"
-OURS = frozenset({STYLES["now"], STYLES["raw"], LETTER})
 
 
 class Canvas:
     """The cells of a plot: each a character and a style."""
 
-    def __init__(self, texts: Sequence[str], width: int, rows: int) -> None:
-        self.width, self.rows = width, rows
+    def __init__(self, texts: Sequence[str], width: int, rows: int, ours: Container[str]) -> None:
+        """`ours`: the styles that nothing is put over beside the curves."""
+        self.width, self.rows, self.ours = width, rows, ours
         self.chars = [list(text[:width].ljust(width)) for text in texts]
         self.styles = [[AXES] * width for _ in texts]
 
@@ -349,7 +372,7 @@ class Canvas:
         at = AXIS + column
         if not (0 <= row < min(self.rows, len(self.chars)) and at < self.width):
             return
-        if self.styles[row][at] not in OURS and (style == LETTER or self.chars[row][at] == " "):
+        if self.styles[row][at] not in self.ours and (style == LETTER or self.chars[row][at] == " "):
             self.put(row, column, char, style)
 
     def lines(self) -> Iterator[tuple[Span, ...]]:

@@ -11,7 +11,23 @@ from trainmon.lib import Instant, Seconds, cell_width, clean, counted, shorten, 
 from trainmon.model import GroupPhase, Run, Source, Wandb, WandbFile, WandbRun
 from tui.charts.axes import UNITS
 from tui.charts.curves import Copy
-from tui.style import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN, Row, Span, calm_age, count, pad, sentence, short
+from tui.style import (
+    CRIT,
+    DEAD,
+    DONE,
+    DOT,
+    OK,
+    WAITING,
+    WARN,
+    Row,
+    Span,
+    calm_age,
+    count,
+    pad,
+    sentence,
+    short,
+    width_of,
+)
 
 # ---- what the file of the W&B client is shown to say -----------------------------------------------------------------
 
@@ -134,8 +150,17 @@ def value_style(value: float | None) -> str:
     return "" if value is None or math.isfinite(value) else "crit"
 
 
-def title(key: str, value: float | None, found: Change | None, note: str, width: int) -> tuple[Span, ...]:
-    """The line over a chart, exactly `width` cells: metric, latest value and change."""
+def title(
+    key: str, value: float | None, found: Change | None, note: str, width: int, values: Sequence[Span] = ()
+) -> tuple[Span, ...]:
+    """The line over a chart, exactly `width` cells: metric, latest value and change, or the values under the cursor."""
+    if values:
+        name = shorten(clean(key), max(8, width - 12))
+        spans = [Span(name, "bold")]
+        for span in values:
+            if width_of(spans) + cell_width(span.text) + 2 <= width:
+                spans += (Span("  "), span)
+        return (*spans, Span(" " * (width - width_of(spans))))
     latest = "" if value is None else number(value)
     moved = "" if found is None or found.by == 0 else f"  {signed(found)} in {counted(found.steps, 'step')}"
     name = shorten(clean(key), max(8, width - cell_width(latest) - 3))
@@ -180,6 +205,18 @@ def value_row(key: str, value: float | None, found: Change | None, width: int, *
             Span(f"{signed(found) if style == '' else '':>{CHANGED}}", "dim"),
         ),
     )
+
+
+def setting_rows(run: WandbRun, width: int) -> Iterator[Row]:
+    """All settings of a run, then all its latest values."""
+    name = max(12, 2 * width // 5)
+    for what, values in (("settings", run.config), ("latest values", run.summary)):
+        shown = sorted((key, value) for key, value in values.items() if not key.startswith("_"))
+        yield Row(what, (Span(f"{what.upper()} ({len(shown)})", "head"),))
+        for key, value in shown:
+            text = clean(value) if isinstance(value, str) else number(value)
+            label = Span(pad(shorten_start(clean(key), name - 1), name))
+            yield Row(f"{what}/{key}", (label, Span(shorten(text, width - name), "accent")))
 
 
 # ---- the state of the run ------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -12,17 +12,17 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from trainmon.analysis.wandb import client_file
-from trainmon.lib import clean
+from trainmon.lib import clean, natural_key
 from trainmon.model import Run, State, Wandb
 from tui.backend import Backend
 from tui.charts.axes import Limits
 from tui.charts.chart import ATTEMPTS_AT_MOST, ChartGrid, Charts, View, chart_cells, layout, legend
-from tui.charts.values import file_notes, head, notes, rows, source_spans, trouble, why_nothing
+from tui.charts.values import file_notes, head, notes, rows, setting_rows, source_spans, trouble, why_nothing
 from tui.keys import KEYS, bindings
 from tui.panes.base import FollowingPane
-from tui.style import Span, width_of
+from tui.style import Row, Span, width_of
 from tui.views.alert_detail import Moment, moment_of_curve
-from tui.views.filters import Value
+from tui.views.filters import Column, Value, filtered
 from tui.widgets import GUTTER, KeyedLines, Picture
 
 
@@ -42,6 +42,13 @@ class ChartsView(Picture, can_focus=True):
 
 
 NO_CHARTS = "there are no charts yet"
+
+NAME: Column[str, None] = Column("metric", lambda key, _: (clean(key),))
+ROW: Column[Row, None] = Column("setting", lambda row, _: (clean(row.key),))
+"""What a filter looks at."""
+
+SYSTEM = "system/"
+"""How the names of the machine's metrics begin: they come last."""
 
 
 class WandbPane(FollowingPane):
@@ -74,8 +81,14 @@ class WandbPane(FollowingPane):
         """Whether only loss and throughput are shown, above other panes, without a cursor."""
         self.alone = False
         """Whether only the chart of the value under the cursor is shown."""
-        self._shown: Wandb | None = None
-        """The W&B data with the curves that are shown: of its server, or of the file of its client."""
+        self.lists_settings = False
+        """Whether the settings and latest values of its W&B run take the place of the charts."""
+        self.marked: Callable[[], Sequence[str]] = list
+        """Names the runs that are drawn beside it."""
+        self._metrics: tuple[str, ...] = ()
+        """The metrics that the filter shows."""
+        self._beside: dict[str, str] = {}
+        """The names of the runs that are drawn beside it, by the paths of their curves."""
         self._drawn: tuple[object, ...] = ()
         self._pictures: list[tuple[Span, ...]] = []
         self._shape = ChartGrid("none", 0, 0, 0)
@@ -98,7 +111,7 @@ class WandbPane(FollowingPane):
         self.screen.set_focus(self.lines if self.lines.display else self.body)
 
     def restart(self) -> None:
-        self.view, self.alone = self.view.whole(), False
+        self.view, self.alone, self.lists_settings = self.view.whole()._replace(cursor=None), False, False
         self.lines.set_rows(())  # else the cursor, and the charts with it, stay with a name that both runs have
         self.lines.choose_first()
 
@@ -120,35 +133,47 @@ class WandbPane(FollowingPane):
         problem = trouble(state.sources.get(f"wandb:{self.run}"))
         wandb = None if run is None else client_file.shown(run, is_failing=problem is not None)
         if self.brief:
-            wandb = wandb and replace(wandb, keys=loss_and_throughput(wandb.keys))
-        self._shown = wandb
+            wandb = wandb and replace(wandb, keys=loss_and_throughput(wandb.keys), names=())
         sentences = why_nothing(run, self.run, problem)
+        self._metrics = () if wandb is None else tuple(filtered(all_metrics(wandb), self.filter, (NAME,), None))
+        if not (self._metrics or sentences or self.lists_settings):
+            sentences = [(f"No metric matches “{self.filter}”. Esc shows all.", "dim")]
         if run is None or wandb is None or sentences:
             self.show_sentences(*sentences, caption=clean(self.run or ""))
             return
         height = self.box.content_size.height
         shape = ChartGrid("none", 0, width, height) if self.brief else layout(width, height)
-        is_beside = shape.table == "beside"
+        is_beside = shape.table == "beside" and not self.lists_settings
         space = shape.width if is_beside else width - 1
         phase = source_spans(run, wandb, state.at, space, is_failing=problem is not None)
         gap = Span(" " * (space + 1 - width_of(phase)))
         self.head(*phase, *((gap, *head(table_width(shape))) if is_beside else ()))
+        if self.lists_settings and wandb.current is not None:
+            listed = filtered(list(setting_rows(wandb.current, width - GUTTER - 1)), self.filter, (ROW,), None)
+            self._hide_charts()
+            self.lines.set_rows(listed)
+            self._draw_frame(run, wandb)
+            return
         self._arrange(shape)
         file = client_file.file_of(run, wandb)
         more = () if file is None else file_notes(run, file, run.wandb, state.at)
         over = notes(run.wandb or Wandb(), problem, state.at, shape.width - 2, more)[: shape.height // 3]
         self._shape = shape._replace(width=shape.width - GUTTER, height=shape.height - len(over))
-        self._draw_charts(run, wandb)
+        self._draw_charts(run, wandb, {} if self.brief else self._others(state))
         self.body.set_lines([(Span(" " * GUTTER), *line) for line in (*over, *self._pictures)])
         self._draw_frame(run, wandb)
 
     def show_message(self, *sentences: tuple[str, str]) -> None:
         """Sentences take the place of charts and table."""
+        self._hide_charts()
+        width = max(8, self.width - 3)
+        super().show_message(*((line, style) for text, style in sentences for line in textwrap.wrap(text, width)))
+
+    def _hide_charts(self) -> None:
+        """Let the rows take all the space."""
         self._drawn = ()
         self._arrange(ChartGrid("below", 0, 0, 0))
         self.body.display = False
-        width = max(8, self.width - 3)
-        super().show_message(*((line, style) for text, style in sentences for line in textwrap.wrap(text, width)))
 
     def _arrange(self, shape: ChartGrid) -> None:
         """Put the table beside the charts, below them, or away."""
@@ -163,28 +188,45 @@ class WandbPane(FollowingPane):
         self.lines.styles.width = shape.table_size if shape.table == "beside" else "1fr"
         self.lines.styles.height = shape.table_size if shape.table == "below" and shape.table_size else "1fr"
 
-    def _draw_charts(self, run: Run, wandb: Wandb) -> None:
+    def _others(self, state: State) -> dict[str, Wandb]:
+        """The marked runs that have curves, by their names."""
+        runs = [state.runs[name] for name in self.marked() if name in state.runs and name != self.run]
+        found = {run.name: client_file.shown(run, is_failing=False) for run in runs}
+        return {name: wandb for name, wandb in found.items() if wandb is not None and wandb.current is not None}
+
+    def _draw_charts(self, run: Run, wandb: Wandb, others: Mapping[str, Wandb]) -> None:
         """Draw what is new: a State comes every second or two, a point once in a while."""
-        paths, shape, saved = attempts(wandb), self._shape, saves(run)
-        pages, page = self._pages(wandb.keys)
-        drawn = (run.name, paths, wandb.keys, wandb.points, self.view, shape, self.is_ascii, saved, self.alone, page)
+        paths, shape, saved, keys = attempts(wandb), self._shape, saves(run), self._metrics
+        self._beside = {one.current.path: clean(name) for name, one in others.items() if one.current is not None}
+        pages, page = self._pages()
+        points = (wandb.points, *(one.points for one in others.values()))
+        drawn = (
+            run.name, paths, tuple(self._beside), keys, points, self.view, shape, self.is_ascii, saved, self.alone, page
+        )  # fmt: skip
         if drawn != self._drawn:
-            self.charts.update(paths, wandb.keys, pages[page])
+            self.charts.update(paths, keys, pages[page], tuple(self._beside))
             self.charts.saves = saved
             self._pictures = self.charts.draw(self.view, pages[page], shape.width, shape.height, plain=self.is_ascii)
             self._drawn = () if self.charts.is_behind else drawn
             if self.charts.is_behind:
                 self._draw_later()
         summary = wandb.current.summary if wandb.current is not None else {}
-        self.lines.set_rows(rows([(key, self.charts.current(key)) for key in wandb.keys], summary, table_width(shape)))
+        if self.filter:
+            summary = {key: value for key, value in summary.items() if filtered([key], self.filter, (NAME,), None)}
+        self.lines.set_rows(rows([(key, self.charts.current(key)) for key in keys], summary, table_width(shape)))
 
     def _draw_frame(self, run: Run, wandb: Wandb) -> None:
         """The frame: whose charts, how they are shown, and what the signs mean."""
         name = "" if wandb.current is None else clean(wandb.current.name)
-        self.caption("  ".join(part for part in (clean(run.name), name) if part), "  ".join(self.view.labels()))
-        named = {one.path: clean(one.name) or one.id for one in wandb.runs if self.charts.has_curves(one.path)}
-        names = [named.get(path, "") for path in self.charts.paths[1:]]
-        self.foot("  ".join(legend(self.view, names, self.charts.marks(), plain=self.is_ascii)))
+        hits = f"{len(self._metrics)} of {len(all_metrics(wandb))}" if self.filter else ""
+        labels = ("settings and latest values",) if self.lists_settings else self.view.labels()
+        self.caption("  ".join(filter(None, (clean(run.name), name))), "  ".join(filter(None, (hits, *labels))))
+        if self.lists_settings:
+            return
+        named = {one.path: clean(one.name) or one.id for one in wandb.runs} | self._beside
+        names = [named.get(path, "") if self.charts.has_curves(path) else "" for path in self.charts.paths[1:]]
+        signs = legend(self.view, names, self.charts.marks(), plain=self.is_ascii)
+        self.foot("  ".join((*self.charts.cursor_place(self.view), *signs)))
 
     def moment(self) -> Moment | None:
         """The point of the metric under the cursor that stands out most among those that are shown."""
@@ -195,22 +237,33 @@ class WandbPane(FollowingPane):
 
     # ---- which charts ----
 
-    def _pages(self, keys: tuple[str, ...]) -> tuple[list[tuple[str, ...]], int]:
+    def clear_filter(self) -> bool:
+        """Esc also ends the cursor in the charts."""
+        had_cursor = self.view.cursor is not None
+        if had_cursor:
+            self._change_view(self.view._replace(cursor=None))
+        return had_cursor or super().clear_filter()
+
+    def _pages(self) -> tuple[list[tuple[str, ...]], int]:
         """The metrics in sets that fit, and the number of the set that has the value under the cursor."""
-        shape = self._shape
+        shape, keys = self._shape, self._metrics
         fit = 1 if self.alone else sum(map(len, chart_cells(shape.width, shape.height, len(keys)))) or 1
         pages = [keys[start : start + fit] for start in range(0, len(keys), fit)]
         return pages, next((number for number, page in enumerate(pages) if self.lines.cursor_key in page), 0)
 
     def action_next_charts(self) -> None:
-        """Put the cursor on the first value of the next set; its charts come with it."""
-        wandb = self._shown
-        pages, page = self._pages(wandb.keys) if wandb is not None else ([], 0)
-        if len(pages) > 1:
-            self.lines.move_to(pages[(page + 1) % len(pages)][0])
+        """Put the cursor on the first value of the next set; its charts come with it. Behind the last set are the
+        settings and latest values."""
+        pages, page = self._pages()
+        if not pages:
+            self.say(NO_CHARTS)
+            return
+        shown = -1 if self.lists_settings else page
+        self.lists_settings = shown == len(pages) - 1
+        self.again()
+        if not self.lists_settings:
+            self.lines.move_to(pages[shown + 1][0])
             self.again()
-        else:
-            self.say("all charts are shown" if pages else NO_CHARTS)
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         event.stop()
@@ -230,11 +283,18 @@ class WandbPane(FollowingPane):
 
     def action_alone(self) -> None:
         """The chart of the value under the cursor alone; again: back."""
-        self.alone = not self.alone
+        self.alone = not (self.alone or self.lists_settings)
         self.again()
 
     def action_log(self) -> None:
-        self._change_view(self.view._replace(log=not self.view.log))
+        self._change_view(self.view.other_y())
+
+    def action_inspect(self) -> None:
+        """A cursor at the end of the curves, whose values the titles show; again: none."""
+        if self.view.cursor is None:
+            self._in_window(partial(self.view.pointed, 0))
+        else:
+            self._change_view(self.view._replace(cursor=None))
 
     def action_axis(self) -> None:
         self._change_view(self.charts.on_other_axis(self.view))
@@ -260,7 +320,7 @@ class WandbPane(FollowingPane):
         self._in_window(lambda shown, data: self.view.farther(data))
 
     def action_pan(self, by: int) -> None:
-        self._in_window(partial(self.view.moved, by))
+        self._in_window(partial(self.view.moved if self.view.cursor is None else self.view.pointed, by))
 
     def _in_window(self, change: Callable[[Limits, Limits], View]) -> None:
         data, shown = self.charts.extent(self.view), self.charts.x
@@ -281,6 +341,12 @@ def loss_and_throughput(keys: tuple[str, ...]) -> tuple[str, ...]:
 def table_width(shape: ChartGrid) -> int:
     """Cells of a row of the table: the cursor, the line beside it and the scroll bar take theirs."""
     return (shape.table_size - 1 if shape.table == "beside" else shape.width) - GUTTER - 1
+
+
+def all_metrics(wandb: Wandb) -> tuple[str, ...]:
+    """All metrics with curves: those that are charted unasked, the others by name, those of the machine."""
+    others = sorted(wandb.names, key=lambda name: (name.startswith(SYSTEM), natural_key(name.lower())))
+    return tuple(dict.fromkeys((*wandb.keys, *others)))
 
 
 def attempts(wandb: Wandb) -> tuple[str, ...]:

@@ -75,6 +75,13 @@ class LinkedScreen(StateScreen):
             self.dashboard.open(link)
 
 
+class ChartsScreen(LinkedScreen, PaneScreen):
+    """The charts of a run, with a line to type a filter in."""
+
+    def compose(self) -> ComposeResult:
+        yield from (self.header, self.pane, self.find, self.foot)
+
+
 class LogScreen(PaneScreen):
     """The same pane as on the main screen, with all the room; Esc goes back."""
 
@@ -242,7 +249,7 @@ def screen_for(link: Link, backend: Backend, changes: Changes) -> StateScreen:
         case "wandb":
             charts = WandbPane(backend, id="wandb-full")
             charts.run = name
-            return LinkedScreen(link, charts, "wandb-screen")
+            return ChartsScreen(link, charts, "wandb-screen")
         case "job":
             return JobScreen(link, JobPane(name, backend, id="job-full"), "job")
         case "alert":

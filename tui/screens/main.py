@@ -346,6 +346,7 @@ class MainScreen(PaneScreen):
         self.log_pane = LogPane(backend, id="log")
         self.queue = QueuePane(backend.poll_job, id="queue")
         self.wandb = WandbPane(backend, id="wandb")
+        self.wandb.marked = self.runs.lines.marks
         self.run_pane = RunPane(id="run")
         self.panes: dict[str, Pane] = {
             "1": self.runs, "7": self.queue, "4": self.log_pane, "2": self.gpus, "3": self.disk,

@@ -58,6 +58,7 @@ def _changed_range(old: Sequence[Span], new: Sequence[Span]) -> tuple[int, int]:
 
 STYLES: dict[str, tuple[str, str]] = {
     "dim": ("", "dim"),
+    "faint": ("", "dim"),
     "ok": ("text-success", ""),
     "warn": ("text-warning", ""),
     "crit": ("text-error", "bold"),
@@ -67,12 +68,20 @@ STYLES: dict[str, tuple[str, str]] = {
     "match": ("", "reverse"),
     "hit": ("text-accent", "reverse bold"),
     **{f"load{level}": (f"load-{level}", "") for level in range(5)},
+    **{f"curve{number}": (f"curve-{number}", "") for number in range(6)},
 }
 """The names of styles: the variable of the theme that is the color, and the rest. A span may combine several,
 separated by spaces; plain text has none. These are no component classes: Textual computes those anew for each widget,
 which took 40% of the time in which a screen opens. What differs with the focus is a component class: `lines--rule`."""
 
-GREYED = ("ok", "warn", "crit", "accent", *(f"load{level}" for level in range(5)))
+GREYED = (
+    "ok",
+    "warn",
+    "crit",
+    "accent",
+    *(f"load{level}" for level in range(5)),
+    *(f"curve{number}" for number in range(6)),
+)
 """Without colour, the grey of red would be darker than that of green."""
 
 
@@ -112,6 +121,8 @@ class SpanStyles:
         if name not in STYLES:
             return self._widget.get_component_rich_style(f"lines--{name}", partial=True)
         color, rest = STYLES[name]
+        if name == "faint":
+            return Style(dim=self._widget.app.no_color or None)
         if not color:
             return Style.parse(rest)
         app = self._widget.app

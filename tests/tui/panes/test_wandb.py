@@ -53,7 +53,8 @@ class Shown:
     @property
     def titles(self) -> list[str]:
         """The metrics whose charts are shown, from the top."""
-        lines = ["".join(span.text for span in spans) for spans in self.pane.body.lines]
+        shown = self.pane.body.lines if self.pane.body.display else ()
+        lines = ["".join(span.text for span in spans) for spans in shown]
         found = [(number, line.find(f" {key}  "), key) for number, line in enumerate(lines) for key in KEYS]
         return [key for _, place, key in sorted(found) if place >= 0]
 
@@ -399,3 +400,125 @@ async def test_numbers_of_strangers_never_keep_the_charts_from_being_drawn() -> 
 def test_it_is_pane_six() -> None:
     assert issubclass(WandbPane, Pane)
     assert (WandbPane.NUMBER, WandbPane.NAME) == ("6", "W&B")
+
+
+# ---- filter, cursor, axes, other runs ------------------------------------------------------------------------------
+
+
+async def test_a_filter_shows_the_metrics_with_its_words_and_escape_shows_all() -> None:
+    async with pane() as at:
+        at.pane.set_filter("loss !val")
+        assert at.titles == ["train/loss"]
+        assert "1 of 8" in at.caption
+        at.pane.set_filter("nowhere")
+        assert "No metric matches “nowhere”. Esc shows all." in await at.press()
+        assert at.pane.clear_filter()
+        await at.settled()
+        assert len(at.titles) > 1
+        assert not at.pane.clear_filter()
+
+
+async def test_metrics_that_nobody_chose_come_behind_the_others_and_those_of_the_machine_last() -> None:
+    more = {"system/cpu": 1.0, "layers.10.norm": 2.0, "layers.9.norm": 3.0}
+    async with pane((200, 60)) as at:
+        found = {key: Points((9_000.0,), (NOW,), (value,)) for key, value in more.items()}
+        at.backend.curves.grow("team/project/id3", found, fresh=True)
+        at.pane.show(later(at.backend.state or State(), points=2, names=(*more, *KEYS)))
+        rows = [row.key for row in at.pane.lines.rows]
+        assert rows[: len(KEYS) + 3] == [*KEYS, "layers.9.norm", "layers.10.norm", "system/cpu"]
+        at.pane.set_filter("layers")
+        assert "layers.10.norm  2" in await at.press()
+
+
+async def test_the_cursor_shows_the_values_of_every_attempt_at_one_step() -> None:
+    async with pane() as at:
+        at.pane.view = at.pane.view._replace(cursor=8_400.0)
+        at.pane.again()
+        await at.press()
+        text = at.text
+        curves = at.backend.curves
+        now, before = (curves.read(f"team/project/id{number}", "train/loss") for number in (3, 2))
+        values = [one.values[one.steps.index(8_400.0)] for one in (now, before)]
+        assert f"train/loss  {values[0]:.4g}  a {values[1]:.4g} " in text, "the first attempt ended before"
+        assert "step 8,400" in text
+        assert at.pane.clear_filter(), "Esc ends it"
+        assert "step 8,400" not in await at.press()
+
+
+async def test_the_cursor_begins_at_the_end_and_moves_with_the_arrows_by_step_and_by_time() -> None:
+    async with pane() as at:
+        assert "step 12,876" in await at.press("i")
+        before = at.pane.view
+        assert "step 12,876" not in await at.press("left", "left")
+        step = at.pane.view.cursor
+        assert step is not None
+        await at.press("t", "t")
+        assert at.pane.view.cursor == pytest.approx(step, abs=8.0)
+        await at.press("right", "right", "right", "right", "i")
+        assert at.pane.view == before._replace(cursor=None)
+
+
+async def test_the_axis_without_the_start_shows_the_rest_larger_and_marks_what_is_cut() -> None:
+    async with pane() as at:
+        at.backend.curves.grow(
+            "team/project/id9", {"train/loss": Points((0.0, 50.0, 100.0, 1_000.0), (NOW,) * 4, (900.0, 3.0, 2.0, 1.0))},
+            fresh=True,
+        )  # fmt: skip
+        at.pane.show(later(at.backend.state or State(), points=2, runs=(attempt(9),), active=("id9",)))
+        assert "500┤" in at.text
+        assert "without the start" in await at.press("e", "e")
+        assert "500┤" not in at.text
+        assert "2.0┤↑" in at.text
+        assert "without the start" not in await at.press("e")
+        assert "500┤" in at.text
+
+
+async def test_settings_and_latest_values_are_the_page_behind_the_charts() -> None:
+    shown = watched(runs=(attempt(3, config={"optimizer.lr": "0.0003", "model": "2b"}),))
+    async with pane(shown=shown) as at:
+        while "settings and latest values" not in at.caption:
+            await at.press("v")
+        assert [row.key for row in at.pane.lines.rows] == [
+            "settings", "settings/model", "settings/optimizer.lr", "latest values", "latest values/epoch",
+            "latest values/note",
+        ]  # fmt: skip
+        at.pane.set_filter("lr")
+        assert [row.key for row in at.pane.lines.rows] == ["settings/optimizer.lr"]
+        at.pane.clear_filter()
+        await at.press("v")
+        assert at.titles[0] == KEYS[0]
+
+
+def curve_styles(at: Shown) -> dict[str, str]:
+    """The colour of the curve of each path."""
+    return {path: f"curve{number}" for path, number in at.pane.charts.colours.items()}
+
+
+async def test_an_attempt_keeps_its_colour_when_the_next_one_begins() -> None:
+    async with pane() as at:
+        before = curve_styles(at)
+        assert len(set(before.values())) == 3
+        at.backend.curves.grow("team/project/id4", {"train/loss": Points((9_000.0,), (NOW,), (2.0,))}, fresh=True)
+        state = at.backend.state or State()
+        wandb = state.runs[NAME].wandb
+        assert wandb is not None
+        at.pane.show(later(state, points=2, runs=(attempt(4, state="running"), *wandb.runs), active=("id4",)))
+        after = curve_styles(at)
+        assert before.items() <= after.items()
+        assert after["team/project/id4"] not in before.values()
+
+
+async def test_marked_runs_are_drawn_beside_it_and_are_no_restarts() -> None:
+    shown = watched(runs=(attempt(3),))
+    other = replace(shown.runs[NAME], spec=RunSpec(name="sft-1b", cluster="prod"))
+    assert other.wandb is not None
+    other = replace(other, wandb=replace(other.wandb, runs=(attempt(2, state="running"),), active=("id2",)))
+    async with pane(shown=replace(shown, runs={NAME: shown.runs[NAME], "sft-1b": other})) as at:
+        assert "a sft-1b" not in at.text
+        at.pane.marked = lambda: ["sft-1b", NAME, "gone"]
+        at.pane.again()
+        text = await at.press()
+        assert "a sft-1b" in text
+        assert "restart" not in text
+        assert at.pane.charts.paths == ("team/project/id3", "team/project/id2")
+        assert "a sft-1b" not in await at.press("c")

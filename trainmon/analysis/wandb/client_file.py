@@ -177,6 +177,7 @@ def of_file(file: WandbFile | None) -> Wandb | None:
         phase=phase,
         why=f"{label(run)} {how_it_ended(run)}",
         keys=file.keys,
+        names=file.names,
         points=file.points,
         loss_state="fine" if file.trouble is None else file.trouble.state,
         loss_why=file.loss_why,
