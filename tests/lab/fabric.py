@@ -1,4 +1,5 @@
 """A fabric with planted faults: the InfiniBand or RoCE ports of the nodes of one run, whose counters grow by a seed.
+And what the ranks of a training wait for.
 
 fabric = Fabric(seed=7).loses("n3", "mlx5_2/1")
 fabric.advance(30.0); fabric.ports("n3"); fabric.write("n3", root)
@@ -10,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from trainmon.model import InfinibandPort
+from trainmon.model import InfinibandPort, RankSteps
 
 Shape = Literal["dense", "pipeline", "idle"]
 """How the traffic is spread: alike; by stage, up to 20 times as much; or only a few nodes have any."""
@@ -111,3 +112,31 @@ class Fabric:
             for name, text in texts.items():
                 (folder / name).write_text(text + "\n")
         return self
+
+
+Parallel = Literal["data", "tensor", "pipeline"]
+"""All ranks do the same; one of eight loads the data of a group; or each stage waits for the ones before it."""
+
+
+Wait = Literal["data", "vote"]
+
+
+def waits(
+    seed: int, ranks: int = 16, parallel: Parallel = "data", late: int | None = None, of: Wait = "data"
+) -> dict[int, RankSteps]:
+    """What the hooks of each rank say of their steps. One may be late in loading, or to the vote."""
+    random = Random(seed)
+    step_s, share = random.uniform(0.05, 5.0), random.uniform(0.0, 0.2)
+    found = {}
+    for rank in range(ranks):
+        loads = {"data": share, "tensor": share * (rank % 8 == 0), "pipeline": share * (rank < 2)}[parallel]
+        waited = {"data": share, "tensor": share, "pipeline": share * rank / ranks}[parallel]
+        times = {"data": loads * random.uniform(0.7, 1.3), "vote": waited * random.uniform(0.6, 1.4)}
+        if rank == 0:
+            times |= {"vote": 0.0, "data": times["data"] * 3}  # it logs, and reads more
+        if rank == late:
+            times[of] = 1.0 if of == "data" else 0.0
+        elif late is not None and of == "vote":
+            times[of] = 0.3 * random.uniform(0.8, 1.2)
+        found[rank] = RankSteps(100, int(1e6 * step_s), *(int(1e6 * step_s * times[one]) for one in ("data", "vote")))
+    return found

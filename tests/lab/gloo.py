@@ -32,7 +32,8 @@ if "RANK" not in os.environ:
 else:
     dist.init_process_group("gloo", timeout=timedelta(hours=1))
 rank, torch_threads = dist.get_rank(), torch.set_num_threads(1)
-HOOKS = os.path.join(folder, "trainmon_hooks.py")
+HOOKS, hooks = os.path.join(folder, "trainmon_hooks.py"), None
+late = os.environ.get("LATE", "").replace("%d." % rank, "")
 if os.path.exists(HOOKS):
     sys.path.insert(0, folder)
     from trainmon_hooks import Hooks
@@ -63,7 +64,14 @@ def saves():
 
 
 HOLDS = {"sleep": sleeps, "loop": loops, "input": asks, "save": saves}
-loader = iter(torch.utils.data.DataLoader(range(10**9), num_workers=int(os.environ.get("WORKERS", "0"))))
+def batches():
+    for batch in torch.utils.data.DataLoader(range(10**9), num_workers=int(os.environ.get("WORKERS", "0"))):
+        if late == "data":
+            time.sleep(0.05)
+        yield batch
+
+
+loader = batches() if hooks is None else hooks.batches(batches())
 done, stage = set(), torch.zeros(1)
 half = dist.get_world_size() // 2 if os.environ.get("PIPELINE") else 0
 for step in range(1, 10**9):
@@ -80,6 +88,10 @@ for step in range(1, 10**9):
     if half and rank < half:
         dist.send(stage, rank + half)
     dist.all_reduce(torch.ones(1))
+    if late == "own":
+        time.sleep(0.3)
+    if hooks is not None:
+        hooks.step(step)
     if rank == 0:
         print(" iteration %8d/ 1000000000 | elapsed time per iteration (ms): %.1f | lm loss: 2.5E+00 |"
               % (step, 1e3 * (time.monotonic() - began)), flush=True)
@@ -92,7 +104,7 @@ STANDS = 1.0
 
 class Training:
     """A running training. `environ`: WORKERS of each rank's DataLoader; PIPELINE: the second half of the ranks waits
-    for the first one in each step."""
+    for the first one in each step; LATE: `3.data`, a rank that loads slowly, or `3.own`, that works on alone."""
 
     def __init__(
         self,

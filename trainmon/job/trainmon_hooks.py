@@ -40,6 +40,7 @@ LOOK_EVERY = 0.5  # seconds: at most so long between two votes, and half of it b
 STATUS_EVERY = 1.0  # seconds between two writes of the status file; what is asked, saved or ended is written at once
 SIGNALS = {"SIGTERM": "stop", "SIGUSR1": "save"}  # `stop` means: save, then stop
 STACKS = 11  # above SIGRTMIN: the signal on which the stack of the main thread is written
+TIMES_EVERY = 15.0  # seconds between two writes of what the steps of a rank take
 KILL, SAVE, LIMIT, BAD, SECONDS, FIRST_SIGNAL = range(6)  # of a vote; last, for each signal: 1 + its rank, or 0
 Votes = List[float]
 
@@ -83,6 +84,7 @@ class Hooks:
         self._news = threading.Event()  # something is due
         self.why, self.is_bad, self._bad_in_row, self._most_bad, self._calls = "", False, 0, 0, 0
         self._countdown, self._voted_at, self._look_at, self._write_at = 1, time.monotonic(), 0.0, 0.0
+        self._steps, self._waits, self._times_at, self._times = 0, [0.0, 0.0, 0.0], time.monotonic(), -1
         self._report: dict[str, Any] = {
             "v": 1, "pid": os.getpid(), "host": os.uname().nodename, "job": known("SLURM_JOB_ID"), "at": 0.0,
             "started_at": time.time(), "phase": "starting", "step": None, "loss": None, "deadline": self.deadline,
@@ -117,6 +119,7 @@ class Hooks:
     def step(self, step: int, loss: Any = None, agreed: Votes | None = None, **numbers: float) -> str:
         """What is asked for: "", "save", or "stop" (save, then stop). Numbers are for the step line. See `votes`."""
         self._calls += 1
+        self._tell_times(step)
         if agreed is None:
             self._count_bad(loss, "stop")
         if self.print_every and step % self.print_every == 0 and self.rank == 0:
@@ -141,6 +144,18 @@ class Hooks:
         if self.is_bad:
             self._warn("a loss is not finite: its step is skipped")
         return self.is_bad
+
+    def batches(self, loader: Any) -> Any:
+        """The batches of a loader. If one rank waits longer for them than all others, trainmon-tui names it."""
+        began = time.monotonic()
+        for batch in loader:
+            self.waited(time.monotonic() - began)
+            yield batch
+            began = time.monotonic()
+
+    def waited(self, seconds: float) -> None:
+        """For so long, this rank has waited for its data, and for no other rank. `batches` calls it."""
+        self._waits[0] += seconds
 
     def saved(self, step: int) -> None:
         """A checkpoint of this step is complete. Only then is the save switch removed: a save that raises keeps it."""
@@ -196,6 +211,20 @@ class Hooks:
             self._is_collective, self._countdown, self.rank = True, 1, dist.get_rank()
         return has_torch or self.agree is not None
 
+    def _tell_times(self, step: int) -> None:
+        """Write into memory the step, and in µs how long a step takes, how long this rank waits for its data in it, and
+        in a vote for the last rank. All ranks have the same steps: only what they wait for tells them apart."""
+        now = time.monotonic()
+        self._steps += 1
+        if now - self._times_at >= TIMES_EVERY and not self._is_closed:
+            data, waited, votes = self._waits
+            numbers = ((now - self._times_at) / self._steps, data / self._steps, waited / max(1.0, votes))
+            with contextlib.suppress(OSError, TypeError, ValueError):
+                os.pwrite(
+                    self._times, b"%-19d %-19d %-19d %-19d\n" % (int(step), *(int(1e6 * one) for one in numbers)), 0
+                )
+            self._steps, self._waits, self._times_at = 0, [0.0, 0.0, 0.0], now
+
     def _vote(self, loss: Any) -> Votes:
         now = time.monotonic()
         self._count_bad(loss, "warn")
@@ -219,6 +248,7 @@ class Hooks:
         """The maximum of all ranks; None if it cannot be had, since one rank alone must not decide."""
         if self._is_closed:
             return None
+        began = time.monotonic()
         try:
             if not self._has_others():
                 return votes
@@ -232,6 +262,8 @@ class Hooks:
         except Exception as error:  # whatever the caller's function raises
             self._warn("the ranks cannot agree: %s: %s" % (type(error).__name__, error))
             return None
+        finally:
+            self._waits[1:] = self._waits[1] + time.monotonic() - began, self._waits[2] + 1.0
 
     def _answer(self, agreed: Votes | None, phase: str, step: int | None, loss: Any) -> str:
         if agreed is None or self._is_closed or len(agreed) != FIRST_SIGNAL + len(self._signals):
@@ -339,6 +371,8 @@ class Hooks:
     def _announce(self) -> None:
         """Let trainmon-tui ask where the main thread stands: by a signal that nothing else uses, into memory, since a
         handler that waits for a file server would hold the trainer up. That the file is open shows that it listens."""
+        with contextlib.suppress(OSError, AttributeError):
+            self._times = os.memfd_create("trainmon-steps")
         with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
             number = signal.SIGRTMIN + STACKS
             with open("/proc/self/status") as status:  # signal.getsignal does not know the handlers of C

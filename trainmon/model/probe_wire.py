@@ -193,6 +193,18 @@ class RankWait(msgspec.Struct, frozen=True, array_like=True, gc=False):
     filesystem: str | None = None
 
 
+class RankSteps(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What trainmon_hooks of a rank says of its last steps: means of at least 15 s, in µs."""
+
+    step: int
+    whole: int
+    """How long a step takes: about the same on all ranks."""
+    data: int
+    """How long it waits for its data in a step; 0 if nothing tells that to the hooks."""
+    vote: int
+    """It waits so long in a vote of the hooks, which ends when the last rank comes. Nothing is known of other steps."""
+
+
 class RankProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A rank of a distributed training: the topmost process whose environment names it."""
 
@@ -212,6 +224,7 @@ class RankProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The id of torchrun, which may be `none`. Untrusted."""
     waits: tuple[RankWait, ...] = ()
     """Its processes that wait without interruption, such as for a file server."""
+    steps: RankSteps | None = None
 
 
 class RankProcesses(Reading, frozen=True, tag="ranks", gc=False):

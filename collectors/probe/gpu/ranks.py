@@ -45,6 +45,9 @@ MOST_WAITS = 4
 """Of the processes of each rank: if a file server hangs, all ranks wait, each with several."""
 MOST_FILES = 256
 
+STEPS = "/memfd:trainmon-steps"
+"""The file that trainmon_hooks has in memory."""
+
 NETWORK = ("nfs", "lustre", "ceph", "beegfs", "gpfs", "cifs", "smb3", "wekafs", "fuse.", "9p")
 """How the types of filesystems begin that a server may keep waiting."""
 
@@ -96,6 +99,7 @@ class Ranks:
                 sorted(set(pids) - {top})[:MOST],
                 *ranks[top],
                 [self.wait(pid, started[pid]) for pid in waits[top]],
+                self.steps(top),
             ]
             for top, pids in members.items()
             if not any(self.known[started[pid]][-1] for pid in pids)
@@ -129,6 +133,18 @@ class Ranks:
         seconds, where = time.monotonic() - self.waits[key][1], self.text(str(pid), "wchan").strip()[:64]
         mounts = self.mounts(str(pid)) if seconds > 1.0 else set()
         return [pid, round(seconds, 1), "" if where == "0" else where, *(mounts.pop() if len(mounts) == 1 else ())]
+
+    def steps(self, pid: int) -> "list[int | None] | None":
+        """What trainmon_hooks writes into memory of the steps of a rank (model.RankSteps)."""
+        folder = os.path.join(self.folder, str(pid), "fd")
+        for name in listed(folder, MOST_FILES):
+            try:
+                if os.readlink(os.path.join(folder, name)).startswith(STEPS):
+                    numbers = [number(one) for one in self.text(str(pid), "fd", name).split()]
+                    return numbers if len(numbers) == 4 and None not in numbers else None
+            except OSError:
+                pass
+        return None
 
     def mounts(self, pid: str) -> "set[tuple[str, str]]":
         """The mounts of network filesystems of which a process has files open, each with its type."""

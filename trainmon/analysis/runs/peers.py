@@ -1,4 +1,5 @@
-"""Which link differs from those of its peers: by its speed, by what it carries, or by how its errors grow. Pure.
+"""Which link differs from its peers by its speed, by what it carries or by how its errors grow; and which rank, by what
+it waits for. Pure.
 
 Fixed limits mislead: adaptive routing delivers packets out of order on every port, counters live as long as the driver,
 and the stages of a pipeline differ in their traffic. So growth is compared, in relation to the traffic, among peers.
@@ -14,7 +15,7 @@ from statistics import fmean, median, median_low
 from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds, by_key, group_by
-from trainmon.model import Gpu, InfinibandPort, LinkPast
+from trainmon.model import Gpu, InfinibandPort, LinkPast, RankSteps
 from trainmon.model.node import LinkSpeed
 
 # ---- the growth of the counters of one link --------------------------------------------------------------------------
@@ -281,3 +282,38 @@ def slower(nodes: Mapping[str, Sequence[LinkSpeed]], peers: int) -> Iterator[Out
                 found.append(Outlier(node, one.link, one.what, one.value, usual, others))
     alike = Counter((one.link, one.what, one.value) for one in found)
     yield from (one for one in found if alike[one[1:4]] <= max(2, len(nodes) // 50))
+
+
+# ---- ranks for which all others wait ---------------------------------------------------------------------------------
+
+LATE: Mapping[str, tuple[float, str]] = {
+    "data": (1.0, "it waits {own:,.0f} ms per step for its data, its {peers} peers {usual:,.0f} ms"),
+    "vote": (-1.0, "its {peers} peers wait {usual:,.0f} ms in each vote until it comes, it {own:,.0f} ms for them"),
+}
+"""The fields of RankSteps that are compared: whether more is late, or less, and the words."""
+
+OF_STEP = 0.1
+"""The share of the time of a step by which it must be late; and of the waiting of its peers that it may wait itself."""
+
+FEW = 16
+"""One of so many ranks may be late, or one of all: more are the shape of a training."""
+
+
+def late(ranks: Mapping[int, RankSteps], peers: int) -> Iterator[tuple[int, str]]:
+    """The ranks that are late alone, and how. All ranks make their steps together, so only what each waits for shows
+    it: for its data, longer than the others; in a vote, never, because they wait there until it comes. One that waits
+    there, too, may only queue work late for a GPU that is not. Rank 0, which has work of its own, is not named, nor is
+    who is not later than rank 0."""
+    for field, (sign, text) in LATE.items() if len(ranks) > peers else ():
+        times = {rank: getattr(one, field) / 1e3 for rank, one in ranks.items()}
+        usual = median(times.values())
+        spread = 1.4826 * median(abs(one - usual) for one in times.values())
+        most = max(usual, times.get(0, usual), key=lambda one: sign * one)
+        odd = [
+            rank
+            for rank, own in times.items()
+            if sign * (own - most) >= max(OF_STEP * ranks[rank].whole / 1e3, WIDE * spread)
+            and (sign > 0.0 or own <= OF_STEP * usual)
+        ]
+        if len(odd) <= max(1, len(times) // FEW):
+            yield from ((rank, text.format(own=times[rank], usual=usual, peers=len(times) - 1)) for rank in odd)

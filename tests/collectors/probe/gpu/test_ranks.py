@@ -23,7 +23,7 @@ from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe
 from trainmon.analysis.attempts.ranks import place_of, rank_map
 from trainmon.engine.reducers.nodes import read
-from trainmon.model import GpuFactsAll, NodeReading, RankProcess, RankProcesses, RankWait
+from trainmon.model import GpuFactsAll, NodeReading, RankProcess, RankProcesses, RankSteps, RankWait
 
 TORCHRUN = {"LOCAL_RANK": "1", "WORLD_SIZE": "16", "TORCHELASTIC_RUN_ID": "llm-7", "SLURM_JOB_ID": "88"}
 TASK = {"SLURM_PROCID": "3", "SLURM_NTASKS": "16", "SLURM_LOCALID": "3", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "88"}
@@ -171,7 +171,7 @@ def test_no_other_variable_is_sent(proc: Proc) -> None:
     secrets = {"WANDB_API_KEY": SECRET, "RANK_TOKEN": SECRET, "MASTER_ADDR": SECRET, "SLURM_JOB_NAME": SECRET}
     proc.process(10, 1, command=f"train.py --key {SECRET}", RANK="9", **TORCHRUN, **secrets)
     (line,) = proc.ranks.read()
-    assert line["r"] == [[10, 500.0, [], "torchrun", 9, 16, 1, 88, "llm-7", []]]
+    assert line["r"] == [[10, 500.0, [], "torchrun", 9, 16, 1, 88, "llm-7", [], None]]
     assert SECRET not in json.dumps(line)
 
 
@@ -233,6 +233,21 @@ def test_whether_the_pids_are_those_of_the_host_is_said(proc: Proc) -> None:
     assert not readings_of(proc.ranks, slow=True)[0].host_pids
 
 
+TRAINER = """
+import os
+os.write(os.memfd_create("trainmon-steps"), b"%-19d %-19d %-19d %-19d" % (7, 2_000_000, 500_000, 0))
+input()
+"""
+
+
+@pytest.mark.parametrize("text", ["", "7 1 2", "7 1 2 nan", "7 1 2 3 4", "7 1 2 " + 30 * "9"])
+def test_what_is_not_of_the_hooks_says_nothing_of_steps(proc: Proc, text: str) -> None:
+    proc.process(11, 1, RANK="9", **TORCHRUN).write("11/fd/none", "")
+    (proc.root / "file").write_text(text)
+    (proc.root / "proc/11/fd/3").symlink_to(proc.root / "file")
+    assert [one.steps for one in proc.read()] == [None]
+
+
 def test_every_python_of_a_node_reads_the_ranks_of_a_real_process_and_its_gpu(tmp_path: Path) -> None:
     env = {"RANK": "9", **TORCHRUN, "WANDB_API_KEY": SECRET}
     oldest = min(interpreters.found().items(), key=lambda one: int(one[0][2:]))[1]
@@ -240,7 +255,7 @@ def test_every_python_of_a_node_reads_the_ranks_of_a_real_process_and_its_gpu(tm
     code = "int main(void) { if (!vfork()) for (;;) pause(); }"
     subprocess.run(["gcc", "-w", "-xc", "-o", blocks, "-include", "unistd.h", "-"], input=code, text=True, check=True)
     with (
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=env) as trainer,
+        subprocess.Popen([sys.executable, "-c", TRAINER], stdin=subprocess.PIPE, env=env) as trainer,
         subprocess.Popen([blocks], env={"RANK": "10", **TORCHRUN}, start_new_session=True) as blocked,
     ):
         nvml = Nvml(tmp_path).process(3, trainer.pid, 100)
@@ -257,7 +272,10 @@ def test_every_python_of_a_node_reads_the_ranks_of_a_real_process_and_its_gpu(tm
             node = None
             for reading in (msgspec.structs.replace(ranks, r=tuple(own)), facts):
                 node = read(node, NodeReading("n1", "prod", reading.t, reading))
-            assert own[0] == RankProcess(trainer.pid, own[0].started_s, (), "torchrun", 9, 16, 1, 88, "llm-7")
+            steps = RankSteps(7, 2_000_000, 500_000, 0)
+            assert own[0] == RankProcess(
+                trainer.pid, own[0].started_s, (), "torchrun", 9, 16, 1, 88, "llm-7", steps=steps
+            )
             assert str(place_of(9, rank_map([node], 88, None))) == "rank 9 (n1 GPU 3)"
             assert SECRET.encode() not in b"".join(probe.raw)
         os.killpg(blocked.pid, signal.SIGKILL)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,6 +35,27 @@ def test_ranks_agree_every_k_steps_and_in_each_step_if_steps_are_long(
             clock.now += step_s
             hooks.step(0)
         assert expected - 1 <= len(votes) <= expected
+
+
+def test_each_rank_tells_how_long_it_waits_for_its_data_and_for_the_others(make: Make, clock: SimpleNamespace) -> None:
+    """A step of two seconds, of which it waits half a second for a batch, and 0.3 s in a vote."""
+
+    def batches() -> Iterator[int]:
+        for step in range(100):
+            clock.now += 0.5
+            yield step
+
+    def agree(votes: list[float]) -> list[float]:
+        clock.now += 0.3
+        return votes
+
+    hooks = make(agree=agree, every=2, rank=3)
+    for step in hooks.batches(batches()):
+        clock.now += 1.2
+        hooks.step(step)
+    numbers = [int(one) for one in os.pread(hooks._times, 100, 0).split()]
+    assert 90 < numbers[0] < 100
+    assert numbers[1:] == pytest.approx([2_000_000, 500_000, 300_000], rel=0.05)
 
 
 def test_a_vote_that_fails_decides_nothing_and_forgets_nothing(make: Make, capfd: pytest.CaptureFixture[str]) -> None:

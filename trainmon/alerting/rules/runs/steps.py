@@ -27,7 +27,8 @@ from trainmon.alerting.rules.runs.base import (
     tail,
     wandb_source,
 )
-from trainmon.alerting.rules.runs.peers import ranks_on, rate_of
+from trainmon.alerting.rules.runs.peers import rank_maps, ranks_on, rate_of
+from trainmon.analysis.attempts import place_of, rank_processes
 from trainmon.analysis.attempts.looks import leading, told
 from trainmon.analysis.gpus import gpus_of, is_empty, is_read
 from trainmon.analysis.runs import (
@@ -40,6 +41,7 @@ from trainmon.analysis.runs import (
     loss_scale,
     trouble_of,
 )
+from trainmon.analysis.runs.peers import late
 from trainmon.lib import MINUTE, Instant, Seconds, ago, by_key, counted
 from trainmon.model import (
     SILENT,
@@ -49,6 +51,7 @@ from trainmon.model import (
     Gpu,
     GpuAverage,
     Job,
+    RankSteps,
     Run,
     Severity,
     State,
@@ -319,7 +322,8 @@ class _Peers(NamedTuple):
 
 
 class Straggler(RunRule, frozen=True, kw_only=True):
-    """A GPU of a run is slower or colder than its peers, and all others wait for it."""
+    """A GPU of a run is slower or colder than its peers, and all others wait for it. Or so it is with a rank: by what
+    its trainmon_hooks say, it waits for its data for longer than the others, or they wait for it in each vote."""
 
     origin: ClassVar[str] = "our choice: a GPU at 86 MHz among peers at 1,980 MHz looks healthy except for its clock"
     needs_for: ClassVar[bool] = True
@@ -338,6 +342,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         if run.verdict not in STEPS:
             return
+        yield from self._late(state, run)
         kinds = self._gpus_by_kind(state, run, now)
         slow = by_key(
             (node, (f"GPU {gpu.index} {behind}", gpu.index))
@@ -373,9 +378,33 @@ class Straggler(RunRule, frozen=True, kw_only=True):
             return unknown
         if run.verdict not in STEPS:
             return Unknown(f"{run.name} is {verdict_text(run.verdict)}: its GPUs cannot be compared")
+        if alert.summary.startswith("rank "):
+            is_told = any(node == alert.node for node, *_ in self._told(state, run))
+            return None if is_told else Unknown(f"the ranks on {alert.node} do not tell how long they wait")
         known = (gpus for gpus in self._gpus_by_kind(state, run, now).values() if self._peers(gpus))
         is_compared = any(node == alert.node for gpus in known for node, _ in gpus)
         return None if is_compared else Unknown(f"the GPUs of {alert.node} are not busy")
+
+    def _late(self, state: State, run: Run) -> Iterator[Finding]:
+        """The ranks that are late by what trainmon_hooks say."""
+        known = {rank: (node, steps) for node, rank, steps in self._told(state, run)}
+        for rank, text in late({rank: steps for rank, (_, steps) in known.items()}, self.peers):
+            node, place = known[rank][0], place_of(rank, rank_maps(state).get(run.name))
+            yield self.finding(
+                state,
+                run,
+                "warning",
+                f"{place or f'rank {rank}'} slows {run.name} down: {text}",
+                subject=f"node:{node}",
+                node=node,
+                sources=(f"node:{node}",),
+                advice=f"trainmon-tui stacks {run.name} shows where its code stands; see its disks (key 3), too",
+            )
+
+    def _told(self, state: State, run: Run) -> Iterator[tuple[str, int, RankSteps]]:
+        for node, own in rank_processes(run, state).items():
+            if silent(state, (f"node:{node}",)) is None:
+                yield from ((node, rank, one.steps) for rank, one in own.items() if one.steps is not None)
 
     def _gpus_by_kind(self, state: State, run: Run, now: Instant) -> dict[str, list[tuple[str, GpuAverage]]]:
         """Its GPUs that can be compared, each with its node."""

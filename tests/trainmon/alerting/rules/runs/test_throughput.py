@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from tests.lab.fabric import Parallel, Wait, waits
 from tests.trainmon.alerting.rules.asked import why_unknown
 from tests.trainmon.alerting.rules.runs.states import (
     NOW,
@@ -39,6 +41,9 @@ from trainmon.model import (
     NodeReading,
     Process,
     RankMap,
+    RankProcess,
+    RankProcesses,
+    RankSteps,
     Run,
     RunMemory,
     State,
@@ -214,6 +219,56 @@ def test_the_rank_of_a_straggler_is_named() -> None:
     finding = found(Straggler(), replace(seen, attempts={attempt.attempt_id: attempt}))
     assert finding is not None
     assert finding.evidence[-1] == f"rank {8 + odd} (n2 GPU {odd})"
+
+
+def waiting(ranks: Mapping[int, RankSteps | None]) -> State:
+    """Two nodes whose GPUs are alike, with as many ranks each, of which the hooks say this."""
+    half, nodes = len(ranks) // 2, {}
+    for place, name in enumerate(("n1", "n2")):
+        own = {rank: ranks[rank] for rank in range(half * place, half * (place + 1))}
+        rows = tuple(
+            RankProcess(100 + rank, 5.0, (), "torchrun", rank, 2 * half, steps=steps) for rank, steps in own.items()
+        )
+        nodes[name] = replace(node(name), ranks=RankProcesses(1, NOW, rows, user="ana"))
+    places = {name: {one.rank: (one.rank % half,) for one in own.ranks.r} for name, own in nodes.items() if own.ranks}
+    known = RankMap(launcher="torchrun", ranks=2 * half, nodes=places)
+    attempt = Attempt(attempt_id="prod/88", run_id="llm", cluster="prod", ranks=known)
+    return replace(beside(*nodes.values()), attempts={attempt.attempt_id: attempt})
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_rank_for_which_all_others_wait_is_found(seed: int) -> None:
+    of: Wait = ("data", "vote")[seed % 2]
+    finding = found(Straggler(), waiting(waits(seed, late=11, of=of)))
+    assert finding is not None
+    assert (finding.subject, finding.severity) == ("node:n2", "warning")
+    number = r"[\d,]+ ms"
+    told = {
+        "data": rf"it waits {number} per step for its data, its 15 peers {number}",
+        "vote": rf"its 15 peers wait {number} in each vote until it comes, it 0 ms for them",
+    }
+    assert re.fullmatch(rf"rank 11 \(n2 GPU 3\) slows llm down: {told[of]}", finding.summary)
+
+
+@pytest.mark.parametrize("parallel", ["data", "tensor", "pipeline"])
+def test_of_200_healthy_trainings_no_rank_is_late(parallel: Parallel) -> None:
+    """Rank 0 logs and reads more; few ranks load for others; the stages of a pipeline wait for each other."""
+    for seed in range(200):
+        assert found(Straggler(), waiting(waits(seed, (8, 16, 64)[seed % 3], parallel))) is None, seed
+
+
+def test_rank_0_and_who_is_like_it_are_not_late() -> None:
+    for late in ([0], [0, 5], [3, 5, 7]):
+        steps = {rank: RankSteps(9, 1_000_000, 900_000 * (rank in late), 0) for rank in range(16)}
+        assert found(Straggler(), waiting(steps)) is None
+    assert found(Straggler(), waiting({rank: steps[rank + 4] for rank in range(4)})) is None, "three peers at least"
+
+
+def test_a_late_rank_is_not_over_while_its_hooks_tell_nothing() -> None:
+    seen = waiting(waits(1, late=11))
+    untold = waiting(dict.fromkeys(range(16)))
+    assert blind(Straggler(), seen, untold) == "the ranks on n2 do not tell how long they wait"
+    assert blind(Straggler(), seen, waiting(waits(1))) is None
 
 
 def test_a_straggler_that_cannot_be_compared_is_not_over() -> None:
