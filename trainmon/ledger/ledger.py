@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainmon.analysis.explanation import GpuHour
+from trainmon.analysis.retries import KEPT
 from trainmon.ledger.actions import (
     ActionText,
     as_json,
@@ -32,6 +33,7 @@ from trainmon.ledger.attempts import (
     RunEval,
     prune_attempts,
     read_recent,
+    read_uses,
     write_attempts,
     write_evals,
     write_hours,
@@ -63,6 +65,7 @@ from trainmon.ledger.reader import (
     attempt_names,
     attempt_records,
     attempt_rows,
+    node_uses,
     recent_actions,
     recent_attempts,
     submit_request,
@@ -71,7 +74,7 @@ from trainmon.ledger.reader import (
 from trainmon.ledger.schema import NewerLedger, digest_of, migrate
 from trainmon.lib import DAY, Clock, Instant, Seconds, SystemClock, drop_oldest
 from trainmon.lib.threads import Background
-from trainmon.model import Attempt, EvalResult, Record
+from trainmon.model import Attempt, AttemptsRestored, EvalResult, Record
 
 __all__ = [
     "NAME",
@@ -86,6 +89,7 @@ __all__ = [
     "attempt_names",
     "attempt_records",
     "attempt_rows",
+    "node_uses",
     "recent_actions",
     "recent_attempts",
     "submit_request",
@@ -261,7 +265,7 @@ class Ledger(Background):
         clock: Clock | None = None,
         *,
         on_actions: Callable[[list[Record]], None] | None = None,
-        on_attempts: Callable[[list[Attempt]], None] | None = None,
+        on_attempts: Callable[[AttemptsRestored], None] | None = None,
         keep: Seconds = KEEP,
         is_network: bool = False,
         patience: Seconds = PATIENCE,
@@ -422,7 +426,9 @@ class Ledger(Background):
                 connection = self._open()
                 self._recall(connection)
                 if self._on_attempts is not None:
-                    self._on_attempts(read_recent(connection, self._clock.now() - ATTEMPTS_OF, ATTEMPTS_AT_MOST))
+                    now = self._clock.now()
+                    recent = read_recent(connection, now - ATTEMPTS_OF, ATTEMPTS_AT_MOST)
+                    self._on_attempts(AttemptsRestored(tuple(recent), tuple(read_uses(connection, now - KEPT))))
                     self._on_attempts = None
                 self._write(connection, work)
                 now = self._clock.now()
@@ -437,7 +443,7 @@ class Ledger(Background):
             else:
                 make_directory(self.file)  # the file is created only when there is something to write
                 if self._on_attempts is not None:
-                    self._on_attempts([])
+                    self._on_attempts(AttemptsRestored(()))
         except Exception as error:  # whatever it is: this thread goes on, and what waits is tried again
             self._close()
             is_new_damage = is_damage(error) and self._damage is None

@@ -17,13 +17,21 @@ from msgspec.structs import replace
 from trainmon.analysis.explanation import AttemptRecords
 from trainmon.ledger.actions import ActionText, read_actions, read_texts
 from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_stored_alerts, read_totals
-from trainmon.ledger.attempts import AttemptName, read_around, read_attempts, read_names, read_recent, read_rows
+from trainmon.ledger.attempts import (
+    AttemptName,
+    read_around,
+    read_attempts,
+    read_names,
+    read_recent,
+    read_rows,
+    read_uses,
+)
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
 from trainmon.ledger.lease import LOCK, LeaderNote, LeaderNow, is_locked, is_row_held, read_note, this_program
 from trainmon.ledger.outbox import Counts, count, read_newest, read_sent, take_over
 from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import DAY, Instant, Seconds, TrainmonError, by_key
-from trainmon.model import AlertRequest, Attempt, Channel, Delivery, Notification, Record, StoredAlerts
+from trainmon.model import AlertRequest, Attempt, Channel, Delivery, NodeUse, Notification, Record, StoredAlerts
 
 SINCE_ATTEMPTS = 3
 SINCE_ALERTS = 2
@@ -72,6 +80,14 @@ def recent_attempts(directory: Path, since: Instant, limit: int) -> list[Attempt
     """
     work = partial(read_recent, since=since, limit=limit)
     return query_ledger(directory, work, [], since_version=SINCE_ATTEMPTS)
+
+
+def node_uses(directory: Path, since: Instant) -> list[NodeUse]:
+    """The newest attempts since then, as they count for their nodes.
+
+    Raises: LedgerStuck.
+    """
+    return query_ledger(directory, partial(read_uses, since=since), [], since_version=SINCE_ATTEMPTS)
 
 
 def attempt_history(directory: Path) -> list[Attempt]:

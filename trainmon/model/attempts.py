@@ -546,3 +546,44 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
             return None
         first = self.resumed_from or 0 if self.first_step is None else self.first_step - 1
         return min(1.0, self.steps_lost / max(1, self.last_step - first))
+
+
+# ---- what attempts say of their nodes --------------------------------------------------------------------------------
+
+
+class NodeUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt, as it counts for the nodes that it ran on."""
+
+    attempt_id: str
+    cluster: str
+    run: str
+    nodes: tuple[str, ...]
+    began: Instant
+    until: Instant
+    """When it ended, or was last seen."""
+    is_open: bool
+    failure: CauseName | None = None
+    """Its cause, if that may be a single node."""
+    first: tuple[str, ...] = ()
+    """The nodes that its cause names: where the first error was."""
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the attempts of 90 days say of a node."""
+
+    cluster: str
+    ends: int
+    """How many attempts ended on it."""
+    first_errors: int
+    """In how many of them the first error was on this node."""
+    expected: float
+    """How many first errors a usual node has, in the same time."""
+    unnamed: int
+    """The other failures in which it took part: of these, no node is known."""
+    failures: int
+    """Of all nodes of its cluster: the ends by what a single node may cause."""
+    probability: float
+    """That it fails at least five times as often as a usual node of its cluster: from 0 to 1. 0 if there are too few
+    failures to say."""
+    is_bad: bool
+    """Whether that is sure enough to act on it."""

@@ -10,7 +10,7 @@ import msgspec
 from trainmon.lib import Instant, Seconds
 from trainmon.model.action import Record
 from trainmon.model.alerts import Alert, AlertRequest, Channel, Delivery, Leadership, Silence, StoredAlerts
-from trainmon.model.attempts import Attempt, Receipt
+from trainmon.model.attempts import Attempt, NodeRecord, NodeUse, Receipt
 from trainmon.model.job import Cluster, Job, SchedulerNode
 from trainmon.model.node import Node, NodeHistory, Prompt, Source
 from trainmon.model.probe_wire import AnyReading, LogChunk
@@ -59,6 +59,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """By attempt id: open attempts, and those that ended within a week."""
     receipts: Mapping[str, tuple[Receipt, ...]] = {}
     """By Receipt.key: the receipts of trainmon-run, the newest last."""
+    node_uses: Mapping[str, NodeUse] = {}
+    """By attempt id: the attempts of 90 days that have ended, as they count for their nodes."""
+    node_records: Mapping[str, NodeRecord] = {}
+    """By node: what these attempts say of it, and those that were open when the last one ended."""
     has_restored_attempts: bool = False
     """Whether the attempts that the ledger holds are among them."""
     accounted: tuple[Job, ...] = ()
@@ -236,9 +240,11 @@ class ActionChanged(msgspec.Struct, frozen=True):
 
 
 class AttemptsRestored(msgspec.Struct, frozen=True):
-    """The attempts that the ledger holds: open ones, and those of the last week."""
+    """The attempts that the ledger holds: open ones, and those of the last week. Those of 90 days count for their
+    nodes."""
 
     attempts: tuple[Attempt, ...]
+    uses: tuple[NodeUse, ...] = ()
 
 
 class NoticeGiven(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from collectors.wandb.collector import WandbCollector
 from trainmon.actions.verification import followed_directories
 from trainmon.alerting.manager import AlertManager
 from trainmon.analysis.attempts import ending_directories, read_once, unwatched_since
+from trainmon.analysis.retries import KEPT
 from trainmon.config import InvalidValue, Settings, enabled_rules, log_formats, resolve_secret, routing_of
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import (
@@ -27,6 +28,7 @@ from trainmon.ledger.ledger import (
     Ledger,
     LedgerStuck,
     alerts_now,
+    node_uses,
     recent_attempts,
 )
 from trainmon.ledger.postgresql import PostgresCopy, is_address
@@ -330,7 +332,7 @@ def ledger_of(settings: Settings, submit: Callable[[Event], None], environ: Mapp
         found.path,
         lambda problem: submit(LedgerTrouble(problem)),
         on_actions=submit_actions,
-        on_attempts=lambda attempts: submit(AttemptsRestored(tuple(attempts))),
+        on_attempts=submit,
         keep=settings.ledger.keep if settings.ledger is not None else KEEP,
         is_network=found.is_network,
     )
@@ -341,11 +343,12 @@ def submit_stored_alerts(directory: Path, submit: Callable[[Event], None], now: 
     try:
         found = alerts_now(directory, now)
         attempts = recent_attempts(directory, now - ATTEMPTS_OF, ATTEMPTS_AT_MOST)
+        uses = node_uses(directory, now - KEPT)
     except LedgerStuck as error:
         submit(LedgerTrouble(error.message))
         return
     submit(AlertsRestored(found.stored))
-    submit(AttemptsRestored(tuple(attempts)))
+    submit(AttemptsRestored(tuple(attempts), tuple(uses)))
     if found.channels:
         submit(ChannelsChanged(found.channels))
 

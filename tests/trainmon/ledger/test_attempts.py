@@ -73,7 +73,7 @@ def test_an_attempt_comes_back_as_it_was(tmp_path: Path) -> None:
         ledger.keep(LONG)
         ledger.keep(NEXT)
     restored: list[Attempt] = []
-    with opened(tmp_path, clock=At(NOON + 90_000), on_attempts=restored.extend):
+    with opened(tmp_path, clock=At(NOON + 90_000), on_attempts=lambda known: restored.extend(known.attempts)):
         until(lambda: bool(restored))
     assert sorted(restored, key=lambda one: one.attempt_id) == [LONG, NEXT]
 
@@ -288,7 +288,7 @@ def test_rows_that_programs_with_other_configs_wrote_of_one_start_are_read_as_on
     assert select(tmp_path, "select count(*) from training_attempts").rows == [(2,)]
     assert {one.attempt_id for one in recent_attempts(tmp_path, 0.0, 9)} == {LONG.attempt_id, NEXT.attempt_id}
     restored: list[Attempt] = []
-    with opened(tmp_path, clock=At(NOON + 9300), on_attempts=restored.extend):
+    with opened(tmp_path, clock=At(NOON + 9300), on_attempts=lambda known: restored.extend(known.attempts)):
         until(lambda: bool(restored))
     assert CALLED.attempt_id not in {one.attempt_id for one in restored}
 

@@ -474,10 +474,10 @@ def retry_of(context: PlanContext) -> Retry | None:
     last = last_ended(context)
     if context.run is None or last is None:
         return None
-    policy, readback = context.run.spec.retry, context.readback
+    policy, readback, state = context.run.spec.retry, context.readback, context.state
     path = config_to_read(last, policy)
     location = f"{context.host}:{path}"
-    decision = decide(last, context.state.attempts.values(), policy, config=readback.configs.get(location))
+    decision = decide(last, state.attempts.values(), policy, state.node_records, config=readback.configs.get(location))
     error = None if path is None else readback.errors.get(location)
     unread = "" if error is None else f"it is not known whether the config has changed: {error}"
     return None if decision is None else Retry(last, decision, path, unread)

@@ -9,9 +9,6 @@ import math
 
 from trainmon.lib import Seconds
 
-FEW = 5
-"""Fewer failures say little: only their interval is shown."""
-
 TAIL = 0.025
 """The probability that an interval of 95% misses on each side."""
 

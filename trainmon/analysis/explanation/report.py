@@ -19,12 +19,11 @@ from trainmon.analysis.explanation.hours import (
     is_over,
 )
 from trainmon.analysis.explanation.reliability import (
-    FEW,
     best_interval,
     expected_ettr,
     poisson_interval,
 )
-from trainmon.analysis.retries import ENDED_ON_PURPOSE
+from trainmon.analysis.retries import ENDED_ON_PURPOSE, FEW
 from trainmon.lib import DAY, Instant, Seconds, by_key, counted, duration, group_by, listed
 from trainmon.model import Attempt, AttemptEnd
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from trainmon.analysis.explanation.hours import Category, gpu_hours_text
 from trainmon.analysis.explanation.page import UNKNOWN, PageRow, Section, Style
-from trainmon.analysis.explanation.reliability import FEW, at_most
+from trainmon.analysis.explanation.reliability import at_most
 from trainmon.analysis.explanation.report import Advice, Range, Report, Totals
+from trainmon.analysis.retries import FEW
 from trainmon.lib import HOUR, clean, counted, duration, natural_key, scrub
 
 BAR = 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -19,18 +19,17 @@ from trainmon.analysis.retries.budget import (
     OUT_OF_MEMORY,
     STORM,
     TRANSIENT,
-    blamed,
     by_run,
     history_of,
     in_vain,
     key_of,
-    lacks_data,
     limit_of,
     order_of,
     since_progress,
     spent,
     suspects,
 )
+from trainmon.analysis.retries.node_history import FEW, record_text
 from trainmon.analysis.runs import writers
 from trainmon.lib import Instant, Seconds, counted, group_by
 from trainmon.model import (
@@ -39,6 +38,7 @@ from trainmon.model import (
     CauseName,
     Classification,
     Job,
+    NodeRecord,
     Record,
     RetryChange,
     RetryLimit,
@@ -69,9 +69,6 @@ NEEDS: Mapping[CauseName, str] = {
 
 SWAPPED: frozenset[CauseName] = frozenset({"gpu-hardware", "driver-mismatch"})
 """Causes that stay with a node: the same nodes would fail again."""
-
-NO_DATA = "not enough data to blame a node: too few attempts on others to compare with"
-"""No verdict of the test, which clears no node."""
 
 BY_SLURM = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "TIMEOUT"})
 """Slurm states these ends itself: they are certain."""
@@ -104,10 +101,15 @@ class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(
-    attempt: Attempt, attempts: Collection[Attempt], policy: RetryPolicy, *, config: str | None = None
+    attempt: Attempt,
+    attempts: Iterable[Attempt],
+    policy: RetryPolicy,
+    nodes: Mapping[str, NodeRecord] = {},
+    *,
+    config: str | None = None,
 ) -> RetryDecision | None:
-    """The decision about an attempt that ended; `attempts` are all that are known. None while its cause is unknown.
-    `config`: the hash that its config file has now, if that was read."""
+    """The decision about an attempt that ended; `attempts` are all that are known of its run. None while its cause is
+    unknown. `nodes`: what is known of the nodes; `config`: the hash that its config file has now, if that was read."""
     found = attempt.cause
     if found is None:
         return None
@@ -136,7 +138,7 @@ def decide(
     elif cause in NEEDS:
         choice, why = "after-change", f"{cause}: a retry needs {NEEDS[cause]} first"
     else:
-        choice, why, exclude = _retry(attempt, attempts, cause, limit)
+        choice, why, exclude = _retry(attempt, nodes, cause, limit)
     return RetryDecision(
         choice=choice,
         cause=cause,
@@ -158,7 +160,10 @@ def _is_certain(attempt: Attempt, found: Classification) -> bool:
 
 
 def with_decisions(
-    before: Mapping[str, Attempt], after: Mapping[str, Attempt], runs: Mapping[str, Run]
+    before: Mapping[str, Attempt],
+    after: Mapping[str, Attempt],
+    runs: Mapping[str, Run],
+    nodes: Mapping[str, NodeRecord],
 ) -> Mapping[str, Attempt]:
     """The attempts after a change, with what is decided about those that ended. A decision is made again only if what
     was known of the attempt, or of those before it, has changed: the order of the reports does not matter."""
@@ -170,7 +175,7 @@ def with_decisions(
         if is_of_ledger or one.is_open or one.run_id not in first or order_of(one) < first[one.run_id]:
             continue
         policy = runs[one.run_id].spec.retry if one.run_id in runs else RetryPolicy()
-        if (decision := decide(one, after.values(), policy)) is not None:
+        if (decision := decide(one, after.values(), policy, nodes)) is not None:
             decided[one.attempt_id] = replace(one, retry_decision=decision.choice, budget_spent=decision.spent)
     return decided
 
@@ -285,17 +290,19 @@ def _placement(attempt: Attempt) -> str:
 
 
 def _retry(
-    attempt: Attempt, attempts: Collection[Attempt], cause: CauseName, limit: RetryLimit
+    attempt: Attempt, nodes: Mapping[str, NodeRecord], cause: CauseName, limit: RetryLimit
 ) -> tuple[RetryChoice, str, tuple[str, ...]]:
     doubt = ""
     if cause in OF_NODE:
-        if nodes := suspects(attempt):
-            return "after-node-swap", f"{cause} on {', '.join(nodes)}: the next attempt must avoid it", nodes
-        ended = [one for one in attempts if (one.ended_at or math.inf) <= (attempt.ended_at or 0.0)]
-        for blame in blamed(ended, attempt.cluster):
-            if blame.node in attempt.nodes:
-                return "after-node-swap", f"{cause}: {blame.why}", (blame.node,)
-        doubt = f"; {NO_DATA}" if lacks_data(ended, attempt) else ""
+        if named := suspects(attempt):
+            return "after-node-swap", f"{cause} on {', '.join(named)}: the next attempt must avoid it", named
+        known = {name: nodes[name] for name in attempt.nodes if name in nodes}
+        known = {name: one for name, one in known.items() if one.cluster == attempt.cluster}
+        if bad := tuple(name for name, one in known.items() if one.is_bad):
+            why = "; ".join(f"{name}: {record_text(known[name])}" for name in bad)
+            return "after-node-swap", f"{cause}; {why}", bad
+        few = max((one.failures for one in known.values()), default=0)
+        doubt = f"; {few} failures are too few to say which node is bad" if 1 < few < FEW else ""
     if cause in SWAPPED:
         return "after-node-swap", f"{cause} stays with its node, and the node is not known{doubt}", ()
     if cause in ("preempted", "time-limit"):
@@ -372,7 +379,7 @@ def due(state: State, now: Instant) -> Iterator[Due]:
         may_change = last.end.awaits_log and now - last.end.noticed_at < LOG_WAIT  # its cause
         if may_change or _may_go_on(run, last, last.end, state, now):
             continue
-        decision = decide(last, state.attempts.values(), run.spec.retry)
+        decision = decide(last, state.attempts.values(), run.spec.retry, state.node_records)
         is_armed = run.kill is not None and run.kill.exists
         if decision is None or not (is_automatic(decision, run.spec) or awaits_config(last, decision, run.spec, state)):
             continue
@@ -398,7 +405,9 @@ def _may_go_on(run: Run, last: Attempt, end: AttemptEnd, state: State, now: Inst
 def awaits_config(last: Attempt, decision: RetryDecision, run: RunSpec, state: State) -> bool:
     """Whether the daemon will retry once the config has changed. Only a plan reads the present config."""
     may_change = decision.left and config_to_read(last, run.retry) is not None
-    changed = decide(last, state.attempts.values(), run.retry, config="another") if may_change else None
+    changed = (
+        decide(last, state.attempts.values(), run.retry, state.node_records, config="another") if may_change else None
+    )
     return changed is not None and is_automatic(changed, run)
 
 

@@ -20,7 +20,7 @@ from trainmon.analysis.attempts import (
     with_unseen_log,
 )
 from trainmon.analysis.attempts.ranks import last_looks
-from trainmon.analysis.retries import with_decisions
+from trainmon.analysis.retries import judged, kept, use_of, with_decisions
 from trainmon.analysis.runs import jobs_of
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
@@ -34,6 +34,7 @@ from trainmon.model import (
     JobsListed,
     Node,
     NodeReading,
+    NodeUse,
     Receipts,
     Run,
     RunLooked,
@@ -142,6 +143,8 @@ def depends_on(job: Job, other: Job) -> bool:
 def attempts_restored(batch: EventBatch, event: AttemptsRestored) -> None:
     """Add the attempts of the ledger."""
     batch.maps["has_restored_attempts"] = True
+    if event.uses:
+        _judge_nodes(batch, (*event.uses, *batch.current("node_uses").values()), batch.current("attempts"))
     if event.attempts:
         _set_attempts(batch, with_stored(batch.current("attempts"), event.attempts))
 
@@ -217,7 +220,17 @@ def _set_attempts(batch: EventBatch, attempts: Mapping[str, Attempt]) -> None:
     """Set the attempts, if they have changed, with what is decided about those that ended."""
     before = batch.current("attempts")
     if attempts is not before:
-        batch.maps["attempts"] = with_decisions(before, attempts, batch.current("runs"))
+        changed = (one for name, one in attempts.items() if one is not before.get(name))
+        if ended := [use_of(one) for one in changed if one.end is not None]:
+            _judge_nodes(batch, (*batch.current("node_uses").values(), *ended), attempts)
+        batch.maps["attempts"] = with_decisions(before, attempts, batch.current("runs"), batch.current("node_records"))
+
+
+def _judge_nodes(batch: EventBatch, ended: Iterable[NodeUse], attempts: Mapping[str, Attempt]) -> None:
+    """Set what the attempts say of their nodes. Those that are open count as far as they have run now."""
+    uses = batch.maps["node_uses"] = kept(one for one in ended if not one.is_open)
+    running = (use_of(one) for one in attempts.values() if one.is_open)
+    batch.maps["node_records"] = judged((*uses.values(), *running))
 
 
 # ---- actions ---------------------------------------------------------------------------------------------------------

@@ -219,12 +219,12 @@ def test_an_attempt_that_runs_or_whose_cause_is_not_known_has_no_decision() -> N
 
 def test_a_decision_that_the_ledger_has_is_not_made_again() -> None:
     kept = replace(ended(0, "segfault"), retry_decision="stop", budget_spent=7)
-    assert with_decisions({}, {kept.attempt_id: kept}, {})[kept.attempt_id] == kept
+    assert with_decisions({}, {kept.attempt_id: kept}, {}, {})[kept.attempt_id] == kept
 
 
 def test_a_new_attempt_does_not_change_what_was_decided_about_those_before_it() -> None:
     first, second = replace(ended(0, "segfault"), retry_decision="stop", budget_spent=7), ended(1, "segfault")
-    found = with_decisions({first.attempt_id: first}, {one.attempt_id: one for one in (first, second)}, {})
+    found = with_decisions({first.attempt_id: first}, {one.attempt_id: one for one in (first, second)}, {}, {})
     assert (found[first.attempt_id], found[second.attempt_id].retry_decision) == (first, "stop")
 
 

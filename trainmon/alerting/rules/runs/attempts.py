@@ -89,7 +89,9 @@ class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
             return
         record = automatic(state, ended) if mode == "on" else None
         at = ended.end.at if record is None else record.done_at or record.settled_at or now
-        decision = decide(ended, state.attempts.values(), run.spec.retry) if now - at <= self.new_for else None
+        decision = None
+        if now - at <= self.new_for:
+            decision = decide(ended, state.attempts.values(), run.spec.retry, state.node_records)
         if decision is None or decision.cause in ENDED_ON_PURPOSE or (record is None and ended is not attempts[-1]):
             return
         text = _suggested(state, run, ended, decision) if record is None else _done(record)
@@ -267,7 +269,7 @@ def _against_decision(before: Attempt, state: State, run: Run) -> str | None:
     """Why the attempt before should not have been retried as it was, if so."""
     if before.retry_decision not in ("stop", "after-change", "evaluator"):
         return None
-    decision = decide(before, state.attempts.values(), run.spec.retry)
+    decision = decide(before, state.attempts.values(), run.spec.retry, state.node_records)
     return None if decision is None or decision.cause in ENDED_ON_PURPOSE else decision.why
 
 

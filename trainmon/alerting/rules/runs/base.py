@@ -224,7 +224,7 @@ def how_to_restart(state: State, run: Run) -> str:
     if (writer := next(writers(run, state, run.jobs), None)) is not None:
         return f"end the trainer of job {writer[0]} first: it still writes to the checkpoints"
     last = last_attempts(one for one in attempts if one.run_id == run.name).get(run.name)
-    decision = None if last is None else decide(last, attempts, run.spec.retry)
+    decision = None if last is None else decide(last, attempts, run.spec.retry, state.node_records)
     if decision is None:
         return f"{_disarms(run)}see how it ended (key 4) before it starts again: its cause is not known yet"
     if decision.choice == "evaluator":
