@@ -393,9 +393,9 @@ class Charts:
             known = any(len(self.copies.known(path, key)) for path in self.paths)
             note = "nothing in this window" if known else "nothing was logged under this name"
         restarts, saves, moments = self.marks().along(by_time=view.by_time)
-        values = self._under_cursor(key, view, curves)
+        values, style = self._under_cursor(key, view, curves), f"curve{self.colours.get(self.paths[0], 0)}"
         chart = Chart(
-            title=title(key, reading(copy), change(copy), note, cell.width, values), frame=frame, y=y, log=log,
+            title=title(key, reading(copy), change(copy), note, cell.width, values, style), frame=frame, y=y, log=log,
             curves=curves, cursor=view.cursor, is_cut=view.settled,
             x_ticks=x_ticks(x, cell.width, by_time=view.by_time),
             y_ticks=ticks(y, max(2, cell.height // TICK_HEIGHT), log=log), restarts=restarts, saves=saves,

@@ -151,9 +151,16 @@ def value_style(value: float | None) -> str:
 
 
 def title(
-    key: str, value: float | None, found: Change | None, note: str, width: int, values: Sequence[Span] = ()
+    key: str,
+    value: float | None,
+    found: Change | None,
+    note: str,
+    width: int,
+    values: Sequence[Span] = (),
+    style: str = "accent",
 ) -> tuple[Span, ...]:
-    """The line over a chart, exactly `width` cells: metric, latest value and change, or the values under the cursor."""
+    """The line over a chart, exactly `width` cells: metric, latest value and change, or the values under the cursor.
+    `style`: the colour of its curve."""
     if values:
         name = shorten(clean(key), max(8, width - 12))
         spans = [Span(name, "bold")]
@@ -169,7 +176,7 @@ def title(
     return (
         Span(name, "bold"),
         Span("  "),
-        Span(latest, value_style(value) or "accent"),
+        Span(latest, value_style(value) or style),
         Span(pad(rest if cell_width(rest) <= left else "", left), "warn" if note else "dim"),
     )
 
