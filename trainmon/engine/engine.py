@@ -332,7 +332,7 @@ class Engine(Background):
                         if disk is not None and disk.state == "ok":
                             self.rings.record_disk(disk)
                 case CurvesGrew():
-                    self.curves.grow(event.path, event.points, fresh=event.fresh)
+                    self.curves.grow(event.path, event.points, fresh=event.fresh, is_older=event.is_older)
                 case NodeReading(reading=WandbRows() as rows) if rows.id in state.runs:
                     self.curves.follow_file(rows)
                 case SourceRemoved(name=name):

@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, count, cycle
+from itertools import chain, compress, count, cycle
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -266,9 +266,12 @@ class Curves:
         self._files: dict[str, tuple[str, int]] = {}
         """By path: the file that its curves come from, and how many of its rows they have."""
 
-    def grow(self, path: str, points: Mapping[str, Points], *, fresh: bool) -> None:
-        """Append points. With `fresh`, they replace the curve."""
+    def grow(self, path: str, points: Mapping[str, Points], *, fresh: bool, is_older: bool = False) -> None:
+        """Append points, or put older ones before the known ones. With `fresh`, they replace the curve."""
         for key, new in points.items():
+            if is_older and (path, key) in self._curves:
+                self._prepend((path, key), new)
+                continue
             curve = self._curves.pop((path, key), None)
             if curve is None or fresh:
                 curve = Curve(next(self._epochs), 0, array("d"), array("d"), array("d"))
@@ -281,6 +284,13 @@ class Curves:
         if path.startswith(f"{log_curves.ENTITY}/"):
             self._fit(path.rpartition("/")[0] + "/")
         drop_oldest(self._curves, CURVES_AT_MOST)
+
+    def _prepend(self, of: tuple[str, str], older: Points) -> None:
+        """Some of them may be known."""
+        curve = self._curves[of]
+        new = [step < curve.steps[0] for step in older.steps]
+        columns = zip((older.steps, older.times, older.values), (curve.steps, curve.times, curve.values), strict=True)
+        self._curves[of] = Curve(next(self._epochs), 0, *(array("d", compress(was, new)) + now for was, now in columns))
 
     def _thin(self, of: tuple[str, str]) -> None:
         curve = self._curves[of]

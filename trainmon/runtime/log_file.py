@@ -17,9 +17,21 @@ from msgspec.structs import replace
 
 from collectors.probe.files.lines import CUT_END, DOWN_AND_UP, LINE_BYTES, cut, readable
 from trainmon.analysis.log_formats import Format, report, written
+from trainmon.engine.reducers.files import logged
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError, size
-from trainmon.model import LOG_PART, WANDB, LogHits, LogPart, Run, StepNumbers
+from trainmon.model import (
+    LOG_PART,
+    WANDB,
+    LogChunk,
+    LogHistoryRead,
+    LogHits,
+    LogPart,
+    NodeReading,
+    Run,
+    State,
+    StepNumbers,
+)
 from trainmon.transport.files import TIMEOUT, FileRange, read_range
 from trainmon.transport.shell import Shell
 
@@ -48,6 +60,11 @@ LONGEST_TEXT = 200
 
 PROBES = PROBE, _ = 16 * 1024, 256 * 1024
 """Bytes that show what time a place in a log is of; where they do not, the others."""
+
+PIECES, PIECE = 64, 16 * 1024
+"""How many pieces of a log are read for its curves, at most, and their bytes: they take 0.3 s of this machine."""
+TURN = threading.Lock()
+"""One log at a time is read so."""
 
 LOOKS = (1 / 2, 1 / 4, 3 / 4, 1 / 8, 3 / 8, 5 / 8, 7 / 8)
 """Where in a log is looked for such a place, one after the other."""
@@ -102,6 +119,26 @@ class LogFile:
     def __init__(self, run: Run, shell_of: Callable[[str], Shell], formats: Sequence[Format]) -> None:
         self._run, self._shell_of, self._formats = run, shell_of, formats
         self._file, self._size = "", 0
+
+    def history(self, reply: Callable[[LogHistoryRead], object]) -> None:
+        """Read the curves of the lines before the known ones: of all of them, or of pieces from all over the file."""
+
+        def work() -> None:
+            run, log = self._run, self._run.log
+            assert log is not None and log.path is not None and run.log_metrics is not None  # noqa: PT018
+            with TURN:
+                end = (log.size or 0) - sum(len(line) + 1 for line in log.lines)
+                starts = range(0, end, max(PIECE, end // PIECES))
+                pieces = (self._part(start, min(end, start + PIECE)) for start in starts)
+                lines = tuple(line for piece in pieces for line in piece.lines)
+                at = run.log_metrics.runs[-1].created_at or 0.0
+                chunk = LogChunk(v=1, t=at, id=run.name, path=log.path, lines=lines, seen=len(lines), mtime=at)
+                event = NodeReading(log.host, run.spec.cluster, at, chunk)
+                read, grown = logged(Run(spec=run.spec), event, chunk, tuple(self._formats))
+            if read.log_metrics is not None:
+                reply(LogHistoryRead(run.name, log.path, read.log_metrics, tuple(grown)))
+
+        _start(work, lambda error: None)  # its curves then begin where it was first read
 
     def read(self, start: int, end: int, reply: Callable[[LogPart], object]) -> None:
         """Read the lines between two offsets."""
@@ -268,6 +305,24 @@ class LogFile:
             return late
         steps = enumerate(None if said is None else said.step for said in part.numbers)
         return [(float(found - step), line) for line, found in steps if found is not None] or late
+
+
+class LogHistories:
+    """Watches the State: of each log that was there before, its older lines are read once."""
+
+    def __init__(self, open_log: Callable[[Run], LogFile | None], submit: Callable[[LogHistoryRead], None]) -> None:
+        self._open, self._submit = open_log, submit
+        self._seen: set[tuple[str, str | None]] = set()
+
+    def observe(self, state: State) -> None:
+        """Begin to read the logs that are new here. On the engine's thread; never waits."""
+        for name, run in state.runs.items():
+            log, metrics = run.log, run.log_metrics
+            if log is None or metrics is None or log.host == WANDB or (name, log.path) in self._seen:
+                continue
+            self._seen.add((name, log.path))
+            if not log.is_new and (file := self._open(run)) is not None:
+                file.history(self._submit)
 
 
 def nearest(late: Sequence[tuple[float, int]]) -> int:

@@ -50,6 +50,7 @@ from trainmon.model import (
 )
 from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend, Prompts
+from trainmon.runtime.log_file import LogHistories
 from trainmon.runtime.looks import AutomaticLooks, Nodes
 from trainmon.runtime.looks.flight_recorder import DumpReader
 from trainmon.transport.shell import AskUser, Shell
@@ -197,6 +198,7 @@ class Monitor(DashboardBackend):
             self.engine.subscribe(DumpReader(self.look).observe)
             if not self._starts_late:
                 self.engine.subscribe(AutomaticLooks(self.look, self.engine.clock).observe)
+                self.engine.subscribe(LogHistories(self.open_log, self.engine.submit).observe)
                 self.alert_service.start()
         elif self._records:
             submit_stored_alerts(find_state_directory(os.environ).path, self._forward, self.engine.clock.now())

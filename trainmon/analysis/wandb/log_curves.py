@@ -17,10 +17,13 @@ from trainmon.analysis.log_formats.read import LONGEST, plain
 from trainmon.analysis.wandb import metric_names
 from trainmon.analysis.wandb.client_file import FILES_AT_MOST
 from trainmon.lib import Instant
-from trainmon.model import CurvesGrew, Points, Progress, Run, StepSpan, WandbFile, WandbRun
+from trainmon.model import CurvesGrew, LogHistoryRead, Points, Progress, Run, StepSpan, WandbFile, WandbRun
 
 ENTITY = "log"
 """The entity in the paths of such curves."""
+
+FIRST = "0"
+"""The id of what comes before any start."""
 
 FIELDS = {
     **{name: name for name in ("loss", "grad_norm", "learning_rate", "tokens_per_s", "samples_per_s", "loss_scale")},
@@ -29,13 +32,15 @@ FIELDS = {
 }
 """What may be printed of a step, and the name of its curve."""
 
+LONGEST_NAME = 60
 NAMES_AT_MOST = 16
 """Curves of one run: those of FIELDS, and what else its lines name."""
 
-NAMED = re.compile(
-    r"(?<![\w./-])([A-Za-z_][\w./-]{0,60}(?: [\w./()-]{1,40}){0,4})['\"]?\s{0,3}[:=]\s{0,12}['\"]?"
-    r"([-+]?(?:\d[\d,]{0,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf)[KMBT]?)(?![\w:/.])"
+VALUE = re.compile(
+    r"[:=][ \t]{0,12}['\"]?([-+]?(?:\d[\d,]{0,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf)[KMBT]?)(?![\w:/.])"
 )
+DIVIDER = re.compile(r"[|,;{}\[\]\t]|\s{2,}|\s-\s")
+"""What stands before a name."""
 ASIDE = frozenset(
     ("consumed", "eta", "rank", "dp", "tp", "pp", "cp", "ep", "memory", "mem", "max", "allocated", "reserved", "batch",
      "number")
@@ -54,13 +59,15 @@ class Row(NamedTuple):
 
 
 @lru_cache(4096)
-def _is_own(name: str) -> bool:
-    """Whether a name is neither of a counter nor of what FIELDS have."""
+def _own_name(label: str) -> str:
+    """The name at the end of what stands before a number; empty if it is that of a counter, or of what FIELDS have."""
+    name = DIVIDER.split(label)[-1].strip(" '\"")
     words = names.words(name)
     known = (names.counter(words), names.metric(words), names.speed(words, ""))
     is_count = names.is_epoch(words) or names.is_target(words)
     is_loss = (names.loss(words) or 0) < names.NAMED_LOSS and "loss" in words
-    return bool(words) and known == (None,) * 3 and not (is_count or is_loss) and ASIDE.isdisjoint(words)
+    is_own = known == (None,) * 3 and not (is_count or is_loss) and ASIDE.isdisjoint(words)
+    return name if words and is_own and len(name) <= LONGEST_NAME else ""
 
 
 def values_of(before: Progress, after: Progress, text: str) -> dict[str, float]:
@@ -70,9 +77,10 @@ def values_of(before: Progress, after: Progress, text: str) -> dict[str, float]:
              and name not in known}  # fmt: skip
     if after.step is None or found.keys() <= {"step_time_s"}:
         return {}
-    for name, written in NAMED.findall(plain(text)[:LONGEST]):
-        value = number(written)
-        if value is not None and _is_own(name) and value not in (*found.values(), after.step, after.target_step):
+    text, end = plain(text)[:LONGEST], 0
+    for one in VALUE.finditer(text):
+        label, end = text[end : one.start()], one.end()
+        if len(label) <= LONGEST_NAME and (name := _own_name(label)) and (value := number(one[1])) is not None:
             found.setdefault(name, value)
     return found
 
@@ -83,13 +91,20 @@ def row(spans: Sequence[StepSpan], progress: Progress, at: Instant, values: Mapp
     return Row(start, float(progress.step or 0), at, values)
 
 
+def dated(rows: Sequence[Row], progress: Progress, at: Instant) -> list[Row]:
+    """The rows, of which those without a time of their own have that of the last line. They were written before, at the
+    pace of the run."""
+    last, pace = progress.step or 0, progress.step_time_s or 0.0
+    return [one if one.at < at else one._replace(at=at - max(0.0, last - one.step) * pace) for one in rows]
+
+
 def grown(run: Run, rows: Sequence[Row], host: str, at: Instant) -> tuple[WandbFile, list[CurvesGrew]]:
     """What is known of the curves of its log after these rows, and their points."""
     file, grew = run.log_metrics or WandbFile(), list[CurvesGrew]()
     for start, group in groupby(rows, lambda row: row.start):
         part = tuple(group)
         one = file.runs[0] if file.runs and start in ("", file.runs[0].id) else WandbRun(
-            entity=ENTITY, project=run.name, id=start or "0", name=f"from step {part[0].step:,.0f}", state="",
+            entity=ENTITY, project=run.name, id=start or FIRST, name=f"from step {part[0].step:,.0f}", state="",
             created_at=part[0].at, host=host,
         )  # fmt: skip
         latest = {name: value for row in part for name, value in row.values.items()}
@@ -99,11 +114,26 @@ def grown(run: Run, rows: Sequence[Row], host: str, at: Instant) -> tuple[WandbF
         grew.append(CurvesGrew(run.name, one.path, at, points))
         file = replace(
             file, host=host, checked_at=at, logged_at=part[-1].at, names=known,
-            keys=metric_names.choose(run.spec.charts, known),
+            keys=file.keys if known == file.names else metric_names.choose(run.spec.charts, known),
             points=file.points + sum(len(each.values) for each in points.values()),
             runs=(one, *(each for each in file.runs if each.id != one.id))[:FILES_AT_MOST],
         )  # fmt: skip
     return file, grew
+
+
+def with_older(known: WandbFile, event: LogHistoryRead) -> tuple[WandbFile, list[CurvesGrew]]:
+    """The curves of a log with those of its older lines, and the points to be put before the known ones. If no start of
+    the trainer is between, they are of the same one."""
+    *newer, oldest = known.runs
+    older = [replace(one, id=f"before-{one.id}") for one in event.metrics.runs]
+    if oldest.id == FIRST and older:
+        older[0] = replace(oldest, name=older[0].name, created_at=older[0].created_at)
+        oldest, *older = older
+    runs = (*newer, oldest, *older)[:FILES_AT_MOST]
+    pairs = zip(reversed(event.metrics.runs), (*reversed(older), oldest), strict=False)
+    paths = {one.path: now.path for one, now in pairs if now in runs}
+    grown = [replace(one, path=paths[one.path], is_older=True) for one in event.grown if one.path in paths]
+    return replace(known, runs=runs, points=known.points + event.metrics.points), grown
 
 
 def _points(rows: Sequence[Row], name: str) -> Points:

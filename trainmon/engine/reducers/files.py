@@ -267,7 +267,7 @@ def _progress(
     memory, unjudged = run.memory, tuple(losses[-RECENT_LOSSES:])
     if shape != memory.shape or unjudged != memory.unjudged or spans is not memory.spans:
         memory = replace(memory, shape=shape, unjudged=unjudged, spans=spans)
-    return without_own_borrowed(progress), memory, said[len(chunk.kept) :], rows
+    return without_own_borrowed(progress), memory, said[len(chunk.kept) :], log_curves.dated(rows, progress, at)
 
 
 def _was_missing(log: Log | None) -> bool:

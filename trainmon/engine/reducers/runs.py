@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts.steps import began_at, start_of
 from trainmon.analysis.runs import PATIENCE, RunContext, last_attempts, loss, loss_scale, position, throughput
 from trainmon.analysis.runs.wandb_evidence import stopped_by
-from trainmon.analysis.wandb import active_run, client_file, counts, metric_names
+from trainmon.analysis.wandb import active_run, client_file, counts, log_curves, metric_names
 from trainmon.engine.reducers import files
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant
@@ -21,6 +21,7 @@ from trainmon.model import (
     ConsoleRead,
     CurvesGrew,
     Log,
+    LogHistoryRead,
     LossTrouble,
     NodeReading,
     Points,
@@ -228,6 +229,15 @@ def curves_grew(batch: EventBatch, event: CurvesGrew) -> None:
             wandb = _troubled(wandb, trouble)
             progress = active_run.grew(progress, current, points, wandb.stepped_at, first=not recent)
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
+
+
+def log_history_read(batch: EventBatch, event: LogHistoryRead) -> None:
+    """Put the curves of older lines of a log before the known ones. Where no start is between, one goes on."""
+    run = batch.current("runs").get(event.run)
+    if run is not None and run.log is not None and run.log.path == event.log and run.log_metrics is not None:
+        metrics, kept = log_curves.with_older(run.log_metrics, event)
+        batch.grown += kept
+        batch.writable("runs")[event.run] = replace(run, log_metrics=metrics)
 
 
 def wandb_file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> None:

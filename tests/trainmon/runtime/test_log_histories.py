@@ -1,0 +1,100 @@
+"""After a start of this program, the curves of a log that was there before are read again from the file."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from trainmon.engine.engine import Engine
+from trainmon.model import LogChunk, LogHistoryRead, NodeReading, Run, RunsChanged, RunSpec
+from trainmon.runtime.log_file import LogFile, LogHistories
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.shell import LocalShell
+
+TAIL = 64 * 1024
+AT = 2_000_000.0
+LINE = " iteration {:8d}/   90000 | elapsed time per iteration (ms): 1000.0 | lm loss: {:.6E} | grad norm: 0.5 |"
+
+
+@pytest.fixture
+def shell() -> Iterator[LocalShell]:
+    loop = EventLoop()
+    loop.start()
+    local = LocalShell(loop, host="n0")
+    yield local
+    local.close()
+    loop.stop()
+
+
+class Restarted:
+    """This program after a start: the probe has sent the end of a log."""
+
+    def __init__(self, file: Path, lines: list[str], shell: LocalShell) -> None:
+        file.write_text("".join(f"{line}\n" for line in lines))
+        text = file.read_bytes()
+        tail = text[-TAIL:].decode().split("\n")[1:-1] if len(text) > TAIL else lines
+        spec = RunSpec(name="llm", cluster="c", log=str(file))
+        chunk = LogChunk(
+            v=1, t=AT, id="llm", path=str(file), lines=tuple(tail), seen=len(tail), mtime=AT, size=len(text)
+        )
+        self.engine = Engine()
+        self.engine.step([RunsChanged((spec,)), NodeReading("n0", "c", AT, chunk)], AT)
+        self.before = self.run
+        read = queue.SimpleQueue[LogHistoryRead]()
+        histories = LogHistories(lambda run: LogFile(run, lambda _: shell, ()), read.put)
+        histories.observe(self.engine.state)
+        histories.observe(self.engine.state)
+        if len(text) > TAIL:
+            self.engine.step([read.get(timeout=60)], AT)
+        assert read.empty()
+
+    @property
+    def run(self) -> Run:
+        return self.engine.state.runs["llm"]
+
+    def curves(self) -> list[tuple[str, list[float], list[float]]]:
+        metrics = self.run.log_metrics
+        assert metrics is not None
+        found = [(one.name, self.engine.curve(one.path, "loss")) for one in metrics.runs]
+        return [(name, [*curve.steps], [*curve.times]) for name, curve in found]
+
+
+def of_steps(first: int, last: int) -> list[str]:
+    return [LINE.format(step, 2.0 + step / 1e5) for step in range(first, last + 1)]
+
+
+def test_the_curves_reach_back_to_the_first_lines_and_the_status_stays(tmp_path: Path, shell: LocalShell) -> None:
+    lines = [*of_steps(1, 6_000), "loading checkpoint from /ckpt at iteration 5000", *of_steps(5_001, 8_000)]
+    made = Restarted(tmp_path / "a.out", lines, shell)
+    (now, steps, times), (earlier, old, _) = made.curves()
+
+    assert (now, earlier) == ("from step 5,001", "from step 1")
+    assert steps[0] == 5_001
+    assert old[0] == 1
+    assert (steps[-1], old[-1]) == (8_000, 6_000)
+    assert len(steps) + len(old) > 0.9 * 9_000, "of 1 MB, some lines at the edges of pieces are missing"
+    for one in (steps, old):
+        assert sorted({*one}) == one, "each step once, in order"
+    assert times == pytest.approx([AT - 8_000 + step for step in steps]), "at the pace of the run"
+    assert replace(made.run, log_metrics=None) == replace(made.before, log_metrics=None)
+
+
+def test_of_a_large_log_pieces_from_all_over_it_are_read(tmp_path: Path, shell: LocalShell) -> None:
+    made = Restarted(tmp_path / "a.out", of_steps(1, 80_000), shell)
+    ((name, steps, _),) = made.curves()
+    assert (name, steps[0], steps[-1]) == ("from step 1", 1.0, 80_000.0)
+    assert len(steps) < 20_000
+    gaps = [after - before for before, after in pairwise(steps)]
+    assert max(gaps) < 80_000 / 50
+    assert steps == sorted({*steps})
+
+
+def test_a_log_of_which_the_probe_has_sent_all_is_not_read_again(tmp_path: Path, shell: LocalShell) -> None:
+    made = Restarted(tmp_path / "a.out", of_steps(1, 100), shell)
+    ((name, steps, _),) = made.curves()
+    assert (name, len(steps)) == ("from step 1", 100)
