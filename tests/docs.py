@@ -20,7 +20,7 @@ from trainmon.analysis.causes.rules import RULE
 from trainmon.cli import commands as cli
 from trainmon.cli.alerts import written
 from trainmon.cli.commands import COMMON, EXITS
-from trainmon.config import CHANNEL_TYPES, ChannelSettings, Settings, Table, table_of, value_type
+from trainmon.config import CHANNEL_TYPES, ChannelSettings, Settings, Table, ValueType, table_of, value_type
 from trainmon.config.schema import RetrySettings
 from trainmon.lib import description, field_descriptions
 from trainmon.model import CAUSES
@@ -126,7 +126,12 @@ def _channel(table: type[msgspec.Struct]) -> str:
 def _row(table: type[msgspec.Struct], field: msgspec.structs.FieldInfo) -> str:
     default = "see below" if table is Rule and field.name in HELD else default_of(field)
     meaning = cell(field_descriptions(table)[field.name])
-    return f"| `{field.encode_name}` | {default} | {cell(value_type(field.type).description)} | {meaning} |"
+    return f"| `{field.encode_name}` | {default} | {_format(value_type(field.type))} | {meaning} |"
+
+
+def _format(kind: ValueType) -> str:
+    """How a value is written. The page of the configuration shows durations once."""
+    return cell(re.sub(r"^a duration: .*", "a duration", kind.description))
 
 
 def grid(rows: Iterable[str]) -> str:
@@ -334,7 +339,7 @@ def _rows(table: type[Table], field: msgspec.structs.FieldInfo, prefix: str) -> 
         return
     kind = value_type(field.type)
     meaning = cell(field_descriptions(table)[field.name])
-    yield f"| `{name}` | {default_of(field)} | {cell(kind.description)} | {meaning} |"
+    yield f"| `{name}` | {default_of(field)} | {_format(kind)} | {meaning} |"
 
 
 def _retry_rows() -> Iterator[str]:
@@ -345,7 +350,7 @@ def _retry_rows() -> Iterator[str]:
     for field in causes:
         changes = ", ".join(field.default.after_change)
         meaning = f"Retries after these causes{f', once one of these has changed: {changes}' if changes else ''}."
-        by_default.setdefault(f"{default_of(field)} | {value_type(field.type).description} | {meaning}", []).append(
+        by_default.setdefault(f"{default_of(field)} | {_format(value_type(field.type))} | {meaning}", []).append(
             f"`{field.encode_name}`"
         )
     for rest, names in by_default.items():
