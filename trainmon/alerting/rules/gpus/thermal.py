@@ -309,7 +309,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
 
 class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     """Memory or processes remain on the GPUs of a node without a job: leftovers of an ended job make the next one fail.
-    The rule applies only if Slurm says that the node is idle or, without Slurm, if all runs of the node have ended."""
+    The rule applies only if Slurm reports the node as idle or, without Slurm, if all runs of the node have ended."""
 
     origin = "our choice: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
     needs_for = True

@@ -72,7 +72,7 @@ class AttemptRule(JobRule, frozen=True, kw_only=True):
 
 class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
     """An attempt has ended early, and `auto_requeue` is on or suggests: the run was requeued, or is not, or may be.
-    The alert says why."""
+    The alert shows why."""
 
     name: ClassVar[str] = "auto-requeue"
     origin: ClassVar[str] = "our choice: people must know of automatic actions"
@@ -499,7 +499,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
 
 
 class EndedEarly(RunRule, frozen=True, kw_only=True):
-    """The job or W&B says that the run ended well, but the run did not reach its target."""
+    """The job or W&B reports that the run ended well, but the run did not reach its target."""
 
     origin: ClassVar[str] = "an exit status of 0 means success only at the target step"
     reads = EVERYTHING

@@ -261,7 +261,7 @@ def _crashed_beside(wandb: Wandb) -> WandbRun | None:
 
 
 class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
-    """W&B receives no heartbeat from the run any more, and nothing else says that the run has ended."""
+    """W&B receives no heartbeat from the run any more, and there is no other sign that the run has ended."""
 
     origin: ClassVar[str] = "W&B's server gives up after 5m; a lost heartbeat does not mean an end"
     needs_for: ClassVar[bool] = True
