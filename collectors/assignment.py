@@ -258,7 +258,13 @@ def _shared(plan: WatchPlan) -> Spec:
         files=tuple(file for file in plan.files if isinstance(file, FileSpec)),
         receipts=plan.receipts,
         every_receipt=bool(plan.receipts),
-        wandb=tuple(client_file.directory_of(run.name, run.wandb_dir, run.charts) for run in runs if run.wandb_dir),
+        wandb=tuple(
+            client_file.directory_of(
+                run.name, run.wandb_dir or "", run.charts, () if run.wandb_dir else run.metrics_found, run.metrics_since
+            )
+            for run in runs
+            if run.wandb_dir or run.metrics_found
+        ),
     )
 
 

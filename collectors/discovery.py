@@ -5,9 +5,10 @@ Of a cluster with metrics, Prometheus covers nodes that are then not connected t
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -44,6 +45,9 @@ from trainmon.model import (
 )
 
 NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+CLOCKS_DIFFER: Seconds = 60.0
+"""A file server's clock may be so much behind Slurm's."""
 
 MAX_GONE = 5_000
 """Jobs of one cluster that are kept after they left the queue."""
@@ -131,14 +135,34 @@ class RunDiscovery:
         return self.runs != before
 
     def _completed(self, run: RunSpec) -> RunSpec:
-        found = self._mentions.get(run.name)
-        if found is None:
-            return run
+        found = self._mentions.get(run.name, Mentions())
         page = found.page
         if page is not None:  # the key is for one server: a log that names another one changes nothing
             login = self._login()
             page = page if login is not None and login.location is not None and login.shows(page.host) else None
-        return log_mentions.with_mentions(run, found, page)
+        run = log_mentions.with_mentions(run, found, page)
+        is_named = run.wandb_dir is not None and "wandb_dir" not in run.from_log
+        return run if is_named else replace(run, **self._metrics(run, found))
+
+    def _metrics(self, run: RunSpec, found: Mentions) -> Mapping[str, Any]:
+        """Where files of metrics of a run may be: where its log and its command line name them, in its working
+        directory, and beside its checkpoints; without what another run may write to, too."""
+        jobs = [job for job in jobs_of(run, self._jobs.get(run.cluster, ())) if job.started_at is not None]
+        others = [one for one in self._unread if one.name != run.name and one.cluster == run.cluster]
+        used = {path for one in others for path in self._written(one)}
+        command = (
+            () if run.process is None else log_mentions.metrics_directories(run.process.command, self._workdir(run))
+        )
+        own = [path for path in self._written(run) if path not in used]
+        paths = (*found.metrics, *command, *own)
+        since = max(job.started_at or 0.0 for job in jobs) - CLOCKS_DIFFER if jobs else None
+        return {"metrics_found": tuple(dict.fromkeys(paths)), "metrics_since": since}
+
+    def _written(self, run: RunSpec) -> Iterator[str]:
+        """Its working directory, that of its checkpoints, and the one above."""
+        checkpoints = run.checkpoints or self._mentions.get(run.name, Mentions()).checkpoints
+        above = posixpath.dirname(checkpoints or "")
+        return filter(None, (checkpoints, above if above != "/" else "", self._workdir(run)))
 
     def is_relevant(self, node: str, reading: AnyReading) -> bool:
         """Whether a reading of this node may tell more about the runs; from any thread."""

@@ -30,7 +30,8 @@ HERE_ONLY = {"bundle", "__init__", FIRST}
 """The names of files that are not sent as modules."""
 FALLBACK = (FOLDER / "fallback_spec.sh", FOLDER / "fallback.sh")
 
-WITH_SPEC = {"files.wandb": "wandb", "files.wandb_records": "wandb", "gpu.ranks": "ranks"}
+METRICS = ("files.metrics", "files.metric_rows", "files.metric_formats", "files.wandb_records")
+WITH_SPEC = dict.fromkeys(METRICS, "wandb") | {"gpu.ranks": "ranks"}
 """Modules that not every node needs: they come with a spec that has this field, not with the code."""
 
 GREETING = b"#probe "

@@ -23,7 +23,7 @@ SECTIONS = (
     ("checkpoints", "files.checkpoints", "Checkpoints", "checkpoints"),
     ("contents", "files.contents", "Contents", "files"),
     ("receipts", "files.receipts", "Receipts", "receipts"),
-    ("wandb", "files.wandb", "WandbFiles", "wandb"),
+    ("wandb", "files.metrics", "MetricFiles", "wandb"),
 )
 """Section, its module and class, and the spec's field without which the section is not loaded."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from wandb.proto.wandb_internal_pb2 import Record
 
 from collectors.probe import bundle
-from collectors.probe.files import wandb as wandb_reader
+from collectors.probe.files import metrics as wandb_reader
 from collectors.probe.files.wandb_records import Records
 from tests.bench.probe import Agent, Cost
 from tests.bench.table import ratio, show

@@ -85,8 +85,8 @@ RUN = {
         ],
     },
     "wandb_file": {
-        "host": TEXT_OR_NULL, "path": TEXT_OR_NULL, "rows": WHOLE, "size": WHOLE, "offset": WHOLE,
-        "is_behind": FACT_OR_NULL, "damaged": WHOLE, "damaged_before": WHOLE,
+        "host": TEXT_OR_NULL, "path": TEXT_OR_NULL, "format": TEXT_OR_NULL, "rows": WHOLE, "size": WHOLE,
+        "offset": WHOLE, "is_behind": FACT_OR_NULL, "damaged": WHOLE, "damaged_before": WHOLE,
         "logged_at": REAL_OR_NULL, "exit_code": WHOLE_OR_NULL, "error": TEXT_OR_NULL, "looked_at": REAL_OR_NULL,
         "loss_state": TEXT_OR_NULL, "loss_why": TEXT_OR_NULL, "name": TEXT_OR_NULL, "step": WHOLE_OR_NULL, "latest": {},
     },

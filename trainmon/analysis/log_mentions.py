@@ -1,4 +1,4 @@
-"""What a training log names: its W&B run, its files of that, and where it saves its checkpoints. Pure.
+"""What a training log names: its W&B run, its files of metrics, and where it saves its checkpoints. Pure.
 
 Logs are untrusted text: an address names no server to ask, and a directory counts only once it holds checkpoints.
 """
@@ -18,8 +18,8 @@ from trainmon.analysis.checkpoints.layouts import GROWING, Folder, recognised
 from trainmon.analysis.log_formats.read import plain
 from trainmon.model import CheckpointListing, RunSpec, WandbSpec
 
-MENTIONS = ("aving", "aved", "View run", "Syncing ")
-"""Each line that names a W&B run or a save contains one of these texts."""
+MENTIONS = ("aving", "aved", "View run", "Syncing ", "ensor", "logging", "logger folder")
+"""Each line that names a W&B run, files of metrics or a save contains one of these texts."""
 
 NEXT_ATTEMPT = 86_400.0
 """Seconds that the next W&B run may take to appear. It has another id, which the log names only when it starts."""
@@ -46,6 +46,13 @@ SAVES = (
                + PATH, re.IGNORECASE),
 )  # fmt: skip
 """`saving checkpoint to out`, and the lines of DeepSpeed and nanotron."""
+
+METRICS = re.compile(
+    r"""(?:--?|\b)(?:tensorboard|logging)[-_](?:log[-_])?dir(?:ectory)?(?:['"]?\s*[=:]\s*|[ .]+)['"]?([^\s'",;)]+)"""
+    r"|(?:tensorboard logs|logger folder)\b.{0,60}?[ '\"]((?:\.{0,2}/)[^\s'\",;)]+)", re.IGNORECASE,
+)  # fmt: skip
+"""`--tensorboard-dir PATH` of a command line, `tensorboard_dir ...... PATH` and `logging_dir='PATH'` of its settings,
+`TensorBoard logs will be saved at PATH`, `Missing logger folder: PATH` (Lightning)."""
 
 SUBJECT = re.compile(r"checkpoint|ckpt|model|state", re.IGNORECASE)
 """What is saved. Other lines are about results, configs and caches."""
@@ -76,6 +83,8 @@ class Mentions(msgspec.Struct, frozen=True, kw_only=True):
     page: WandbPage | None = None
     wandb_dir: str | None = None
     """Where W&B's client writes its files."""
+    metrics: tuple[str, ...] = ()
+    """Where it says that it writes metrics, the last first."""
     directories: tuple[str, ...] = ()
     """Where it says that it saves, the last first."""
     checkpoints: str | None = None
@@ -89,17 +98,18 @@ def is_mention(lines: str) -> bool:
 
 def read(before: Mentions, lines: Iterable[str], workdir: str | None) -> Mentions:
     """What is named after these lines. Relative paths are relative to `workdir`, the working directory of the job."""
-    page, wandb_dir, named = before.page, before.wandb_dir, list(before.directories)
+    page, wandb_dir, named, metrics = before.page, before.wandb_dir, list(before.directories), before.metrics
     for line in filter(is_mention, lines):
         text = plain(line)[:LONGEST]
         page = wandb_page(text) or page
         if (files := FILES.search(text)) is not None:
             wandb_dir = _absolute(files[1], workdir) or wandb_dir
+        metrics = metrics_directories(text, workdir) or metrics
         directory = checkpoint_directory(text, workdir)
         if directory is not None:
             named = [directory, *(name for name in named if name != directory)]
     kept = [name for name in named if name == before.checkpoints or name in named[:DIRECTORIES]]
-    return replace(before, page=page, wandb_dir=wandb_dir, directories=tuple(kept))
+    return replace(before, page=page, wandb_dir=wandb_dir, metrics=metrics, directories=tuple(kept))
 
 
 def saved(before: Mentions, path: str) -> Mentions:
@@ -144,6 +154,12 @@ def wandb_page(line: str) -> WandbPage | None:
     entity, project, run = (unquote(part) for part in found.groups()[1:])
     is_usable = all(part.isprintable() and "/" not in part for part in (entity, project, run))
     return WandbPage(found[1], f"{entity}/{project}", run) if is_usable else None
+
+
+def metrics_directories(text: str, workdir: str | None) -> tuple[str, ...]:
+    """The directories of metrics that a line of a log, or a command line, names."""
+    found = (_absolute(match[1] or match[2], workdir) for match in METRICS.finditer(text))
+    return tuple(path for path in found if path is not None and path != "/")
 
 
 def _absolute(path: str, workdir: str | None) -> str | None:

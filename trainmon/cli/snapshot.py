@@ -77,7 +77,7 @@ def lines(state: State, requested: Container[str] | None = None) -> Iterator[str
     if len(alerts) > ALERTS_AT_MOST:
         yield f"and {counted(len(alerts) - ALERTS_AT_MOST, 'more alert')}"
     yield from _section(RUNS, [_run(run, state) for run in state.runs.values()])
-    yield from _section(WANDB, [_wandb(run, state) for run in state.runs.values() if run.spec.has_charts])
+    yield from _section(WANDB, [_wandb(run, state) for run in state.runs.values() if run.has_charts])
     hosts = [source for source in state.sources.values() if source.kind == "node"]
     yield from _section(HOSTS, [_host(state, source) for source in hosts])
     schedulers = [source for source in state.sources.values() if source.kind == "slurm"]
@@ -172,7 +172,15 @@ def _wandb_file(run: Run, state: State) -> Row:
     part = f"only the first {100 * file.offset // file.size}% of it is read" if file.is_behind and file.size else ""
     damaged = f"{counted(file.damaged, 'damaged part')} skipped" if file.damaged else ""
     cut = "it ends in an incomplete record" if client_file.ends_incomplete(file, run.verdict) else ""
-    notes = (f"from the file, {newest_row}", part, damaged, cut, code, file.loss_why, file.error)
+    notes = (
+        f"from {'the file' if file.format == 'W&B' else file.format}, {newest_row}",
+        part,
+        damaged,
+        cut,
+        code,
+        file.loss_why,
+        file.error,
+    )
     name, step = ("?", "?") if newest is None else (newest.name, count(newest.step))
     return (run.name, name, "-", "-", step, "-", "; ".join(text for text in notes if text))
 
@@ -423,7 +431,7 @@ def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:
     files = [
         run
         for run in state.runs.values()
-        if run.spec.wandb_dir is not None and (run.wandb_file is None or run.wandb_file.is_behind)
+        if (run.spec.wandb_dir or run.spec.metrics_found) and (run.wandb_file is None or run.wandb_file.is_behind)
     ]
     nodes = [state.nodes[name] for run in state.runs.values() for name in run.spec.nodes if name in readers]
     return (

@@ -252,7 +252,8 @@ def _wandb(runs: Sequence[RunSettings]) -> Iterator[str]:
         selectors = [name for name in ("group", "run", "display", "tags") if getattr(run, name)]
         if run.wandb is None:
             wandb_log = ['log = "wandb"'] if run.log == "wandb" else []
-            charts = ["charts"] if run.charts and run.wandb_dir is None else []
+            has_files = run.wandb_dir is not None or run.metrics_dir is not None
+            charts = ["charts"] if run.charts and not has_files else []
             if needing := [*selectors, *charts, *wandb_log]:
                 yield f'{where}: {needing[0]} needs a W&B project: wandb = "team/project"'
         elif not selectors:

@@ -132,7 +132,7 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             )
             if run.wandb is not None
             else None,
-            wandb_dir=run.wandb_dir,
+            wandb_dir=run.metrics_dir or run.wandb_dir,
             charts=run.charts,
             model_family=run.model_family,
             labels=run.labels,

@@ -512,6 +512,12 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """The directory `wandb` of its W&B client, with a directory `run-…` or `offline-run-…` for each W&B run. The file
     of the newest one is read, without a key and without a network. It shows curves, and steps if no log does, where
     W&B's server does not."""
+    metrics_dir: RemotePath | None = None
+    """The same for files of metrics of any known format: those of W&B's client, event files of TensorBoard,
+    `metrics.csv` of Lightning, JSON lines with a step (`metrics.jsonl`), `trainer_state.json` of Hugging Face. It is a
+    directory, three levels of directories below it included, or one file. The file that was written last is followed;
+    all event files of one directory are. Without it, such files are found below the directory of its checkpoints and
+    the one above, below the working directory of its job, and where its log or command line names them."""
     job: str | None = None
     """The name of its Slurm jobs. Without it: the name of the run."""
     user: User | None = None

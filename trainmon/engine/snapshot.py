@@ -225,6 +225,7 @@ def _wandb_file(found: WandbFile | None) -> dict[str, Any]:
     return _fields(
         file,
         "path",
+        "format",
         "rows",
         "size",
         "offset",

@@ -549,14 +549,16 @@ class WandbFileRun(msgspec.Struct, frozen=True, gc=False):
 
 
 class WandbRows(Reading, frozen=True, tag="wandb", gc=False):
-    """New rows of the newest file of a directory, and what else is new in it. A reader that starts again repeats them:
-    rows have numbers. Untrusted texts."""
+    """New rows of the newest files of metrics of a run, W&B's or others, and what else is new in them. A reader that
+    starts again repeats them: rows have numbers. Untrusted texts."""
 
     id: str
     """The name of our run."""
     path: str | None = None
     file: str = ""
     """The same as long as it is the same file."""
+    format: str = "W&B"
+    """The name of its format: W&B, TensorBoard, JSON lines, CSV, trainer_state.json."""
     size: int = 0
     mtime: float | None = None
     offset: int = 0
@@ -621,15 +623,20 @@ class FileSpec(msgspec.Struct, frozen=True):
 
 
 class WandbDirectory(msgspec.Struct, frozen=True):
-    """A directory of the W&B client, whose newest run is followed."""
+    """Where the files of metrics of a run are, of which the newest are followed: those of the W&B client and others."""
 
     id: str
     """The name of our run."""
     directory: str
+    """As the config names it, or empty."""
     charts: tuple[str, ...] = ()
     """The metrics that are sent; without them, those that match the pattern."""
     pattern: str = ""
     """A regular expression, searched in the names of the metrics in lower case."""
+    found: tuple[str, ...] = ()
+    """Without a named directory: where such files may be. It is no error if there are none."""
+    since: float | None = None
+    """Of these only files count that were written since then."""
 
 
 class Spec(msgspec.Struct, frozen=True):

@@ -410,7 +410,11 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     wandb: WandbSpec | None = None
     wandb_dir: str | None = None
-    """The directory of its W&B client."""
+    """The directory of its W&B client, or of other files of metrics."""
+    metrics_found: tuple[str, ...] = ()
+    """Without a configured one: directories in which files of metrics may be."""
+    metrics_since: Instant | None = None
+    """Of these only files count that were written since then."""
     charts: tuple[str, ...] = ()
     """The metrics to chart; empty: metrics with common names."""
     process: OwnProcess | None = None
@@ -431,7 +435,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_charts(self) -> bool:
-        """Whether W&B's server or the files of its client have curves of it."""
+        """Whether W&B's server or configured files have curves of it."""
         return self.wandb is not None or self.wandb_dir is not None
 
 
@@ -583,7 +587,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_charts(self) -> bool:
         """Whether there are, or may be, curves of it."""
-        return self.spec.has_charts or (self.log_metrics is not None and self.log_metrics.points > 0)
+        has_file = self.wandb_file is not None and self.wandb_file.path is not None
+        return self.spec.has_charts or has_file or (self.log_metrics is not None and self.log_metrics.points > 0)
 
     @property
     def saved_step(self) -> int | None:

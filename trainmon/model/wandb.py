@@ -124,11 +124,15 @@ class LossTrouble(msgspec.Struct, frozen=True, kw_only=True):
     """For a spike: the usual band."""
     after: int = 0
     """How many points have followed within the band."""
+    source: str = ""
+    """What shows it, if not the log: W&B, or the format of a file of metrics."""
 
 
 class Wandb(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that W&B reports about one of our runs."""
 
+    source: str = "W&B"
+    """What reports it: W&B's server, or the format of the files of metrics."""
     polled_at: Instant | None = None
     """When its server last answered, by our clock."""
     runs: tuple[WandbRun, ...] = ()
@@ -181,7 +185,8 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WandbFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What the files of the W&B client say about one of our runs. They show curves, and nothing of whether it lives."""
+    """What the files of metrics, of the W&B client or another writer, say about one of our runs. They show curves, and
+    nothing of whether it lives."""
 
     host: str = ""
     """The host that reads them."""
@@ -189,6 +194,8 @@ class WandbFile(msgspec.Struct, frozen=True, kw_only=True):
     """The file of the newest run directory."""
     file: str = ""
     """The same as long as it is the same file."""
+    format: str = "W&B"
+    """As a person knows it: W&B, TensorBoard, JSON lines, CSV, trainer_state.json."""
     project: str = ""
     """`entity/project`, as far as the client knows it."""
     size: int = 0

@@ -29,10 +29,13 @@ from tui.style import (
     width_of,
 )
 
-# ---- what the file of the W&B client is shown to say -----------------------------------------------------------------
+# ---- what the files of metrics are shown to say -----------------------------------------------------------------
 
 INCOMPLETE = "the file ends in an incomplete record: its client has not written the rest"
-WRITER = "The W&B client writes rows in blocks of 32 KiB."
+WRITER = {
+    "W&B": "The W&B client writes rows in blocks of 32 KiB.",
+    "TensorBoard": "TensorBoard's writer may keep rows for two minutes.",
+}
 
 UNREAD = 256 * 1024
 """Bytes that are still to be read, above which the progress is shown."""
@@ -44,11 +47,13 @@ def newest_row(file: WandbFile, now: Instant) -> str:
 
 
 def file_spans(file: WandbFile, now: Instant) -> tuple[Span, ...]:
-    """The line over the charts: `∙ from the file, newest row 6s old  step 12,880  exit code 0  on gpu-001`."""
+    """The line over the charts: `∙ from the file, newest row 6s old  step 12,880  exit code 0  on gpu-001`; of other
+    formats than W&B's `from TensorBoard`."""
     run = file.runs[0] if file.runs else None
-    source = "log" if run is not None and run.entity == log_curves.ENTITY else "file"
+    is_log = run is not None and run.entity == log_curves.ENTITY
+    source = "the log" if is_log else "the file" if file.format == "W&B" else clean(file.format)
     parts = (
-        f"from the {source}, newest row {newest_row(file, now)}",
+        f"from {source}, newest row {newest_row(file, now)}",
         "" if run is None or run.step is None else f"step {count(run.step)}",
         "" if file.exit_code is None else f"exit code {file.exit_code}",
         f"on {run.host}" if run is not None and run.host else "",
@@ -78,16 +83,14 @@ def why_no_rows(run: Run) -> list[tuple[str, str]]:
     """The sentences that replace the charts of a run whose curves come only from a file."""
     name, file = clean(run.name), run.wandb_file
     if file is None or file.checked_at is None:
-        return [(f"{name}: its W&B files have not been read yet: {clean(run.spec.wandb_dir or '')}.", "dim")]
+        return [(f"{name}: its files of metrics have not been read yet: {clean(run.spec.wandb_dir or '')}.", "dim")]
     if file.error:
         return [(f"{name}: {clean(file.error)}", "crit")]
     is_over = client_file.ends_incomplete(file, run.verdict)
+    row = f"row to chart{'' if is_over else ' yet'}: {clean(file.path or '')}."
     return [
-        (
-            f"{name}: its newest W&B file has no row to chart{'' if is_over else ' yet'}: {clean(file.path or '')}.",
-            "dim",
-        ),
-        (f"{INCOMPLETE[0].upper()}{INCOMPLETE[1:]}." if is_over else WRITER, "dim"),
+        (f"{name}: its newest {clean(file.format)} file has no {row}", "dim"),
+        (f"{INCOMPLETE[0].upper()}{INCOMPLETE[1:]}." if is_over else WRITER.get(file.format, ""), "dim"),
     ]
 
 

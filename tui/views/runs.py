@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from posixpath import dirname
 
 from trainmon.analysis.attempts import RankPlace, place_of
 from trainmon.analysis.attempts.looks import LABELS, leading
@@ -507,16 +508,19 @@ def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Li
 def file_lines(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
     """The files of its W&B client; nothing without a directory."""
     file = run.wandb_file
-    if run.spec.wandb_dir is None:
+    where = run.spec.wandb_dir or (None if file is None or file.path is None else dirname(file.path))
+    if where is None:
         return
     yield ()
-    mark = Span(FROM_LOG if "wandb_dir" in run.spec.from_log else "", "dim")
-    yield linked_fact("W&B files", Link("wandb", run.name), run.spec.wandb_dir, width, mark)
+    is_found = "wandb_dir" in run.spec.from_log or run.spec.wandb_dir is None
+    mark = Span(FROM_LOG if is_found else "", "dim")
+    source = "" if file is None or file.format == "W&B" else f", {file.format}"
+    yield linked_fact("metrics" if source else "W&B files", Link("wandb", run.name), where, width, mark)
     if file is None:
         yield fact("curves", "not read yet", width, "dim")
         return
     yield from optional_fact("file", file.path, width)
-    yield fact("newest row", f"{newest_row(file, now)}, {counted(file.rows, 'row')}", width)
+    yield fact("newest row", f"{newest_row(file, now)}, {counted(file.rows, 'row')}{source}", width)
     newest = file.runs[0] if file.runs else None
     texts = {
         "run": None if newest is None else safe(newest.name),

@@ -4,12 +4,12 @@ The format is LevelDB's log: after 7 bytes of the file's own, blocks of 32 KiB h
 and type. A record is one chunk or several, and is a protobuf message of wandb_internal.proto.
 """
 
-import re
 import struct
 import zlib
 
 from collectors.probe import paths
-from collectors.probe.stdlib import Any, Iterable, Iterator, Line, Mapping
+from collectors.probe.files.metric_rows import Rows
+from collectors.probe.stdlib import Any, Iterable, Iterator, Mapping
 
 # ---- the records of a `.wandb` file ----------------------------------------------------------------------------------
 
@@ -218,18 +218,6 @@ def key_and_value(item: "Iterable[tuple[int, bytes | int]]") -> "tuple[str, byte
     return name.decode("utf-8", "replace"), value
 
 
-def number_of(text: bytes) -> "float | str":
-    """A number of Python's JSON; what is not finite, as a word.
-
-    Raises:
-        ValueError: when it is no number.
-    """
-    value = float(text)
-    if value - value == 0:
-        return value
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-
-
 def finite(text: bytes) -> float:
     """A number.
 
@@ -250,47 +238,23 @@ def signed(value: "bytes | int") -> int:
 
 # ---- what the records of a `.wandb` file say, as far as it is sent ---------------------------------------------------
 
-MAX_CURVES = 40
-MAX_OTHERS = 6
-"""Metrics without a known name that are sent: they are charted if there is nothing better."""
-MAX_METRICS = 10000
 MAX_NAMES = 300
 """Values of a summary, and settings of a config."""
 MAX_TEXT = 2000
 SUMMARY_TEXT = 200
 
-SAMPLED_FROM = 4 << 20
-POINTS = 10000
-"""Of a file that had more than 4 MiB when it was found, so many points of each metric, as from W&B's server."""
-
-NON_FINITE = (b"NaN", b"Infinity", b"-Infinity")
 RUN_TEXTS = {1: "id", 2: "entity", 3: "project", 6: "group", 8: "name", 13: "host"}
 """By field of a RunRecord."""
 
 
-class Metrics:
-    """Of one file: new rows, and changed names, settings and values."""
+class Metrics(Rows):
+    """The rows of one file, its run, and its settings and latest values."""
 
     def __init__(self, spec: "Mapping[str, Any]", size: int) -> None:
-        self._charts = frozenset(spec.get("charts") or ())
-        self._pattern = re.compile(spec.get("pattern") or "$^")
-        self._others = 0
-        self.keys = []  # type: list[str]
-        self._columns = {}  # type: dict[str, int | None]
-        self._next = []  # type: list[int]
-        self._sampled_to = size if size > SAMPLED_FROM else 0
-        self.rows = 0
-        self.malformed = 0
-        self.has_ended = False
-        self.step = None  # type: float | None
-        self.logged_at = None  # type: float | None
-        self.started_at = ""
-        self._points = []  # type: list[list[Any]]
+        super().__init__(spec, size)
         self._items = Items()
-        self._known = {"summary": {}, "config": {}}  # type: dict[str, dict[str, bytes]]
-        self._changed = {}  # type: Line
 
-    def add(self, end: int, record: bytes) -> None:
+    def add_record(self, end: int, record: bytes) -> None:
         """Take over one record that ends at this offset."""
         try:
             for number, value in fields(record):
@@ -312,57 +276,19 @@ class Metrics:
             self.malformed += 1
 
     def _row(self, end: int, history: bytes) -> None:
-        self.rows += 1
         step = at = None
-        found = []  # type: list[tuple[int, Any]]
+        found = []  # type: list[tuple[str, bytes]]
         for key, text in self._items.read(history):
             if key == "_step":
                 step = finite(text)
             elif key == "_timestamp":
                 at = finite(text)
             else:
-                column = self._columns[key] if key in self._columns else self._column(key, text)
-                if column is not None and (end > self._sampled_to or end >= self._next[column] or text in NON_FINITE):
-                    found.append((column, text))
-        self.step, self.logged_at = step, at or self.logged_at
-        if step is None or not found:
-            return
-        point = [self.rows, step, at] + [None] * (max(found)[0] + 1)  # type: list[Any]
-        for column, text in found:
-            try:
-                point[3 + column] = number_of(text)
-            except ValueError:
-                continue  # a text or a table under the name of a metric
-            if end <= self._sampled_to:
-                self._next[column] = end + self._sampled_to // POINTS
-        self._points.append(point)
-
-    def _column(self, key: str, text: bytes) -> "int | None":
-        """The column of a new metric; None if it is not sent."""
-        try:
-            float(text)
-        except ValueError:
-            return None  # its next value may be a number
-        column = None
-        if len(self._columns) >= MAX_METRICS:
-            return None
-        if not key.startswith(("_", "system/", "system.")) and len(self.keys) < MAX_CURVES and self._is_wanted(key):
-            column = len(self.keys)
-            self.keys.append(key)
-            self._next.append(0)
-        self._columns[key] = column
-        return column
-
-    def _is_wanted(self, key: str) -> bool:
-        if self._charts:
-            return key in self._charts
-        if self._pattern.search(key.lower()):
-            return True
-        self._others += 1
-        return self._others <= MAX_OTHERS
+                found.append((key, text))
+        self.add(end, step, at, found)
 
     def _run(self, record: bytes) -> None:
-        run = {}  # type: Line
+        run = {}  # type: dict[str, Any]
         for number, value in fields(record):
             if not isinstance(value, bytes):
                 continue
@@ -386,14 +312,18 @@ class Metrics:
             if known.get(key) != text and not key.startswith("_") and (key in known or len(known) < MAX_NAMES):
                 known[key] = changed[key] = text
 
-    def take_points(self) -> "Line":
-        """The rows since the last call."""
-        points, self._points = self._points, []
-        return {"keys": list(self.keys), "points": points} if points else {}
 
-    def take_changes(self) -> "Line":
-        """What else has changed since the last call."""
-        changed, self._changed = self._changed, {}
-        for name in self._known.keys() & changed:
-            changed[name] = {key: paths.shown(text) for key, text in changed[name].items()}
-        return {name: value for name, value in changed.items() if value}
+class WandbFile(Records):
+    """The records of one file, whose rows are taken over."""
+
+    head = b""
+    is_numbered = True
+
+    def __init__(self, rows: Any) -> None:
+        super().__init__()
+        self.rows = rows
+
+    def take(self, data: bytes, size: int) -> None:
+        """Take over the bytes at `offset` of a file of this size."""
+        for end, record in self.read(data, self.offset + len(data) >= size):
+            self.rows.add_record(end, record)

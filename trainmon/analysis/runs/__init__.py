@@ -42,7 +42,7 @@ from trainmon.analysis.runs.no_steps import (
     who_stopped,
 )
 from trainmon.analysis.runs.status import STILL, judge
-from trainmon.analysis.runs.throughput import ENOUGH, loss_scale
+from trainmon.analysis.runs.throughput import ENOUGH, loss_scale, rate_source
 from trainmon.analysis.runs.trainer import (
     TRAINER_STATE,
     listening,
@@ -103,6 +103,7 @@ __all__ = [
     "present",
     "process_runs",
     "queue_of",
+    "rate_source",
     "read_status",
     "rivals",
     "running",

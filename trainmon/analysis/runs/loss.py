@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model import LossState, LossTrouble, Points, Run, WandbFile
+from trainmon.model import WANDB, LossState, LossTrouble, Points, Run, WandbFile
 
 WINDOW = 128
 """Values that make the band."""
@@ -106,22 +106,23 @@ def passed(trouble: LossTrouble | None, now: Instant) -> LossTrouble | None:
 
 
 def trouble_of(run: Run, kind: LossState) -> LossTrouble | None:
-    """The anomaly of its loss according to its log. W&B counts while the log has too few losses for a band."""
-    by_log = run.memory.trouble
-    if by_log is not None and by_log.state == kind:
+    """The anomaly of its loss according to its log. W&B counts while the log has too few losses for a band, or has
+    stopped while W&B goes on."""
+    by_log, by_wandb, is_quiet = run.memory.trouble, wandb_trouble(run), run.progress.format == WANDB
+    if by_log is not None and by_log.state == kind and not (is_quiet and by_wandb is not None):
         return by_log
-    by_wandb = wandb_trouble(run)
-    if by_wandb is None or by_wandb.state != kind or (kind != "nan" and len(run.memory.losses) >= ENOUGH):
-        return None
-    return by_wandb
+    has_band = len(run.memory.losses) >= ENOUGH and not is_quiet
+    return None if by_wandb is None or by_wandb.state != kind or (kind != "nan" and has_band) else by_wandb
 
 
 def wandb_trouble(run: Run) -> LossTrouble | None:
     """The anomaly of its loss according to W&B's server, or else to the file of its W&B client."""
     wandb, file = run.wandb, run.wandb_file
     if wandb is not None and wandb.phase in ("active", "several") and (wandb.trouble or wandb.recent):
-        return wandb.trouble
-    return file.trouble if file is not None and _is_current(file, run) else None
+        return wandb.trouble and replace(wandb.trouble, source=wandb.source)
+    if file is None or file.trouble is None or not _is_current(file, run):
+        return None
+    return replace(file.trouble, source=file.format)
 
 
 def _is_current(file: WandbFile, run: Run) -> bool:

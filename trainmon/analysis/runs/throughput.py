@@ -8,6 +8,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
+from trainmon.analysis.wandb import client_file
 from trainmon.lib import MINUTE, Instant, Seconds
 from trainmon.model import MINUTES, RECENT_MINUTES, SLOW_AT_MOST, Gpu, GpuAverage, Progress, Run, Throughput
 
@@ -74,6 +75,12 @@ def _rate(known: Throughput, progress: Progress, at: Instant) -> tuple[str, floa
     if known.measure == COUNTED or (known.measure and at - (known.printed_at or at) <= PRINTED_WITHIN):
         return known.measure, None
     return next(iter(rates.items()), (COUNTED, None))
+
+
+def rate_source(run: Run, measure: str) -> str:
+    """What shows this measure, if not the log: W&B, or the format of a file of metrics."""
+    names = {name for name, unit in UNITS if unit == measure}
+    return client_file.source_of(run) if names & {*run.progress.borrowed} else ""
 
 
 def _counted(known: Throughput, progress: Progress, elapsed: Seconds) -> float | None:

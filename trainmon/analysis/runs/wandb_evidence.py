@@ -35,13 +35,14 @@ def no_answer(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
 def _unread(run: Run, file: WandbFile, host: Source | None, now: Instant) -> str:
     """Why nothing follows now from the file of its W&B client; nothing if it is read to its end."""
     if file.error is not None or file.is_behind:
-        return file.error or "its W&B file is still being read"
+        return file.error or f"its {file.format} file is still being read"
     if host is not None and host.health != "ok":
-        return f"{file.host}, which reads its W&B file, is late or unreachable"
+        return f"{file.host}, which reads its {file.format} file, is late or unreachable"
     quiet = now - (file.logged_at or now)
-    if file.exit_code is not None or not patience(run) < quiet <= client_file.QUIET:
+    if file.exit_code is not None or not patience(run) < quiet <= client_file.keeps_rows_for(file):
         return ""
-    return f"the newest row of its W&B file is {duration(quiet)} old: its client may not have written newer ones yet"
+    row = f"the newest row of its {file.format} file is {duration(quiet)} old"
+    return f"{row}: its client may not have written newer ones yet"
 
 
 def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | None:
@@ -59,7 +60,7 @@ def weigh(run: Run, judged: Judgement, context: RunContext, job: Job | None, now
     if wandb is None or no_answer(run, context.sources, now):
         return _beside_a_file(run, judged)
     if judged.verdict in ALIVE and counts(run.progress):
-        judged = judged.also("; steps from W&B")
+        judged = judged.also(f"; steps from {wandb.source}")
     if wandb.phase in ("active", "several"):
         return _beside_an_active_one(run, wandb, judged, now)
     last = wandb.current
@@ -75,14 +76,14 @@ def weigh(run: Run, judged: Judgement, context: RunContext, job: Job | None, now
     if _is_over(run, last, context, job, judged, now):
         over = _finished(run, last) if last.state == "finished" else Judgement("dead", _ended(last))
         return over.also(f"; {judged.why}")
-    return judged.also(f"; W&B: {wandb.why}")
+    return judged.also(f"; {wandb.source}: {wandb.why}")
 
 
 def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement, now: Instant) -> Judgement:
     if wandb.loss_state == "nan" and judged.verdict == "diverged" and "loss" in run.progress.borrowed:
-        return Judgement("diverged", f"W&B: {wandb.loss_why}")
+        return Judgement("diverged", f"{wandb.source}: {wandb.loss_why}")
     if wandb.loss_state == "nan" and judged.verdict in ("healthy", "evaluating", "saving"):
-        return Judgement("diverged", f"W&B: {wandb.loss_why}; {judged.why}")
+        return Judgement("diverged", f"{wandb.source}: {wandb.loss_why}; {judged.why}")
     detail = "" if wandb.loss_state != "spike" or judged.verdict == "diverged" else f"; {wandb.loss_why}"
     if wandb.phase == "several":
         detail += f"; W&B: {wandb.why}"
@@ -97,7 +98,7 @@ def _beside_a_file(run: Run, judged: Judgement) -> Judgement:
     trouble = loss.wandb_trouble(run)
     if trouble is None or trouble.state != "nan" or judged.verdict not in ("healthy", "evaluating", "saving"):
         return judged
-    return Judgement("diverged", f"W&B: {loss.describe(trouble)}; {judged.why}")
+    return Judgement("diverged", f"{trouble.source}: {loss.describe(trouble)}; {judged.why}")
 
 
 def _goes_on(run: Run, last: WandbRun) -> bool:
@@ -145,16 +146,23 @@ def _by_its_steps(
     if step is None or wandb.stepped_at is None:
         up = now - (current.created_at or wandb.since or now)
         if up <= run.spec.stall_after:
-            return Judgement("starting", f"{current.name} has been up for {duration(up)} in W&B, no step yet")
+            return Judgement(
+                "starting", f"{current.name} has been up for {duration(up)} in {wandb.source}, no step yet"
+            )
         return weighed(
-            run, context, job, f"{current.name} has been up for {duration(up)} in W&B, and logged no step", now
+            run,
+            context,
+            job,
+            f"{current.name} has been up for {duration(up)} in {wandb.source}, and logged no step",
+            now,
         )
     quiet = max(0.0, now - wandb.stepped_at)
     cadence = run.progress.cadence_s if counts(run.progress) else None
     usual = f", usually every {duration(cadence)}" if cadence else ""
     if quiet <= patience(run):
-        return Judgement("healthy", f"W&B says: step {step:,} {duration(quiet)} ago{usual}")
-    return weighed(run, context, job, f"W&B shows no step for {duration(quiet)}{usual}, the last was {step:,}", now)
+        return Judgement("healthy", f"{wandb.source} says: step {step:,} {duration(quiet)} ago{usual}")
+    no_step = f"{wandb.source} shows no step for {duration(quiet)}{usual}, the last was {step:,}"
+    return weighed(run, context, job, no_step, now)
 
 
 def _by_its_end(

@@ -1,11 +1,13 @@
-"""The files of the W&B client: what new rows mean, when their curves are shown, and when their steps count. Pure.
+"""The files of metrics, of the W&B client and other writers: what new rows mean, when their curves are shown, and when
+their steps count. Pure.
 
-Old clients write blocks of 32 KiB, so a file that does not grow says for long nothing about whether a run lives.
+Some are written in blocks, so a file that does not grow says for long nothing about whether a run lives.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from posixpath import basename, dirname
 from typing import Any
@@ -41,15 +43,24 @@ SETTLED: Seconds = 60.0
 """The client may still write its last rows after its run has ended."""
 
 QUIET: Seconds = 3_600.0
-"""A block of 32 KiB takes half an hour at most, with few metrics and slow steps."""
+"""A block of 32 KiB takes half an hour at most, with few metrics and slow steps. Lightning writes every 100 rows."""
+
+BLOCKS: Mapping[str, Seconds] = {"TensorBoard": 120.0, "JSON lines": 0.0, "trainer_state.json": math.inf}
+"""How long a writer may keep rows to itself, where it is not QUIET: TensorFlow's flushes every two minutes, and a
+checkpoint comes when it comes."""
+
+CHECKPOINT = re.compile(r"/checkpoint-\d+(?=/[^/]*$)")
+"""Of Hugging Face's Trainer: what its files say is about the run, which is the directory above."""
 
 PATH_LENGTH = 4096
 TOO_LONG = "…"
 
 
-def directory_of(run: str, wandb_dir: str, charts: tuple[str, ...]) -> WandbDirectory:
+def directory_of(
+    run: str, wandb_dir: str, charts: tuple[str, ...], found: tuple[str, ...] = (), since: Instant | None = None
+) -> WandbDirectory:
     """What a probe reads for a run."""
-    return WandbDirectory(run, wandb_dir, charts, "" if charts else metric_names.KNOWN)
+    return WandbDirectory(run, wandb_dir, charts, "" if charts else metric_names.KNOWN, found, since)
 
 
 def path_of(rows: WandbRows) -> str:
@@ -89,7 +100,8 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
     """What is known of a run's files after these rows, which arrived at `at`."""
     before = run.wandb_file or WandbFile()
     if rows.path is None:
-        return replace(before, host=host, is_behind=False, checked_at=at, error=clean(rows.error or ""))
+        error = None if rows.error is None else clean(rows.error)
+        return replace(before, host=host, is_behind=False, checked_at=at, error=error)
     path = clean(rows.path, PATH_LENGTH)
     is_same = before.file == rows.file and before.path == path
     known = before if is_same else replace(
@@ -104,6 +116,7 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
         known,
         host=host,
         path=path,
+        format=clean(rows.format, NAME_LENGTH),
         project="/".join(filter(None, (rows.run.entity, rows.run.project))) if rows.run else known.project,
         size=rows.size,
         offset=max(rows.offset, known.offset) if is_older else rows.offset,
@@ -118,7 +131,7 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
         names=names,
         keys=metric_names.choose(run.spec.charts, names),
         points=known.points + sum(len(one.values) for one in points.values()),
-        runs=_runs(known, rows, is_older=is_older),
+        runs=_runs(known, rows, points, is_older=is_older),
         error=None if rows.error is None else clean(rows.error),
     )
 
@@ -170,6 +183,7 @@ def of_file(file: WandbFile | None) -> Wandb | None:
     run = replace(newest, state=state, heartbeat_at=file.written_at, summary=summary)
     phase: GroupPhase = "active" if file.exit_code is None else "ended" if file.exit_code == 0 else "overdue"
     return Wandb(
+        source=file.format,
         polled_at=file.checked_at,
         runs=(run, *file.runs[1:]),
         active=(run.id,) if file.exit_code is None else (),
@@ -185,12 +199,29 @@ def of_file(file: WandbFile | None) -> Wandb | None:
     )
 
 
+def source_of(run: Run) -> str:
+    """What shows what its log does not: W&B's server, or the format of its file."""
+    is_served = run.wandb is not None and run.wandb.current is not None
+    return "W&B" if is_served or run.wandb_file is None else run.wandb_file.format
+
+
 def is_from_file(wandb: Wandb | None) -> bool:
     """Whether the curves come from a file."""
     return wandb is not None and wandb.current is not None and wandb.current.entity == ENTITY
 
 
-def _runs(known: WandbFile, rows: WandbRows, *, is_older: bool) -> tuple[WandbRun, ...]:
+def target_of(file: WandbFile) -> int | None:
+    """The number of steps to train, as the settings in the file name it."""
+    text = file.runs[0].config.get("max_steps", "") if file.runs else ""
+    return metric_names.integer(metric_names.number(_decoded(text))) or None if text else None
+
+
+def keeps_rows_for(file: WandbFile) -> Seconds:
+    """How old its newest row may be although newer ones are logged."""
+    return BLOCKS.get(file.format, QUIET)
+
+
+def _runs(known: WandbFile, rows: WandbRows, points: Mapping[str, Points], *, is_older: bool) -> tuple[WandbRun, ...]:
     """The runs of the directories that were followed, the one of these rows first."""
     name = _directory(rows)
     before = next((one for one in known.runs if one.id == name), None)
@@ -211,11 +242,12 @@ def _runs(known: WandbFile, rows: WandbRows, *, is_older: bool) -> tuple[WandbRu
         step = run.step if rows.step is None else int(rows.step)
         state = run.state if rows.exit is None else "failed" if rows.exit[0] else "finished"
         run = replace(run, step=step, logged_at=rows.logged_at, lines=rows.rows, state=state)
+    latest = {} if rows.format == "W&B" else {key: one.values[-1] for key, one in points.items()}
     values = {key: _decoded(text) for key, text in rows.summary.items()}
     config = {key: _decoded(text) for key, text in rows.config.items()}
     run = replace(
         run,
-        summary={**run.summary, **read_summary(values)} if values and not is_older else run.summary,
+        summary=run.summary if is_older else {**run.summary, **latest, **read_summary(values)},
         config={**run.config, **read_config(config)} if config else run.config,
     )
     return (run, *(one for one in known.runs if one.id != name))[:FILES_AT_MOST]
@@ -223,7 +255,7 @@ def _runs(known: WandbFile, rows: WandbRows, *, is_older: bool) -> tuple[WandbRu
 
 def _directory(rows: WandbRows) -> str:
     """The name of its run directory."""
-    return clean(basename(dirname(rows.path or "")), NAME_LENGTH)
+    return clean(basename(dirname(CHECKPOINT.sub("", rows.path or ""))), NAME_LENGTH)
 
 
 def _number(value: float | str | None) -> float:

@@ -296,7 +296,7 @@ def probe_rows(node: Node, spec: Spec, readings: Readings) -> Iterator[Row]:
     yield from (disk_row(host, path, readings.get((DiskSample, path))) for path in spec.disks)
     if python is None:
         logs = (log.pattern for log in spec.logs if not log.local)
-        for path in (*logs, *spec.switches, *(one.directory for one in spec.wandb)):
+        for path in (*logs, *spec.switches, *(one.directory for one in spec.wandb if one.directory)):
             yield Row("bad", host, path, "needs python3", "install it there, or set `python` of the [[cluster]]")
 
 
@@ -334,7 +334,8 @@ def file_rows(host: str, spec: Spec, readings: Readings, runs: Sequence[RunSpec]
             yield from facts(host, ("note" if error else "ok", what, path and text, fix if error else ""))
         else:
             yield Row("bad", host, what, f"cannot be read: {error}", "ask for r and x permission")
-    yield from (client_file_row(host, one, readings.get((WandbRows, one.id))) for one in spec.wandb)
+    files = [(one, readings.get((WandbRows, one.id))) for one in spec.wandb]
+    yield from (client_file_row(host, one, file) for one, file in files if one.directory or (file and file.path))
 
 
 def trainer_rows(host: str, run: RunSpec, file: str, trainer: Trainer | None) -> Iterator[Row]:
@@ -352,12 +353,12 @@ def trainer_rows(host: str, run: RunSpec, file: str, trainer: Trainer | None) ->
 
 def client_file_row(host: str, wanted: WandbDirectory, found: WandbRows | None) -> Row:
     """What was found in the directory of a W&B client. Before the first run it may not exist."""
-    where, what = wanted.directory, f"W&B files of {wanted.id}"
+    where, what = wanted.directory, f"{found.format if found else 'W&B'} files of {wanted.id}"
     if found is None:
         return Row("bad", host, what, f"{where} does not answer", "its file server may be down")
     if found.error is not None or found.path is None:
         why = clean(found.error or f"{where}: no file")
-        fix = f"start the run {wanted.id}, or fix its `wandb_dir` in the config: the directory `wandb` of its client"
+        fix = f"start the run {wanted.id}, or fix `wandb_dir` or `metrics_dir` in the config"
         return Row("bad" if found.path else "note", host, what, why, fix)
     rows = f"{counted(found.rows, 'row')} in the first {size(found.offset)} of {size(found.size)}"
     damaged = f", {counted(found.damaged, 'damaged part')} skipped" if found.damaged else ""

@@ -186,7 +186,8 @@ def _runs(batch: EventBatch, specs: tuple[RunSpec, ...]) -> None:
     runs = batch.maps["runs"] = {}
     for spec in specs:
         run: Run = old.get(spec.name) or Run(spec=spec)
-        file = run.wandb_file if spec.wandb_dir == run.spec.wandb_dir else None
+        is_same = (spec.wandb_dir, spec.metrics_found) == (run.spec.wandb_dir, run.spec.metrics_found)
+        file = run.wandb_file if is_same else None
         served = run.wandb if spec.wandb == run.spec.wandb else None
         runs[spec.name] = replace(run, spec=spec, wandb=served, wandb_file=file)
 

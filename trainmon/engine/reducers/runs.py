@@ -243,7 +243,11 @@ def log_history_read(batch: EventBatch, event: LogHistoryRead) -> None:
 def wandb_file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> None:
     """Apply new rows of the file of a W&B client. A host that stands in for another may not see it."""
     run = batch.current("runs").get(rows.id)
-    if run is not None and run.spec.wandb_dir is not None and not (event.is_stand_in and rows.path is None):
+    if (
+        run is not None
+        and (run.spec.wandb_dir or run.spec.metrics_found)
+        and not (event.is_stand_in and rows.path is None)
+    ):
         before, file = run.wandb_file, client_file.read(run, rows, event.node, event.received_at)
         is_same = before is not None and (before.file, before.path) == (file.file, file.path)
         key = metric_names.loss_of(file.keys) or next(iter(file.keys), "")
@@ -260,6 +264,8 @@ def wandb_file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> N
                     progress, wandb.current, points, wandb.stepped_at, first=not known, numbers=numbers
                 )
             run = replace(run, progress=progress)
+        if run.progress.target_step is None and (target := client_file.target_of(file)) is not None:
+            run = replace(run, progress=replace(run.progress, target_step=target))
         batch.writable("runs")[rows.id] = run
 
 

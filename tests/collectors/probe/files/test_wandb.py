@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.probe.files import wandb as wandb_reader
-from collectors.probe.files import wandb_records
+from collectors.probe.files import metric_rows
+from collectors.probe.files import metrics as wandb_reader
 from collectors.probe.files.wandb_records import BLOCK, Records
 from collectors.probe.worker import Worker
 from collectors.probe.worker_process import Mark
@@ -276,7 +276,8 @@ def test_a_directory_without_runs_says_so(tmp_path: Path):
     reader = Reader(tmp_path)
     reader.read()
     assert reader.last.error == (
-        f"{tmp_path}: has no directory run-… or offline-run-…; the W&B client makes them in the directory `wandb`"
+        f"{tmp_path}: has no directory run-… or offline-run-… of the W&B client, no event file of TensorBoard, "
+        "no metrics.csv, no metrics.jsonl and no trainer_state.json"
     )
     assert reader.read(passes=2) == [], "it is said once"
     missing = Reader(tmp_path / "gone")
@@ -339,8 +340,8 @@ def test_a_large_file_of_the_network_is_read_at_one_megabyte_per_second_and_its_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(wandb_reader, "is_on_this_host", lambda *_: False)
-    monkeypatch.setattr(wandb_records, "SAMPLED_FROM", 1 << 20)
-    monkeypatch.setattr(wandb_records, "POINTS", 100)
+    monkeypatch.setattr(metric_rows, "SAMPLED_FROM", 1 << 20)
+    monkeypatch.setattr(metric_rows, "POINTS", 100)
     data = framed(*rows(300, note="x" * 10_000, **{"val/loss": 1}))
     file = write(tmp_path, FIRST, data)
     reader = Reader(tmp_path)
@@ -359,8 +360,8 @@ def test_a_large_file_of_the_network_is_read_at_one_megabyte_per_second_and_its_
 
 
 def test_a_rare_metric_keeps_all_its_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(wandb_records, "SAMPLED_FROM", 10_000)
-    monkeypatch.setattr(wandb_records, "POINTS", 50)
+    monkeypatch.setattr(metric_rows, "SAMPLED_FROM", 10_000)
+    monkeypatch.setattr(metric_rows, "POINTS", 50)
     records = [history(step, loss=1, **({"val/loss": 2} if step % 100 == 0 else {})) for step in range(1000)]
     write(tmp_path, FIRST, framed(*records))
     reader = Reader(tmp_path)
@@ -374,7 +375,7 @@ def test_many_metrics_are_bounded(tmp_path: Path):
     write(tmp_path, FIRST, framed(history(0, **metrics), history(1, **metrics)))
     reader = Reader(tmp_path)
     [line] = reader.read()
-    assert len(line.keys) == wandb_records.MAX_CURVES
+    assert len(line.keys) == metric_rows.MAX_CURVES
 
 
 def test_nothing_new_is_said_every_slow_period_only(tmp_path: Path):

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from collectors.probe.files.wandb import WandbFiles
+from collectors.probe.files.metrics import MetricFiles
 from tests.collectors.probe.wire import ManualClock, readings_of
 from trainmon.analysis.wandb import client_file
 
@@ -96,7 +96,7 @@ class Reader:
         spec = client_file.directory_of("llm", str(directory), charts)
         self.clock = ManualClock()
         wanted = {"id": "llm", "directory": spec.directory, "charts": spec.charts, "pattern": spec.pattern}
-        self.probe = WandbFiles({"wandb": [wanted]}, self.clock)
+        self.probe = MetricFiles({"wandb": [wanted]}, self.clock)
         self.lines: list[Any] = []
         self.rows: dict[float, dict[str, Any]] = {}
 

@@ -102,7 +102,7 @@ def test_a_server_that_does_not_answer_is_reported_once(checked: Checked) -> Non
 
 WANTED = WandbDirectory("llm", "/fsx/wandb")
 FILE = "/fsx/wandb/run-20260101_120000-a1/run-a1.wandb"
-FIX = "start the run llm, or fix its `wandb_dir` in the config: the directory `wandb` of its client"
+FIX = "start the run llm, or fix `wandb_dir` or `metrics_dir` in the config"
 
 
 def found(**more: object) -> WandbRows:

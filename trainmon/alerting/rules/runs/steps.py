@@ -39,6 +39,7 @@ from trainmon.analysis.runs import (
     is_new_attempt,
     last_line_at,
     loss_scale,
+    rate_source,
     trouble_of,
 )
 from trainmon.analysis.runs.peers import late
@@ -65,6 +66,11 @@ SPIKE = re.compile(r"^(the .* rose to .* \(usually (\S+) to (\S+)\)) ")
 
 SIGMAS_BETWEEN = 3.29
 """The standard deviations between these two values, if the numbers are normally distributed."""
+
+
+def _in(source: str) -> str:
+    """What shows it, if not the log."""
+    return f" in {source}" if source else ""
 
 
 def loss_source(state: State, run: Run) -> tuple[str, ...]:
@@ -103,7 +109,7 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
             return
         steps = f"{counted(count, 'step')}, " if count > 1 else ""
         value = "NaN" if math.isnan(trouble.value) else "infinite"
-        since = f"{value} since step {trouble.step:,.0f} ({steps}{ago(now - trouble.at)} ago)"
+        since = f"{value} since step {trouble.step:,.0f} ({steps}{ago(now - trouble.at)} ago){_in(trouble.source)}"
         progress = run.progress
         if (
             trouble is not run.memory.trouble
@@ -117,10 +123,10 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
                 state,
                 run,
                 "warning",
-                f"the {trouble.key} of {run.name} has been {since} in W&B, but its log says {progress.loss:.4g} at "
+                f"the {trouble.key} of {run.name} has been {since}, but its log says {progress.loss:.4g} at "
                 f"step {progress.step or 0:,}",
                 evidence=tail(run),
-                advice="compare its curve (key 6) with its log (key 4): W&B may show a single rank's value",
+                advice=f"compare its curve (key 6) with its log (key 4): {trouble.source} may show one rank",
                 since=trouble.at,
             )
             return
@@ -169,7 +175,7 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
             state,
             run,
             "warning",
-            f"{rise[0]} {ago(now - rise[1])} ago{is_now}",
+            f"{rise[0]} {ago(now - rise[1])} ago{_in('' if trouble is None else trouble.source)}{is_now}",
             evidence=tail(run),
             advice="look at its curve (key 6); if it does not come back, resume from an earlier checkpoint, "
             "skip that data, or lower the learning rate",
@@ -289,7 +295,8 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
             run,
             "warning",
             f"{run.name} makes {rate_of(rate)} {pace.measure} over its last {counted(self.minutes, 'minute')}, "
-            f"{100 * (1 - rate / usual):.0f}% less than its usual {rate_of(usual)}",
+            f"{100 * (1 - rate / usual):.0f}% less than its usual {rate_of(usual)}"
+            + _in(rate_source(run, pace.measure)),
             evidence=(f"its last minutes: {', '.join(map(rate_of, pace.recent))} {pace.measure}",),
             advice="look for a slow GPU (key 2, v for the clocks), a full disk or a slow one (key 3), and what else "
             "runs on its nodes; X keeps jobs off a node",

@@ -77,7 +77,7 @@ def test_a_single_step_without_a_number_is_skipped_by_every_scaler() -> None:
 def test_a_nan_that_only_w_and_b_shows_is_found_there() -> None:
     trouble = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_000, at=NOW - 90)
     seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble, loss_state="nan"), verdict="diverged", why="nan")
-    assert summary(LossNan(), seen) == "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago)"
+    assert summary(LossNan(), seen) == "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago) in W&B"
     borrowed = changed(seen, progress=replace(PROGRESS, borrowed=("loss",)))
     quiet = without(changed(borrowed, wandb=wandb()), WANDB)
     assert blind(LossNan(), borrowed, quiet) == f"{WANDB}: no answer in 10s"
@@ -225,7 +225,9 @@ def test_a_nan_in_the_file_of_the_client_is_critical_beside_a_log_without_losses
     trouble = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_000, at=NOW - 90)
     file = WandbFile(host="login", logged_at=NOW - 20, trouble=trouble)
     beside = state(progress=replace(PROGRESS, loss=None), wandb_file=file)
-    assert summary(LossNan(), beside) == "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago)"
+    assert (
+        summary(LossNan(), beside) == "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago) in W&B"
+    )
     alone = changed(beside, verdict="diverged", why="the loss is NaN", log=None, progress=Progress())
     finding = found(LossNan(), alone)
     assert finding is not None
@@ -247,7 +249,7 @@ def test_a_spike_that_only_the_file_of_the_client_shows_is_found() -> None:
     trouble = LossTrouble(state="spike", key="loss", value=9.1, step=1_200, at=NOW - 60, low=2.1, high=2.4)
     file = WandbFile(host="login", logged_at=NOW - 20, trouble=trouble, recent=(2.2, 9.1))
     fired = state(progress=replace(PROGRESS, loss=9.1, borrowed=("loss",)), wandb_file=file)
-    text = "rose to 9.1 at step 1,200 (usually 2.1 to 2.4) 1m ago, and is 9.1"
+    text = "rose to 9.1 at step 1,200 (usually 2.1 to 2.4) 1m ago in W&B, and is 9.1"
     assert text in summary(LossSpike(), fired)
 
 

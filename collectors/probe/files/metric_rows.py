@@ -1,0 +1,129 @@
+"""The new rows of a file of metrics, with the metrics that are charted. Runs on the node: Python 3.6."""
+
+import re
+
+from collectors.probe import paths
+from collectors.probe.stdlib import Any, Iterable, Line, Mapping
+
+MAX_CURVES = 40
+MAX_OTHERS = 6
+"""Metrics without a known name that are sent: they are charted if there is nothing better."""
+MAX_METRICS = 10000
+
+SAMPLED_FROM = 4 << 20
+POINTS = 10000
+"""Of files that had more than 4 MiB when they were found, so many points of each metric, as from W&B's server."""
+
+NON_FINITE = ("NaN", "Infinity", "-Infinity")
+NON_FINITE_BYTES = (b"NaN", b"Infinity", b"-Infinity")
+
+
+def number_of(text: "bytes | str | float") -> "float | str":
+    """A number, such as one of Python's JSON; what is not finite, as a word.
+
+    Raises:
+        ValueError: when it is no number.
+    """
+    value = float(text)
+    if value - value == 0:
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+class Rows:
+    """Of the files that are followed as one: new rows, and changed names, settings and values."""
+
+    def __init__(self, spec: "Mapping[str, Any]", size: int) -> None:
+        self._charts = frozenset(spec.get("charts") or ())
+        self._pattern = re.compile(spec.get("pattern") or "$^")
+        self._others = 0
+        self.keys = []  # type: list[str]
+        self._columns = {}  # type: dict[str, int | None]
+        self._next = []  # type: list[int]
+        self._sampled_to = size if size > SAMPLED_FROM else 0
+        self.rows = 0
+        self.malformed = 0
+        self.has_ended = False
+        self.step = None  # type: float | None
+        self.logged_at = None  # type: float | None
+        self.started_at = ""
+        """Changes when all rows are read anew, although their numbers may be others."""
+        self._points = []  # type: list[list[Any]]
+        self._undated = []  # type: list[list[Any]]
+        self._dated_at = None  # type: float | None
+        self._known = {"summary": {}, "config": {}}  # type: dict[str, dict[str, bytes]]
+        self._changed = {}  # type: Line
+
+    def add(self, end: int, step: "float | None", at: "float | None", values: "Iterable[tuple[str, Any]]") -> None:
+        """Take over one row that ends at this offset."""
+        self.rows += 1
+        found = []  # type: list[tuple[int, Any]]
+        for key, text in values:
+            column = self._columns[key] if key in self._columns else self._column(key, text)
+            is_due = column is not None and (end > self._sampled_to or end >= self._next[column])
+            if column is not None and (is_due or text in NON_FINITE_BYTES or text in NON_FINITE):
+                found.append((column, text))
+        self.step, self.logged_at = step, at or self.logged_at
+        if step is None or not found:
+            return
+        point = [self.rows, step, at] + [None] * (max(found)[0] + 1)  # type: list[Any]
+        for column, text in found:
+            try:
+                point[3 + column] = number_of(text)
+            except ValueError:
+                continue  # a text or a table under the name of a metric
+            if end <= self._sampled_to:
+                self._next[column] = end + self._sampled_to // POINTS
+        self._points.append(point)
+        if at is None:
+            self._undated.append(point)
+
+    def date(self, written_at: float) -> None:
+        """Rows without a time were written since the file was last read, one after the other; those that were in it
+        when it was found, at an unknown time."""
+        points, before = self._undated, self._dated_at
+        self._undated, self._dated_at = [], written_at
+        for number, point in enumerate(points, 1):
+            point[2] = None if before is None else before + (written_at - before) * number / len(points)
+        if points:
+            points[-1][2] = self.logged_at = written_at
+
+    def _column(self, key: str, text: "bytes | str | float") -> "int | None":
+        """The column of a new metric; None if it is not sent."""
+        try:
+            float(text)
+        except ValueError:
+            return None  # its next value may be a number
+        column = None
+        if len(self._columns) >= MAX_METRICS:
+            return None
+        if not key.startswith(("_", "system/", "system.")) and len(self.keys) < MAX_CURVES and self._is_wanted(key):
+            column = len(self.keys)
+            self.keys.append(key)
+            self._next.append(0)
+        self._columns[key] = column
+        return column
+
+    def _is_wanted(self, key: str) -> bool:
+        if self._charts:
+            return key in self._charts
+        if self._pattern.search(key.lower()):
+            return True
+        self._others += 1
+        return self._others <= MAX_OTHERS
+
+    def set_config(self, **values: object) -> None:
+        """Send settings, such as the number of steps to train."""
+        self._changed["config"] = {key: str(value).encode() for key, value in values.items()}
+
+    def take_points(self) -> "Line":
+        """The rows since the last call."""
+        points, self._points = self._points, []
+        return {"keys": list(self.keys), "points": points} if points else {}
+
+    def take_changes(self) -> "Line":
+        """What else has changed since the last call."""
+        changed, self._changed = self._changed, {}
+        for name in self._known.keys() & changed:
+            changed[name] = {key: paths.shown(text) for key, text in changed[name].items()}
+        return {name: value for name, value in changed.items() if value}

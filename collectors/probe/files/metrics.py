@@ -1,0 +1,302 @@
+"""The newest files of metrics of a run: their new rows, with the metrics of the charts. Runs on the node: Python 3.6.
+
+Some are written in blocks, so their newest row may be minutes old: by old clients of wandb 32 KiB, by TensorBoard two
+minutes. All event files of one directory are followed as one: a restart adds another, and so does a second writer.
+"""
+
+import functools
+import itertools
+import os
+import re
+import time
+
+from collectors.probe import paths
+from collectors.probe.files.disks import is_on_this_host
+from collectors.probe.files.metric_formats import CsvFile, EventFile, JsonLines, TrainerState
+from collectors.probe.files.metric_rows import Rows
+from collectors.probe.files.wandb_records import Metrics, WandbFile
+from collectors.probe.stdlib import Any, Callable, Line, Mapping, Operation
+
+PIECE = 64 * 1024
+RATE = 1e6
+"""Bytes per second that are read, of all files together that are on no disk of this machine: the training uses the same
+file system."""
+MAX_BUDGET = 2 * RATE
+PIECES_S = 0.1
+"""Seconds after which the next piece waits for the next period: the GPUs are read in between."""
+LOCAL_PIECES_S = 0.25
+"""The same of a file on a disk of this machine, whose next piece comes after the other operations of this period."""
+
+LIST_EVERY = 10.0
+LIST_SHARE = 50.0
+"""Listing a directory takes at most a fiftieth of the time."""
+
+FORMATS = (  # type: tuple[tuple[str, Any, Any, Any], ...]
+    ("W&B", re.compile(rb".+\.wandb"), WandbFile, Metrics),
+    ("TensorBoard", re.compile(rb".*tfevents.*"), EventFile, Rows),
+    ("JSON lines", re.compile(rb"(?:.*[._-])?(?:metrics?|logs?|history|scalars)\.jsonl|(?:metrics|scalars)\.json"),
+     JsonLines, Rows),
+    ("CSV", re.compile(rb"(?:.*[._-])?metrics\.csv"), CsvFile, Rows),
+    ("trainer_state.json", re.compile(rb"trainer_state\.json"), TrainerState, Rows),
+)  # fmt: skip
+"""Name of a format, the names of its files, its reader, and what holds its rows. Of files that are about as new, those
+of the first format count."""
+
+RUN_DIRECTORY = re.compile(rb"(?:offline-)?run-(\d{8}_\d{6}-.+)")
+KNOWN_DIRECTORY = re.compile(
+    rb"(?:.*[_-])?(?:wandb|tensorboard|tb|runs|logs?|tb_?logs|csv_?logs|metrics|events|summar(?:y|ies))"
+    rb"|lightning_logs|version_\d+|checkpoint-\d+|vis_data", re.IGNORECASE,
+)  # fmt: skip
+"""Directories that are looked into below one that only may have such files."""
+
+TEXT = range(1, len(FORMATS))
+"""Formats whose files are known by their names alone."""
+
+STATE = len(FORMATS) - 1
+
+DEEPEST = 3
+MAX_DIRECTORIES = 20
+"""The newest ones of a directory that are looked into."""
+MAX_FILES = 200
+"""In one directory."""
+MAX_NAMES = 20000
+ABOUT_AS_NEW = 150.0
+"""Seconds. The followed file is left only for one that is newer by more: TensorBoard's writers wait for 120."""
+
+NOTHING = (
+    "has no directory run-… or offline-run-… of the W&B client, no event file of TensorBoard, no metrics.csv, no "
+    "metrics.jsonl and no trainer_state.json"
+)
+
+
+class OpenFile:
+    """One open file and its reader."""
+
+    def __init__(self, path: bytes, reader: "Any") -> None:
+        self.path, self.reader = path, reader
+        self.handle = paths.open_linked(path)
+        self.found = os.fstat(self.handle)
+        self._read_at = None  # type: tuple[int, int] | None
+
+    def is_replaced(self) -> bool:
+        """Whether another file has come to the path, or it is written anew."""
+        found, head = os.stat(self.path), self.reader.head
+        is_same = os.path.samestat(found, self.found) and found.st_size >= self.reader.offset
+        return not is_same or os.pread(self.handle, len(head), 0) != head
+
+    def is_at_end(self) -> bool:
+        """Whether nothing has been written since all of it was read."""
+        self.found = os.fstat(self.handle)
+        return self._read_at == (self.found.st_size, self.found.st_mtime_ns)
+
+    def read_piece(self, rows: Rows) -> int:
+        """Read the next 64 KiB; returns the number of bytes."""
+        begin, size = self.reader.offset, self.found.st_size
+        data = os.pread(self.handle, PIECE, begin)
+        self.reader.take(data, size)
+        if begin + len(data) >= size or self.reader.offset == begin:
+            self._read_at = (size, self.found.st_mtime_ns)
+            rows.date(self.found.st_mtime)
+        return len(data)
+
+
+class Follower:
+    """The newest files of one run."""
+
+    def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]") -> None:
+        self.spec = spec
+        self.rate = RATE
+        self._is_named = bool(spec["directory"])
+        self._directories = [paths.encoded(path) for path in ([spec["directory"]] if self._is_named else spec["found"])]
+        self._monotonic = monotonic
+        self._files = []  # type: list[OpenFile]
+        self._rows = Rows({}, 0)
+        self._rank = 0
+        self._is_over = False
+        """Whether a newer run has begun."""
+        self._refused = set()  # type: set[tuple[bytes, float]]
+        self._list_at = 0.0
+        self._budget, self._refilled_at = RATE, monotonic()
+        self._error = None  # type: str | None
+        self._goes_on = False
+        self._left = None  # type: Line | None
+        self._reported = None  # type: Line | None
+
+    def close(self) -> None:
+        files, self._files = self._files, []
+        for file in files:
+            os.close(file.handle)
+
+    def read(self, slow: bool) -> "list[Line]":
+        """The lines to send: one for each piece of the files."""
+        lines = []  # type: list[Line]
+        path = self._directories[0]
+        try:
+            if self._monotonic() >= self._list_at:
+                self._choose()
+            if self._files:
+                self._error = None
+                path = self._files[-1].path
+                lines = self._read_files()
+        except (OSError, ValueError) as error:
+            self._error = "%s: %s" % (paths.shown(path), paths.failure_at(path, error))
+            if not isinstance(error, OSError):
+                self._refused |= {(file.path, file.found.st_mtime) for file in self._files}
+            self.close()
+        state = self._state()
+        changes = self._rows.take_changes() if self._files else {}
+        if lines:
+            lines[-1].update(state, **changes)
+        elif changes or slow or state != self._reported:
+            lines = [dict(state, **changes)]
+        self._reported = state
+        left, self._left = self._left, None
+        lines = ([left] if left else []) + lines
+        if self._goes_on:
+            lines[-1]["again"], self._goes_on = True, False
+        return [dict(line, k="wandb", id=self.spec["id"]) for line in lines]
+
+    def _read_files(self) -> "list[Line]":
+        if any(file.is_replaced() for file in self._files):
+            self._open([file.path for file in self._files])
+        now = self._monotonic()
+        self._budget = min(MAX_BUDGET, self._budget + self.rate * (now - self._refilled_at))
+        self._refilled_at = now
+        lines = []
+        for file in self._files:
+            is_local = is_on_this_host(file.path, file.found)
+            while (is_local or self._budget > 0) and not file.is_at_end():
+                self._budget -= file.read_piece(self._rows)
+                points = self._rows.take_points()
+                if points:
+                    lines.append(dict(self._state(), **points, **self._rows.take_changes()))
+                if self._monotonic() - now > (LOCAL_PIECES_S if is_local else PIECES_S):
+                    self._goes_on = is_local
+                    return lines
+        return lines
+
+    def _state(self) -> "Line":
+        if not self._files:
+            return {"error": self._error if self._is_named else None}
+        files, rows = self._files, self._rows
+        tail = sum(file.reader.tail for file in files)
+        awaited = 0 if self._is_over or rows.has_ended else tail
+        state = {
+            "path": paths.shown(files[-1].path),
+            "file": "%d %s" % (files[0].found.st_ino, rows.started_at),
+            "format": FORMATS[self._rank][0],
+            "size": sum(file.found.st_size for file in files),
+            "mtime": max(file.found.st_mtime for file in files),
+            "offset": sum(file.reader.offset for file in files),
+            "rows": rows.rows,
+            "damaged": sum(file.reader.damaged for file in files) + rows.malformed + tail - awaited,
+            "tail": awaited or None,
+            "more": not all(file.is_at_end() for file in files) or None,
+            "step": rows.step,
+            "logged_at": rows.logged_at,
+            "error": self._error,
+        }
+        return {name: value for name, value in state.items() if value is not None}
+
+    def _choose(self) -> None:
+        """Open the newest files, if there are some."""
+        started_at, failure = self._monotonic(), ValueError(NOTHING)  # type: float, OSError | ValueError
+        found = []  # type: list[tuple[bytes, int, float]]
+        for directory in self._directories:
+            try:
+                found += files_in(directory, None if self._is_named else self.spec.get("since") or 0.0)
+            except (OSError, ValueError) as error:
+                failure = error
+        ended = self._monotonic()
+        self._list_at = ended + min(60.0, max(LIST_EVERY, LIST_SHARE * (ended - started_at)))
+        found = [one for one in found if (one[0], one[2]) not in self._refused]
+        if not found and self._refused:
+            return  # it is said why
+        if not found:
+            raise failure
+        current, newest = {file.path for file in self._files}, max(one[2] for one in found) - ABOUT_AS_NEW
+        # Each checkpoint has another state: it is left at once.
+        best, rank, _ = max(found, key=lambda it: (it[2] >= newest, it[0] in current and it[1] < STATE, -it[1], it[2]))
+        beside = sorted(one[0] for one in found if os.path.dirname(one[0]) == os.path.dirname(best) and one[1] == rank)
+        chosen = beside if FORMATS[rank][2] is EventFile else [best]
+        if current and current <= set(chosen):
+            for path in set(chosen) - current:
+                self._add(path)
+        elif current != set(chosen):
+            if any(file.reader.tail for file in self._files) and not self._rows.has_ended:
+                self._is_over = True  # a newer run has begun: what is incomplete at its end is damaged
+                self._left = self._state()
+            self._rank = rank
+            self._open(chosen)
+
+    def _open(self, chosen: "list[bytes]") -> None:
+        self.close()
+        self._is_over = False
+        self._rows = FORMATS[self._rank][3](self.spec, sum(os.stat(path).st_size for path in chosen))
+        for path in chosen:
+            self._add(path)
+        if not self._files[0].reader.is_numbered:
+            self._rows.started_at = "%.6f" % time.time()
+
+    def _add(self, path: bytes) -> None:
+        self._files.append(OpenFile(path, FORMATS[self._rank][2](self._rows)))
+
+
+def files_in(directory: bytes, since: "float | None", depth: int = 0) -> "list[tuple[bytes, int, float]]":
+    """The files of known formats in a directory, and in those below it: their paths, the places of their formats, and
+    when they were written. `since`: only our own that were written since then, in directories with known names.
+
+    Raises:
+        ValueError: when it has too many of them, or none yet.
+    """
+    with os.scandir(directory) as listed:
+        entries = list(itertools.islice(listed, MAX_NAMES))
+    files = [(entry.path, rank) for entry in entries for rank in TEXT if FORMATS[rank][1].fullmatch(entry.name)]
+    folders = [one for one in entries if since is None or depth or KNOWN_DIRECTORY.fullmatch(one.name)]
+    if any(RUN_DIRECTORY.match(entry.name) for entry in entries):
+        files, folders = [(newest_file(directory), 0)], []
+    if len(files) > MAX_FILES:
+        raise ValueError("has %d files of metrics: more than %d are not read" % (len(files), MAX_FILES))
+    found = []
+    for path, rank in files:
+        seen = os.stat(path)
+        if since is None or (seen.st_mtime >= since and seen.st_uid == os.geteuid()):
+            found.append((path, rank, seen.st_mtime))
+    folders = [one for one in folders if depth < DEEPEST and one.is_dir()]
+    for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[:MAX_DIRECTORIES]:
+        try:
+            found += files_in(folder.path, since, depth + 1)
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def newest_file(directory: bytes) -> bytes:
+    """The `.wandb` file of the run that began last, by the time in the name of its directory.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    matches = filter(None, map(RUN_DIRECTORY.match, os.listdir(directory)))
+    names = [match.group() for match in sorted(matches, key=lambda match: match.group(1), reverse=True)]
+    for name in names[:5]:
+        folder = os.path.join(directory, name)
+        try:
+            files = sorted(file for file in os.listdir(folder) if file.endswith(b".wandb"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if files:
+            return os.path.join(folder, files[-1])
+    raise ValueError("its newest run directory has no .wandb file yet")
+
+
+class MetricFiles(paths.Section):
+    """The followed directories of the spec."""
+
+    def configure(self, spec: "Mapping[str, Any]") -> None:
+        self.follow(spec.get("wandb") or (), Follower)
+        for follower in self._known.values():
+            follower.rate = RATE / len(self._known)
+
+    def operations(self, slow: bool) -> "list[Operation]":
+        return [("wandb:" + name, functools.partial(one.read, slow)) for name, one in self._known.items()]

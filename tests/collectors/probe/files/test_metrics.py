@@ -1,0 +1,270 @@
+"""The probe follows files of metrics of every format: rows as they were logged, whatever is damaged or written anew."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from collectors.probe.files import metrics as metrics_reader
+from collectors.probe.files.metric_formats import masked_crc
+from collectors.probe.files.metrics import MetricFiles
+from tests.collectors.probe.files.wandb_files import Reader, field, framed, history, varint, write
+from tests.collectors.probe.wire import ManualClock, readings_of
+
+# ---- event files that a test writes --------------------------------------------------------------------------------
+
+
+def fixed(number: int, value: float, kind: str) -> bytes:
+    return varint(number << 3 | {"<d": 1, "<f": 5}[kind]) + struct.pack(kind, value)
+
+
+def scalar(tag: str, value: float) -> bytes:
+    return field(1, field(1, tag.encode()) + fixed(2, value, "<f"))
+
+
+def tensor(tag: str, value: float) -> bytes:
+    """The new form."""
+    return field(1, field(1, tag.encode()) + field(8, field(1, 1) + field(4, struct.pack("<f", value))))
+
+
+def event(step: int, *values: bytes, at: float | None = None) -> bytes:
+    when = 1e9 + step if at is None else at
+    return fixed(1, when, "<d") + field(2, step & (1 << 64) - 1) + field(5, b"".join(values))
+
+
+def record(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", masked_crc(length)) + data + struct.pack("<I", masked_crc(data))
+
+
+FIRST = record(fixed(1, 1e9, "<d") + field(3, b"brain.Event:2"))
+
+
+def event_file(*events: bytes) -> bytes:
+    return FIRST + b"".join(map(record, events))
+
+
+def losses(steps: range, value: float = 0.5) -> list[bytes]:
+    return [event(step, scalar("loss", step + value)) for step in steps]
+
+
+def values_of(reader: Reader) -> list[tuple[float, float]]:
+    return [(row["_step"], row["loss"]) for row in reader.rows.values()]
+
+
+def read(folder: Path, **more: object) -> Reader:
+    reader = Reader(folder)
+    reader.read(**more)  # type: ignore[arg-type]
+    return reader
+
+
+# ---- TensorBoard ---------------------------------------------------------------------------------------------------
+
+
+def test_the_scalars_of_both_forms_are_rows_by_their_steps(tmp_path: Path):
+    text = field(1, field(1, b"text") + field(8, field(1, 7)))
+    image = event(2, field(1, field(1, b"image") + field(4, bytes(200_000))))
+    data = event_file(
+        event(-1, scalar("loss", 2.0), tensor("lr", 0.5)), event(0, scalar("loss", math.nan)), image,
+        event(1, scalar("loss", -math.inf), text), event(1, scalar("lr", 0.0), at=1e9 + 1.5),
+    )  # fmt: skip
+    (tmp_path / "events.out.tfevents.1.host").write_bytes(data)
+    reader = read(tmp_path)
+    assert list(reader.rows.values()) == [
+        {"_step": -1, "loss": 2.0, "lr": 0.5},
+        {"_step": 0, "loss": "NaN"},
+        {"_step": 1, "loss": "-Infinity", "lr": 0.0},
+    ]
+    last = reader.last
+    assert (last.format, last.damaged, last.offset, last.logged_at) == ("TensorBoard", 0, last.size, 1e9 + 1)
+
+
+def test_a_restart_and_a_second_writer_add_files_that_go_on_the_curves(tmp_path: Path):
+    (tmp_path / "events.out.tfevents.1.host").write_bytes(event_file(*losses(range(3))))
+    reader = read(tmp_path)
+    first = reader.last.file
+    (tmp_path / "events.out.tfevents.2.host").write_bytes(event_file(*losses(range(2, 4))))
+    reader.read(passes=6)
+    (tmp_path / "events.out.tfevents.1.host").write_bytes(event_file(*losses(range(4))))
+    reader.read()
+    assert [step for step, _ in values_of(reader)] == [0, 1, 2, 2, 3, 3]
+    assert (reader.last.file, reader.last.rows) == (first, 6)
+    assert Path(reader.last.path or "").name == "events.out.tfevents.2.host"
+
+
+@pytest.mark.parametrize("cut", [5, 12, 40, 70])
+def test_what_is_torn_at_the_end_is_waited_for(tmp_path: Path, cut: int):
+    file, data = tmp_path / "events.out.tfevents.1.host", event_file(*losses(range(4)))
+    file.write_bytes(data[:-cut])
+    reader = read(tmp_path)
+    assert reader.last.damaged == 0
+    file.write_bytes(data[:-cut] + bytes(cut))  # the file server has the size, and not yet the bytes
+    reader.read(passes=2)
+    assert reader.last.damaged == 0
+    file.write_bytes(data)
+    reader.read()
+    assert values_of(reader) == [(step, step + 0.5) for step in range(4)]
+    assert (reader.last.damaged, reader.last.tail) == (0, 0)
+
+
+@pytest.mark.parametrize("place", ["length", "data"])
+def test_a_damaged_record_costs_that_record_and_is_counted(tmp_path: Path, place: str):
+    records = [record(one) for one in losses(range(100))]
+    broken = bytearray(records[50])
+    broken[{"length": 1, "data": 20}[place]] ^= 16
+    records[50] = bytes(broken)
+    (tmp_path / "events.out.tfevents.1.host").write_bytes(FIRST + b"".join(records))
+    reader = read(tmp_path)
+    assert [step for step, _ in values_of(reader)] == [step for step in range(100) if step != 50]
+    assert (reader.last.damaged, reader.last.error) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"x" * 100, "is no event file: its first bytes are wrong"),
+        (
+            record(field(3, b"brain.Event:3")),
+            "has version brain.Event:3 of the format; only brain.Event:2 can be read",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence_until_another_file_comes(tmp_path: Path, data: bytes, why: str):
+    file = tmp_path / "events.out.tfevents.1.host"
+    file.write_bytes(data)
+    reader = read(tmp_path)
+    assert reader.last.error == f"{file}: {why}"
+    assert reader.read(passes=20) == [], "it is said once"
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
+    reader.read(passes=6)
+    assert values_of(reader) == [(1, 2.5)]
+    assert reader.last.error is None
+
+
+def test_ten_thousand_files_are_one_sentence(tmp_path: Path):
+    for number in range(10_000):
+        (tmp_path / f"events.out.tfevents.{number}.host").touch()
+    reader = read(tmp_path)
+    assert reader.last.error == f"{tmp_path}: has 10000 files of metrics: more than 200 are not read"
+
+
+# ---- text ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_csv_is_read_again_when_it_is_written_anew_and_no_row_comes_twice(tmp_path: Path):
+    file = tmp_path / "metrics.csv"
+    file.write_text("epoch,loss,step\n0,1.5,0\n0,,1\n0,nan,2\n1,1.0,3")
+    reader = read(tmp_path)
+    assert [row["_step"] for row in reader.rows.values()] == [0, 1, 2], "the last line is not whole"
+    before, known = reader.last, dict(reader.rows)
+    reader.rows.clear()
+    file.write_text("epoch,loss,step,val_loss\n0,1.5,0,\n0,,1,\n0,nan,2,\n1,1.0,3,2.0\n")
+    reader.read()
+    assert (reader.last.file, reader.last.format) == (before.file, "CSV")
+    assert reader.rows.pop(4) == {"_step": 3, "epoch": 1.0, "loss": 1.0, "val_loss": 2.0}
+    assert reader.rows == known, "under the same numbers, so that they are known"
+    file.write_text(file.read_text() + "1,2\n1,0.9,4,\n")
+    reader.read()
+    assert (reader.last.rows, reader.last.damaged) == (5, 1)
+
+
+def test_rows_without_a_time_lie_between_two_writes(tmp_path: Path):
+    file = tmp_path / "metrics.csv"
+    file.write_text("step,loss\n0,1\n1,1\n")
+    os.utime(file, (1000, 1000))
+    reader = read(tmp_path)
+    assert [row[2] for row in reader.last.points] == [None, 1000.0]
+    file.write_text(file.read_text() + "2,1\n3,1\n")
+    os.utime(file, (1060, 1060))
+    reader.read()
+    assert [row[2] for row in reader.last.points] == [1030.0, 1060.0]
+
+
+def test_json_lines_have_a_step_a_time_and_a_target(tmp_path: Path):
+    lines = [
+        {"config": "x"},
+        {"current_steps": 5, "total_steps": 90, "loss": 2.0, "lr": 0.1, "phase": "train", "timestamp": 1.7e9},
+        {"current_steps": 10, "total_steps": 90, "loss": math.nan, "timestamp": 1.7e12 + 1e4},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "trainer_log.jsonl").write_text(text + '{"step": 15, "los\n' + '{"step": 20, "loss": 1.0')
+    reader = read(tmp_path)
+    assert list(reader.rows.values()) == [{"_step": 5, "loss": 2.0, "lr": 0.1}, {"_step": 10, "loss": "NaN"}]
+    assert [row[2] for row in reader.last.points] == [1.7e9, 1.7e9 + 10]
+    assert reader.everything("config") == {"max_steps": "90.0"}
+    assert (reader.last.format, reader.last.damaged, reader.last.tail) == ("JSON lines", 1, 1)
+
+
+def test_the_state_of_the_newest_checkpoint_has_the_whole_history(tmp_path: Path):
+    for number in (2, 4):
+        folder = tmp_path / f"checkpoint-{number}"
+        folder.mkdir()
+        log = [{"step": step, "loss": 1.0 + step, "epoch": 0.1} for step in range(number)]
+        state = {"global_step": number, "log_history": [*log, {"step": number - 1, "eval_loss": 3.0}], "max_steps": 9}
+        (folder / "trainer_state.json").write_text(json.dumps(state, indent=2))
+        if number == 2:
+            reader = read(tmp_path)
+            first = reader.last
+            assert [row.get("loss") for row in reader.rows.values()] == [1.0, 2.0, None]
+            reader.rows.clear()
+    reader.read(passes=6)
+    assert [row.get("loss") for row in reader.rows.values()] == [1.0, 2.0, 3.0, 4.0, None]
+    assert reader.everything("config") == {"max_steps": "9"}
+    assert first.file != reader.last.file, "its curves begin again"
+    (folder / "trainer_state.json").write_text('{"log_history": [')
+    reader.read()
+    assert (reader.last.error, reader.last.tail) == (None, 1), "it is being written"
+
+
+# ---- where they are ------------------------------------------------------------------------------------------------
+
+
+def found_by(clock: ManualClock, *directories: Path, since: float = 0.0) -> MetricFiles:
+    wanted = {"id": "llm", "directory": "", "found": [str(one) for one in directories], "since": since}
+    return MetricFiles({"wandb": [wanted]}, clock)
+
+
+def test_files_are_found_beside_the_checkpoints_and_only_new_ones_of_our_own(tmp_path: Path):
+    logs, other = tmp_path / "lightning_logs" / "version_0", tmp_path / "somebody" / "version_0"
+    for folder in (logs, other):
+        folder.mkdir(parents=True)
+        (folder / "metrics.csv").write_text("step,loss\n1,2\n")
+    clock = ManualClock()
+    probe = found_by(clock, tmp_path / "gone", tmp_path)
+    [line] = readings_of(probe)
+    assert (line.path, line.error) == (f"{logs}/metrics.csv", None)
+    os.utime(logs / "metrics.csv", (1000, 1000))
+    [nothing] = readings_of(found_by(clock, tmp_path, since=2000.0))
+    assert (nothing.path, nothing.error) == (None, None)
+
+
+def test_of_files_that_are_about_as_new_the_first_format_counts_and_it_is_not_left(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
+    (tmp_path / "tb").mkdir()
+    events = tmp_path / "tb" / "events.out.tfevents.1.host"
+    events.write_bytes(event_file(*losses(range(2))))
+    now = time.time()
+    os.utime(events, (now - 100, now - 100))
+    reader = read(tmp_path)
+    assert reader.last.format == "TensorBoard"
+    os.utime(events, (now - 500, now - 500))
+    reader.rows.clear()
+    reader.read(passes=6)
+    assert reader.last.format == "JSON lines"
+    write(tmp_path / "wandb", "run-20260101_120000-aaaa1111", framed(history(0, loss=1.0)))
+    assert read(tmp_path).last.format == "W&B"
+
+
+def test_a_large_event_file_of_the_network_is_read_at_a_bounded_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(metrics_reader, "is_on_this_host", lambda *_: False)
+    (tmp_path / "events.out.tfevents.1.host").write_bytes(event_file(*losses(range(30)), bytes(3_000_000)) * 1)
+    monkeypatch.setattr(metrics_reader, "RATE", 10_000.0)
+    monkeypatch.setattr(metrics_reader, "MAX_BUDGET", 20_000.0)
+    reader = read(tmp_path)
+    assert [step for step, _ in values_of(reader)] == list(range(30))
