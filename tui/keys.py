@@ -291,8 +291,9 @@ def changed_keys(changes: Mapping[str, Sequence[str]], file: str) -> tuple[Key, 
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             why = "cannot be changed" if name in FIXED else "is no action of a key"
-            hint = f'did you mean "{close[0]}"?' if close else "see docs/reference/keys.md"
-            problems.append(f'"{name}" {why}; {hint}')
+            problems.append(
+                f'"{name}" {why}; ' + (f'did you mean "{close[0]}"?' if close else "see docs/reference/keys.md")
+            )
         problems += [f'"{name}": there is no key "{key}"' for key in keys if not textual_name(key)]
     changed = tuple(key if key.id not in changes else with_keys(key, changes[key.id]) for key in USUAL)
     problems += [] if problems else clashes(changed, changes)
