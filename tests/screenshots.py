@@ -11,10 +11,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from collectors.demo.collector import ROUTES, Demo, channels
+from collectors.demo.roll_call import roll_call
 from tests.tui.screen_text import at_rest
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline.routing import Routing
 from trainmon.alerting.rules import RULES
+from trainmon.analysis.runs import last_attempts
 from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds
 from trainmon.model import (
@@ -26,10 +28,13 @@ from trainmon.model import (
     Event,
     Leadership,
     LeadershipChanged,
+    LookReply,
+    RunLooked,
     State,
     StoredAlerts,
 )
 from trainmon.runtime.backend import DashboardBackend
+from trainmon.runtime.looks import AutomaticLooks
 from tui.app import Dashboard
 
 FOLDER = Path(__file__).parent.parent / "screenshots"
@@ -48,6 +53,7 @@ class Picture(NamedTuple):
 
 FIRST = Picture("hang.svg", (110, 32), ("2",))
 """The picture of README.md, readable where a page is 838 pixels wide: a calm cluster, in which one run hangs."""
+RANKS = Picture("ranks.svg", (110, 32), ("1", "enter"))
 HUNG_FOR = 72.0
 PICTURES = (
     Picture("dashboard.svg", (180, 45)),
@@ -60,6 +66,7 @@ PICTURES = (
     Picture("alerts.svg", (140, 42), ("5", "5")),
     Picture("alert.svg", (140, 42), ("5", "enter")),
     Picture("node.svg", (140, 42), ("2", "enter")),
+    Picture("explain.svg", (110, 48), ("1", "enter", *["down"] * 20, "enter")),
     Picture("wandb.svg", (140, 42), ("/", *"video", "enter", "6", "6", "d")),
     Picture("80x24.svg", (80, 24)),
 )
@@ -111,12 +118,22 @@ class Played(DashboardBackend):
         alerting = AlertManager(rules, Routing(routes=ROUTES), InstantDelivery(events_so_far.append), clock=self.clock)
         super().__init__(Engine(self.clock, demo=True, alerting=alerting))
         self._demo = Demo(events_so_far.append, clock=self.clock, directory=directory, story=story)
+        self._submit = events_so_far.append
+        looks = AutomaticLooks(self._look, self.clock)
         while self.clock.passed < after:
             wait = self._demo.step()
             events = events_so_far.copy()
             events_so_far.clear()
             self.engine.step(events, self.clock.now())
+            looks.observe(self.engine.state)
             self.clock.passed += wait
+
+    def _look(self, run: str, reply: Callable[[LookReply], object]) -> None:
+        """As DemoMonitor, but at once."""
+        state = self.engine.state
+        attempt = last_attempts(state.attempts.values())[run]
+        self._submit(RunLooked(run, roll_call(state.runs[run], state, self.clock.now()), attempt.attempt_id))
+        reply(LookReply("", is_done=True))
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
         sink(self.engine.state)
@@ -140,7 +157,7 @@ async def draw(backend: Played, picture: Picture) -> str:
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(exist_ok=True)
-    for after, story, pictures in ((HUNG_FOR, "hang", (FIRST,)), (AFTER, None, PICTURES)):
+    for after, story, pictures in ((HUNG_FOR, "hang", (FIRST, RANKS)), (AFTER, None, PICTURES)):
         backend = Played(FILES, after, story)
         try:
             for picture in pictures:

@@ -271,10 +271,10 @@ class TrainingLoop:
 
     def _crash(self, message: str, *, silent: bool = False) -> Iterator[Effect]:
         """End the processes without a save."""
-        rank = self._random.randrange(self.trainer.gpus)
+        rank, nodes = self._random.randrange(self.trainer.gpus), self.trainer.run.nodes
         yield (
             f"\n[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {message}\n"
-            f"srun: error: {self.trainer.run.nodes[-1]}: task {rank}: Exited with exit code 1\n"
+            f"srun: error: {nodes[rank * len(nodes) // self.trainer.gpus]}: task {rank}: Exited with exit code 1\n"
         )
         yield from self._end("down", RESTART_AFTER, 1, silent=silent)
 

@@ -16,6 +16,7 @@ from trainmon.analysis.attempts import (
     places_in,
     with_places,
 )
+from trainmon.analysis.attempts.looks import NAMES, leading
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.timeline import GpuHour, Moment, timeline
@@ -27,6 +28,7 @@ from trainmon.model import (
     CauseName,
     Classification,
     EvalResult,
+    RankLook,
     Record,
     RetryPolicy,
     SettingChange,
@@ -354,6 +356,8 @@ def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
     else:
         yield f"{name} ended at {at_text(end.at)}{ran}: {named(cause)}."
         yield meaning(attempt, cause.cause, actions)
+    if look := leading(_at_its_end(attempt)):
+        yield f"Seen by {NAMES[look.source]}: {look.summary}."
     spent = None if attempt.gpu_seconds is None else gpu_time(attempt.gpu_seconds)
     lost = None if attempt.steps_lost is None else f"{counted(attempt.steps_lost, 'step')} lost"
     if spent or lost:
@@ -513,12 +517,17 @@ def _loss(attempt: Attempt) -> str:
     return f"{counted(steps, 'step')}, {hours}"
 
 
+def _at_its_end(attempt: Attempt) -> Iterator[RankLook]:
+    """The looks that name ranks, made at its last step: after an earlier one, it went on."""
+    return (look for look in attempt.looks if look.ranks and look.step in (None, attempt.last_step))
+
+
 def _by(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
     """Who or what ended it: a person, nodes, a rank with its error."""
     assert attempt.end is not None
     _, _, person = (attempt.end.scheduler_state or "").partition(" by ")
     yield from filter(None, (person, *requeued_by(attempt, actions), *suspects(attempt)))
-    yield from (look.summary for look in attempt.looks if look.ranks and look.step in (None, attempt.last_step))
+    yield from (look.summary for look in _at_its_end(attempt))
     if (cause := attempt.end.cause) is not None and cause.evidence:
         rank = "" if cause.rank is None else f"rank {cause.rank}: "
         rank = next((f"{one}: " for one in evidence_places(attempt) if one.rank == cause.rank), rank)

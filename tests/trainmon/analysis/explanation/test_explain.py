@@ -117,7 +117,10 @@ def test_what_a_look_at_the_ranks_has_shown_is_on_the_page_and_says_if_the_attem
     assert section.rows[0].link == ("node", "n1/3")
     told = brief(one.attempt, [one.attempt], (), RetryPolicy())
     assert any(line.startswith(f"by: {look.summary}; ") for line in told)
+    seen = f"Seen by PyTorch's flight recorder: {look.summary}. Cost: "
+    assert seen in one.sentence
     early = replace(first, looks=(replace(look, step=20),))
+    assert "Seen by" not in explained((early, *others)).sentence
     assert not any(look.summary in line for line in brief(early, [early], (), RetryPolicy()))
     assert rows(explained((early, *others)), "Ranks")[1][1].endswith("; it went on to step 30")
     assert not any(section.title == "Ranks" for section in page(explained(story())))
