@@ -53,6 +53,14 @@ def test_the_usage_of_a_command_names_each_of_its_arguments() -> None:
         assert all(docs._parameter(one) for one in command.params), f"{command.name} has an argument without a name"
 
 
+MADE = re.compile(r"<!-- (\w+): made by tests.docs -->.*?<!-- /\1 -->", re.DOTALL)
+
+
+def test_a_page_fits_one_reading() -> None:
+    written = {name(file): len(MADE.sub("", file.read_text())) for file in docs.FOLDER.rglob("*.md")}
+    assert {page: size for page, size in written.items() if size > 10_000} == {}
+
+
 @pytest.mark.parametrize("file", WRITTEN, ids=name)
 def test_a_page_has_no_control_characters(file: Path) -> None:
     assert [line for line in file.read_text().split("\n") if not line.replace("\t", "").isprintable()] == []
