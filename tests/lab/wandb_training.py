@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.lab.processes import proc_files
@@ -84,10 +84,11 @@ class Training:
 class OfflineTraining:
     """The same script offline: the client writes its file into the folder `wandb`, and asks no server."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, environ: Mapping[str, str] | None = None) -> None:
         env = {"HOME": str(folder), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "USER": "tester"}
+        env |= {**QUICKLY, "WANDB_MODE": "offline", **(environ or {})}
         self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), *words], env=env | QUICKLY | {"WANDB_MODE": "offline"}, cwd=folder,
+            [sys.executable, str(SCRIPT), *words], env=env, cwd=folder,
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 

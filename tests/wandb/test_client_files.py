@@ -77,6 +77,23 @@ def test_twenty_thousand_rows_are_what_wandbs_own_protobuf_reads(
 
 
 @pytest.mark.slow
+def test_what_the_client_measures_of_its_machine_is_what_wandbs_own_protobuf_reads(tmp_path: Path) -> None:
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    measure = {"WANDB__DISABLE_STATS": "false", "WANDB__STATS_SAMPLING_INTERVAL": "0.2"}
+    with OfflineTraining(tmp_path, "log 20 0.1", environ=measure) as training:
+        assert training.wait() == 0
+    records = (Record.FromString(data) for _, data in Records().read(the_file(tmp_path).read_bytes(), is_end=True))
+    items = [item for record in records if record.WhichOneof("record_type") == "stats" for item in record.stats.item]
+    reader = all_of(tmp_path, ())
+    for name in ("cpu", "memory_percent", "proc.memory.rssMB", "network.sent"):
+        expected = [float(item.value_json) for item in items if item.key == name]
+        assert expected
+        key = f"system/{name}"
+        assert [float(row[key]) for _, row in sorted(reader.rows.items()) if key in row] == expected
+
+
+@pytest.mark.slow
 def test_wandb_sync_sends_the_same_rows_to_its_server(tmp_path: Path, server: WandbServer) -> None:
     with OfflineTraining(tmp_path, "log 500") as training:
         assert training.wait() == 0

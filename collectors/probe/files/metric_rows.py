@@ -5,9 +5,9 @@ import re
 from collectors.probe import paths
 from collectors.probe.stdlib import Any, Iterable, Line, Mapping
 
-MAX_CURVES = 40
-MAX_OTHERS = 6
-"""Metrics without a known name that are sent: they are charted if there is nothing better."""
+MAX_CURVES = 80
+MAX_OTHERS = 50
+"""Metrics without a known name that are sent: their charts come behind the others."""
 MAX_METRICS = 10000
 
 SAMPLED_FROM = 4 << 20
@@ -57,16 +57,22 @@ class Rows:
     def add(self, end: int, step: "float | None", at: "float | None", values: "Iterable[tuple[str, Any]]") -> None:
         """Take over one row that ends at this offset."""
         self.rows += 1
+        self.step, self.logged_at = step, at or self.logged_at
+        self.add_point(self.rows, end, step, at, values)
+
+    def add_point(
+        self, number: float, end: int, step: "float | None", at: "float | None", values: "Iterable[tuple[str, Any]]"
+    ) -> None:
+        """Take over values that are of this row, or came behind it."""
         found = []  # type: list[tuple[int, Any]]
         for key, text in values:
             column = self._columns[key] if key in self._columns else self._column(key, text)
             is_due = column is not None and (end > self._sampled_to or end >= self._next[column])
             if column is not None and (is_due or text in NON_FINITE_BYTES or text in NON_FINITE):
                 found.append((column, text))
-        self.step, self.logged_at = step, at or self.logged_at
         if step is None or not found:
             return
-        point = [self.rows, step, at] + [None] * (max(found)[0] + 1)  # type: list[Any]
+        point = [number, step, at] + [None] * (max(found)[0] + 1)  # type: list[Any]
         for column, text in found:
             try:
                 point[3 + column] = number_of(text)
@@ -97,7 +103,7 @@ class Rows:
         column = None
         if len(self._columns) >= MAX_METRICS:
             return None
-        if not key.startswith(("_", "system/", "system.")) and len(self.keys) < MAX_CURVES and self._is_wanted(key):
+        if not key.startswith(("_", "system.")) and len(self.keys) < MAX_CURVES and self._is_wanted(key):
             column = len(self.keys)
             self.keys.append(key)
             self._next.append(0)

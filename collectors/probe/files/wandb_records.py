@@ -4,6 +4,7 @@ The format is LevelDB's log: after 7 bytes of the file's own, blocks of 32 KiB h
 and type. A record is one chunk or several, and is a protobuf message of wandb_internal.proto.
 """
 
+import re
 import struct
 import zlib
 
@@ -230,6 +231,12 @@ def finite(text: bytes) -> float:
     return value
 
 
+def instant(timestamp: bytes) -> float:
+    """The Unix seconds of a protobuf Timestamp."""
+    parts = dict(fields(timestamp))
+    return int(parts.get(1, 0)) + int(parts.get(2, 0)) / 1e9
+
+
 def signed(value: "bytes | int") -> int:
     """A protobuf int32 or int64, which is negative above its half."""
     number = value if isinstance(value, int) else 0
@@ -243,6 +250,12 @@ MAX_NAMES = 300
 MAX_TEXT = 2000
 SUMMARY_TEXT = 200
 
+MACHINE = re.compile(
+    r"(gpu\.\d+\.(gpu|memoryAllocated|temp|powerWatts)|cpu|memory_percent|proc\.memory\.rssMB|network\.(sent|recv))$"
+)
+DEVICE = re.compile(r"\.\d+\.")
+"""What is sent of the machine's metrics, and the number of a GPU in their names."""
+
 RUN_TEXTS = {1: "id", 2: "entity", 3: "project", 6: "group", 8: "name", 13: "host"}
 """By field of a RunRecord."""
 
@@ -253,6 +266,7 @@ class Metrics(Rows):
     def __init__(self, spec: "Mapping[str, Any]", size: int) -> None:
         super().__init__(spec, size)
         self._items = Items()
+        self._measured = 0
 
     def add_record(self, end: int, record: bytes) -> None:
         """Take over one record that ends at this offset."""
@@ -266,6 +280,8 @@ class Metrics(Rows):
                     self._update("summary", value, SUMMARY_TEXT)
                 elif number == 5:
                     self._update("config", value, MAX_TEXT)
+                elif number == 7:
+                    self._machine(end, value)
                 elif number == 17:
                     self._run(value)
                 elif number == 18:
@@ -287,6 +303,23 @@ class Metrics(Rows):
                 found.append((key, text))
         self.add(end, step, at, found)
 
+    def _machine(self, end: int, stats: bytes) -> None:
+        """Take over what the client has measured of its machine: of several GPUs, the least and the greatest value."""
+        at, found = None, {}  # type: float | None, dict[str, list[float]]
+        for number, value in fields(stats):
+            if number == 2 and isinstance(value, bytes):
+                at = instant(value)
+            elif number == 3 and isinstance(value, bytes):
+                key, text = key_and_value(fields(value))
+                if MACHINE.match(key):
+                    found.setdefault("system/" + DEVICE.sub(".", key), []).append(finite(text))
+        values = []  # type: list[tuple[str, float]]
+        for name, numbers in found.items():
+            ends = [(name + ".min", min(numbers)), (name + ".max", max(numbers))]
+            values += ends if len(numbers) > 1 else [(name, numbers[0])]
+        self._measured += 1
+        self.add_point(self.rows + self._measured % 1e6 / 1e6, end, self.step or 0.0, at, values)
+
     def _run(self, record: bytes) -> None:
         run = {}  # type: dict[str, Any]
         for number, value in fields(record):
@@ -299,8 +332,7 @@ class Metrics(Rows):
             elif number == 4:
                 self._update("config", value, MAX_TEXT)
             elif number == 17:
-                start = dict(fields(value))
-                run["started_at"] = int(start.get(1, 0)) + int(start.get(2, 0)) / 1e9
+                run["started_at"] = instant(value)
                 self.started_at = "%.6f" % run["started_at"]
         self._changed["run"] = dict(run, tags=run.get("tags", [])[:50])
 

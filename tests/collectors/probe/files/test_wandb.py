@@ -26,6 +26,7 @@ from tests.collectors.probe.files.wandb_files import (
     run_record,
     write,
 )
+from trainmon.analysis.wandb import client_file
 
 FIRST = "offline-run-20260101_120000-aaaa1111"
 SECOND = "run-20260101_130000-bbbb2222"
@@ -303,6 +304,41 @@ def test_each_piece_of_a_file_has_the_values_of_its_newest_row(tmp_path: Path):
     pieces = reader.read()
     assert len(pieces) > 2
     assert all(int(line.summary["step"]) in (10 * line.step, 10 * line.step - 10) for line in pieces)
+
+
+# ---- the machine's metrics -------------------------------------------------------------------------------------------
+
+
+def stats(at: int, **values: float) -> bytes:
+    """A record of what the client has measured."""
+    items = (field(3, field(1, key.encode()) + field(16, json.dumps(value).encode())) for key, value in values.items())
+    return field(7, field(2, field(1, at)) + b"".join(items))
+
+
+def test_what_the_client_measured_of_its_machine_is_beside_the_rows_and_of_many_gpus_two_values_are_sent(
+    tmp_path: Path,
+):
+    gpus = {f"gpu.{gpu}.temp": 40.0 + gpu for gpu in range(8)}
+    measured = stats(50, cpu=12.5, **gpus, **{"gpu.0.smClock": 1980.0, "disk.sda.in": 1.0})
+    write(tmp_path, FIRST, framed(*rows(2), measured, stats(65, cpu=13.5, **{"gpu.0.temp": 41.0}), *rows(1, 2)))
+    reader = Reader(tmp_path)
+    [line] = reader.read()
+    assert list(reader.rows.values())[2:4] == [
+        {"_step": 1, "system/cpu": 12.5, "system/gpu.temp.min": 40.0, "system/gpu.temp.max": 47.0},
+        {"_step": 1, "system/cpu": 13.5, "system/gpu.temp": 41.0},
+    ]
+    assert [point[2] for point in line.points][2:4] == [50.0, 65.0]
+    assert (line.rows, line.step, line.damaged) == (3, 2, 0)
+    points = client_file.points_of(line)
+    assert points["system/cpu"].values == (12.5, 13.5)
+    assert client_file.points_of(line, 3) == {}, "a reader that starts again repeats them"
+
+
+def test_a_run_with_charts_of_its_own_sends_those_alone(tmp_path: Path):
+    write(tmp_path, FIRST, framed(*rows(1), stats(50, cpu=12.5)))
+    reader = Reader(tmp_path, charts=("loss",))
+    reader.read()
+    assert list(reader.rows.values()) == [{"_step": 0, "loss": 0.0}]
 
 
 # ---- how fast ------------------------------------------------------------------------------------------------------
