@@ -394,7 +394,16 @@ class Dashboard(App[None], inherit_bindings=False):
         if not self.backend.load_config():
             self.notify("there is no config to load again", timeout=4, markup=False)
 
+    def action_replay(self, order: str) -> None:
+        if self.shown is not None and self.shown.replay is not None:
+            self.backend.play(order)
+        else:
+            self.notify("this is no replay: trainmon-tui replay FILE", timeout=4, markup=False)
+
     def action_pause(self) -> None:
+        if self.shown is not None and self.shown.replay is not None:
+            self.backend.play("pause")
+            return
         self._paused = not self._paused
         self._notice_silence()
         if not self._paused:

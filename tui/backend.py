@@ -84,6 +84,9 @@ class Backend(Protocol):
     def ssh_command(self, node: str) -> tuple[str, ...] | str:
         """The command that logs in to a node as this program does, or the sentence why there is none."""
 
+    def play(self, order: str) -> None:
+        """A request to a replay; see ReplayOrdered."""
+
     def poll_job(self, key: str) -> None:
         """Request what is on the screen: the details of a job, at most every few seconds, or, by the name of a cluster,
         its jobs that have ended, at most every few minutes."""

@@ -198,6 +198,12 @@ dashboard = _command(
         "--once",
         help="With --alerts-only: evaluate all rules once, send the notifications, and exit. For cron.",
     ),
+    click.Option(
+        ["--record"],
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Record into a new file what the dashboard shows, for `trainmon-tui replay`.",
+    ),
     cls=Dashboard,
 )
 click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")(dashboard)
@@ -624,6 +630,28 @@ report = _command(
 )
 
 
+replay = _command(
+    "replay",
+    "trainmon.cli.dashboard:replay",
+    """Show a recording in the dashboard: an incident once more, with the panes and the alerts of that time.
+
+    The dashboard and the daemon record the last minutes. Around each critical alert, 30 minutes before and 10 minutes
+    after are saved, as *.trainmon in the directory `recordings` beside the ledger. `trainmon-tui --record FILE` records
+    longer. Nothing is asked of a node, and no action is possible.
+
+    \b
+    Examples:
+      trainmon-tui replay ~/.local/state/trainmon-tui/recordings/2026-11-29T14-02-11Z.trainmon
+      trainmon-tui replay --check incident.trainmon
+
+    Exit status: 0 you ended it, or all of it was played, 2 a usage error, 3 it cannot be played, 128 + N signal N ended
+    the dashboard.
+    """,
+    click.Argument(["file"], type=click.Path(path_type=Path), metavar="FILE"),
+    _flag("--check", help="Play all of it without a terminal, and print how much was in it."),
+)
+
+
 sql = _command(
     "sql",
     "trainmon.cli.attempts:print_rows",
@@ -815,7 +843,7 @@ unmute = _command(
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Set up": (init, check, log_format, rules, service, completion),
     "In a job": (run, hooks),
-    "Look": (snapshot, users, ranks, status, actions, attempts, explain, report, sql, classify),
+    "Look": (snapshot, users, ranks, status, actions, attempts, explain, report, replay, sql, classify),
     "Act on runs, jobs and nodes": ACTING,
     "Answer alerts": (ack, mute, unmute),
 }

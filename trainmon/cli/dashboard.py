@@ -1,4 +1,4 @@
-"""trainmon-tui [HOST…]: the dashboard."""
+"""trainmon-tui [HOST…]: the dashboard. trainmon-tui replay: the same of a recording."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import click
 from trainmon.alerting.notify.channels.desktop import TOASTER
 from trainmon.cli.terminal import asked_background, print_lines
 from trainmon.config import DashboardSettings, Settings, load_settings
-from trainmon.lib import find_state_directory
+from trainmon.lib import counted, duration, find_state_directory
 from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.config_file import ConfigFile
 from trainmon.runtime.last_seen import LastSeenFile
@@ -30,6 +31,7 @@ def run(
     read_only: bool,
     alerts_only: bool,
     once: bool,
+    record: Path | None,
 ) -> int:
     """Run the dashboard, the demo or the daemon; the exit status.
 
@@ -40,8 +42,10 @@ def run(
         raise click.UsageError("--demo shows a simulated cluster; remove the hosts, --config and --ssh-config")
     if once and not alerts_only:
         raise click.UsageError("--once needs --alerts-only; to print the state once, use `trainmon-tui snapshot`")
-    if alerts_only and demo is not None:
-        raise click.UsageError("--alerts-only and --demo cannot be combined")
+    if alerts_only and (demo is not None or record is not None):
+        raise click.UsageError(f"--alerts-only and --{'record' if demo is None else 'demo'} cannot be combined")
+    if record is not None and record.exists():
+        raise click.UsageError(f"--record {record}: it exists")
 
     records = config is not None or not hosts
     if alerts_only:
@@ -63,7 +67,7 @@ def run(
     if demo is not None:
         from trainmon.runtime.demo import DemoMonitor
 
-        return show(DemoMonitor(demo or None, read_only=read_only), DashboardSettings())
+        return show(DemoMonitor(demo or None, read_only=read_only), DashboardSettings(), record=record)
     from trainmon.runtime.monitor import Monitor
 
     def choose() -> tuple[Settings, Path | None]:
@@ -77,7 +81,7 @@ def run(
         settings, read_only=read_only, prompts=True, program="dashboard", records=records, ssh_config=ssh_config
     )
     follow = partial(ConfigFile, choose, settings, file, monitor)
-    return show(monitor, settings.dashboard, " ".join([str(file and file.resolve()), *hosts]), follow)
+    return show(monitor, settings.dashboard, " ".join([str(file and file.resolve()), *hosts]), follow, record)
 
 
 def show(
@@ -85,9 +89,12 @@ def show(
     settings: DashboardSettings,
     name: str | None = None,
     follow: Callable[[Callable[[str, str, str], object], Callable[[Settings], object]], ConfigFile] | None = None,
+    record: Path | None = None,
 ) -> int:
     """Run the dashboard until its user quits. The exit status is 128 + the signal if a signal ended it. Under a `name`,
-    what it showed is kept for the next start. `follow` makes what loads the config again."""
+    what it showed is kept for the next start. `follow` makes what loads the config again. `record`: a new file."""
+    if record is not None:
+        backend.record(record)
     log_to_file()
     kept = None
     if name is not None:
@@ -100,7 +107,7 @@ def show(
                 light = is_light()
             app = App(
                 backend, seen=None if kept is None else kept.before, local_time=settings.time == "local",
-                theme=settings.theme, light=light,
+                theme=settings.theme, light=light, clock=backend.engine.clock,
             )  # fmt: skip
             TOASTER.toast = app.toast
             if kept is not None:
@@ -117,3 +124,18 @@ def show(
     finally:
         TOASTER.toast = None
     return app.return_code or 0
+
+
+def replay(file: Path, check: bool) -> int:
+    """Show a recording in the dashboard, or play all of it and print what was in it; the exit status."""
+    from trainmon.runtime.recording import Player
+
+    player = Player(file)
+    if check:
+        state = player.seek(player.line.end)
+        parts = {"step": player.frames, "node": state.nodes, "run": state.runs, "alert": player.line.alerts}
+        start = datetime.fromtimestamp(player.line.start, UTC)
+        counts = ", ".join(counted(len(found), name) for name, found in parts.items())
+        print_lines(f"{duration(state.at - player.line.start)} from {start:%Y-%m-%d %H:%M:%S} UTC: {counts}")
+        return 0
+    return show(DashboardBackend(player), DashboardSettings())

@@ -171,6 +171,10 @@ TREND_EVERY, RATE_EVERY = 60.0, 15.0
 two rates."""
 
 
+Taker = Callable[[Sequence[Event], State, State, tuple[Format, ...]], None]
+"""Gets each step: its events, the State that they made, what rules and forecasts made of it, and the log formats."""
+
+
 class Engine(Background):
     """Owns the State. `step` is the engine without its thread."""
 
@@ -197,6 +201,7 @@ class Engine(Background):
         self._failed_at: Instant = 0.0
         self._inbox = Inbox()
         self._sinks: list[Callable[[State], None]] = []
+        self.takers: list[Taker] = []
         self._lock = threading.Lock()
         super().__init__("engine")
         self._trended: dict[str, Instant] = {}
@@ -244,8 +249,8 @@ class Engine(Background):
         """Reduce a batch of events, record its numbers, and evaluate the rules."""
         is_new_ledger = LedgerReplaced() in events
         before = {} if is_new_ledger else self.state.actions
-        grown = list[CurvesGrew]()
-        state = reduce(self.state, events, now, self.formats, grown)
+        formats, grown = self.formats, list[CurvesGrew]()
+        state = reduce(self.state, events, now, formats, grown)
         with self._lock:
             self._record(state, (*events, *grown))
             self.state = self._with_trends(state, events, now)
@@ -262,6 +267,8 @@ class Engine(Background):
                 if now - self._failed_at >= FAILED_AGAIN:
                     self._failed_at = now
                     log.exception("the alerts could not be evaluated")
+        for take in self.takers:
+            take(events, state, self.state, formats)
         return self.state
 
     def _run(self) -> None:

@@ -216,7 +216,7 @@ def _times(past: DiskHistoryRead) -> Iterator[Instant]:
     return (past.start + row * past.step for row in count())
 
 
-def _past_rows(past: DiskHistoryRead, columns: Mapping[str, array[float]]) -> Iterator[tuple[Instant, array[float]]]:
+def _past_rows(past: DiskHistoryRead, columns: Mapping[str, Sequence[float]]) -> Iterator[tuple[Instant, array[float]]]:
     """The rows of one disk, each with its time. What a quota left is not known."""
     free, files = columns.get("free_bytes"), columns.get("free_inodes")
     length = max(len(free or ()), len(files or ()))

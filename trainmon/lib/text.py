@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from trainmon.lib.clock import DURATION_UNITS
 
@@ -434,6 +434,15 @@ def scrub(text: str) -> str:
     if "-" in lower:
         text = _mask_named(text, FLAG, flags=True)
     return _mask_named(text, ASSIGNED, flags=False)
+
+
+def scrub_all(value: Any) -> Any:
+    """The same for all texts in a plain value. A `token` is left out: that of an alert acknowledges it."""
+    if isinstance(value, dict):
+        return {scrub_all(key): scrub_all(one) if key != "token" else "" for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(scrub_all, value))
+    return scrub(value) if isinstance(value, str) else value
 
 
 def _is_suspicious(lower: str) -> bool:

@@ -201,6 +201,7 @@ from trainmon.model.state import (
     NoticeGiven,
     PromptsChanged,
     QuotaRead,
+    ReplayOrdered,
     RunLooked,
     RunsChanged,
     SampleFetched,
@@ -210,6 +211,7 @@ from trainmon.model.state import (
     SourceRemoved,
     State,
     StoryTold,
+    Timeline,
     WandbPolled,
 )
 from trainmon.model.storage import (
@@ -411,6 +413,7 @@ __all__ = [
     "Record",
     "Refusal",
     "RemoveFile",
+    "ReplayOrdered",
     "RequeueMode",
     "RetryChange",
     "RetryLimit",
@@ -447,6 +450,7 @@ __all__ = [
     "SwitchSample",
     "SwitchSamples",
     "Throughput",
+    "Timeline",
     "Trainer",
     "TrainerReport",
     "TrainingMetrics",

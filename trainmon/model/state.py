@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -20,6 +19,18 @@ from trainmon.model.storage import Disk, Quota
 from trainmon.model.wandb import Points, Sample, WandbFile, WandbRun
 
 
+class Timeline(msgspec.Struct, frozen=True):
+    """Where the replay of a recording is."""
+
+    at: Instant
+    start: Instant
+    end: Instant
+    speed: float = 1.0
+    is_playing: bool = True
+    alerts: tuple[Instant, ...] = ()
+    """When alerts began to fire."""
+
+
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known now. Owned by the engine; passed around by reference."""
 
@@ -28,6 +39,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     demo: bool = False
     story: str = ""
     """Of the demo: what goes wrong now, and the keys that show it."""
+    replay: Timeline | None = None
+    """If it is played from a recording."""
     read_only: bool = False
     sources: Mapping[str, Source] = {}
     nodes: Mapping[str, Node] = {}
@@ -123,7 +136,7 @@ class GpuHistoryRead(msgspec.Struct, frozen=True, kw_only=True):
     step: Seconds
     span: Seconds
     """How far it reaches back: an hour or a day."""
-    columns: Mapping[tuple[int, str], array[float]]
+    columns: Mapping[tuple[int, str], Sequence[float]]
     """By index and field of a Gpu."""
 
     @property
@@ -137,7 +150,7 @@ class DiskHistoryRead(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     start: Instant
     step: Seconds
-    columns: Mapping[str, Mapping[str, array[float]]]
+    columns: Mapping[str, Mapping[str, Sequence[float]]]
     """By path and field of a Disk: `free_bytes`, `free_inodes`, `total_bytes`."""
 
 
@@ -261,6 +274,12 @@ class RunLooked(msgspec.Struct, frozen=True):
     look: RankLook
     attempt: str | None = None
     """The id of the newest attempt of the run when it began."""
+
+
+class ReplayOrdered(msgspec.Struct, frozen=True):
+    """A person's request to a replay: `pause`, `back`, `forward`, `slower`, `faster` or `alert`, the next one."""
+
+    order: str
 
 
 class StoryTold(msgspec.Struct, frozen=True):
@@ -388,5 +407,5 @@ Event = (
     | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead
     | QuotaRead | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged
     | AlertsReported | DiskHistoryRead | ConfigRefused | LedgerReplaced | StoryTold | EndedJobs
-    | RunLooked | LogHistoryRead
+    | RunLooked | LogHistoryRead | ReplayOrdered
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import itertools
+import logging
 import os
 import secrets
 import sqlite3
@@ -12,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import starmap
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Self
 
@@ -39,10 +41,12 @@ from trainmon.model import (
     Log,
     LookReply,
     LookSource,
+    NoticeGiven,
     Plan,
     Prompt,
     PromptsChanged,
     Refusal,
+    ReplayOrdered,
     Run,
     Series,
     Silence,
@@ -51,10 +55,13 @@ from trainmon.model import (
 from trainmon.runtime.config_file import ConfigFile
 from trainmon.runtime.log_file import LogFile
 from trainmon.runtime.looks import SOURCES, Looks, Nodes, Source, Stacks
+from trainmon.runtime.recording import Recorder
 from trainmon.slurm import commands, parse
 from trainmon.slurm.client import Client
 from trainmon.transport.files import read_range
 from trainmon.transport.shell import Shell
+
+log = logging.getLogger(__name__)
 
 # ---- login prompts, one after the other ------------------------------------------------------------------------------
 
@@ -136,6 +143,18 @@ class DashboardBackend:
         """Of a GPU hour, by cluster."""
         self.config_file: ConfigFile | None = None
         """What loads its config again, if it has one."""
+        self._recorders: list[Recorder] = []
+
+    def record(self, path: Path, *, is_ring: bool = False) -> None:
+        """Record into a file, or the last minutes into a directory. To be called before the start."""
+        def say(text: str) -> None:
+            log.warning("%s", text)
+            self.engine.submit(NoticeGiven("recording", text))
+
+        recorder = Recorder(path, say, is_ring=is_ring)
+        self._recorders.append(recorder)
+        self.engine.takers.append(recorder.take)
+        recorder.start()
 
     def start(self) -> None:
         self.engine.start()
@@ -145,6 +164,8 @@ class DashboardBackend:
     def stop(self) -> None:
         self.stop_actions()
         self.engine.stop()
+        for recorder in self._recorders:
+            recorder.stop()
         if self._ledger is not None:
             self._ledger.stop()
 
@@ -273,6 +294,9 @@ class DashboardBackend:
         else:
             self._looks.ask(run, reply, sources)
 
+    def play(self, order: str) -> None:
+        self.engine.submit(ReplayOrdered(order))
+
     def poll_job(self, key: str) -> None:
         """There is no scheduler."""
 
@@ -280,7 +304,7 @@ class DashboardBackend:
         """There are no connections."""
 
     def ssh_command(self, node: str) -> tuple[str, ...] | str:
-        return f"{node} is simulated: there is nothing to log in to"
+        return f"{node} is simulated or recorded: there is nothing to log in to"
 
     # ---- requests about alerts ----
 

@@ -69,6 +69,9 @@ RELOADED = (
 SAMPLES = "samples"
 """The directory beside the ledger for the newest sample of each run."""
 
+RECORDINGS = "recordings"
+"""The directory beside the ledger for the last minutes, and for what was around critical alerts."""
+
 SOON: Seconds = 2.0
 PAUSE: Seconds = 0.05
 
@@ -187,6 +190,8 @@ class Monitor(DashboardBackend):
         return Exporter(address, None if textfile is None else Path(textfile), directory, self.engine.clock)
 
     def start(self) -> None:
+        if self._gives_notices and not self._starts_late:
+            self.record(find_state_directory(os.environ).path / RECORDINGS, is_ring=True)
         super().start()
         if self._exporter is not None:
             self.engine.subscribe(self._exporter.observe)

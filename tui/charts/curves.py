@@ -58,10 +58,12 @@ class Copy:
 
     def take(self, curve: Curve) -> bool:
         """Add the points of a read. False if there were none."""
-        if curve.epoch == self.epoch and not curve.steps:
+        if curve.epoch == self.epoch and curve.start == self.read and not curve.steps:
             return False
         if curve.epoch != self.epoch or curve.start != self.read:
             self._forget(curve.epoch)
+            if curve.start:  # it has become shorter, as a replay has gone back: its next read has all of it
+                return True
         self.read = curve.start + len(curve.steps)
         begin = max(0, len(self.steps) - 1)
         self.steps.extend(curve.steps)

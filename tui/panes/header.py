@@ -10,10 +10,10 @@ from datetime import UTC
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from trainmon.lib import Instant, Seconds, cell_width, clean, group_by, shorten
-from trainmon.model import Alert, Run, Source, State, verdict_text
+from trainmon.lib import Instant, Seconds, cell_width, clean, duration, group_by, shorten
+from trainmon.model import Alert, Run, Source, State, Timeline, verdict_text
 from tui.keys import cap
-from tui.style import WARN, Line, Span, Times, age, pad, wall_clock
+from tui.style import CRIT, OK, WARN, Line, Span, Times, age, pad, wall_clock
 from tui.views import WORST_FIRST, verdict_style
 from tui.views.alerts import (
     SIGNS,
@@ -292,14 +292,29 @@ class ChangesLine(Heading):
 
 
 class StoryLine(Heading):
-    """The time since the demo began, what goes wrong in it now, and the keys that show it."""
+    """The time line of a replay; of the demo, the time since it began, what goes wrong in it now, and the keys that
+    show it."""
 
     def show(self, state: State, current: str) -> None:
         """`current`: the number of the pane that has the focus. Its key would zoom it."""
-        self.display = bool(state.story)
+        self.display = bool(state.story) or state.replay is not None
         minutes, seconds = divmod(int(state.at - state.started_at), 60)
         text = f"demo {minutes}:{seconds:02} · {state.story}".replace(f"press {current}, ", "press ")
+        text = text if state.replay is None else time_line(state.replay, self.app.size.width - GUTTER)
         self.set_spans((Span(shorten(text, self.app.size.width - GUTTER), "dim"),))
+
+
+def time_line(line: Timeline, width: int) -> str:
+    """`replay 14:02:11Z x1 ━━━●──▲──── 40m  p pause  ( ) 10s  { } speed  ; next alert`"""
+    head = f"replay {clock(line.at)} {f'x{line.speed:g}' if line.is_playing else 'paused'} "
+    names = ("replay.earlier", "replay.later", "replay.slower", "replay.faster", "replay.alert")
+    keys = "{} {} 10s  {} {} speed  {} next alert".format(*map(cap, names))
+    tail = f" {duration(line.end - line.start)}  {cap('view.pause')} {'pause' if line.is_playing else 'play'}  {keys}"
+    cells = max(8, width - cell_width(head + tail))
+    places = [int((cells - 1) * (at - line.start) / max(1.0, line.end - line.start)) for at in (line.at, *line.alerts)]
+    bar = ["━" if cell < places[0] else CRIT if cell in places[1:] else "─" for cell in range(cells)]
+    bar[places[0]] = OK
+    return head + "".join(bar) + tail
 
 
 def strip_lines(state: State, width: int, most: int, *, listed: bool = False) -> list[Line]:

@@ -51,7 +51,7 @@ def is_dangerous(plan: Plan) -> bool:
     )
 
 
-READ_ONLY = "read-only: started with --read-only, or trainmon.toml has read_only = true"
+READ_ONLY = "read-only: a recording, or started with --read-only, or trainmon.toml has read_only = true"
 
 
 WANTS_RUN = "acts on a run or a job: put the cursor on one, in 1 Runs or 7 Queue"

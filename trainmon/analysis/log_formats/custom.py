@@ -91,7 +91,7 @@ def _format(name: str, pattern: str) -> Format:
             numbers["step_time_s"] = milliseconds / 1000
         return StepLine(**counts, **numbers)  # type: ignore[arg-type]
 
-    return Format(name, _for_nodes(name, pattern), parse)
+    return Format(name, _for_nodes(name, pattern), parse, pattern)
 
 
 def _for_nodes(name: str, pattern: str) -> str:

@@ -38,6 +38,8 @@ class Format(NamedTuple):
     """A cheap expression, for Python 3.6 on the nodes, that finds any step line of it. It begins with a letter."""
     parse: Callable[[str], StepLine | None]
     """Reads a line that is free of escape sequences and carriage returns."""
+    pattern: str = ""
+    """Of a format of the config: its regular expression."""
 
 
 def stripped(line: str) -> str:
