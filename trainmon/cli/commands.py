@@ -633,15 +633,15 @@ report = _command(
 replay = _command(
     "replay",
     "trainmon.cli.dashboard:replay",
-    """Show a recording in the dashboard: an incident once more, with the panes and the alerts of that time.
+    """Show an incident in the dashboard once more.
 
-    The dashboard and the daemon record the last minutes. Around each critical alert, 30 minutes before and 10 minutes
-    after are saved, as *.trainmon in the directory `recordings` beside the ledger. `trainmon-tui --record FILE` records
-    longer. Nothing is asked of a node, and no action is possible.
+    The panes and the alerts are those of that time. The dashboard and the daemon record what they read: around each
+    critical alert, 30 minutes before and 10 minutes after are saved in the directory `recordings` beside the ledger.
+    `trainmon-tui --record FILE` records longer. No node is asked for anything, and no action is possible.
 
     \b
     Examples:
-      trainmon-tui replay ~/.local/state/trainmon-tui/recordings/2026-11-29T14-02-11Z.trainmon
+      trainmon-tui replay 2026-11-29T14-02-11Z.trainmon
       trainmon-tui replay --check incident.trainmon
 
     Exit status: 0 you ended it, or all of it was played, 2 a usage error, 3 it cannot be played, 128 + N signal N ended

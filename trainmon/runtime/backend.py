@@ -147,6 +147,7 @@ class DashboardBackend:
 
     def record(self, path: Path, *, is_ring: bool = False) -> None:
         """Record into a file, or the last minutes into a directory. To be called before the start."""
+
         def say(text: str) -> None:
             log.warning("%s", text)
             self.engine.submit(NoticeGiven("recording", text))
