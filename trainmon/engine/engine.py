@@ -15,6 +15,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from trainmon.alerting.manager import AlertManager
+from trainmon.analysis.attempts.recomputed import with_recomputed
 from trainmon.analysis.disks import RATE_SPAN, with_trend
 from trainmon.analysis.explanation import GpuHour, Read, gpu_hour
 from trainmon.analysis.log_formats import Format
@@ -253,7 +254,8 @@ class Engine(Background):
         state = reduce(self.state, events, now, formats, grown)
         with self._lock:
             self._record(state, (*events, *grown))
-            self.state = self._with_trends(state, events, now)
+            state = self._with_trends(state, events, now)
+            self.state = with_recomputed(state, (*events, *grown), self.curves.read)
         if self._ledger is not None and self.state.actions is not before:
             for name, record in self.state.actions.items():
                 if record is not before.get(name):

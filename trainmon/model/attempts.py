@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -312,6 +312,19 @@ class RankMap(msgspec.Struct, frozen=True, kw_only=True):
     """Whether several trainings number their ranks in the same job: then none is resolved."""
 
 
+class Recomputed(NamedTuple):
+    """The steps that an attempt has computed again, compared with those of the attempt before."""
+
+    steps: int
+    """How many."""
+    verdict: Literal["unknown", "equal", "noise", "differs"] = "unknown"
+    """What their losses and gradient norms show. unknown: too few steps."""
+    text: str = ""
+    """In words."""
+    until: int = 0
+    """The step that it had reached then."""
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of a run. What is not known is null or empty."""
 
@@ -360,6 +373,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """The step of the checkpoint that it loaded."""
     resumed_words: str | None = None
     """The line of the log about that."""
+    recomputed: Recomputed | None = None
     last_committed_step: int | None = None
     """The newest committed checkpoint of the run while it ran."""
     last_committed_at: Instant | None = None

@@ -51,6 +51,7 @@ from trainmon.alerting.rules.runs.attempts import (
     RunDead,
     RunStopped,
     SecondTrainer,
+    StepsDiffer,
     WrongResume,
 )
 from trainmon.alerting.rules.runs.checkpoints import (
@@ -108,7 +109,8 @@ RUNS: tuple[type[Rule], ...] = (
     RunDead, EndedEarly, NotScheduled, RunStopped, Finished, Restarted, RunHung, RunStalled, DataStall,
     LogUnread, LossNan, LossSpike, SkippedSteps, LossScaleFloor, SlowThroughput, Straggler, StorageWait, NoJobQueued,
     TimeLimitNear, WandbSeveralActive, WandbRunCrashed, WandbHeartbeatLost, KillSwitchLeft, SaveSwitchIgnored,
-    CheckpointOverdue, CheckpointTorn, CheckpointPointer, AutoRequeued, RetryStorm, WrongResume, SecondTrainer,
+    CheckpointOverdue, CheckpointTorn, CheckpointPointer, AutoRequeued, RetryStorm, WrongResume, StepsDiffer,
+    SecondTrainer,
 )  # fmt: skip
 
 GPUS: tuple[type[Rule], ...] = (

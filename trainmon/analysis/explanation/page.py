@@ -84,6 +84,9 @@ def config_rows(one: Explanation) -> Iterator[PageRow]:
     else:
         text = f"since attempt {short_id(one.previous)}: {', '.join(FIELDS[one.field] for one in one.changes)}"
         yield PageRow("changed", text, "warn", ("attempt", one.previous.attempt_id))
+    if (again := one.attempt.recomputed) is not None:
+        text = f"{counted(again.steps, 'step')} computed again: {again.text}"
+        yield PageRow("same steps", text, "warn" if again.verdict == "differs" else "")
     before = one.previous or one.attempt
     known = ((name, getattr(before, field), getattr(one.attempt, field)) for field, name in FIELDS.items())
     known_once = [name for name, was, now in known if bool(was) != bool(now)]

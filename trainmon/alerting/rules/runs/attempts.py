@@ -217,6 +217,33 @@ class WrongResume(AttemptRule, frozen=True, kw_only=True):
         )
 
 
+class StepsDiffer(AttemptRule, frozen=True, kw_only=True):
+    """Steps that an attempt has computed again gave other losses or gradient norms than in the attempt before: data,
+    config or code differ, or a value is corrupt. It says what differs, and accuses no node."""
+
+    origin: ClassVar[str] = "our choice: a restart shows silent corruption at no cost"
+
+    new_for: Duration = 3_600.0
+    """How long after the first step of the attempt the alert is shown."""
+
+    def check_attempts(self, state: State, run: Run, attempts: Sequence[Attempt], now: Instant) -> Iterator[Finding]:
+        before, last = attempts[max(0, len(attempts) - 2)], attempts[-1]
+        found, since = last.recomputed, last.first_step_at or last.start
+        if found is None or found.verdict != "differs" or now - since > self.new_for:
+            return
+        nodes = ", ".join(node for node in last.nodes if node not in before.nodes) or "none is known"
+        yield self.finding(
+            state,
+            run,
+            "info",
+            f"{run.name} has computed {counted(found.steps, 'step')} again, which {found.text}",
+            evidence=(f"nodes that changed: {nodes}",),
+            advice="compare the order of the data, the config and the code; if all are the same, test its nodes",
+            since=since,
+            event=True,
+        )
+
+
 # ---- the rule about another attempt of a run, and what shows that attempts fail one after another --------------------
 
 

@@ -1,0 +1,70 @@
+"""The log of a run that restarts from a checkpoint: what its attempt, its page and an alert say of the same steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.trainmon.analysis.attempts.test_recomputed import FIRST, STEPS, as_before, flipped, trained
+from tests.trainmon.engine.reducers.test_reduce import chunk, reading_of
+from tests.trainmon.engine.test_engine import FakeClock
+from trainmon.alerting.rules.runs.attempts import StepsDiffer
+from trainmon.analysis.explanation import AttemptRecords, explain, page
+from trainmon.engine.engine import Engine
+from trainmon.model import Attempt, Job, JobsListed, RunsChanged, RunSpec, State
+
+LINE = (
+    " iteration {:8d}/   90000 | elapsed time per iteration (ms): 1000.0 | lm loss: {:.6E} | grad norm: {:.3f} | "
+    "number of skipped iterations:   0 | number of nan iterations:   0 |"
+)
+SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/1.out", job="llm")
+
+
+def job(restarts: int, *nodes: str) -> JobsListed:
+    at = 1_000.0 + 1_000.0 * restarts
+    one = Job(
+        cluster="prod", number=88, id="88", name="llm", user="me", state="RUNNING", restarts=restarts,
+        submitted_at=at - 50.0, started_at=at - 10.0, nodes=nodes, node_count=len(nodes), stdout="/fsx/1.out",
+    )  # fmt: skip
+    return JobsListed("prod", at, (one,))
+
+
+def restarted(change: Callable[..., tuple[float, float]]) -> State:
+    """Job 88 has trained to the end of these steps, and again, on another node, from the first one on."""
+    engine = Engine(FakeClock())
+    engine.step([RunsChanged((SPEC,))], 900.0)
+    for restarts, values in enumerate((trained(as_before), trained(change))):
+        engine.step([job(restarts, "n1", f"n{2 + restarts}")], 1_000.0 + 1_000.0 * restarts)
+        for at in range(0, STEPS, 10):
+            now = 1_001.0 + 1_000.0 * restarts + at
+            rows = enumerate(values[at : at + 10], FIRST + at)
+            lines = [LINE.format(step, loss, norm) for step, (loss, norm) in rows]
+            begun = ["loading checkpoint from /ckpt at iteration 999"] if at == 0 and restarts else []
+            engine.step([reading_of(chunk(*begun, *lines, t=now, mtime=now, path="/fsx/1.out"), at=now)], now)
+    return engine.state
+
+
+def last(state: State) -> Attempt:
+    return max(state.attempts.values(), key=lambda one: one.start)
+
+
+def same_steps(state: State) -> list[str]:
+    attempts = tuple(state.attempts.values())
+    sections = page(explain(last(state), AttemptRecords(attempts=attempts)))
+    return [row.text for section in sections for row in section.rows if row.label == "same steps"]
+
+
+def test_steps_that_give_the_same_are_equal_and_no_alert() -> None:
+    state = restarted(as_before)
+    assert len(state.attempts) == 2
+    assert same_steps(state) == [f"{STEPS} steps computed again: equal"]
+    assert [*StepsDiffer().check(state, state.at)] == []
+
+
+def test_a_flipped_value_is_on_the_page_of_the_attempt_and_an_alert() -> None:
+    state = restarted(flipped)
+    words = "differs from step 1,040 on: other data, config or code, or a corrupt value"
+    assert same_steps(state) == [f"{STEPS} steps computed again: {words}"]
+    (alert,) = StepsDiffer().check(state, state.at)
+    assert (alert.severity, alert.summary) == ("info", f"llm has computed {STEPS} steps again, which {words}")
+    assert alert.evidence == ("nodes that changed: n3",)
+    assert [*StepsDiffer().check(state, state.at + 3_600.0)] == [], "it is an event"
