@@ -344,8 +344,8 @@ def _rows(table: type[Table], field: msgspec.structs.FieldInfo, prefix: str) -> 
 
 def _retry_rows() -> Iterator[str]:
     """The causes with the same default share a row."""
-    auto_requeue, *causes = RetrySettings.settings({})
-    yield from _rows(RetrySettings, auto_requeue, "")
+    auto_requeue, gate, *causes = RetrySettings.settings({})
+    yield from (row for one in (auto_requeue, gate) for row in _rows(RetrySettings, one, ""))
     by_default: dict[str, list[str]] = {}
     for field in causes:
         changes = ", ".join(field.default.after_change)

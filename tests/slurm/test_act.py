@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +58,13 @@ def test_a_requeued_job_starts_again_and_one_that_slurm_cannot_restart_goes_on(
     product.watch(run.config())
     text = product.run("requeue", run.name, "--dry-run").stdout
     assert f"scontrol requeue Incomplete {job_id}" in text
+    assert "the next nodes" not in text  # Slurm names them
     assert slurm.job(job_id)["Restarts"] == "0"
+    plan = json.loads(product.run("queue", run.name, "--json").stdout)
+    assert plan["actions"][0]["command"].startswith("bash -l: sbatch")
+    # the two of the job, and the two that Slurm would use now
+    assert {one["node"] for one in plan["checks"]} == set(slurm.nodes)
+    assert {one["why"] for one in plan["checks"]} == {"it is not watched"}
     text = product.act("requeue", run.name)
     assert f"scontrol requeue Incomplete {job_id}" in text
     slurm.wait_for_state(job_id, "PENDING")

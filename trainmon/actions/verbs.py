@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from trainmon.lib import Means, Seconds, Sentence
     from trainmon.model import Verb
 
-Reads = Literal["job", "open jobs", "pending jobs", "steps", "config", "evaluations", "stacks"]
+Reads = Literal["job", "open jobs", "pending jobs", "steps", "config", "evaluations", "stacks", "gate"]
 """What a plan needs beside the switches: the job that is meant, all jobs that have not ended, or all that wait for the
 nodes; the steps and the batch script of the job, the config file of the run, the earlier starts of its evaluator, how
-the stacks of its ranks can be read."""
+the stacks of its ranks can be read; the nodes on which it may start again."""
 
 STARTS = "it starts anew"
 """The milestone of a job that runs again."""
@@ -140,7 +140,7 @@ VERBS: tuple[VerbSpec, ...] = (
         # Slurm gives the job 30 s to end and keeps it back for two minutes more, then looks for nodes every 30 s, and
         # polls are 15 to 30 s apart.
         first_effect=240.0, success=STARTS,
-        ends=True, reads=("job", "config", "evaluations"), is_of_one_job=True, is_in_queue=True,
+        ends=True, reads=("job", "config", "evaluations", "gate"), is_of_one_job=True, is_in_queue=True,
     ),
     VerbSpec(
         "cancel", f"{PLANNING}.jobs:cancel", "Cancel", f"{EFFECTS}:cancel", f"{EFFECTS}:is_cancelled",
@@ -183,7 +183,7 @@ VERBS: tuple[VerbSpec, ...] = (
         summary="Queue another job of each run: its script (sbatch). The new jobs start after the present ones.",
         example="video-2b --count 2  # two more jobs, one after the other",
         options=("count",),
-        reads=("job", "config"), is_of_one_job=True, is_in_queue=True,
+        reads=("job", "config", "gate"), is_of_one_job=True, is_in_queue=True,
     ),
     VerbSpec(
         "exclude", f"{PLANNING}.jobs:exclude", "Exclude", f"{EFFECTS}:exclude", f"{EFFECTS}:is_excluded",

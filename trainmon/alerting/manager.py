@@ -84,6 +84,11 @@ class AlertManager:
         """The State of the last evaluation."""
 
     @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Those that are evaluated."""
+        return self._settings[0]
+
+    @property
     def due_in(self) -> Seconds | None:
         """Seconds until a waiting notification is due: the engine makes its next State by then."""
         if self._next_at is None or self._last is None:

@@ -711,6 +711,7 @@ A requeue is done when the job runs again. The other actions are done when the c
 COMMON = (
     _flag("--read-only", help="Refuse the action, like a read-only dashboard."),
     _flag("--dry-run", help="Print the plan and do nothing."),
+    _flag("--json", "as_json", help="Print the plan as JSON, with each check of its nodes, and do nothing."),
     _flag("--yes", help="Do not ask for confirmation. The safety checks still run."),
     click.Option(
         ["--typed"], metavar="TEXT", help="With --yes: the job id or path, if the plan requires you to type it."

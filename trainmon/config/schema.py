@@ -285,17 +285,20 @@ class RetrySettings(Table, frozen=True, kw_only=True):
     auto_requeue: RequeueMode = "off"
     """Whether `--alerts-only` requeues a job that has failed, within the budget of its cause. `"suggest"`: it only
     notifies you. A `[[run]]` may have its own setting."""
+    gate: Literal["seen", "required"] = "seen"
+    """What keeps `auto_requeue` back: `"seen"`: only a fault of a node that was seen; `"required"`: also a node that
+    could not be checked."""
     limits: Mapping[str, RetryLimit] = {}
     """The causes with another limit than the default."""
 
     @classmethod
     def settings(cls, raw: Mapping[str, object]) -> Sequence[msgspec.structs.FieldInfo]:
-        """`auto_requeue`, and every cause that may have a budget."""
+        """`auto_requeue`, `gate`, and every cause that may have a budget."""
         causes = (
             msgspec.structs.FieldInfo(name=cause, encode_name=cause, type=Limit, default=limit)
             for cause, limit in DEFAULTS.items()
         )
-        return (msgspec.structs.fields(cls)[0], *causes)
+        return (*msgspec.structs.fields(cls)[:2], *causes)
 
     @classmethod
     def pack(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -309,7 +312,7 @@ def policy_of(settings: RetrySettings | None, auto_requeue: RequeueMode | None) 
     """The policy of a run with this setting of its own."""
     retry = settings or RetrySettings()
     mode = auto_requeue or retry.auto_requeue
-    return RetryPolicy(auto_requeue=mode, is_own=auto_requeue is not None, limits=retry.limits)
+    return RetryPolicy(auto_requeue=mode, gate=retry.gate, is_own=auto_requeue is not None, limits=retry.limits)
 
 
 # ---- the tables of `[[cluster]] metrics` -----------------------------------------------------------------------------

@@ -149,6 +149,18 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     requested_at: Instant = msgspec.field(default=0.0, name="asked_at")
 
 
+class NodeCheck(msgspec.Struct, frozen=True):
+    """One check before a run is started again: of a node, or with an empty `node` of the run."""
+
+    node: str
+    check: str
+    """`GPUs listed`, `Xids`, `/tmp` …"""
+    outcome: Literal["passed", "fault", "not checked", "not used"] = "passed"
+    """not used: Slurm starts nothing on the node now, so that its faults do not matter."""
+    why: str = ""
+    """In a sentence, unless it passed."""
+
+
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """Why an action is not possible, and how to fix that."""
 
@@ -163,6 +175,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     request: ActionRequest
     actions: tuple[Action, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    checks: tuple[NodeCheck, ...] = ()
+    """Of the nodes on which a run may start again."""
     typed: str | None = None
     """What a person must type to confirm a dangerous action: the id of the job."""
     because: str = ""

@@ -144,6 +144,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What the config says of the retries of a run."""
 
     auto_requeue: RequeueMode = "off"
+    gate: Literal["seen", "required"] = "seen"
+    """What keeps an automatic start back: a fault that was seen; or also a check that could not be made."""
     is_own: bool = False
     """Whether the table of the run sets that, and not `[retry]`. Only then it counts for another user's job."""
     limits: Mapping[str, RetryLimit] = {}

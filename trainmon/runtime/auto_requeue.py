@@ -14,8 +14,8 @@ from trainmon.actions.verbs import VERB
 from trainmon.analysis.retries import ACTOR, Due, due
 from trainmon.ledger.actions import claim_action
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib import DAY, Clock, Instant, Seconds
-from trainmon.model import Action, ActionRequest, Plan, Record, State
+from trainmon.lib import DAY, Clock, Instant, Seconds, joined
+from trainmon.model import Action, ActionChanged, ActionRequest, Plan, Record, Refusal, State
 from trainmon.runtime.logs import log_event
 
 AT_MOST = 6
@@ -38,12 +38,14 @@ class AutoRequeue:
         ledger: Ledger,
         clock: Clock,
         is_leader: Callable[[], bool],
+        submit: Callable[[ActionChanged], None],
     ) -> None:
         self._prepare = prepare
         self._act = act
         self._ledger = ledger
         self._clock = clock
         self._is_leader = is_leader
+        self._submit = submit
         self._refused: dict[str, str] = {}
         """By attempt: why nothing was done at the last try. It is logged once."""
         self._tried_at: dict[tuple[str, str], Instant] = {}
@@ -76,8 +78,9 @@ class AutoRequeue:
         is_of_run = VERB[one.verb].target == "run"
         actions = [action for action in plan.actions if is_of_run or action.expected.id is not None]
         whys = [refusal.why for refusal in plan.refusals]
-        whys += [self._why_not(one, action) or self._claim(one, action) for action in actions]
-        why = "; ".join(filter(None, whys))
+        gate = next(iter(plan.refusals), None) if plan.checks else None  # such a plan has its action all the same
+        claims = [self._why_not(one, action) or self._claim(one, action, gate) for action in actions]
+        why = "; ".join(filter(None, whys if gate is not None else [*whys, *claims]))
         why = why or ("" if actions else "there is nothing to do")
         if why and why != self._refused.get(one.attempt.attempt_id):
             log_event("auto-requeue", logging.WARNING, run=one.run, words=f"not done: {why}")
@@ -91,13 +94,17 @@ class AutoRequeue:
             return f"{one.run} has a newer job"
         return "" if self._is_leader() else "another program leads"
 
-    def _claim(self, one: Due, action: Action) -> str:
-        """Write the action to the ledger and do it; return why not."""
+    def _claim(self, one: Due, action: Action, gate: Refusal | None) -> str:
+        """Write the action to the ledger and do it; return why not. With a refusal of the gate, only that is written,
+        each reason once."""
         # Each restart is an attempt. It is followed by one start, by whatever verb, or by one of each evaluator.
         which = {"exclude": action.job, "evaluate": repr(action.operation)}.get(one.verb)
-        what = (ACTOR, one.attempt.attempt_id, which)
+        what = (ACTOR, one.attempt.attempt_id, which, *([gate.why] if gate is not None else []))
         action = replace(action, id=blake2s(repr(what).encode(), digest_size=6).hexdigest(), who=ACTOR)
         record = Record(action=action, written_at=self._clock.now())
+        if gate is not None:
+            said = joined(f"{gate.why}; ", gate.hint)
+            record = replace(record, status="refused", outcome=said, settled_at=record.written_at)
 
         def claim(connection: sqlite3.Connection) -> str | None:
             return claim_action(connection, record, since=self._clock.now() - DAY, at_most=AT_MOST)
@@ -107,6 +114,9 @@ class AutoRequeue:
             return "the ledger does not answer"
         if answer.error is not None or answer.found is not None:
             return str(answer.error or answer.found)
+        if gate is not None:
+            self._submit(ActionChanged(record))
+            return ""
         log_event("auto-requeue", run=one.run, job=action.job or "", words=action.title, why=action.why)
         self._act([action])
         return ""

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from collectors.connections import local_hostname
 from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
+from trainmon.alerting.manager import AlertManager
 from trainmon.analysis import log_formats
 from trainmon.analysis.attempts import with_stored
 from trainmon.analysis.explanation import AttemptRecords, Report, report
@@ -53,6 +54,7 @@ from trainmon.model import (
     State,
 )
 from trainmon.runtime.config_file import ConfigFile
+from trainmon.runtime.gate import check_nodes
 from trainmon.runtime.log_file import LogFile
 from trainmon.runtime.looks import SOURCES, Looks, Nodes, Source, Stacks
 from trainmon.runtime.recording import Recorder
@@ -269,8 +271,11 @@ class DashboardBackend:
         if self._executor is not None:
             self._executor.act(actions)
 
-    def enable_actions(self, shell_of: Callable[[str], Shell], poll_soon: Callable[[str], None]) -> None:
-        """Run actions from now on, over these connections. `poll_soon` polls the queue of a cluster."""
+    def enable_actions(
+        self, shell_of: Callable[[str], Shell], poll_soon: Callable[[str], None], alerting: AlertManager
+    ) -> None:
+        """Run actions from now on, over these connections. `poll_soon` polls the queue of a cluster. By the rules of
+        `alerting`, nodes are checked before a run starts again."""
         self._shell_of = shell_of
         self._executor = Executor(
             shell_of,
@@ -282,6 +287,7 @@ class DashboardBackend:
             actor=Actor(who=who(), from_host=local_hostname()),
             read_only=self.engine.state.read_only,
         )
+        self._executor.gate = partial(check_nodes, self.engine, alerting, shell_of)
 
     def enable_looks(self, nodes: Nodes, sources: Mapping[LookSource, Source] = SOURCES) -> None:
         """Look at the ranks of runs from now on, by what reads these nodes."""

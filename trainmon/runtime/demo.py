@@ -41,7 +41,7 @@ class DemoMonitor(DashboardBackend):
         )
         self.prices = {CLUSTER: PRICE}
         self._demo = Demo(self.engine.submit, story=story, files=lambda: files_to_read(self.engine.state))
-        self.enable_actions(self._demo.shell_of, self._demo.poll_soon)
+        self.enable_actions(self._demo.shell_of, self._demo.poll_soon, alerting)
         self.enable_looks(Nodes(self._demo.shell_of), {"nccl-ras": look})
 
     def start(self) -> None:

@@ -141,7 +141,7 @@ class Monitor(DashboardBackend):
         )
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self.wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
-        self.enable_actions(self.supervisor.shell_of, self.supervisor.poll_queue_soon)
+        self.enable_actions(self.supervisor.shell_of, self.supervisor.poll_queue_soon, alerting)
         self.enable_looks(Nodes(self.supervisor.shell_of, self.supervisor.python_of))
         self._exporter = (
             self._make_exporter(settings, ledger if records else None) if program == "alerts-only" else None
@@ -149,7 +149,7 @@ class Monitor(DashboardBackend):
         self._auto_requeue: AutoRequeue | None = None
         if program == "alerts-only" and self.alert_service is not None and ledger is not None and not read_only:
             is_leader = self.alert_service.notifications.is_leader
-            self._auto_requeue = AutoRequeue(self.prepare, self.act, ledger, clock, is_leader)
+            self._auto_requeue = AutoRequeue(self.prepare, self.act, ledger, clock, is_leader, engine.submit)
 
     def _make_alert_service(
         self,

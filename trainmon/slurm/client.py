@@ -82,7 +82,7 @@ class Client:
             done = self._run(argv, timeout, stdin)
         stdout, stderr = done.stdout.decode("utf-8", "replace"), _stderr(done)
         if done.status == 0 and not (argv[0] == "squeue" and errors.has_complained(stderr)):
-            return stdout
+            return stdout + stderr if argv[0] == "sbatch" else stdout
         kind = errors.kind(done.status, stderr)
         why = errors.message(stderr) or f"{argv[0]} ended with status {done.status}"
         absent = f"there is no {argv[0]} on {self.shell.host}"

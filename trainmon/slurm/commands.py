@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from trainmon.lib import Instant
-from trainmon.model import JobPart
+from trainmon.model import Job, JobPart
 
 MARK = f"|{secrets.token_hex(3)}#"
 """Before every field. It is random at each start, so no job name can forge a row."""
@@ -181,6 +181,16 @@ def submit(
     where = (f"--chdir={workdir}",) if workdir is not None else ()
     off = (f"--exclude={','.join(excluded)}",) if excluded else ()
     return ("sbatch", *array, *options, *where, *off, script)
+
+
+def test_only(job: Job | None, script: str | None, excluded: Sequence[str]) -> tuple[str, ...]:
+    """Ask when and where a batch script would start, which submits nothing. Without its path it is on standard input;
+    then `job` has what its submission may have set beside it. The answer is on standard error."""
+    known = (
+        ("partition", job and job.partition), ("account", job and job.account), ("qos", job and job.qos),
+        ("nodes", job and job.node_count), ("exclude", ",".join(excluded)),
+    )  # fmt: skip
+    return ("sbatch", "--test-only", *(f"--{name}={value}" for name, value in known if value), *filter(None, (script,)))
 
 
 def exclude(job: str, nodes: Sequence[str]) -> tuple[str, ...]:

@@ -618,3 +618,11 @@ def read_reason(text: str) -> tuple[str | None, str | None, Instant | None]:
     if found is None:
         return printable(text, 500), None, None
     return printable(text[: found.start()], 500), printable(found["who"], 200), instant(found["when"])
+
+
+# ---- sbatch --test-only ----------------------------------------------------------------------------------------------
+
+
+def read_start(text: str) -> tuple[str, ...]:
+    """The nodes on which a job would start."""
+    return hosts(",".join(re.findall(r" to start at \S+ using \d+ processors on nodes (\S+)", text)))

@@ -123,7 +123,7 @@ class Cluster(DashboardBackend):
         self.ledger = ledger
         super().__init__(Engine(clock, demo=True, ledger=ledger, alerting=alerting), ledger)
         self._demo = Demo(self.engine.submit, clock=clock, directory=directory / "demo")
-        self.enable_actions(self._demo.shell_of, self._demo.poll_soon)
+        self.enable_actions(self._demo.shell_of, self._demo.poll_soon, alerting)
 
     def _say(self, event: Event) -> None:
         self.engine.submit(event)

@@ -15,7 +15,19 @@ from tests.trainmon.analysis.retries.test_due import FAILED, attempt, crash, wat
 from tests.trainmon.ledger.records import actions as kept
 from trainmon.actions import planning
 from trainmon.ledger.ledger import Ledger
-from trainmon.model import Action, ActionRequest, Job, Leadership, Plan, Refusal, State
+from trainmon.lib import say
+from trainmon.model import (
+    Action,
+    ActionChanged,
+    ActionRequest,
+    Job,
+    Leadership,
+    NodeCheck,
+    Plan,
+    Refusal,
+    RetryPolicy,
+    State,
+)
 from trainmon.runtime.auto_requeue import AT_MOST, AutoRequeue
 
 
@@ -47,12 +59,18 @@ class Watching:
         self.acted: list[Action] = []
         self.plans = 0
         self.state = watched()
-        self._service = AutoRequeue(self.prepare, self.act, self.ledger, self.clock, lambda: self.is_leader)
+        self.checks: tuple[NodeCheck, ...] = ()
+        """What the gate finds."""
+        self.told: list[ActionChanged] = []
+        self._service = AutoRequeue(
+            self.prepare, self.act, self.ledger, self.clock, lambda: self.is_leader, self.told.append
+        )
 
     def prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None:
         listed = () if self.fresh is None else (self.fresh,)
         configs = {} if self.config is None else {"login:/fsx/llm/config.yaml": self.config}
-        seen = readback(*listed, switches=stat(KILL, exists=self.is_armed), configs=configs)
+        checks = {request.subjects[0]: self.checks}
+        seen = readback(*listed, switches=stat(KILL, exists=self.is_armed), configs=configs, checks=checks)
         self.plans += 1
         reply(planning.plan(request, self.state, seen, ANA, self.clock.at))
 
@@ -144,7 +162,7 @@ def test_everything_that_was_not_done_is_logged(
     one = daemon()
     leads = iter([False, True])
     service = AutoRequeue(
-        lambda request, reply: reply(partly(request)), one.act, one.ledger, one.clock, lambda: next(leads)
+        lambda request, reply: reply(partly(request)), one.act, one.ledger, one.clock, lambda: next(leads), print
     )
 
     def partly(request: ActionRequest) -> Plan:
@@ -155,6 +173,52 @@ def test_everything_that_was_not_done_is_logged(
     assert len(one.acted) == 1
     fields = [vars(record).get("fields", {}) for record in caplog.records]
     assert "not done: n2 is unknown; another program leads" in [one.get("words") for one in fields]
+
+
+XID = NodeCheck("n1", "Xids", "fault", "Xid 79 on GPU 3 of n1: fallen off the bus, 4m ago")
+PASSED = NodeCheck("n1", "ECC")
+LATE = NodeCheck("n2", "ECC", "not checked", "it is late")
+
+
+def test_a_fault_of_a_node_keeps_the_job_back_until_it_is_gone_and_is_recorded_once(
+    daemon: Callable[[], Watching],
+) -> None:
+    one = daemon()
+    one.checks = (PASSED, XID, LATE)
+    assert one.see(watched()) == []
+    one.clock.at += 30
+    one.checks = (PASSED, replace(XID, why="Xid 79 on GPU 3 of n1: fallen off the bus, 5m ago"))
+    assert one.see(watched()) == []
+    (record,) = kept(one.ledger, 0.0)
+    assert (record.action.who, record.status, say(record.outcome)) == (
+        "auto_requeue", "refused", f"a fault was seen: n1 (Xids); {XID.why}; keep the pending job off: "
+        "X, or trainmon-tui exclude n1 --run llm",
+    )  # fmt: skip
+    assert [told.record.action.id for told in one.told] == [record.action.id]
+    one.clock.at += 30
+    one.checks = (PASSED, LATE)  # somebody has repaired it
+    assert len(one.see(watched())) == 1
+    assert [record.status for record in kept(one.ledger, 0.0)] == ["refused", "asked"]
+
+
+def test_a_node_that_could_not_be_checked_keeps_the_job_back_only_if_that_is_required(
+    daemon: Callable[[], Watching],
+) -> None:
+    seen = watched()
+    run = seen.runs["llm"]
+    policy = RetryPolicy(auto_requeue="on", gate="required")
+    required = replace(seen, runs={"llm": replace(run, spec=replace(run.spec, retry=policy))})
+    one = daemon()
+    for checks, why in (
+        ((PASSED, LATE), "it could not be checked: n2 (ECC); it is late"),
+        ((), "it could not be checked: the next nodes; no node is known"),
+    ):
+        one.checks = checks
+        assert one.see(required) == []
+        one.clock.at += 30
+        assert say(kept(one.ledger, 0.0)[-1].outcome) == why
+    one.checks = (PASSED,)
+    assert len(one.see(required)) == 1
 
 
 def test_a_run_is_requeued_at_most_six_times_a_day(daemon: Callable[[], Watching]) -> None:

@@ -28,8 +28,11 @@ from trainmon.actions.execution.operations import (
 )
 from trainmon.actions.planning import (
     Actor,
+    PlanContext,
     Readback,
     ReadRequest,
+    contexts_of,
+    gate_nodes,
     plan,
     reads_before,
     reads_for_plan,
@@ -45,6 +48,7 @@ from trainmon.model import (
     ActionRequest,
     Event,
     JobChanged,
+    NodeCheck,
     Plan,
     RankWay,
     ReadStacks,
@@ -122,6 +126,8 @@ class Executor:
 
     stacks: RankStacks | None = None
     """Where stacks can be read."""
+    gate: Callable[[str | None, Sequence[str]], tuple[NodeCheck, ...]] = staticmethod(lambda run, nodes: ())
+    """Checks nodes before a run, whose name is given, starts there again. It takes up to 40 s."""
 
     def __init__(
         self,
@@ -179,13 +185,14 @@ class Executor:
 
     def _read(self, request: ActionRequest, state: State) -> Readback:
         """What a plan needs of all its hosts and of the ledger. A host that does not answer in time is an error."""
-        ledger = self._ledger if "evaluations" in VERB[request.verb].reads else None
+        reads = VERB[request.verb].reads
+        ledger = self._ledger if "evaluations" in reads else None
         evaluations = None if ledger is None else ledger.evaluations(request.subjects)
         wanted = reads_for_plan(request, state, Readback(at=self._clock.now()))
-        reads = group_by(wanted, lambda read: read.host)
+        by_host = group_by(wanted, lambda read: read.host)
         futures = {
             host: self._worker(host).submit(partial(self._preflight, host, request, state, there))
-            for host, there in reads.items()
+            for host, there in by_host.items()
         }
         wait([future for future in futures.values() if future is not None], self._plan_timeout)
         parts = []
@@ -195,11 +202,17 @@ class Executor:
                 answer = f"{host} is busy: its queue is full"
             elif future.done():
                 answer = future.result()
-            parts.append(unreadable(reads[host], answer) if isinstance(answer, str) else answer)
+            parts.append(unreadable(by_host[host], answer) if isinstance(answer, str) else answer)
         readback = with_evaluations(reduce(merged, parts, Readback()), evaluations)
-        for run in request.subjects if "stacks" in VERB[request.verb].reads else ():
+        for run in request.subjects if "stacks" in reads else ():
             readback = self._with_stacks(readback, run)
-        return readback
+        rows = contexts_of(request, state, readback, self._actor, readback.at) if "gate" in reads else ()
+        checks = {
+            one.subject: self.gate(one.run.name if one.run else None, nodes)
+            for one in rows
+            if isinstance(one, PlanContext) and (nodes := gate_nodes(one))
+        }
+        return replace(readback, checks=checks)
 
     def _with_stacks(self, readback: Readback, run: str) -> Readback:
         try:

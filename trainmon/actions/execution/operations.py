@@ -351,6 +351,11 @@ class PreflightView:
                 self._add(scripts={key: text})
         for path in read.configs:
             self._config(f"{read.host}:{path}", path)
+        if read.start is not None:
+            key, number, argv = read.start
+            script = self._query(read.cluster, commands.batch_script(number), key) if number else ""
+            text = None if script is None else self._query(read.cluster, argv, key, stdin=script.encode())
+            self._add(starts={} if text is None else {key: text})
         keys = {name: f"{read.cluster}/{name}" for name in read.nodes}
         text = self._query(read.cluster, commands.nodes(read.nodes), *keys.values()) if keys else None
         if text is not None:
@@ -363,12 +368,14 @@ class PreflightView:
     def _left(self) -> Seconds:
         return max(0.5, self._until - self._clock.monotonic())
 
-    def _query(self, cluster: str, argv: tuple[str, ...], *keys: str, may_be_gone: bool = False) -> str | None:
+    def _query(
+        self, cluster: str, argv: tuple[str, ...], *keys: str, may_be_gone: bool = False, stdin: bytes = b""
+    ) -> str | None:
         """The output of a Slurm command; None after a failure, which is kept under the keys."""
         error = self._silent.get(cluster)
         if error is None:
             try:
-                return self._slurm.run(argv, self._left())
+                return self._slurm.run(argv, self._left(), stdin=stdin)
             except SlurmFailed as failure:
                 error = failure.message
                 if failure.kind in ("silent", "absent"):
@@ -426,6 +433,7 @@ def unreadable(reads: Iterable[ReadRequest], why: str) -> Readback:
             *(key for key, *_ in (*read.jobs, *read.steps)),
             *(f"{read.cluster}/{name}" for name in read.nodes),
             *((read.cluster,) if read.users is not None else ()),
+            *(read.start[:1] if read.start is not None else ()),
         )
     )
     return Readback(errors=dict.fromkeys(keys, why))

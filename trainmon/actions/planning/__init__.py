@@ -1,6 +1,16 @@
 """Plans of actions: what would be done, what is refused and why, and the last check before an action. Pure."""
 
-from trainmon.actions.planning.context import LEDGER, Actor, FileStat, Readback, ReadRequest, cluster_of
+from trainmon.actions.planning.context import (
+    LEDGER,
+    Actor,
+    FileStat,
+    PlanContext,
+    Readback,
+    ReadRequest,
+    cluster_of,
+    contexts_of,
+)
+from trainmon.actions.planning.gate import gate_nodes
 from trainmon.actions.planning.jobs import NUMBERS, is_held, split_location
 from trainmon.actions.planning.plans import (
     Offer,
@@ -21,9 +31,12 @@ __all__ = [
     "Actor",
     "FileStat",
     "Offer",
+    "PlanContext",
     "ReadRequest",
     "Readback",
     "cluster_of",
+    "contexts_of",
+    "gate_nodes",
     "hold_or_release",
     "is_held",
     "offered",

@@ -29,6 +29,7 @@ from trainmon.model import (
     Execute,
     Expected,
     Job,
+    NodeCheck,
     Operation,
     RankWay,
     ReadStacks,
@@ -80,9 +81,13 @@ class Readback(msgspec.Struct, frozen=True, kw_only=True):
     """How the stacks of the ranks of a run can be read, by its name."""
     configs: Mapping[str, str] = {}
     """By `HOST:PATH`: the hashes of config files, as attempts have them."""
+    starts: Mapping[str, str] = {}
+    """By `SUBJECT start`: what `sbatch --test-only` says of where it would start."""
+    checks: Mapping[str, tuple[NodeCheck, ...]] = {}
+    """By subject: the checks of the nodes on which it may start again."""
     errors: Mapping[str, str] = {}
     """Why something could not be read. Keys: a job's key, `JOB script`, `HOST:PATH`, `CLUSTER/NODE`, a cluster for
-    its queue, a run for its stacks, or LEDGER."""
+    its queue, a run for its stacks, `SUBJECT start`, or LEDGER."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,8 @@ class ReadRequest:
     """Nodes whose state in the scheduler is needed."""
     configs: tuple[str, ...] = ()
     """Config files whose content must be compared."""
+    start: tuple[str, str, tuple[str, ...]] | None = None
+    """Its key in Readback.starts, the number of the job that has its batch script or nothing, and the command."""
 
 
 # ---- the requested row with its run and jobs -------------------------------------------------------------------------
@@ -131,6 +138,7 @@ class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     actions: tuple[Action, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    checks: tuple[NodeCheck, ...] = ()
     typed: str = ""
     because: str = ""
     """Why `typed` must be typed. Empty: it need not be."""

@@ -352,13 +352,12 @@ def _submission(context: PlanContext, spec: RunSpec, script: str, count: int) ->
 
 
 def nodes_to_avoid(context: PlanContext) -> tuple[str, ...]:
-    """The nodes that a new job of an automatic retry must not get: it may start before it can be changed. With those
-    that the jobs of the run exclude already."""
+    """The nodes that the next start avoids: those that its job excludes, and those that an automatic retry will. Of a
+    new job, the script says what it excludes; what must be added replaces that, and so has what the jobs excluded."""
     retry = retry_of(context) if context.request.is_retry else None
-    if retry is None or not retry.decision.exclude:
-        return ()
+    more = () if retry is None else retry.decision.exclude
     known = () if context.job is None else (*context.job.excluded, *context.job.excluded_in_part)
-    return tuple(dict.fromkeys((*known, *retry.decision.exclude)))
+    return tuple(dict.fromkeys((*known, *more))) if more or context.request.verb != "queue" else ()
 
 
 def exclude(context: PlanContext) -> RowPlan:

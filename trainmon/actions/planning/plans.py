@@ -18,6 +18,7 @@ from trainmon.actions.planning.context import (
     contexts_of,
     retry_of,
 )
+from trainmon.actions.planning.gate import start_to_ask, with_gate
 from trainmon.actions.planning.jobs import is_held
 from trainmon.actions.verbs import VERB, VERBS, ask, function
 from trainmon.analysis.runs import writers
@@ -60,6 +61,7 @@ def plan(request: ActionRequest, state: State, readback: Readback, actor: Actor,
         request=request,
         actions=tuple(once.values()),
         refusals=tuple(one for row in rows for one in row.refusals),
+        checks=tuple(one for row in rows for one in row.checks),
         typed=" ".join(at_stake) or None,
         because="; ".join(dict.fromkeys(at_stake.values())),
         choices=tuple(one for row in rows for one in row.choices),
@@ -70,7 +72,8 @@ def _rows(context: PlanContext | Refusal) -> list[RowPlan]:
     if isinstance(context, Refusal):
         return [RowPlan(refusals=(context,))]
     try:
-        return [function(VERB[context.request.verb].plan)(context), *second_trainer(context)]
+        row = with_gate(context, function(VERB[context.request.verb].plan)(context))
+        return [row, *second_trainer(context)]
     except Refused as refused:
         return [RowPlan(refusals=(refused.refusal,))]
 
@@ -165,6 +168,7 @@ def _reads_for_row(context: PlanContext) -> Iterator[ReadRequest]:
         switches=() if kill is None else (kill,),
         nodes=context.nodes,
         configs=(retry.config,) if retry is not None and retry.config is not None else (),
+        start=start_to_ask(context) if "gate" in reads else None,
     )
 
 

@@ -415,7 +415,7 @@ def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> Due
     jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
     waiting = [job for job in jobs if job.gone_at is None and job.stage != "ended"]
     if waiting:  # Slurm or a person has started it again, or this program has
-        is_ours = automatic(state, last) is not None
+        is_ours = (record := automatic(state, last)) is not None and record.status != "refused"
         lacks = [job for job in waiting if job.detail_at and not {*decision.exclude} <= {*job.excluded}]
         return "exclude" if is_ours and lacks and all(job.stage == "waiting" for job in waiting) else None
     if last.end is not None and any((job.submitted_at or 0.0) > last.end.at for job in jobs):
@@ -466,7 +466,7 @@ def _is_evaluated_again(state: State, attempt: Attempt) -> bool:
 def automatic(state: State, attempt: Attempt) -> Record | None:
     """The automatic start that followed an attempt. Of a job that Slurm had forgotten, only the time shows that."""
     own = (one for one in state.actions.values() if one.action.who == ACTOR and one.action.run == attempt.run_id)
-    for one in own:
+    for one in reversed(list(own)):  # the gate may have refused it before it was done
         action, submitted_at = one.action, one.action.expected.submitted_at
         is_later = action.requested_at >= (attempt.ended_at or math.inf)
         is_its_job = action.verb == "requeue" and submitted_at == attempt.submitted_at

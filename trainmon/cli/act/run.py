@@ -65,6 +65,33 @@ def lines(plan: Plan) -> Iterator[str]:
         yield "Nothing to do."
 
 
+def plan_row(plan: Plan) -> dict[str, Any]:
+    """The plan as plain values; every field is always present."""
+    return {
+        "verb": plan.request.verb,
+        "actions": [
+            {
+                "title": action.title,
+                "command": shell_command(action.operation),
+                "host": action.host,
+                "warnings": [say(one, "command") for one in action.warnings],
+                "facts": [[label, text] for label, text in action.facts],
+                "consequences": [say(one, "command") for one in action.consequences],
+            }
+            for action in plan.actions
+        ],
+        "refusals": [
+            {"subject": one.subject, "why": one.why, "hint": say(one.hint, "command")} for one in plan.refusals
+        ],
+        "checks": [
+            {"node": one.node or None, "check": one.check, "outcome": one.outcome, "why": one.why or None}
+            for one in plan.checks
+        ],
+        "typed": plan.typed,
+        "because": plan.because or None,
+    }
+
+
 def _action(action: Action) -> Iterator[str]:
     yield _safe(action.title)
     for warning in action.warnings:
@@ -194,8 +221,8 @@ def line(at: float | None, action: Action, text: str) -> str:
 SOURCES_TIMEOUT: Seconds = 10.0
 """How long all sources have for their first answer."""
 
-PLAN_TIMEOUT: Seconds = 20.0
-"""How long a plan may take: twice the executor's own limit."""
+PLAN_TIMEOUT: Seconds = 60.0
+"""How long a plan may take: the reads of the executor, and the checks of nodes before a restart."""
 
 ACTION_TIMEOUT: Seconds = 90.0
 """How long an action may take before its outcome is called unknown: a check, the ledger, a login shell with sbatch."""
@@ -208,6 +235,7 @@ class Options:
     """The options of one command."""
 
     dry_run: bool = False
+    as_json: bool = False
     read_only: bool = False
     yes: bool = False
     typed: str | None = None
@@ -226,7 +254,12 @@ def run(verb: Verb, args: tuple[str, ...], options: Options) -> int:
     log_to_file()
     if warning := find_state_directory(os.environ).warning:
         print_error(warning)
-    monitor = Monitor(settings, read_only=options.read_only, ssh_config=options.ssh_config, keeps=not options.dry_run)
+    monitor = Monitor(
+        settings,
+        read_only=options.read_only,
+        ssh_config=options.ssh_config,
+        keeps=not (options.dry_run or options.as_json),
+    )
     with monitor as backend, contextlib.closing(StateWatcher(backend.subscribe)) as watcher:
         wait_until_full(watcher, have_answered, SOURCES_TIMEOUT)
         return carry_out(backend, watcher, verb, args, options)
@@ -250,10 +283,10 @@ def carry_out(backend: Backend, watcher: StateWatcher, verb: Verb, args: tuple[s
     except queue.Empty:
         print_error(f"no plan within {PLAN_TIMEOUT:g}s: the hosts are unreachable; nothing was done")
         return 3
-    print_lines(*lines(plan))
+    print_json(plan_row(plan)) if options.as_json else print_lines(*lines(plan))
     if not plan.actions:
         return REFUSED
-    if options.dry_run:
+    if options.dry_run or options.as_json:
         return REFUSED if plan.refusals else 0
     if why_not := confirm(plan, options):
         print_error(why_not)

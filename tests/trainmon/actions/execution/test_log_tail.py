@@ -24,9 +24,10 @@ from trainmon.transport.shell import Completed, LocalShell
 
 def test_a_requeue_reads_checks_keeps_the_log_and_acts(world: World, tmp_path: Path) -> None:
     action = only(world.plan("requeue"))
-    assert world.host.ran == [commands.queue(), commands.show_job("88_3")]
+    asked = (commands.batch_script("91"), ("sbatch", "--test-only", "--nodes=2"))
+    assert world.host.ran == [commands.queue(), commands.show_job("88_3"), *asked]
     record = world.act(action)
-    assert world.host.ran[2:] == [commands.show_job("88_3"), ("scontrol", "requeue", "Incomplete", "88_3")]
+    assert world.host.ran[4:] == [commands.show_job("88_3"), ("scontrol", "requeue", "Incomplete", "88_3")]
     assert (record.status, record.outcome) == ("done", "scontrol requeue ended without an error message")
     ((id_, kind, host, path, text),) = world.book.texts
     assert (id_, kind, host, path) == (action.id, "log", "login", f"{tmp_path}/llm.out")

@@ -39,7 +39,8 @@ def test_switches_are_checked_where_the_files_are_and_slurm_is_left_in_peace() -
 
 
 def test_a_requeue_reads_the_queue_its_job_and_the_kill_switch() -> None:
-    look = ReadRequest("login", "prod", users=(), jobs=(("prod/88_3", "88_3"),), switches=(KILL,))
+    start = ("llm start", "91", ("sbatch", "--test-only", "--nodes=2"))
+    look = ReadRequest("login", "prod", users=(), jobs=(("prod/88_3", "88_3"),), switches=(KILL,), start=start)
     assert actions.reads_for_plan(ask("requeue"), state(), readback()) == (look,)
 
 

@@ -1,0 +1,115 @@
+"""What the gate before a restart knows of a node: the rules judge, and what they cannot judge did not pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.trainmon.alerting.rules.node_scene import NOW, SPEC, Scene, facts, samples, slurm
+from trainmon.alerting.gate import CHECKS, node_checks
+from trainmon.alerting.rules import RULES
+from trainmon.model import Alert, Disk, Leadership, NodeCheck, State
+
+EVERY = tuple(rule() for rule in RULES)
+WELL = {
+    **dict.fromkeys(CHECKS, ""),
+    "leftovers": "it is ALLOCATED in Slurm: a job is there",
+    "/tmp": "/tmp is not sampled now",
+}
+
+
+def scene() -> State:
+    """Two nodes that answer, with a running job, and the rules just evaluated."""
+    state = Scene().runs().state
+    disk = Disk(
+        host="n1",
+        cluster="prod",
+        path="/dev/shm",
+        at=NOW,
+        state="ok",
+        total_bytes=100,
+        free_bytes=90,
+        usable_free_bytes=90,
+        total_inodes=100,
+        free_inodes=90,
+    )
+    return replace(state, evaluated_at=NOW, disks={disk.key: disk})
+
+
+def of_n1(state: State, since: float = NOW, off: str = "") -> dict[str, NodeCheck]:
+    rules = [rule for rule in EVERY if rule.name != off]
+    return {one.check: one for one in node_checks(state, rules, ("n1",), since, NOW)}
+
+
+def whys(state: State, **fields: Any) -> dict[str, str]:
+    return {name: one.why for name, one in of_n1(state, **fields).items()}
+
+
+def alert(rule: str, subject: str, **fields: Any) -> dict[str, Alert]:
+    known: dict[str, Any] = {"id": "a1", "severity": "warning", "summary": "it is broken", "phase": "pending"}
+    return {"a1": Alert(rule=rule, subject=subject, node="n1", since=NOW, found_at=NOW, **known | fields)}
+
+
+def test_every_rule_of_a_check_exists() -> None:
+    assert {name for names in CHECKS.values() for name in names} <= {rule.name for rule in RULES}
+
+
+def test_what_no_rule_finds_passes_if_the_rules_have_their_data() -> None:
+    assert whys(scene()) == WELL
+    outcomes = {name: one.outcome for name, one in of_n1(scene()).items()}
+    assert outcomes == {name: "not checked" if why else "passed" for name, why in WELL.items()}
+
+
+def test_an_open_alert_is_a_fault_also_while_it_is_pending_and_an_event_is_none() -> None:
+    def outcome(check: str, alerts: dict[str, Alert]) -> str:
+        return of_n1(replace(scene(), alerts=alerts))[check].outcome
+
+    assert of_n1(replace(scene(), alerts=alert("xid", "gpu:n1/3 xid 79")))["Xids"] == NodeCheck(
+        "n1", "Xids", "fault", "it is broken"
+    )
+    assert outcome("Xids", alert("xid", "gpu:n1/3 xid 31", event=True)) == "passed"
+    assert outcome("Xids", alert("xid", "gpu:n1/3 xid 79", phase="recovering")) == "passed"
+    assert outcome("Xids", alert("xid", "gpu:n1/3 xid 79", phase="resolved")) == "passed"
+    assert outcome("/dev/shm", alert("disk-full", "disk:n1:/dev/shm", severity="critical")) == "fault"
+    assert outcome("/dev/shm", alert("disk-full", "disk:n1:/dev/shm")) == "passed"
+    assert outcome("/dev/shm", alert("disk-full", "disk:n1:/tmp", severity="critical")) == "passed"
+
+
+def test_what_could_not_be_looked_at_is_not_checked_and_says_why() -> None:
+    state = scene()
+    assert whys(state, since=NOW + 1)["ECC"] == "the rules have not been evaluated"
+    led = replace(state, leadership=Leadership(holder="daemon"))  # which evaluates them
+    assert whys(led, since=NOW + 1)["ECC"] == ""
+    assert whys(state, off="xid") == WELL | {"Xids": "the rule xid is off"}
+    down = replace(state.sources["node:n1"], health="down", error="n1: connection refused")
+    refused = replace(state, sources={**state.sources, "node:n1": down})
+    assert set(whys(refused).values()) == {"connection refused"}
+    assert set(whys(replace(state, nodes={})).values()) == {"it is not watched"}
+    unread = replace(state, nodes={"n1": replace(state.nodes["n1"], gpus=(), gpus_at=None)})
+    assert whys(unread)["ECC"] == "the GPUs have not been read"
+    no_ecc = Scene().say("n1", facts(NOW, ecc_uncorrected=None), samples(NOW)).runs().state
+    assert whys(replace(no_ecc, evaluated_at=NOW))["ECC"] == "GPU 3 does not report its ECC errors"
+
+
+def test_a_fault_that_was_seen_counts_after_the_node_has_fallen_silent() -> None:
+    state = replace(scene(), alerts=alert("gpu-lost", "gpu:n1/3"))
+    late = replace(state, sources={**state.sources, "node:n1": replace(state.sources["node:n1"], health="late")})
+    assert {name: one.outcome for name, one in of_n1(late).items()} == {
+        **dict.fromkeys(CHECKS, "not checked"), "GPUs listed": "fault",
+    }  # fmt: skip
+
+
+def test_a_node_that_slurm_does_not_use_is_not_judged_and_an_idle_one_has_no_leftovers() -> None:
+    for state, flags, why in (
+        ("IDLE", ("DRAIN",), "IDLE+DRAIN, bad cable"),
+        ("DOWN", ("NOT_RESPONDING",), "DOWN+NOT_RESPONDING, bad cable"),
+    ):
+        known = {"n1": slurm("n1", state, *flags, reason="bad cable")}
+        (only,) = of_n1(replace(scene(), scheduler_nodes=known, alerts=alert("gpu-lost", "gpu:n1/3"))).values()
+        assert only == NodeCheck("n1", "Slurm", "not used", why)
+    idle = replace(scene(), scheduler_nodes={"n1": slurm("n1", "IDLE")})
+    assert whys(idle) == WELL | {"leftovers": ""}
+    reserved = replace(scene(), scheduler_nodes={"n1": slurm("n1", "RESERVED")})  # perhaps for this run
+    assert set(of_n1(reserved)) == set(CHECKS)
+    assert SPEC.nodes == ("n1", "n2")

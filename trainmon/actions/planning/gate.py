@@ -1,0 +1,98 @@
+"""The gate before a restart: the nodes on which a run may start again, and what a plan says of their checks. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from trainmon.actions.planning.context import PlanContext, RowPlan
+from trainmon.actions.planning.jobs import nodes_to_avoid
+from trainmon.actions.verbs import VERB, ask
+from trainmon.analysis.retries import by_run
+from trainmon.lib import Sentence, counted, group_by, joined, listed
+from trainmon.model import NodeCheck
+from trainmon.slurm.commands import test_only
+from trainmon.slurm.parse import read_start
+
+LINES = 6
+"""Lines of a plan about single nodes, so that a plan of 64 nodes fits a terminal."""
+
+SAID = {"fault": "a fault was seen", "not checked": "it could not be checked"}
+
+
+def start_to_ask(context: PlanContext) -> tuple[str, str, tuple[str, ...]] | None:
+    """What is asked of `sbatch --test-only`: where the script of the run would start, or the one that Slurm keeps for
+    the job. See ReadRequest.start."""
+    is_new = context.request.verb == "queue"
+    job, script = None if is_new else context.job, context.run.spec.script if is_new and context.run else None
+    argv, number = test_only(job, script, nodes_to_avoid(context)), "" if job is None else str(job.number)
+    return (f"{context.subject} start", number, argv) if number or script else None
+
+
+def gate_nodes(context: PlanContext) -> tuple[str, ...]:
+    """The nodes of the last attempt, and those that Slurm names for the next, without those that it will avoid."""
+    attempts = by_run(context.state.attempts.values()).get(context.run.name, ()) if context.run is not None else ()
+    last = attempts[-1].nodes if attempts else () if context.job is None else context.job.nodes
+    named = read_start(context.readback.starts.get(f"{context.subject} start", ""))
+    return tuple(name for name in dict.fromkeys((*last, *named)) if name not in nodes_to_avoid(context))
+
+
+def with_gate(context: PlanContext, row: RowPlan) -> RowPlan:
+    """The plan of a row with the checks of its nodes. A fault that was seen must be confirmed by typing. It refuses an
+    automatic start, and with `gate = "required"` so does a check that could not be made."""
+    if not row.actions or "gate" not in VERB[row.actions[0].verb].reads:
+        return row
+    checks, run, is_retry = _checks(context), context.run, context.request.is_retry
+    faults = [one for one in checks if one.outcome == "fault"]
+    is_required = is_retry and run is not None and run.spec.retry.gate == "required"
+    bad = faults or [one for one in checks if is_required and one.outcome == "not checked"]
+    why = f"{SAID[bad[0].outcome]}: {_places(bad)}" if bad else ""
+    nodes = " ".join(dict.fromkeys(one.node for one in faults if one.node))
+    of_run = "" if run is None else f" --run {run.name}"
+    hint: Sentence = ask("; keep the pending job off: {}", "exclude", subject=nodes + of_run) if nodes else ""
+    facts = [("" if number else "nodes", line) for number, line in enumerate(lines(checks))]
+    warnings = (joined(f"{why[0].upper()}{why[1:]}", hint),) if why else ()
+    actions = [replace(one, facts=(*facts, *one.facts), warnings=(*warnings, *one.warnings)) for one in row.actions]
+    row = replace(row, actions=tuple(actions), checks=checks)
+    if why and is_retry:
+        refused = context.refused(why, joined("; ".join(one.why for one in bad[:LINES]), hint))
+        return replace(row, refusals=(*row.refusals, refused.refusal))
+    typed = row.typed or (context.name if context.job is None else context.job.id)
+    return replace(row, typed=typed, because="; ".join(filter(None, (row.because, why)))) if why else row
+
+
+def _checks(context: PlanContext) -> tuple[NodeCheck, ...]:
+    """The checks of the nodes, whether they are all, and whether there is a checkpoint to resume from."""
+    checks, found = context.readback.checks.get(context.subject, ()), context.checkpoints
+    unnamed = context.readback.errors.get(f"{context.subject} start", "" if checks else "no node is known")
+    trouble, error = (None, None) if found is None else (found.trouble, found.error)
+    others = (
+        NodeCheck("", "the next nodes", "not checked", unnamed),
+        NodeCheck("", "checkpoint", "fault" if trouble else "not checked", trouble or error or ""),
+    )
+    return (*checks, *(one for one in others if one.why))
+
+
+def lines(checks: Iterable[NodeCheck]) -> Iterator[str]:
+    """What the checks show: how many nodes passed, then what did not pass, the worst first."""
+    of_nodes = group_by((one for one in checks if one.node and one.outcome != "not used"), lambda one: one.node)
+    counts = Counter((sum(one.outcome == "passed" for one in ones), len(ones)) for ones in of_nodes.values())
+    if counts:
+        yield "; ".join(
+            f"{counted(nodes, 'node')}: {every if many == every else f'{many} of {every}'} checks passed"
+            for (many, every), nodes in counts.most_common()
+        )
+    worst = sorted((one for one in checks if one.why), key=lambda one: (one.outcome != "fault", one.outcome))
+    groups = list(group_by(worst, lambda one: (one.outcome, one.why)).values())
+    yield from (f"{ones[0].outcome}: {_places(ones)}: {ones[0].why}" for ones in groups[:LINES])
+    yield from [f"and {len(groups) - LINES} more, which --json lists"] * (len(groups) > LINES)
+
+
+def _places(checks: Iterable[NodeCheck]) -> str:
+    """`gpu-003 (Xids), gpu-007, gpu-008 (8 checks)`: without numbers that change, so that a reason is told once."""
+    of_nodes = group_by(checks, lambda one: one.node)
+    alike = group_by(of_nodes, lambda node: tuple(one.check for one in of_nodes[node]))
+    texts = {names: ", ".join(names) if len(names) <= 3 else f"{len(names)} checks" for names in alike}
+    return listed([f"{listed(nodes, 3)} ({texts[one]})" if nodes[0] else texts[one] for one, nodes in alike.items()], 4)
