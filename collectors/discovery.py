@@ -72,6 +72,7 @@ class RunDiscovery:
         self._me: dict[str, str | None] = {}
         self._ours: dict[str, dict[str, JobPart]] = {}
         """By cluster: the nodes with a job of ours, and that job."""
+        self._complete()
 
     def _use(self, settings: Settings) -> None:
         self._settings = settings

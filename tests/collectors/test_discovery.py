@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from collectors.assignment import WatchPlan, assign
 from collectors.connections import local_hostname
 from collectors.discovery import RunDiscovery
 from collectors.wandb.login import Credentials
 from tests.lab.checkpoints import SAVES, made
 from tests.trainmon.analysis.checkpoints.reading import NOW, listed
 from trainmon.config import ClusterSettings, RunSettings, Settings, load_settings
-from trainmon.model import GpuFactsAll, Job, LogChunk, OwnProcess, RunSpec
+from trainmon.model import GpuFactsAll, Job, LogChunk, OwnProcess, RunSpec, WandbDirectory
 
 KEY = Credentials("https://api.wandb.ai", "~/.netrc")
 OWN = Credentials("http://10.0.0.7:8080", "WANDB_API_KEY")
@@ -29,6 +30,11 @@ def discovery(settings: Settings, folder: Path, login: Credentials = KEY, **said
     job = Job(cluster=settings.clusters[0].name, id="7", number=7, state="RUNNING", nodes=("n1",), **facts)
     found.update(job.cluster, (job,), "ana", NOW)
     return found
+
+
+def assignments(plan: WatchPlan) -> tuple[WandbDirectory, ...]:
+    specs, _ = assign([plan], plan.hosts)
+    return tuple(one for spec in specs.values() for one in spec.wandb)
 
 
 def chunk(*lines: str) -> LogChunk:
@@ -168,3 +174,35 @@ def test_where_slurm_answers_or_a_config_is_used_processes_are_no_runs(found: Ru
     assert alone.runs == ()
     configured = RunDiscovery(Settings(clusters=(ClusterSettings(),)), lambda: KEY)
     assert not configured.is_relevant(local_hostname(), processes(trainer(tmp_path)))
+
+
+def test_files_of_metrics_are_looked_for_where_the_log_names_them_beside_the_checkpoints_and_in_the_working_directory(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(
+        clusters=(ClusterSettings(name="prod", login="n1"),), runs=(RunSettings(name="llm", checkpoints="/c/out"),)
+    )
+    found = discovery(settings, tmp_path, started_at=NOW - 500)
+    found.read(chunk("  tensorboard_dir ........ /fsx/tb"), NOW)
+    spec = run(found)
+    assert spec.metrics_found == ("/fsx/tb", "/c/out", "/c", str(tmp_path))
+    [wanted] = assignments(found.plan(settings.clusters[0]))
+    assert (wanted.directory, wanted.found, wanted.since) == ("", spec.metrics_found, NOW - 560)
+
+
+def test_a_directory_that_another_run_uses_is_nobodys_and_a_configured_one_is_the_only_one(tmp_path: Path) -> None:
+    runs = (
+        RunSettings(name="llm", checkpoints="/c/one"),
+        RunSettings(name="other", checkpoints="/c/two"),
+        RunSettings(name="third", checkpoints="/c/three", metrics_dir="/fsx/tb"),
+    )
+    found = discovery(Settings(clusters=(ClusterSettings(name="prod", login="n1"),), runs=runs), tmp_path)
+    assert [one.metrics_found for one in found.runs] == [("/c/one", str(tmp_path)), ("/c/two",), ()]
+    assert found.runs[2].wandb_dir == "/fsx/tb"
+
+
+def test_runs_without_any_job_have_them_at_once() -> None:
+    settings = Settings(
+        clusters=(ClusterSettings(name="prod", login="n1"),), runs=(RunSettings(name="llm", checkpoints="/c/out"),)
+    )
+    assert run(RunDiscovery(settings)).metrics_found == ("/c/out", "/c")

@@ -87,10 +87,11 @@ def torch_python() -> Path:
     return _with("torch")
 
 
-def frameworks_python() -> Path:
-    """The Python that has Transformers, Accelerate and Lightning, too."""
+def frameworks_python(*more: str) -> Path:
+    """The Python that has Transformers, Accelerate and Lightning, too, and more packages."""
     _with("torch")
-    return _with("transformers", "accelerate", "lightning")
+    python = _with("transformers", "accelerate", "lightning")
+    return _with(*more) if more else python
 
 
 def py_spy() -> Path:

@@ -191,3 +191,28 @@ def test_the_last_named_directory_with_checkpoints_counts(tmp_path: Path) -> Non
     found = Mentions(directories=(str(new), str(old)))
     assert listed(listed(found, listing(old)), listing(new)).checkpoints == str(new)
     assert listed(listed(found, listing(new)), listing(old)).checkpoints == str(new)
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("srun python pretrain.py --log tensorboard --tensorboard-dir /fsx/run/tb --save /fsx/run", "/fsx/run/tb"),
+        ("  tensorboard_dir ................................. /fsx/run/tb", "/fsx/run/tb"),  # Megatron-LM
+        (
+            "TrainingArguments(..., logging_dir='out/runs/Nov29_gpu-001', logging_steps=10)",
+            f"{WORK}/out/runs/Nov29_gpu-001",
+        ),
+        (
+            "[titan] INFO - TensorBoard logging enabled. Logs will be saved at ./outputs/tb/20260101-1200",
+            f"{WORK}/outputs/tb/20260101-1200",
+        ),
+        ("TensorBoard logs will be saved at ./outputs/tb/20260101-1200", f"{WORK}/outputs/tb/20260101-1200"),
+        ("Missing logger folder: /fsx/run/lightning_logs", "/fsx/run/lightning_logs"),
+        ("  tensorboard_dir ................................. None", None),
+        ("logging to /var/log", None),
+    ],
+)
+def test_the_directory_of_metrics_that_a_line_names(line: str, path: str | None):
+    found = named(line, "another line").metrics
+    assert found == (() if path is None else (path,))
+    assert path is None or is_mention(line)

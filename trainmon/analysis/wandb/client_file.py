@@ -213,7 +213,7 @@ def is_from_file(wandb: Wandb | None) -> bool:
 def target_of(file: WandbFile) -> int | None:
     """The number of steps to train, as the settings in the file name it."""
     text = file.runs[0].config.get("max_steps", "") if file.runs else ""
-    return metric_names.integer(metric_names.number(_decoded(text))) or None if text else None
+    return max(0, metric_names.integer(_decoded(text)) or 0) or None
 
 
 def keeps_rows_for(file: WandbFile) -> Seconds:

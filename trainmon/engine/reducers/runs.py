@@ -260,6 +260,10 @@ def wandb_file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> N
             progress = active_run.polled(run.progress, client_file.of_file(before), wandb, event.received_at)
             if points is not None:
                 numbers = client_file.row_numbers(rows, key, known)
+                if before is not None and known and before.logged_at is not None:  # one row alone shows no pace
+                    last_at, step = before.logged_at + rows.t - event.received_at, before.runs[0].step or 0
+                    points = replace(points, steps=(step, *points.steps), times=(last_at, *points.times))
+                    numbers = (known, *numbers)
                 progress = active_run.grew(
                     progress, wandb.current, points, wandb.stepped_at, first=not known, numbers=numbers
                 )

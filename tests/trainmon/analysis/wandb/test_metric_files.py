@@ -1,0 +1,113 @@
+"""Files of metrics of other writers than W&B give a run its step, loss, cadence and target, and name themselves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.wandb.test_client_file import NOW, SPEC, file_of, read, rows
+from trainmon.alerting.rules.runs.steps import LossNan
+from trainmon.analysis.runs import trouble_of
+from trainmon.engine.history import Curves
+from trainmon.engine.reducers.reduce import reduce
+from trainmon.engine.snapshot import snapshot
+from trainmon.model import Progress, Run, RunsChanged, State, WandbRows
+
+FOUND = reduce(State(), [RunsChanged((replace(SPEC, wandb_dir=None, metrics_found=("/fsx/out",)),))], NOW)
+EVENTS = "/fsx/out/tb/events.out.tfevents.1.host"
+STATES = "/fsx/out/checkpoint-{}/trainer_state.json"
+
+
+def tensorboard(first: int, last: int, **more: Any) -> WandbRows:
+    return rows(first, last, path=EVENTS, format="TensorBoard", **more)
+
+
+def run_of(state: State) -> Run:
+    return state.runs["llm"]
+
+
+def test_a_found_event_file_shows_the_run_and_names_itself():
+    state = read(FOUND, tensorboard(1, 40))
+    run = run_of(state)
+    assert (run.verdict, run.why) == ("healthy", "TensorBoard says: step 39 60s ago, usually every 1s")
+    assert (run.progress.loss, run.progress.step) == (2.6, 39)
+    assert run.has_charts
+    assert snapshot(state, NOW)["runs"][0]["wandb_file"]["format"] == "TensorBoard"
+
+
+def test_a_directory_without_any_file_changes_nothing():
+    state = read(FOUND, WandbRows(v=1, t=NOW, id="llm"))
+    assert not run_of(state).has_charts
+    assert file_of(state).error is None
+
+
+@pytest.mark.parametrize(
+    ("form", "quiet", "verdict"),
+    [
+        ("TensorBoard", 1_800.0, "stalled"),
+        ("CSV", 1_800.0, "unknown"),
+        ("CSV", 3_700.0, "stalled"),
+        ("trainer_state.json", 86_400.0, "unknown"),
+    ],
+)
+def test_a_file_is_not_late_while_its_writer_may_keep_rows(form: str, quiet: float, verdict: str):
+    state = read(FOUND, rows(1, 40, format=form))
+    same = rows(1, 40, format=form, points=(), t=NOW + quiet, logged_at=NOW - 60)
+    run = run_of(read(state, same, at=NOW + quiet))
+    assert run.verdict == verdict
+    assert (f"the newest row of its {form} file is" in run.why) == (verdict == "unknown")
+
+
+def test_the_tensorboard_that_flushes_every_two_minutes_makes_no_run_late():
+    spec = replace(SPEC, stall_after=60.0)
+    state = read(reduce(State(), [RunsChanged((spec,))], NOW), tensorboard(1, 40))
+    later = tensorboard(1, 40, points=(), t=NOW + 50, logged_at=NOW - 60)
+    assert run_of(read(state, later, at=NOW + 50)).verdict == "unknown"
+
+
+def test_rows_that_come_one_by_one_show_the_pace():
+    state = FOUND
+    for number in (1, 2, 3, 4):
+        at = NOW + 30 * number
+        points = ((number, 10.0 * number, at, 2.0),)
+        state = read(state, tensorboard(number, number, points=points, step=10.0 * number, t=at, logged_at=at), at=at)
+    progress = run_of(state).progress
+    assert (progress.cadence_s, progress.step_time_s) == (30.0, 3.0)
+
+
+def test_the_number_of_steps_in_the_file_is_the_target_where_nothing_else_names_one():
+    state = read(FOUND, tensorboard(1, 2, config={"max_steps": "500.0"}))
+    assert run_of(state).progress.target_step == 500
+    for text in ("None", "-1", "0", '"x"'):
+        assert run_of(read(FOUND, tensorboard(1, 2, config={"max_steps": text}))).progress.target_step is None
+
+
+def test_the_state_of_the_next_checkpoint_begins_the_same_curves_again():
+    curves, state = Curves(), FOUND
+    first = rows(1, 2, path=STATES.format(2), format="trainer_state.json", file="1 a")
+    for reading in (first, rows(1, 4, path=STATES.format(4), format="trainer_state.json", file="2 b")):
+        state = read(state, reading)
+        curves.follow_file(reading)
+    assert list(curves.read("file/llm/out", "train/loss").steps) == [0, 1, 2, 3]
+    assert [one.id for one in file_of(state).runs] == ["out"]
+
+
+def test_a_nan_is_named_by_its_source_and_the_fresher_source_counts():
+    points = tuple((n, n - 1.0, NOW - 100 + n, "NaN" if n > 30 else 2.0) for n in range(1, 41))
+    state = read(FOUND, tensorboard(1, 40, points=points))
+    run = run_of(state)
+    trouble = trouble_of(run, "nan")
+    assert trouble is not None
+    assert (trouble.source, trouble.step) == ("TensorBoard", 30)
+    assert run.verdict == "diverged"
+    [finding] = list(LossNan().check_run(state, run, NOW))
+    assert finding.summary == "the train/loss of llm has been NaN since step 30 (10 steps, 1m ago) in TensorBoard"  # type: ignore[union-attr]
+    by_log = replace(trouble, source="", step=7.0)
+    printed = replace(run, memory=replace(run.memory, trouble=by_log), progress=Progress(format="megatron"))
+    assert trouble_of(printed, "nan") == by_log, "while the log shows steps, it counts"
+    went_on = replace(printed, progress=run.progress)
+    assert trouble_of(went_on, "nan") == trouble, "it has stopped, and the file goes on"
+    assert math.isnan(trouble.value)
