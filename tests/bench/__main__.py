@@ -20,7 +20,7 @@ DOCUMENT = ROOT / "tests/bench/results.md"
 
 BENCHMARKS = (
     "startup", "first_look", "snapshot", "dashboard", "prometheus", "grid", "charts", "log", "laptop", "ssh", "probe",
-    "tails", "checkpoints", "steps", "log_lines", "wandb", "wandb_child", "wandb_file", "first_curve", "daemon",
+    "tails", "checkpoints", "steps", "log_lines", "wandb", "wandb_child", "wandb_file", "first_curve", "metric_files", "daemon",
     "takeover", "rules", "calm", "sawtooth", "flapping", "chaos", "causes", "run", "hooks",
     "rank_looks", "black_box",
 )  # fmt: skip

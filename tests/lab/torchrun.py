@@ -94,6 +94,11 @@ def frameworks_python(*more: str) -> Path:
     return _with(*more) if more else python
 
 
+def tensorboard_python() -> Path:
+    """The Python that has TensorBoard, in an environment of its own."""
+    return _with("tensorboard", folder=FOLDER.with_name("tensorboard"))
+
+
 def py_spy() -> Path:
     """The folder of py-spy, in an environment of its own: a trainer has it only if that is on its PATH."""
     return _with("py-spy", folder=FOLDER.with_name("py-spy")).parent

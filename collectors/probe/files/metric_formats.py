@@ -253,7 +253,7 @@ class TrainerState(JsonLines):
         try:
             state = json.loads(self.text.decode("utf-8")) if self.offset >= size else {}
             for entry in state.get("log_history", ()):
-                self._object(entry, size)
+                self._object(entry, size + 1)  # behind what is sampled: all of it is sent
             self.rows.set_config(max_steps=state.get("max_steps"))
         except NOT_JSON:
             self.tail = 1  # it may be written at this moment
