@@ -48,7 +48,8 @@ SAVES = (
 """`saving checkpoint to out`, and the lines of DeepSpeed and nanotron."""
 
 METRICS = re.compile(
-    r"""(?:--?|\b)(?:tensorboard|logging)[-_](?:log[-_])?dir(?:['"]?\s*[=:]\s*|[ .]* )['"]?(?!None\b|\.{3})([^\s'",;)]+)"""
+    r"""(?:--?|\b)(?:tensorboard|logging)[-_](?:log[-_])?dir(?:['"]?\s*[=:]\s*|[ .]* )['"]?"""
+    r"""(?!None\b|\.{3})([^\s'",;)]+)"""
     r"|(?:tensorboard\b.{0,30}logs|logger folder)\b.{0,60}?[ '\"]((?:\.{0,2}/)[^\s'\",;)]+)", re.IGNORECASE,
 )  # fmt: skip
 """`--tensorboard-dir PATH` of a command line, `tensorboard_dir ...... PATH` and `logging_dir='PATH'` of its settings,
