@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from tests.trainmon.analysis.attempts.test_recomputed import FIRST, STEPS, as_before, flipped, trained
+from tests.trainmon.analysis.wandb.test_client_file import BEGUN, NEW, NOW, PATH, rows
 from tests.trainmon.engine.reducers.test_reduce import chunk, reading_of
 from tests.trainmon.engine.test_engine import FakeClock
 from trainmon.alerting.rules.runs.attempts import StepsDiffer
 from trainmon.analysis.explanation import AttemptRecords, explain, page
 from trainmon.engine.engine import Engine
-from trainmon.model import Attempt, Job, JobsListed, RunsChanged, RunSpec, State
+from trainmon.model import Attempt, AttemptsRestored, Job, JobsListed, NodeReading, RunsChanged, RunSpec, State
 
 LINE = (
     " iteration {:8d}/   90000 | elapsed time per iteration (ms): 1000.0 | lm loss: {:.6E} | grad norm: {:.3f} | "
@@ -68,3 +71,19 @@ def test_a_flipped_value_is_on_the_page_of_the_attempt_and_an_alert() -> None:
     assert (alert.severity, alert.summary) == ("info", f"llm has computed {STEPS} steps again, which {words}")
     assert alert.evidence == ("nodes that changed: n3",)
     assert [*StepsDiffer().check(state, state.at + 3_600.0)] == [], "it is an event"
+
+
+def test_without_a_log_the_curves_of_a_file_are_compared() -> None:
+    engine = Engine(FakeClock())
+    one = Attempt(attempt_id="llm/1", run_id="llm", cluster="prod", started_at=NOW + 900.0, seen_at=NOW + 1_900.0)
+    engine.step([NEW, AttemptsRestored((one,))], NOW - 500.0)
+    second = PATH.replace("20260101_120000-aaaa1111", "20260101_130000-bbbb2222")
+    again = replace(BEGUN, id="bbbb2222", started_at=NOW + 1_000.0)
+    state = engine.step([NodeReading("n1", "prod", NOW, rows(1, 40, run=replace(BEGUN, started_at=NOW - 200.0)))], NOW)
+    now = NOW + 2_000.0
+    points = tuple((n, n - 1.0, now - 100 + n, 3.0 - n / 100 - (n > 20)) for n in range(1, 31))
+    later = rows(1, 30, path=second, file="9 7e5", run=again, points=points, t=now, logged_at=now - 70)
+    state = engine.step([NodeReading("n1", "prod", now, later)], now)
+    assert same_steps(state) == [
+        "30 steps computed again: differs from step 20 on: other data, config or code, or a corrupt value"
+    ]

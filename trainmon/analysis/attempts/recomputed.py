@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from trainmon.analysis.runs import last_attempts
 from trainmon.analysis.wandb import client_file, metric_names
 from trainmon.lib import Seconds
-from trainmon.model import Attempt, Curve, CurvesGrew, Event, Recomputed, Run, State
+from trainmon.model import Attempt, Curve, CurvesGrew, Event, NodeReading, Recomputed, Run, State, WandbRows
 
 ENOUGH = 5
 """Common steps with which something can be said."""
@@ -105,10 +105,12 @@ def compare(run: Run, attempt: Attempt, read: Read) -> Recomputed | None:
     return None
 
 
-def with_recomputed(state: State, events: Iterable[Event], read: Read) -> State:
+def with_recomputed(state: State, events: Sequence[Event], read: Read) -> State:
     """The State with what the curves that have grown show of attempts."""
     changed = {}
     names = {event.run for event in events if isinstance(event, CurvesGrew)}
+    readings = (event.reading for event in events if isinstance(event, NodeReading))
+    names |= {reading.id for reading in readings if isinstance(reading, WandbRows)}
     for one in last_attempts(state.attempts.values()).values() if names else ():
         found = compare(state.runs[one.run_id], one, read) if one.run_id in names & {*state.runs} else None
         if found is not None:

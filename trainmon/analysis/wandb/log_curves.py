@@ -70,25 +70,19 @@ def _own_name(label: str) -> str:
     return name if words and is_own and len(name) <= LONGEST_NAME else ""
 
 
-def values_of(before: Progress, after: Progress, text: str) -> dict[str, float]:
-    """What a line has added to what is known of its step: from `before` to `after`."""
+def row(before: Progress, after: Progress, text: str, at: Instant, spans: Sequence[StepSpan]) -> Row | None:
+    """What a line has added to what is known of its step: from `before` to `after`. `spans`: those of the log then."""
     known = (*after.borrowed, *(before.printed if before.step == after.step else ()))
     found = {curve: getattr(after, curve) for name, curve in FIELDS.items() if name in after.printed
              and name not in known}  # fmt: skip
     if after.step is None or found.keys() <= {"step_time_s"}:
-        return {}
+        return None
     text, end = plain(text)[:LONGEST], 0
     for one in VALUE.finditer(text):
         label, end = text[end : one.start()], one.end()
         if len(label) <= LONGEST_NAME and (name := _own_name(label)) and (value := number(one[1])) is not None:
             found.setdefault(name, value)
-    return found
-
-
-def row(spans: Sequence[StepSpan], progress: Progress, at: Instant, values: Mapping[str, float]) -> Row:
-    """The row of a line after which these are the spans of the log."""
-    start = str(spans[-1].first_line) if spans and spans[-1].is_start else ""
-    return Row(start, float(progress.step or 0), at, values)
+    return Row(str(spans[-1].first_line) if spans and spans[-1].is_start else "", float(after.step), at, found)
 
 
 def dated(rows: Sequence[Row], progress: Progress, at: Instant) -> list[Row]:
@@ -101,15 +95,18 @@ def dated(rows: Sequence[Row], progress: Progress, at: Instant) -> list[Row]:
 def grown(run: Run, rows: Sequence[Row], host: str, at: Instant) -> tuple[WandbFile, list[CurvesGrew]]:
     """What is known of the curves of its log after these rows, and their points."""
     file, grew = run.log_metrics or WandbFile(), list[CurvesGrew]()
-    for start, group in groupby(rows, lambda row: row.start):
+    for start, group in groupby(rows, lambda each: each.start):
         part = tuple(group)
         one = file.runs[0] if file.runs and start in ("", file.runs[0].id) else WandbRun(
             entity=ENTITY, project=run.name, id=start or FIRST, name=f"from step {part[0].step:,.0f}", state="",
             created_at=part[0].at, host=host,
         )  # fmt: skip
-        latest = {name: value for row in part for name, value in row.values.items()}
+        latest = {name: value for each in part for name, value in each.values.items()}
         known = tuple(dict.fromkeys((*file.names, *latest)))[:NAMES_AT_MOST]
-        points = {name: _points([row for row in part if name in row.values], name) for name in known if name in latest}
+        columns = {
+            name: [(each.step, each.at, each.values[name]) for each in part if name in each.values] for name in known
+        }
+        points = {name: Points(*zip(*column, strict=True)) for name, column in columns.items() if column}
         one = replace(one, step=int(part[-1].step), logged_at=part[-1].at, summary={**one.summary, **latest})
         grew.append(CurvesGrew(run.name, one.path, at, points))
         file = replace(
@@ -134,7 +131,3 @@ def with_older(known: WandbFile, event: LogHistoryRead) -> tuple[WandbFile, list
     paths = {one.path: now.path for one, now in pairs if now in runs}
     grown = [replace(one, path=paths[one.path], is_older=True) for one in event.grown if one.path in paths]
     return replace(known, runs=runs, points=known.points + event.metrics.points), grown
-
-
-def _points(rows: Sequence[Row], name: str) -> Points:
-    return Points([row.step for row in rows], [row.at for row in rows], [row.values[name] for row in rows])

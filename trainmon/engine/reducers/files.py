@@ -254,9 +254,9 @@ def _progress(
                 spans = steps.with_step(spans, after.step, at, after.cadence_s, first + index)
                 if steps.is_first(spans):
                     spans = steps.with_time(spans, times()[index + len(chunk.kept)])
-            if values := log_curves.values_of(progress, after, text):
-                dated = times()[index + len(chunk.kept)] if is_first and index < len(chunk.lines) else None
-                rows.append(log_curves.row(spans, after, dated or at, values))
+            dated = times()[index + len(chunk.kept)] if is_first and index < len(chunk.lines) else None
+            if (row := log_curves.row(progress, after, text, dated or at, spans)) is not None:
+                rows.append(row)
             last = index if is_finished and has_moved else last
             progress = after
             if has_moved or losses:
