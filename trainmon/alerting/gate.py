@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from trainmon.alerting.rules import Rule, is_answering
 from trainmon.alerting.rules.base import Unknown
 from trainmon.alerting.rules.nodes import DOWN, DOWN_FLAGS
+from trainmon.analysis.retries import record_text
 from trainmon.lib import Instant, group_by
 from trainmon.model import Alert, NodeCheck, State
 
@@ -49,6 +50,8 @@ def node_checks(
                 and (check[0] != "/" or (one.severity == "critical" and one.subject.endswith(f":{check}")))
             )
             yield next(faults, NodeCheck(node, check, "not checked" if unknown else "passed", unknown))
+        if (record := state.node_records.get(node)) is not None:
+            yield NodeCheck(node, "history", *(("fault", record_text(record)) if record.is_bad else ()))
 
 
 def is_judged(state: State, since: Instant) -> bool:
@@ -76,8 +79,11 @@ def _unknown(state: State, rules: Mapping[str, Rule], name: str, check: str, now
     )  # fmt: skip
     answers = (
         rules[rule].unseen(state, replace(blank, rule=rule, subject=subject), now)
-        for rule in CHECKS[check]
+        for rule in (*CHECKS[check], *(["gpu-lost"] * (check == "Xids")))  # which says whether its GPUs are read
+        if rule in rules
         for subject in subjects[rules[rule].family]
     )
-    why = next((one.why for one in answers if isinstance(one, Unknown)), "")
-    return why.replace(f" of {name}", "").replace(f"{name}:", "")  # what is alike on many nodes is told once
+    # What is alike on many nodes is told once.
+    return next(
+        (one.why.replace(f" of {name}", "").replace(f"{name}:", "") for one in answers if isinstance(one, Unknown)), ""
+    )

@@ -48,11 +48,11 @@ from trainmon.model import (
     Record,
     RunsChanged,
 )
-from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend, Prompts
 from trainmon.runtime.log_file import LogHistories
 from trainmon.runtime.looks import AutomaticLooks, Nodes
 from trainmon.runtime.looks.flight_recorder import DumpReader
+from trainmon.runtime.retries.auto_requeue import AutoRequeue
 from trainmon.transport.shell import AskUser, Shell
 
 if TYPE_CHECKING:

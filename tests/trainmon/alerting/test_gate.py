@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.rules.node_scene import NOW, SPEC, Scene, facts, samples, slurm
 from trainmon.alerting.gate import CHECKS, node_checks
 from trainmon.alerting.rules import RULES
-from trainmon.model import Alert, Disk, Leadership, NodeCheck, State
+from trainmon.model import Alert, Disk, Leadership, NodeCheck, NodeRecord, State
 
 EVERY = tuple(rule() for rule in RULES)
 WELL = {
@@ -87,7 +87,7 @@ def test_what_could_not_be_looked_at_is_not_checked_and_says_why() -> None:
     assert set(whys(refused).values()) == {"connection refused"}
     assert set(whys(replace(state, nodes={})).values()) == {"it is not watched"}
     unread = replace(state, nodes={"n1": replace(state.nodes["n1"], gpus=(), gpus_at=None)})
-    assert whys(unread)["ECC"] == "the GPUs have not been read"
+    assert (whys(unread)["ECC"], whys(unread)["Xids"]) == ("the GPUs have not been read",) * 2
     no_ecc = Scene().say("n1", facts(NOW, ecc_uncorrected=None), samples(NOW)).runs().state
     assert whys(replace(no_ecc, evaluated_at=NOW))["ECC"] == "GPU 3 does not report its ECC errors"
 
@@ -113,3 +113,15 @@ def test_a_node_that_slurm_does_not_use_is_not_judged_and_an_idle_one_has_no_lef
     reserved = replace(scene(), scheduler_nodes={"n1": slurm("n1", "RESERVED")})  # perhaps for this run
     assert set(of_n1(reserved)) == set(CHECKS)
     assert SPEC.nodes == ("n1", "n2")
+
+
+def test_a_node_that_has_failed_far_more_often_than_others_is_a_fault() -> None:
+    record = NodeRecord(
+        cluster="prod", ends=5, first_errors=3, expected=0.2, unnamed=0, failures=9, probability=0.999, is_bad=True
+    )
+    bad = replace(scene(), node_records={"n1": record})
+    assert of_n1(bad)["history"] == NodeCheck(
+        "n1", "history", "fault", "first error in 3 of the last 5 ends; 0.2 expected; bad with 99.9%"
+    )
+    doubtful = replace(scene(), node_records={"n1": replace(record, probability=0.9, is_bad=False)})
+    assert of_n1(doubtful)["history"] == NodeCheck("n1", "history")

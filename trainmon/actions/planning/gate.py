@@ -86,8 +86,10 @@ def lines(checks: Iterable[NodeCheck]) -> Iterator[str]:
         )
     worst = sorted((one for one in checks if one.why), key=lambda one: (one.outcome != "fault", one.outcome))
     groups = list(group_by(worst, lambda one: (one.outcome, one.why)).values())
-    yield from (f"{ones[0].outcome}: {_places(ones)}: {ones[0].why}" for ones in groups[:LINES])
-    yield from [f"and {len(groups) - LINES} more, which --json lists"] * (len(groups) > LINES)
+    yield from (
+        *(f"{ones[0].outcome}: {_places(ones)}: {ones[0].why}" for ones in groups[:LINES]),
+        *([f"and {len(groups) - LINES} more, which --json lists"] if len(groups) > LINES else []),
+    )
 
 
 def _places(checks: Iterable[NodeCheck]) -> str:

@@ -103,8 +103,9 @@ class AutoRequeue:
         action = replace(action, id=blake2s(repr(what).encode(), digest_size=6).hexdigest(), who=ACTOR)
         record = Record(action=action, written_at=self._clock.now())
         if gate is not None:
-            said = joined(f"{gate.why}; ", gate.hint)
-            record = replace(record, status="refused", outcome=said, settled_at=record.written_at)
+            record = replace(
+                record, status="refused", outcome=joined(f"{gate.why}; ", gate.hint), settled_at=record.written_at
+            )
 
         def claim(connection: sqlite3.Connection) -> str | None:
             return claim_action(connection, record, since=self._clock.now() - DAY, at_most=AT_MOST)

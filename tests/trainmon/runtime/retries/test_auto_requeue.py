@@ -28,7 +28,7 @@ from trainmon.model import (
     RetryPolicy,
     State,
 )
-from trainmon.runtime.auto_requeue import AT_MOST, AutoRequeue
+from trainmon.runtime.retries.auto_requeue import AT_MOST, AutoRequeue
 
 
 class SetTime:

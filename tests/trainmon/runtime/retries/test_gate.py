@@ -17,7 +17,7 @@ from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import CommandFailed, SystemClock
 from trainmon.model import Checkpoint, Checkpoints, Cluster, NodeCheck, RunSpec
-from trainmon.runtime.gate import check_nodes
+from trainmon.runtime.retries.gate import check_nodes
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import Completed, LocalShell
 

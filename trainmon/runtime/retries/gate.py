@@ -44,8 +44,12 @@ def check_nodes(
     state, known = engine.state, engine.state.runs.get(run or "")
     found = [*node_checks(state, alerting.rules, nodes, began, engine.clock.now())]
     used = list(dict.fromkeys(one.node for one in found if one.outcome in ("passed", "fault")))
-    is_ours = known is not None and known.spec.user in {None, *(cluster.me for cluster in state.clusters.values())}
-    if known is not None and known.spec.checkpoints is not None and is_ours and used:
+    if (
+        known is not None
+        and known.spec.checkpoints is not None
+        and known.spec.user in {None, *(cluster.me for cluster in state.clusters.values())}
+        and used
+    ):
         with ThreadPool(min(AT_ONCE, len(used))) as pool:  # its threads are daemons
             found += pool.map(partial(_access, known, shell_of), used, chunksize=1)
     return tuple(found)
@@ -56,7 +60,7 @@ def _access(run: Run, shell_of: Callable[[str], Shell], node: str) -> NodeCheck:
     try:
         done = shell_of(node).run(("sh", "-c", ACCESS, "sh", path or ""), timeout=TIMEOUT)
     except TrainmonError as error:
-        return check("not checked", error.message)
+        return check("not checked", error.message.removeprefix(f"{node}: "))
     said = ", ".join((done.stdout or done.stderr).decode("utf-8", "replace").splitlines())
     is_fault = done.status == 0 or (done.status == ABSENT and run.checkpoints is not None and run.checkpoints.list)
     return check("fault" if is_fault else "not checked", f"{path} {said}") if said else check()
