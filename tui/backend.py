@@ -18,6 +18,7 @@ from trainmon.model import (
     LogHits,
     LogPart,
     LookReply,
+    NodeEvent,
     Plan,
     Run,
     Series,
@@ -109,6 +110,10 @@ class Backend(Protocol):
     def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], object]) -> None:
         """Read from the ledger what is known around an attempt: its run's attempts, alerts and actions of its time.
         Calls reply on another thread, or never if the ledger does not have it."""
+
+    def read_node_events(self, node: str, reply: Callable[[Sequence[NodeEvent]], object]) -> None:
+        """Read from the ledger the alerts of 90 days that belong to the history of a node, the oldest first. Calls
+        reply on another thread, or never without a ledger."""
 
     def look(self, run: str, reply: Callable[[LookReply], object]) -> None:
         """Look at the ranks of a run by these sources, one after the other. Replies several times on another thread;

@@ -16,6 +16,7 @@ from trainmon.model import (
     Curve,
     Job,
     LookReply,
+    NodeEvent,
     Plan,
     Run,
     Series,
@@ -40,6 +41,7 @@ class FakeBackend:
         """When set, every Ask is answered at once with what it makes."""
         self.stored: dict[str, tuple[Attempt, AttemptRecords]] = {}
         """What the ledger has of attempts."""
+        self.node_events: Sequence[NodeEvent] = ()
         self.curves = Curves()
         """The engine's own."""
         self.saving: list[Callable[[str], None]] = []
@@ -126,6 +128,10 @@ class FakeBackend:
         self.requests.append(("read attempt", attempt))
         if attempt in self.stored:
             reply(*self.stored[attempt])
+
+    def read_node_events(self, node: str, reply: Callable[[Sequence[NodeEvent]], object]) -> None:
+        self.requests.append(("read node events", node))
+        reply([one for one in self.node_events if one.node == node])
 
     def read_report(self, run: str | None, reply: Callable[[Report], object]) -> None:
         assert self.state is not None

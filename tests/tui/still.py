@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from trainmon.analysis.log_formats import LogReport, report
 from trainmon.lib import Seconds
-from trainmon.model import Action, ActionRequest, Curve, Job, Plan, Run, Series, Silence, State
+from trainmon.model import Action, ActionRequest, Curve, Job, NodeEvent, Plan, Run, Series, Silence, State
 
 TOPS = {"temperature": 70.0, "utilization": 90.0, "power": 650.0, "memory": 70_000.0}
 
@@ -60,6 +60,9 @@ class StillBackend:
 
     def view_node(self, node: str) -> None:
         """There is nothing to connect to."""
+
+    def read_node_events(self, node: str, reply: Callable[[Sequence[NodeEvent]], object]) -> None:
+        """There is no ledger."""
 
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         self.requests.append((path, key))

@@ -1,4 +1,5 @@
-"""The commands about attempts: attempts lists them, explain shows why one ended, report sums up, sql queries rows."""
+"""The commands about attempts: attempts lists them, explain shows why one ended, report and nodes
+sum up, sql queries rows."""
 
 from __future__ import annotations
 
@@ -36,12 +37,20 @@ from trainmon.analysis.explanation import (
     short_name,
     start_format,
 )
+from trainmon.analysis.retries import KEPT, first_errors, judged, record_text, verdict
 from trainmon.cli.terminal import plain, print_json, print_lines, table
 from trainmon.config import load_settings
 from trainmon.config.schema import Settings, policy_of
 from trainmon.ledger.attempts import AttemptName, columns_of, timestamp
 from trainmon.ledger.lease import LeaderNote, LeaderNow
-from trainmon.ledger.ledger import LedgerStuck, attempt_history, attempt_names, attempt_records, attempt_rows
+from trainmon.ledger.ledger import (
+    LedgerStuck,
+    attempt_history,
+    attempt_names,
+    attempt_records,
+    attempt_rows,
+    node_history,
+)
 from trainmon.ledger.reader import TIME_LIMIT, leader_now, select
 from trainmon.lib import (
     ConfigError,
@@ -53,9 +62,11 @@ from trainmon.lib import (
     counted,
     duration,
     find_state_directory,
+    group_by,
+    natural_key,
     shorten,
 )
-from trainmon.model import Attempt
+from trainmon.model import Attempt, NodeRecord
 from trainmon.runtime.logs import log_to_file
 
 # ---- what commands say of attempts that the ledger does not have -----------------------------------------------------
@@ -282,7 +293,11 @@ def explain_attempt(words: tuple[str, ...], as_json: bool, as_markdown: bool, co
         raise click.UsageError(f"attempt {attempt_id} is no longer in the ledger")
     if (silence := open_line(leader, found[0], now)) is not None:
         click.echo(plain(silence), err=True)
-    explanation = explain(*found, policy=policy_of(settings_of(config).retry, None))
+    until = found[0].ended_at or now
+    nodes = judged(one for one in node_history(directory, until - KEPT)[0] if one.until <= until)
+    explanation = explain(
+        found[0], msgspec.structs.replace(found[1], nodes=nodes), policy=policy_of(settings_of(config).retry, None)
+    )
     if as_json:
         print_json(as_object(explanation))
     elif as_markdown:
@@ -467,6 +482,48 @@ def print_report(
         print_lines(*markdown(title, report_sentence(found), report_page(found)))
     else:
         print_lines(*text_lines(report_sentence(found), report_page(found), page_width()))
+    return 0
+
+
+# ---- trainmon-tui nodes ----------------------------------------------------------------------------------------------
+
+
+def list_nodes(history: bool, as_json: bool) -> int:
+    """Print what the ledger has of each node, the worst first; the exit status."""
+    log_to_file()
+    directory, now = find_state_directory(os.environ).path, time.time()
+    uses, alerts = node_history(directory, now - KEPT)
+    found = sorted((*alerts, *first_errors(uses)), key=lambda one: one.at)
+    events = group_by(found, lambda one: one.node)
+    records = dict.fromkeys(events, NodeRecord()) | judged(uses)
+    names = sorted(
+        records,
+        key=lambda name: (
+            -records[name].probability, -records[name].first_errors, -len(events.get(name, ())), natural_key(name)
+        ),
+    )  # fmt: skip
+    if as_json:
+        print_json(
+            [
+                {
+                    "node": name,
+                    **msgspec.to_builtins(records[name]),
+                    "events": [
+                        {"at": timestamp(one.at), "what": one.what, "text": one.text} for one in events.get(name, ())
+                    ],
+                }
+                for name in names
+            ]
+        )
+        return 0
+    for name in names:
+        print_lines(f"{clean(name)}: {record_text(records[name], events.get(name, ()))}")
+        for one in events.get(name, ()) if history else ():
+            at = datetime.fromtimestamp(one.at).astimezone()
+            print_lines(f"  {at:%Y-%m-%d %H:%M}  {one.what:<19} {clean(one.text)}")
+    clusters = dict.fromkeys(one.cluster for one in records.values() if one.cluster)
+    for line in [verdict(name, records) for name in clusters] or ["the ledger has no attempt in 90 days"]:
+        click.echo(plain(clean(line)), err=True)
     return 0
 
 

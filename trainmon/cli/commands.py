@@ -652,6 +652,26 @@ replay = _command(
 )
 
 
+nodes = _command(
+    "nodes",
+    "trainmon.cli.attempts:list_nodes",
+    """Print the history of each node, the worst first: first errors, Xids, ECC events, flaps, drains, reboots.
+
+    It is that of the attempts and alerts of 90 days in the ledger. The first errors stand beside those of a usual node.
+    A node is bad if that is certain at 99%, with the number of nodes in mind: docs/explanation/retries.md.
+
+    \b
+    Examples:
+      trainmon-tui nodes
+      trainmon-tui nodes --history
+
+    Exit status: 0 printed, 2 a usage error, 3 the ledger cannot be read.
+    """,
+    _flag("--history", help="Also print what happened on each node, and when."),
+    _flag("--json", "as_json", help="A JSON list with one object per node, with its events."),
+)
+
+
 sql = _command(
     "sql",
     "trainmon.cli.attempts:print_rows",
@@ -844,7 +864,7 @@ unmute = _command(
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Set up": (init, check, log_format, rules, service, completion),
     "In a job": (run, hooks),
-    "Look": (snapshot, users, ranks, status, actions, attempts, explain, report, replay, sql, classify),
+    "Look": (snapshot, users, ranks, status, actions, attempts, explain, report, nodes, replay, sql, classify),
     "Act on runs, jobs and nodes": ACTING,
     "Answer alerts": (ack, mute, unmute),
 }

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from trainmon.analysis.retries import SEEN
 from trainmon.ledger.actions import as_json, decode_rows, storable
 from trainmon.lib import Instant, Seconds
-from trainmon.model import KEPT_RESOLVED, Alert, AlertChanges, AlertRequest, Silence, StoredAlerts
+from trainmon.model import KEPT_RESOLVED, Alert, AlertChanges, AlertRequest, NodeEvent, Silence, StoredAlerts
 
 ALERTS_AT_MOST = 20_000
 EPISODES_AT_MOST = 3
@@ -170,6 +171,17 @@ def read_alerts_of(
         (began, until, run, as_json(list(nodes)), ALERTS_AT_MOST),
     )
     return decode_rows(found, Alert, "alert")[::-1]
+
+
+def read_node_events(connection: sqlite3.Connection, since: Instant, node: str | None = None) -> list[NodeEvent]:
+    """What alerts say of the history of nodes, or of one, the oldest first. An Xid of a program is none of its node."""
+    rows = connection.execute(
+        "SELECT fired_at, node, rule, summary FROM alerts WHERE fired_at >= ? AND node = coalesce(?, node) "
+        "AND rule IN (SELECT value FROM json_each(?)) AND NOT (rule = 'xid' AND json_extract(alert, '$.event')) "
+        "ORDER BY fired_at DESC LIMIT ?",
+        (since, node, as_json(list(SEEN)), ALERTS_AT_MOST),
+    )
+    return [NodeEvent(at=at, node=name, what=rule, text=text) for at, name, rule, text in rows][::-1]
 
 
 def prune_alerts(

@@ -16,7 +16,14 @@ from msgspec.structs import replace
 
 from trainmon.analysis.explanation import AttemptRecords
 from trainmon.ledger.actions import ActionText, read_actions, read_texts
-from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_stored_alerts, read_totals
+from trainmon.ledger.alerts import (
+    HistoryLine,
+    add_request,
+    read_history,
+    read_node_events,
+    read_stored_alerts,
+    read_totals,
+)
 from trainmon.ledger.attempts import (
     AttemptName,
     read_around,
@@ -31,7 +38,17 @@ from trainmon.ledger.lease import LOCK, LeaderNote, LeaderNow, is_locked, is_row
 from trainmon.ledger.outbox import Counts, count, read_newest, read_sent, take_over
 from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import DAY, Instant, Seconds, TrainmonError, by_key
-from trainmon.model import AlertRequest, Attempt, Channel, Delivery, NodeUse, Notification, Record, StoredAlerts
+from trainmon.model import (
+    AlertRequest,
+    Attempt,
+    Channel,
+    Delivery,
+    NodeEvent,
+    NodeUse,
+    Notification,
+    Record,
+    StoredAlerts,
+)
 
 SINCE_ATTEMPTS = 3
 SINCE_ALERTS = 2
@@ -82,12 +99,18 @@ def recent_attempts(directory: Path, since: Instant, limit: int) -> list[Attempt
     return query_ledger(directory, work, [], since_version=SINCE_ATTEMPTS)
 
 
-def node_uses(directory: Path, since: Instant) -> list[NodeUse]:
-    """The newest attempts since then, as they count for their nodes.
+def node_history(directory: Path, since: Instant) -> tuple[list[NodeUse], list[NodeEvent]]:
+    """The newest attempts since then, as they count for their nodes; and what alerts say of nodes, the oldest first.
 
     Raises: LedgerStuck.
     """
-    return query_ledger(directory, partial(read_uses, since=since), [], since_version=SINCE_ATTEMPTS)
+    nothing: tuple[list[NodeUse], list[NodeEvent]] = ([], [])
+    return query_ledger(
+        directory,
+        lambda connection: (read_uses(connection, since), read_node_events(connection, since)),
+        nothing,
+        since_version=SINCE_ATTEMPTS,
+    )
 
 
 def attempt_history(directory: Path) -> list[Attempt]:

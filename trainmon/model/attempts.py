@@ -587,19 +587,29 @@ class NodeUse(msgspec.Struct, frozen=True, kw_only=True):
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the attempts of 90 days say of a node."""
 
-    cluster: str
-    ends: int
+    cluster: str = ""
+    ends: int = 0
     """How many attempts ended on it."""
-    first_errors: int
+    first_errors: int = 0
     """In how many of them the first error was on this node."""
-    expected: float
+    expected: float = 0.0
     """How many first errors a usual node has, in the same time."""
-    unnamed: int
+    unnamed: int = 0
     """The other failures in which it took part: of these, no node is known."""
-    failures: int
+    failures: int = 0
     """Of all nodes of its cluster: the ends by what a single node may cause."""
-    probability: float
+    probability: float = 0.0
     """That it fails at least five times as often as a usual node of its cluster: from 0 to 1. 0 if there are too few
     failures to say."""
-    is_bad: bool
+    is_bad: bool = False
     """Whether that is sure enough to act on it."""
+
+
+class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened on a node: an alert, or the first error of an attempt."""
+
+    at: Instant
+    node: str
+    what: str
+    """The rule of the alert, or `first-error`."""
+    text: str

@@ -26,7 +26,9 @@ from trainmon.alerting.manager import AlertManager
 from trainmon.analysis import log_formats
 from trainmon.analysis.attempts import with_stored
 from trainmon.analysis.explanation import AttemptRecords, Report, report
+from trainmon.analysis.retries import KEPT
 from trainmon.engine.engine import Engine
+from trainmon.ledger.alerts import read_node_events
 from trainmon.ledger.attempts import read_around
 from trainmon.ledger.ledger import Ledger, LedgerStuck, attempt_history
 from trainmon.lib import DAY, Seconds, TrainmonError, scrub
@@ -42,6 +44,7 @@ from trainmon.model import (
     Log,
     LookReply,
     LookSource,
+    NodeEvent,
     NoticeGiven,
     Plan,
     Prompt,
@@ -217,6 +220,12 @@ class DashboardBackend:
 
         if self._ledger is not None:
             self._ledger.read(work, lambda: None)
+
+    def read_node_events(self, node: str, reply: Callable[[Sequence[NodeEvent]], object]) -> None:
+        """Call `reply` on the ledger's thread."""
+        since = self.engine.state.at - KEPT
+        if self._ledger is not None:
+            self._ledger.read(lambda connection: reply(read_node_events(connection, since, node)), lambda: None)
 
     def read_report(self, run: str | None, reply: Callable[[Report], object]) -> None:
         """Read the ledger on a thread of its own: it takes seconds if it is large."""

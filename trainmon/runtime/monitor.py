@@ -28,7 +28,7 @@ from trainmon.ledger.ledger import (
     Ledger,
     LedgerStuck,
     alerts_now,
-    node_uses,
+    node_history,
     recent_attempts,
 )
 from trainmon.ledger.postgresql import PostgresCopy, is_address
@@ -350,7 +350,7 @@ def submit_stored_alerts(directory: Path, submit: Callable[[Event], None], now: 
     try:
         found = alerts_now(directory, now)
         attempts = recent_attempts(directory, now - ATTEMPTS_OF, ATTEMPTS_AT_MOST)
-        uses = node_uses(directory, now - KEPT)
+        uses, _ = node_history(directory, now - KEPT)
     except LedgerStuck as error:
         submit(LedgerTrouble(error.message))
         return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from trainmon.analysis.gpus import by_user, gaps, holders
 from trainmon.analysis.nodes import failing_server
 from trainmon.lib import HOUR, Instant, Seconds, clean, counted
-from trainmon.model import Gpu, State
+from trainmon.model import Gpu, NodeEvent, State
 from tui.backend import Backend
 from tui.charts.render import LEAST_WIDTH, Axis, hour_picture, side_by_side
 from tui.keys import bindings
@@ -18,7 +19,7 @@ from tui.views.alert_detail import alerts_of
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
 from tui.views.filters import filtered, ordered
 from tui.views.holders import JOB_FIELDS, USER, USER_FIELDS, holder_rows
-from tui.views.node_detail import gpu_head, gpu_rows, node_facts, read_ago
+from tui.views.node_detail import gpu_head, gpu_rows, history_lines, node_facts, read_ago
 from tui.views.nodes import (
     DOWN,
     GRID_FIELDS,
@@ -220,8 +221,15 @@ class FactsPane(NodePane):
 
     NAME = "Node"
 
+    events: Sequence[NodeEvent] = ()
+    """What the ledger has of its history."""
+
     def on_mount(self) -> None:
         self.heads.display = False
+
+    def add_events(self, found: Sequence[NodeEvent]) -> None:
+        self.events = found
+        self.again()
 
     def copy_text(self) -> str | None:
         """The fact under the cursor, from all its lines: a command must be copied complete."""
@@ -237,7 +245,10 @@ class FactsPane(NodePane):
         alerts = tuple(alerts_of(self.node, state, width, "node"))
         open_alerts = (one for one in state.alerts.values() if one.node == self.node and one.is_open)
         odd = {one.subject.partition(" ")[2] for one in open_alerts if one.rule == "slow-link"}
-        self.lines.set_rows(node_facts(self.node, node, source, state.at, width, listed, running, server, alerts, odd))
+        past = [*history_lines(self.node, state.node_records, self.events, width)]
+        self.lines.set_rows(
+            node_facts(self.node, node, source, state.at, width, listed, running, server, (*alerts, *past), odd)
+        )
 
 
 REDRAW_EVERY: Seconds = 5.0

@@ -197,6 +197,7 @@ class NodeScreen(LinkedScreen):
     def on_mount(self) -> None:
         self.fit()
         self.view_node()
+        self.dashboard.backend.read_node_events(self.about.name, partial(self.app.call_later, self.facts.add_events))
         self.set_interval(VIEW_EVERY, self.view_node)
 
     def view_node(self) -> None:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from trainmon.analysis.retries import record_text, verdict
 from trainmon.lib import Instant, by_key, cell_width, counted, duration, listed, mib_size, shorten
-from trainmon.model import LATE_AFTER, Gpu, GpuInstance, GpuLinks, Job, Node, SchedulerNode, Source
+from trainmon.model import (
+    LATE_AFTER,
+    Gpu,
+    GpuInstance,
+    GpuLinks,
+    Job,
+    Node,
+    NodeEvent,
+    NodeRecord,
+    SchedulerNode,
+    Source,
+)
 from tui.style import (
     DEAD,
     NOT_APPLICABLE,
@@ -200,6 +212,17 @@ def node_facts(
         return rows(about or [(Span(f"{safe(name)} is no longer watched.", "dim"),)])
     host = host_lines(node, now, width, read_ago(node.host_at, node, source, now), odd)
     return rows(apart(about, process_lines(node, width), host, (*link_lines(node, width), *probe_lines(node, width))))
+
+
+def history_lines(
+    name: str, records: Mapping[str, NodeRecord], events: Sequence[NodeEvent], width: int
+) -> Iterator[Line]:
+    """What 90 days of attempts and alerts say of a node, if they say anything."""
+    one = records.get(name, NodeRecord())
+    if name in records or events:
+        yield from wrapped_fact("90 days", record_text(one, events), width, "warn" if one.is_bad else "")
+    if one.failures:
+        yield from wrapped_fact("", verdict(one.cluster, records), width, "dim")
 
 
 def source_lines(source: Source | None, now: Instant, width: int, server: Source | None = None) -> Iterator[Line]:

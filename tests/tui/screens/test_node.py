@@ -18,7 +18,18 @@ from tests.tui.states.states import job, scheduler_node
 from tests.tui.states.worlds import NOW, node, source
 from tests.tui.still import StillBackend
 from trainmon.engine.history import History
-from trainmon.model import Gpu, GpuInstance, GpuLinks, InfinibandPort, Node, Process, Series, Source
+from trainmon.model import (
+    Gpu,
+    GpuInstance,
+    GpuLinks,
+    InfinibandPort,
+    Node,
+    NodeEvent,
+    NodeRecord,
+    Process,
+    Series,
+    Source,
+)
 from tui.app import Dashboard
 from tui.charts.render import Axis, hour_picture, side_by_side, stretches
 from tui.panes.gpus import axes
@@ -282,6 +293,25 @@ async def test_an_open_screen_requests_a_connection_to_its_node() -> None:
         app.push_screen(NodeScreen("n"))
         await pilot.pause()
         assert backend.viewed[:1] == ["n"]
+
+
+async def test_the_page_of_a_node_has_its_history_of_90_days() -> None:
+    record = NodeRecord(
+        cluster="prod", ends=5, first_errors=3, expected=0.2, failures=20, probability=0.997, is_bad=True
+    )
+    state = replace(
+        worlds.state(node("n", 1)), node_records={"n": record, "m": NodeRecord(cluster="prod", failures=20)}
+    )
+    backend = FakeBackend(state)
+    rules = ("xid", "xid", "infiniband-down")
+    backend.node_events = [NodeEvent(at=NOW, node="n", what=rule, text="what happened") for rule in rules]
+    async with running(Dashboard(backend), size=(120, 40)) as pilot:
+        await pilot.app.push_screen(NodeScreen("n"))
+        await pilot.pause()
+        await pilot.pause()
+        text = " ".join(text_of(pilot.app).split())
+    assert "first error in 3 of the last 5 ends, 2 Xids, 1 flap; 0.2 expected; bad: 99.7% sure" in text
+    assert "prod: 20 failures on 2 nodes in 90 days; bad: n" in text
 
 
 # ---- plots ---------------------------------------------------------------------------------------------------------

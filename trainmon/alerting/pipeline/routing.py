@@ -582,7 +582,7 @@ def _with_cause(alert: Alert, state: State, explained: Collection[str | None], n
     if attempt is None or attempt.attempt_id in explained:
         return None
     policy = state.runs[attempt.run_id].spec.retry if attempt.run_id in state.runs else RetryPolicy()
-    lines = brief(attempt, state.attempts.values(), state.actions.values(), policy)
+    lines = brief(attempt, state.attempts.values(), state.actions.values(), policy, state.node_records)
     return replace(alert, cause=lines, cause_of=attempt.attempt_id) if lines else None
 
 

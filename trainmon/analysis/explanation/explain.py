@@ -28,6 +28,7 @@ from trainmon.model import (
     CauseName,
     Classification,
     EvalResult,
+    NodeRecord,
     RankLook,
     Record,
     RetryPolicy,
@@ -162,6 +163,8 @@ class AttemptRecords(msgspec.Struct, frozen=True, kw_only=True):
     """The last hour of the GPUs of its nodes."""
     evals: tuple[EvalResult, ...] = ()
     """What evaluators wrote about the checkpoints of its run."""
+    nodes: Mapping[str, NodeRecord] = {}
+    """What attempts of 90 days say of nodes."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,7 +277,7 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
         settings=() if previous is None else changed_settings(previous, attempt),
         resumed=None if previous is None else resume_of(earlier, attempt),
         resumes_at=None if following is None else resume_of((*earlier, attempt), following),
-        retry=decide(attempt, records.attempts, policy or RetryPolicy()),
+        retry=decide(attempt, records.attempts, policy or RetryPolicy(), records.nodes),
         earlier=tuple(earlier[-EARLIER_AT_MOST:]),
         facts=() if cause is None else tuple(one.text for one in cause.evidence if one.line is None),
         context=tuple(_context(attempt)),
@@ -296,6 +299,7 @@ def with_state(records: AttemptRecords, attempt: Attempt, state: State) -> Attem
         actions=tuple({one.action.id: one for one in (*records.actions, *actions)}.values()),
         gpu_hours=records.gpu_hours,
         evals=together(records.evals, () if run not in state.runs else state.runs[run].evals.results),
+        nodes=state.node_records,
     )
 
 
@@ -477,10 +481,14 @@ HELPS: Mapping[RetryChoice, str] = {
 
 
 def brief(
-    attempt: Attempt, attempts: Collection[Attempt], actions: Iterable[Record], policy: RetryPolicy
+    attempt: Attempt,
+    attempts: Collection[Attempt],
+    actions: Iterable[Record],
+    policy: RetryPolicy,
+    nodes: Mapping[str, NodeRecord] = {},
 ) -> tuple[str, ...]:
     """The lines about an attempt that ended; none while its cause is not known. `attempts` are all that are known."""
-    cause, retry = attempt.cause, decide(attempt, attempts, policy)
+    cause, retry = attempt.cause, decide(attempt, attempts, policy, nodes)
     if cause is None or cause.cause == "unknown" or retry is None:
         return ()
     actions = tuple(actions)

@@ -27,7 +27,18 @@ from trainmon.analysis.retries.decision import (
     obstacle,
     with_decisions,
 )
-from trainmon.analysis.retries.node_history import FEW, KEPT, USES_AT_MOST, judged, kept, record_text, use_of
+from trainmon.analysis.retries.node_history import (
+    FEW,
+    KEPT,
+    SEEN,
+    USES_AT_MOST,
+    first_errors,
+    judged,
+    kept,
+    record_text,
+    use_of,
+    verdict,
+)
 
 __all__ = [
     "ACTOR",
@@ -35,6 +46,7 @@ __all__ = [
     "ENDED_ON_PURPOSE",
     "FEW",
     "KEPT",
+    "SEEN",
     "STORM",
     "TOO_LATE",
     "USES_AT_MOST",
@@ -46,6 +58,7 @@ __all__ = [
     "config_to_read",
     "decide",
     "due",
+    "first_errors",
     "history_of",
     "in_vain",
     "is_automatic",
@@ -59,5 +72,6 @@ __all__ = [
     "since_progress",
     "suspects",
     "use_of",
+    "verdict",
     "with_decisions",
 ]

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain
 from sys import intern
 from typing import NamedTuple
 
 from trainmon.analysis.retries.budget import OF_NODE, suspects
-from trainmon.lib import DAY, Seconds, by_key, counted, group_by
-from trainmon.model import Attempt, NodeRecord, NodeUse
+from trainmon.lib import DAY, Seconds, by_key, counted, group_by, listed
+from trainmon.model import Attempt, NodeEvent, NodeRecord, NodeUse
 
 KEPT: Seconds = 90 * DAY
 """How long an attempt counts."""
@@ -181,13 +181,36 @@ def _log_sum(logs: Collection[float]) -> float:
     return most + math.log(math.fsum(math.exp(one - most) for one in logs))
 
 
-def record_text(one: NodeRecord, events: Mapping[str, int] = {}) -> str:
-    """`first error in 3 of the last 5 ends, 2 Xids, 1 flap; 0.2 expected`, and the verdict. `events`: what else was
-    seen, by its name, and how often."""
+# ---- what is shown of a node -----------------------------------------------------------------------------------------
+
+SEEN: Mapping[str, str] = {
+    "xid": "Xid", "ecc-uncorrected": "ECC event", "row-remap": "ECC event", "gpu-lost": "lost GPU",
+    "gpu-missing": "lost GPU", "infiniband-down": "flap", "infiniband-flapping": "flap", "slow-link": "slow link",
+    "straggler": "straggler verdict", "node-drained": "drain", "node-rebooted": "reboot",
+}  # fmt: skip
+"""By rule: what its alerts are called in the history of a node."""
+
+
+def first_errors(uses: Iterable[NodeUse]) -> Iterator[NodeEvent]:
+    """Where the first errors of these attempts were."""
+    for one in uses:
+        for node in one.first:
+            yield NodeEvent(at=one.until, node=node, what="first-error", text=f"{one.failure} ended {one.attempt_id}")
+
+
+def record_text(one: NodeRecord, events: Iterable[NodeEvent] = ()) -> str:
+    """`first error in 3 of the last 5 ends, 2 Xids, 1 flap; 0.2 expected`."""
     parts = [f"first error in {one.first_errors} of the last {counted(one.ends, 'end')}"]
     parts += [f"in {counted(one.unnamed, 'failure')} of which no node is known"] if one.unnamed else []
-    parts += [counted(number, name) for name, number in events.items()]
-    verdict = f"bad with {one.probability:.1%}" if one.is_bad else "not bad beyond chance"
-    if one.failures < FEW:
-        verdict = f"{counted(one.failures, 'failure')} in {one.cluster}: too few to say"
-    return f"{', '.join(parts)}; {one.expected:.1f} expected; {verdict}"
+    seen = Counter(SEEN[event.what] for event in events if event.what in SEEN)
+    parts += [counted(number, name) for name, number in seen.items()]
+    return f"{', '.join(parts)}; {one.expected:.1f} expected" + (f"; bad: {min(0.999, one.probability):.1%} sure" if one.is_bad else "")
+
+
+def verdict(cluster: str, records: Mapping[str, NodeRecord]) -> str:
+    """`prod: 20 failures on 64 nodes in 90 days; no node is bad beyond chance`."""
+    own = {name: one for name, one in records.items() if one.cluster == cluster}
+    failures = max((one.failures for one in own.values()), default=0)
+    bad = listed([name for name, one in own.items() if one.is_bad])
+    says = "too few to say" if failures < FEW else f"bad: {bad}" if bad else "no node is bad beyond chance"
+    return f"{cluster}: {counted(failures, 'failure')} on {counted(len(own), 'node')} in 90 days; {says}"

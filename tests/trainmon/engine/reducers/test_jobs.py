@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.retries.attempts import BEGIN, HOUR, ended
 from trainmon.analysis.nodes import spares
+from trainmon.analysis.retries import use_of
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
+    AttemptsRestored,
     Cluster,
     ClustersChanged,
     Event,
@@ -137,3 +142,18 @@ def test_spares_are_counted_where_the_runs_train_and_only_where_some_are_wanted(
 def test_spares_are_not_known_before_the_scheduler_has_spoken() -> None:
     state = folded(ClustersChanged((Cluster(name="prod", login="login1", spares=4),)), SourceChanged(SLURM))
     assert (spares(state)[0].idle_healthy, spares(state)[0].are_missing) == (None, False)
+
+
+def test_the_nodes_are_judged_by_what_the_ledger_holds_and_by_each_attempt_that_ends() -> None:
+    nodes = ("n1", "n2", "n3", "n4")
+    calm = replace(ended(0, "completed", nodes=nodes, run_id="calm"), started_at=BEGIN - 100 * HOUR)
+    failed = [ended(one, "gpu-hardware", "n1: Xid 79", nodes=("n1", "n2"), run_id=f"r{one}") for one in range(1, 8)]
+    old, new = failed[:4], tuple(failed[4:])
+    known = folded(AttemptsRestored((), tuple(map(use_of, (calm, *old)))))
+    assert (len(known.node_uses), known.node_records["n1"].failures) == (5, 4)
+    assert not known.node_records["n1"].is_bad, "too few to say"
+    after = folded(AttemptsRestored(new), state=known)
+    one = after.node_records["n1"]
+    assert (len(after.node_uses), one.first_errors, one.is_bad) == (8, 7, True)
+    again = folded(AttemptsRestored(new), state=after)
+    assert again.node_records == after.node_records, "an attempt that is reported again counts once"
