@@ -133,35 +133,37 @@ def probabilities(
     usual = shape / usual_days
     prior = math.log(min(BAD, 1 / len(days)) / len(TIMES))
     may_be_of = [frozenset(one.first or one.nodes) for one in failed]
-    groups = by_key(("" if one.first else one.run, index) for index, one in enumerate(failed))
-    own = {
-        name: [key for key, group in groups.items() if any(name in may_be_of[one] for one in group)] for name in days
-    }
+    groups = by_key(((one.run, one.attempt_id if one.first else ""), index) for index, one in enumerate(failed))
+    own = by_key(
+        (name, key) for key, group in groups.items() for name in frozenset().union(*(may_be_of[one] for one in group))
+    )
 
-    def fit(rates: Sequence[float], run: str) -> float:
-        """How well these rates explain the failures of a run, or all whose node is known."""
-        explained = [math.log(1 - ITSELF) + math.fsum(math.log(rates[one]) for one in groups[run])]
-        for rate in ITS_RATES if run else ():
-            itself = math.log(ITSELF / len(ITS_RATES)) - rate * of_run[run]
-            explained.append(itself + math.fsum(math.log(rates[one] + rate / usual) for one in groups[run]))
+    def fit(rates: Sequence[float], key: tuple[str, str]) -> float:
+        """How well these rates explain the failures of a run whose node is not known, or one whose node is."""
+        explained = [math.log(1 - ITSELF) + math.fsum(math.log(rates[one]) for one in groups[key])]
+        for rate in ITS_RATES if not key[1] else ():
+            itself = math.log(ITSELF / len(ITS_RATES)) - rate * of_run[key[0]]
+            explained.append(itself + math.fsum(math.log(rates[one] + rate / usual) for one in groups[key]))
         return _log_sum(explained)
 
     def extended(one: BadNodes, name: str) -> BadNodes:
         """The set with another bad node: as often as fits best, with the weight of all."""
-        before, found = math.fsum(fit(one.rates, run) for run in own[name]), list[BadNodes]()
+        before, found = math.fsum(fit(one.rates, key) for key in own[name]), list[BadNodes]()
+        is_own = [name in names for names in may_be_of]
         for times in TIMES:
-            rates = [rate + (times - 1) * (name in names) for rate, names in zip(one.rates, may_be_of, strict=True)]
+            rates = [rate + (times - 1) * is_of for rate, is_of in zip(one.rates, is_own, strict=True)]
             total = one.days + (times - 1) * days[name]
-            gain = math.fsum(fit(rates, run) for run in own[name]) - before - shape * math.log(total / one.days)
+            gain = math.fsum(fit(rates, key) for key in own[name]) - before - shape * math.log(total / one.days)
             found.append(BadNodes(one.log_weight + prior + gain, one.names | {name}, rates, total))
-        return max(found)._replace(log_weight=_log_sum([one.log_weight for one in found]))
+        return max(found, key=lambda one: one.log_weight)._replace(
+            log_weight=_log_sum([one.log_weight for one in found])
+        )
 
     best = [BadNodes(0.0, frozenset(), [float(len(names)) for names in may_be_of], usual_days)]
-    weights, candidates = {best[0].names: 0.0}, [name for name in days if own[name]]
+    weights, candidates = {best[0].names: 0.0}, list(own)
     for _ in range(SETS):
-        found = sorted(extended(base, name) for base in best for name in candidates if name not in base.names)
-        distinct = {one.names: one for one in found}
-        ordered = sorted(distinct.values(), reverse=True)
+        found = [extended(base, name) for base in best for name in candidates if name not in base.names]
+        ordered = sorted({one.names: one for one in found}.values(), key=lambda one: -one.log_weight)
         most = max(weights.values())
         if not ordered or ordered[0].log_weight < most - WORSE:
             break
@@ -204,7 +206,8 @@ def record_text(one: NodeRecord, events: Iterable[NodeEvent] = ()) -> str:
     parts += [f"in {counted(one.unnamed, 'failure')} of which no node is known"] if one.unnamed else []
     seen = Counter(SEEN[event.what] for event in events if event.what in SEEN)
     parts += [counted(number, name) for name, number in seen.items()]
-    return f"{', '.join(parts)}; {one.expected:.1f} expected" + (f"; bad: {min(0.999, one.probability):.1%} sure" if one.is_bad else "")
+    bad = f"; bad: {min(0.999, one.probability):.1%} sure" if one.is_bad else ""
+    return f"{', '.join(parts)}; {one.expected:.1f} expected{bad}"
 
 
 def verdict(cluster: str, records: Mapping[str, NodeRecord]) -> str:

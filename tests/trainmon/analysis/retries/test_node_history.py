@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.retries.attempts import BEGIN, HOUR, ended
-from trainmon.analysis.retries import FEW, KEPT, decide, judged, kept, record_text, use_of
+from trainmon.analysis.retries import FEW, KEPT, decide, judged, kept, record_text, use_of, verdict
 from trainmon.analysis.retries.node_history import probabilities
-from trainmon.model import Attempt, RetryPolicy
+from trainmon.model import Attempt, NodeEvent, RetryPolicy
 
 NODES = tuple(f"n{number}" for number in range(16))
 
@@ -40,9 +40,10 @@ def test_a_node_with_most_first_errors_is_bad() -> None:
 
 
 def test_below_five_failures_there_are_too_few_to_say() -> None:
-    one = judged(map(use_of, [*CALM, *failed(FEW - 1, "n7")]))["n7"]
+    records = judged(map(use_of, [*CALM, *failed(FEW - 1, "n7")]))
+    one = records["n7"]
     assert (one.is_bad, one.probability, one.failures) == (False, 0.0, 4)
-    assert record_text(one).endswith("; 4 failures in prod: too few to say")
+    assert verdict("prod", records) == "prod: 4 failures on 16 nodes in 90 days; too few to say"
 
 
 def test_failures_that_are_spread_over_equal_nodes_accuse_nobody() -> None:
@@ -91,9 +92,10 @@ def test_the_record_counts_what_it_says() -> None:
     one = judged(map(use_of, attempts))["n7"]
     assert (one.ends, one.first_errors, one.unnamed, one.failures) == (6, 2, 1, 3)
     assert one.expected == pytest.approx(2 * 39.0 / (3 * 8.0 + 6 * 12.5), abs=0.01)  # hours of n7, of all
-    assert record_text(one, {"Xid": 2, "flap": 1}) == (
-        "first error in 2 of the last 6 ends, in 1 failure of which no node is known, 2 Xids, 1 flap; "
-        f"{one.expected:.1f} expected; 3 failures in prod: too few to say"
+    seen = [NodeEvent(at=0.0, node="n7", what=what, text="") for what in ("xid", "slow-link", "xid", "first-error")]
+    assert record_text(one, seen) == (
+        "first error in 2 of the last 6 ends, in 1 failure of which no node is known, 2 Xids, 1 slow link; "
+        f"{one.expected:.1f} expected"
     )
 
 
