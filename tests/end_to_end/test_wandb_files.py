@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
+import time
 from collections.abc import Callable
 
 import pytest
 
+from tests.collectors.probe.files.test_metrics import event, event_file, record, scalar
 from tests.end_to_end.product import PROGRAM, QUICK, Cluster, Product, environment
 from tests.lab import forked
 from tests.lab.daemons import until
@@ -23,6 +26,43 @@ nodes = ["n0"]
 name = "llm"
 wandb_dir = "{folder}/wandb"
 """
+
+
+EVENTS = """\
+[cluster]
+login = "n0"
+nodes = ["n0"]
+[[run]]
+name = "llm"
+checkpoints = "{folder}/out"
+"""
+
+
+@pytest.mark.slow
+def test_event_files_beside_the_checkpoints_are_drawn_and_judged_without_a_log_or_a_tracker(
+    product: Product, cluster: StartCluster
+) -> None:
+    cluster(1)
+    words = ("--config", str(product.config(EVENTS.format(folder=product.work))))
+    for name in ("out", "tensorboard"):
+        (product.work / name).mkdir()
+    file = product.work / "tensorboard" / "events.out.tfevents.1.gpu-001"
+    now = time.time()
+    rows = [event(step, scalar("train/loss", 2.0 + step % 7 / 10), at=now - 100 + step) for step in range(100)]
+    file.write_bytes(event_file(*rows))
+    screen = product.screen(*words, columns=120, rows=40)
+    screen.until_shown("TensorBoard says: step 99")
+    screen.keys("6")
+    screen.until_shown(r"llm +tensorboard", r"from TensorBoard, newest row \d+s old +step 99", "train/loss +2.1")
+    with file.open("ab") as more:
+        for step in range(100, 110):
+            more.write(record(event(step, scalar("train/loss", math.nan), at=now + step - 100)))
+    screen.until_shown(r"step 109", "been NaN since step 100", r"ago\) in TensorBoard")
+    found = product.snapshot(*words)["runs"][0]
+    assert (found["verdict"], found["wandb_file"]["format"]) == ("diverged", "TensorBoard")
+    assert screen.leave() < QUICK
+    done = product.run("check", *words)
+    assert "TensorBoard files of llm" in done.stdout
 
 
 def recorded(product: Product) -> list[tuple[str, int, bool]]:

@@ -173,11 +173,11 @@ SINCE_2001 = 1e9
 """A smaller number is no time in Unix seconds."""
 MILLISECONDS = 1e11
 
-NOT_JSON = (AttributeError, OverflowError, RecursionError, TypeError, ValueError)
+NOT_JSON = (AttributeError, OverflowError, RecursionError, TypeError, ValueError, csv.Error)
 """What taking over a line raises that is damaged."""
 
 MAX_LINE = 64 * 1024
-MAX_STATE = 32 << 20
+MAX_STATE = 8 << 20
 NUMBER = re.compile(r"[+-]?(?:\d[\d.e+-]*|\.\d[\de+-]*|nan|inf(?:inity)?)", re.IGNORECASE)
 
 
@@ -247,7 +247,7 @@ class TrainerState(JsonLines):
             ValueError: when it is another kind of file.
         """
         if size > MAX_STATE:
-            raise ValueError("is larger than 32 MiB: it is not read")
+            raise ValueError("is larger than 8 MiB: it is not read")
         self.text += data
         self.offset, self.head = len(self.text), self.text[:MAX_LINE]
         try:

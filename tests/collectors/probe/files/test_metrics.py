@@ -222,6 +222,29 @@ def test_the_state_of_the_newest_checkpoint_has_the_whole_history(tmp_path: Path
     assert (reader.last.error, reader.last.tail) == (None, 1), "it is being written"
 
 
+@pytest.mark.parametrize("name", ["metrics.csv", "metrics.jsonl", "events.out.tfevents.1.host", "trainer_state.json"])
+def test_no_bytes_make_a_reader_fail(tmp_path: Path, name: str):
+    lines = [
+        b"step,loss",
+        b"\0\0\xff\xfe",
+        b"\xf0\x28,1",
+        b"1" * 400 + b"," + b"9" * 400,
+        b"[" * 9_000,
+        b'{"step": "x"}',
+        b"",
+    ]
+    (tmp_path / name).write_bytes(b"\n".join(lines * 20))
+    reader = read(tmp_path, passes=3)
+    assert reader.rows == {}
+    assert reader.last.damaged or reader.last.error or reader.last.tail
+
+
+def test_a_text_without_any_step_is_no_file_of_metrics(tmp_path: Path):
+    (tmp_path / "train_logs.jsonl").write_text('{"message": "started"}\n' * 5_000)
+    reader = read(tmp_path)
+    assert reader.last.error == f"{tmp_path}/train_logs.jsonl: has no step in its first lines: it is no file of metrics"
+
+
 # ---- where they are ------------------------------------------------------------------------------------------------
 
 
