@@ -29,7 +29,7 @@ from trainmon.lib import Instant, Seconds
 LEARNING_RATE = 3e-4
 WARM_UP = 0.01
 """The warm-up of the learning rate, as a share of all steps."""
-SHARED_NOISE = 0.97
+SHARED_NOISE = 0.995
 """The share of the noise that comes from the data and is the same in every attempt."""
 RISES_IN = 3
 """The number of steps until a spike peaks."""
@@ -82,7 +82,7 @@ class MetricGenerator:
         """The metrics of a step. `spike_age`: steps since a spike began."""
         target = self.trainer.run.target_step or step
         height = sum(
-            jump.height * (1 + 0.4 * (attempt % 2)) * math.exp(-(step - jump.step) / jump.width)
+            jump.height * math.exp(-(step - jump.step) / jump.width)
             for jump in self._loss_jumps
             if 0 <= step - jump.step < 8 * jump.width
         )

@@ -65,10 +65,10 @@ def test_steps_that_give_the_same_are_equal_and_no_alert() -> None:
 
 def test_a_flipped_value_is_on_the_page_of_the_attempt_and_an_alert() -> None:
     state = restarted(flipped)
-    words = "differs from step 1,040 on: other data, config or code, or a corrupt value"
+    words = "differ from step 1,040 on: other data, config or code, or a corrupt value"
     assert same_steps(state) == [f"{STEPS} steps computed again: {words}"]
     (alert,) = StepsDiffer().check(state, state.at)
-    assert (alert.severity, alert.summary) == ("info", f"llm has computed {STEPS} steps again, which {words}")
+    assert (alert.severity, alert.summary) == ("info", f"llm: {STEPS} steps, computed again, {words}")
     assert alert.evidence == ("nodes that changed: n3",)
     assert [*StepsDiffer().check(state, state.at + 3_600.0)] == [], "it is an event"
 
@@ -85,5 +85,5 @@ def test_without_a_log_the_curves_of_a_file_are_compared() -> None:
     later = rows(1, 30, path=second, file="9 7e5", run=again, points=points, t=now, logged_at=now - 70)
     state = engine.step([NodeReading("n1", "prod", now, later)], now)
     assert same_steps(state) == [
-        "30 steps computed again: differs from step 20 on: other data, config or code, or a corrupt value"
+        "30 steps computed again: differ from step 20 on: other data, config or code, or a corrupt value"
     ]

@@ -73,7 +73,7 @@ def judge(steps: int, reached: int, series: Iterable[Sequence[Pair]]) -> Recompu
     agreed = [excess for step, excess in found.items() if step < start]
     if best >= ENOUGH / 2:
         start = start if len(agreed) >= ENOUGH or not any(agreed) else min(found)
-        text = f"differs from step {start:,.0f} on: other data, config or code, or a corrupt value"
+        text = f"differ from step {start:,.0f} on: other data, config or code, or a corrupt value"
         return Recomputed(steps, "differs", text, reached)
     odd = [f"{step:,.0f}" for step, excess in found.items() if excess > ODD]
     named = f", but for an odd value at step {', '.join(odd[:3])}" if odd else ""

@@ -80,14 +80,14 @@ def test_a_flipped_value_differs_from_its_step_on(digits: str) -> None:
     found = compared(flipped, digits=digits)
     assert (found.verdict, found.text) == (
         "differs",
-        f"differs from step {FIRST + 40:,} on: other data, config or code, or a corrupt value",
+        f"differ from step {FIRST + 40:,} on: other data, config or code, or a corrupt value",
     )
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_other_data_differ_from_the_first_step_on(seed: int) -> None:
     found = compared(lambda training, number: training.step(number, data=f"shuffled {seed}"))
-    assert found.text.startswith(f"differs from step {FIRST:,} on")
+    assert found.text.startswith(f"differ from step {FIRST:,} on")
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -110,7 +110,7 @@ def test_a_value_that_is_flipped_in_noise_is_found_within_a_few_steps() -> None:
             return training.step(number, order=order)
 
         found = compared(change)
-        assert found.text.startswith(f"differs from step {FIRST + 40:,} on")
+        assert found.text.startswith(f"differ from step {FIRST + 40:,} on")
 
 
 def test_one_odd_value_is_named_and_is_no_departure() -> None:
@@ -131,4 +131,4 @@ def test_a_nan_is_equal_to_a_nan_and_to_nothing_else() -> None:
     both = [*before, *((float(step), math.nan, math.nan) for step in range(20, 30))]
     assert judge(30, 30, [both]).verdict == "equal"
     now = [*before, *((float(step), 2.0, math.nan) for step in range(20, 30))]
-    assert judge(30, 30, [now]).text.startswith("differs from step 20 on")
+    assert judge(30, 30, [now]).text.startswith("differ from step 20 on")

@@ -236,7 +236,7 @@ class StepsDiffer(AttemptRule, frozen=True, kw_only=True):
             state,
             run,
             "info",
-            f"{run.name} has computed {counted(found.steps, 'step')} again, which {found.text}",
+            f"{run.name}: {counted(found.steps, 'step')}, computed again, {found.text}",
             evidence=(f"nodes that changed: {nodes}",),
             advice="compare the order of the data, the config and the code; if all are the same, test its nodes",
             since=since,
