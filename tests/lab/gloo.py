@@ -40,12 +40,15 @@ if os.path.exists(HOOKS):
     hooks = Hooks(status=os.path.join(folder, "status"))
 
 
+HOLD_S = float(os.environ.get("HOLD_S", "30"))
+
+
 def sleeps():
-    time.sleep(30)
+    time.sleep(HOLD_S)
 
 
 def loops():
-    end = time.monotonic() + 30
+    end = time.monotonic() + HOLD_S
     while time.monotonic() < end:
         hashlib.pbkdf2_hmac("sha256", b"x", b"y", 20_000_000)
 
@@ -104,7 +107,8 @@ STANDS = 1.0
 
 class Training:
     """A running training. `environ`: WORKERS of each rank's DataLoader; PIPELINE: the second half of the ranks waits
-    for the first one in each step; LATE: `3.data`, a rank that loads slowly, or `3.own`, that works on alone."""
+    for the first one in each step; HOLD_S: for how long a rank sleeps or loops that is held up; LATE: `3.data`, a rank
+    that loads slowly, or `3.own`, that works on alone."""
 
     def __init__(
         self,

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from collectors.probe.gpu.ranks import Ranks
 from tests.lab.gloo import Training
 from tests.lab.torchrun import py_spy
+from trainmon.analysis.runs import peers
 from trainmon.lib import SystemClock
-from trainmon.model import RankLook, RunLooked
+from trainmon.model import RankLook, RankSteps, RunLooked
 from trainmon.runtime.looks import Nodes, Request, Stacks, proc
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import LocalShell
@@ -61,3 +63,21 @@ def test_the_rank_that_is_held_up_is_named_and_the_training_goes_on(tmp_path: Pa
         assert [one.ranks for one in looks()] == [(), ()], "rank 0 writes a checkpoint"
         training.wait_for_steps(10)
         assert "T" not in training.states()
+
+
+@pytest.mark.parametrize(("late", "says"), [("3.data", "it waits"), ("5.own", "its 7 peers wait")])
+def test_a_rank_that_is_late_in_each_step_tells_it_by_its_hooks(tmp_path: Path, late: str, says: str) -> None:
+    with Training(tmp_path, hooks=True, LATE=late) as training:
+        training.wait_for_steps(10)
+
+        def told() -> dict[int, RankSteps]:
+            (line,) = Ranks({}).read()
+            rows = {row[0]: row[-1] for row in line["r"]}
+            known = {rank: rows.get(pid) for rank, pid in training.pids().items()}
+            return {rank: RankSteps(*steps) for rank, steps in known.items() if steps}
+
+        first = dict[int, RankSteps]()
+        while len(now := told()) < 8 or any(one == first.setdefault(rank, one) for rank, one in now.items()):
+            training.wait_for_steps(5)
+        ((rank, text),) = peers.late(now, 3)
+        assert (rank, text.startswith(says)) == (int(late[0]), True), text

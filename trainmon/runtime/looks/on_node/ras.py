@@ -164,7 +164,3 @@ def versions(pid: int) -> "set[tuple[int, ...]]":
 
 def numbers(version: str) -> "tuple[int, ...]":
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-
-
-def dotted(version: "tuple[int, ...]") -> str:
-    return ".".join(map(str, version))
