@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import Any, Callable
 
 from trainmon.job.trainmon_hooks import SIGNALS, Hooks
@@ -17,13 +16,10 @@ def transformers_callback(hooks: Hooks) -> Any:
     from transformers import TrainerCallback
 
     class TrainmonCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
-        loss, ask, began = None, "", time.monotonic()
-
-        def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            hooks.waited(time.monotonic() - self.began)
+        loss, ask = None, ""
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
-            self.loss, self.began = (logs or {}).get("loss", self.loss), time.monotonic()
+            self.loss = (logs or {}).get("loss", self.loss)
 
         def on_prediction_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             self.ask = hooks.poll() or self.ask
@@ -32,12 +28,10 @@ def transformers_callback(hooks: Hooks) -> Any:
             ask, self.ask = hooks.step(state.global_step, self.loss) or self.ask, ""
             control.should_save = control.should_save or bool(ask)
             control.should_training_stop = control.should_training_stop or ask == "stop"
-            self.began = time.monotonic()
             return control
 
         def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             hooks.saved(state.global_step)
-            self.began = time.monotonic()
 
         def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             hooks.done(state.global_step)
@@ -53,10 +47,7 @@ def lightning_callback(hooks: Hooks, folder: str) -> Any:
         from pytorch_lightning import Callback
 
     class TrainmonCallback(Callback):  # type: ignore[misc, unused-ignore]
-        ask, began = "", time.monotonic()
-
-        def on_train_batch_start(self, *given: Any, **others: Any) -> None:
-            hooks.waited(time.monotonic() - self.began)
+        ask = ""
 
         def on_validation_batch_end(self, *given: Any, **others: Any) -> None:
             self.ask = hooks.poll() or self.ask
@@ -68,7 +59,6 @@ def lightning_callback(hooks: Hooks, folder: str) -> Any:
                 trainer.save_checkpoint(os.path.join(folder, "step=%d.ckpt" % trainer.global_step))
                 hooks.saved(trainer.global_step)
             trainer.should_stop = trainer.should_stop or ask == "stop"
-            self.began = time.monotonic()
 
         def on_train_end(self, trainer: Any, module: Any) -> None:
             hooks.done(trainer.global_step)

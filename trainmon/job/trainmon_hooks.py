@@ -149,13 +149,9 @@ class Hooks:
         """The batches of a loader. If one rank waits longer for them than all others, trainmon-tui names it."""
         began = time.monotonic()
         for batch in loader:
-            self.waited(time.monotonic() - began)
+            self._waits[0] += time.monotonic() - began
             yield batch
             began = time.monotonic()
-
-    def waited(self, seconds: float) -> None:
-        """For so long, this rank has waited for its data, and for no other rank. `batches` calls it."""
-        self._waits[0] += seconds
 
     def saved(self, step: int) -> None:
         """A checkpoint of this step is complete. Only then is the save switch removed: a save that raises keeps it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import log, prod
+from math import log
 from statistics import fmean, median, median_low
 from typing import NamedTuple
 
@@ -201,7 +201,7 @@ def uneven(links: Mapping[str, Mapping[str, LinkPast]], peers: int) -> Iterator[
 def _shares(traffic: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
     """What each port carries in relation to the others of its node, by node and name. A port that most nodes hardly
     use, such as one for storage, is not compared, nor is a node whose adapters have other names. Which of two ports is
-    odd shows only in relation to other nodes, too."""
+    odd is not known."""
     tops = {node: max(own) for node, own in by_key((node, one) for (node, _), one in traffic.items()).items()}
     parts = by_key((name, one / tops[node]) for (node, name), one in traffic.items() if tops[node] >= BUSY)
     used = {name for name, own in parts.items() if median_low(own) * ALIKE >= 1.0}
@@ -212,14 +212,7 @@ def _shares(traffic: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], f
     }
     compared = {port: one for port, one in traffic.items() if port[1] in used and port[0] not in others}
     of_node = by_key((port[0], one) for port, one in compared.items())
-    if len(used) != 2:
-        return {port: one / median(of_node[port[0]]) for port, one in compared.items()} if len(used) > 2 else {}
-    of_name = {name: median(own) for name, own in by_key((port[1], one) for port, one in compared.items()).items()}
-    return {
-        (node, name): min(one * one / prod(of_node[node]), one / of_name[name], key=lambda times: abs(log(times)))
-        for (node, name), one in compared.items()
-        if len(of_node[node]) == 2
-    }
+    return {port: one / median(of_node[port[0]]) for port, one in compared.items() if len(used) > 2}
 
 
 # ---- links that are slower than those of the peers -------------------------------------------------------------------

@@ -36,7 +36,6 @@ from trainmon.model import (
     NodeHistory,
     NodeReading,
     RankProcesses,
-    Run,
     Trouble,
     Xid,
     throttle_names,
@@ -243,9 +242,8 @@ def remember(batch: EventBatch, event: NodeReading, before: Node | None, node: N
         case GpuFactsAll():
             new = _errors_counted(old, node, reading.g, at)
         case HostSample():
-            every: Mapping[str, Run] = batch.current("runs")
-            runs = (run for run in every.values() if run.verdict not in OVER and event.node in run.spec.nodes)
-            step = next((run.progress.step for run in runs), None)
+            runs = (run for run in batch.current("runs").values() if event.node in run.spec.nodes)
+            step = next((run.progress.step for run in runs if run.verdict not in OVER), None)
             new = _host(_booted(old, reading.boot_time, node), reading, at, step)
         case Hello():
             new = _booted(old, reading.boot_time, node)
