@@ -27,6 +27,9 @@ name = "llm"
 wandb_dir = "{folder}/wandb"
 """
 
+MEASURED = {"WANDB__DISABLE_STATS": "false", "WANDB__STATS_SAMPLING_INTERVAL": "0.5"}
+"""The client measures its machine."""
+
 
 EVENTS = """\
 [cluster]
@@ -78,9 +81,10 @@ def test_an_offline_run_is_drawn_while_it_writes_and_the_next_one_follows_it(
     cluster(1)
     words = ("--config", str(product.config(CONFIG.format(folder=product.work))))
     screen = product.screen(*words, columns=160, rows=50)
+    screen.until_shown("1 Runs .*6 W&B")  # before the first frame, the terminal is asked for its background
     screen.keys("6")
     screen.until_shown("6 W&B llm", "nearest existing")
-    with OfflineTraining(product.work, "--name", "first", "log 4000 0.005") as first:
+    with OfflineTraining(product.work, "--name", "first", "log 4000 0.005", environ=MEASURED) as first:
         screen.until_shown("6 W&B llm +first", r"from the file, newest row \d+s old", "train/loss +2.", "val/loss")
         screen.until_shown(r"step \d,\d\d\d")
         found = product.snapshot(*words)["runs"][0]
@@ -91,9 +95,22 @@ def test_an_offline_run_is_drawn_while_it_writes_and_the_next_one_follows_it(
         assert found["step"] > 500, "the counter of the trainer"
         assert first.wait() == 0
     screen.until_shown(r"step 4,399 +exit code 0")
+    screen.keys("66/system\r")
+    screen.until_shown("system/cpu  ", "system/memory_percent  ", r"/system +\d of \d+")
+    screen.keys("\x1b")
+    screen.until_shown("train/loss  ")
+    screen.keys("v" * 3)
+    screen.until_shown(
+        "settings and latest values", r"batch +256", r"SETTINGS \(\d\)", r"train/learning_rate +1\.00e-04"
+    )
+    screen.keys("v")
+    screen.until_shown("train/loss  2")
     with OfflineTraining(product.work, "--name", "second", "log 300", "exit 1") as second:
         assert second.wait() == 1
     screen.until_shown("6 W&B llm +second", r"step 329 +exit code 1")
+    screen.keys("i")
+    screen.until_shown(r"train/loss +2\.\d+ ", r"step \d,\d+|step \d+  \d\d:\d\d:\d\d", "a first")
+    screen.keys("\x1b")
     names = sorted(path.name for path in (product.work / "wandb").glob("offline-run-*"))
     expected = [(f"llm/wandb-file/{name}", step, True) for name, step in zip(names, (4_000, 300), strict=True)]
     until(lambda: sorted(recorded(product)) == expected, "both attempts are in the ledger, with their ends")
