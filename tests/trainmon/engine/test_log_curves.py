@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
+from tests.trainmon.analysis.log_formats.test_learned import LOGS
 from tests.trainmon.engine.reducers.test_reduce import RUN, chunk, reading_of
 from tests.trainmon.engine.test_engine import FakeClock
 from trainmon.analysis.wandb.client_file import shown
@@ -99,3 +101,14 @@ def test_all_curves_of_a_log_take_two_mebibytes_and_the_old_part_of_the_longest_
     assert len(kept[2].steps) == count, "another run has its own"
     assert [curve.steps[-1000:].tolist() for curve in kept] == [steps[-1000:]] * 3
     assert [curve.steps[1] for curve in kept] == [2.0, 2.0, 1.0]
+
+
+def test_what_a_line_names_itself_is_a_curve_and_what_stands_around_it_is_none() -> None:
+    known: set[str] = set()
+    for log in LOGS[::9]:
+        run = engine().step([reading_of(chunk(*log["lines"], t=1000.0, mtime=1000.0))], 1000.0).runs["llm"]
+        known |= {*(() if run.log_metrics is None else run.log_metrics.names)}
+
+    assert {"loss_cls", "accuracy", "acc"} <= known
+    assert not {"train.py", "v_num", "wall", "elapsed time", "epoch", "step", "iter", "lr"} & known
+    assert not [name for name in known if not re.fullmatch(r"[A-Za-z][\w./()-]*( [A-Za-z][\w./()-]*)*", name)]

@@ -39,11 +39,12 @@ NAMES_AT_MOST = 16
 VALUE = re.compile(
     r"[:=][ \t]{0,12}['\"]?([-+]?(?:\d[\d,]{0,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf)[KMBT]?)(?![\w:/.])"
 )
+NAME = re.compile(r"[A-Za-z][\w./-]*(?<!\.py)(?<!\.cc)(?<!\.cpp)(?: [A-Za-z][\w./()-]*){0,4}")
 DIVIDER = re.compile(r"[|,;{}\[\]\t]|\s{2,}|\s-\s")
 """What stands before a name."""
 ASIDE = frozenset(
     ("consumed", "eta", "rank", "dp", "tp", "pp", "cp", "ep", "memory", "mem", "max", "allocated", "reserved", "batch",
-     "number")
+     "number", "v", "wall", "elapsed", "time", "runtime", "run")
 )  # fmt: skip
 """Words of numbers that say nothing of the model, and of launchers."""
 
@@ -67,7 +68,7 @@ def _own_name(label: str) -> str:
     is_count = names.is_epoch(words) or names.is_target(words)
     is_loss = (names.loss(words) or 0) < names.NAMED_LOSS and "loss" in words
     is_own = known == (None,) * 3 and not (is_count or is_loss) and ASIDE.isdisjoint(words)
-    return name if words and is_own and len(name) <= LONGEST_NAME else ""
+    return name if words and is_own and NAME.fullmatch(name) else ""
 
 
 def row(before: Progress, after: Progress, text: str, at: Instant, spans: Sequence[StepSpan]) -> Row | None:
