@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from trainmon.analysis.wandb import active_run, client_file, log_curves
+from trainmon.analysis.wandb import active_run, client_file
 from trainmon.lib import Instant, Seconds, cell_width, clean, counted, shorten, shorten_start, size
 from trainmon.model import GroupPhase, Run, Source, Wandb, WandbFile, WandbRun
 from tui.charts.axes import UNITS
@@ -46,14 +46,17 @@ def newest_row(file: WandbFile, now: Instant) -> str:
     return "none yet" if file.logged_at is None else f"{calm_age(max(0.0, now - file.logged_at))} old"
 
 
+def source_of(file: WandbFile) -> str:
+    """What its curves come from."""
+    return "the file" if file.format == "W&B" else clean(file.format)
+
+
 def file_spans(file: WandbFile, now: Instant) -> tuple[Span, ...]:
     """The line over the charts: `∙ from the file, newest row 6s old  step 12,880  exit code 0  on gpu-001`; of other
     formats than W&B's `from TensorBoard`."""
     run = file.runs[0] if file.runs else None
-    is_log = run is not None and run.entity == log_curves.ENTITY
-    source = "the log" if is_log else "the file" if file.format == "W&B" else clean(file.format)
     parts = (
-        f"from {source}, newest row {newest_row(file, now)}",
+        f"from {source_of(file)}, newest row {newest_row(file, now)}",
         "" if run is None or run.step is None else f"step {count(run.step)}",
         "" if file.exit_code is None else f"exit code {file.exit_code}",
         f"on {run.host}" if run is not None and run.host else "",
@@ -64,9 +67,8 @@ def file_spans(file: WandbFile, now: Instant) -> tuple[Span, ...]:
 
 def file_notes(run: Run, file: WandbFile, served: Wandb | None, now: Instant) -> Iterator[tuple[str, str]]:
     """The notes, each with its style: where the curves come from beside W&B's state, and what is amiss."""
-    source = "log" if file is run.log_metrics else "file"
     if served is not None and served.current is not None:
-        yield f"{DOT} curves from the {source}, newest row {newest_row(file, now)}", "dim"
+        yield f"{DOT} curves from {source_of(file)}, newest row {newest_row(file, now)}", "dim"
     if file.error:
         yield f"{CRIT} {clean(file.error)}", "crit"
     if file.is_behind and file.size - file.offset > UNREAD:

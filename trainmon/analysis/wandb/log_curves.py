@@ -95,7 +95,7 @@ def dated(rows: Sequence[Row], progress: Progress, at: Instant) -> list[Row]:
 
 def grown(run: Run, rows: Sequence[Row], host: str, at: Instant) -> tuple[WandbFile, list[CurvesGrew]]:
     """What is known of the curves of its log after these rows, and their points."""
-    file, grew = run.log_metrics or WandbFile(), list[CurvesGrew]()
+    file, grew = run.log_metrics or WandbFile(format="the log"), list[CurvesGrew]()
     for start, group in groupby(rows, lambda each: each.start):
         part = tuple(group)
         one = file.runs[0] if file.runs and start in ("", file.runs[0].id) else WandbRun(
