@@ -61,11 +61,9 @@ def test_event_files_beside_the_checkpoints_are_drawn_and_judged_without_a_log_o
         for step in range(100, 110):
             more.write(record(event(step, scalar("train/loss", math.nan), at=now + step - 100)))
     screen.until_shown(r"step 109", "been NaN since step 100", r"ago\) in TensorBoard")
-    found = product.snapshot(*words)["runs"][0]
+    found = product.snapshot(*words, status=1)["runs"][0]
     assert (found["verdict"], found["wandb_file"]["format"]) == ("diverged", "TensorBoard")
     assert screen.leave() < QUICK
-    done = product.run("check", *words)
-    assert "TensorBoard files of llm" in done.stdout
 
 
 def recorded(product: Product) -> list[tuple[str, int, bool]]:

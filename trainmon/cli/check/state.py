@@ -296,7 +296,7 @@ def probe_rows(node: Node, spec: Spec, readings: Readings) -> Iterator[Row]:
     yield from (disk_row(host, path, readings.get((DiskSample, path))) for path in spec.disks)
     if python is None:
         logs = (log.pattern for log in spec.logs if not log.local)
-        for path in (*logs, *spec.switches, *(one.directory for one in spec.wandb if one.directory)):
+        for path in (*logs, *spec.switches, *(one.directory for one in spec.wandb)):
             yield Row("bad", host, path, "needs python3", "install it there, or set `python` of the [[cluster]]")
 
 
@@ -334,8 +334,7 @@ def file_rows(host: str, spec: Spec, readings: Readings, runs: Sequence[RunSpec]
             yield from facts(host, ("note" if error else "ok", what, path and text, fix if error else ""))
         else:
             yield Row("bad", host, what, f"cannot be read: {error}", "ask for r and x permission")
-    files = [(one, readings.get((WandbRows, one.id))) for one in spec.wandb]
-    yield from (client_file_row(host, one, file) for one, file in files if one.directory or (file and file.path))
+    yield from (client_file_row(host, one, readings.get((WandbRows, one.id))) for one in spec.wandb)
 
 
 def trainer_rows(host: str, run: RunSpec, file: str, trainer: Trainer | None) -> Iterator[Row]:
