@@ -227,7 +227,15 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         lines = self.choices if self.choices.display else self.body
         width = max(20, self.title_line.size.width - 2)
         if self.plan is None:
-            lines.set_rows(checking_rows(self.about, self.host, self._clock.monotonic() - self._requested_at, width))
+            lines.set_rows(
+                checking_rows(
+                    self.about,
+                    self.host,
+                    self._clock.monotonic() - self._requested_at,
+                    width,
+                    asks_nodes="gate" in VERB[self.request.verb].reads,
+                )
+            )
         else:
             lines.set_rows(choice_rows(self.plan) if self.plan.choices else plan_rows(self.plan, width))
         others = [child for child in self.query_one(".dialog").children if child.display and child is not lines]

@@ -124,13 +124,16 @@ SLOW: Seconds = 10.0
 """After this long without an answer, the dialog says so."""
 
 
-def checking_rows(about: str, host: str, waited: Seconds, width: int) -> list[Row]:
-    """The lines that are shown until the plan comes."""
+def checking_rows(about: str, host: str, waited: Seconds, width: int, *, asks_nodes: bool) -> list[Row]:
+    """The lines that are shown until the plan comes. `asks_nodes`: whether nodes are checked, too."""
     if waited < SLOW:
         text, style = f"checking {about} on {host} … {waited:.0f}s", "dim"
     else:
         style = "warn"
-        text = f"{host} has not answered for {waited:.0f}s. Still waiting; nothing has been done. Esc closes this."
+        text = (
+            f"{host}{', or a node,' if asks_nodes else ''} has not answered for {waited:.0f}s. "
+            "Still waiting; nothing has been done. Esc closes this."
+        )
     return [Row(str(n), (Span(line, style),)) for n, line in enumerate(wrapped(text, width))]
 
 

@@ -85,7 +85,9 @@ def test_what_could_not_be_looked_at_is_not_checked_and_says_why() -> None:
     down = replace(state.sources["node:n1"], health="down", error="n1: connection refused")
     refused = replace(state, sources={**state.sources, "node:n1": down})
     assert set(whys(refused).values()) == {"connection refused"}
-    assert set(whys(replace(state, nodes={})).values()) == {"it is not watched"}
+    assert set(whys(replace(refused, nodes={})).values()) == {"connection refused"}  # it has never answered
+    assert set(whys(replace(state, nodes={})).values()) == {"no data now (ok)"}
+    assert set(whys(replace(state, sources={})).values()) == {"it is not watched"}
     unread = replace(state, nodes={"n1": replace(state.nodes["n1"], gpus=(), gpus_at=None)})
     assert (whys(unread)["ECC"], whys(unread)["Xids"]) == ("the GPUs have not been read",) * 2
     no_ecc = Scene().say("n1", facts(NOW, ecc_uncorrected=None), samples(NOW)).runs().state

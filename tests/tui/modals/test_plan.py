@@ -21,7 +21,7 @@ from trainmon.actions.verbs import VERB
 from trainmon.lib import say
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Expected, Plan, Refusal, RemoveFile, Verb
 from tui.modals.plan import PlanScreen
-from tui.views import command_line, is_dangerous, plan_rows, plan_summary, visible
+from tui.views import checking_rows, command_line, is_dangerous, plan_rows, plan_summary, visible
 from tui.views.actions import wrapped
 
 KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), requested_at=NOW)
@@ -63,6 +63,11 @@ async def test_it_opens_at_once_names_the_queried_host_and_has_nothing_to_press_
         assert screen.act_button.disabled
         assert screen.close_button.has_focus
         assert backend.requests == [("prepare", "kill", ("llm-7b-a",))]
+
+
+def test_the_plan_of_a_restart_may_also_wait_for_a_node() -> None:
+    (line,) = checking_rows("llm", "login1", 12.0, 200, asks_nodes=True)
+    assert line.spans[0].text.startswith("login1, or a node, has not answered for 12s.")
 
 
 async def test_a_host_that_does_not_answer_is_named_after_ten_seconds_and_escape_still_closes() -> None:

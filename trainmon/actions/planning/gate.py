@@ -57,7 +57,7 @@ def with_gate(context: PlanContext, row: RowPlan) -> RowPlan:
     actions = [replace(one, facts=(*facts, *one.facts), warnings=(*warnings, *one.warnings)) for one in row.actions]
     row = replace(row, actions=tuple(actions), checks=checks)
     if why and is_retry:
-        refused = context.refused(why, joined("; ".join(one.why for one in bad[:LINES]), hint))
+        refused = context.refused(why, joined("; ".join([*dict.fromkeys(one.why for one in bad)][:LINES]), hint))
         return replace(row, refusals=(*row.refusals, refused.refusal))
     typed = row.typed or (context.name if context.job is None else context.job.id)
     return replace(row, typed=typed, because="; ".join(filter(None, (row.because, why)))) if why else row

@@ -210,7 +210,7 @@ def test_a_node_that_could_not_be_checked_keeps_the_job_back_only_if_that_is_req
     required = replace(seen, runs={"llm": replace(run, spec=replace(run.spec, retry=policy))})
     one = daemon()
     for checks, why in (
-        ((PASSED, LATE), "it could not be checked: n2 (ECC); it is late"),
+        ((PASSED, LATE, replace(LATE, check="Xids")), "it could not be checked: n2 (ECC, Xids); it is late"),
         ((), "it could not be checked: the next nodes; no node is known"),
     ):
         one.checks = checks
