@@ -39,7 +39,7 @@ class Toast(NamedTuple):
 def notice_toasts(before: State | None, after: State) -> Iterator[Toast]:
     """What a person is told once."""
     if after.notice is not None and (before is None or after.notice != before.notice):
-        yield Toast("first time", clean(after.notice, 400))
+        yield Toast("notice", clean(after.notice, 400))
 
 
 # ---- actions ---------------------------------------------------------------------------------------------------------
