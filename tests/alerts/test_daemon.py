@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sqlite3
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from tests.lab.nvml import GPU_IS_LOST
 from tests.lab.receiver import status
 from tests.lab.smtp import HANG, MailServer
 from trainmon.ledger.ledger import LedgerStuck, alerts_now
+from trainmon.runtime.recording import Player
 
 MakeDaemon = Callable[..., AlertDaemon]
 
@@ -67,6 +69,14 @@ def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_i
     assert titles(ntfy) == [
         "CRITICAL gpu-lost n0/1", "ACKNOWLEDGED CRITICAL gpu-lost n0/1", "RESOLVED gpu-lost n0/1",
     ]  # fmt: skip
+
+    daemon.tell(signal.SIGTERM)
+    assert daemon.wait() == 0
+    (saved,) = daemon.state.glob("recordings/*.trainmon")
+    assert daemon.lines(message=f"recorded around a critical alert: trainmon-tui replay {saved}")
+    player = Player(saved)
+    (fired,) = player.line.alerts
+    assert [one.subject for one in player.seek(fired).alerts.values() if one.is_firing] == [alert["subject"]]
 
 
 def test_mail_folders_that_a_killed_daemon_left_are_removed_when_it_starts_again(

@@ -441,6 +441,9 @@ def scrub_all(value: Any) -> Any:
     if isinstance(value, dict):
         return {scrub_all(key): scrub_all(one) if key != "token" else "" for key, one in value.items()}
     if isinstance(value, list | tuple):
+        lines = scrub("\n".join(value)).split("\n") if all(isinstance(one, str) for one in value) else value
+        if len(lines) < len(value):  # a private key: each of its lines alone looks like any text
+            return [*lines, *[MASK] * (len(value) - len(lines))]
         return type(value)(map(scrub_all, value))
     return scrub(value) if isinstance(value, str) else value
 

@@ -10,6 +10,7 @@ no ledger and no config, shows the alerts of that time, and notifies nobody.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import queue
@@ -129,7 +130,7 @@ class Recorder(Background):
     """Writes the steps of an engine: to a file, or the last minutes into files in a directory, of which it saves those
     around critical alerts. `say` tells a person a sentence."""
 
-    stop_timeout: ClassVar[Seconds] = 10.0
+    stop_timeout: ClassVar[Seconds] = 3.0
 
     def __init__(self, path: Path, say: Callable[[str], object], *, is_ring: bool) -> None:
         super().__init__("recorder")
@@ -161,8 +162,8 @@ class Recorder(Background):
                 if self._alert_at is not None:
                     self._save(self._alert_at)
                 self.end()
-            except OSError as error:  # a disk that is full
-                self._say(f"nothing is recorded in {self._path}: {error.strerror}")
+            except Exception as error:  # such as a disk that is full: what is shown goes on
+                self._say(f"nothing is recorded in {self._path}: {getattr(error, 'strerror', None) or error}")
                 self._file = None
                 self._stopping.wait(AGAIN if self._is_ring else None)
 
@@ -196,17 +197,19 @@ class Recorder(Background):
     @staticmethod
     def _put(file: gzip.GzipFile, frame: Mapping[str, Any]) -> None:
         data = msgspec.msgpack.encode(scrub_all(msgspec.to_builtins(frame, builtin_types=(bytes,), enc_hook=list)))
-        file.write(len(data).to_bytes(LENGTH, "big") + data)
+        file.write(len(data).to_bytes(LENGTH, "big"))
+        file.write(data)
         file.flush()
 
     def _opened(self, at: Instant) -> gzip.GzipFile:
         file, size = self._path, 0
         if self._is_ring:
             file.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for part in sorted(file.glob("*.part"), reverse=True):
-                size += part.stat().st_size
-                if size > RING_BYTES or part.name < f"{at - KEEP:.0f}":
-                    part.unlink()
+            with contextlib.suppress(FileNotFoundError):  # another program drops them, too
+                for part in sorted(file.glob("*.part"), reverse=True):
+                    size += part.stat().st_size
+                    if size > RING_BYTES or part.name < f"{at - KEEP:.0f}":
+                        part.unlink()
             file /= f"{at:.0f}-{os.getpid()}.part"
         file.touch(0o600)
         return gzip.open(file, "ab", 6)
@@ -231,7 +234,6 @@ class Recorder(Background):
 
 
 # ---- what plays it ---------------------------------------------------------------------------------------------------
-
 
 SLOWEST, FASTEST = 0.5, 64.0
 SKIP: Seconds = 10.0
