@@ -221,3 +221,11 @@ def test_other_hosts_are_not_connected(seen: Played) -> None:
 
 def test_steps_are_those_of_the_job_that_runs(seen: Played) -> None:
     assert parse.read_steps(seen.slurm.run(commands.steps("418190"))) == ("batch", "0")
+
+
+def test_asking_where_a_script_would_start_submits_nothing(tmp_path: Path) -> None:
+    played = Played(tmp_path)
+    script = next(run.spec.script for run in played.state.runs.values() if run.spec.script)
+    before = played.slurm.run(commands.queue(("ben", "kim", "me")))
+    assert played.slurm.run(commands.test_only(None, script, ("gpu-014",))) == ""
+    assert played.slurm.run(commands.queue(("ben", "kim", "me"))) == before
