@@ -351,6 +351,7 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
         return [
             (f"{clean(run.name)} has no W&B project: set `wandb` in its [[run]] table.", ""),
             ('Example: wandb = "team/project" and group = "final"; or run, display, tags.', "dim"),
+            ("Or set `metrics_dir`: TensorBoard, CSV, JSON lines, Hugging Face.", "dim"),
         ]
     if run.wandb is not None and run.wandb.points and run.wandb.keys:
         return []

@@ -149,6 +149,7 @@ def test_without_charts_a_sentence_says_why() -> None:
     assert reasons(replace(one, spec=replace(one.spec, wandb=None))) == [
         "video-2b has no W&B project: set `wandb` in its [[run]] table.",
         'Example: wandb = "team/project" and group = "final"; or run, display, tags.',
+        "Or set `metrics_dir`: TensorBoard, CSV, JSON lines, Hugging Face.",
     ]
     found = replace(one, spec=replace(one.spec, wandb=None, found=True))
     assert reasons(found) == [
