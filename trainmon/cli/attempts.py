@@ -493,8 +493,7 @@ def list_nodes(history: bool, as_json: bool) -> int:
     log_to_file()
     directory, now = find_state_directory(os.environ).path, time.time()
     uses, alerts = node_history(directory, now - KEPT)
-    found = sorted((*alerts, *first_errors(uses)), key=lambda one: one.at)
-    events = group_by(found, lambda one: one.node)
+    events = group_by(sorted((*alerts, *first_errors(uses)), key=lambda one: one.at), lambda one: one.node)
     records = dict.fromkeys(events, NodeRecord()) | judged(uses)
     names = sorted(
         records,

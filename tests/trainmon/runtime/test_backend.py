@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from tests.trainmon.alerting.notify.samples import alert
 from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, opened, until
 from tests.trainmon.slurm.test_client import FakeShell, printed
 from trainmon.analysis.explanation import AttemptRecords, Report
 from trainmon.engine.engine import Engine
+from trainmon.ledger.alerts import write_changes
 from trainmon.ledger.ledger import NAME, Ledger, attempt_rows
-from trainmon.model import Attempt, Job
+from trainmon.model import AlertChanges, Attempt, Job, NodeEvent
 from trainmon.runtime.backend import DashboardBackend, job_texts
 from trainmon.transport.shell import Completed
 
@@ -33,6 +38,20 @@ def test_an_attempt_is_read_from_the_ledger_and_a_missing_one_is_not_answered(tm
     ((attempt, records),) = found
     assert attempt == LONG
     assert {one.attempt_id for one in records.attempts if one.run_id == LONG.run_id} >= {LONG.attempt_id}
+
+
+def test_the_history_of_a_node_is_read_from_the_ledger(tmp_path: Path) -> None:
+    found: list[Sequence[NodeEvent]] = []
+    xid = alert(rule="xid", subject="gpu:n1/3 xid 79", node="n1", run=None, summary="Xid 79 on GPU 3 of n1")
+    with opened(tmp_path, clock=At(NOON + 90_000)) as (ledger, _):
+        ledger.keep(LONG)
+        until(lambda: bool(attempt_rows(tmp_path, 0.0, None, 9)))
+        with sqlite3.connect(tmp_path / NAME) as connection:
+            write_changes(connection, AlertChanges(at=NOON, alerts=(xid, replace(xid, id="other", node="n2"))))
+        connection.close()
+        DashboardBackend(Engine(), ledger).read_node_events("n1", found.append)
+        until(lambda: bool(found))
+    assert [[(one.node, one.what, one.text) for one in events] for events in found] == [[("n1", "xid", xid.summary)]]
 
 
 def test_without_a_ledger_nothing_is_answered() -> None:

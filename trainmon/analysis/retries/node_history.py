@@ -202,7 +202,7 @@ def first_errors(uses: Iterable[NodeUse]) -> Iterator[NodeEvent]:
 
 def record_text(one: NodeRecord, events: Iterable[NodeEvent] = ()) -> str:
     """`first error in 3 of the last 5 ends, 2 Xids, 1 flap; 0.2 expected`."""
-    parts = [f"first error in {one.first_errors} of the last {counted(one.ends, 'end')}"]
+    parts = [f"first error in {one.first_errors or 'none'} of the last {counted(one.ends, 'end')}"]
     parts += [f"in {counted(one.unnamed, 'failure')} of which no node is known"] if one.unnamed else []
     seen = Counter(SEEN[event.what] for event in events if event.what in SEEN)
     parts += [counted(number, name) for name, number in seen.items()]

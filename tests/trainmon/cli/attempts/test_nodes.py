@@ -70,7 +70,7 @@ def test_the_worst_node_comes_first_and_is_bad_beyond_chance(tmp_path: Path) -> 
     done = called(tmp_path, "nodes")
     first, second, *others = done.stdout.splitlines()
     assert first.startswith("gpu-3: first error in 6 of the last 7 ends, 2 Xids; 0.8 expected; bad: 99.")
-    assert second == "gpu-5: first error in 0 of the last 1 end, 1 flap; 0.7 expected"
+    assert second == "gpu-5: first error in none of the last 1 end, 1 flap; 0.7 expected"
     assert len(others) == 6
     assert done.stderr == "prod: 6 failures on 8 nodes in 90 days; bad: gpu-3\n"
     history = called(tmp_path, "nodes", "--history").stdout.splitlines()
