@@ -40,15 +40,19 @@ class Fleet(NamedTuple):
     """The standard deviation of the rates of its usual nodes, in their mean."""
     bugs: float = 0.0
     """How many runs fail by themselves."""
+    favourites: int = 0
+    """So many nodes are in use ten times as much as the others."""
 
 
 FLEETS: Mapping[str, Fleet] = {
     "64 equal nodes": Fleet(),
     "64 equal nodes, jobs on one": Fleet(sizes=(1,)),
     "256 equal nodes, jobs on 1 to 64": Fleet(nodes=256, sizes=(1, 4, 16, 64)),
+    "64 equal nodes, 8 used most": Fleet(sizes=(1, 2, 4, 8), favourites=8),
     "1 bad of 64, 5 to 30 times": Fleet(bad=1),
     "3 bad of 64": Fleet(bad=3),
     "3 bad of 64, jobs on one": Fleet(bad=3, sizes=(1,)),
+    "3 bad of 64, 8 used most": Fleet(bad=3, sizes=(1, 2, 4, 8), favourites=8),
     "3 bad of 64, jobs on 16 or 32": Fleet(bad=3, sizes=(16, 32)),
     "4 bad of 256, jobs on 1 to 64": Fleet(nodes=256, bad=4, sizes=(1, 4, 16, 64)),
     "64 unequal nodes": Fleet(spread=0.5),
@@ -65,12 +69,19 @@ def simulated(fleet: Fleet, failures: int, chance: random.Random) -> tuple[list[
     rates = {name: RATE * (chance.gammavariate(shape, 1 / shape) if shape else 1.0) for name in names}
     rates |= {name: RATE * chance.uniform(5.0, 30.0) for name in bad}
     uses = list[NodeUse]()
-    run = now = failed = 0
+
+    def placed() -> list[str]:
+        """The nodes of a job."""
+        used = fleet.favourites * 10 / (fleet.favourites * 9 + fleet.nodes)
+        among = names[: fleet.favourites] if fleet.favourites >= size and chance.random() < used else names
+        return chance.sample(among, size)
+
+    run = now = failed = size = 0
     while failed < failures:
         run, now = run + 1, now + 3_600
         bug = chance.uniform(0.5, 5.0) if chance.random() < fleet.bugs else 0.0
         size, left, at = chance.choice(fleet.sizes), chance.expovariate(1 / 6.0), float(now)
-        place = chance.sample(names, size)
+        place = placed()
         while left > 0.0 and failed < failures:
             own = [rates[name] for name in place]
             fails_after = chance.expovariate(sum(own) + bug)
@@ -86,7 +97,7 @@ def simulated(fleet: Fleet, failures: int, chance: random.Random) -> tuple[list[
                 )
             )  # fmt: skip
             failed, left, at = failed + has_failed, left - ran, at + ran * DAY
-            place = place if chance.random() < 0.5 else chance.sample(names, size)
+            place = place if chance.random() < 0.5 else placed()
     return uses, bad
 
 
