@@ -62,8 +62,7 @@ def run(
             print_lines(*(f"{name:<{width}}  {text}" for name, text in STORIES.items()))
             return 0
         Schedule(demo)  # an unknown name lists all, also without a terminal
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("the dashboard needs a terminal; without one, use `trainmon-tui snapshot`")
+    need_terminal("trainmon-tui snapshot")
     if demo is not None:
         from trainmon.runtime.demo import DemoMonitor
 
@@ -82,6 +81,12 @@ def run(
     )
     follow = partial(ConfigFile, choose, settings, file, monitor)
     return show(monitor, settings.dashboard, " ".join([str(file and file.resolve()), *hosts]), follow, record)
+
+
+def need_terminal(else_use: str) -> None:
+    """Raises: UsageError: when there is no terminal."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError(f"the dashboard needs a terminal; without one, use `{else_use}`")
 
 
 def show(
@@ -138,4 +143,5 @@ def replay(file: Path, check: bool) -> int:
         counts = ", ".join(counted(len(found), name) for name, found in parts.items())
         print_lines(f"{duration(state.at - player.line.start)} from {start:%Y-%m-%d %H:%M:%S} UTC: {counts}")
         return 0
+    need_terminal(f"trainmon-tui replay --check {file}")
     return show(DashboardBackend(player), DashboardSettings())
