@@ -655,9 +655,10 @@ replay = _command(
 nodes = _command(
     "nodes",
     "trainmon.cli.attempts:list_nodes",
-    """Print the history of each node, the worst first: first errors, Xids, ECC events, flaps, drains, reboots.
+    """Print the history of each node, the worst first.
 
-    It is that of the attempts and alerts of 90 days in the ledger. The first errors stand beside those of a usual node.
+    It has first errors, Xids, ECC events, flaps, drains and reboots, from the attempts and alerts of 90 days in the
+    ledger. The first errors stand beside those of a usual node.
     A node is bad if that is certain at 99%, with the number of nodes in mind: docs/explanation/retries.md.
 
     \b
