@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -30,7 +31,7 @@ from trainmon.analysis.runs import (
     watched_runs,
 )
 from trainmon.config import ClusterSettings, ImplicitCluster, Settings, log_formats, run_specs
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, by_key
 from trainmon.model import (
     ON_NODE,
     AnyReading,
@@ -132,38 +133,38 @@ class RunDiscovery:
 
     def _complete(self) -> bool:
         """Add what the logs name. Returns whether the runs have changed."""
-        before, self.runs = self.runs, tuple(self._completed(run) for run in self._unread)
+        named = by_key(((job.cluster, job.name), job) for jobs in self._jobs.values() for job in jobs)
+        jobs = [jobs_of(run, named.get((run.cluster, run.job or run.name), ())) for run in self._unread]
+        written = [self._written(run, own) for run, own in zip(self._unread, jobs, strict=True)]
+        used = Counter((run.cluster, path) for run, paths in zip(self._unread, written, strict=True) for path in paths)
+        before, self.runs = self.runs, tuple(
+            self._completed(run, own, [path for path in paths if used[run.cluster, path] == 1])
+            for run, own, paths in zip(self._unread, jobs, written, strict=True)
+        )  # fmt: skip
         return self.runs != before
 
-    def _completed(self, run: RunSpec) -> RunSpec:
+    def _completed(self, run: RunSpec, jobs: Sequence[Job], directories: Sequence[str]) -> RunSpec:
+        """The run with what its log names. Without a directory of metrics in the config, files of metrics may be where
+        its log and its command line name them, and in these directories, in which no other run trains or saves."""
         found = self._mentions.get(run.name, Mentions())
         page = found.page
         if page is not None:  # the key is for one server: a log that names another one changes nothing
             login = self._login()
             page = page if login is not None and login.location is not None and login.shows(page.host) else None
-        run = log_mentions.with_mentions(run, found, page)
-        is_named = run.wandb_dir is not None and "wandb_dir" not in run.from_log
-        return run if is_named else replace(run, **self._metrics(run, found))
+        run, own = log_mentions.with_mentions(run, found, page), run.process
+        if run.wandb_dir is not None and "wandb_dir" not in run.from_log:
+            return run
+        command = () if own is None else log_mentions.metrics_directories(own.command, own.workdir)
+        began = max((job.started_at or 0.0 for job in jobs), default=0.0)
+        paths = tuple(dict.fromkeys((*found.metrics, *command, *directories)))
+        return replace(run, metrics_found=paths, metrics_since=began - CLOCKS_DIFFER if began else None)
 
-    def _metrics(self, run: RunSpec, found: Mentions) -> Mapping[str, Any]:
-        """Where files of metrics of a run may be: where its log and its command line name them, in its working
-        directory, and beside its checkpoints; without what another run may write to, too."""
-        jobs = [job for job in jobs_of(run, self._jobs.get(run.cluster, ())) if job.started_at is not None]
-        others = [one for one in self._unread if one.name != run.name and one.cluster == run.cluster]
-        used = {path for one in others for path in self._written(one)}
-        command = (
-            () if run.process is None else log_mentions.metrics_directories(run.process.command, self._workdir(run))
-        )
-        own = [path for path in self._written(run) if path not in used]
-        paths = (*found.metrics, *command, *own)
-        since = max(job.started_at or 0.0 for job in jobs) - CLOCKS_DIFFER if jobs else None
-        return {"metrics_found": tuple(dict.fromkeys(paths)), "metrics_since": since}
-
-    def _written(self, run: RunSpec) -> Iterator[str]:
-        """Its working directory, that of its checkpoints, and the one above."""
-        checkpoints = run.checkpoints or self._mentions.get(run.name, Mentions()).checkpoints
-        above = posixpath.dirname(checkpoints or "")
-        return filter(None, (checkpoints, above if above != "/" else "", self._workdir(run)))
+    def _written(self, run: RunSpec, jobs: Sequence[Job]) -> Collection[str]:
+        """The directory of its checkpoints and the one above, and its working directory."""
+        checkpoints = run.checkpoints or self._mentions.get(run.name, Mentions()).checkpoints or ""
+        own = jobs if run.process is None else (run.process,)
+        workdir = next((one.workdir for one in own if one.workdir), "")
+        return dict.fromkeys(path for path in (checkpoints, posixpath.dirname(checkpoints), workdir) if path.strip("/"))
 
     def is_relevant(self, node: str, reading: AnyReading) -> bool:
         """Whether a reading of this node may tell more about the runs; from any thread."""

@@ -28,6 +28,8 @@ LOCAL_PIECES_S = 0.25
 """The same of a file on a disk of this machine, whose next piece comes after the other operations of this period."""
 
 LIST_EVERY = 10.0
+FIND_EVERY = 30.0
+"""The same where nobody has named the directory."""
 LIST_SHARE = 50.0
 """Listing a directory takes at most a fiftieth of the time."""
 
@@ -56,9 +58,9 @@ STATE = len(FORMATS) - 1
 
 DEEPEST = 3
 MAX_DIRECTORIES = 20
-"""The newest ones of a directory that are looked into."""
+"""The newest ones of a directory that are looked into; at each next level half as many."""
 MAX_FILES = 200
-"""In one directory."""
+"""In one directory, and of the directories in it whose ages are compared."""
 MAX_NAMES = 20000
 ABOUT_AS_NEW = 150.0
 """Seconds. The followed file is left only for one that is newer by more: TensorBoard's writers wait for 120."""
@@ -208,7 +210,8 @@ class Follower:
             except (OSError, ValueError) as error:
                 failure = error
         ended = self._monotonic()
-        self._list_at = ended + min(60.0, max(LIST_EVERY, LIST_SHARE * (ended - started_at)))
+        every = LIST_EVERY if self._is_named else FIND_EVERY
+        self._list_at = ended + min(60.0, max(every, LIST_SHARE * (ended - started_at)))
         found = [one for one in found if (one[0], one[2]) not in self._refused]
         if not found and self._refused:
             return  # it is said why
@@ -262,8 +265,9 @@ def files_in(directory: bytes, since: "float | None", depth: int = 0) -> "list[t
         seen = os.stat(path)
         if since is None or (seen.st_mtime >= since and seen.st_uid == os.geteuid()):
             found.append((path, rank, seen.st_mtime))
-    folders = [one for one in folders if depth < DEEPEST and one.is_dir()]
-    for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[:MAX_DIRECTORIES]:
+    deepest = DEEPEST if since is None else DEEPEST - 1
+    folders = [one for one in folders if depth < deepest and one.is_dir()][:MAX_FILES]
+    for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[: MAX_DIRECTORIES >> depth]:
         try:
             found += files_in(folder.path, since, depth + 1)
         except (OSError, ValueError):

@@ -39,7 +39,9 @@ def _unread(run: Run, file: WandbFile, host: Source | None, now: Instant) -> str
     if host is not None and host.health != "ok":
         return f"{file.host}, which reads its {file.format} file, is late or unreachable"
     quiet = now - (file.logged_at or now)
-    if file.exit_code is not None or not patience(run) < quiet <= client_file.keeps_rows_for(file):
+    if file.exit_code is not None or not patience(run) < quiet <= client_file.BLOCKS.get(
+        file.format, client_file.QUIET
+    ):
         return ""
     row = f"the newest row of its {file.format} file is {duration(quiet)} old"
     return f"{row}: its client may not have written newer ones yet"

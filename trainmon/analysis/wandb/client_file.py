@@ -216,11 +216,6 @@ def target_of(file: WandbFile) -> int | None:
     return max(0, metric_names.integer(_decoded(text)) or 0) or None
 
 
-def keeps_rows_for(file: WandbFile) -> Seconds:
-    """How old its newest row may be although newer ones are logged."""
-    return BLOCKS.get(file.format, QUIET)
-
-
 def _runs(known: WandbFile, rows: WandbRows, points: Mapping[str, Points], *, is_older: bool) -> tuple[WandbRun, ...]:
     """The runs of the directories that were followed, the one of these rows first."""
     name = _directory(rows)
