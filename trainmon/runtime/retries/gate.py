@@ -9,7 +9,7 @@ from threading import Event
 from trainmon.alerting.gate import is_judged, node_checks
 from trainmon.alerting.manager import AlertManager
 from trainmon.engine.engine import Engine
-from trainmon.lib import Seconds, TrainmonError
+from trainmon.lib import Seconds, TrainmonError, clean
 from trainmon.model import NodeCheck, Run
 from trainmon.transport.shell import Shell
 
@@ -61,6 +61,6 @@ def _access(run: Run, shell_of: Callable[[str], Shell], node: str) -> NodeCheck:
         done = shell_of(node).run(("sh", "-c", ACCESS, "sh", path or ""), timeout=TIMEOUT)
     except TrainmonError as error:
         return check("not checked", error.message.removeprefix(f"{node}: "))
-    said = ", ".join((done.stdout or done.stderr).decode("utf-8", "replace").splitlines())
+    said = clean(", ".join((done.stdout or done.stderr).decode("utf-8", "replace").splitlines()), 300)
     is_fault = done.status == 0 or (done.status == ABSENT and run.checkpoints is not None and run.checkpoints.list)
     return check("fault" if is_fault else "not checked", f"{path} {said}") if said else check()

@@ -149,6 +149,9 @@ def test_the_bad_node_is_excluded_from_the_job_that_was_requeued_automatically()
     ours = done(replace(only(planned("requeue", of=state())), who=ACTOR, requested_at=NOW - 20))
     assert verbs(watched(bad, jobs=(again,), actions={"a": ours})) == ["exclude"]
     assert verbs(watched(bad, jobs=(replace(again, excluded=("n2",)),), actions={"a": ours})) == []
+    refused = replace(ours, status="refused")  # by the gate: then a person has requeued it
+    assert verbs(watched(bad, jobs=(again,), actions={"a": refused})) == []
+    assert verbs(watched(bad, jobs=(again,), actions={"a": refused, "b": ours})) == ["exclude"]
 
 
 def test_nothing_is_excluded_while_a_job_runs() -> None:

@@ -85,6 +85,10 @@ def test_an_automatic_requeue_is_reported_with_its_evidence() -> None:
     refused = found(AutoRequeued(), seen(last, mode="on", actions=act("refused", "job 88 has become 89")))
     assert refused is not None
     assert refused.summary.startswith("llm could not be requeued automatically (job 88 has become 89): nccl-timeout")
+    later = act("refused", "a fault was seen: n1 (Xids)") | {"b": act("done")["a"]}
+    requeued = found(AutoRequeued(), seen(last, mode="on", actions=later))
+    assert requeued is not None
+    assert requeued.summary == finding.summary
 
 
 @pytest.mark.parametrize(
