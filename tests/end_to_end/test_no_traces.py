@@ -29,8 +29,9 @@ def test_with_no_config_and_an_empty_home_this_machine_is_watched(product: Produ
     assert list(product.work.iterdir()) == []
     ours = product.home / ".local/state/trainmon-tui"
     kept = {"trainmon.log", "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "ledger.lock"}
-    (seen,) = ours.glob("last-seen-*.json")
-    assert {path for path in product.home.rglob("*") if path.is_file()} <= {seen, *(ours / name for name in kept)}
+    (seen,), (recorded,) = ours.glob("last-seen-*.json"), ours.glob("recordings/*.part")
+    listed = {seen, recorded, *(ours / name for name in kept)}
+    assert {path for path in product.home.rglob("*") if path.is_file()} <= listed
 
 
 def test_nothing_is_written_in_a_nodes_home(product: Product, cluster: StartCluster) -> None:
