@@ -62,6 +62,9 @@ MAX_DIRECTORIES = 20
 MAX_FILES = 200
 """In one directory, and of the directories in it whose ages are compared."""
 MAX_NAMES = 20000
+RECENT = 3600.0
+"""Seconds. Where no job says when the run began, older files may be those of an earlier one."""
+
 ABOUT_AS_NEW = 150.0
 """Seconds. The followed file is left only for one that is newer by more: TensorBoard's writers wait for 120."""
 
@@ -206,7 +209,7 @@ class Follower:
         found = []  # type: list[tuple[bytes, int, float]]
         for directory in self._directories:
             try:
-                found += files_in(directory, None if self._is_named else self.spec.get("since") or 0.0)
+                found += files_in(directory, None if self._is_named else self.spec.get("since") or time.time() - RECENT)
             except (OSError, ValueError) as error:
                 failure = error
         ended = self._monotonic()

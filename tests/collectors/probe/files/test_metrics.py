@@ -262,9 +262,11 @@ def test_files_are_found_beside_the_checkpoints_and_only_new_ones_of_our_own(tmp
     probe = found_by(clock, tmp_path / "gone", tmp_path)
     [line] = readings_of(probe)
     assert (line.path, line.error) == (f"{logs}/metrics.csv", None)
-    os.utime(logs / "metrics.csv", (1000, 1000))
-    [nothing] = readings_of(found_by(clock, tmp_path, since=2000.0))
-    assert (nothing.path, nothing.error) == (None, None)
+    os.utime(logs / "metrics.csv", (3000, 3000))
+    assert readings_of(found_by(clock, tmp_path, since=2000.0))[0].path == line.path
+    for since in (4000.0, 0.0):  # without a job, those of the last hour count
+        [nothing] = readings_of(found_by(clock, tmp_path, since=since))
+        assert (nothing.path, nothing.error) == (None, None)
 
 
 def test_of_files_that_are_about_as_new_the_first_format_counts_and_it_is_not_left(tmp_path: Path):
