@@ -67,7 +67,7 @@ def simulated(fleet: Fleet, failures: int, chance: random.Random) -> tuple[list[
     bad = set(chance.sample(names, fleet.bad))
     shape = 0.0 if not fleet.spread else fleet.spread**-2
     rates = {name: RATE * (chance.gammavariate(shape, 1 / shape) if shape else 1.0) for name in names}
-    rates |= {name: RATE * chance.uniform(5.0, 30.0) for name in bad}
+    rates |= {name: RATE * chance.uniform(5.0, 30.0) for name in sorted(bad)}
     uses = list[NodeUse]()
 
     def placed() -> list[str]:

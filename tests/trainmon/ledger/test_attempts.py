@@ -17,6 +17,7 @@ from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from tests.trainmon.ledger.records import record
 from trainmon.analysis.explanation import GpuHour
+from trainmon.analysis.retries import use_of
 from trainmon.cli.attempts import grouped
 from trainmon.engine.engine import WRITE_EVERY, AttemptRecorder, Engine
 from trainmon.ledger.actions import as_json
@@ -27,6 +28,7 @@ from trainmon.ledger.reader import select
 from trainmon.model import (
     ActionChanged,
     Attempt,
+    AttemptsRestored,
     EvalResult,
     Evals,
     Gpu,
@@ -72,10 +74,20 @@ def test_an_attempt_comes_back_as_it_was(tmp_path: Path) -> None:
     with opened(tmp_path, clock=At(NOON + 90_000)) as (ledger, _):
         ledger.keep(LONG)
         ledger.keep(NEXT)
-    restored: list[Attempt] = []
-    with opened(tmp_path, clock=At(NOON + 90_000), on_attempts=lambda known: restored.extend(known.attempts)):
+    restored: list[AttemptsRestored] = []
+    with opened(tmp_path, clock=At(NOON + 90_000), on_attempts=restored.append):
         until(lambda: bool(restored))
-    assert sorted(restored, key=lambda one: one.attempt_id) == [LONG, NEXT]
+    assert sorted(restored[0].attempts, key=lambda one: one.attempt_id) == [LONG, NEXT]
+    assert {*restored[0].uses} == {use_of(LONG), use_of(NEXT)}
+
+
+def test_an_attempt_counts_for_its_nodes_when_it_is_not_restored_any_more(tmp_path: Path) -> None:
+    with opened(tmp_path, clock=At(NOON + 90_000)) as (ledger, _):
+        ledger.keep(LONG)
+    restored: list[AttemptsRestored] = []
+    with opened(tmp_path, clock=At(NOON + 30 * 86_400), on_attempts=restored.append):
+        until(lambda: bool(restored))
+    assert restored == [AttemptsRestored((), (use_of(LONG),))]
 
 
 def test_two_programs_that_write_one_attempt_make_one_row_that_has_what_both_know(tmp_path: Path) -> None:

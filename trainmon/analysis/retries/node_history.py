@@ -27,6 +27,9 @@ KEPT: Seconds = 90 * DAY
 USES_AT_MOST = 3_000
 """The newest attempts of all clusters count: with 32 nodes each, they take 2 MiB."""
 
+FAILURES_AT_MOST = 300
+"""Of more, the newest count, and the attempts since then: to judge so many takes half a second at most."""
+
 FEW = 5
 """Fewer failures say little of a cluster: no node is bad by them."""
 SURE = 0.99
@@ -45,9 +48,9 @@ ITSELF = 0.2
 ITS_RATES = (0.1, 0.5, 2.5, 12.0, 60.0)
 """How often it does, per day: each is as likely as the others."""
 
-BEST = 8
+BEST = 6
 """So many of the best sets are extended by another bad node."""
-NAMES = 24
+NAMES = 16
 """By so many of the likeliest nodes."""
 SETS = 24
 """The most bad nodes of a cluster."""
@@ -74,13 +77,15 @@ def use_of(one: Attempt) -> NodeUse:
 def kept(uses: Iterable[NodeUse]) -> dict[str, NodeUse]:
     """Those that count, by the id of the attempt, the newest first. Of one attempt, the last one counts."""
     newest = nlargest(USES_AT_MOST, {one.attempt_id: one for one in uses}.values(), key=lambda one: one.until)
-    return {one.attempt_id: one for one in newest if one.until > newest[0].until - KEPT}
+    more = [one.until for one in newest if one.failure is not None][FAILURES_AT_MOST:]
+    since = max([*more, *(one.until - KEPT for one in newest)], default=0.0)
+    return {one.attempt_id: one for one in newest if one.until > since}
 
 
 def judged(uses: Iterable[NodeUse]) -> dict[str, NodeRecord]:
     """By name: what these attempts say of each node that they ran on. `is_bad` is the verdict, which a retry, a gate
     and a person may act on; `probability` is that of a bad node, given all attempts of its cluster."""
-    known = group_by((one for one in uses if one.nodes), lambda one: one.cluster)
+    known = group_by((one for one in kept(uses).values() if one.nodes), lambda one: one.cluster)
     return {name: one for cluster, own in known.items() for name, one in _judged(cluster, own).items()}
 
 
@@ -130,7 +135,6 @@ def probabilities(
     """The probability that each node is bad, by its node-days and the failed attempts; `of_run`: how long each run ran,
     in days. The rate of a usual node is integrated out, and so is whether a run fails by itself."""
     shape, usual_days = EVENTS + len(failed), NODE_DAYS + math.fsum(days.values())
-    usual = shape / usual_days
     prior = math.log(min(BAD, 1 / len(days)) / len(TIMES))
     may_be_of = [frozenset(one.first or one.nodes) for one in failed]
     groups = by_key(((one.run, one.attempt_id if one.first else ""), index) for index, one in enumerate(failed))
@@ -143,7 +147,7 @@ def probabilities(
         explained = [math.log(1 - ITSELF) + math.fsum(math.log(rates[one]) for one in groups[key])]
         for rate in ITS_RATES if not key[1] else ():
             itself = math.log(ITSELF / len(ITS_RATES)) - rate * of_run[key[0]]
-            explained.append(itself + math.fsum(math.log(rates[one] + rate / usual) for one in groups[key]))
+            explained.append(itself + math.fsum(math.log(rates[at] + rate * usual_days / shape) for at in groups[key]))
         return _log_sum(explained)
 
     def extended(one: BadNodes, name: str) -> BadNodes:
@@ -160,7 +164,7 @@ def probabilities(
         )
 
     best = [BadNodes(0.0, frozenset(), [float(len(names)) for names in may_be_of], usual_days)]
-    weights, candidates = {best[0].names: 0.0}, list(own)
+    weights, candidates = {best[0].names: 0.0}, sorted(own)
     for _ in range(SETS):
         found = [extended(base, name) for base in best for name in candidates if name not in base.names]
         ordered = sorted({one.names: one for one in found}.values(), key=lambda one: -one.log_weight)
@@ -204,8 +208,8 @@ def record_text(one: NodeRecord, events: Iterable[NodeEvent] = ()) -> str:
     """`first error in 3 of the last 5 ends, 2 Xids, 1 flap; 0.2 expected`."""
     parts = [f"first error in {one.first_errors or 'none'} of the last {counted(one.ends, 'end')}"]
     parts += [f"in {counted(one.unnamed, 'failure')} of which no node is known"] if one.unnamed else []
-    seen = Counter(SEEN[event.what] for event in events if event.what in SEEN)
-    parts += [counted(number, name) for name, number in seen.items()]
+    seen = (SEEN[event.what] for event in events if event.what in SEEN)
+    parts += [counted(number, name) for name, number in Counter(seen).items()]
     bad = f"; bad: {min(0.999, one.probability):.1%} sure" if one.is_bad else ""
     return f"{', '.join(parts)}; {one.expected:.1f} expected{bad}"
 

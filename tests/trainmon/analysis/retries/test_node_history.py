@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.retries.attempts import BEGIN, HOUR, ended
 from trainmon.analysis.retries import FEW, KEPT, decide, judged, kept, record_text, use_of, verdict
-from trainmon.analysis.retries.node_history import probabilities
+from trainmon.analysis.retries.node_history import FAILURES_AT_MOST, probabilities
 from trainmon.model import Attempt, NodeEvent, RetryPolicy
 
 NODES = tuple(f"n{number}" for number in range(16))
@@ -132,3 +132,10 @@ def test_a_retry_says_that_the_failures_are_too_few_to_say() -> None:
     decision = decide(ended(3_000, "nccl-timeout", nodes=("n7",)), [], RetryPolicy(), records)
     assert decision is not None
     assert decision.why == "nccl-timeout is often transient; 3 failures are too few to say which node is bad"
+
+
+def test_of_very_many_failures_the_newest_count_with_the_work_since_then() -> None:
+    old = failed(FAILURES_AT_MOST, "n7", first=1_000)
+    new = failed(FAILURES_AT_MOST, "n3", first=2_000)
+    found = judged(map(use_of, [*CALM, *old, *new]))
+    assert (found["n3"].failures, list(found)) == (FAILURES_AT_MOST, ["n3"])
