@@ -112,3 +112,17 @@ def test_the_config_the_last_choice_and_the_terminal_choose_the_theme(
     assert app.arranged().theme == chosen
     app.change_theme(LIGHT.name)
     assert app.arranged().theme == LIGHT.name
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+async def test_without_colour_an_earlier_attempt_is_dim_so_that_the_current_one_stands_out(
+    no_color: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    async with showing(calm(), (80, 24)) as (app, _, _backend):
+        styles = SpanStyles(app.main.wandb.body)
+        assert styles["curve2"].dim is None
+        assert bool(styles["curve1 faint"].dim) is no_color
+        assert (styles["curve1"].color == styles["curve2"].color) is no_color
