@@ -67,7 +67,7 @@ PICTURES = (
     Picture("alert.svg", (140, 42), ("5", "enter")),
     Picture("node.svg", (140, 42), ("2", "enter")),
     Picture("explain.svg", (110, 48), ("1", "enter", *["down"] * 20, "enter")),
-    Picture("wandb.svg", (140, 42), ("/", *"video", "enter", "6", "6", "d")),
+    Picture("wandb.svg", (140, 42), ("/", *"video", "enter", "6", "6", "d", "i", *["left"] * 12)),
     Picture("80x24.svg", (80, 24)),
 )
 AFTER = 3_600.0 + 170.0
