@@ -63,7 +63,11 @@ def _unknown(state: State, rules: Mapping[str, Rule], name: str, check: str, now
     """Why a check of a node without an alert proves nothing; empty if it does."""
     node, source, slurm = state.nodes.get(name), state.sources.get(f"node:{name}"), state.scheduler_nodes.get(name)
     if node is None or source is None or source.health != "ok":
-        return "it is not watched" if source is None else source.problem or f"no data now ({source.health})"
+        return (
+            "it is not watched"
+            if source is None
+            else source.problem or ("it is only read during a job" if source.health == "off" else "no data now")
+        )
     if off := [rule for rule in CHECKS[check] if rule not in rules]:
         return f"the rule {off[0]} is off"
     if check == "leftovers" and slurm is not None and slurm.state != "IDLE":
