@@ -46,15 +46,10 @@ of the first format count."""
 
 RUN_DIRECTORY = re.compile(rb"(?:offline-)?run-(\d{8}_\d{6}-.+)")
 KNOWN_DIRECTORY = re.compile(
-    rb"(?:.*[_-])?(?:wandb|tensorboard|tb|runs|logs?|tb_?logs|csv_?logs|metrics|events|summar(?:y|ies))"
-    rb"|lightning_logs|version_\d+|checkpoint-\d+|vis_data", re.IGNORECASE,
+    rb"(?:.*[_-])?(?:wandb|tensorboard|tb|runs|logs?|metrics|events|summary)"
+    rb"|version_\d+|checkpoint-\d+|vis_data", re.IGNORECASE,
 )  # fmt: skip
 """Directories that are looked into below one that only may have such files."""
-
-TEXT = range(1, len(FORMATS))
-"""Formats whose files are known by their names alone."""
-
-STATE = len(FORMATS) - 1
 
 DEEPEST = 3
 MAX_DIRECTORIES = 20
@@ -222,7 +217,8 @@ class Follower:
             raise failure
         current, newest = {file.path for file in self._files}, max(one[2] for one in found) - ABOUT_AS_NEW
         # Each checkpoint has another state: it is left at once.
-        best, rank, _ = max(found, key=lambda it: (it[2] >= newest, it[0] in current and it[1] < STATE, -it[1], it[2]))
+        kept = set() if FORMATS[self._rank][2] is TrainerState else current
+        best, rank, _ = max(found, key=lambda one: (one[2] >= newest, one[0] in kept, -one[1], one[2]))
         beside = sorted(one[0] for one in found if os.path.dirname(one[0]) == os.path.dirname(best) and one[1] == rank)
         chosen = beside if FORMATS[rank][2] is EventFile else [best]
         if current and current <= set(chosen):
@@ -257,7 +253,9 @@ def files_in(directory: bytes, since: "float | None", depth: int = 0) -> "list[t
     """
     with os.scandir(directory) as listed:
         entries = list(itertools.islice(listed, MAX_NAMES))
-    files = [(entry.path, rank) for entry in entries for rank in TEXT if FORMATS[rank][1].fullmatch(entry.name)]
+    # Those of W&B count in the directories of its runs alone.
+    ranks = [(rank, names) for rank, (_, names, _, _) in enumerate(FORMATS) if rank]
+    files = [(entry.path, rank) for entry in entries for rank, names in ranks if names.fullmatch(entry.name)]
     folders = [one for one in entries if since is None or depth or KNOWN_DIRECTORY.fullmatch(one.name)]
     if any(RUN_DIRECTORY.match(entry.name) for entry in entries):
         files, folders = [(newest_file(directory), 0)], []
