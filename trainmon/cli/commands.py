@@ -659,7 +659,7 @@ nodes = _command(
 
     It has first errors, Xids, ECC events, flaps, drains and reboots, from the attempts and alerts of 90 days in the
     ledger. The first errors stand beside those of a usual node.
-    A node is bad if that is certain at 99%, with the number of nodes in mind: docs/explanation/retries.md.
+    A node is bad if that is certain at 95%, with the number of nodes in mind: docs/explanation/retries.md.
 
     \b
     Examples:

@@ -32,9 +32,10 @@ FAILURES_AT_MOST = 300
 
 FEW = 5
 """Fewer failures say little of a cluster: no node is bad by them."""
-SURE = 0.99
-"""The probability from which a node is called bad. As the prior expects at most one bad node in a cluster, equal nodes
-are accused in at most about one of 100 clusters, whatever its size."""
+SURE = 0.95
+"""The probability from which a node is called bad. As the prior expects at most one bad node in a cluster, whatever its
+size, equal nodes are accused in at most one of 20 clusters (Markov's inequality), and in fewer than one of 100 in
+simulations (tests/bench/nodes.py)."""
 
 EVENTS, NODE_DAYS = 0.5, 77.0
 """The prior of the rate of failures."""
@@ -77,8 +78,8 @@ def use_of(one: Attempt) -> NodeUse:
 def kept(uses: Iterable[NodeUse]) -> dict[str, NodeUse]:
     """Those that count, by the id of the attempt, the newest first. Of one attempt, the last one counts."""
     newest = nlargest(USES_AT_MOST, {one.attempt_id: one for one in uses}.values(), key=lambda one: one.until)
-    more = [one.until for one in newest if one.failure is not None][FAILURES_AT_MOST:]
-    since = max([*more, *(one.until - KEPT for one in newest)], default=0.0)
+    failed = [one.until for one in newest if one.failure is not None]
+    since = max([*failed[FAILURES_AT_MOST:], *(one.until - KEPT for one in newest)], default=0.0)
     return {one.attempt_id: one for one in newest if one.until > since}
 
 

@@ -229,8 +229,7 @@ def _set_attempts(batch: EventBatch, attempts: Mapping[str, Attempt]) -> None:
 def _judge_nodes(batch: EventBatch, ended: Iterable[NodeUse], attempts: Mapping[str, Attempt]) -> None:
     """Set what the attempts say of their nodes. Those that are open count as far as they have run now."""
     uses = batch.maps["node_uses"] = kept(one for one in ended if not one.is_open)
-    running = (use_of(one) for one in attempts.values() if one.is_open)
-    batch.maps["node_records"] = judged((*uses.values(), *running))
+    batch.maps["node_records"] = judged((*uses.values(), *(use_of(one) for one in attempts.values() if one.is_open)))
 
 
 # ---- actions ---------------------------------------------------------------------------------------------------------
