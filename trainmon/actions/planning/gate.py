@@ -19,8 +19,6 @@ from trainmon.slurm.parse import read_start
 LINES = 6
 """Lines of a plan about single nodes, so that a plan of 64 nodes fits a terminal."""
 
-SAID = {"fault": "a fault was seen", "not checked": "it could not be checked"}
-
 
 def start_to_ask(context: PlanContext) -> tuple[str, str, tuple[str, ...]] | None:
     """What is asked of `sbatch --test-only`: where the script of the run would start, or the one that Slurm keeps for
@@ -48,7 +46,7 @@ def with_gate(context: PlanContext, row: RowPlan) -> RowPlan:
     faults = [one for one in checks if one.outcome == "fault"]
     is_required = is_retry and run is not None and run.spec.retry.gate == "required"
     bad = faults or [one for one in checks if is_required and one.outcome == "not checked"]
-    why = f"{SAID[bad[0].outcome]}: {_places(bad)}" if bad else ""
+    why = f"{'a fault was seen' if faults else 'it could not be checked'}: {_places(bad)}" if bad else ""
     nodes = " ".join(dict.fromkeys(one.node for one in faults if one.node))
     of_run = "" if run is None else f" --run {run.name}"
     hint: Sentence = ask("; keep the pending job off: {}", "exclude", subject=nodes + of_run) if nodes else ""

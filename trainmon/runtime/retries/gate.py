@@ -9,17 +9,19 @@ from threading import Event
 from trainmon.alerting.gate import is_judged, node_checks
 from trainmon.alerting.manager import AlertManager
 from trainmon.engine.engine import Engine
-from trainmon.lib import Seconds, TrainmonError, clean
+from trainmon.lib import Seconds, TrainmonError
 from trainmon.model import NodeCheck, Run
 from trainmon.transport.shell import Shell
 
 ABSENT = 3
 
 ACCESS = (
-    f'[ -e "$1" ] || {{ echo does not exist; exit {ABSENT}; }}; [ -r "$1" ] || echo may not be read; '
+    f'echo; [ -e "$1" ] || {{ echo does not exist; exit {ABSENT}; }}; [ -r "$1" ] || echo may not be read; '
     '[ -w "$1" ] || echo may not be written; [ -x "$1" ] || echo may not be searched; exit 0'
 )
-"""Says what may not be done, by access(2): nothing is written."""
+"""Says what may not be done, by access(2): nothing is written. A login script may print text before it."""
+
+SAYS = ("does not exist", "may not be read", "may not be written", "may not be searched")
 
 TIMEOUT: Seconds = 8.0
 """A mount that hangs does not answer at all."""
@@ -61,6 +63,8 @@ def _access(run: Run, shell_of: Callable[[str], Shell], node: str) -> NodeCheck:
         done = shell_of(node).run(("sh", "-c", ACCESS, "sh", path or ""), timeout=TIMEOUT)
     except TrainmonError as error:
         return check("not checked", error.message.removeprefix(f"{node}: "))
-    said = clean(", ".join((done.stdout or done.stderr).decode("utf-8", "replace").splitlines()), 300)
+    said = ", ".join(line for line in done.stdout.decode("utf-8", "replace").splitlines() if line in SAYS) or (
+        f"was not tested: sh ended with {done.status}" if done.status else ""
+    )
     is_fault = done.status == 0 or (done.status == ABSENT and run.checkpoints is not None and run.checkpoints.list)
     return check("fault" if is_fault else "not checked", f"{path} {said}") if said else check()

@@ -86,6 +86,31 @@ def test_a_directory_that_is_missing_is_a_fault_only_where_a_checkpoint_is_known
         assert (one.outcome, one.why) == (outcome, f"{spec.checkpoints} does not exist")
 
 
+def test_what_a_login_script_prints_is_no_fault_and_a_shell_that_fails_is_no_pass(
+    tmp_path: Path, shell: Nobody
+) -> None:
+    class Chatty(LocalShell):
+        before = "printf 'Welcome, disk may not be read'"
+
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
+            return shell.run(("sh", "-c", f'{self.before}; exec "$@"', "sh", *argv), stdin=stdin, timeout=timeout)
+
+        def __init__(self) -> None:
+            """It uses the other one."""
+
+    class Broken(Chatty):
+        before = "echo no home; exit 1"
+
+    spec = replace(SPEC, checkpoints=f"{tmp_path}")
+    for parent in (tmp_path, *list(tmp_path.parents)[:-2]):
+        parent.chmod(0o755)
+    tmp_path.chmod(0o777)
+    (one,) = directory_checks(engine("n1", spec=spec), Chatty())
+    assert (one.outcome, one.why) == ("passed", "")
+    (one,) = directory_checks(engine("n1", spec=spec), Broken())
+    assert (one.outcome, one.why) == ("not checked", f"{tmp_path} was not tested: sh ended with 1")
+
+
 def test_all_nodes_are_asked_at_once_and_one_that_hangs_is_not_checked() -> None:
     names = tuple(f"gpu-{number:03}" for number in range(64))
     all_are_asked = threading.Barrier(64)
