@@ -520,9 +520,8 @@ def list_nodes(history: bool, as_json: bool) -> int:
         for one in events.get(name, ()) if history else ():
             at = datetime.fromtimestamp(one.at).astimezone()
             print_lines(f"  {at:%Y-%m-%d %H:%M}  {one.what:<19} {clean(one.text)}")
-    clusters = dict.fromkeys(one.cluster for one in records.values() if one.cluster)
-    for line in [verdict(name, records) for name in clusters] or ["the ledger has no attempt in 90 days"]:
-        click.echo(plain(clean(line)), err=True)
+    verdicts = (verdict(name, records) for name in sorted({one.cluster for one in records.values()} - {""}))
+    click.echo(plain("\n".join(map(clean, verdicts)) or "the ledger has no attempt in 90 days"), err=True)
     return 0
 
 
