@@ -102,6 +102,9 @@ class FakeBackend:
     def ssh_command(self, node: str) -> tuple[str, ...] | str:
         return self.ssh.get(node, f"{node} accepts nobody")
 
+    def play(self, order: str) -> None:
+        self.requests.append(("play", order))
+
     def poll_job(self, key: str) -> None:
         self.requests.append(("look at job", key))
 
