@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Group = Literal["move", "view", "act"]
 
-NAMES = {"1": "Runs", "2": "GPUs", "3": "Disk", "4": "Log", "5": "Alerts", "6": "W&B", "7": "Queue"}
+NAMES = {"1": "Runs", "2": "GPUs", "3": "Disk", "4": "Log", "5": "Alerts", "6": "Charts", "7": "Queue"}
 """The panes by their keys."""
 
 
@@ -135,7 +135,7 @@ KEYS: tuple[Key, ...] = (
     Key("3", "pane.disk", "pane('3')", "go to Disk; again: full screen", "main", "move", "3"),
     Key("4", "pane.log", "pane('4')", "go to Log; again: full screen", "main", "move", "4"),
     Key("5", "pane.alerts", "pane('5')", "go to Alerts; again: full screen", "main", "move", "5"),
-    Key("6", "pane.wandb", "pane('6')", "go to W&B charts; again: full screen", "main", "move", "6"),
+    Key("6", "pane.wandb", "pane('6')", "go to the charts; again: full screen", "main", "move", "6"),
     Key("7", "pane.queue", "pane('7')", "go to Queue (jobs, nodes); again: full screen", "main", "move", "7"),
     Key("full_stop", "pane.preset", "preset", "next panes: all, runs and log, cluster, one run", "main",
         "view", "."),
@@ -393,8 +393,8 @@ SHOWN_AT = {
     "marks": "Runs, GPUs, Alerts, Queue", "alerts": "the panes, " + SCREENS, "pane": "the panes, " + SCREENS,
     "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, GPUs, Queue, a run, a job, a node",
     "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "button": "Plan",
-    "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",
-    "moments": "Runs, Alerts, W&B, a run, an alert", "moment": "a moment of a run",
+    "wandb": "Charts", "page": "Charts, a run", "samples": "a run", "runs": "Runs",
+    "moments": "Runs, Alerts, Charts, a run, an alert", "moment": "a moment of a run",
     "columns": "Columns", "format": "Log, a run", "cells": "Log format", "main": "the panes", "help": "Help",
     "log-screen": "Log on the full screen",
     "moves": "everywhere", "back": "everywhere", "detail": f"{SCREENS}, and other screens over the panes",

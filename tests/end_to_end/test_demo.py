@@ -66,12 +66,12 @@ def test_every_key_does_what_it_says_and_something_goes_wrong_within_a_minute(pr
     screen.until_shown("2 GPUs")
 
     screen.keys("6")
-    screen.until_line("6 W&B", "by step")
+    screen.until_line("6 Charts", "by step")
     screen.until_shown("running  heartbeat")
     screen.keys("e")
-    screen.until_line("6 W&B", "log")
+    screen.until_line("6 Charts", "log")
     screen.keys("et")
-    screen.until_line("6 W&B", "by time")
+    screen.until_line("6 Charts", "by time")
     screen.keys("t4")
     screen.until_shown("f Follow")
 

@@ -1,4 +1,4 @@
-"""The W&B pane without a key and without a network: a real offline run, read over a real sshd while it writes."""
+"""The charts without a key and without a network: a real offline run, read over a real sshd while it writes."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def test_an_offline_run_is_drawn_while_it_writes_and_the_next_one_follows_it(
     cluster(1)
     words = ("--config", str(product.config(CONFIG.format(folder=product.work))))
     screen = product.screen(*words, columns=160, rows=50)
-    screen.until_shown("1 Runs .*6 W&B")  # before the first frame, the terminal is asked for its background
+    screen.until_shown("1 Runs .*6 Charts")  # before the first frame, the terminal is asked for its background
     screen.keys("6")
-    screen.until_shown("6 W&B llm", "nearest existing")
+    screen.until_shown("6 Charts llm", "nearest existing")
     with OfflineTraining(product.work, "--name", "first", "log 4000 0.005", environ=MEASURED) as first:
-        screen.until_shown("6 W&B llm +first", r"from the file, newest row \d+s old", "train/loss +2.", "val/loss")
+        screen.until_shown("6 Charts llm +first", r"from the file, newest row \d+s old", "train/loss +2.", "val/loss")
         screen.until_shown(r"step \d,\d\d\d")
         found = product.snapshot(*words)["runs"][0]
         assert found["wandb_file"]["rows"] > 500
@@ -105,7 +105,7 @@ def test_an_offline_run_is_drawn_while_it_writes_and_the_next_one_follows_it(
     screen.until_shown("train/loss  2")
     with OfflineTraining(product.work, "--name", "second", "log 300", "exit 1") as second:
         assert second.wait() == 1
-    screen.until_shown("6 W&B llm +second", r"step 329 +exit code 1")
+    screen.until_shown("6 Charts llm +second", r"step 329 +exit code 1")
     screen.keys("i")
     screen.until_shown(r"train/loss +2\.\d+ ", r"step \d,\d+|step \d+  \d\d:\d\d:\d\d", "a first")
     screen.keys("\x1b")

@@ -336,7 +336,7 @@ async def test_an_empty_cluster_says_how_to_name_a_run() -> None:
 
 async def test_a_small_terminal_shows_one_pane_and_says_what_is_hidden() -> None:
     async with showing(calm(), (58, 14)) as (app, pilot, _):
-        assert "also 2 GPUs  3 Disk  4 Log  5 Alerts  6 W&B  7 Queue" in text_of(app)
+        assert "also 2 GPUs  3 Disk  4 Log  5 Alerts  6 Charts  7 Queue" in text_of(app)
 
         await pilot.press("2")
         await at_rest(pilot)

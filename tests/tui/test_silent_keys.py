@@ -69,8 +69,8 @@ async def test_a_key_says_that_there_is_nothing_for_it() -> None:
 @pytest.mark.parametrize(
     ("size", "title"),
     [
-        ((80, 24), "1 Runs ─ 2 GPUs  3 Disk  5 Alerts  6 W&B  7 Queue ─"),
-        ((120, 40), "1 Runs ─ 6 W&B  7 Queue ─"),
+        ((80, 24), "1 Runs ─ 2 GPUs  3 Disk  5 Alerts  6 Charts  7 Queue ─"),
+        ((120, 40), "1 Runs ─ 6 Charts  7 Queue ─"),
     ],
 )
 async def test_the_panes_that_do_not_fit_are_named_with_their_keys(

@@ -48,7 +48,7 @@ def test_a_group_is_followed_from_a_kill_to_the_next_attempt(
         screen = shown(product, server, RUN + 'log = "wandb"\n')
         screen.until_shown(r"step 30 loss 2\.94")  # its console is the log
         screen.keys("6")
-        screen.until_shown("6 W&B video .*attempt-1", "train/loss +2.94", "val/loss")
+        screen.until_shown("6 Charts video .*attempt-1", "train/loss +2.94", "val/loss")
         assert first.has_a_sidecar()
         first.kill()
         until(lambda: not first.has_a_sidecar(), "the sidecar of attempt-1 has ended")
@@ -57,7 +57,7 @@ def test_a_group_is_followed_from_a_kill_to_the_next_attempt(
         assert server.sweep() == ["tester/video/attempt-1"]
         until(lambda: has_begun("attempt-2"), "attempt-2 runs")
         screen.keys("r")
-        screen.until_shown("6 W&B video .*attempt-2")
+        screen.until_shown("6 Charts video .*attempt-2")
         second = server.runs["tester/video/attempt-2"]
         until(lambda: len(media(second)) == 2, "the client sends files after the rows that name them")
         screen.keys("1\r")

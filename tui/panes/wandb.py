@@ -1,4 +1,4 @@
-"""`6 W&B`: the curves of the selected run, their latest values, and what W&B says of it."""
+"""`6 Charts`: the curves of the selected run, their latest values, and the state of their source."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class WandbPane(FollowingPane):
     """A frame around charts and a table. It follows the run that is selected."""
 
     NUMBER = "6"
-    NAME = "W&B"
+    NAME = "Charts"
     TAKES_ALL = True
     BINDINGS = bindings("wandb")
     DEFAULT_CSS = """

@@ -12,7 +12,7 @@ from tui.widgets import TextView
 
 TITLES = {
     "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "alerts": "Alerts", "queue": "Queue", "queue-nodes": "Queue, nodes",
-    "log": "Log", "log-screen": "Log", "wandb": "W&B", "wandb-screen": "W&B", "node": "Node", "run": "Run",
+    "log": "Log", "log-screen": "Log", "wandb": "Charts", "wandb-screen": "Charts", "node": "Node", "run": "Run",
     "run-wandb": "Run", "job": "Job", "disk-screen": "Disk", "alert": "Alert", "changes": "Changes",
     "attempt": "Attempt", "report": "Report", "moment": "Moment", "help": "Help",
 }  # fmt: skip

@@ -327,7 +327,7 @@ RESIZED_AT_MOST = 4
 
 
 class MainScreen(PaneScreen):
-    """Runs, GPUs, disks, alerts, the queue, and of the selected run its log and its W&B charts."""
+    """Runs, GPUs, disks, alerts, the queue, and of the selected run its log and its charts."""
 
     class Left(Message):
         """`q`, which bubbles behind what the keys before it sent."""

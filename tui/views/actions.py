@@ -281,7 +281,7 @@ PANES = {
     "3": ("disks", "df", "storage", "filesystems", "quota", "quotas"),
     "4": ("logs", "tail"),
     "5": ("alert", "alarms"),
-    "6": ("wandb", "weights & biases", "metrics", "charts", "curves", "loss"),
+    "6": ("w&b", "wandb", "weights & biases", "metrics", "curves", "loss"),
     "7": ("job", "jobs", "slurm", "squeue"),
 }
 """Other names of the panes."""
@@ -424,7 +424,7 @@ def subject_commands(state: State) -> Iterator[Command]:
     for run in state.runs:
         yield Command("report", f"report of {run}", _names(f"report {run}"), Link("report", run))
     for run in (name for name, run in state.runs.items() if run.has_charts):
-        text = f"W&B charts of {run}"
+        text = f"charts of {run}"
         yield Command("charts", text, _names(text, f"charts {run}", f"wandb {run}"), Link("wandb", run))
     for alert in sorted(state.alerts.values(), key=lambda one: (not one.is_firing, worst_first(one))):
         aside = "" if alert.is_firing else f" ({status_of(alert, state.at)})"

@@ -170,7 +170,7 @@ async def test_a_tall_screen_gives_the_queue_a_place_of_its_own_once_there_is_on
     app = dashboard(backend)
     async with running(app, size=(130, 55)) as pilot:
         await at_rest(pilot)
-        assert "─ 6 W&B  7 Queue ─" in text_of(app)
+        assert "─ 6 Charts  7 Queue ─" in text_of(app)
 
         await publish(app, pilot, backend, msgspec.structs.replace(queued(), at=NOW + 2.0))
 

@@ -1,4 +1,4 @@
-"""The W&B pane on a running app: it follows, it draws when points came, its keys answer, it fits each size."""
+"""The charts on a running app: it follows, it draws when points came, its keys answer, it fits each size."""
 
 from __future__ import annotations
 
@@ -399,7 +399,7 @@ async def test_numbers_of_strangers_never_keep_the_charts_from_being_drawn() -> 
 
 def test_it_is_pane_six() -> None:
     assert issubclass(WandbPane, Pane)
-    assert (WandbPane.NUMBER, WandbPane.NAME) == ("6", "W&B")
+    assert (WandbPane.NUMBER, WandbPane.NAME) == ("6", "Charts")
 
 
 # ---- filter, cursor, axes, other runs ------------------------------------------------------------------------------

@@ -80,8 +80,8 @@ def test_zoom_leaves_one_pane_at_any_size() -> None:
 def test_a_small_screen_says_what_it_hides() -> None:
     hidden = shape(50, 12, Chosen()).hidden
 
-    assert what_is_hidden(hidden, 100) == "one pane fits here; also: 2 GPUs  3 Disk  4 Log  5 Alerts  6 W&B  7 Queue"
-    assert what_is_hidden(hidden, 58) == "also 2 GPUs  3 Disk  4 Log  5 Alerts  6 W&B  7 Queue"
+    assert what_is_hidden(hidden, 100) == "one pane fits here; also: 2 GPUs  3 Disk  4 Log  5 Alerts  6 Charts  7 Queue"
+    assert what_is_hidden(hidden, 58) == "also 2 GPUs  3 Disk  4 Log  5 Alerts  6 Charts  7 Queue"
     assert what_is_hidden(hidden, 50) == "also 2 3 4 5 6 7"
 
 

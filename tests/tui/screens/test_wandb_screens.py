@@ -43,7 +43,7 @@ async def test_six_takes_the_lower_half_or_the_logs_place_and_again_the_whole_sc
     """And what was chosen outlives a resize: the focus, and how the charts are looked at."""
     async with showing(wandb_states.wandb(), (80, 24), "6", "e") as (app, pilot, backend):
         assert "1 Runs" in text_of(app)
-        assert "6 W&B video-2b" in text_of(app)
+        assert "6 Charts video-2b" in text_of(app)
         assert "train/loss" in text_of(app)
 
         await pilot.press("6")
@@ -52,7 +52,7 @@ async def test_six_takes_the_lower_half_or_the_logs_place_and_again_the_whole_sc
         await pilot.press("escape")
         await pilot.resize_terminal(120, 40)
         text = await settled(pilot)
-        assert all(title in text for title in ("1 Runs", "2 GPUs", "3 Disk", "6 W&B"))
+        assert all(title in text for title in ("1 Runs", "2 GPUs", "3 Disk", "6 Charts"))
         assert "4 Log video-2b" not in text
         assert app.main.current == "6"
         assert app.main.wandb.view.log
@@ -62,12 +62,12 @@ async def test_six_takes_the_lower_half_or_the_logs_place_and_again_the_whole_sc
         assert backend.requests == []
 
         await pilot.press("4")
-        assert "6 W&B video-2b" not in await settled(pilot)
+        assert "6 Charts video-2b" not in await settled(pilot)
 
 
 async def test_a_wide_screen_has_the_charts_beside_the_log_and_tab_goes_through_them_once() -> None:
     async with showing(wandb_states.wandb(), (180, 40)) as (app, pilot, _):
-        titles = ("1 Runs", "2 GPUs", "3 Disk", "4 Log", "6 W&B video-2b", "Run video-2b")
+        titles = ("1 Runs", "2 GPUs", "3 Disk", "4 Log", "6 Charts video-2b", "Run video-2b")
         assert all(title in text_of(app) for title in titles)
 
         visited = []
@@ -198,7 +198,7 @@ async def test_samples_are_fetched_into_the_folder_that_was_requested(
 
 async def test_the_palette_opens_the_charts_of_a_run_by_name() -> None:
     async with showing(wandb_states.wandb(), (80, 24), "2") as (app, pilot, _):
-        arrive(app, "colon", *"W&B charts of", "enter")
+        arrive(app, "colon", *"charts of", "enter")
         await at_rest(pilot)
 
         assert thing_shown(app) == "wandb"
