@@ -28,6 +28,10 @@ MAX_EVENT = 32 * 1024
 
 VERSION = b"brain.Event:2"
 
+MAX_STEP = 1e15
+LATEST = 1e14
+"""Of a time in Unix milliseconds. What is greater, or no number, is damaged."""
+
 SAME_STEP = 1.0
 """Seconds between the first and the last value of one row."""
 
@@ -127,10 +131,11 @@ class EventFile(Reader):
         try:
             event.update(fields(record))
             self._scalars(event, end)
-        except (*MALFORMED, KeyError, TypeError, struct.error):
+        except (*MALFORMED, AttributeError, KeyError, TypeError, struct.error):
             self.damaged += 1
-        if event.get(3, VERSION) != VERSION:
-            raise ValueError("has version %s of the format; only brain.Event:2 can be read" % shown(event[3]))
+        version = event.get(3, VERSION)
+        if version != VERSION and isinstance(version, bytes):
+            raise ValueError("has version %s of the format; only brain.Event:2 can be read" % shown(version[:40]))
 
     def _scalars(self, event: "dict[int, Any]", end: int) -> None:
         values = (raw for number, raw in fields(event.get(5, b"")) if number == 1)  # type: Iterator[Any]
@@ -140,6 +145,8 @@ class EventFile(Reader):
             if found is None:
                 continue
             name, at, step = shown(value[1]), *struct.unpack("<d", event[1]), signed(event.get(2, 0))
+            if not (abs(at) < LATEST and abs(step) < MAX_STEP):
+                raise ValueError("no time, or no step")
             if self._at[1] != step or name in self._row or abs(at - self._at[2]) > SAME_STEP:
                 self._flush()
                 self._at = end, step, at
@@ -178,7 +185,7 @@ NOT_JSON = (AttributeError, OverflowError, RecursionError, TypeError, ValueError
 
 MAX_LINE = 64 * 1024
 MAX_STATE = 8 << 20
-NUMBER = re.compile(r"[+-]?(?:\d[\d.e+-]*|\.\d[\de+-]*|nan|inf(?:inity)?)", re.IGNORECASE)
+NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 
 
 class JsonLines(Reader):
@@ -197,7 +204,7 @@ class JsonLines(Reader):
             self.offset += len(line)
             self.head = self.head or line
             try:
-                self._line(line.decode("utf-8"))
+                self._line(line.decode("utf-8-sig"))
             except NOT_JSON:
                 self.damaged += line.strip() != b""
         if not self.rows.rows and self.offset >= MAX_LINE:
@@ -211,11 +218,11 @@ class JsonLines(Reader):
         """Take over one row, if it has a step."""
         found = {name: float(value) for name, value in values.items() if type(value) in (int, float)}
         step = next((found[name] for name in STEPS if name in found), math.nan)
-        at = next((found.pop(name) for name in TIMES if found.get(name, 0) > SINCE_2001), None)
+        at = next((found.pop(name) for name in TIMES if SINCE_2001 < found.get(name, 0) < LATEST), None)
         target = next((found.pop(name) for name in TARGETS if name in found), None)
         if target and not self.rows.rows:
             self.rows.set_config(max_steps=target)
-        if math.isfinite(step):
+        if abs(step) < MAX_STEP:
             row = [(name, number_of(value)) for name, value in found.items() if name not in STEPS]
             self.rows.add(end, step, at / 1000 if at and at > MILLISECONDS else at, row)
 

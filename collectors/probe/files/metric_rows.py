@@ -9,6 +9,8 @@ MAX_CURVES = 80
 MAX_OTHERS = 50
 """Metrics without a known name that are sent: their charts come behind the others."""
 MAX_METRICS = 10000
+MAX_KEY = 200
+"""Characters of a name; longer ones are not sent."""
 
 SAMPLED_FROM = 4 << 20
 POINTS = 10000
@@ -101,7 +103,7 @@ class Rows:
         except ValueError:
             return None  # its next value may be a number
         column = None
-        if len(self._columns) >= MAX_METRICS:
+        if len(self._columns) >= MAX_METRICS or len(key) > MAX_KEY:
             return None
         if not key.startswith(("_", "system.")) and len(self.keys) < MAX_CURVES and self._is_wanted(key):
             column = len(self.keys)

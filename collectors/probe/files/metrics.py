@@ -45,6 +45,8 @@ FORMATS = (  # type: tuple[tuple[str, Any, Any, Any], ...]
 of the first format count."""
 
 RUN_DIRECTORY = re.compile(rb"(?:offline-)?run-(\d{8}_\d{6}-.+)")
+BESIDE = re.compile(rb"(?:eval(?:uation)?|val(?:id(?:ation)?)?|test)(?:[._-](?:metrics?|logs?|history)\..+)?")
+"""Files and directories of evaluations, which other processes may write: their steps do not show that a run trains."""
 KNOWN_DIRECTORY = re.compile(
     rb"(?:.*[_-])?(?:wandb|tensorboard|tb|runs|logs?|metrics|events|summary)"
     rb"|version_\d+|checkpoint-\d+|vis_data", re.IGNORECASE,
@@ -56,6 +58,8 @@ MAX_DIRECTORIES = 20
 """The newest ones of a directory that are looked into; at each next level half as many."""
 MAX_FILES = 200
 """In one directory, and of the directories in it whose ages are compared."""
+MAX_OPEN = 20
+"""Event files of one directory that are read, the newest: each is an open file of the probe."""
 MAX_NAMES = 20000
 RECENT = 3600.0
 """Seconds. Where no job says when the run began, older files may be those of an earlier one."""
@@ -220,6 +224,7 @@ class Follower:
         kept = set() if FORMATS[self._rank][2] is TrainerState else current
         best, rank, _ = max(found, key=lambda one: (one[2] >= newest, one[0] in kept, -one[1], one[2]))
         beside = sorted(one[0] for one in found if os.path.dirname(one[0]) == os.path.dirname(best) and one[1] == rank)
+        beside = beside[-MAX_OPEN:]
         chosen = beside if FORMATS[rank][2] is EventFile else [best]
         if current and current <= set(chosen):
             for path in set(chosen) - current:
@@ -241,7 +246,11 @@ class Follower:
             self._rows.started_at = "%.6f" % time.time()
 
     def _add(self, path: bytes) -> None:
-        self._files.append(OpenFile(path, FORMATS[self._rank][2](self._rows)))
+        try:
+            self._files.append(OpenFile(path, FORMATS[self._rank][2](self._rows)))
+        except (PermissionError, ValueError):
+            self._refused.add((path, os.stat(path).st_mtime))  # the next one is read
+            raise
 
 
 def files_in(directory: bytes, since: "float | None", depth: int = 0) -> "list[tuple[bytes, int, float]]":
@@ -252,7 +261,7 @@ def files_in(directory: bytes, since: "float | None", depth: int = 0) -> "list[t
         ValueError: when it has too many of them, or none yet.
     """
     with os.scandir(directory) as listed:
-        entries = list(itertools.islice(listed, MAX_NAMES))
+        entries = [one for one in itertools.islice(listed, MAX_NAMES) if not BESIDE.fullmatch(one.name)]
     # Those of W&B count in the directories of its runs alone.
     ranks = [(rank, names) for rank, (_, names, _, _) in enumerate(FORMATS) if rank]
     files = [(entry.path, rank) for entry in entries for rank, names in ranks if names.fullmatch(entry.name)]
@@ -263,11 +272,14 @@ def files_in(directory: bytes, since: "float | None", depth: int = 0) -> "list[t
         raise ValueError("has %d files of metrics: more than %d are not read" % (len(files), MAX_FILES))
     found = []
     for path, rank in files:
-        seen = os.stat(path)
+        try:
+            seen = os.stat(path)
+        except OSError:
+            continue  # it is gone, or a link to nothing
         if since is None or (seen.st_mtime >= since and seen.st_uid == os.geteuid()):
             found.append((path, rank, seen.st_mtime))
     deepest = DEEPEST if since is None else DEEPEST - 1
-    folders = [one for one in folders if depth < deepest and one.is_dir()][:MAX_FILES]
+    folders = [one for one in folders if depth < deepest and os.path.isdir(one.path)][:MAX_FILES]
     for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[: MAX_DIRECTORIES >> depth]:
         try:
             found += files_in(folder.path, since, depth + 1)

@@ -173,6 +173,8 @@ def varint(data: bytes, position: int) -> "tuple[int, int]":
         if byte < 128:
             return position, number
         shift += 7
+        if shift > 63:
+            raise ValueError("a protobuf number is too long")
 
 
 VALUE = b"\x82\x01"

@@ -293,3 +293,52 @@ def test_a_large_event_file_of_the_network_is_read_at_a_bounded_rate(tmp_path: P
     monkeypatch.setattr(metrics_reader, "MAX_BUDGET", 20_000.0)
     reader = read(tmp_path)
     assert [step for step, _ in values_of(reader)] == list(range(30))
+
+
+# ---- what other people and other processes put there -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("time_or_step", ["time", "step"])
+def test_a_time_or_a_step_that_is_no_number_costs_its_row_and_not_the_probe(tmp_path: Path, time_or_step: str):
+    odd = (
+        fixed(1, math.nan, "<d") + field(2, 1) + field(5, scalar("loss", 1.0)),
+        fixed(1, 1e9, "<d") + field(2, 1 << 9000) + field(5, scalar("loss", 1.0)),
+    )[time_or_step == "step"]
+    (tmp_path / "events.out.tfevents.1.host").write_bytes(event_file(odd, field(3, 7), *losses(range(2))))
+    reader = read(tmp_path)
+    assert (values_of(reader), reader.last.damaged) == ([(0, 0.5), (1, 1.5)], 1)
+    assert reader.last.logged_at == 1e9 + 1
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5, "time": 1e999}\n{"step": 1e300, "loss": 3}\n')
+    (tmp_path / "events.out.tfevents.1.host").unlink()
+    [row] = read(tmp_path).last.points
+    assert row[:2] == (1, 1.0)
+
+
+def test_what_is_no_readable_file_is_left_for_the_others(tmp_path: Path):
+    (tmp_path / "metrics.csv").write_text("\ufeffstep,loss,day\n1,2,2026-11-29\n")
+    os.utime(tmp_path / "metrics.csv", (3000, 3000))
+    (tmp_path / "logs").symlink_to("logs")
+    (tmp_path / "train_metrics.jsonl").symlink_to("nothing")
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    reader = read(tmp_path)
+    assert reader.last.error == f"{tmp_path}: a FIFO, not a regular file: it is not read"
+    reader.read(passes=6)
+    assert (list(reader.rows.values()), reader.last.error) == ([{"_step": 1, "loss": 2.0}], None)
+
+
+def test_the_file_of_an_evaluation_shows_no_steps_of_the_training(tmp_path: Path):
+    (tmp_path / "metrics.csv").write_text("step,loss\n1,2\n")
+    os.utime(tmp_path / "metrics.csv", (3000, 3000))
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "events.out.tfevents.1.host").write_bytes(event_file(*losses(range(9))))
+    (tmp_path / "val_metrics.jsonl").write_text('{"step": 9, "loss": 2.5}\n')
+    assert list(read(tmp_path).rows.values()) == [{"_step": 1, "loss": 2.0}]
+
+
+def test_long_names_and_many_files_do_not_grow_the_probe(tmp_path: Path):
+    for number in range(30):
+        tags = scalar("loss", 1.0), scalar(f"{number}" * 5_000, 1.0)
+        (tmp_path / f"events.out.tfevents.{number:02}.host").write_bytes(event_file(event(number, *tags)))
+    reader = read(tmp_path)
+    assert [step for step, _ in values_of(reader)] == list(range(10, 30))
+    assert reader.last.keys == ("loss",)
