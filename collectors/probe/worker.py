@@ -115,7 +115,8 @@ class Worker:
                 self.read_requests(0)
 
     def plan(self, now: float) -> None:
-        """Queue what is due. GPUs and host first; then what has waited longest, so that nothing starves."""
+        """Queue what is due. GPUs and host first; then what has waited longest, so that nothing starves. What a slow
+        round has not come to is still due as that round has it: a quick one reads less under the same name."""
         slow = now >= self.next_slow
         self.next_tick = max(self.next_tick + self.period, now + self.period / 2)
         if slow:
@@ -125,10 +126,12 @@ class Worker:
         later = []  # type: list[Operation]
         for name, section in self.sections.items():
             (first if name in ("gpu", "host") else later).extend(section.operations(slow))
+        left = {} if slow else dict(self.queue)
+        first.sort(key=lambda operation: operation[0] not in left)
         due = {name for name, _ in first + later}
         later += [operation for operation in self.queue if operation[0] not in due]
         later.sort(key=lambda operation: self.last_run.get(operation[0], 0.0))
-        self.queue = [operation for operation in first + later if operation[0] not in self.stuck]
+        self.queue = [(name, left.get(name, one)) for name, one in first + later if name not in self.stuck]
 
     def perform(self, name: str, function: "Callable[[], list[Line] | None]") -> None:
         """Run one operation under the mark. An exception costs its own line and nothing else."""

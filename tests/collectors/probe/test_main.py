@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from collectors.probe import bundle
+from collectors.probe.worker import Worker
+from collectors.probe.worker_process import Mark
 from tests.lab.nvml import GPU_IS_LOST, Nvml
 from tests.lab.probe import RunningProbe, until
 from tests.lab.processes import gone
@@ -50,6 +52,32 @@ def test_rounds_that_take_longer_than_their_period_are_reported_apart(nvml: Nvml
         rounds = [[sample.index for sample in one.g] for one in running.readings if isinstance(one, GpuSamples)]
     assert list(range(8)) in rounds
     assert all(len(set(indices)) == len(indices) for indices in rounds)
+
+
+class FourGpus:
+    """Those of a driver that takes long for their slow facts."""
+
+    is_open = has_new = False
+
+    def __init__(self) -> None:
+        self.read: list[tuple[int, bool]] = []
+
+    def operations(self, slow: bool) -> list[tuple[str, Any]]:
+        gpus = [(f"gpu:{index}", lambda index=index: self.read.append((index, slow))) for index in range(4)]
+        return [*gpus, *([("facts", lambda: self.read.append((-1, slow)))] if slow else [])]
+
+
+def test_what_a_slow_round_has_not_come_to_is_read_in_the_next_one() -> None:
+    worker, gpus = Worker(b'{"period": 2, "slow": 30}', {}, {}, None, Mark()), FourGpus()
+    worker.sections = {"gpu": gpus}
+    for started, operations in ((0.0, 3), (2.1, 3), (4.2, 5)):
+        worker.plan(started)
+        for name, function in worker.queue[:operations]:
+            worker.perform(name, function)
+        del worker.queue[:operations]
+    in_time = [(0, False), (1, False)]
+    slow = [(0, True), (1, True), (2, True), (3, True)]
+    assert gpus.read == [*slow, *in_time, (2, False), *in_time, (3, False), (-1, True)]
 
 
 def test_the_clients_end_ends_everything(nvml: Nvml) -> None:
