@@ -172,9 +172,14 @@ PER_STEP, PER_SECOND = "GB per step", "GB per second"
 """What a port carries, where steps are counted and where not."""
 
 
+FEW = 16
+"""One of so many may differ, or one of all: more are the shape of a training."""
+
+
 def uneven(links: Mapping[str, Mapping[str, LinkPast]], peers: int) -> Iterator[Outlier]:
     """The ports of a run, by node, that carry another share of the traffic of their node than the ports of the same
-    name do elsewhere. All nodes make the same steps, but the stages of a pipeline differ in their traffic."""
+    name do elsewhere. All nodes make the same steps, but the stages of a pipeline differ in their traffic: several
+    ports of one node, or one of several nodes, are its ends."""
     ports = {
         (node, name): past
         for node, own in links.items()
@@ -182,7 +187,7 @@ def uneven(links: Mapping[str, Mapping[str, LinkPast]], peers: int) -> Iterator[
         if past.rates is not None and "bytes" in past.values
     }
     for alike in group_by(ports, lambda port: ports[port].kind).values():
-        traffic = {port: max(QUIET, (ports[port].rates or {}).get("bytes", 0.0)) for port in alike}
+        traffic = {port: max(QUIET, _moved(ports[port].periods)) for port in alike}
         shares = _shares(traffic)
         found = []
         for own in group_by(shares, lambda port: port[1]).values():
@@ -194,8 +199,14 @@ def uneven(links: Mapping[str, Mapping[str, LinkPast]], peers: int) -> Iterator[
                     steps = fmean(period.get("steps", 0.0) for period in ports[port].periods)
                     gb = traffic[port] / (steps or 1.0) / 1e9
                     found.append(Outlier(*port, PER_STEP if steps else PER_SECOND, gb, gb / times, len(own) - 1))
-        if len({one.node for one in found}) <= max(1, len({node for node, _ in shares}) // 4):
+        nodes, names = ({one[part] for one in found} for part in (0, 1))
+        if len(found) == len(nodes) == len(names) <= max(1, len({node for node, _ in shares}) // FEW):
             yield from found
+
+
+def _moved(periods: Sequence[Mapping[str, float]]) -> float:
+    """The usual bytes per second while steps are made, where they are counted: an evaluation moves something else."""
+    return median(one.get("bytes", 0.0) for one in [one for one in periods if "steps" in one] or periods)
 
 
 def _shares(traffic: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
@@ -287,9 +298,6 @@ LATE: Mapping[str, tuple[float, str]] = {
 
 OF_STEP = 0.1
 """The share of the time of a step by which it must be late; and of the waiting of its peers that it may wait itself."""
-
-FEW = 16
-"""One of so many ranks may be late, or one of all: more are the shape of a training."""
 
 
 def late(ranks: Mapping[int, RankSteps], peers: int) -> Iterator[tuple[int, str]]:

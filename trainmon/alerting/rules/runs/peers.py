@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
@@ -36,7 +37,7 @@ from trainmon.analysis.runs.peers import (
     uneven,
 )
 from trainmon.lib import Instant, ago, counted, group_by, listed
-from trainmon.model import Alert, Finding, Node, RankMap, RankProcess, RankWait, Run, State
+from trainmon.model import Alert, Finding, Node, RankMap, RankProcess, RankWait, Run, State, verdict_text
 
 # ---- which ranks are there -------------------------------------------------------------------------------------------
 
@@ -69,9 +70,12 @@ HAS: Mapping[str, tuple[str, str]] = {
 }
 """What is compared, and the texts of what a link has and of what its peers have."""
 
-REPAIR = ("its cable, transceiver or switch port", "its slot, riser or board")
-"""What may be at fault, of a port and of a GPU."""
-
+ADVICE = (
+    "its cable, transceiver or switch port may be at fault: tell the administrators",
+    "its slot, riser or board may be at fault: tell the administrators",
+    "see which ports NCCL uses there (NCCL_DEBUG=INFO), and what else uses them",
+)
+"""Of a port, of a GPU, and of a port by what it moves."""
 
 LATE_SLOTS = 3
 """Periods of 30 s after which the counters of a node are not compared."""
@@ -109,7 +113,9 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
                 speeds = {node.name: own for node in nodes if (own := getattr(pasts[node.name], field))}
                 for one in slower_of(f"{nodes[0].name} {field}", speeds, self.peers):
                     yield self._finding(state, one)
-        for run in (run for run in state.runs.values() if run.verdict not in AWAY):
+        runs = [run for run in state.runs.values() if run.verdict not in AWAY]
+        users = Counter(name for run in runs for name in run.spec.nodes)
+        for run in runs:
             own = {name: pasts[name] for name in run.spec.nodes if name in pasts}
             newest = max((past.slot for past in own.values()), default=0)
             fabric = {
@@ -117,9 +123,13 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
                 for name, past in own.items()
                 if newest - past.slot <= LATE_SLOTS
             }
-            found = losing_of(run.name, fabric, self.growth, self.times, self.peers)
-            for one in (*found, *(uneven_of(run.name, fabric, self.peers) if run.verdict in STEPS else ())):
+            for one in losing_of(run.name, fabric, self.growth, self.times, self.peers):
                 yield self._finding(state, one)
+            alone = {name: past for name, past in fabric.items() if users[name] == 1 and run.verdict in STEPS}
+            known = rank_maps(state).get(run.name)
+            for one in uneven_of(run.name, alone, self.peers):
+                if one.value < one.usual or known is None or 0 not in known.nodes.get(one.node, ()):
+                    yield self._finding(state, one)  # rank 0 saves and logs, too
 
     def _finding(self, state: State, one: Outlier) -> Finding:
         node, others = state.nodes[one.node], f"its {counted(one.peers, 'peer')}"
@@ -141,7 +151,7 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
             f"{one.link} of {one.node} {text}" + (f": {listed(where, 1)}" if where else ""),
             subject=f"node:{one.node} {one.link}" if gpu is None else f"gpu:{one.node}/{gpu}",
             evidence=(*filter(None, details), *where[:6]),
-            advice=f"{REPAIR[gpu is not None]} may be at fault: tell the administrators; {EXCLUDE}",
+            advice=f"{ADVICE[2 if 'GB per' in text else gpu is not None]}; {EXCLUDE}",
         )  # fmt: skip
 
     def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
@@ -158,6 +168,9 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
         followed = past.fabric.get(link)
         if followed is not None and followed.rates is None:
             return Unknown(f"the counters of {link} have been read for too short a time")
+        run = state.runs.get(alert.run or "")
+        if MOVES in alert.summary and run is not None and run.verdict not in STEPS:
+            return Unknown(f"{run.name} is {verdict_text(run.verdict)}: its ports cannot be compared")
         is_idle = any(gpu.index == index and (gpu.utilization_pct or 0) < LOADED and not gpu.mig for gpu in node.gpus)
         least = BUSY if MOVES in alert.summary else QUIET if GROWS in alert.summary else 0.0
         if least and followed is not None and "bytes" in followed.values:

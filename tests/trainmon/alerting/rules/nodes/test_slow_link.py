@@ -145,11 +145,55 @@ def test_a_port_with_another_share_is_not_well_because_the_run_pauses() -> None:
     cluster.reads(11)
     assert cluster.found() == {}
     assert cluster.scene.why_unknown(RULE, finding) == "mlx5_1/1 is idle: it cannot be compared"
+    seen = cluster.scene.state
+    runs = {name: replace(run, verdict="evaluating") for name, run in seen.runs.items()}
+    cluster.scene.state = replace(seen, runs=runs)
+    assert cluster.scene.why_unknown(RULE, finding) == "llm is evaluating: its ports cannot be compared"
+    cluster.scene.state = seen
     cluster.fabric.traffic = traffic
     cluster.fabric.carries("n2", "mlx5_1/1", 5.0)
     cluster.reads(11)
     assert cluster.found() == {}
     assert cluster.scene.why_unknown(RULE, finding) is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_ends_of_a_pipeline_are_no_faults(seed: int) -> None:
+    """With two stages on each node, the first one receives nothing from another node, and the last one sends nothing;
+    with one stage for each port, the embedding makes one of them larger in each of two pipelines."""
+    fabric = Fabric(seed, nodes=(8, 16)[seed % 2], ports=8, shape=("dense", "pipeline")[seed // 2])
+    for node, ports in ((fabric.names[0], fabric.keys[:4]), (fabric.names[-1], fabric.keys[4:])):
+        for port in ports:
+            fabric.carries(node, port, 0.05)
+    assert Cluster(fabric).reads(8).found() == {}
+    fabric = Fabric(seed, nodes=32, ports=8).carries("n1", "mlx5_0/1", 4.0).carries("n17", "mlx5_0/1", 4.0)
+    assert Cluster(fabric).reads(8).found() == {}
+
+
+def test_what_another_run_on_a_node_moves_is_not_of_this_one() -> None:
+    cluster = Cluster(Fabric(5).carries("n2", "mlx5_1/1", 4.0))
+    cluster.scene.reduce(RunsChanged((replace(SPEC, nodes=NAMES), replace(SPEC, name="other", nodes=("n2",)))))
+    assert cluster.reads(8).found() == {}
+
+
+def test_the_node_of_rank_0_may_move_more_and_not_less() -> None:
+    known = RankMap(launcher="slurm", ranks=64, nodes={"n1": {gpu: (gpu,) for gpu in range(8)}})
+    attempt = Attempt(attempt_id="prod/88", run_id="llm", cluster="prod", job_id="88", ranks=known)
+    for times, subjects in ((4.0, []), (0.2, ["node:n1 mlx5_1/1"])):
+        cluster = Cluster(Fabric(5).carries("n1", "mlx5_1/1", times)).reads(8)
+        cluster.scene.state = replace(cluster.scene.state, attempts={attempt.attempt_id: attempt})
+        assert list(cluster.found()) == subjects
+
+
+def test_what_an_evaluation_has_moved_is_not_of_the_steps() -> None:
+    cluster = Cluster(Fabric(5)).reads(6)
+    cluster.fabric.carries("n2", "mlx5_1/1", 5.0)
+    cluster.makes_steps = False
+    cluster.reads(7)
+    cluster.fabric.carries("n2", "mlx5_1/1", 0.2)
+    cluster.makes_steps = True
+    for _ in range(10):
+        assert cluster.reads(1).found() == {}
 
 
 @pytest.mark.parametrize("seed", range(6))
