@@ -178,6 +178,9 @@ class Hooks:
                 self._warn("a signal keeps its handler: %s" % error)
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._previous_excepthook
+        if self._times >= 0:
+            os.close(self._times)
+            self._times = -1
         self._finish()
         atexit.unregister(self._finish)
         Hooks._owner = None if Hooks._owner is self else Hooks._owner
@@ -252,6 +255,9 @@ class Hooks:
                 return [float(one) for one in self.agree(list(votes))]
             torch: Any = sys.modules["torch"]
             device = torch.cuda.current_device() if torch.distributed.get_backend() == "nccl" else "cpu"
+            if device != "cpu":
+                torch.cuda.current_stream().synchronize()  # what its own GPU has yet to do is no wait for others
+                began = time.monotonic()
             tensor = torch.tensor(votes, dtype=torch.float32, device=device)
             torch.distributed.all_reduce(tensor, op=torch.distributed.ReduceOp.MAX)
             return [float(one) for one in tensor.tolist()]

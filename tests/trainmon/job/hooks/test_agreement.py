@@ -58,6 +58,42 @@ def test_each_rank_tells_how_long_it_waits_for_its_data_and_for_the_others(make:
     assert numbers[1:] == pytest.approx([2_000_000, 500_000, 300_000], rel=0.05)
 
 
+def test_what_the_own_gpu_has_yet_to_do_is_no_wait_for_others(
+    make: Make, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that reads its loss in each step has waited before the vote: the others do not wait for it."""
+
+    def ends(seconds: float = 0.0) -> list[float]:
+        """The GPU does all that it has been given."""
+        clock.now, left[0] = clock.now + left[0] + seconds, 0.0
+        return [0.0] * 7
+
+    left, tensor = [0.0], SimpleNamespace(tolist=lambda: ends(0.01))
+    group = {"is_available": True, "is_initialized": True, "get_world_size": 8, "get_rank": 3, "get_backend": "nccl"}
+    dist = SimpleNamespace(**{name: lambda value=value: value for name, value in group.items()})
+    dist.all_reduce, dist.ReduceOp = (lambda tensor, op: None), SimpleNamespace(MAX=None)
+    stream = SimpleNamespace(synchronize=ends)
+    cuda = SimpleNamespace(current_device=lambda: 0, current_stream=lambda: stream)
+    torch = SimpleNamespace(distributed=dist, cuda=cuda, float32=None, tensor=lambda *_, **__: tensor)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    hooks = make(every=1)
+    for step in range(40):
+        clock.now, left[0] = clock.now + 0.5, 0.4
+        hooks.step(step)
+    assert int(os.pread(hooks._times, 100, 0).split()[3]) == pytest.approx(10_000, rel=0.05)
+
+
+def test_only_the_hooks_that_are_open_tell_of_steps(make: Make, clock: SimpleNamespace) -> None:
+    for number in range(3):
+        hooks = make()
+        for _ in range(2):
+            clock.now += 20.0
+            hooks.step(number)
+        told = [one for one in Path("/proc/self/fd").iterdir() if "trainmon-steps" in str(os.path.realpath(one))]
+        assert [one.read_text().split()[0] for one in told] == [str(number)]
+        hooks.done()
+
+
 def test_a_vote_that_fails_decides_nothing_and_forgets_nothing(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
     broken = [True]
 

@@ -386,7 +386,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
         if run.verdict not in STEPS:
             return Unknown(f"{run.name} is {verdict_text(run.verdict)}: its GPUs cannot be compared")
         if alert.summary.startswith("rank "):
-            is_told = any(node == alert.node for node, *_ in self._told(state, run))
+            is_told = any(node == alert.node for node, _ in self._told(state, run).values())
             return None if is_told else Unknown(f"the ranks on {alert.node} do not tell how long they wait")
         known = (gpus for gpus in self._gpus_by_kind(state, run, now).values() if self._peers(gpus))
         is_compared = any(node == alert.node for gpus in known for node, _ in gpus)
@@ -394,7 +394,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
 
     def _late(self, state: State, run: Run) -> Iterator[Finding]:
         """The ranks that are late by what trainmon_hooks say."""
-        known = {rank: (node, steps) for node, rank, steps in self._told(state, run)}
+        known = self._told(state, run)
         for rank, text in late({rank: steps for rank, (_, steps) in known.items()}, self.peers):
             node, place = known[rank][0], place_of(rank, rank_maps(state).get(run.name))
             yield self.finding(
@@ -408,10 +408,16 @@ class Straggler(RunRule, frozen=True, kw_only=True):
                 advice=f"trainmon-tui stacks {run.name} shows where its code stands; see its disks (key 3), too",
             )
 
-    def _told(self, state: State, run: Run) -> Iterator[tuple[str, int, RankSteps]]:
-        for node, own in rank_processes(run, state).items():
-            if silent(state, (f"node:{node}",)) is None:
-                yield from ((node, rank, one.steps) for rank, one in own.items() if one.steps is not None)
+    def _told(self, state: State, run: Run) -> dict[int, tuple[str, RankSteps]]:
+        """By rank, its node and what its hooks say. Without rank 0, nobody is known to be later than that."""
+        told = {
+            rank: (node, one.steps)
+            for node, own in rank_processes(run, state).items()
+            if silent(state, (f"node:{node}",)) is None
+            for rank, one in own.items()
+            if one.steps is not None
+        }
+        return told if 0 in told else {}
 
     def _gpus_by_kind(self, state: State, run: Run, now: Instant) -> dict[str, list[tuple[str, GpuAverage]]]:
         """Its GPUs that can be compared, each with its node."""

@@ -264,6 +264,12 @@ def test_rank_0_and_who_is_like_it_are_not_late() -> None:
     assert found(Straggler(), waiting({rank: steps[rank + 4] for rank in range(4)})) is None, "three peers at least"
 
 
+def test_nobody_is_named_while_rank_0_tells_nothing() -> None:
+    steps = waits(1, late=11)
+    assert found(Straggler(), waiting(steps | {0: None})) is None
+    assert blind(Straggler(), waiting(steps), waiting(steps | {0: None})) is not None
+
+
 def test_a_late_rank_is_not_over_while_its_hooks_tell_nothing() -> None:
     seen = waiting(waits(1, late=11))
     untold = waiting(dict.fromkeys(range(16)))
