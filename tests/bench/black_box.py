@@ -52,7 +52,7 @@ def record(file: Path, nodes: int, minutes: float) -> float:
     """Record a cluster; the seconds of processor time that the recording itself took."""
     clock = VirtualClock(1_790_000_000.0)
     engine = Engine(clock, alerting=AlertManager(tuple(rule() for rule in RULES), Routing(), None, clock=clock))
-    recorder, spent = Recorder(file, print, is_ring=False), 0.0
+    recorder, spent, written = Recorder(file, print, is_ring=False), 0.0, 0
     steps: list[tuple[object, ...]] = []
     engine.takers.append(lambda *step: steps.append(step))
     tapes = list(cluster(nodes, 0.3, 8))
@@ -62,8 +62,9 @@ def record(file: Path, nodes: int, minutes: float) -> float:
         half = tapes[int(clock.at) % int(PERIOD) :: int(PERIOD)]
         engine.step([event for one in half for event in readings(one, clock.at)], clock.at)
         began = time.process_time()
-        for number, step in enumerate(steps):
-            recorder.write(int(clock.at) + number, *step)  # type: ignore[arg-type]
+        for step in steps:
+            written += 1
+            recorder.write(written, *step)  # type: ignore[arg-type]
         spent += time.process_time() - began
         steps.clear()
     recorder.end()

@@ -133,7 +133,7 @@ def show(
 
 def replay(file: Path, check: bool) -> int:
     """Show a recording in the dashboard, or play all of it and print what was in it; the exit status."""
-    from trainmon.runtime.recording import Player
+    from trainmon.runtime.recording import CUT_OFF, Player
 
     player = Player(file)
     if check:
@@ -142,6 +142,10 @@ def replay(file: Path, check: bool) -> int:
         start = datetime.fromtimestamp(player.line.start, UTC)
         counts = ", ".join(counted(len(found), name) for name, found in parts.items())
         print_lines(f"{duration(state.at - player.line.start)} from {start:%Y-%m-%d %H:%M:%S} UTC: {counts}")
-        return 0
+        lost = sum(frame.lost for frame in player.frames)
+        missing = [player.why, f"{counted(lost, 'step')} could not be recorded" if lost else ""]
+        for why in filter(None, missing):
+            click.echo(f"trainmon-tui: {why}", err=True)
+        return 3 if player.why not in ("", CUT_OFF) else 0
     need_terminal(f"trainmon-tui replay --check {file}")
     return show(DashboardBackend(player), DashboardSettings())

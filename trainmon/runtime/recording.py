@@ -5,7 +5,8 @@ first frame of a segment has the whole State, so a segment can be played without
 program wrote is played up to its last step.
 
 Rules and forecasts are not computed again: of each step, a frame has what they changed in the State. So a replay needs
-no ledger and no config, shows the alerts of that time, and notifies nobody.
+no ledger and no config, shows the alerts of that time, and notifies nobody. The events make the rest: a State has every
+node and run with each change, and would be many times as large.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from itertools import starmap
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -29,11 +30,12 @@ from trainmon.analysis.log_formats import Format, named_regex
 from trainmon.engine.engine import Engine
 from trainmon.engine.history import Curves, History
 from trainmon.engine.reducers.reduce import reduce
-from trainmon.lib import HOUR, MINUTE, Instant, Seconds, SystemClock, TrainmonError, scrub_all, write_private
+from trainmon.lib import HOUR, MINUTE, Instant, Seconds, SystemClock, TrainmonError, counted, scrub_all, write_private
 from trainmon.lib.threads import Background
 from trainmon.model import (
     Alert,
     AlertRequested,
+    AlertsRestored,
     CurvesGrew,
     Event,
     PromptsChanged,
@@ -45,65 +47,86 @@ from trainmon.model import (
 # ---- the file --------------------------------------------------------------------------------------------------------
 
 LENGTH = 4
+VERSION = 1
+
+MOST_BYTES, FRAME_BYTES = 1 << 30, 1000
+"""The most memory for the frames of a file, and what a small one takes. 64 nodes need a tenth of it for an hour."""
 
 EVENTS = {kind.__name__: kind for kind in get_args(Event)}
+FIELDS: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(State)}
+FIELDS["alerts"] = dict[str, Alert | None]
 
 
 class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One step of the engine. With `formats`, the first one of a segment: `state` is the whole State after it."""
+    """One step of the engine."""
 
-    at: Instant
-    state: msgspec.Raw
-    """The fields but `alerts` that rules and forecasts changed after the events, as a State."""
-    fields: tuple[str, ...] = ()
-    """Which these are."""
-    alerts: msgspec.Raw = msgspec.Raw(b"\x80")
-    """Those that changed, by id."""
-    ids: tuple[str, ...] = ()
-    """Of all alerts, in their order."""
-    firing: tuple[str, ...] = ()
-    """Of those that fire."""
+    at: Annotated[Instant, msgspec.Meta(ge=0, le=2e11)]
+    state: dict[str, msgspec.Raw]
+    """The fields that rules and forecasts changed after the events. An alert that is as before is None."""
     events: tuple[tuple[str, msgspec.Raw], ...] = ()
-    formats: tuple[tuple[str, str], ...] | None = None
-    """The name and the pattern of each log format of the config."""
+    version: int = 0
+    """Of the format, in the first frame of a segment: its `state` has all fields."""
+    formats: tuple[tuple[str, str], ...] = ()
+    """There, too: the name and the pattern of each log format of the config."""
+    lost: int = 0
+    """How many steps before it were not recorded."""
+    fires: bool = False
+    """Whether an alert begins to fire, or has another severity."""
 
 
-def changes(before: State, after: State) -> dict[str, Any]:
+def packed(value: object) -> msgspec.Raw:
+    """A value without its secrets."""
+    plain = msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=list)
+    return msgspec.Raw(msgspec.msgpack.encode(scrub_all(plain)))
+
+
+def changes(before: State, after: State) -> dict[str, msgspec.Raw]:
     """What a frame has of a step, from the State that its events made to the one that was shown."""
-    fields = [name for name in State.__struct_fields__ if getattr(before, name) is not getattr(after, name)]
-    return {
-        "state": {name: getattr(after, name) for name in fields if name != "alerts"},
-        "fields": [name for name in fields if name != "alerts"],
-        "alerts": {name: one for name, one in after.alerts.items() if one is not before.alerts.get(name)},
-        "ids": [*after.alerts],
-        "firing": [name for name, one in after.alerts.items() if one.is_firing],
-    }
+    fields = {name: getattr(after, name) for name in FIELDS if getattr(before, name) is not getattr(after, name)}
+    fields.pop("prompts", None)
+    if "alerts" in fields:
+        known = before.alerts
+        fields["alerts"] = {name: None if known.get(name) is one else one for name, one in after.alerts.items()}
+    return {name: packed(value) for name, value in fields.items()}
 
 
 def changed(state: State, frame: Frame) -> State:
     """The State that was shown, from the one that the events of a frame made."""
-    found = msgspec.msgpack.decode(frame.state, type=State)
-    alerts = {**state.alerts, **msgspec.msgpack.decode(frame.alerts, type=dict[str, Alert])}
-    fields: dict[str, Any] = {name: getattr(found, name) for name in frame.fields}
-    return replace(state, alerts={name: alerts[name] for name in frame.ids}, **fields)
+    fields = {name: msgspec.msgpack.decode(data, type=FIELDS[name]) for name, data in frame.state.items()}
+    if "alerts" in fields:
+        fields["alerts"] = {name: one or state.alerts[name] for name, one in fields["alerts"].items()}
+    return replace(state, **fields)
 
 
-def read_frames(file: Path) -> list[Frame]:
-    """The frames of a recording, up to where it is damaged.
+DAMAGED = "it is no recording, or is damaged"
+CUT_OFF = "its end is missing: the program was killed or still writes, or the file was not copied to its end"
+
+
+def read_frames(file: Path) -> tuple[list[Frame], str]:
+    """The frames of a recording, and why those that follow cannot be played.
 
     Raises:
         TrainmonError: when none of it can be played.
     """
-    frames, why = list[Frame](), "it is no recording, is damaged, or is of a newer trainmon-tui"
+    frames, why, size = list[Frame](), "", 0
     try:
         with gzip.open(file) as source:
             while length := source.read(LENGTH):
-                frames.append(msgspec.msgpack.decode(source.read(int.from_bytes(length, "big")), type=Frame))
-    except (OSError, EOFError, zlib.error, msgspec.MsgspecError) as error:
-        why = getattr(error, "strerror", None) or why
-    if not frames or frames[0].formats is None:
-        raise TrainmonError(f"{file} cannot be played: {why}")
-    return frames
+                size += FRAME_BYTES + int.from_bytes(length, "big")
+                if size > MOST_BYTES:
+                    why = "the rest is too large" if frames else DAMAGED
+                    break
+                data = source.read(int.from_bytes(length, "big"))
+                frames.append(msgspec.msgpack.decode(data, type=Frame))
+    except EOFError:
+        why = CUT_OFF
+    except (OSError, zlib.error, msgspec.MsgspecError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or DAMAGED
+    if frames and frames[0].version > VERSION:
+        why = "it is of a newer trainmon-tui"
+    if not frames or frames[0].version != VERSION:
+        raise TrainmonError(f"{file} cannot be played: {why or DAMAGED}")
+    return frames, why
 
 
 # ---- what writes it --------------------------------------------------------------------------------------------------
@@ -135,12 +158,14 @@ class Recorder(Background):
     def __init__(self, path: Path, say: Callable[[str], object], *, is_ring: bool) -> None:
         super().__init__("recorder")
         self._path, self._say, self._is_ring = path, say, is_ring
+        self._name = f"{os.getpid()}-{os.urandom(3).hex()}"
+        """Of this program: in a container, the next one has the same process id."""
         self._steps = queue.SimpleQueue[tuple[int, Sequence[Event], State, State, tuple[Format, ...]] | None]()
         self._count = self._written = 0
         self._file: gzip.GzipFile | None = None
         self._formats: tuple[Format, ...] = ()
         self._started: Instant = 0.0
-        self._critical: set[str] | None = None
+        self._firing: Mapping[str, str] | None = None
         self._alert_at: Instant | None = None
         """Of a critical alert that is to be saved."""
 
@@ -175,31 +200,32 @@ class Recorder(Background):
         Raises:
             OSError: when it cannot be written.
         """
-        kept = [(type(one).__name__, one) for one in events if not isinstance(one, PromptsChanged)]
-        frame: dict[str, Any] = {"at": state.at, "events": kept}
-        follows = number == self._written + 1 and formats is self._formats
-        if follows and self._file is not None:
-            self._put(self._file, frame | changes(reduced, state))
-            frame["events"] = ()
-        if not follows or self._file is None or not 0.0 <= state.at - self._started < SEGMENT:
+        firing = {one.id: one.severity for one in state.alerts.values() if one.is_firing}
+        is_restored = any(isinstance(one, AlertsRestored) for one in events)
+        known = firing if self._firing is None or is_restored else self._firing
+        new = {severity for name, severity in firing.items() if known.get(name) != severity}
+        frame: dict[str, Any] = {
+            "at": state.at,
+            "events": [(type(one).__name__, packed(one)) for one in events if not isinstance(one, PromptsChanged)],
+            "lost": number - self._written - 1,
+            "fires": bool(new),
+        }
+        is_old = frame["lost"] or formats is not self._formats or not 0.0 <= state.at - self._started < SEGMENT
+        if self._file is None or is_old:
             self.end()
             self._file, self._started = self._opened(state.at), state.at
-            known = [(one.name, one.pattern) for one in formats]
-            self._put(self._file, frame | {"state": replace(state, prompts=()), "formats": known})
-        self._written, self._formats = number, formats
-        critical = {one.id for one in state.alerts.values() if one.is_firing and one.severity == "critical"}
-        if self._is_ring and self._critical is not None and not critical <= self._critical:
+            frame |= {"version": VERSION, "formats": [(one.name, one.pattern) for one in formats]}
+            reduced = State()
+        data = msgspec.msgpack.encode(Frame(**frame, state=changes(reduced, state)))
+        self._file.write(len(data).to_bytes(LENGTH, "big") + data)
+        self._file.flush()
+        self._written, self._formats, self._firing = number, formats, firing
+        if frame["lost"]:
+            self._say(f"{counted(frame['lost'], 'step')} could not be recorded in {self._path}")
+        if self._is_ring and "critical" in new:
             self._alert_at = self._alert_at or state.at
-        self._critical = critical
         if self._alert_at is not None and state.at >= self._alert_at + AFTER:
             self._save(self._alert_at)
-
-    @staticmethod
-    def _put(file: gzip.GzipFile, frame: Mapping[str, Any]) -> None:
-        data = msgspec.msgpack.encode(scrub_all(msgspec.to_builtins(frame, builtin_types=(bytes,), enc_hook=list)))
-        file.write(len(data).to_bytes(LENGTH, "big"))
-        file.write(data)
-        file.flush()
 
     def _opened(self, at: Instant) -> gzip.GzipFile:
         file, size = self._path, 0
@@ -210,7 +236,7 @@ class Recorder(Background):
                     size += part.stat().st_size
                     if size > RING_BYTES or part.name < f"{at - KEEP:.0f}":
                         part.unlink()
-            file /= f"{at:.0f}-{os.getpid()}.part"
+            file /= f"{at:.0f}-{self._name}.part"
         file.touch(0o600)
         return gzip.open(file, "ab", 6)
 
@@ -223,14 +249,16 @@ class Recorder(Background):
     def _save(self, at: Instant) -> None:
         """Copy the segments around an alert into a file of their own."""
         self.end()
+        parts = sorted(self._path.glob(f"*-{self._name}.part"))
+        data = [part.read_bytes() for part in parts if part.name >= f"{at - BEFORE - SEGMENT:.0f}"]
+        file = self._path / f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H-%M-%SZ}-{self._name}.trainmon"
+        if data:
+            write_private(file, b"".join(data))
         self._alert_at = None
-        for old in sorted(self._path.glob("*.trainmon"))[: 1 - SAVED_FILES]:
+        for old in sorted(self._path.glob("*.trainmon"))[:-SAVED_FILES]:
             old.unlink(missing_ok=True)
-        parts = sorted(self._path.glob(f"*-{os.getpid()}.part"))
-        data = (part.read_bytes() for part in parts if part.name >= f"{at - BEFORE - SEGMENT:.0f}")
-        file = self._path / f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H-%M-%SZ}.trainmon"
-        write_private(file, b"".join(data))
-        self._say(f"recorded around a critical alert: trainmon-tui replay {file}")
+        said = f"recorded around a critical alert: trainmon-tui replay {file}"
+        self._say(said if data else f"a critical alert is not recorded: the files in {self._path} were removed")
 
 
 # ---- what plays it ---------------------------------------------------------------------------------------------------
@@ -238,6 +266,9 @@ class Recorder(Background):
 SLOWEST, FASTEST = 0.5, 64.0
 SKIP: Seconds = 10.0
 """Of the keys that go back and forward."""
+
+MARKS = 16
+"""From how many times a replay can go on, so that going back does not play all of it again."""
 
 
 class PlayedClock(SystemClock):
@@ -260,27 +291,30 @@ class Player(Engine):
 
     def __init__(self, file: Path) -> None:
         super().__init__(PlayedClock())
-        self.frames = read_frames(file)
+        self.frames, self.why = read_frames(file)
+        """`why`: why those that follow the last one cannot be played."""
         self.next = 0
         """The number of the frame that is played next."""
         self._marks: dict[int, tuple[History, Curves]] = {}
-        """What charts draw, before the first frame of each segment."""
-        fired = {name: frame.at for frame in reversed(self.frames) for name in frame.firing}
-        start, end = self.frames[0].at, self.frames[-1].at
-        self.line = Timeline(start, start, end, alerts=tuple(sorted({*fired.values()})))
+        """What charts draw, before the first frame of some segments."""
+        start, end = self.frames[0].at, max(frame.at for frame in self.frames)
+        self.line = Timeline(start, start, end, alerts=tuple(frame.at for frame in self.frames if frame.fires))
         self._moved_at = self.clock.monotonic()
         self.seek(start)
+        if not self.frames:
+            raise TrainmonError(f"{file} cannot be played: {self.why}")
 
     def _step(self) -> None:
         """Play the next frame."""
         frame = self.frames[self.next]
         events = [msgspec.msgpack.decode(data, type=EVENTS[name]) for name, data in frame.events]
-        if frame.formats is not None:
-            self._marks.setdefault(self.next, deepcopy((self.rings, self.curves)))
+        if frame.version:
+            if self.next >= len(self._marks) * len(self.frames) // MARKS:
+                self._marks.setdefault(self.next, deepcopy((self.rings, self.curves)))
             self.formats = tuple(starmap(named_regex, frame.formats))
         grown = list[CurvesGrew]()
         state = reduce(self.state, events, frame.at, self.formats, grown)
-        state = changed(state, frame) if frame.formats is None else msgspec.msgpack.decode(frame.state, type=State)
+        state = changed(State() if frame.version else state, frame)
         with self._lock:
             self._record(state, (*events, *grown))
             self.state, self.clock.at = state, frame.at
@@ -295,24 +329,26 @@ class Player(Engine):
         try:
             while self.next < len(self.frames) and self.frames[self.next].at <= at:
                 self._step()
-        except msgspec.MsgspecError:  # it is damaged: it ends here
+        except Exception:  # it is damaged, or we have not written it: it ends here
             del self.frames[self.next :]
+            self.why = DAMAGED
         return self.state
 
     def _take(self, batch: Sequence[Event]) -> State:
         """Go on, as a person asked to."""
         now = self.clock.monotonic()
-        moved = (now - self._moved_at) * self.line.speed * self.line.is_playing
-        end = self.frames[-1].at
-        line = replace(self.line, end=end, at=min(end, self.line.at + moved))
+        passed = (now - self._moved_at) * self.line.speed * self.line.is_playing
+        line = replace(self.line, at=min(self.line.end, self.line.at + passed))
         self._moved_at = now
         for event in batch:
             if isinstance(event, ReplayOrdered):
                 line = ordered(line, event.order)
-        self.line = replace(line, is_playing=line.is_playing and line.at < end)
+        self.line = replace(line, is_playing=line.is_playing and line.at < line.end)
         state = replace(self.seek(self.line.at), replay=self.line, read_only=True)
-        is_refused = any(isinstance(event, AlertRequested) for event in batch)
-        return replace(state, notice="a recording cannot be changed") if is_refused else state
+        if any(isinstance(event, AlertRequested) for event in batch):
+            return replace(state, notice="a recording cannot be changed")
+        is_over = self.why and self.next == len(self.frames)
+        return replace(state, notice=f"the recording ends here: {self.why}") if is_over else state
 
 
 def ordered(line: Timeline, order: str) -> Timeline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,32 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, capsys: pytest.C
     (tmp_path / "notes").write_text("notes")
     assert run(["replay", str(tmp_path / "notes")]) == 3
     assert f"{tmp_path / 'notes'} cannot be played: it is no recording" in capsys.readouterr().err
+
+
+def test_a_recording_that_is_damaged_in_the_middle_is_no_success(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = recording.read_bytes()
+    recording.write_bytes(whole + gzip.compress(b"\0\0\0\x02\x81\xa5"))
+    assert run(["replay", "--check", str(recording)]) == 3
+    found = capsys.readouterr()
+    assert ": 1 step, " in found.out, "what is before it was played"
+    assert found.err == "trainmon-tui: it is no recording, or is damaged\n"
+
+
+def test_a_recording_of_a_killed_program_is_played_and_said_to_be_cut_off(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording.write_bytes(recording.read_bytes()[:-8])
+    assert run(["replay", "--check", str(recording)]) == 0
+    assert capsys.readouterr().err.startswith("trainmon-tui: its end is missing: the program was killed")
+
+
+def test_steps_that_could_not_be_recorded_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = Recorder(tmp_path / "gap", print, is_ring=False)
+    for number in (1, 5):
+        recorder.write(number, (), calm(), calm(), ())
+    recorder.end()
+    capsys.readouterr()
+    assert run(["replay", "--check", str(tmp_path / "gap")]) == 0
+    assert capsys.readouterr().err == "trainmon-tui: 3 steps could not be recorded\n"

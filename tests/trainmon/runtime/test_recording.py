@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import resource
+import shutil
 import stat
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +32,7 @@ from trainmon.lib import MASK, MINUTE, TrainmonError, scrub_all
 from trainmon.model import (
     AlertRequest,
     AlertRequested,
+    AlertsRestored,
     Event,
     GpuHistoryRead,
     LogChunk,
@@ -41,9 +44,11 @@ from trainmon.model import (
     RunSpec,
     Series,
     State,
+    StoredAlerts,
 )
+from trainmon.runtime import recording
 from trainmon.runtime.backend import DashboardBackend
-from trainmon.runtime.recording import KEEP, RING_BYTES, SEGMENT, WAITING, Player, Recorder, ordered
+from trainmon.runtime.recording import KEEP, RING_BYTES, SEGMENT, VERSION, WAITING, Player, Recorder, ordered
 from tui.app import Dashboard
 
 LASTED = 200.0
@@ -274,7 +279,7 @@ def test_a_damaged_recording_ends_where_it_is_damaged(tmp_path: Path, live: Live
     assert player._take([]).replay is not None, "the dashboard goes on"
 
 
-WHY = "it is no recording, is damaged, or is of a newer trainmon-tui"
+WHY = "it is no recording, or is damaged"
 
 
 @pytest.mark.parametrize(
@@ -295,6 +300,52 @@ def test_another_file_is_refused_in_a_sentence(tmp_path: Path, content: bytes | 
     with pytest.raises(TrainmonError) as refused:
         Player(file)
     assert str(refused.value) == f"{file} cannot be played: {why}"
+
+
+def framed(*frames: Any) -> bytes:
+    data = [msgspec.msgpack.encode(frame) for frame in frames]
+    return gzip.compress(b"".join(len(one).to_bytes(4, "big") + one for one in data))
+
+
+FIRST = {"at": NOW, "state": {}, "version": 1}
+DEEP = msgspec.Raw(b"\x91" * 200_000 + b"\xc0")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (framed({**FIRST, "version": VERSION + 1}), "it is of a newer trainmon-tui"),
+        (framed({**FIRST, "state": DEEP}), WHY),
+        (framed({**FIRST, "state": {"alerts": DEEP}}), WHY),
+        (framed({**FIRST, "state": {"of a later one": 1}}), WHY),
+        (framed({**FIRST, "events": [["LaterEvent", {}]]}), WHY),
+        (framed({**FIRST, "at": 1e300}), WHY),
+        (framed({**FIRST, "at": float("nan")}), WHY),
+        (gzip.compress(b"\xff\xff\xff\xff" + bytes(1 << 20)), WHY),
+    ],
+)
+def test_a_hostile_file_is_refused_in_a_sentence(tmp_path: Path, content: bytes, why: str) -> None:
+    test_another_file_is_refused_in_a_sentence(tmp_path, content, why)
+
+
+def test_of_a_file_that_would_fill_the_memory_the_first_part_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MOST_BYTES", 100 * recording.FRAME_BYTES)
+    (tmp_path / "file").write_bytes(framed(FIRST, *[{"at": NOW, "state": {}}] * 500))
+    player = Player(tmp_path / "file")
+    assert 50 < len(player.frames) < 100
+    assert player.why == "the rest is too large"
+    assert player._take([]).notice == "the recording ends here: the rest is too large"
+
+
+def test_a_step_that_cannot_be_played_ends_the_replay_in_a_sentence(tmp_path: Path) -> None:
+    last = {"at": NOW + 2.0, "state": {}, "events": [["SourceRemoved", {"name": 7}]]}
+    (tmp_path / "file").write_bytes(framed(FIRST, {"at": NOW + 1.0, "state": {}}, last))
+    player = Player(tmp_path / "file")
+    assert not player.why
+    assert player.seek(NOW + 9.0).at == NOW + 1.0
+    assert player._take([ReplayOrdered("forward")]).notice == f"the recording ends here: {WHY}"
 
 
 # ---- the last minutes, and what is around a critical alert -----------------------------------------------------------
@@ -338,7 +389,7 @@ def test_the_last_minutes_of_all_programs_are_bounded(tmp_path: Path) -> None:
         with (tmp_path / f"{NOW + number:.0f}-1.part").open("wb") as sparse:
             os.truncate(sparse.fileno(), RING_BYTES - 1)
     Ring(tmp_path).go_on(1)
-    assert [part.name for part in parts(tmp_path)] == [f"{NOW + 2:.0f}-1.part", f"{NOW + 10:.0f}-{os.getpid()}.part"]
+    assert [part.name[:12] for part in parts(tmp_path)] == [f"{NOW + 2:.0f}-1", f"{NOW + 10:.0f}-{os.getpid()}"[:12]]
 
 
 def test_a_critical_alert_saves_half_an_hour_before_and_ten_minutes_after(tmp_path: Path) -> None:
@@ -354,6 +405,59 @@ def test_a_critical_alert_saves_half_an_hour_before_and_ten_minutes_after(tmp_pa
     assert began + 10 * MINUTE <= line.end <= began + 10 * MINUTE + 20.0
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
     assert len(line.alerts) == 1
+
+
+def test_two_programs_that_save_in_the_same_second_keep_both_files(tmp_path: Path) -> None:
+    rings = Ring(tmp_path), Ring(tmp_path)
+    for ring in rings:
+        ring.go_on(5).go_on(11, alerts=CRITICAL)
+    assert len({*tmp_path.glob("*.trainmon")}) == 2
+    assert all(len(ring.said) == 1 for ring in rings)
+
+
+def test_what_a_killed_program_of_the_same_process_id_left_is_not_saved(tmp_path: Path) -> None:
+    """In a container, each start has the same process id."""
+    killed = Ring(tmp_path).go_on(2)
+    again = Ring(tmp_path)
+    again.now = killed.now
+    again.go_on(3).go_on(11, alerts=CRITICAL)
+    (saved,) = tmp_path.glob("*.trainmon")
+    player = Player(saved)
+    assert (player.why, player.line.end) == ("", player.seek(player.line.end).at)
+
+
+def test_of_recordings_that_were_removed_no_empty_file_is_saved(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "recordings").go_on(1).go_on(1, alerts=CRITICAL)
+    shutil.rmtree(ring.directory)
+    ring.recorder._save(ring.now)
+    assert not ring.directory.exists()
+    assert ring.said == [f"a critical alert is not recorded: the files in {ring.directory} were removed"]
+    ring.go_on(11, alerts=CRITICAL)
+    assert parts(ring.directory), "it goes on"
+
+
+def test_a_save_that_fails_is_made_later(tmp_path: Path) -> None:
+    ring = Ring(tmp_path).go_on(1).go_on(9, alerts=CRITICAL)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (sum(part.stat().st_size for part in parts(tmp_path)) * 2 // 3, limits[1])
+    )
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            ring.go_on(3, alerts=CRITICAL)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    ring.go_on(1, alerts=CRITICAL)
+    assert [Player(file).line.start for file in tmp_path.glob("*.trainmon")] == [NOW + 10.0]
+
+
+def test_alerts_of_the_ledger_at_a_start_are_not_new(tmp_path: Path) -> None:
+    ring = Ring(tmp_path).go_on(1)
+    ring.steps, ring.now = ring.steps + 1, ring.now + 10.0
+    state = replace(calm(), at=ring.now, alerts=CRITICAL)
+    ring.recorder.write(ring.steps, [AlertsRestored(StoredAlerts())], replace(state, alerts={}), state, ())
+    ring.go_on(15, alerts=CRITICAL)
+    assert not ring.said
 
 
 def test_an_alert_that_was_firing_before_saves_nothing(tmp_path: Path) -> None:
@@ -374,7 +478,8 @@ def test_a_program_that_ends_soon_after_a_critical_alert_saves_what_there_is(tmp
 
 
 def test_steps_that_come_faster_than_the_disk_are_dropped_and_the_rest_can_be_played(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "file", words, is_ring=False)
+    said: list[str] = []
+    recorder = Recorder(tmp_path / "file", said.append, is_ring=False)
     states = [replace(calm(), at=NOW + number, story=f"{number}") for number in range(WAITING + 40)]
     for state in states[:-1]:
         recorder.take((), replace(state, story="before the rules"), state, ())
@@ -384,6 +489,7 @@ def test_steps_that_come_faster_than_the_disk_are_dropped_and_the_rest_can_be_pl
     recorder.stop()
     player = Player(tmp_path / "file")
     assert len(player.frames) == WAITING + 1
+    assert said == [f"39 steps could not be recorded in {tmp_path / 'file'}"]
     assert player.seek(NOW + WAITING).story == f"{WAITING - 1}"
     assert player.seek(NOW + 9999.0).story == states[-1].story
 
