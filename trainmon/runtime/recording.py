@@ -142,6 +142,9 @@ RING_BYTES, SAVED_FILES = 20 << 20, 20
 """The most of all segments of the last minutes, of which a saved recording is a part, and how many of these are kept.
 64 nodes and 40 minutes need a quarter of it: `tests/bench/black_box.py`."""
 
+OPEN = ".open"
+"""At the end of the name of a segment that is not whole. It is in no saved recording: it would end there."""
+
 WAITING = 60
 """Steps that wait to be written. Further ones are dropped: the next one begins a new segment."""
 
@@ -232,19 +235,21 @@ class Recorder(Background):
         if self._is_ring:
             file.mkdir(parents=True, exist_ok=True, mode=0o700)
             with contextlib.suppress(FileNotFoundError):  # another program drops them, too
-                for part in sorted(file.glob("*.part"), reverse=True):
+                for part in sorted(file.glob("*.part*"), reverse=True):
                     size += part.stat().st_size
                     if size > RING_BYTES or part.name < f"{at - KEEP:.0f}":
                         part.unlink()
-            file /= f"{at:.0f}-{self._name}.part"
+            file /= f"{at:.0f}-{self._name}.part{OPEN}"
         file.touch(0o600)
         return gzip.open(file, "ab", 6)
 
     def end(self) -> None:
         """Close the file."""
         if self._file is not None:
-            with self._file:
-                self._file = None
+            file, self._file = self._file, None
+            file.close()
+            if self._is_ring:
+                Path(file.name).rename(file.name.removesuffix(OPEN))
 
     def _save(self, at: Instant) -> None:
         """Copy the segments around an alert into a file of their own."""
@@ -252,13 +257,11 @@ class Recorder(Background):
         parts = sorted(self._path.glob(f"*-{self._name}.part"))
         data = [part.read_bytes() for part in parts if part.name >= f"{at - BEFORE - SEGMENT:.0f}"]
         file = self._path / f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H-%M-%SZ}-{self._name}.trainmon"
-        if data:
-            write_private(file, b"".join(data))
+        write_private(file, b"".join(data))
         self._alert_at = None
         for old in sorted(self._path.glob("*.trainmon"))[:-SAVED_FILES]:
             old.unlink(missing_ok=True)
-        said = f"recorded around a critical alert: trainmon-tui replay {file}"
-        self._say(said if data else f"a critical alert is not recorded: the files in {self._path} were removed")
+        self._say(f"recorded around a critical alert: trainmon-tui replay {file}")
 
 
 # ---- what plays it ---------------------------------------------------------------------------------------------------

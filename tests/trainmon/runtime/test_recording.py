@@ -352,7 +352,7 @@ def test_a_step_that_cannot_be_played_ends_the_replay_in_a_sentence(tmp_path: Pa
 
 
 def parts(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.part"))
+    return sorted(directory.glob("*.part*"))
 
 
 class Ring:
@@ -429,11 +429,11 @@ def test_what_a_killed_program_of_the_same_process_id_left_is_not_saved(tmp_path
 def test_of_recordings_that_were_removed_no_empty_file_is_saved(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "recordings").go_on(1).go_on(1, alerts=CRITICAL)
     shutil.rmtree(ring.directory)
-    ring.recorder._save(ring.now)
-    assert not ring.directory.exists()
-    assert ring.said == [f"a critical alert is not recorded: the files in {ring.directory} were removed"]
+    with pytest.raises(FileNotFoundError):
+        ring.recorder.end()
     ring.go_on(11, alerts=CRITICAL)
-    assert parts(ring.directory), "it goes on"
+    (saved,) = ring.directory.glob("*.trainmon")
+    assert Player(saved).line.end > NOW + 10 * MINUTE
 
 
 def test_a_save_that_fails_is_made_later(tmp_path: Path) -> None:
@@ -449,6 +449,19 @@ def test_a_save_that_fails_is_made_later(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     ring.go_on(1, alerts=CRITICAL)
     assert [Player(file).line.start for file in tmp_path.glob("*.trainmon")] == [NOW + 10.0]
+
+
+def test_a_segment_that_a_full_disk_cut_off_is_in_no_saved_recording(tmp_path: Path) -> None:
+    ring = Ring(tmp_path).go_on(8)
+    (cut,) = tmp_path.glob("*.part.open")
+    cut.write_bytes(cut.read_bytes()[:-9])
+    ring.recorder._file = None  # as after a failed write
+    ring.steps += 3
+    ring.go_on(5).go_on(11, alerts=CRITICAL)
+    (saved,) = tmp_path.glob("*.trainmon")
+    player = Player(saved)
+    assert (player.why, player.line.start, player.frames[-1].at) == ("", NOW + 10.0, player.line.end)
+    assert sum(frame.lost for frame in player.frames) == 3
 
 
 def test_alerts_of_the_ledger_at_a_start_are_not_new(tmp_path: Path) -> None:
