@@ -42,6 +42,8 @@ class Fleet(NamedTuple):
     """How many runs fail by themselves."""
     favourites: int = 0
     """So many nodes are in use ten times as much as the others."""
+    tests: int = 0
+    """So many nodes have only small jobs of programs with a bug, which are one of seven."""
 
 
 FLEETS: Mapping[str, Fleet] = {
@@ -55,6 +57,9 @@ FLEETS: Mapping[str, Fleet] = {
     "3 bad of 64, 8 used most": Fleet(bad=3, sizes=(1, 2, 4, 8), favourites=8),
     "3 bad of 64, jobs on 16 or 32": Fleet(bad=3, sizes=(16, 32)),
     "4 bad of 256, jobs on 1 to 64": Fleet(nodes=256, bad=4, sizes=(1, 4, 16, 64)),
+    "4 of 64 equal nodes for tests": Fleet(tests=4),
+    "1 of 64 equal nodes for tests": Fleet(tests=1),
+    "3 bad of 64, and 4 for tests": Fleet(bad=3, tests=4),
     "64 unequal nodes": Fleet(spread=0.5),
     "64 equal nodes, programs with bugs": Fleet(bugs=0.1),
     "3 bad of 64, programs with bugs": Fleet(bad=3, bugs=0.1),
@@ -64,7 +69,7 @@ FLEETS: Mapping[str, Fleet] = {
 def simulated(fleet: Fleet, failures: int, chance: random.Random) -> tuple[list[NodeUse], set[str]]:
     """The attempts of a fleet until so many have failed, and its bad nodes."""
     names = [f"n{number}" for number in range(fleet.nodes)]
-    bad = set(chance.sample(names, fleet.bad))
+    bad = set(chance.sample(names[: fleet.nodes - fleet.tests], fleet.bad))
     shape = 0.0 if not fleet.spread else fleet.spread**-2
     rates = {name: RATE * (chance.gammavariate(shape, 1 / shape) if shape else 1.0) for name in names}
     rates |= {name: RATE * chance.uniform(5.0, 30.0) for name in sorted(bad)}
@@ -72,15 +77,19 @@ def simulated(fleet: Fleet, failures: int, chance: random.Random) -> tuple[list[
 
     def placed() -> list[str]:
         """The nodes of a job."""
+        if fleet.tests:
+            return chance.sample(names[-fleet.tests :] if is_test else names[: -fleet.tests], size)
         used = fleet.favourites * 10 / (fleet.favourites * 9 + fleet.nodes)
         among = names[: fleet.favourites] if fleet.favourites >= size and chance.random() < used else names
         return chance.sample(among, size)
 
-    run = now = failed = size = 0
+    run = now = failed = size = is_test = 0
     while failed < failures:
         run, now = run + 1, now + 3_600
-        bug = chance.uniform(0.5, 5.0) if chance.random() < fleet.bugs else 0.0
+        is_test = fleet.tests > 0 and chance.random() < 1 / 7
+        bug = chance.uniform(0.5, 5.0) if is_test or chance.random() < fleet.bugs else 0.0
         size, left, at = chance.choice(fleet.sizes), chance.expovariate(1 / 6.0), float(now)
+        size = min(size, fleet.tests) if is_test else size
         place = placed()
         while left > 0.0 and failed < failures:
             own = [rates[name] for name in place]
@@ -127,7 +136,7 @@ def score(fleet: Fleet, failures: int, seed: int) -> Score:
     sums = [0, 0, 0, 0]
     for trial in range(TRIALS):
         uses, bad = simulated(fleet, failures, random.Random(f"{seed} {fleet} {failures} {trial}"))
-        said = {name for name, one in judged(uses).items() if one.is_bad}
+        said = {one.node for one in judged(uses).values() if one.is_bad}
         each = (len(said & bad), len(said - bad), len(bad - said), bool(said - bad))
         sums = [total + one for total, one in zip(sums, each, strict=True)]
     return Score(*sums)

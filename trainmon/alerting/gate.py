@@ -50,7 +50,8 @@ def node_checks(
                 and (check[0] != "/" or (one.severity == "critical" and one.subject.endswith(f":{check}")))
             )
             yield next(faults, NodeCheck(node, check, "not checked" if unknown else "passed", unknown))
-        if (record := state.node_records.get(node)) is not None:
+        at = slurm or state.nodes.get(node)
+        if at is not None and (record := state.node_records.get(f"{at.cluster}/{node}")) is not None:
             yield NodeCheck(node, "history", *(("fault", record_text(record)) if record.is_bad else ()))
 
 

@@ -62,7 +62,6 @@ from trainmon.lib import (
     counted,
     duration,
     find_state_directory,
-    group_by,
     natural_key,
     shorten,
 )
@@ -493,8 +492,12 @@ def list_nodes(history: bool, as_json: bool) -> int:
     log_to_file()
     directory, now = find_state_directory(os.environ).path, time.time()
     uses, alerts = node_history(directory, now - KEPT)
-    events = group_by(sorted((*alerts, *first_errors(uses)), key=lambda one: one.at), lambda one: one.node)
-    records = dict.fromkeys(events, NodeRecord()) | judged(uses)
+    events = by_key(
+        (f"{one.cluster}/{one.node}", one) for one in sorted((*alerts, *first_errors(uses)), key=lambda one: one.at)
+    )
+    quiet = {key: NodeRecord(cluster=own[0].cluster, node=own[0].node) for key, own in events.items()}
+    records = quiet | judged(uses)
+    clusters = sorted({one.cluster for one in records.values()} - {""})
     names = sorted(
         records,
         key=lambda name: (
@@ -505,7 +508,6 @@ def list_nodes(history: bool, as_json: bool) -> int:
         print_json(
             [
                 {
-                    "node": name,
                     **msgspec.to_builtins(records[name]),
                     "events": [
                         {"at": timestamp(one.at), "what": one.what, "text": one.text} for one in events.get(name, ())
@@ -516,11 +518,12 @@ def list_nodes(history: bool, as_json: bool) -> int:
         )
         return 0
     for name in names:
-        print_lines(f"{clean(name)}: {record_text(records[name], events.get(name, ()))}")
+        shown = name if len(clusters) > 1 else records[name].node
+        print_lines(f"{clean(shown)}: {record_text(records[name], events.get(name, ()))}")
         for one in events.get(name, ()) if history else ():
             at = datetime.fromtimestamp(one.at).astimezone()
             print_lines(f"  {at:%Y-%m-%d %H:%M}  {one.what:<19} {clean(one.text)}")
-    verdicts = (verdict(name, records) for name in sorted({one.cluster for one in records.values()} - {""}))
+    verdicts = (verdict(name, records) for name in clusters)
     click.echo(plain("\n".join(map(clean, verdicts)) or "the ledger has no attempt in 90 days"), err=True)
     return 0
 

@@ -176,12 +176,15 @@ def read_alerts_of(
 def read_node_events(connection: sqlite3.Connection, since: Instant, node: str | None = None) -> list[NodeEvent]:
     """What alerts say of the history of nodes, or of one, the oldest first. An Xid of a program is none of its node."""
     rows = connection.execute(
-        "SELECT fired_at, node, rule, summary FROM alerts WHERE fired_at >= ? AND node = coalesce(?, node) "
+        "SELECT fired_at, cluster, node, rule, summary FROM alerts WHERE fired_at >= ? AND node = coalesce(?, node) "
         "AND rule IN (SELECT value FROM json_each(?)) AND NOT (rule = 'xid' AND json_extract(alert, '$.event')) "
         "ORDER BY fired_at DESC LIMIT ?",
         (since, node, as_json(list(SEEN)), ALERTS_AT_MOST),
     )
-    return [NodeEvent(at=at, node=name, what=rule, text=text) for at, name, rule, text in rows][::-1]
+    events = (
+        NodeEvent(at=at, cluster=cluster, node=name, what=rule, text=text) for at, cluster, name, rule, text in rows
+    )
+    return [*events][::-1]
 
 
 def prune_alerts(

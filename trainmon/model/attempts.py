@@ -588,6 +588,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the attempts of 90 days say of a node."""
 
     cluster: str = ""
+    node: str = ""
     ends: int = 0
     """How many attempts ended on it."""
     first_errors: int = 0
@@ -609,6 +610,7 @@ class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What happened on a node: an alert, or the first error of an attempt."""
 
     at: Instant
+    cluster: str
     node: str
     what: str
     """The rule of the alert, or `first-error`."""

@@ -75,7 +75,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     node_uses: Mapping[str, NodeUse] = {}
     """By attempt id: the attempts of 90 days that have ended, as they count for their nodes."""
     node_records: Mapping[str, NodeRecord] = {}
-    """By node: what these attempts say of it, and those that were open when the last one ended."""
+    """By `cluster/node`: what these attempts say of it, and those that were open when the last one ended."""
     has_restored_attempts: bool = False
     """Whether the attempts that the ledger holds are among them."""
     accounted: tuple[Job, ...] = ()

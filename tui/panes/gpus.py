@@ -245,7 +245,8 @@ class FactsPane(NodePane):
         alerts = tuple(alerts_of(self.node, state, width, "node"))
         open_alerts = (one for one in state.alerts.values() if one.node == self.node and one.is_open)
         odd = {one.subject.partition(" ")[2] for one in open_alerts if one.rule == "slow-link"}
-        past = [*history_lines(self.node, state.node_records, self.events, width)]
+        cluster = next((one.cluster for one in (node, listed) if one is not None), "")
+        past = [*history_lines(cluster, self.node, state.node_records, self.events, width)]
         self.lines.set_rows(
             node_facts(self.node, node, source, state.at, width, listed, running, server, (*alerts, *past), odd)
         )

@@ -215,12 +215,12 @@ def node_facts(
 
 
 def history_lines(
-    name: str, records: Mapping[str, NodeRecord], events: Sequence[NodeEvent], width: int
+    cluster: str, name: str, records: Mapping[str, NodeRecord], events: Sequence[NodeEvent], width: int
 ) -> Iterator[Line]:
     """What 90 days of attempts and alerts say of a node, if they say anything."""
-    one = records.get(name, NodeRecord())
-    if name in records or events:
-        yield from wrapped_fact("90 days", record_text(one, events), width, "warn" if one.is_bad else "")
+    one, own = records.get(f"{cluster}/{name}", NodeRecord()), [it for it in events if it.cluster in ("", cluster)]
+    if one.node or own:
+        yield from wrapped_fact("90 days", record_text(one, own), width, "warn" if one.is_bad else "")
     if one.failures:
         yield from wrapped_fact("", verdict(one.cluster, records), width, "dim")
 

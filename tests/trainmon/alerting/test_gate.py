@@ -124,7 +124,9 @@ def test_a_node_that_has_failed_far_more_often_than_others_is_a_fault() -> None:
     record = NodeRecord(
         cluster="prod", ends=5, first_errors=3, expected=0.2, unnamed=0, failures=9, probability=0.999, is_bad=True
     )
-    bad = replace(scene(), node_records={"n1": record})
+    bad = replace(scene(), node_records={"prod/n1": record})
     assert of_n1(bad)["history"] == NodeCheck("n1", "history", "fault", record_text(record))
-    doubtful = replace(scene(), node_records={"n1": replace(record, probability=0.9, is_bad=False)})
+    doubtful = replace(scene(), node_records={"prod/n1": replace(record, probability=0.9, is_bad=False)})
     assert of_n1(doubtful)["history"] == NodeCheck("n1", "history")
+    namesake = replace(scene(), node_records={"lab/n1": record})
+    assert "history" not in of_n1(namesake), "it is of a node with that name in another cluster"

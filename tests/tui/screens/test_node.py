@@ -297,14 +297,16 @@ async def test_an_open_screen_requests_a_connection_to_its_node() -> None:
 
 async def test_the_page_of_a_node_has_its_history_of_90_days() -> None:
     record = NodeRecord(
-        cluster="prod", ends=5, first_errors=3, expected=0.2, failures=20, probability=0.997, is_bad=True
+        cluster="prod", node="n", ends=5, first_errors=3, expected=0.2, failures=20, probability=0.997, is_bad=True
     )
     state = replace(
-        worlds.state(node("n", 1)), node_records={"n": record, "m": NodeRecord(cluster="prod", failures=20)}
+        worlds.state(node("n", 1)), node_records={"prod/n": record, "prod/m": NodeRecord(cluster="prod", failures=20)}
     )
     backend = FakeBackend(state)
     rules = ("xid", "xid", "infiniband-down")
-    backend.node_events = [NodeEvent(at=NOW, node="n", what=rule, text="what happened") for rule in rules]
+    backend.node_events = [
+        NodeEvent(at=NOW, cluster="prod", node="n", what=rule, text="what happened") for rule in rules
+    ]
     async with running(Dashboard(backend), size=(120, 40)) as pilot:
         await pilot.app.push_screen(NodeScreen("n"))
         await pilot.pause()

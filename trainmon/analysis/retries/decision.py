@@ -296,11 +296,11 @@ def _retry(
     if cause in OF_NODE:
         if named := suspects(attempt):
             return "after-node-swap", f"{cause} on {', '.join(named)}: the next attempt must avoid it", named
-        own = [name for name in attempt.nodes if name in nodes and nodes[name].cluster == attempt.cluster]
-        if bad := tuple(name for name in own if nodes[name].is_bad):
-            why = "; ".join(f"{name}: {record_text(nodes[name])}" for name in bad)
-            return "after-node-swap", f"{cause}; {why}", bad
-        few = max((nodes[name].failures for name in own), default=0)
+        own = [nodes[key] for name in attempt.nodes if (key := f"{attempt.cluster}/{name}") in nodes]
+        if bad := [one for one in own if one.is_bad]:
+            why = "; ".join(f"{one.node}: {record_text(one)}" for one in bad)
+            return "after-node-swap", f"{cause}; {why}", tuple(one.node for one in bad)
+        few = max((one.failures for one in own), default=0)
         doubt = f"; {few} failures are too few to say which node is bad" if 1 < few < FEW else ""
     if cause in SWAPPED:
         return "after-node-swap", f"{cause} stays with its node, and the node is not known{doubt}", ()

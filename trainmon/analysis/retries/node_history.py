@@ -11,8 +11,9 @@ and no node is bad by one failed attempt.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from heapq import nlargest
 from itertools import chain
 from sys import intern
@@ -20,15 +21,16 @@ from typing import NamedTuple
 
 from trainmon.analysis.retries.budget import OF_NODE, suspects
 from trainmon.lib import DAY, Seconds, by_key, counted, group_by, listed
-from trainmon.model import Attempt, NodeEvent, NodeRecord, NodeUse
+from trainmon.model import Attempt, CauseName, NodeEvent, NodeRecord, NodeUse
 
 KEPT: Seconds = 90 * DAY
 """How long an attempt counts."""
 USES_AT_MOST = 3_000
 """The newest attempts of all clusters count: with 32 nodes each, they take 2 MiB."""
 
-FAILURES_AT_MOST = 300
-"""Of more, the newest count, and the attempts since then: to judge so many takes half a second at most."""
+FAILURES_AT_MOST = 200
+"""Of more, the newest count, and the attempts since then: to judge so many takes about 50 ms with 64 nodes, and 130 ms
+with 1,024. The engine waits for that, once per attempt that ends."""
 
 FEW = 5
 """Fewer failures say little of a cluster: no node is bad by them."""
@@ -42,16 +44,21 @@ EVENTS, NODE_DAYS = 0.5, 77.0
 BAD = 40 / 3_000
 """The prior of a bad node: those that Kokolis et al. found among the nodes of two clusters. In large clusters it is one
 node."""
-TIMES = (5.0, 12.0, 30.0, 300.0)
+TIMES = (5.0, 12.0, 30.0, 100.0, 500.0, 3_000.0)
 """How many times as often as others a bad node fails: each is as likely as the others."""
 ITSELF = 0.2
 """Our prior of a run that fails by itself."""
 ITS_RATES = (0.1, 0.5, 2.5, 12.0, 60.0)
 """How often it does, per day: each is as likely as the others."""
+OF_PROGRAM: frozenset[CauseName] = frozenset({"nccl-network", "nccl-timeout", "hang"})
+"""Causes that a program may have as well."""
+WORK = 0.2
+"""Our prior of a node whose work fails by itself, at one rate: a partition for tests, or that of a user whose programs
+have a bug. So such failures accuse a node only by facts about it, or if the same runs fail less without it."""
 
-BEST = 6
+BEST = 4
 """So many of the best sets are extended by another bad node."""
-NAMES = 16
+NAMES = 12
 """By so many of the likeliest nodes."""
 SETS = 24
 """The most bad nodes of a cluster."""
@@ -84,102 +91,155 @@ def kept(uses: Iterable[NodeUse]) -> dict[str, NodeUse]:
 
 
 def judged(uses: Iterable[NodeUse]) -> dict[str, NodeRecord]:
-    """By name: what these attempts say of each node that they ran on. `is_bad` is the verdict, which a retry, a gate
-    and a person may act on; `probability` is that of a bad node, given all attempts of its cluster."""
+    """By `cluster/node`: what these attempts say of each node that they ran on. `is_bad` is the verdict, which a retry,
+    a gate and a person may act on; `probability` is that of a bad node, given all attempts of its cluster."""
     known = group_by((one for one in kept(uses).values() if one.nodes), lambda one: one.cluster)
-    return {name: one for cluster, own in known.items() for name, one in _judged(cluster, own).items()}
+    return {f"{cluster}/{name}": one for cluster, own in known.items() for name, one in _judged(cluster, own)}
 
 
-def _judged(cluster: str, uses: Sequence[NodeUse]) -> dict[str, NodeRecord]:
-    days, of_run = defaultdict[str, float](float), defaultdict[str, float](float)
-    for one in uses:
-        ran = (one.until - one.began) / DAY
-        of_run[one.run] += ran
-        for name in one.nodes:
-            days[name] += ran
+def _judged(cluster: str, uses: Sequence[NodeUse]) -> Iterator[tuple[str, NodeRecord]]:
+    days = {
+        name: math.fsum(own) for name, own in by_key((name, _days(one)) for one in uses for name in one.nodes).items()
+    }
     failed = [one for one in uses if one.failure is not None]
     ends = Counter(name for one in uses if not one.is_open for name in one.nodes)
     first = Counter(name for one in failed for name in one.first)
     unnamed = Counter(name for one in failed if not one.first for name in one.nodes)
     expected = sum(bool(one.first) for one in failed) / (math.fsum(days.values()) or 1.0)
-    found = probabilities(days, of_run, failed) if len(failed) >= FEW else {}
-    return {
-        name: NodeRecord(
-            cluster=cluster,
-            ends=ends[name],
-            first_errors=first[name],
-            expected=expected * days[name],
-            unnamed=unnamed[name],
-            failures=len(failed),
-            probability=found.get(name, 0.0),
-            is_bad=found.get(name, 0.0) >= SURE,
+    found = probabilities(uses, days) if len(failed) >= FEW else {}
+    for name in days:
+        yield (
+            name,
+            NodeRecord(
+                cluster=cluster,
+                node=name,
+                ends=ends[name],
+                first_errors=first[name],
+                expected=expected * days[name],
+                unnamed=unnamed[name],
+                failures=len(failed),
+                probability=found.get(name, 0.0),
+                is_bad=found.get(name, 0.0) >= SURE,
+            ),
         )
-        for name in days
-    }
 
 
-class BadNodes(NamedTuple):
-    """A set of bad nodes."""
+Reason = str | frozenset[str]
+"""Why failures come more often than usual: a bad node, or the work on a node, which is all runs that it ever had."""
+
+
+class Part(NamedTuple):
+    """The failures of a run, or one whose node is known, of which some may be for a reason."""
+
+    all: tuple[int, ...]
+    own: tuple[int, ...]
+    ran: float | None
+    """How many days the run ran; None if the node is known."""
+    share: float
+    """Of the failures for this reason: how many are such."""
+
+
+class Reasons(NamedTuple):
+    """A set of bad nodes and failing work."""
 
     log_weight: float
-    """The logarithm of how well it explains the attempts, times its prior. That of no bad node is 0."""
-    names: frozenset[str]
+    """The logarithm of how well it explains the attempts, times its prior. That of the empty set is 0."""
+    all: frozenset[Reason]
     rates: Sequence[float]
-    """Of each failure: the sum of the rates of the nodes that it may be of, in that of a usual node."""
+    """Of each failure: the sum of the rates of what it may be of, in that of a usual node."""
     days: float
     """The sum of node-days and those of the prior, each times its rate."""
 
 
-def probabilities(
-    days: Mapping[str, float], of_run: Mapping[str, float], failed: Sequence[NodeUse]
-) -> dict[str, float]:
-    """The probability that each node is bad, by its node-days and the failed attempts; `of_run`: how long each run ran,
-    in days. The rate of a usual node is integrated out, and so is whether a run fails by itself."""
+def probabilities(uses: Sequence[NodeUse], days: Mapping[str, float]) -> dict[str, float]:
+    """The probability that each node is bad, by the attempts of its cluster and its node-days. The rate of a usual node
+    is integrated out, and so is whether a run fails by itself."""
+    of_run = {run: math.fsum(map(_days, own)) for run, own in group_by(uses, lambda one: one.run).items()}
+    failed = [one for one in uses if one.failure is not None]
+    unnamed = 1 - sum(bool(one.first) for one in failed) / (len(failed) + 1)  # of the failures by nodes, at most
+    parts = _parts(uses, failed, of_run, unnamed)
     shape, usual_days = EVENTS + len(failed), NODE_DAYS + math.fsum(days.values())
-    prior = math.log(min(BAD, 1 / len(days)) / len(TIMES))
-    may_be_of = [frozenset(one.first or one.nodes) for one in failed]
-    groups = by_key(((one.run, one.attempt_id if one.first else ""), index) for index, one in enumerate(failed))
-    own = by_key(
-        (name, key) for key, group in groups.items() for name in frozenset().union(*(may_be_of[one] for one in group))
-    )
+    its_rates = [(rate, rate * usual_days / shape) for rate in ITS_RATES]
 
-    def fit(rates: Sequence[float], key: tuple[str, str]) -> float:
-        """How well these rates explain the failures of a run whose node is not known, or one whose node is."""
-        explained = [math.log(1 - ITSELF) + math.fsum(math.log(rates[one]) for one in groups[key])]
-        for rate in ITS_RATES if not key[1] else ():
-            itself = math.log(ITSELF / len(ITS_RATES)) - rate * of_run[key[0]]
-            explained.append(itself + math.fsum(math.log(rates[at] + rate * usual_days / shape) for at in groups[key]))
+    @cache
+    def fit(rates: tuple[float, ...], ran: float | None) -> float:
+        """How well these rates explain the failures of a run that ran so many days, or one whose node is known."""
+        explained = [math.log(1 - ITSELF) + sum(map(math.log, rates))]
+        for rate, more in its_rates if ran is not None else ():
+            itself = math.log(ITSELF / len(ITS_RATES)) - rate * (ran or 0.0)
+            explained.append(itself + sum([math.log(one + more) for one in rates]))
         return _log_sum(explained)
 
-    def extended(one: BadNodes, name: str) -> BadNodes:
-        """The set with another bad node: as often as fits best, with the weight of all."""
-        before, found = math.fsum(fit(one.rates, key) for key in own[name]), list[BadNodes]()
-        is_own = [name in names for names in may_be_of]
-        for times in TIMES:
-            rates = [rate + (times - 1) * is_of for rate, is_of in zip(one.rates, is_own, strict=True)]
-            total = one.days + (times - 1) * days[name]
-            gain = math.fsum(fit(rates, key) for key in own[name]) - before - shape * math.log(total / one.days)
-            found.append(BadNodes(one.log_weight + prior + gain, one.names | {name}, rates, total))
-        return max(found, key=lambda one: one.log_weight)._replace(
-            log_weight=_log_sum([one.log_weight for one in found])
-        )
+    def extended(base: Reasons, reasons: Iterable[Reason]) -> Iterator[Reasons]:
+        """The set with each of these: as often as fits best, with the weight of all."""
 
-    best = [BadNodes(0.0, frozenset(), [float(len(names)) for names in may_be_of], usual_days)]
-    weights, candidates = {best[0].names: 0.0}, sorted(own)
+        @cache
+        def gains(part: Part) -> list[float]:
+            before, own = fit(tuple([base.rates[at] for at in part.all]), part.ran), part.share
+            after = ([base.rates[at] + own * (times - 1) * (at in part.own) for at in part.all] for times in TIMES)
+            return [fit(tuple(rates), part.ran) - before for rates in after]
+
+        for reason in reasons:
+            if isinstance(reason, str):
+                ran, prior = days[reason], min(BAD, 1 / len(days))
+            else:
+                ran, prior = math.fsum(of_run[run] for run in reason), WORK
+            totals = [base.days + (times - 1) * ran for times in TIMES]
+            logs = [
+                base.log_weight + math.log(prior / len(TIMES)) + math.fsum(gained) - shape * math.log(total / base.days)
+                for total, gained in zip(totals, zip(*map(gains, parts[reason]), strict=True), strict=True)
+            ]
+            best, rates = logs.index(max(logs)), [*base.rates]
+            for at, share in ((at, part.share) for part in parts[reason] for at in part.own):
+                rates[at] += share * (TIMES[best] - 1)
+            yield Reasons(_log_sum(logs), base.all | {reason}, rates, totals[best])
+
+    rates = [float(len(one.first)) or unnamed * len(one.nodes) for one in failed]
+    weights = _weights(Reasons(0.0, frozenset(), rates, usual_days), parts, extended)
+    total = _log_sum(weights.values())
+    sums = by_key((one, math.exp(weight - total)) for reasons, weight in weights.items() for one in reasons)
+    return {one: math.fsum(shares) for one, shares in sums.items() if isinstance(one, str)}
+
+
+def _parts(
+    uses: Iterable[NodeUse], failed: Sequence[NodeUse], of_run: Mapping[str, float], unnamed: float
+) -> Mapping[Reason, Sequence[Part]]:
+    """By reason: which failures it may explain."""
+    runs = by_key((name, one.run) for one in uses for name in one.nodes)
+    works = by_key((run, own) for own in dict.fromkeys(map(frozenset, runs.values())) for run in own)
+    groups = by_key(((one.run, one.attempt_id if one.first else ""), at) for at, one in enumerate(failed))
+    reasons: Sequence[Sequence[Reason]] = [
+        one.first or (*one.nodes, *(works[one.run] if one.failure in OF_PROGRAM else ())) for one in failed
+    ]
+    return by_key(
+        (reason, Part(tuple(group), tuple(own), None, 1.0) if named else
+         Part(tuple(group), tuple(own), of_run[run], unnamed if isinstance(reason, str) else 1.0))
+        for (run, named), group in groups.items()
+        for reason, own in by_key((reason, at) for at in group for reason in reasons[at]).items()
+    )  # fmt: skip
+
+
+def _weights(
+    nothing: Reasons,
+    reasons: Iterable[Reason],
+    extended: Callable[[Reasons, Iterable[Reason]], Iterator[Reasons]],
+) -> Mapping[frozenset[Reason], float]:
+    """The logarithm of the weight of each set that explains the failures about as well as the best one."""
+    best, weights, candidates = [nothing], {nothing.all: 0.0}, [*reasons]
     for _ in range(SETS):
-        found = [extended(base, name) for base in best for name in candidates if name not in base.names]
-        ordered = sorted({one.names: one for one in found}.values(), key=lambda one: -one.log_weight)
+        found = [one for base in best for one in extended(base, [it for it in candidates if it not in base.all])]
+        ordered = sorted({one.all: one for one in found}.values(), key=lambda one: -one.log_weight)
         most = max(weights.values())
         if not ordered or ordered[0].log_weight < most - WORSE:
             break
-        weights |= {one.names: one.log_weight for one in ordered if one.log_weight > most - 2 * WORSE}
-        best, candidates = (
-            ordered[:BEST],
-            candidates if best[0].names else [*chain(*(one.names for one in ordered))][:NAMES],
-        )
-    total = _log_sum(weights.values())
-    sums = by_key((name, math.exp(weight - total)) for names, weight in weights.items() for name in names)
-    return {name: math.fsum(shares) for name, shares in sums.items()}
+        weights |= {one.all: one.log_weight for one in ordered if one.log_weight > most - 2 * WORSE}
+        candidates = candidates if best[0].all else [*chain(*(one.all for one in ordered))][:NAMES]
+        best = ordered[:BEST]
+    return weights
+
+
+def _days(one: NodeUse) -> float:
+    return (one.until - one.began) / DAY
 
 
 def _log_sum(logs: Collection[float]) -> float:
@@ -202,7 +262,8 @@ def first_errors(uses: Iterable[NodeUse]) -> Iterator[NodeEvent]:
     """Where the first errors of these attempts were."""
     for one in uses:
         for node in one.first:
-            yield NodeEvent(at=one.until, node=node, what="first-error", text=f"{one.failure} ended {one.attempt_id}")
+            text = f"{one.failure} ended {one.attempt_id}"
+            yield NodeEvent(at=one.until, cluster=one.cluster, node=node, what="first-error", text=text)
 
 
 def record_text(one: NodeRecord, events: Iterable[NodeEvent] = ()) -> str:
@@ -217,8 +278,8 @@ def record_text(one: NodeRecord, events: Iterable[NodeEvent] = ()) -> str:
 
 def verdict(cluster: str, records: Mapping[str, NodeRecord]) -> str:
     """`prod: 20 failures on 64 nodes in 90 days; no node is bad beyond chance`."""
-    own = {name: one for name, one in records.items() if one.cluster == cluster}
-    failures = max((one.failures for one in own.values()), default=0)
-    bad = listed([name for name, one in own.items() if one.is_bad])
+    own = [one for one in records.values() if one.cluster == cluster]
+    failures = max((one.failures for one in own), default=0)
+    bad = listed([one.node for one in own if one.is_bad])
     says = "too few to say" if failures < FEW else f"bad: {bad}" if bad else "no node is bad beyond chance"
     return f"{cluster}: {counted(failures, 'failure')} on {counted(len(own), 'node')} in 90 days; {says}"

@@ -221,8 +221,9 @@ def _set_attempts(batch: EventBatch, attempts: Mapping[str, Attempt]) -> None:
     before = batch.current("attempts")
     if attempts is not before:
         changed = (one for name, one in attempts.items() if one is not before.get(name))
-        if ended := [use_of(one) for one in changed if one.end is not None]:
-            _judge_nodes(batch, (*batch.current("node_uses").values(), *ended), attempts)
+        known, ended = batch.current("node_uses"), [use_of(one) for one in changed if one.end is not None]
+        if any(one != known.get(one.attempt_id) for one in ended):
+            _judge_nodes(batch, (*known.values(), *ended), attempts)
         batch.maps["attempts"] = with_decisions(before, attempts, batch.current("runs"), batch.current("node_records"))
 
 

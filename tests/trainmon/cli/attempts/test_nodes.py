@@ -30,7 +30,7 @@ def lately(attempt: Attempt, days_ago: float) -> Attempt:
 def seen(rule: str, node: str, days_ago: float, **facts: Any) -> Alert:
     at = time.time() - days_ago * 86_400
     own = {"id": f"{rule}-{days_ago}", "rule": rule, "subject": f"node:{node}", "node": node, "run": None}
-    return alert(**own | {"fired_at": at, "since": at, "summary": f"{rule} of {node}"} | facts)
+    return alert(**own | {"fired_at": at, "since": at, "summary": f"{rule} of {node}", "cluster": "prod"} | facts)
 
 
 def recorded(home: Path, failures: int) -> Path:
@@ -89,6 +89,25 @@ def test_a_few_failures_are_too_few_to_say(tmp_path: Path) -> None:
     done = called(tmp_path, "nodes")
     assert done.stdout.splitlines()[0] == "gpu-3: first error in 3 of the last 4 ends, 2 Xids; 0.4 expected"
     assert done.stderr == "prod: 3 failures on 8 nodes in 90 days; too few to say\n"
+
+
+def test_nodes_of_one_name_in_two_clusters_have_a_history_each(tmp_path: Path) -> None:
+    """Each cluster has a config, and both programs record in one ledger."""
+    directory = recorded(tmp_path, 6)
+    twin = replace(ended(50, "completed", nodes=("gpu-3",), cluster="lab", run_id="other"), attempt_id="lab/1")
+    with sqlite3.connect(directory / NAME) as connection:
+        write_attempts(connection, [lately(twin, 0.5)], time.time())
+        drained = seen("node-drained", "gpu-3", 1.0, cluster="lab")
+        write_changes(connection, AlertChanges(at=time.time(), alerts=(drained,)))
+    connection.close()
+    done = called(tmp_path, "nodes")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("prod/gpu-3: first error in 6 of the last 7 ends, 2 Xids; 0.8 expected; bad: 99.")
+    assert "lab/gpu-3: first error in none of the last 1 end, 1 drain; 0.0 expected" in lines
+    assert done.stderr.splitlines() == [
+        "lab: 0 failures on 1 node in 90 days; too few to say",
+        "prod: 6 failures on 8 nodes in 90 days; bad: gpu-3",
+    ]
 
 
 def test_explain_excludes_a_node_by_what_was_known_when_the_attempt_ended(tmp_path: Path) -> None:

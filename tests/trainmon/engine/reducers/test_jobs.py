@@ -150,10 +150,10 @@ def test_the_nodes_are_judged_by_what_the_ledger_holds_and_by_each_attempt_that_
     failed = [ended(one, "gpu-hardware", "n1: Xid 79", nodes=("n1", "n2"), run_id=f"r{one}") for one in range(1, 8)]
     old, new = failed[:4], tuple(failed[4:])
     known = folded(AttemptsRestored((), tuple(map(use_of, (calm, *old)))))
-    assert (len(known.node_uses), known.node_records["n1"].failures) == (5, 4)
-    assert not known.node_records["n1"].is_bad, "too few to say"
+    assert (len(known.node_uses), known.node_records["prod/n1"].failures) == (5, 4)
+    assert not known.node_records["prod/n1"].is_bad, "too few to say"
     after = folded(AttemptsRestored(new), state=known)
-    one = after.node_records["n1"]
+    one = after.node_records["prod/n1"]
     assert (len(after.node_uses), one.first_errors, one.is_bad) == (8, 7, True)
     again = folded(AttemptsRestored(new), state=after)
     assert again.node_records == after.node_records, "an attempt that is reported again counts once"
