@@ -28,7 +28,7 @@ SHOWN = {
     "the run": r"nanogpt +\d+ +1 ",
     "step and loss": r"nanogpt +\d+ +1 +[\d,]+ +\d+\.\d+",
     "its node": r"gpu-1( +\d\d){8} ",
-    "its W&B run": r"6 W&B nanogpt +gpt2-124M",
+    "its W&B run": r"6 Charts nanogpt +gpt2-124M",
     "its curves": r"train/loss +\d+\.\d+ +-",
     "its checkpoint": r"checkpoint +ckpt\.pt committed",
     "where it saves": r"directory +\S*/out \(found, not in the config\)",
