@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from textual import events
 from textual._compositor import ChopsUpdate
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.message import Message
 from textual.notifications import SeverityLevel
@@ -27,7 +28,7 @@ from trainmon.lib import Clock, SystemClock, clean
 from trainmon.model import Alert, Arrangement, LastSeen, Prompt, State
 from tui.backend import Backend
 from tui.keys import bindings, cap, unused
-from tui.modals import CommandPalette, Dialog, LoginPrompt, Pick, ask, is_displayed
+from tui.modals import CommandPalette, Dialog, Find, LoginPrompt, Pick, ask, is_displayed
 from tui.screens.base import StateScreen
 from tui.screens.details import LinkedScreen, MomentScreen, screen_for
 from tui.screens.help import Help
@@ -77,9 +78,10 @@ class Dashboard(App[None], inherit_bindings=False):
         local_time: bool = False,
         theme: str = "auto",
         light: bool = False,
+        typed: str = "",
     ) -> None:
         """`seen`: what was shown when the dashboard was last open. `local_time`: times are not in UTC. `theme`: that of
-        the config; `light`: whether the terminal's background is."""
+        the config; `light`: whether the terminal's background is. `typed`: what was typed before the start."""
         super().__init__()
         Times.zone, self._theme_of_config = None if local_time else UTC, theme
         self.backend = backend
@@ -100,6 +102,9 @@ class Dashboard(App[None], inherit_bindings=False):
         self._prompt: LoginPrompt | None = None
         self._answered: set[int] = set()
         self._timed: list[Mapping[str, Alert]] = []
+        self._keys = deque(event for event in XTermParser().feed(typed) if isinstance(event, events.Key))
+        """They wait for the first frame: before it, there is nothing for a key to act on."""
+        self._is_drawn = False
         self._waiting_toasts: deque[Callable[[], None]] = deque(maxlen=TOASTS_AT_MOST)
         for known in THEMES:
             self.register_theme(known)
@@ -179,6 +184,9 @@ class Dashboard(App[None], inherit_bindings=False):
             screen.header.paused = self._paused
             screen.foot.grey(read_only=self.shown.read_only)
             screen.show(self.shown)
+            if not self._is_drawn:
+                self._is_drawn = True
+                self.call_later(self._use_keys)
 
     def _notice_silence(self) -> None:
         """Show in the visible headers whether the screen is paused and the engine silent."""
@@ -194,15 +202,23 @@ class Dashboard(App[None], inherit_bindings=False):
             self._pressed_at = self.clock.monotonic()
             if self._latest is not None:
                 self.changes.used(self._latest)
-        if isinstance(event, events.Key) and not event.is_forwarded:
+        if not isinstance(event, events.Key) or event.is_forwarded:
+            await super().on_event(event)
+            return
+        self._keys.append(event)
+        await self._use_keys()
+
+    async def _use_keys(self) -> None:
+        """Handle the keys in their order, each before the next."""
+        while self._is_drawn and self._keys:
+            event = self._keys.popleft()
             if self.dialog is not None and self.dialog.drops(event):
-                return
+                continue
             if self.focused is not None and not is_displayed(self.focused):
                 self.screen.set_focus(None)  # Textual blurs what is hidden only after its next layout
-            if await self._run_binding(event):
-                return
-            self._explain(event)
-        await super().on_event(event)
+            if not await self._run_binding(event):
+                self._explain(event)
+                await super().on_event(event)
 
     async def _run_binding(self, event: events.Key) -> bool:
         """Run a key's binding before the next key is handled.
@@ -210,6 +226,8 @@ class Dashboard(App[None], inherit_bindings=False):
         Textual gives a key to the focused widget first, and gets it back when it is unused. When `/` and a name arrive
         in one packet, the name would go to the pane, and not to the input that `/` opens.
         """
+        if isinstance(self.focused, Find):
+            return self.focused.take(event) or await self._check_bindings(event.key)
         if isinstance(self.focused, Input) or not isinstance(self.screen, StateScreen):
             return False
         return await self._check_bindings(event.key)

@@ -7,13 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.tui.backend import FakeBackend
 from tests.tui.dashboard import publish, showing
-from tests.tui.screen_text import arrive, at_rest, text_of
+from tests.tui.pilot import running
+from tests.tui.screen_text import StillClock, arrive, at_rest, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NOW, calm, iterations, log, run, troubled
 from trainmon.model import State
+from tui.app import Dashboard
 from tui.modals import Jump
 from tui.panes import Pane
+from tui.panes.gpus import METRICS
 from tui.screens.details import LogScreen, NodeScreen, RunScreen
 from tui.screens.main import MainScreen
 from tui.widgets import placed
@@ -113,6 +117,32 @@ async def test_the_log_search_finds_upwards_marks_and_says_when_there_is_none() 
         await pilot.press("slash", *"zzz", "enter")
         await at_rest(pilot)
         assert "no match for “zzz”" in text_of(app)
+
+
+async def test_keys_that_were_typed_before_the_start_count() -> None:
+    app = Dashboard(FakeBackend(calm()), clock=StillClock(), typed="2/gpu-003\r")
+    async with running(app) as pilot:
+        await at_rest(pilot)
+
+        assert (app.main.current, app.main.gpus.filter, app.main.find.display) == ("2", "gpu-003", False)
+
+
+@pytest.mark.parametrize(
+    ("keys", "filtered"),
+    [
+        (("slash", *"gpu-003", "enter", "v"), "gpu-003"),
+        (("slash", *"gpu-00x", "backspace", "3", "enter", "v"), "gpu-003"),
+        (("slash", *"gpu-003", "escape", "v"), ""),
+        (("slash", *"gpu", "enter", "slash", *"-003", "enter", "v"), "gpu-003"),
+    ],
+)
+async def test_a_key_right_after_the_filter_is_for_the_pane(keys: tuple[str, ...], filtered: str) -> None:
+    async with showing(calm()) as (app, pilot, _):
+        await pilot.press("2")
+        arrive(app, *keys)
+        await at_rest(pilot)
+
+        assert (app.main.gpus.filter, app.main.gpus.metric) == (filtered, METRICS[1])
 
 
 LOG = "gpu-001:/scratch/llm-70b/slurm-418190.out"

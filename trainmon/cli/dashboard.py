@@ -106,13 +106,13 @@ def show(
         kept = LastSeenFile(find_state_directory(os.environ).path, name, lambda: backend.engine.state)
     try:
         with backend, ExitStack() as stack:  # it connects while the dashboard is imported
-            with asked_background(os.environ) as is_light:
+            with asked_background(os.environ) as answered:
                 from tui.app import Dashboard as App  # meanwhile the terminal answers
 
-                light = is_light()
+                light, typed = answered()
             app = App(
                 backend, seen=None if kept is None else kept.before, local_time=settings.time == "local",
-                theme=settings.theme, light=light, clock=backend.engine.clock,
+                theme=settings.theme, light=light, typed=typed, clock=backend.engine.clock,
             )  # fmt: skip
             TOASTER.toast = app.toast
             if kept is not None:

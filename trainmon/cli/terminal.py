@@ -76,32 +76,40 @@ ASK_BACKGROUND = b"\x1b]11;?\x1b\\\x1b[c"
 """xterm's OSC 11, then the question for the kind of the terminal, which each answers: no answer to the first before it
 means that there is none."""
 
-BACKGROUND = re.compile(rb"\x1b\]11;rgba?:([0-9a-fA-F]{2})[0-9a-fA-F]*/([0-9a-fA-F]{2})[0-9a-fA-F]*/([0-9a-fA-F]{2})")
+BACKGROUND = re.compile(
+    rb"\x1b\]11;rgba?:([0-9a-fA-F]{2})[0-9a-fA-F]*/([0-9a-fA-F]{2})[0-9a-fA-F]*/([0-9a-fA-F]{2})"
+    rb"[0-9a-fA-F]*(?:\x07|\x1b\\)?"
+)
 ANSWERED = re.compile(rb"\x1b\[\?[\d;]*c")
 ANSWER_WITHIN = 0.2
 """Seconds that one waits for the answer, after what is done meanwhile."""
 
 
 @contextmanager
-def asked_background(environ: Mapping[str, str], reader: int = 0, writer: int = 1) -> Iterator[Callable[[], bool]]:
-    """Ask the terminal for its background. Inside, the function says whether it is light; not known is dark."""
+def asked_background(
+    environ: Mapping[str, str], reader: int = 0, writer: int = 1
+) -> Iterator[Callable[[], tuple[bool, str]]]:
+    """Ask the terminal for its background. Inside, the function says whether it is light (not known is dark), and what
+    was typed meanwhile."""
     colors = environ.get("COLORFGBG", "").rpartition(";")[2]
     if colors.isdigit() or environ.get("TERM", "dumb") in {"dumb", "linux"}:
-        yield lambda: colors in {"7", "15"}
+        yield lambda: (colors in {"7", "15"}, "")
         return
     before = termios.tcgetattr(reader)
     tty.setcbreak(reader, termios.TCSANOW)
     os.write(writer, ASK_BACKGROUND)
 
-    def is_light() -> bool:
+    def answered() -> tuple[bool, str]:
         answer = b""
         while not ANSWERED.search(answer) and select.select([reader], [], [], ANSWER_WITHIN)[0]:
             answer += os.read(reader, 1024) or b"\x1b[?c"
         found = BACKGROUND.search(answer)
-        return found is not None and sum(int(part, 16) for part in found.groups()) > 3 * 127
+        typed = ANSWERED.sub(b"", BACKGROUND.sub(b"", answer)).decode(errors="replace")
+        is_light = found is not None and sum(int(part, 16) for part in found.groups()) > 3 * 127
+        return is_light, typed.replace("\n", "\r")  # Enter, as this terminal does not read it in raw mode yet
 
     try:
-        yield is_light
+        yield answered
     finally:
         termios.tcsetattr(reader, termios.TCSANOW, before)
 

@@ -193,25 +193,25 @@ class Completer(Suggester):
 class Find(Input):
     """A one-line input above the footer. Tab goes through the completions of what was typed."""
 
-    @dataclass
-    class Typed(Message):
-        """The text so far."""
-
-        text: str
-
-    class Closed(Message):
-        """The input closed: kept by Enter, or cleared by Esc."""
-
     def __init__(self) -> None:
         super().__init__(id="find", compact=True)
         self.cursor_blink = False
         self.display = False
         self._offered: tuple[str, ...] = ()
         """What Tab goes through; it ends with what was typed."""
+        self._on_typed: Callable[[str], object] = str
+        self._on_closed: Callable[[], object] = str
 
-    def open(self, what: str, text: str, complete: Complete | None = None) -> None:
-        """Open the input with this text."""
-        self.placeholder, self._offered = what, ()
+    def open(
+        self,
+        what: str,
+        text: str,
+        typed: Callable[[str], object],
+        closed: Callable[[], object],
+        complete: Complete | None = None,
+    ) -> None:
+        """Open the input with this text. `typed` is called with the text so far, `closed` after Enter and Esc."""
+        self.placeholder, self._offered, self._on_typed, self._on_closed = what, (), typed, closed
         self.suggester = None if complete is None else Completer(complete)
         self.display = True
         with self.prevent(Input.Changed):
@@ -219,33 +219,36 @@ class Find(Input):
         self.cursor_position = len(text)
         self.screen.set_focus(self)
 
-    def close(self) -> None:
-        if self.display:
-            self.display = False
-            self.post_message(self.Closed())
+    def close(self, text: str) -> None:
+        """Close it at once, with this text: the next key may already be queued."""
+        self.display = False
+        self._on_typed(text)
+        self._on_closed()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self.post_message(self.Typed(event.value))
+        if self.display:
+            self._on_typed(self.value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.close()
+    async def action_submit(self) -> None:
+        self.close(self.value)
 
-    def on_key(self, event: events.Key) -> None:
-        if event.key == "escape":
-            event.stop()
-            event.prevent_default()
-            self.post_message(self.Typed(""))
-            self.close()
+    def take(self, event: events.Key) -> bool:
+        """Use a key at once; False: its binding is to run. In a queue of its own, a key that is typed behind Enter
+        would get into the text."""
+        if event.is_printable and event.character is not None:
+            self.replace(event.character, *self.selection)
+        elif event.key == "escape":
+            self.close("")
         elif event.key in ("tab", "shift+tab") and isinstance(self.suggester, Completer):
-            event.stop()
-            event.prevent_default()
             if self.value not in self._offered:
                 self._offered = (*self.suggester.complete(self.value), self.value)
             step = 1 if event.key == "tab" else -1
             self.value = self._offered[(self._offered.index(self.value) + step) % len(self._offered)]
             self.cursor_position = len(self.value)
+        else:
+            return False
+        return True
 
 
 # ---- jump ------------------------------------------------------------------------------------------------------------

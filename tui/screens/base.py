@@ -209,11 +209,10 @@ class PaneScreen(StateScreen):
     def __init__(self) -> None:
         super().__init__()
         self.find = Find()
-        self._typed: Callable[[str], None] = lambda _: None
 
     def _find(self, what: str, text: str, typed: Callable[[str], None], complete: Complete | None = None) -> None:
-        self.foot.display, self._typed = False, typed
-        self.find.open(f"{what}; Enter keeps it, Esc clears it", text, complete)
+        self.foot.display = False
+        self.find.open(f"{what}; Enter keeps it, Esc clears it", text, typed, self._found, complete)
 
     def action_find(self) -> None:
         if isinstance(self.pane, LogPane):
@@ -230,10 +229,7 @@ class PaneScreen(StateScreen):
         if isinstance(self.pane, LogPane):
             ask(self.app, SaveLog(self.pane.savable(), str(self.pane.file_name())), self.pane.save)
 
-    def on_find_typed(self, event: Find.Typed) -> None:
-        self._typed(event.text)
-
-    def on_find_closed(self) -> None:
+    def _found(self) -> None:
         self.foot.display = True
         self.pane.focus_body()
         if isinstance(self.pane, LogPane):

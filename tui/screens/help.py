@@ -112,14 +112,8 @@ class Help(Dialog[None]):
         self.wanted = wanted
         self.lines.set_rows(help_rows(self.context, wanted))
 
-    def on_find_typed(self, event: Find.Typed) -> None:
-        self._search(event.text)
-
-    def on_find_closed(self) -> None:
-        self.lines.focus()
-
     def action_find(self) -> None:
-        self.find.open("search the help; Enter keeps it, Esc clears it", self.wanted)
+        self.find.open("search the help; Enter keeps it, Esc clears it", self.wanted, self._search, self.lines.focus)
 
     def action_back(self) -> None:
         if self.wanted:

@@ -14,18 +14,18 @@ KIND = b"\x1b[?62;22c"
 XTERM = {"TERM": "xterm-256color"}
 
 
-def is_light(answer: bytes, environ: dict[str, str] = XTERM) -> bool:
-    """What is found of a terminal that answers this."""
+def told(answer: bytes, environ: dict[str, str] = XTERM) -> tuple[bool, str]:
+    """What is found of a terminal that answers this: whether it is light, and what was typed."""
     master, slave = os.openpty()
     asked = threading.Thread(target=lambda: (os.read(master, len(ASK_BACKGROUND)), os.write(master, answer)))
     before = termios.tcgetattr(slave)
     try:
-        with asked_background(environ, slave, slave) as found:
+        with asked_background(environ, slave, slave) as answered:
             if answer:
                 asked.start()
-            light = found()
+            found = answered()
         assert termios.tcgetattr(slave) == before, "the terminal is as it was"
-        return light
+        return found
     finally:
         os.close(slave)
         os.close(master)
@@ -42,7 +42,14 @@ def is_light(answer: bytes, environ: dict[str, str] = XTERM) -> bool:
     ],
 )
 def test_the_background_is_what_the_terminal_says(answer: bytes, light: bool) -> None:
-    assert is_light(answer) is light
+    assert told(answer) == (light, "")
+
+
+@pytest.mark.parametrize("background", [b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\", b"\x1b]11;rgb:ffff/ffff/ffff\x07", b""])
+def test_what_was_typed_before_the_start_is_not_taken_for_the_answer(background: bytes) -> None:
+    typed = "2/é\x1b[A"
+    assert told(b"2/" + background + "é\x1b[A".encode() + KIND) == (background != b"", typed)
+    assert told(b"/llm\n") == (False, "/llm\r"), "Enter, and a terminal that does not answer"
 
 
 @pytest.mark.parametrize(
@@ -50,4 +57,4 @@ def test_the_background_is_what_the_terminal_says(answer: bytes, light: bool) ->
     [({"COLORFGBG": "0;15"}, True), ({"COLORFGBG": "15;default;0"}, False), ({"TERM": "linux"}, False)],
 )
 def test_a_terminal_is_not_asked_what_the_environment_says(environ: dict[str, str], light: bool) -> None:
-    assert is_light(b"", {**XTERM, **environ}) is light
+    assert told(b"", {**XTERM, **environ}) == (light, "")

@@ -144,7 +144,7 @@ async def test_a_hidden_widget_takes_no_focus_and_loses_the_one_it_has() -> None
             await at_rest(pilot)
             assert app.focused is before
 
-        app.main.find.open("filter", "")
+        await pilot.press("slash")
         app.main.find.display = False
         arrive(app, "7")
         await at_rest(pilot)
