@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainmon.analysis.attempts import rank_processes
-from trainmon.analysis.attempts.looks import Answer, Circumstances, Communicator, Process, Side, call, placed
+from trainmon.analysis.attempts.looks import Answer, Circumstances, Communicator, Process, call, placed
 from trainmon.analysis.runs import last_attempts
 from trainmon.lib import CommandFailed, Instant, Seconds
 from trainmon.model import SILENT, RankLook, RankProcess, Run, State
@@ -42,6 +42,6 @@ def answer(processes: Mapping[str, Mapping[int, RankProcess]], count: int, is_st
     }
     late = frozenset({ranks[sorted(ranks)[len(ranks) * 3 // 4]]}) if is_stuck else frozenset()
     others = frozenset(ranks.values()) - late
-    sides = {count + 1: Side(len(others), others), **({count: Side(1, late)} if late else {})}
+    sides = {count + 1: others, **({count: late} if late else {})}
     world = Communicator(len(ranks), {"AllReduce": sides})
-    return Answer("2.28.9", {"0x8f4b3d0c21a9e657": world}, len(ranks), is_complete=True)
+    return Answer("2.28.9", {"0x8f4b3d0c21a9e657": world}, len(ranks))

@@ -1,4 +1,4 @@
-"""A stand-in for the RAS service of a job of NCCL: a simulated training, its counts, and its answers as text and JSON.
+"""A stand-in for the RAS service of a job of NCCL: a simulated training, its counts, and its answers as JSON.
 
 Each rank launches the operations of one program in its communicators: it runs ahead of its GPU, and waits when too much
 is not finished. So one rank that stops holds up others in an order that nobody has written down. As a program it is one
@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -151,10 +151,9 @@ class Job:
                 "absentcount": len(there), "missing_absentcount": len(missing), "ranks": there,
                 **({"missing_ranks": missing} if missing else {})}  # fmt: skip
 
-    def answer(self, version: str, at: float, *, as_json: bool) -> str:
+    def answer(self, version: str, at: float) -> str:
         """The report, as this version writes it."""
-        found = [self.communicator(number, at) for number in range(len(self.groups))]
-        return to_json(found, version) if as_json else "".join(to_text(found, version, self.ranks, len(self.hosts)))
+        return to_json([self.communicator(number, at) for number in range(len(self.groups))], version)
 
 
 def to_json(communicators: Sequence[Mapping[str, Any]], version: str) -> str:
@@ -175,84 +174,6 @@ def to_json(communicators: Sequence[Mapping[str, Any]], version: str) -> str:
 
 def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
-
-
-def to_text(communicators: Sequence[Mapping[str, Any]], version: str, ranks: int, nodes: int) -> Iterator[str]:
-    """As VERBOSE STATUS: a part of a communicator is listed if it is less than half."""
-    yield (f"NCCL version {version} compiled with CUDA 13.0\nCUDA runtime version 13000, driver version 13000\n\n"
-           "Job summary\n===========\n\n  Nodes  Processes         GPUs  Processes     GPUs\n"
-           "(total)   per node  per process    (total)  (total)\n"
-           f"{nodes:7}  {ranks // nodes:9}  {1:11}  {ranks:9}  {ranks:7}\n\nCommunicators... (0.01s)\n=============\n\n"
-           "Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors\n"
-           "    #  in group  per comm  per node  per comm  in group\n")  # fmt: skip
-    errors, warnings, dead = list[str](), list[str](), dict[int, str]()
-    for number, one in enumerate(communicators):
-        head, rows, status = (
-            f"#{number}-0 ({int(one['hash'], 16):016x})",
-            list(one["ranks"]),
-            Counter(map(state, one["ranks"])),
-        )
-        gone = one.get("missing_ranks", ())
-        dead |= {row["pid"]: f"  Process {row['pid']} on node {row['host']} managing GPU {row['cuda_dev']}\n"
-                 for row in gone if row["status"]["considered_dead"]}  # fmt: skip
-        failed = [row for row in rows if row["status"]["async_error"]]
-        parts = [f"{head} MISMATCH\n"]
-        if len(status) > 1:
-            parts.append("  Communicator ranks have different status\n")
-            parts += side(rows, one["size"], state, "have status {}", "has status {}")
-        names = OPERATIONS if numbers(version) >= (2, 26) else ("collective",)
-        for name in names:
-            value = count_of(name)
-            if len({value(row) for row in rows}) > 1:
-                parts.append(f"  Communicator ranks have different {name} operation counts\n")
-                said = "have launched up to operation {}", "has launched up to operation {}"
-                parts += [*side(rows, one["size"], value, *said), "\n"]
-        kinds = [kind for kind, on in (("INCOMPLETE", gone), ("ERROR", failed), ("MISMATCH", len(parts) > 1)) if on]
-        yield (f"{number:5}  {1:8}  {nodes:8}  {ranks // nodes:>8}  {one['size']:8}  {len(rows):8}  "
-               f"{max(status):>8}  {','.join(kinds) or 'OK':>6}\n")  # fmt: skip
-        if gone:
-            absent = f"{len(gone)} rank{'s' * (len(gone) > 1)}"
-            errors.append(f"{head} INCOMPLETE\n  Missing communicator data from {absent}\n"
-                          + "".join(f"  Rank {row['rank']} -- {who(row)}\n" for row in gone) + "\n")  # fmt: skip
-        for row in failed:
-            text = {1: "Unhandled CUDA error", 6: "Remote process error"}[row["status"]["async_error"]]
-            errors.append(f"{head} ERROR\n  Asynchronous error on 1 rank\n"
-                          f"  Rank {row['rank']} reported {text} -- {who(row)}\n\n")  # fmt: skip
-        warnings += parts if len(parts) > 1 else []
-    gone_too = f"DEAD\n  {len(dead)} job process is considered dead (unreachable via the RAS network)\n"
-    yield f"\nErrors\n======\n\n{gone_too + ''.join(dead.values()) + chr(10) if dead else ''}{''.join(errors)}"
-    yield f"Warnings\n========\n\n{''.join(warnings)}"
-
-
-def who(row: Mapping[str, Any]) -> str:
-    return f"GPU {row['cuda_dev']} managed by process {row['pid']} on node {row['host']}"
-
-
-def state(row: Mapping[str, Any]) -> str:
-    status = row["status"]
-    return "FINALIZE" if status["finalize_called"] else "INIT" if status["init_state"] else "RUNNING"
-
-
-def count_of(name: str) -> Callable[[Mapping[str, Any]], int]:
-    """Until 2.25, all operations are counted together."""
-    return lambda row: (
-        sum(row["collective_counts"].values()) if name == "collective" else row["collective_counts"][name]
-    )
-
-
-def side(
-    rows: Sequence[Mapping[str, Any]], size: int, value: Callable[[Mapping[str, Any]], Any], many: str, single: str
-) -> Iterator[str]:
-    """The parts of a communicator, the largest first."""
-    for found, count in Counter(map(value, rows)).most_common():
-        none = " operation" in many and not found
-        texts = [text.partition(" launched")[0] + " not launched any operations" if none else text.format(found)
-                 for text in (many, single)]  # fmt: skip
-        own = sorted((row for row in rows if value(row) == found), key=lambda row: int(row["rank"]))
-        if count > 1:
-            yield f"  {count} ranks {texts[0]}\n"
-        for row in own if count == 1 or count < size / 2 else ():
-            yield f"  Rank {row['rank']} {texts[1] + ' ' if count == 1 else ''}-- {who(row)}\n"
 
 
 # ---- a process of such a job -----------------------------------------------------------------------------------------
@@ -298,7 +219,6 @@ def serve(settings: Settings, ready: Callable[[], None]) -> None:
 
 def talk(client: socket.socket, job: Job, settings: Settings, began: float) -> None:
     """One connection: commands, then one report."""
-    as_json = False
     with client, client.makefile("rb") as lines:
         for line in lines:
             command = line.decode().strip().lower()
@@ -307,16 +227,14 @@ def talk(client: socket.socket, job: Job, settings: Settings, began: float) -> N
             if command.endswith("status"):
                 own = json.loads(Path(settings.pids).read_text()) if settings.pids else [os.getpid()]
                 job.pids[: len(own)] = own
-                text = job.answer(settings.version, time.monotonic() - began, as_json=as_json).encode()
+                text = job.answer(settings.version, time.monotonic() - began).encode()
                 client.sendall(text[: len(text) // 2] if settings.how in ("torn", "slow") else text)
                 if settings.how == "slow":
                     threading.Event().wait()
                 for _ in range(17 if settings.how == "huge" else 0):
                     client.sendall(b" " * (1 << 20))
                 return
-            if command == "set format json" and numbers(settings.version) >= (2, 28, 7):
-                as_json = True
-            elif not command.startswith("timeout "):
+            if command != "set format json" and not command.startswith("timeout "):
                 client.sendall(f"ERROR: Unknown command {command}\n".encode())
                 continue
             client.sendall(b"OK\n")

@@ -1,7 +1,7 @@
 """The roll call: what NCCL's RAS service says of the ranks of a run, asked twice on one of its nodes.
 
-NCCL keeps the counts of the whole job in each of its processes, and any of them tells them. It is not asked where its
-version is not known beforehand: asking 2.27 has crashed jobs.
+NCCL keeps the counts of the whole job in each of its processes, and any of them tells them. It is not asked before
+2.28.7, nor where its version is not known beforehand: asking 2.27 has crashed jobs.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ WHY = {
     "hidden": "which process has NCCL's RAS port on {node} cannot be seen",
     "other jobs": "only other jobs answer on NCCL's RAS port on {node}",
     "unknown version": "NCCL's RAS service on {node} is not asked: which version of NCCL would answer is not known",
-    "unsafe version": "NCCL's RAS service is not asked: questions have crashed NCCL 2.27 (here {versions})",
-    "old version": "NCCL {versions} has no RAS service: 2.24 was the first one",
+    "old version": "NCCL's RAS service is not asked: here is NCCL {versions}, it answers in JSON from 2.28.7 on, and "
+    "questions have crashed 2.27",
     "silent": "no process on {node} answers on NCCL's RAS port: they may be stopped",
     "slow": "the answer of NCCL's RAS service on {node} did not end in time",
     "too long": "the answer of NCCL's RAS service on {node} is longer than 16 MB",

@@ -5,7 +5,7 @@ A look names a rank only with proof. What differs for a moment in a run that goe
 
 from trainmon.analysis.attempts.looks.activity import FACTS, Activity, Sample, activities, judged
 from trainmon.analysis.attempts.looks.leading import LABELS, NAMES, leading, told
-from trainmon.analysis.attempts.looks.nccl_ras import Answer, Communicator, Process, Side, UnreadableError, read
+from trainmon.analysis.attempts.looks.nccl_ras import Answer, Communicator, Process, UnreadableError, read
 from trainmon.analysis.attempts.looks.roll_call import Circumstances, call, placed
 from trainmon.analysis.attempts.looks.stacks import Frame, standing
 
@@ -20,7 +20,6 @@ __all__ = [
     "Frame",
     "Process",
     "Sample",
-    "Side",
     "UnreadableError",
     "activities",
     "call",

@@ -23,8 +23,8 @@ FIRST_BYTE = 3.0
 """Seconds that a process which is not stopped needs to answer its first command, at most."""
 
 LISTEN = "0A"
-FIRST_WITH_RAS, FIRST_WITH_JSON, UNSAFE = (2, 24), (2, 28, 7), (2, 27)
-"""Asking 2.27.3 has crashed jobs."""
+FIRST = (2, 28, 7)
+"""The first version that answers in JSON. Asking 2.27.3 has crashed jobs."""
 
 LIBRARY = re.compile(r"/[^\n]*/libnccl\.so[^\n/]*")
 
@@ -48,22 +48,20 @@ def look(asked: "Any") -> "dict[str, Any]":
     found = [versions(pid) or (in_log if pid in pids else set()) for pid in set(owned.values())]
     known = set().union(*found)
     seen = {"versions": sorted(".".join(map(str, version)) for version in known)}  # type: dict[str, Any]
-    if any(version[:2] == UNSAFE for version in known):
-        return dict(seen, why="unsafe version")
+    if known and min(known) < FIRST:
+        return dict(seen, why="old version")
     if len(owned) < len(places) or not all(found):
         return dict(seen, why="unknown version")
-    if min(known) < FIRST_WITH_RAS:
-        return dict(seen, why="old version")
     has_others, until = len(mine) < len(places), time.time() + asked["seconds"]
-    return dict(seen, **ask(list(places.values()), set(mine), has_others, min(known) >= FIRST_WITH_JSON, until))
+    return dict(seen, **ask(list(places.values()), set(mine), has_others, until))
 
 
-def ask(places: "Any", pids: "set[int]", has_others: bool, is_json: bool, until: float) -> "dict[str, Any]":
+def ask(places: "Any", pids: "set[int]", has_others: bool, until: float) -> "dict[str, Any]":
     """The first answer of the job; else why there is none."""
     why = "silent"
     for attempt in range(TRIES):
         try:
-            data = one_answer(places[attempt % len(places)], is_json, until)
+            data = one_answer(places[attempt % len(places)], until)
         except (OSError, EOFError):
             continue
         if data is None:
@@ -71,14 +69,14 @@ def ask(places: "Any", pids: "set[int]", has_others: bool, is_json: bool, until:
         if len(data) >= MOST:
             return {"why": "too long"}
         text = data.decode("utf-8", "replace")
-        named = {int(found) for found in re.findall(r'(?:"pid": |process |Process )(\d+)', text)}
+        named = set(map(int, re.findall(r'"pid": (\d+)', text)))
         if not has_others or named & pids:
             return {"text": text}
         why = "other jobs"
     return {"why": why}
 
 
-def one_answer(place: "tuple[str, int]", is_json: bool, until: float) -> "bytes | None":
+def one_answer(place: "tuple[str, int]", until: float) -> "bytes | None":
     """All that one connection answers, up to a limit; None if it does not end in time. Raises OSError and EOFError if
     it does not begin."""
     family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
@@ -86,8 +84,9 @@ def one_answer(place: "tuple[str, int]", is_json: bool, until: float) -> "bytes 
         opened.settimeout(FIRST_BYTE)
         opened.connect(place)
         says(stream, b"TIMEOUT 5\n")
-        is_json = is_json and says(stream, b"SET FORMAT json\n").startswith(b"OK")
-        stream.write(b"STATUS\n" if is_json else b"VERBOSE STATUS\n")
+        if not says(stream, b"SET FORMAT json\n").startswith(b"OK"):
+            raise EOFError("it knows no JSON")
+        stream.write(b"STATUS\n")
         stream.flush()
         opened.settimeout(max(0.1, until - time.time()))
         try:

@@ -36,20 +36,18 @@ def known(job: Job) -> RankMap:
     return RankMap(launcher="torchrun", ranks=job.ranks, nodes=each)
 
 
-def looked(job: Job, version: str = "2.28.9", *, as_json: bool = True, times: Any = AT, **more: Any) -> RankLook:
-    first, second = (read(job.answer(version, at, as_json=as_json)) for at in times)
+def looked(job: Job, version: str = "2.28.9", *, times: Any = AT, **more: Any) -> RankLook:
+    first, second = (read(job.answer(version, at)) for at in times)
     now = Circumstances(*AT, known(job), **{"ranks": placed(second, nodes(job), job.ranks), "is_late": True, **more})
     return call(first, second, now)
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-def test_200_looks_at_runs_that_go_on_accuse_nobody(as_json: bool) -> None:
+def test_200_looks_at_runs_that_go_on_accuse_nobody() -> None:
     for seed in range(34):
         for scenario in HEALTHY:
-            look = looked(Job(scenario, seed), as_json=as_json, is_late=False)
+            look = looked(Job(scenario, seed), is_late=False)
             assert (look.ranks, look.advice) == ((), ""), (scenario, seed, look.summary)
-            if as_json:  # in the text form, equal counts are not there
-                assert look.summary == "the ranks go on: they have launched more operations of NCCL within 16s"
+            assert look.summary == "the ranks go on: they have launched more operations of NCCL within 16s"
 
 
 @pytest.mark.parametrize("version", ["2.28.7", "2.28.9", "2.29.2", "2.30.7"])
@@ -61,18 +59,6 @@ def test_a_planted_fault_is_named_in_every_job(version: str) -> None:
             assert look.ranks == job.victims, (scenario, seed, look.summary)
             assert look.advice
             assert look.is_answer
-
-
-@pytest.mark.parametrize("version", ["2.24.3", "2.25.1", "2.26.2", "2.28.3"])
-def test_in_the_text_form_it_is_named_where_its_name_is_there_and_nobody_else_is(version: str) -> None:
-    named = 0
-    for seed in range(12):
-        for scenario in STUCK:
-            job = Job(scenario, seed)
-            look = looked(job, version, as_json=False)
-            assert {*look.ranks} <= {*job.victims}, (scenario, seed, look.summary)
-            named += bool(look.ranks)
-    assert named > 30
 
 
 def test_the_sentences() -> None:
@@ -105,13 +91,11 @@ def test_the_sentences() -> None:
 
 def test_the_lower_count_is_late_however_few_are_ahead() -> None:
     job = Job("ahead minority", 1, ranks=32, tensor=1)
-    look = looked(job, as_json=False)
+    look = looked(job)
     assert look.summary.startswith("3 of 32 ranks have launched ")
-    assert "29 ranks, which this NCCL does not name, stay at " in look.summary
-    assert look.ranks == ()
+    assert look.ranks == job.victims
     even = Job("stuck", 1, ranks=16, tensor=1)
     even.victims = tuple(range(8))
-    assert "8 ranks, which this NCCL does not name, stay at " in looked(even, as_json=False).summary
     assert looked(even).ranks == even.victims
 
 
@@ -120,16 +104,12 @@ def test_a_run_that_makes_its_steps_has_nobody_to_blame() -> None:
         look = looked(Job(scenario, 5), is_late=False, calm="its last step came 2s ago")
         assert (look.ranks, look.advice) == ((), "")
         assert look.summary.endswith("; its last step came 2s ago")
-    text = looked(Job("dead", 5), as_json=False, is_late=False)
-    assert text.ranks == ()
-    assert text.summary.endswith("; whether the others go on is not shown")
 
 
 @pytest.mark.parametrize("scenario", ERRORS)
-@pytest.mark.parametrize("as_json", [True, False])
-def test_what_ranks_report(scenario: str, as_json: bool) -> None:
+def test_what_ranks_report(scenario: str) -> None:
     job = Job(scenario, 3, ranks=16, tensor=1)
-    look = looked(job, as_json=as_json)
+    look = looked(job)
     assert look.ranks == ((15,) if scenario == "cuda error" else ())
     assert "rank 15 (gpu-002 GPU 7) reports to NCCL: " in look.summary
 
@@ -137,7 +117,7 @@ def test_what_ranks_report(scenario: str, as_json: bool) -> None:
 def test_a_rank_is_only_that_of_a_process_which_is_certainly_its_own() -> None:
     job = Job("stuck", 2, ranks=16, tensor=1)
     job.victims = (9,)
-    answers = [read(job.answer("2.28.9", at, as_json=True)) for at in AT]
+    answers = [read(job.answer("2.28.9", at)) for at in AT]
     late = f"process {job.pids[9]} on {job.hosts[1]} (GPU 1)"
     same = nodes(job) | {"gpu-003": dict(enumerate(nodes(job)["gpu-002"].values(), 16))}
     for processes in (
@@ -149,26 +129,24 @@ def test_a_rank_is_only_that_of_a_process_which_is_certainly_its_own() -> None:
         assert look.ranks == ()
         assert f"; {late} stays at " in look.summary
     one = Process(job.hosts[1], job.pids[9])
-    text = Answer("2.26.2", {"a": Communicator(16, {}, {one: True})}, 16, is_complete=False)
+    text = Answer("2.28.9", {"a": Communicator(16, {}, {one: True})}, 16)
     assert placed(text, nodes(job), 16) == {one[:2]: 9}
     assert placed(text, nodes(job), 24) == {}  # a node that is not read may have this pid, too
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-def test_no_word_of_an_answer_moves_the_cursor(as_json: bool) -> None:
+def test_no_word_of_an_answer_moves_the_cursor() -> None:
     job = Job("stuck", 2, ranks=16, tensor=1)
     job.victims, job.hosts[1] = (9,), "\x1b[2J10.0.0.9\x07"
-    look = looked(job, as_json=as_json)
+    look = looked(job)
     assert look.ranks == (9,)
     assert all(text.isprintable() for text in (look.summary, *look.lines))
-    look = looked(job, as_json=as_json, ranks={})  # not certain: it is named as NCCL names it
+    look = looked(job, ranks={})  # not certain: it is named as NCCL names it
     assert f"process {job.pids[9]} on " in look.summary
     assert all(text.isprintable() for text in (look.summary, *look.lines))
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-def test_an_answer_that_is_cut_off_anywhere_is_none(as_json: bool) -> None:
-    text = Job("missing", 3, ranks=8, tensor=1).answer("2.28.9", 5.0, as_json=as_json)
+def test_an_answer_that_is_cut_off_anywhere_is_none() -> None:
+    text = Job("missing", 3, ranks=8, tensor=1).answer("2.28.9", 5.0)
     assert read(text)
     for end in range(0, len(text) - 2, max(1, len(text) // 60)):
         with pytest.raises(UnreadableError):
