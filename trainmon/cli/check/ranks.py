@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -15,8 +15,7 @@ from trainmon.cli.snapshot import first_full_state
 from trainmon.cli.terminal import print_json, print_lines, table
 from trainmon.config import load_settings
 from trainmon.engine.snapshot import VERSION, plain
-from trainmon.lib import ConfigError, clean, counted, listed, ranges
-from trainmon.lib.text import spans_text
+from trainmon.lib import ConfigError, clean, counted, listed, ranges, spans_text
 from trainmon.model import LookReply, RankLook, RankMap
 from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.logs import log_to_file
@@ -69,15 +68,10 @@ def map_lines(known: RankMap | None) -> list[str]:
     if known is None:
         return ["where its ranks run is not known"]
     rows = [
-        (name or "several", spans(own), spans({gpu for gpus in own.values() for gpu in gpus}))
+        (name or "several", *(spans_text(ranges(sorted(each))) for each in (own, {*chain(*own.values())})))
         for name, own in sorted(known.nodes.items(), key=lambda item: min(item[1]))
-    ]  # fmt: skip
+    ]
     return [f"{counted(known.ranks, 'rank')}, numbered by {known.launcher}", *table(PLACES, rows)]
-
-
-def spans(numbers: Iterable[int]) -> str:
-    """`0-7, 9`"""
-    return spans_text(ranges(sorted(numbers)))
 
 
 def look_lines(look: RankLook) -> list[str]:

@@ -15,14 +15,12 @@ LABELS: dict[LookSource, str] = {
     "nccl-ras": "NCCL RAS", "proc": "/proc", "stacks": "stacks", "flight-recorder": "PyTorch dump",
 }  # fmt: skip
 
-ORDER = (*NAMES,)
-
 
 def leading(looks: Iterable[RankLook]) -> RankLook | None:
     """The look that names ranks, else one that says what to do; of several, that of the source that says most. None if
     nothing of that was found."""
     useful = (look for look in looks if look.is_answer and (look.ranks or look.advice))
-    return min(useful, key=lambda look: (not look.ranks, ORDER.index(look.source)), default=None)
+    return min(useful, key=lambda look: (not look.ranks, [*NAMES].index(look.source)), default=None)
 
 
 def told(look: RankLook) -> str:

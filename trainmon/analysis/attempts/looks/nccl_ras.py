@@ -58,20 +58,8 @@ class Answer(NamedTuple):
     version: str
     communicators: Mapping[str, Communicator]
     """By both hashes."""
-    processes: int
-    """How many the job has."""
-
-    @property
-    def pids(self) -> dict[str, set[int]]:
-        """By host: all processes that it names."""
-        found: defaultdict[str, set[int]] = defaultdict(set)
-        for one in self.communicators.values():
-            reported = (process for _, process in one.errors)
-            for process in {*one.silent, *reported}.union(
-                *(own for sides in one.sides.values() for own in sides.values())
-            ):
-                found[process.host].add(process.pid)
-        return dict(found)
+    processes: frozenset[tuple[str, int]]
+    """The host and the pid of each process of the job."""
 
 
 def read(text: str) -> Answer:
@@ -95,12 +83,8 @@ def _answer(found: Any) -> Answer:
     communicators = {
         f"{one['hash']} {one.get('secondary_hash', '')}": _communicator(one) for one in found["communicators"]
     }
-    processes = {
-        (rank["host"], rank["pid"])
-        for one in found["communicators"]
-        for rank in (*one["ranks"], *one.get("missing_ranks", ()))
-    }
-    return Answer(clean(found["nccl_version"], SHOWN), communicators, len(processes))
+    ranks = (rank for one in found["communicators"] for rank in (*one["ranks"], *one.get("missing_ranks", ())))
+    return Answer(clean(found["nccl_version"], SHOWN), communicators, frozenset(_process(rank)[:2] for rank in ranks))
 
 
 def _process(rank: Mapping[str, Any]) -> Process:

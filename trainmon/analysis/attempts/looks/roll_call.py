@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts.looks.nccl_ras import Answer, Communicator, Process
 from trainmon.analysis.attempts.ranks import ranks_text
-from trainmon.lib import Instant, counted, duration, listed
+from trainmon.lib import Instant, by_key, counted, duration, listed
 from trainmon.model import RankLook, RankMap, RankProcess
 
 LINES = 40
@@ -54,8 +54,8 @@ def placed(
     }
     least = 1 if sum(map(len, processes.values())) == world else 2
     found: dict[tuple[str, int], int] = {}
-    for host, pids in answer.pids.items():
-        nodes = [node for node, own in ranks.items() if pids <= own.keys()]
+    for host, pids in by_key(answer.processes).items():
+        nodes = [node for node, own in ranks.items() if own.keys() >= {*pids}]
         if len(nodes) == 1 and len(pids) >= least:
             found |= {(host, pid): ranks[nodes[0]][pid] for pid in pids}
     return found
@@ -134,7 +134,7 @@ def equal(base: RankLook, answer: Answer, now: Circumstances) -> RankLook:
         return replace(base, summary="no rank is behind, as far as NCCL knows: not all its communicators are in use")
     count, operation = max(((max(sides), operation) for operation, sides in largest.sides.items()), default=(0, ""))
     text = f"all {largest.size:,} ranks have launched {operation} {count:,}" if count else "no rank has launched any"
-    if not now.is_late or (now.known is not None and now.known.ranks > answer.processes):
+    if not now.is_late or (now.known is not None and now.known.ranks > len(answer.processes)):
         return replace(base, summary=f"{text}: none is behind, which says nothing more")
     text += f" and nothing more for {duration(now.at - now.first_at)}"
     if now.are_gpus_busy is False:
@@ -205,7 +205,7 @@ def evidence(answer: Answer, now: Circumstances) -> tuple[str, ...]:
     """What an answer shows beside what is equal, the largest communicators first."""
     head = (
         f"NCCL {answer.version}: {counted(len(answer.communicators), 'communicator')}"
-        + f" of {answer.processes:,} processes"
+        + f" of {len(answer.processes):,} processes"
         + ("" if now.known is None else f", of {counted(now.known.ranks, 'rank')}")
     )
     each = sorted(answer.communicators.items(), key=lambda item: -item[1].size)

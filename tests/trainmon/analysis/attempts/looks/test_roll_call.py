@@ -129,7 +129,7 @@ def test_a_rank_is_only_that_of_a_process_which_is_certainly_its_own() -> None:
         assert look.ranks == ()
         assert f"; {late} stays at " in look.summary
     one = Process(job.hosts[1], job.pids[9])
-    text = Answer("2.28.9", {"a": Communicator(16, {}, {one: True})}, 16)
+    text = Answer("2.28.9", {"a": Communicator(16, {}, {one: True})}, frozenset({one[:2]}))
     assert placed(text, nodes(job), 16) == {one[:2]: 9}
     assert placed(text, nodes(job), 24) == {}  # a node that is not read may have this pid, too
 
