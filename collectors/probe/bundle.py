@@ -37,7 +37,7 @@ WITH_SPEC = dict.fromkeys(METRICS, "wandb") | {"gpu.ranks": "ranks"}
 GREETING = b"#probe "
 """The start of the node's first line. A shell adds `sh`."""
 
-START_HINT = "try: ssh {host} {python} -V; without a terminal, a login script must not exit"
+START_HINT = "try: ssh {host} {python} -V; without a terminal, a login script must not exit or wait"
 """What to do about a probe that does not start."""
 
 LOADER = (

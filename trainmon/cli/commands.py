@@ -220,7 +220,7 @@ init = _command(
     HOSTs are names of ~/.ssh/config or Slurm host lists. It queries the Slurm of the login host, or of this machine,
     for its nodes and your running jobs. It reads the logs of these jobs, or of your processes on the GPUs of this
     machine, for the W&B run and the checkpoints. If a W&B key is on this machine, it queries W&B for your account. Each
-    setting says whether it was given, found or guessed. Without HOSTs, if nothing is found, it lists the names in
+    setting shows whether it was given, found or guessed. Without HOSTs, if nothing is found, it lists the names in
     ~/.ssh/config and asks which to watch.
 
     \b
@@ -463,8 +463,9 @@ users = _command(
     """Print who holds GPUs and who uses them, by user and by job, idle holders first.
 
     GPUS is what Slurm has allocated. On hosts without Slurm, it is the GPUs with a process of that user. A GPU that two
-    users share counts for each. BUSY and IDLE count those with a current utilization: idle is up to 5%. MEMORY is that
-    of the user's processes, or of the whole GPU if its processes are not known. - is not known.
+    users share counts for each. IDLE counts the GPUs with a utilization of at most 5%, BUSY those with more; a GPU
+    whose utilization is not known is in neither. MEMORY is that of the user's processes, or of the whole GPU if its
+    processes are not known. - means not known.
 
     \b
     Example:
@@ -493,7 +494,7 @@ ranks = _command(
     Example:
       trainmon-tui ranks video-2b --json
 
-    Exit status: 0 nobody is named, 1 a rank is named, 2 a usage or config error or an unknown run, 3 no source could
+    Exit status: 0 no rank is named, 1 a rank is named, 2 a usage or config error or an unknown run, 3 no source could
     look.
     """,
     click.Argument(["run"], metavar="RUN", shell_complete=complete_runs),
@@ -509,7 +510,7 @@ status = _command(
     "trainmon.cli.alerts:show_status",
     """Show which program sends notifications, the health of sources and channels, and open alerts.
 
-    That program is the alert daemon or a dashboard of this machine. Times are in the time zone of this machine.
+    The sender is the alert daemon or a dashboard on this machine. Times are in the time zone of this machine.
 
     \b
     Example:
@@ -622,7 +623,7 @@ report = _command(
         ["--by", "group"],
         type=click.Choice(REPORT_GROUPS),
         metavar="|".join(REPORT_GROUPS),
-        help="Also by run, cause of the end, node or week. The failures of a node stand beside those to expect.",
+        help="Add a table by run, cause of the end, node or week. By node, it also has the failures to expect.",
     ),
     _flag("--json", "as_json", help="One JSON object; docs/reference/report.md describes it."),
     _flag("--markdown", "as_markdown", help="A page in Markdown, to share."),
@@ -635,9 +636,9 @@ replay = _command(
     "trainmon.cli.dashboard:replay",
     """Show an incident in the dashboard once more.
 
-    The panes and the alerts are those of that time. The dashboard and the daemon record what they read: around each
-    critical alert, 30 minutes before and 10 minutes after are saved in the directory `recordings` beside the ledger.
-    `trainmon-tui --record FILE` records longer. No node is asked for anything, and no action is possible.
+    The panes and the alerts are those of that time. The dashboard and the daemon record what they read. Around each
+    critical alert, they save 30 minutes before it and 10 minutes after it to the directory `recordings` beside the
+    ledger. `trainmon-tui --record FILE` records all until you quit. A replay contacts no host and refuses actions.
 
     \b
     Examples:
@@ -648,7 +649,7 @@ replay = _command(
     the dashboard.
     """,
     click.Argument(["file"], type=click.Path(path_type=Path), metavar="FILE"),
-    _flag("--check", help="Play all of it without a terminal, and print how much was in it."),
+    _flag("--check", help="Play all of it without a terminal, and print what was in it."),
 )
 
 
@@ -657,9 +658,9 @@ nodes = _command(
     "trainmon.cli.attempts:list_nodes",
     """Print the history of each node, the worst first.
 
-    It has first errors, Xids, ECC events, flaps, drains and reboots, from the attempts and alerts of 90 days in the
-    ledger. The first errors stand beside those of a usual node.
-    A node is bad if that is certain at 95%, with the number of nodes in mind: docs/explanation/retries.md.
+    A line counts the attempts of 90 days that ended on a node, how many of them had their first error there, and its
+    Xids, ECC events, flaps, drains and reboots. `0.2 expected` is the number of first errors of a usual node. A node is
+    bad if it is at least 95% certain to fail five times as often as a usual node: docs/explanation/retries.md.
 
     \b
     Examples:

@@ -29,7 +29,7 @@ from trainmon.model import Job, OwnProcess, Run, SchedulerNode, State
 from trainmon.runtime.logs import log_to_file
 from trainmon.runtime.monitor import Monitor
 from trainmon.slurm import commands, parse
-from trainmon.slurm.client import Client
+from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import AskUser
 from trainmon.transport.ssh.config import known_hosts_by_name
 
@@ -195,9 +195,10 @@ TEXT = """\
 # group = "my-run"                              # its W&B group; or run = "ab12cd34", display = "my-", tags = ["main"]
 # restart_grace = "15m"                         # how long the next W&B run may take to appear
 # wandb_dir = "/shared/my-run/wandb"            # the files of its W&B client: curves without a key, also offline
+# metrics_dir = "/shared/my-run/tensorboard"    # files of TensorBoard, CSV or JSON lines: curves without W&B
 # charts = ["train/loss"]                       # default: metrics with the usual names
 # cluster = {quoted_name:<36}# needed only with several clusters
-# auto_requeue = "suggest"                      # default: as [retry] says
+# auto_requeue = "suggest"                      # default: that of [retry]
 # model_family = "reasoning"                    # these four are stored with each attempt
 # labels = {{ owner = "team-a" }}
 # data_manifest = "v3"                          # or a file; default: $TRAINMON_DATA_MANIFEST, else its W&B setting
@@ -450,7 +451,8 @@ def _query(login: str | None, hosts: Sequence[str], offline: bool, ssh_config: P
             slurm, runs = query_cluster(login, ssh_config, ask, needs_slurm=bool(login or hosts))
         except TrainmonError as error:
             if login is not None:
-                print_error(f"Slurm could not be queried: {error.message}", error.hint)
+                hint = "" if isinstance(error, SlurmFailed) else error.hint  # its hint is about a screen
+                print_error(f"Slurm could not be queried, and its nodes and jobs are left out: {error.message}", hint)
     return FoundFacts(slurm, query_wandb(), runs)
 
 

@@ -547,7 +547,7 @@ class RunSettings(Table, frozen=True, kw_only=True):
     target_step: Count | None = None
     """The step at which the run is complete. Without it: the target in the log, if the log shows one."""
     auto_requeue: RequeueMode | None = None
-    """Whether its job is requeued automatically when it fails. Without it: as `[retry]` says."""
+    """Whether its job is requeued automatically when it fails. Without it: as set in `[retry]`."""
     model_family: str | None = None
     """Its model family. It is stored with each attempt, so that `sql` can group attempts by it."""
     labels: Labels = msgspec.field(default_factory=dict)

@@ -205,7 +205,7 @@ def test_an_account_without_a_shell_says_so_and_what_to_do() -> None:
     host.watch.tick()
     source = host.source("retrying")
     assert source.error == "its probe ended with status 1: This account is currently not available."
-    assert source.hint == "try: ssh n1 python3 -V; without a terminal, a login script must not exit"
+    assert source.hint == "try: ssh n1 python3 -V; without a terminal, a login script must not exit or wait"
 
 
 def test_a_probe_that_does_not_start_is_reported_while_it_is_waited_for() -> None:

@@ -11,7 +11,7 @@ from trainmon.analysis.explanation.page import UNKNOWN, PageRow, Section, Style
 from trainmon.analysis.explanation.reliability import at_most
 from trainmon.analysis.explanation.report import Advice, Range, Report, Totals
 from trainmon.analysis.retries import FEW
-from trainmon.lib import HOUR, clean, counted, duration, natural_key, scrub
+from trainmon.lib import HOUR, ago, clean, counted, duration, natural_key, scrub
 
 BAR = 20
 """The cells of a bar of 100%."""
@@ -49,7 +49,7 @@ def report_sentence(one: Report) -> str:
     of = "All runs" if one.run is None else one.run
     if not sums.attempts:
         return f"{of}: the ledger has no attempt in this period."
-    found = f"{counted(sums.attempts, 'attempt')} in {duration(one.until - one.since)}"
+    found = f"{counted(sums.attempts, 'attempt')} in {ago(round(one.until - one.since))}"
     return f"{of}: {found}, {gpu_hours_text(sums.held)} GPU hours held, goodput {share_text(sums.goodput)}."
 
 

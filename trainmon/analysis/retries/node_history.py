@@ -268,12 +268,14 @@ def first_errors(uses: Iterable[NodeUse]) -> Iterator[NodeEvent]:
 
 def record_text(one: NodeRecord, events: Iterable[NodeEvent] = ()) -> str:
     """`first error in 3 of the last 5 ends, 2 Xids, 1 flap; 0.2 expected`."""
-    parts = [f"first error in {one.first_errors or 'none'} of the last {counted(one.ends, 'end')}"]
+    of_ends = f"first error in {one.first_errors or 'none'} of the last {counted(one.ends, 'end')}"
+    parts = [of_ends if one.ends else "no attempt has ended on it"]
     parts += [f"in {counted(one.unnamed, 'failure')} of which no node is known"] if one.unnamed else []
     seen = (SEEN[event.what] for event in events if event.what in SEEN)
     parts += [counted(number, name) for name, number in Counter(seen).items()]
     bad = f"; bad: {min(0.999, one.probability):.1%} sure" if one.is_bad else ""
-    return f"{', '.join(parts)}; {one.expected:.1f} expected{bad}"
+    expected = f"; {one.expected:.1f} expected" if one.ends else ""
+    return f"{', '.join(parts)}{expected}{bad}"
 
 
 def verdict(cluster: str, records: Mapping[str, NodeRecord]) -> str:

@@ -21,7 +21,7 @@ from trainmon.cli.terminal import ask_on_terminal, plain, prompting, show_progre
 from trainmon.config import AlertmanagerSettings, MetricsSettings, Settings, load_settings
 from trainmon.ledger.ledger import KEEP, NAME
 from trainmon.ledger.postgresql import connection_error
-from trainmon.lib import ConfigError, clean, counted, duration, find_state_directory, shorten, size
+from trainmon.lib import ConfigError, ago, clean, counted, find_state_directory, shorten, size
 from trainmon.runtime.logs import log_to_file
 from trainmon.runtime.monitor import copy_address
 from trainmon.transport.ssh.config import FALLBACK_NOTE
@@ -155,7 +155,7 @@ def size_rows(settings: Settings, directory: Path) -> list[Row]:
 
     used = sum(file.stat().st_size for file in directory.glob(f"{NAME}*"))
     keep = KEEP if settings.ledger is None else settings.ledger.keep
-    return [Row("ok", "ledger", "size", f"{size(used)}; entries are kept for {duration(keep)}")] if used else []
+    return [Row("ok", "ledger", "size", f"{size(used)}; entries are kept for {ago(keep)}")] if used else []
 
 
 def config_rows(settings: Settings, file: Path | None) -> Iterator[Row]:

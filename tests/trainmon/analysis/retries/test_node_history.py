@@ -112,6 +112,7 @@ def test_the_record_counts_what_it_says() -> None:
         "first error in 2 of the last 6 ends, in 1 failure of which no node is known, 2 Xids, 1 slow link; "
         f"{one.expected:.1f} expected"
     )
+    assert record_text(replace(one, ends=0, first_errors=0, unnamed=0), seen[:1]) == "no attempt has ended on it, 1 Xid"
 
 
 def test_an_attempt_counts_for_90_days_and_the_last_report_of_it_counts() -> None:

@@ -16,9 +16,9 @@ def test_the_size_of_the_ledger_and_how_long_it_keeps_entries_are_shown(tmp_path
     assert size_rows(Settings(), tmp_path) == [], "there is no ledger yet"
     (tmp_path / "ledger.sqlite").write_bytes(b"x" * 3 * 1024 * 1024)
     (tmp_path / "ledger.sqlite-wal").write_bytes(b"x" * 1024 * 1024)
-    assert [row.text for row in size_rows(Settings(), tmp_path)] == ["4.0 MiB; entries are kept for 90d0h"]
+    assert [row.text for row in size_rows(Settings(), tmp_path)] == ["4.0 MiB; entries are kept for 90d"]
     (row,) = size_rows(Settings(ledger=LedgerSettings(keep=30 * 86_400.0)), tmp_path)
-    assert row.text == "4.0 MiB; entries are kept for 30d0h"
+    assert row.text == "4.0 MiB; entries are kept for 30d"
 
 
 def test_no_row_stands_behind_the_count_of_hosts(tmp_path: Path) -> None:

@@ -113,7 +113,10 @@ class Ntfy:
             self.reply_topic
             and not (reply := self._http.request("GET", url, headers=self.headers, timeout=timeout)).is_good
         ):
-            raise Broken(f"its reply topic cannot be read: {error_of(reply)}")
+            raise Broken(
+                f"its reply topic (of the button Acknowledge) cannot be read: {reply.status} {error_of(reply)}; "
+                "`acknowledge = false` needs no reply topic"
+            )
 
     def _publish(self, fields: dict[str, Any], until: Seconds) -> Reply:
         body = json.dumps(fields, ensure_ascii=False).encode(errors="replace")

@@ -219,7 +219,7 @@ class WrongResume(AttemptRule, frozen=True, kw_only=True):
 
 class StepsDiffer(AttemptRule, frozen=True, kw_only=True):
     """Steps that an attempt has computed again gave other losses or gradient norms than in the attempt before: data,
-    config or code differ, or a value is corrupt. It says what differs, and accuses no node."""
+    config or code differ, or a value is corrupt. It shows what differs, and accuses no node."""
 
     origin: ClassVar[str] = "our choice: a restart shows silent corruption at no cost"
 

@@ -195,8 +195,8 @@ def how_to_queue(state: State, run: Run) -> str:
         return f"N queues another: trainmon-tui queue {run.name}"
     commands = (state.jobs[key].command for key in run.jobs if key in state.jobs)
     command = next((clean(command, 200) for command in commands if command), None)
-    if command is None and not run.jobs and run.spec.job is None:
-        return "start it again by hand; its log (key 4) shows how it ended"
+    if command is None and not run.jobs and (run.spec.job is None or run.spec.nodes):  # it has no Slurm job
+        return "start it again by hand"
     how = " with sbatch" if command is None else f": sbatch {command}"
     return f"submit it again{how} (with a script in its [[run]], N does that)"
 

@@ -60,8 +60,9 @@ def test_a_run_without_a_script_is_submitted_by_hand_as_its_job_was() -> None:
     assert how_to_queue(seen, seen.runs["llm"]) == words
     unknown = state(ended(), spec=BARE)
     assert how_to_queue(unknown, unknown.runs["llm"]).startswith("submit it again with sbatch (")
-    by_hand = state(spec=replace(BARE, job=None))
-    assert how_to_queue(by_hand, by_hand.runs["llm"]).startswith("start it again by hand")
+    for spec in (replace(BARE, job=None), replace(BARE, nodes=("gpu-001",))):
+        by_hand = state(spec=spec)
+        assert how_to_queue(by_hand, by_hand.runs["llm"]) == "start it again by hand"
 
 
 @pytest.mark.parametrize(
