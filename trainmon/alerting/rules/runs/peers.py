@@ -159,10 +159,7 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
         past, link = past_of(state, node.name), alert.subject.partition(" ")[2] or f"{GPU}{index}"
         if link not in past.fabric and all(port.port != link for port in node.infiniband):
             return Unknown(f"{node.name} does not report the links of {link}")
-        known, answering = (
-            sum(_hardware(state, other) == _hardware(state, node) for other in nodes)
-            for nodes in (state.nodes.values(), answering_nodes(state))
-        )
+        known, answering = alike(state)[_hardware(state, node)]
         if answering <= min(self.peers, known - 1):
             return Unknown("too few of its peers answer")
         followed = past.fabric.get(link)
@@ -182,6 +179,15 @@ def _hardware(state: State, node: Node) -> tuple[object, ...]:
     """Nodes of which this is the same are compared: their GPUs, and their ports, with those that are gone."""
     ports = max(len(node.infiniband), len(past_of(state, node.name).links))
     return node.cluster, node.gpus[0].name if node.gpus else None, len(node.gpus), ports
+
+
+@of_last_state
+def alike(state: State) -> Mapping[tuple[object, ...], tuple[int, int]]:
+    """How many nodes are known of each kind of hardware, and how many of them answer."""
+    known, answering = (
+        Counter(_hardware(state, node) for node in nodes) for nodes in (state.nodes.values(), answering_nodes(state))
+    )
+    return {kind: (count, answering[kind]) for kind, count in known.items()}
 
 
 def rate_of(value: float) -> str:
