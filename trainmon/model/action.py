@@ -155,8 +155,9 @@ class NodeCheck(msgspec.Struct, frozen=True):
     node: str
     check: str
     """`GPUs listed`, `Xids`, `/tmp` …"""
-    outcome: Literal["passed", "fault", "not checked", "not used"] = "passed"
-    """not used: Slurm starts nothing on the node now, so that its faults do not matter."""
+    outcome: Literal["passed", "noted", "fault", "not checked", "not used"] = "passed"
+    """noted: something was seen that does not end a start. not used: Slurm starts nothing on the node now, so that its
+    faults do not matter."""
     why: str = ""
     """In a sentence, unless it passed."""
 

@@ -207,12 +207,17 @@ class Executor:
         for run in request.subjects if "stacks" in reads else ():
             readback = self._with_stacks(readback, run)
         rows = contexts_of(request, state, readback, self._actor, readback.at) if "gate" in reads else ()
-        checks = {
-            one.subject: self.gate(one.run.name if one.run else None, nodes)
-            for one in rows
-            if isinstance(one, PlanContext) and (nodes := gate_nodes(one))
-        }
-        return replace(readback, checks=checks)
+        for one in rows:
+            if isinstance(one, PlanContext) and (nodes := gate_nodes(one)):
+                readback = merged(readback, self._checked(one, nodes))
+        return readback
+
+    def _checked(self, context: PlanContext, nodes: Sequence[str]) -> Readback:
+        try:
+            return Readback(checks={context.subject: self.gate(context.run.name if context.run else None, nodes)})
+        except Exception as error:  # a fault of ours in a check keeps nobody from a restart
+            log.exception("the nodes of %s could not be checked", context.subject)
+            return Readback(errors={f"{context.subject} start": f"its nodes could not be checked ({error!r})"})
 
     def _with_stacks(self, readback: Readback, run: str) -> Readback:
         try:

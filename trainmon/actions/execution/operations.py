@@ -323,6 +323,8 @@ class PreflightView:
             reads = [read for read in reads_for_plan(request, state, self.readback) if read.host == self._host]
         for read in reads:
             self._read(read)
+        for read in reads:  # last: a plugin of sbatch that hangs takes the time that is left
+            self._start(read)
         return self.readback
 
     def for_action(self, read: ReadRequest) -> Readback:
@@ -351,16 +353,18 @@ class PreflightView:
                 self._add(scripts={key: text})
         for path in read.configs:
             self._config(f"{read.host}:{path}", path)
-        if read.start is not None:
-            key, number, argv = read.start
-            script = self._query(read.cluster, commands.batch_script(number), key) if number else ""
-            text = None if script is None else self._query(read.cluster, argv, key, stdin=script.encode())
-            self._add(starts={} if text is None else {key: text})
         keys = {name: f"{read.cluster}/{name}" for name in read.nodes}
         text = self._query(read.cluster, commands.nodes(read.nodes), *keys.values()) if keys else None
         if text is not None:
             listed = {node.name: node for node in read_nodes(text, read.cluster) if node.name in keys}
             self._add(nodes=listed, gone=frozenset(key for name, key in keys.items() if name not in listed))
+
+    def _start(self, read: ReadRequest) -> None:
+        if read.start is not None:
+            key, number, argv = read.start
+            script = self._query(read.cluster, commands.batch_script(number), key) if number else ""
+            text = None if script is None else self._query(read.cluster, argv, key, stdin=script.encode())
+            self._add(starts={} if text is None else {key: text})
 
     def _add(self, **parts: Any) -> None:
         self.readback = merged(self.readback, Readback(**parts))

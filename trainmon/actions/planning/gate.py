@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from trainmon.actions.planning.jobs import nodes_to_avoid
 from trainmon.actions.verbs import VERB, ask
 from trainmon.analysis.retries import by_run
 from trainmon.lib import Sentence, counted, group_by, joined, listed
-from trainmon.model import NodeCheck
+from trainmon.model import Attempt, NodeCheck
 from trainmon.slurm.commands import test_only
 from trainmon.slurm.parse import read_start
 
@@ -31,10 +31,14 @@ def start_to_ask(context: PlanContext) -> tuple[str, str, tuple[str, ...]] | Non
 
 def gate_nodes(context: PlanContext) -> tuple[str, ...]:
     """The nodes of the last attempt, and those that Slurm names for the next, without those that it will avoid."""
-    attempts = by_run(context.state.attempts.values()).get(context.run.name, ()) if context.run is not None else ()
+    attempts = _attempts(context)
     last = attempts[-1].nodes if attempts else () if context.job is None else context.job.nodes
     named = read_start(context.readback.starts.get(f"{context.subject} start", ""))
     return tuple(name for name in dict.fromkeys((*last, *named)) if name not in nodes_to_avoid(context))
+
+
+def _attempts(context: PlanContext) -> Sequence[Attempt]:
+    return by_run(context.state.attempts.values()).get(context.run.name, ()) if context.run is not None else ()
 
 
 def with_gate(context: PlanContext, row: RowPlan) -> RowPlan:
@@ -66,9 +70,11 @@ def _checks(context: PlanContext) -> tuple[NodeCheck, ...]:
     checks, found = context.readback.checks.get(context.subject, ()), context.checkpoints
     unnamed = context.readback.errors.get(f"{context.subject} start", "" if checks else "no node is known")
     trouble, error = (None, None) if found is None else (found.trouble, found.error)
+    had_one = any(one.last_committed_step is not None for one in _attempts(context))
+    is_fault = trouble is not None and (error is None or had_one)  # a directory may be missing before its first one
     others = (
-        NodeCheck("", "the next nodes", "not checked", unnamed),
-        NodeCheck("", "checkpoint", "fault" if trouble else "not checked", trouble or error or ""),
+        NodeCheck("", f"the next nodes{context.of_run}", "not checked", unnamed),
+        NodeCheck("", f"checkpoint{context.of_run}", "fault" if is_fault else "not checked", trouble or error or ""),
     )
     return (*checks, *(one for one in others if one.why))
 

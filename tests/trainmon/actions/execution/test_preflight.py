@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -13,7 +15,7 @@ from tests.trainmon.actions.execution.world import World, job
 from tests.trainmon.actions.planning.test_retries import failed
 from trainmon.actions.planning import split_location
 from trainmon.analysis.attempts import with_file
-from trainmon.lib import HostUnreachable, say
+from trainmon.lib import CommandFailed, HostUnreachable, say
 from trainmon.lib.threads import decoder
 from trainmon.model import FileContent
 from trainmon.slurm import commands
@@ -125,6 +127,30 @@ def test_a_silent_controller_is_queried_once_and_not_for_every_job(world: World)
     (refusal,) = world.plan("requeue").refusals
     assert refusal.why == "login: Unable to contact slurm controller (connect failure)"
     assert world.host.ran == [commands.queue()]
+
+
+def test_an_sbatch_that_hangs_keeps_nothing_else_from_being_read(world: World) -> None:
+    def hangs() -> Completed:
+        raise CommandFailed("login: env did not end in 8s")
+
+    test = ("sbatch", "--test-only", "--nodes=2")
+    world.host.answers[test] = hangs
+    plan = world.plan("requeue", "llm", "prod/70")
+    assert world.host.ran.index(test) > world.host.ran.index(commands.show_job("70"))
+    assert [one.subject for one in plan.actions] == ["llm"]
+    (unnamed,) = (one for one in plan.checks if one.check == "the next nodes of llm")
+    assert (unnamed.outcome, unnamed.why) == ("not checked", "login: sbatch did not end in 8s")
+
+
+def test_a_check_of_nodes_that_fails_keeps_nobody_from_a_restart(world: World) -> None:
+    def broken(run: str | None, nodes: Sequence[str]) -> Any:
+        raise ZeroDivisionError("boom")
+
+    world.performer.gate = broken
+    plan = world.plan("requeue")
+    assert only(plan).verb == "requeue"
+    (unnamed,) = (one for one in plan.checks if one.check == "the next nodes of llm")
+    assert unnamed.why == "its nodes could not be checked (ZeroDivisionError('boom'))"
 
 
 def test_steps_decide_who_gets_a_signal(world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import CHECKPOINTS, NOW, RUN, RUNNING, ask, only, planned, readback, state
-from tests.trainmon.analysis.retries.test_due import attempt, watched
+from tests.trainmon.analysis.retries.test_due import FAILED, attempt, watched
 from trainmon.actions import planning
 from trainmon.actions.planning import PlanContext, contexts_of, gate_nodes
 from trainmon.actions.planning.gate import lines
@@ -58,9 +58,28 @@ def test_a_checkpoint_that_a_restart_cannot_load_is_a_fault_of_no_node() -> None
     trouble = "its pointer names step 13,000, which is not there"
     run = replace(RUN, checkpoints=replace(CHECKPOINTS, trouble=trouble))
     plan = planned("requeue", of=state(run=run), seen=readback(RUNNING, checks={"llm": checks("n1")}))
-    assert plan.because == "a fault was seen: checkpoint"
+    assert plan.because == "a fault was seen: checkpoint of llm"
     assert "exclude" not in say(only(plan).warnings[0])
-    assert f"fault: checkpoint: {trouble}" in dict(plan.actions[0].facts)[""]
+    assert f"fault: checkpoint of llm: {trouble}" in dict(plan.actions[0].facts)[""]
+
+
+def test_a_directory_of_checkpoints_may_be_missing_until_the_first_one_is_saved() -> None:
+    missing = "no checkpoint was found: the directory does not exist"
+    run = replace(RUN, checkpoints=replace(CHECKPOINTS, error="does not exist", trouble=missing))
+    for saved, outcome in ((None, "not checked"), (12_000, "fault")):
+        last = attempt(0, last_committed_step=saved)
+        (one,) = (
+            one
+            for one in planned("requeue", of=watched(last, run=run), seen=readback(FAILED)).checks
+            if one.check == "checkpoint of llm"
+        )
+        assert (one.outcome, one.why) == (outcome, missing)
+
+
+def test_what_was_noted_is_shown_and_needs_nothing_of_a_person() -> None:
+    plan = gated("requeue", *checks("n1"), NodeCheck("n1", "history", "noted", "first error in 3 of the last 5 ends"))
+    assert plan.typed is None
+    assert ("", "noted: n1 (history): first error in 3 of the last 5 ends") in only(plan).facts
 
 
 def test_what_was_not_checked_is_said_and_needs_nothing_of_a_person() -> None:
@@ -70,7 +89,7 @@ def test_what_was_not_checked_is_said_and_needs_nothing_of_a_person() -> None:
         "1 node: 3 checks passed; 1 node: 0 of 1 checks passed", "not checked: n2 (ECC): it is late",
     ]  # fmt: skip
     asked = planned("requeue", seen=readback(RUNNING, errors={"llm start": "login: no such partition"}))
-    assert ("nodes", "not checked: the next nodes: login: no such partition") in only(asked).facts
+    assert ("nodes", "not checked: the next nodes of llm: login: no such partition") in only(asked).facts
 
 
 def test_a_plan_of_sixty_four_nodes_fits_a_screen_with_the_faults_first() -> None:
