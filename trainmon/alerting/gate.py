@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from trainmon.alerting.rules import Rule, is_answering
 from trainmon.alerting.rules.base import Unknown
+from trainmon.alerting.rules.gpus.faults import OLD_ERRORS, REMAP_PENDING
 from trainmon.alerting.rules.nodes import DOWN, DOWN_FLAGS
 from trainmon.analysis.retries import record_text
-from trainmon.lib import Instant, group_by
-from trainmon.model import Alert, NodeCheck, State
+from trainmon.lib import Instant, Seconds, group_by
+from trainmon.model import Alert, Attempt, NodeCheck, State, says
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
     "GPUs listed": ("gpu-lost", "gpu-missing"),
@@ -24,17 +26,27 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 }
 """The rules that judge each check. Of a disk only a critical alert counts: at a warning, a tenth of it is left."""
 
+HARMLESS: Mapping[str, str] = {
+    "slow-link": "", "ecc-uncorrected": OLD_ERRORS, "row-remap": REMAP_PENDING,
+}  # fmt: skip
+"""Alerts with these words in their summaries say nothing against a start: it would be slow, or the driver has set the
+bad memory aside."""
+
+SURVIVED: Seconds = 3_600.0
+"""What the run has trained beside for so long does not end its next attempt. A collective may wait half an hour."""
+
 
 def node_checks(
-    state: State, rules: Iterable[Rule], nodes: Sequence[str], since: Instant, now: Instant
+    state: State, rules: Iterable[Rule], nodes: Sequence[str], run: str | None, since: Instant, now: Instant
 ) -> Iterator[NodeCheck]:
-    """The checks of these nodes, if the rules were evaluated `since` then. A pending alert counts: its problem is seen.
-    An event, such as an Xid of a program, does not; nor does what is no longer found."""
+    """The checks of these nodes before a start of the run, if the rules were evaluated `since` then. A pending alert
+    counts: its problem is seen. An event, such as an Xid of a program, does not; nor does what is no longer found."""
     known, judged = {rule.name: rule for rule in rules}, is_judged(state, since)
     alerts = group_by(
         (one for one in state.alerts.values() if one.phase in ("pending", "firing") and not one.event),
         lambda alert: alert.node,
     )
+    trained = [one for one in state.attempts.values() if one.run_id == run]
     for node in nodes:
         slurm = state.scheduler_nodes.get(node)
         is_closed = slurm is not None and (slurm.is_drained or slurm.state in DOWN or DOWN_FLAGS & {*slurm.flags})
@@ -43,16 +55,29 @@ def node_checks(
             continue
         for check, names in CHECKS.items():
             unknown = _unknown(state, known, node, check, now) if judged else "the rules have not been evaluated"
-            faults = (
-                NodeCheck(node, check, "fault", one.summary)
+            seen = [
+                NodeCheck(node, check, "noted" if _is_harmless(one, trained) else "fault", one.summary)
                 for one in alerts.get(node, ())
                 if one.rule in names
                 and (check[0] != "/" or (one.severity == "critical" and one.subject.endswith(f":{check}")))
-            )
-            yield next(faults, NodeCheck(node, check, "not checked" if unknown else "passed", unknown))
+            ]
+            seen.sort(key=lambda one: one.outcome)
+            yield next(iter(seen), NodeCheck(node, check, "not checked" if unknown else "passed", unknown))
         at = slurm or state.nodes.get(node)
         if at is not None and (record := state.node_records.get(f"{at.cluster}/{node}")) is not None:
-            yield NodeCheck(node, "history", *(("fault", record_text(record)) if record.is_bad else ()))
+            yield NodeCheck(node, "history", *(("noted", record_text(record)) if record.is_bad else ()))
+
+
+def _is_harmless(alert: Alert, trained: Iterable[Attempt]) -> bool:
+    """Whether the next attempt of a run does not fail by this; `trained`: those before that made steps."""
+    words = HARMLESS.get(alert.rule)
+    if (words is not None and words in alert.summary) or says(alert.summary, "no-permission"):  # of ours, not the job's
+        return True
+    return any(
+        alert.node in one.nodes
+        and (one.hung_since or one.ended_at or 0.0) - max(alert.since, one.first_step_at or math.inf) >= SURVIVED
+        for one in trained
+    )
 
 
 def is_judged(state: State, since: Instant) -> bool:

@@ -296,7 +296,7 @@ class DashboardBackend:
             actor=Actor(who=who(), from_host=local_hostname()),
             read_only=self.engine.state.read_only,
         )
-        self._executor.gate = partial(check_nodes, self.engine, alerting, shell_of)
+        self._executor.gate = partial(check_nodes, self.engine, alerting, shell_of, {})
 
     def enable_looks(self, nodes: Nodes, sources: Mapping[LookSource, Source] = SOURCES) -> None:
         """Look at the ranks of runs from now on, by what reads these nodes."""

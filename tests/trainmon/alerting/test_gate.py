@@ -7,10 +7,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, SPEC, Scene, facts, samples, slurm
+from tests.trainmon.analysis.retries.attempts import ended
 from trainmon.alerting.gate import CHECKS, node_checks
 from trainmon.alerting.rules import RULES
 from trainmon.analysis.retries import record_text
-from trainmon.model import Alert, Disk, Leadership, NodeCheck, NodeRecord, State
+from trainmon.model import Alert, Disk, Finding, Hello, Leadership, NodeCheck, NodeRecord, State
 
 EVERY = tuple(rule() for rule in RULES)
 WELL = {
@@ -40,7 +41,7 @@ def scene() -> State:
 
 def of_n1(state: State, since: float = NOW, off: str = "") -> dict[str, NodeCheck]:
     rules = [rule for rule in EVERY if rule.name != off]
-    return {one.check: one for one in node_checks(state, rules, ("n1",), since, NOW)}
+    return {one.check: one for one in node_checks(state, rules, ("n1",), "llm", since, NOW)}
 
 
 def whys(state: State, **fields: Any) -> dict[str, str]:
@@ -75,6 +76,60 @@ def test_an_open_alert_is_a_fault_also_while_it_is_pending_and_an_event_is_none(
     assert outcome("/dev/shm", alert("disk-full", "disk:n1:/dev/shm", severity="critical")) == "fault"
     assert outcome("/dev/shm", alert("disk-full", "disk:n1:/dev/shm")) == "passed"
     assert outcome("/dev/shm", alert("disk-full", "disk:n1:/tmp", severity="critical")) == "passed"
+
+
+def test_what_does_not_end_a_start_is_noted_and_a_fault_beside_it_counts() -> None:
+    def outcome(check: str, alerts: dict[str, Alert]) -> str:
+        return of_n1(replace(scene(), alerts=alerts))[check].outcome
+
+    slow = alert("slow-link", "node:n1 mlx5_0/1")
+    assert outcome("links", slow) == "noted"
+    assert (
+        outcome("links", slow | {"a2": replace(alert("infiniband-down", "node:n1 mlx5_1/1")["a1"], id="a2")}) == "fault"
+    )
+    hidden = alert("gpu-missing", "node:n1", summary="no GPU of n1 can be read: NVML: Insufficient Permissions")
+    assert outcome("GPUs listed", hidden) == "noted"
+    assert outcome("GPUs listed", alert("gpu-missing", "node:n1")) == "fault"
+
+
+def test_memory_errors_of_before_are_noted_and_new_ones_are_a_fault() -> None:
+    """What the rules really say of them."""
+    for changes, check, expected in (
+        ({"ecc_uncorrected": 2}, "ECC", "noted"),
+        ({"remap_pending": True}, "remapped rows", "noted"),
+        ({"remap_failed": True}, "remapped rows", "fault"),
+    ):
+        first = Scene("n2").say("n1", Hello(1, NOW, "n1", probe="nvml"), facts(NOW, **changes), samples(NOW))
+        assert outcome_of(first, check) == expected
+    assert outcome_of(Scene().say("n1", facts(NOW, ecc_uncorrected=2)), "ECC") == "fault"
+
+
+def outcome_of(scene: Scene, check: str) -> str:
+    """Of a check of n1, by the alerts that its findings become."""
+    state = replace(scene.runs().state, evaluated_at=NOW)
+    rules = {rule.name: rule for rule in EVERY if rule.name in CHECKS[check]}
+    found = (one for rule in rules.values() for one in rule.check(state, NOW))
+    alerts = [alert(one.rule, one.subject, summary=one.summary)["a1"] for one in found if isinstance(one, Finding)]
+    return of_n1(replace(state, alerts={one.subject: one for one in alerts}))[check].outcome
+
+
+def test_a_fault_beside_which_the_run_has_trained_for_an_hour_is_noted() -> None:
+    began = NOW - 9_000
+    last = ended(0, "nccl-timeout", first_step_at=began)
+    assert last.end is not None
+    last = replace(last, end=replace(last.end, at=NOW - 300))
+    for since, attempt, expected in (
+        (began - 86_400, last, "noted"),  # a port without a cable
+        (NOW - 4_000, last, "noted"),
+        (NOW - 3_000, last, "fault"),
+        (began - 60, replace(last, hung_since=began + 600), "fault"),  # it hung for two hours
+        (began - 60, replace(last, first_step_at=None), "fault"),
+        (began - 60, replace(last, nodes=("n2",)), "fault"),
+        (began - 60, replace(last, run_id="other"), "fault"),
+    ):
+        open_one = replace(alert("infiniband-down", "node:n1 mlx5_1/1")["a1"], since=since)
+        seen = replace(scene(), alerts={"a1": open_one}, attempts={last.attempt_id: attempt})
+        assert of_n1(seen)["links"].outcome == expected
 
 
 def test_what_could_not_be_looked_at_is_not_checked_and_says_why() -> None:
@@ -120,12 +175,13 @@ def test_a_node_that_slurm_does_not_use_is_not_judged_and_an_idle_one_has_no_lef
     assert SPEC.nodes == ("n1", "n2")
 
 
-def test_a_node_that_has_failed_far_more_often_than_others_is_a_fault() -> None:
+def test_a_node_that_has_failed_far_more_often_than_others_is_noted() -> None:
+    """Most of its next attempts run for hours, and after a repair it is called bad for months."""
     record = NodeRecord(
         cluster="prod", ends=5, first_errors=3, expected=0.2, unnamed=0, failures=9, probability=0.999, is_bad=True
     )
     bad = replace(scene(), node_records={"prod/n1": record})
-    assert of_n1(bad)["history"] == NodeCheck("n1", "history", "fault", record_text(record))
+    assert of_n1(bad)["history"] == NodeCheck("n1", "history", "noted", record_text(record))
     doubtful = replace(scene(), node_records={"prod/n1": replace(record, probability=0.9, is_bad=False)})
     assert of_n1(doubtful)["history"] == NodeCheck("n1", "history")
     namesake = replace(scene(), node_records={"lab/n1": record})

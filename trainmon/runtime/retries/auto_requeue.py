@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from trainmon.actions.verbs import VERB
 from trainmon.analysis.retries import ACTOR, Due, due
 from trainmon.ledger.actions import claim_action
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib import DAY, Clock, Instant, Seconds, joined
+from trainmon.lib import DAY, Clock, Seconds, joined
 from trainmon.model import Action, ActionChanged, ActionRequest, Plan, Record, Refusal, State
 from trainmon.runtime.logs import log_event
 
@@ -23,6 +24,9 @@ AT_MOST = 6
 
 TRY_EVERY: Seconds = 30.0
 """Between two plans for one attempt: Slurm may not answer, or a kill switch may be armed for a moment."""
+
+REPAIRED_EVERY: Seconds = 120.0
+"""The same after a refusal by the gate: its nodes and `sbatch --test-only` are not asked more often."""
 
 PATIENCE: Seconds = 5.0
 """How long it waits for the ledger. Without the ledger nothing is done: another program might do it, too."""
@@ -48,19 +52,19 @@ class AutoRequeue:
         self._submit = submit
         self._refused: dict[str, str] = {}
         """By attempt: why nothing was done at the last try. It is logged once."""
-        self._tried_at: dict[tuple[str, str], Instant] = {}
+        self._next_try: dict[str, Seconds] = {}
+        """By attempt, by the steady clock; infinite while its plan is made."""
 
     def observe(self, state: State) -> None:
         """Request a plan for each run that is due. A plan reads the state of the job, the queue and the kill switch
         anew. On the engine's thread; never waits."""
         if state.leadership.holder != "us":
             return
-        now = self._clock.now()
+        now, steady = self._clock.now(), self._clock.monotonic()
         for one in due(state, now):
-            key = (one.attempt.attempt_id, one.verb)
-            if abs(now - self._tried_at.get(key, 0.0)) < TRY_EVERY:
+            if steady < self._next_try.get(one.attempt.attempt_id, 0.0):
                 continue
-            self._tried_at[key] = now
+            self._next_try[one.attempt.attempt_id] = math.inf
             is_exclusion = one.verb == "exclude"
             request = ActionRequest(
                 verb=one.verb,
@@ -74,11 +78,13 @@ class AutoRequeue:
 
     def _planned(self, one: Due, plan: Plan) -> None:
         """Do what is planned, if the ledger agrees."""
+        gate = next(iter(plan.refusals), None) if plan.checks else None  # such a plan has its action all the same
+        wait = TRY_EVERY if gate is None else REPAIRED_EVERY
+        self._next_try[one.attempt.attempt_id] = self._clock.monotonic() + wait
         # A drain would affect other users: only the waiting jobs of the run are changed.
         is_of_run = VERB[one.verb].target == "run"
         actions = [action for action in plan.actions if is_of_run or action.expected.id is not None]
         whys = [refusal.why for refusal in plan.refusals]
-        gate = next(iter(plan.refusals), None) if plan.checks else None  # such a plan has its action all the same
         claims = [self._why_not(one, action) or self._claim(one, action, gate) for action in actions]
         why = "; ".join(filter(None, whys if gate is not None else [*whys, *claims]))
         why = why or ("" if actions else "there is nothing to do")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -186,7 +187,7 @@ def test_a_fault_of_a_node_keeps_the_job_back_until_it_is_gone_and_is_recorded_o
     one = daemon()
     one.checks = (PASSED, XID, LATE)
     assert one.see(watched()) == []
-    one.clock.at += 30
+    one.clock.at += 120
     one.checks = (PASSED, replace(XID, why="Xid 79 on GPU 3 of n1: fallen off the bus, 5m ago"))
     assert one.see(watched()) == []
     (record,) = kept(one.ledger, 0.0)
@@ -195,8 +196,10 @@ def test_a_fault_of_a_node_keeps_the_job_back_until_it_is_gone_and_is_recorded_o
         "X, or trainmon-tui exclude n1 --run llm",
     )  # fmt: skip
     assert [told.record.action.id for told in one.told] == [record.action.id]
-    one.clock.at += 30
+    one.clock.at += 119
     one.checks = (PASSED, LATE)  # somebody has repaired it
+    assert one.see(watched()) == []  # the nodes and Slurm are asked less often than a kill switch
+    one.clock.at += 1
     assert len(one.see(watched())) == 1
     assert [record.status for record in kept(one.ledger, 0.0)] == ["refused", "asked"]
 
@@ -211,14 +214,35 @@ def test_a_node_that_could_not_be_checked_keeps_the_job_back_only_if_that_is_req
     one = daemon()
     for checks, why in (
         ((PASSED, LATE, replace(LATE, check="Xids")), "it could not be checked: n2 (ECC, Xids); it is late"),
-        ((), "it could not be checked: the next nodes; no node is known"),
+        ((), "it could not be checked: the next nodes of llm; no node is known"),
     ):
         one.checks = checks
         assert one.see(required) == []
-        one.clock.at += 30
+        one.clock.at += 120
         assert say(kept(one.ledger, 0.0)[-1].outcome) == why
     one.checks = (PASSED,)
     assert len(one.see(required)) == 1
+
+
+def test_while_the_nodes_are_checked_no_other_plan_is_made(daemon: Callable[[], Watching]) -> None:
+    """A refusal that comes after the start would be told of it, and would leave its node in the pending job."""
+    one, waiting = daemon(), list[Callable[[], None]]()
+    service = AutoRequeue(
+        lambda request, reply: waiting.append(partial(one.prepare, request, reply)),
+        one.act, one.ledger, one.clock, lambda: True, one.told.append,
+    )  # fmt: skip
+    seen = replace(watched(), leadership=Leadership(holder="us"))
+    one.state, one.checks = seen, (XID,)
+    service.observe(seen)
+    one.clock.at += 50
+    service.observe(seen)
+    assert len(waiting) == 1
+    waiting.pop()()
+    one.checks = (PASSED,)
+    one.clock.at += 120
+    service.observe(seen)
+    waiting.pop()()
+    assert [record.status for record in kept(one.ledger, 0.0)] == ["refused", "asked"]
 
 
 def test_a_run_is_requeued_at_most_six_times_a_day(daemon: Callable[[], Watching]) -> None:

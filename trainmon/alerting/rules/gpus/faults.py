@@ -43,6 +43,9 @@ from trainmon.model import (
 NEW_ERRORS = "of them new"
 """Part of the summary of an alert about new memory errors. The rule reads it back after a restart."""
 
+OLD_ERRORS, REMAP_PENDING = "none is new", "has bad rows of memory that a reset will remap"
+"""Parts of the summaries of alerts that say nothing against the next start."""
+
 REPORTED_FOR = 600.0
 """How long an Xid that is notified once is reported; nvidia_gpu_exporter looks back as far."""
 
@@ -68,7 +71,7 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
                 was_new = alert is not None and NEW_ERRORS in alert.summary and now - alert.since <= self.recent
                 first = alert.since if alert is not None and was_new else None
                 is_new = first is not None or (last is not None and now - last <= self.recent)
-                news = " since its driver was loaded; none is new"
+                news = f" since its driver was loaded; {OLD_ERRORS}"
                 if last is not None and counter is not None:
                     news = f", {counter.since(now - self.recent):,} {NEW_ERRORS}, the last {ago(now - last)} ago"
                 elif first is not None:
@@ -103,7 +106,7 @@ class RowRemap(GpuRule, frozen=True, kw_only=True):
                 yield gpu_finding(
                     self, node, gpu, state,
                     severity="warning",
-                    summary="has bad rows of memory that a reset will remap",
+                    summary=REMAP_PENDING,
                     evidence=("row remap: pending",),
                     advice="let the job continue; reset the GPU or reboot the node before the next job starts",
                 )  # fmt: skip
