@@ -624,5 +624,5 @@ def read_reason(text: str) -> tuple[str | None, str | None, Instant | None]:
 
 
 def read_start(text: str) -> tuple[str, ...]:
-    """The nodes on which a job would start."""
-    return hosts(",".join(re.findall(r" to start at \S+ using \d+ processors on nodes (\S+)", text)))
+    """The nodes on which a job would start. Of a heterogeneous job, the word `nodes` is left out."""
+    return hosts(",".join(re.findall(r" to start at \S+ using \d+ processors on (?:nodes )?(\S+)", text)))

@@ -46,37 +46,39 @@ def with_gate(context: PlanContext, row: RowPlan) -> RowPlan:
     automatic start, and with `gate = "required"` so does a check that could not be made."""
     if not row.actions or "gate" not in VERB[row.actions[0].verb].reads:
         return row
-    checks, run, is_retry = _checks(context), context.run, context.request.is_retry
-    faults = [one for one in checks if one.outcome == "fault"]
-    is_required = is_retry and run is not None and run.spec.retry.gate == "required"
-    bad = faults or [one for one in checks if is_required and one.outcome == "not checked"]
-    why = f"{'a fault was seen' if faults else 'it could not be checked'}: {_places(bad)}" if bad else ""
-    nodes = " ".join(dict.fromkeys(one.node for one in faults if one.node))
+    checks, run, is_retry = tuple(_checks(context)), context.run, context.request.is_retry
+    facts = [("" if number else "nodes", line) for number, line in enumerate(lines(checks))]
+    bad, why = [one for one in checks if one.outcome == "fault"], "a fault was seen"
+    if not bad and is_retry and run is not None and run.spec.retry.gate == "required":
+        bad, why = [one for one in checks if one.outcome == "not checked"], "it could not be checked"
+    nodes = " ".join(dict.fromkeys(one.node for one in bad if one.outcome == "fault" and one.node))
     of_run = "" if run is None else f" --run {run.name}"
     hint: Sentence = ask("; keep the pending job off: {}", "exclude", subject=nodes + of_run) if nodes else ""
-    facts = [("" if number else "nodes", line) for number, line in enumerate(lines(checks))]
-    warnings = (joined(f"{why[0].upper()}{why[1:]}", hint),) if why else ()
+    why = f"{why}: {_places(bad)}"
+    warnings = (joined(f"{why[0].upper()}{why[1:]}", hint),) if bad else ()
     actions = [replace(one, facts=(*facts, *one.facts), warnings=(*warnings, *one.warnings)) for one in row.actions]
     row = replace(row, actions=tuple(actions), checks=checks)
-    if why and is_retry:
+    if not bad:
+        return row
+    if is_retry:
         refused = context.refused(why, joined("; ".join([*dict.fromkeys(one.why for one in bad)][:LINES]), hint))
         return replace(row, refusals=(*row.refusals, refused.refusal))
     typed = row.typed or (context.name if context.job is None else context.job.id)
-    return replace(row, typed=typed, because="; ".join(filter(None, (row.because, why)))) if why else row
+    return replace(row, typed=typed, because="; ".join(filter(None, (row.because, why))))
 
 
-def _checks(context: PlanContext) -> tuple[NodeCheck, ...]:
+def _checks(context: PlanContext) -> Iterator[NodeCheck]:
     """The checks of the nodes, whether they are all, and whether there is a checkpoint to resume from."""
-    checks, found = context.readback.checks.get(context.subject, ()), context.checkpoints
-    unnamed = context.readback.errors.get(f"{context.subject} start", "" if checks else "no node is known")
-    trouble, error = (None, None) if found is None else (found.trouble, found.error)
-    had_one = any(one.last_committed_step is not None for one in _attempts(context))
-    is_fault = trouble is not None and (error is None or had_one)  # a directory may be missing before its first one
-    others = (
-        NodeCheck("", f"the next nodes{context.of_run}", "not checked", unnamed),
-        NodeCheck("", f"checkpoint{context.of_run}", "fault" if is_fault else "not checked", trouble or error or ""),
-    )
-    return (*checks, *(one for one in others if one.why))
+    key, found = f"{context.subject} start", context.checkpoints
+    checks, said = context.readback.checks.get(context.subject, ()), context.readback.starts.get(key)
+    yield from checks
+    unnamed = "Slurm names none" if said is not None and not read_start(said) else "" if checks else "no node is known"
+    if unnamed := context.readback.errors.get(key, unnamed):
+        yield NodeCheck("", f"the next nodes{context.of_run}", "not checked", unnamed)
+    if found is not None and (why := found.trouble or found.error):
+        had_one = any(one.last_committed_step is not None for one in _attempts(context))
+        is_fault = found.trouble is not None and (found.error is None or had_one)  # before the first, it may be missing
+        yield NodeCheck("", f"checkpoint{context.of_run}", "fault" if is_fault else "not checked", why)
 
 
 def lines(checks: Iterable[NodeCheck]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from trainmon.model import ActionRequest, NodeCheck, Plan, State
 
 CHECKS = ("GPUs listed", "ECC", "Xids")
 TEST = "sbatch: Job 9 to start at 2026-11-29T19:17:27 using 2 processors on nodes n[2-3] in partition train\n"
+HET = "sbatch: Job 3 to start at 2026-11-29T20:52:45 using 3 processors on n[2,4]\n"
 
 
 def checks(*nodes: str) -> tuple[NodeCheck, ...]:
@@ -113,6 +114,13 @@ def test_the_nodes_of_the_last_attempt_and_those_that_slurm_names_are_checked() 
     assert nodes_of(ask("requeue"), watched(last)) == ("n1", "n2")
     assert nodes_of(ask("requeue"), watched(last), starts={"llm start": TEST}) == ("n1", "n2", "n3")
     assert nodes_of(ask("requeue"), state(), starts={"llm start": "sbatch: error"}) == ("n1", "n2")
+    assert nodes_of(ask("requeue"), state(), starts={"llm start": HET}) == ("n1", "n2", "n4")
+
+
+def test_an_answer_of_slurm_without_nodes_is_no_pass() -> None:
+    seen = readback(RUNNING, checks={"llm": checks("n1")}, starts={"llm start": "sbatch: Job 9 is accepted\n"})
+    (unnamed,) = (one for one in planned("requeue", seen=seen).checks if not one.node)
+    assert (unnamed.check, unnamed.outcome, unnamed.why) == ("the next nodes of llm", "not checked", "Slurm names none")
 
 
 def test_nodes_that_the_next_attempt_avoids_are_not_checked() -> None:
