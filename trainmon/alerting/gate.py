@@ -32,6 +32,9 @@ HARMLESS: Mapping[str, str] = {
 """Alerts with these words in their summaries say nothing against a start: it would be slow, or the driver has set the
 bad memory aside."""
 
+PASSING = frozenset({"disk-full", "inodes-full", "infiniband-flapping"})
+"""What may end with the job or within minutes. On a node that is only read during a job, its alert stays open."""
+
 SURVIVED: Seconds = 3_600.0
 """What the run has trained beside for so long does not end its next attempt. A collective may wait half an hour."""
 
@@ -40,7 +43,8 @@ def node_checks(
     state: State, rules: Iterable[Rule], nodes: Sequence[str], run: str | None, since: Instant, now: Instant
 ) -> Iterator[NodeCheck]:
     """The checks of these nodes before a start of the run, if the rules were evaluated `since` then. A pending alert
-    counts: its problem is seen. An event, such as an Xid of a program, does not; nor does what is no longer found."""
+    counts while its node is read: its problem is seen. An event, such as an Xid of a program, does not; nor does what
+    is no longer found."""
     known, judged = {rule.name: rule for rule in rules}, is_judged(state, since)
     alerts = group_by(
         (one for one in state.alerts.values() if one.phase in ("pending", "firing") and not one.event),
@@ -53,12 +57,14 @@ def node_checks(
         if slurm is not None and is_closed and is_answering(state, f"slurm:{slurm.cluster}"):
             yield NodeCheck(node, "Slurm", "not used", f"{slurm.full_state}, {slurm.reason or 'no reason'}")
             continue
+        is_read = is_answering(state, f"node:{node}")
         for check, names in CHECKS.items():
             unknown = _unknown(state, known, node, check, now) if judged else "the rules have not been evaluated"
             seen = [
                 NodeCheck(node, check, "noted" if _is_harmless(one, trained) else "fault", one.summary)
                 for one in alerts.get(node, ())
                 if one.rule in names
+                and (is_read or (one.phase == "firing" and one.rule not in PASSING))
                 and (check[0] != "/" or (one.severity == "critical" and one.subject.endswith(f":{check}")))
             ]
             seen.sort(key=lambda one: one.outcome)

@@ -153,11 +153,25 @@ def test_what_could_not_be_looked_at_is_not_checked_and_says_why() -> None:
 
 
 def test_a_fault_that_was_seen_counts_after_the_node_has_fallen_silent() -> None:
-    state = replace(scene(), alerts=alert("gpu-lost", "gpu:n1/3"))
+    state = replace(scene(), alerts=alert("gpu-lost", "gpu:n1/3", phase="firing"))
     late = replace(state, sources={**state.sources, "node:n1": replace(state.sources["node:n1"], health="late")})
     assert {name: one.outcome for name, one in of_n1(late).items()} == {
         **dict.fromkeys(CHECKS, "not checked"), "GPUs listed": "fault",
     }  # fmt: skip
+
+
+def test_what_may_have_ended_with_the_job_is_no_fault_of_a_node_that_is_only_read_during_it() -> None:
+    """Its alert cannot resolve before the next start, which it would keep back."""
+    off = replace(scene().sources["node:n1"], health="off")
+    for check, one in (
+        ("/dev/shm", alert("disk-full", "disk:n1:/dev/shm", severity="critical", phase="firing")),
+        ("links", alert("infiniband-flapping", "node:n1 mlx5_0/1", phase="firing")),
+        ("GPUs listed", alert("gpu-missing", "node:n1")),  # while the step of the job was torn down
+    ):
+        state = replace(scene(), alerts=one)
+        assert of_n1(state)[check].outcome == "fault"
+        ended_job = replace(state, sources={**state.sources, "node:n1": off})
+        assert of_n1(ended_job)[check].outcome == "not checked"
 
 
 def test_a_node_that_slurm_does_not_use_is_not_judged_and_an_idle_one_has_no_leftovers() -> None:
