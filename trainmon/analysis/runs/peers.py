@@ -205,8 +205,10 @@ def uneven(links: Mapping[str, Mapping[str, LinkPast]], peers: int) -> Iterator[
 
 
 def _moved(periods: Sequence[Mapping[str, float]]) -> float:
-    """The usual bytes per second while steps are made, where they are counted: an evaluation moves something else."""
-    return median(one.get("bytes", 0.0) for one in [one for one in periods if "steps" in one] or periods)
+    """The usual bytes per second while steps are made: an evaluation moves something else. All periods count where few
+    have a step: then the log tells them late."""
+    stepping = [one for one in periods if "steps" in one]
+    return median(one.get("bytes", 0.0) for one in (stepping if len(stepping) > 2 else periods))
 
 
 def _shares(traffic: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:

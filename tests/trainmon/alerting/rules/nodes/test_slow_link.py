@@ -192,7 +192,21 @@ def test_what_an_evaluation_has_moved_is_not_of_the_steps() -> None:
     cluster.reads(7)
     cluster.fabric.carries("n2", "mlx5_1/1", 0.2)
     cluster.makes_steps = True
-    for _ in range(10):
+    found = [bool(cluster.reads(1).found()) for _ in range(10)]
+    assert found.count(True) * WINDOW < RULE.for_
+
+
+def test_one_period_of_a_log_that_is_late_names_nobody() -> None:
+    """Steps come every five minutes, and in that period a port has carried a checkpoint."""
+    cluster = Cluster(Fabric(5)).reads(6)
+    cluster.makes_steps = False
+    cluster.reads(9)
+    cluster.fabric.carries("n2", "mlx5_1/1", 5.0)
+    cluster.makes_steps = True
+    cluster.reads(1)
+    cluster.fabric.carries("n2", "mlx5_1/1", 0.2)
+    cluster.makes_steps = False
+    for _ in range(9):
         assert cluster.reads(1).found() == {}
 
 
@@ -462,7 +476,7 @@ def test_the_odd_gpu_of_a_node_is_found_through_its_driver(seed: int, tmp_path: 
     nvml = Nvml(tmp_path)
     odd = nvml.plant(seed)
     with RunningProbe(nvml.environment()) as probe:
-        read = probe.wait(GpuFactsAll)
+        read = probe.wait(GpuFactsAll, lambda every: all(gpu.links for gpu in every.g))
     scene = Scene("n1")
     scene.say("n1", replace(read, t=NOW))
     assert list(scene.found(RULE)) == [f"gpu:n1/{odd}"]

@@ -151,6 +151,15 @@ def test_an_answer_that_is_cut_off_anywhere_is_none() -> None:
     for end in range(0, len(text) - 2, max(1, len(text) // 60)):
         with pytest.raises(UnreadableError):
             read(text[:end])
-    for other in ("", "HTTP/1.1 400 Bad Request\n", "[]", '{"communicators": 3}', "{" * 5000, json.dumps({"a": 1})):
+    endless = '{"nccl_version": "2.28.9", "communicators": [{"hash": "a", "size": Infinity, "ranks": []}]}'
+    for other in (
+        endless,
+        "",
+        "HTTP/1.1 400 Bad Request\n",
+        "[]",
+        '{"communicators": 3}',
+        "{" * 5000,
+        json.dumps({"a": 1}),
+    ):
         with pytest.raises(UnreadableError):
             read(other)
