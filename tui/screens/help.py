@@ -31,7 +31,8 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "gpus": (("mem max", "the most memory used on one GPU"), ("util", "the mean GPU utilization"),
              ("util 16m", "the mean GPU utilization in each of the last minutes"),
-             ("GPUS", "held: allocated by Slurm, or with a process of the user"), ("BUSY, IDLE", "of these, now")),
+             ("GPUS", "held: allocated by Slurm, or with a process of the user"),
+             ("BUSY, IDLE", "how many of these are busy; idle: up to 5% utilization")),
     "disk": (
         ("free", "free bytes"), ("used", "the used share of the bytes"),
         ("usable", "free bytes until the `usable` share is used"), ("inodes", "the used share of the inodes"),
