@@ -379,7 +379,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def open(self, link: Link) -> None:
         """Open the screen of a link's target."""
-        self.push_screen(screen_for(link, self.backend, self.changes))
+        self.push_screen(screen_for(link, self.backend, self.changes, self.main.runs.lines.marks))
 
     def open_moment(self, moment: Moment) -> None:
         """Open a run at one time."""

@@ -412,15 +412,18 @@ class Charts:
         return (("" if step is None else f"step {int(step):,}"), ("" if not at else clock(at, 1.0)))
 
     def _under_cursor(self, key: str, view: View, curves: Sequence[CurveLine]) -> list[Span]:
-        """The values of the curves there, each with its letter, the current one first; none of those that ended."""
+        """The values of the curves there, each with its letter, the current one first; none of those that ended, and
+        none of a run that has not come so far."""
         if view.cursor is None or not curves:
             return []
         found = []
+        own = reach([self.current(one) for one in self.keys], by_time=view.by_time)
         for path, letter in zip(self._shown(view), ("", *BEFORE), strict=False):
             copy = self.copies.known(path, key)
             value = copy.value_at(view.cursor, view.weight, by_time=view.by_time)
             if not letter or (value is not None and view.cursor <= copy.xs(by_time=view.by_time)[-1]):
-                text = "-" if value is None else number(value)
+                is_reached = bool(letter) or (own is not None and view.cursor <= own.high)
+                text = number(value) if value is not None and is_reached else "-"
                 found.append(Span(f"{letter} {text}".strip(), f"curve{self.colours[path]}"))
         return found
 

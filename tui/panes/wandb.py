@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from trainmon.analysis.wandb import client_file
-from trainmon.lib import clean, natural_key
+from trainmon.lib import clean, counted, natural_key
 from trainmon.model import Run, State, Wandb
 from tui.backend import Backend
 from tui.charts.axes import Limits
@@ -120,11 +120,12 @@ class WandbPane(FollowingPane):
         return self.page
 
     def table(self) -> Iterator[Sequence[Value]]:
-        """The points of the metric under the cursor."""
+        """The points of the metric under the cursor; nothing for a setting, or a value without a curve."""
         key = self.lines.cursor_key or ""
         curve = self.charts.current(key)
-        yield "step", "time", key
-        yield from zip(curve.steps, curve.times, curve.values, strict=True)
+        if curve.steps:
+            yield "step", "time", key
+            yield from zip(curve.steps, curve.times, curve.values, strict=True)
 
     # ---- drawing ----
 
@@ -226,7 +227,9 @@ class WandbPane(FollowingPane):
         named = {one.path: clean(one.name) or one.id for one in wandb.runs} | self._beside
         names = [named.get(path, "") if self.charts.has_curves(path) else "" for path in self.charts.paths[1:]]
         signs = legend(self.view, names, self.charts.marks(), plain=self.is_ascii)
-        self.foot("  ".join((*self.charts.cursor_place(self.view), *signs)))
+        left = len(self._beside.keys() - {*self.charts.paths}) if self.view.compare else 0
+        undrawn = (f"not drawn: {counted(left, 'marked run')}",) if left else ()
+        self.foot("  ".join((*self.charts.cursor_place(self.view), *undrawn, *signs)))
 
     def moment(self) -> Moment | None:
         """The point of the metric under the cursor that stands out most among those that are shown."""

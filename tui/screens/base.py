@@ -117,7 +117,7 @@ class StateScreen(Once[None]):
             return
         text = csv_text(pane.table()) if kind == "csv" else svg_of(pane, f"{pane.NUMBER} {pane.NAME}".strip())
         if not text:
-            app.notify("there is no table here", timeout=4, markup=False)
+            app.notify("there are no values here to save", timeout=4, markup=False)
             return
         try:
             app.notify(str(save_new(pane.NAME, f".{kind}", text, os.environ)), title="saved", timeout=8, markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from textual import events
@@ -237,8 +238,8 @@ def heights(screen: int, gpus: int) -> tuple[int, int]:
     return table, plots if plots >= LEAST_HEIGHT + 2 else 0
 
 
-def screen_for(link: Link, backend: Backend, changes: Changes) -> StateScreen:
-    """A new screen for a link."""
+def screen_for(link: Link, backend: Backend, changes: Changes, marked: Callable[[], Sequence[str]]) -> StateScreen:
+    """A new screen for a link. `marked` names the runs that charts show beside theirs."""
     name = link.name
     match link.kind:
         case "run":
@@ -249,7 +250,7 @@ def screen_for(link: Link, backend: Backend, changes: Changes) -> StateScreen:
             return LogScreen(name, backend)
         case "wandb":
             charts = WandbPane(backend, id="wandb-full")
-            charts.run = name
+            charts.run, charts.marked = name, marked
             return ChartsScreen(link, charts, "wandb-screen")
         case "job":
             return JobScreen(link, JobPane(name, backend, id="job-full"), "job")

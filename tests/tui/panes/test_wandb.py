@@ -522,3 +522,40 @@ async def test_marked_runs_are_drawn_beside_it_and_are_no_restarts() -> None:
         assert "restart" not in text
         assert at.pane.charts.paths == ("team/project/id3", "team/project/id2")
         assert "a sft-1b" not in await at.press("c")
+
+
+async def test_under_the_cursor_a_run_that_has_not_come_so_far_has_no_value() -> None:
+    shown = watched(runs=(attempt(2, state="running"),), active=("id2",))
+    other = replace(watched(runs=(attempt(3),)).runs[NAME], spec=RunSpec(name="sft-1b", cluster="prod"))
+    async with pane(shown=replace(shown, runs={**shown.runs, "sft-1b": other})) as at:
+        at.pane.marked = lambda: ["sft-1b"]
+        at.pane.again()
+        at.pane.view = at.pane.view._replace(cursor=12_000.0)
+        at.pane.again()
+        assert "train/loss  -  a 1.7" in await at.press()
+
+
+async def test_marked_runs_for_which_there_is_no_colour_are_counted() -> None:
+    shown = watched()
+    others = {}
+    for number in range(8):
+        name = f"sft-{number}"
+        made = watched(runs=(attempt(3, id=name),), active=(name,)).runs[NAME]
+        others[name] = replace(made, spec=RunSpec(name=name, cluster="prod"))
+    async with pane(shown=replace(shown, runs={**shown.runs, **others})) as at:
+        for name in others:
+            at.backend.curves.grow(f"team/project/{name}", {"train/loss": Points((9.0,), (NOW,), (2.0,))}, fresh=True)
+        at.pane.marked = lambda: list(others)
+        at.pane.again()
+        assert "─ not drawn: 3 marked runs  a sft-0  b sft-1" in await at.press()
+        assert "not drawn" not in await at.press("c")
+
+
+async def test_what_has_no_curve_is_not_exported() -> None:
+    async with pane() as at:
+        assert len(list(at.pane.table())) > 1_000
+        at.pane.lines.move_to("epoch")
+        assert list(at.pane.table()) == []
+        while "settings and latest values" not in at.caption:
+            await at.press("v")
+        assert list(at.pane.table()) == []

@@ -20,7 +20,7 @@ from trainmon.model import State
 from tui.app import Dashboard
 from tui.modals import TextPrompt
 from tui.screens.details import RunScreen
-from tui.style import width_of
+from tui.style import Link, width_of
 
 PAGE = "https://wandb.ai/team/project/runs/id3"
 
@@ -194,6 +194,16 @@ async def test_samples_are_fetched_into_the_folder_that_was_requested(
         backend.publish(wandb_states.wandb(samples=()))
         await pilot.press("escape", "enter", "d")
         assert "video-2b has logged no images or videos" in await settled(pilot)
+
+
+async def test_the_charts_on_a_screen_of_their_own_have_the_marked_runs_too() -> None:
+    async with showing(wandb_states.wandb(), (80, 24), "space") as (app, pilot, _):
+        marked = app.main.runs.lines.marks()
+        app.open(Link("wandb", NAME))
+        await at_rest(pilot)
+
+        assert marked
+        assert app.screen.pane.marked() == marked  # type: ignore[attr-defined]
 
 
 async def test_the_palette_opens_the_charts_of_a_run_by_name() -> None:
