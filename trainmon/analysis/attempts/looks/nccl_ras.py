@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -46,8 +46,6 @@ class Communicator(NamedTuple):
     """Who has not answered the other processes, and whether they count as dead: unreachable for a minute."""
     errors: tuple[tuple[str, Process], ...] = ()
     """What ranks have reported."""
-    notes: tuple[str, ...] = ()
-    """What else differs, in words."""
     is_going: bool = True
     """Whether all its ranks use it: none initialises, finalises or has aborted it."""
 
@@ -79,6 +77,10 @@ NO_COMMA = re.compile(r'("nvml_dev": *-?\d+)(?=\s*")')
 """What 2.28.7 to 2.28.9 write of a missing rank, before its status."""
 
 
+UNUSED = ("init_state", "finalize_called", "destroy_flag", "abort_flag")
+"""Set while a rank initialises a communicator, ends it, or has aborted it."""
+
+
 def _answer(found: Any) -> Answer:
     communicators = {
         f"{one['hash']} {one.get('secondary_hash', '')}": _communicator(one) for one in found["communicators"]
@@ -93,10 +95,10 @@ def _process(rank: Mapping[str, Any]) -> Process:
 
 def _communicator(one: Mapping[str, Any]) -> Communicator:
     sides: defaultdict[str, defaultdict[int, set[Process]]] = defaultdict(lambda: defaultdict(set))
-    states, errors = Counter[str](), list[tuple[str, Process]]()
+    is_going, errors = True, list[tuple[str, Process]]()
     for rank in one["ranks"]:
         process, status = _process(rank), rank["status"]
-        states[_state(status)] += 1
+        is_going = is_going and not any(status[name] for name in UNUSED)
         codes = {status["init_state"], status["async_error"]}
         errors += [(RESULTS.get(code, f"error {int(code)}"), process) for code in codes - {0, 7}]
         for operation, count in rank["collective_counts"].items():
@@ -106,7 +108,7 @@ def _communicator(one: Mapping[str, Any]) -> Communicator:
         if rank["status"]["unresponsive"] or rank["status"]["considered_dead"]:
             silent[_process(rank)] = bool(rank["status"]["considered_dead"])
         else:
-            states["NOCOMM"] += 1
+            is_going = False
     return Communicator(
         int(one["size"]),
         {
@@ -116,12 +118,5 @@ def _communicator(one: Mapping[str, Any]) -> Communicator:
         },
         silent,
         tuple(errors),
-        tuple(f"{count} of its ranks: {state}" for state, count in states.items() if len(states) > 1),
-        states.keys() <= {"RUNNING"},
+        is_going,
     )
-
-
-def _state(status: Mapping[str, Any]) -> str:
-    is_ending = status["finalize_called"] or status["destroy_flag"]
-    running = "FINALIZE" if is_ending else "INIT" if status["init_state"] else "RUNNING"
-    return "ABORT" if status["abort_flag"] else running

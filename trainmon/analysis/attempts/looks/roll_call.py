@@ -222,4 +222,3 @@ def _lines(one: Communicator, now: Circumstances) -> Iterator[str]:
     for process, dead in one.silent.items():
         yield f"{named([process], now)} is {'dead' if dead else 'unresponsive'}"
     yield from (f"{named([process], now)}: {text}" for text, process in one.errors)
-    yield from one.notes
