@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Literal, NamedTuple
 
 from trainmon.lib.clock import DURATION_UNITS
@@ -436,16 +436,20 @@ def scrub(text: str) -> str:
     return _mask_named(text, ASSIGNED, flags=False)
 
 
-def scrub_all(value: Any) -> Any:
-    """The same for all texts in a plain value. A `token` is left out: that of an alert acknowledges it."""
+def scrub_all(value: Any, name: str = "") -> Any:
+    """The same for all texts in a plain value. Under a `name` of a secret all of a text is masked: that of a field, or
+    the flag before it on a command line."""
     if isinstance(value, dict):
-        return {scrub_all(key): scrub_all(one) if key != "token" else "" for key, one in value.items()}
+        return {scrub_all(key): scrub_all(one, str(key)) for key, one in value.items()}
     if isinstance(value, list | tuple):
         lines = scrub("\n".join(value)).split("\n") if all(isinstance(one, str) for one in value) else value
         if len(lines) < len(value):  # a private key: each of its lines alone looks like any text
             return [*lines, *[MASK] * (len(value) - len(lines))]
-        return type(value)(map(scrub_all, value))
-    return scrub(value) if isinstance(value, str) else value
+        flags = (str(one) if str(one)[:1] == "-" else "" for one in value)
+        return type(value)(map(scrub_all, value, chain([""], flags)))
+    if not isinstance(value, str):
+        return value
+    return MASK if value and is_secret(name.lstrip("-"), name[:1] == "-") else scrub(value)
 
 
 def _is_suspicious(lower: str) -> bool:

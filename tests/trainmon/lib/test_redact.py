@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmon.lib.text import MASK, scrub
+from trainmon.lib.text import MASK, scrub, scrub_all
 
 HEX40 = "0123456789abcdef0123456789abcdef01234567"
 S3CRET = "S3cr3tValue0fMine"
@@ -188,3 +188,17 @@ def test_time_grows_with_the_length_and_no_faster() -> None:
     ):
         short, long = "token= " + attack * (4_000 // len(attack)), "token= " + attack * (32_000 // len(attack))
         assert took(long) < 0.005 + 30 * took(short), attack
+
+
+@pytest.mark.parametrize(
+    ("value", "masked"),
+    [
+        ({"hf_token": "abc", "pad_token": "<pad>"}, {"hf_token": "***", "pad_token": "<pad>"}),
+        ({"password": ""}, {"password": ""}),
+        (("eval", "--api-key", "abc", "--step", "7"), ("eval", "--api-key", "***", "--step", "7")),
+        ([-1, "token", None, 2.5], [-1, "token", None, 2.5]),
+    ],
+)  # fmt: skip
+def test_in_plain_values_the_name_of_a_field_or_a_flag_counts(value: object, masked: object) -> None:
+    assert scrub_all(value) == masked
+    assert scrub_all(masked) == masked
