@@ -76,6 +76,8 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def packed(value: object) -> msgspec.Raw:
     """A value without its secrets."""
+    if isinstance(value, Mapping):  # one by one: all nodes at once would take 2 MiB
+        return msgspec.Raw(msgspec.msgpack.encode({scrub_all(key): packed(one) for key, one in value.items()}))
     plain = msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=list)
     return msgspec.Raw(msgspec.msgpack.encode(scrub_all(plain)))
 
@@ -220,7 +222,8 @@ class Recorder(Background):
             frame |= {"version": VERSION, "formats": [(one.name, one.pattern) for one in formats]}
             reduced = State()
         data = msgspec.msgpack.encode(Frame(**frame, state=changes(reduced, state)))
-        self._file.write(len(data).to_bytes(LENGTH, "big") + data)
+        self._file.write(len(data).to_bytes(LENGTH, "big"))
+        self._file.write(data)
         self._file.flush()
         self._written, self._formats, self._firing = number, formats, firing
         if frame["lost"]:
