@@ -429,7 +429,8 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def action_poll(self) -> None:
         self.backend.refresh()
-        self.notify("polling all sources", timeout=2, markup=False)
+        is_replay = self.shown is not None and self.shown.replay is not None
+        self.notify("a recording asks no source" if is_replay else "polling all sources", timeout=2, markup=False)
 
     def action_changes(self) -> None:
         """List what changed since the dashboard was last used; again: close the list."""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
 from tests.tui.screen_text import dashboard, settled
+from tests.tui.states.alerts import alarmed
 from tests.tui.states.states import NOW, calm
 from trainmon.lib import cell_width
 from trainmon.model import Timeline
@@ -52,3 +53,15 @@ def test_a_paused_replay_and_one_of_a_moment_have_a_time_line_too() -> None:
     assert " paused " in time_line(replace(LINE, is_playing=False), 119)
     assert "p play" in time_line(replace(LINE, is_playing=False), 119)
     assert "●" in time_line(Timeline(NOW, NOW, NOW), 40)
+
+
+async def test_a_replay_says_neither_that_it_polls_nor_that_it_mutes() -> None:
+    backend = FakeBackend(replace(alarmed(), replay=LINE))
+    async with running(dashboard(backend), size=(120, 40), notifications=True) as pilot:
+        await pilot.press("r")
+        assert "a recording asks no source" in await settled(pilot)
+        for key in ("5", "m", "enter"):
+            await pilot.press(key)
+            shown = await settled(pilot)
+        assert [name for name, *_ in backend.requests] == ["refresh", "mute"], "the player refuses it"
+        assert "for 60m" not in shown

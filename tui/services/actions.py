@@ -296,7 +296,8 @@ class AlertActionService(DashboardService):
             choice, seconds, why = answer
             for silence in silences_of(choice, self._clock.now() + seconds, why):
                 self._backend.mute(silence)
-            self._notify(Toast("muted", f"{choice.text}, for {duration(seconds)}", "information"))
+            if self._state is None or self._state.replay is None:
+                self._notify(Toast("muted", f"{choice.text}, for {duration(seconds)}", "information"))
             done()
 
         ask(self._app, Mute(what, choices(found)), decided)
