@@ -205,6 +205,10 @@ class Recorder(Background):
         Raises:
             OSError: when it cannot be written.
         """
+        if (
+            self._alert_at is not None and not 0.0 <= state.at - self._alert_at < AFTER
+        ):  # before a jump of the clock, too
+            self._save(self._alert_at)
         firing = {one.id: one.severity for one in state.alerts.values() if one.is_firing}
         is_restored = any(isinstance(one, AlertsRestored) for one in events)
         known = firing if self._firing is None or is_restored else self._firing
@@ -230,8 +234,6 @@ class Recorder(Background):
             self._say(f"{counted(frame['lost'], 'step')} could not be recorded in {self._path}")
         if self._is_ring and "critical" in new:
             self._alert_at = self._alert_at or state.at
-        if self._alert_at is not None and state.at >= self._alert_at + AFTER:
-            self._save(self._alert_at)
 
     def _opened(self, at: Instant) -> gzip.GzipFile:
         file, size = self._path, 0

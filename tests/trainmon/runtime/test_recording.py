@@ -464,6 +464,30 @@ def test_a_segment_that_a_full_disk_cut_off_is_in_no_saved_recording(tmp_path: P
     assert sum(frame.lost for frame in player.frames) == 3
 
 
+@pytest.mark.parametrize("hours", [2, -1])
+def test_a_clock_that_jumps_after_an_alert_loses_nothing_of_it(tmp_path: Path, hours: int) -> None:
+    ring = Ring(tmp_path).go_on(20)
+    began = ring.now
+    ring.go_on(5, alerts=CRITICAL)
+    ring.now += hours * 60 * MINUTE  # such as a laptop that was asleep
+    ring.go_on(1, alerts=CRITICAL)
+    (saved,) = tmp_path.glob("*.trainmon")
+    line = Player(saved).line
+    assert (line.start, line.alerts) == (NOW + 10.0, (began + 10.0,))
+
+
+def test_a_recording_over_a_jump_of_the_clock_can_be_played(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "file", words, is_ring=False)
+    for number, at in enumerate((NOW, NOW + 10.0, NOW - 3600.0, NOW - 3590.0), 1):
+        recorder.write(number, (), calm(), replace(calm(), at=at), ())
+    recorder.end()
+    player = Player(tmp_path / "file")
+    assert player.line.end == NOW + 10.0
+    assert player.seek(player.line.end).at == NOW - 3590.0, "all of it is played"
+    for order in ("back", "forward", "pause", "alert"):
+        assert player._take([ReplayOrdered(order)]).replay is not None
+
+
 def test_alerts_of_the_ledger_at_a_start_are_not_new(tmp_path: Path) -> None:
     ring = Ring(tmp_path).go_on(1)
     ring.steps, ring.now = ring.steps + 1, ring.now + 10.0
