@@ -37,7 +37,7 @@ from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes, StateFeed, can_skip, wait_before_paint
 from tui.services.terminal import ChannelNotification, NarrowUpdate, Toasts, on_hang_up, suspend
 from tui.style import Link, Times, in_zone, wants_ascii
-from tui.themes import DARK, LIGHT, SETTINGS, THEMES, Ascii, defaults, fitting
+from tui.themes import DARK, LIGHT, SETTINGS, THEMES, Ascii, Printable, defaults, fitting
 from tui.views import Command, commands
 from tui.views.alert_detail import Moment
 from tui.views.alerts import with_times
@@ -113,8 +113,7 @@ class Dashboard(App[None], inherit_bindings=False):
         usual = LIGHT.name if light else DARK.name
         self.theme = next((name for name in wanted if name in self.available_themes), usual)
         self.stylesheet.set_variables(self.get_css_variables())  # Textual took them before the themes were known
-        if wants_ascii(os.environ):
-            self._filters.append(Ascii())
+        self._filters += [Printable(), Ascii()] if wants_ascii(os.environ) else [Printable()]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return defaults(self.current_theme)

@@ -196,3 +196,14 @@ class Ascii(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [s if s.text.isascii() else Segment(ascii_text(s.text), s.style, s.control) for s in segments]
+
+
+class Printable(LineFilter):
+    """The last step before any terminal: a recording of somebody else is shown, and its names may hold control
+    sequences, which those that we read ourselves do not."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [
+            s if s.control or s.text.isprintable() else Segment("".join(filter(str.isprintable, s.text)), s.style)
+            for s in segments
+        ]

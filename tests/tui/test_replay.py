@@ -65,3 +65,13 @@ async def test_a_replay_says_neither_that_it_polls_nor_that_it_mutes() -> None:
             shown = await settled(pilot)
         assert [name for name, *_ in backend.requests] == ["refresh", "mute"], "the player refuses it"
         assert "for 60m" not in shown
+
+
+async def test_what_a_recording_of_somebody_else_holds_is_no_control_sequence() -> None:
+    state, bad = calm(), "\x1b[2J\x07\u202e"
+    nodes = {bad + name: replace(one, name=bad + name) for name, one in state.nodes.items()}
+    async with running(dashboard(FakeBackend(replace(state, nodes=nodes, replay=LINE))), size=(160, 45)) as pilot:
+        await pilot.press("2")
+        text = await settled(pilot)
+        assert "[2J" in text
+        assert all(line.isprintable() for line in text.splitlines())
