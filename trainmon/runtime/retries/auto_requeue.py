@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,7 +25,8 @@ TRY_EVERY: Seconds = 30.0
 """Between two plans for one attempt: Slurm may not answer, or a kill switch may be armed for a moment."""
 
 REPAIRED_EVERY: Seconds = 120.0
-"""The same after a refusal by the gate: its nodes and `sbatch --test-only` are not asked more often."""
+"""The same after a refusal by the gate: its nodes and `sbatch --test-only` are not asked more often. A plan takes less,
+whatever hangs."""
 
 PATIENCE: Seconds = 5.0
 """How long it waits for the ledger. Without the ledger nothing is done: another program might do it, too."""
@@ -53,7 +53,7 @@ class AutoRequeue:
         self._refused: dict[str, str] = {}
         """By attempt: why nothing was done at the last try. It is logged once."""
         self._next_try: dict[str, Seconds] = {}
-        """By attempt, by the steady clock; infinite while its plan is made."""
+        """By attempt, by the steady clock. While a plan is made, no other is."""
 
     def observe(self, state: State) -> None:
         """Request a plan for each run that is due. A plan reads the state of the job, the queue and the kill switch
@@ -64,7 +64,7 @@ class AutoRequeue:
         for one in due(state, now):
             if steady < self._next_try.get(one.attempt.attempt_id, 0.0):
                 continue
-            self._next_try[one.attempt.attempt_id] = math.inf
+            self._next_try[one.attempt.attempt_id] = steady + REPAIRED_EVERY
             is_exclusion = one.verb == "exclude"
             request = ActionRequest(
                 verb=one.verb,
