@@ -121,6 +121,7 @@ def test_a_fault_beside_which_the_run_has_trained_for_an_hour_is_noted() -> None
     for since, attempt, expected in (
         (began - 86_400, last, "noted"),  # a port without a cable
         (NOW - 4_000, last, "noted"),
+        (NOW - 4_000, replace(last, end=None, seen_at=NOW), "noted"),  # it still trains
         (NOW - 3_000, last, "fault"),
         (began - 60, replace(last, hung_since=began + 600), "fault"),  # it hung for two hours
         (began - 60, replace(last, first_step_at=None), "fault"),

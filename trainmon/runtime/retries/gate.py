@@ -81,6 +81,6 @@ def _access(
         asked.pop((node, path), None)
         return check("not checked", error.message.removeprefix(f"{node}: "))
     said = ", ".join(line for line in answer.stdout.decode("utf-8", "replace").splitlines() if line in SAYS) or (
-        f"was not tested: sh ended with {answer.status}" if answer.status else ""
+        "" if answer.status == 0 else f"was not tested: sh ended with {answer.status or 'no status'}"
     )
-    return check("not checked" if answer.status else "fault", f"{path} {said}") if said else check()
+    return check("fault" if answer.status == 0 else "not checked", f"{path} {said}") if said else check()

@@ -154,6 +154,7 @@ def test_all_nodes_are_asked_at_once_and_one_that_hangs_is_not_asked_again(monke
         assert len(shell.waiting) == 64  # each would leave a process on its node
     for sink in shell.waiting:  # the mount is back: what was asked returns, and is asked anew
         sink.ended(0, None)
+    assert len(shell.waiting) == 64
     assert {one.outcome for one in directory_checks(of, shell, *names, asked=asked)} == {"not checked"}
     assert len(shell.waiting) == 128
 
@@ -169,8 +170,19 @@ def test_a_connection_that_is_lost_is_no_answer_and_is_asked_again(monkeypatch: 
             self.waiting.append(sink)
             raise CommandFailed("n1 refused a session")
 
+    class Ended(Hanging):
+        """sshd ends the session with the job."""
+
+        def stream(self, argv: Sequence[str], sink: Sink) -> Any:
+            sink.ended(None, None)
+            return super().stream(argv, sink)
+
     asked, of = dict[Any, Any](), engine("n1", spec=replace(SPEC, checkpoints="/fsx"))
-    for shell, why in ((Lost(), "connection lost"), (Refused(), "n1 refused a session")):
+    for shell, why in (
+        (Lost(), "connection lost"),
+        (Refused(), "n1 refused a session"),
+        (Ended(), "/fsx was not tested: sh ended with no status"),
+    ):
         for count in (1, 2):
             (one,) = directory_checks(of, shell, asked=asked)
             assert (one.outcome, one.why, len(shell.waiting)) == ("not checked", why, count)
