@@ -81,7 +81,8 @@ def _is_harmless(alert: Alert, trained: Iterable[Attempt]) -> bool:
         return True
     return any(
         alert.node in one.nodes
-        and (one.hung_since or one.ended_at or one.seen_at) - max(alert.since, one.first_step_at or math.inf) >= SURVIVED
+        and max(alert.since, one.first_step_at or math.inf) + SURVIVED
+        <= (one.hung_since or one.ended_at or one.seen_at)
         for one in trained
     )
 
