@@ -55,9 +55,9 @@ async def test_a_key_says_that_there_is_nothing_for_it() -> None:
             ("l", "no run is selected"),
             ("y", "nothing is selected to copy"),
             ("space", "nothing here can be marked"),
-            ("6 v", "there are no charts yet"),
-            ("plus", "there are no charts yet"),
-            ("e", "there are no charts yet"),
+            ("6 v", "no charts are shown"),
+            ("plus", "no charts are shown"),
+            ("e", "no charts are shown"),
         ):
             app.clear_notifications()
             await pilot.press(*keys.split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -12,11 +11,12 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from trainmon.analysis.wandb import client_file
+from trainmon.analysis.wandb.metric_names import role_of
 from trainmon.lib import clean, counted, natural_key
 from trainmon.model import Run, State, Wandb
 from tui.backend import Backend
 from tui.charts.axes import Limits
-from tui.charts.chart import ATTEMPTS_AT_MOST, ChartGrid, Charts, View, chart_cells, layout, legend
+from tui.charts.chart import ChartGrid, Charts, View, chart_cells, layout, legend
 from tui.charts.values import file_notes, head, notes, rows, setting_rows, source_spans, trouble, why_nothing
 from tui.keys import KEYS, bindings
 from tui.panes.base import FollowingPane
@@ -41,7 +41,7 @@ class ChartsView(Picture, can_focus=True):
         (self if self.can_focus else self.table).focus()
 
 
-NO_CHARTS = "there are no charts yet"
+NO_CHARTS = "no charts are shown"
 
 NAME: Column[str, None] = Column("metric", lambda key, _: (clean(key),))
 ROW: Column[Row, None] = Column("setting", lambda row, _: (clean(row.key),))
@@ -152,7 +152,7 @@ class WandbPane(FollowingPane):
         if self.lists_settings and wandb.current is not None:
             listed = filtered(list(setting_rows(wandb.current, width - GUTTER - 1)), self.filter, (ROW,), None)
             self._hide_charts()
-            self.lines.set_rows(listed)
+            self.show_rows(listed, "setting")
             self._draw_frame(run, wandb)
             return
         self._arrange(shape)
@@ -220,8 +220,8 @@ class WandbPane(FollowingPane):
         """The frame: whose charts, how they are shown, and what the signs mean."""
         name = "" if wandb.current is None else clean(wandb.current.name)
         hits = f"{len(self._metrics)} of {len(all_metrics(wandb))}" if self.filter else ""
-        labels = ("settings and latest values",) if self.lists_settings else self.view.labels()
-        self.caption("  ".join(filter(None, (clean(run.name), name))), "  ".join(filter(None, (hits, *labels))))
+        labels = ("settings and latest values",) if self.lists_settings else (hits, *self.view.labels())
+        self.caption("  ".join(filter(None, (clean(run.name), name))), "  ".join(filter(None, labels)))
         if self.lists_settings:
             return
         named = {one.path: clean(one.name) or one.id for one in wandb.runs} | self._beside
@@ -333,12 +333,9 @@ class WandbPane(FollowingPane):
             self.say(NO_CHARTS)
 
 
-THROUGHPUT = re.compile(r"throughput|tok|tps|samples.*(sec|/s)|it/s", re.IGNORECASE)
-
-
 def loss_and_throughput(keys: tuple[str, ...]) -> tuple[str, ...]:
     """The first metric, which is the loss, and the first one that names a throughput."""
-    return (*keys[:1], *[key for key in keys[1:] if THROUGHPUT.search(key)][:1])
+    return (*keys[:1], *[key for key in keys[1:] if role_of(key) == "throughput"][:1])
 
 
 def table_width(shape: ChartGrid) -> int:
@@ -359,7 +356,7 @@ def attempts(wandb: Wandb) -> tuple[str, ...]:
         return ()
     place = wandb.runs.index(current)
     others = (*(run for run in wandb.runs[:place] if run.id in wandb.active), *wandb.runs[place + 1 :])
-    return tuple(run.path for run in (current, *others))[:ATTEMPTS_AT_MOST]
+    return tuple(run.path for run in (current, *others))
 
 
 def saves(run: Run) -> tuple[tuple[float | None, float | None], ...]:

@@ -484,6 +484,10 @@ async def test_settings_and_latest_values_are_the_page_behind_the_charts() -> No
         ]  # fmt: skip
         at.pane.set_filter("lr")
         assert [row.key for row in at.pane.lines.rows] == ["settings/optimizer.lr"]
+        assert " of 8" not in at.caption, "that would be a number of metrics"
+        at.pane.set_filter("zzz")
+        assert "No setting matches “zzz”. Esc shows all." in await at.press()
+        at.pane.set_filter("lr")
         at.pane.clear_filter()
         await at.press("v")
         assert at.titles[0] == KEYS[0]
