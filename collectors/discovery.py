@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import Counter
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -21,7 +22,6 @@ from trainmon.analysis.log_formats import FORMATS, keep
 from trainmon.analysis.log_mentions import Mentions
 from trainmon.analysis.runs import (
     ENDED_RUNS_STAY,
-    TRAINER_STATE,
     holds_nodes,
     jobs_of,
     owner_of,
@@ -43,9 +43,13 @@ from trainmon.model import (
     OwnProcess,
     RunSpec,
     Source,
+    WandbRows,
 )
 
 NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+STATE = re.compile(r"/checkpoint-\d+/trainer_state\.json$")
+"""Of Hugging Face's Trainer, whose checkpoints are in the directory above."""
 
 CLOCKS_DIFFER: Seconds = 60.0
 """A file server's clock may be so much behind Slurm's."""
@@ -67,6 +71,8 @@ class RunDiscovery:
         """The runs without what their logs name."""
         self._mentions: dict[str, Mentions] = {}
         self._login = login
+        self._booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        """Of this machine: our own processes on it start so many seconds later as they say."""
         self._own: tuple[OwnProcess, ...] = ()
         """Our own processes on its GPUs."""
         self._jobs: dict[str, tuple[Job, ...]] = {}
@@ -135,47 +141,57 @@ class RunDiscovery:
         """Add what the logs name. Returns whether the runs have changed."""
         named = by_key(((job.cluster, job.name), job) for jobs in self._jobs.values() for job in jobs)
         jobs = [jobs_of(run, named.get((run.cluster, run.job or run.name), ())) for run in self._unread]
-        written = [self._written(run, own) for run, own in zip(self._unread, jobs, strict=True)]
-        used = Counter((run.cluster, path) for run, paths in zip(self._unread, written, strict=True) for path in paths)
+        places = [self._places(run, own) for run, own in zip(self._unread, jobs, strict=True)]
+        users = by_key(
+            ((run.cluster, str(above)), run.name)
+            for run, paths in zip(self._unread, places, strict=True)
+            for path in (*paths, run.wandb_dir or "/")
+            for above in (PurePosixPath(path), *PurePosixPath(path).parents)
+        )
         before, self.runs = self.runs, tuple(
-            self._completed(run, own, [path for path in paths if used[run.cluster, path] == 1])
-            for run, own, paths in zip(self._unread, jobs, written, strict=True)
+            self._completed(run, own, [path for path in paths if {*users[run.cluster, path]} == {run.name}])
+            for run, own, paths in zip(self._unread, jobs, places, strict=True)
         )  # fmt: skip
         return self.runs != before
 
     def _completed(self, run: RunSpec, jobs: Sequence[Job], directories: Sequence[str]) -> RunSpec:
-        """The run with what its log names. Without a directory of metrics in the config, files of metrics may be where
-        its log and its command line name them, and in these directories, in which no other run trains or saves."""
+        """The run with what its log names. Without a directory of metrics in the config, files of metrics may be in
+        these directories, in and below which no other run trains, saves or writes metrics."""
         found = self._mentions.get(run.name, Mentions())
         page = found.page
         if page is not None:  # the key is for one server: a log that names another one changes nothing
             login = self._login()
             page = page if login is not None and login.location is not None and login.shows(page.host) else None
-        run, own = log_mentions.with_mentions(run, found, page), run.process
+        run = log_mentions.with_mentions(run, found, page)
         if run.wandb_dir is not None and "wandb_dir" not in run.from_log:
             return run
-        command = () if own is None else log_mentions.metrics_directories(own.command, own.workdir)
-        began = max((job.started_at or 0.0 for job in jobs), default=0.0)
-        paths = tuple(dict.fromkeys((*found.metrics, *command, *directories)))
+        starts = [job.started_at or 0.0 for job in jobs]
+        if run.process is not None and run.process.started_s is not None:
+            starts.append(self._booted_at + run.process.started_s)
+        began = max(starts, default=0.0)
+        paths = tuple(directories)
         return replace(run, metrics_found=paths, metrics_since=began - CLOCKS_DIFFER if began else None)
 
-    def _written(self, run: RunSpec, jobs: Sequence[Job]) -> Collection[str]:
-        """The directory of its checkpoints and the one above, and its working directory."""
-        checkpoints = run.checkpoints or self._mentions.get(run.name, Mentions()).checkpoints or ""
+    def _places(self, run: RunSpec, jobs: Sequence[Job]) -> Collection[str]:
+        """Where its log and its command line say that metrics are written, the directory of its checkpoints and the one
+        above, and its working directory."""
+        found = self._mentions.get(run.name, Mentions())
+        checkpoints = run.checkpoints or found.checkpoints or ""
         own = jobs if run.process is None else (run.process,)
         workdir = next((one.workdir for one in own if one.workdir), "")
-        return dict.fromkeys(path for path in (checkpoints, posixpath.dirname(checkpoints), workdir) if path.strip("/"))
+        command = "" if run.process is None else run.process.command
+        named = *found.metrics, *log_mentions.metrics_directories(command, workdir)
+        paths = (*named, checkpoints, posixpath.dirname(checkpoints), workdir)
+        return dict.fromkeys(posixpath.normpath(path) for path in paths if path.strip("/"))
 
     def is_relevant(self, node: str, reading: AnyReading) -> bool:
         """Whether a reading of this node may tell more about the runs; from any thread."""
         if isinstance(reading, GpuFactsAll):
             return node == local_hostname() and reading.own != self._own and self._local is not None
         if isinstance(reading, LogChunk):
-            return (
-                reading.id.startswith(TRAINER_STATE)
-                or bool(reading.mentions)
-                or log_mentions.is_mention("\n".join(reading.lines))
-            )
+            return bool(reading.mentions) or log_mentions.is_mention("\n".join(reading.lines))
+        if isinstance(reading, WandbRows):
+            return STATE.search(reading.path or "") is not None
         return isinstance(reading, CheckpointListing) and reading.path in self.candidates()
 
     def read(self, reading: AnyReading, now: Instant) -> bool:
@@ -185,14 +201,16 @@ class RunDiscovery:
             return self._read_processes(reading.own, now)
         before = dict(self._mentions)
         if isinstance(reading, LogChunk):
-            name = reading.id.removeprefix(ON_NODE).removeprefix(TRAINER_STATE)
+            name = reading.id.removeprefix(ON_NODE)
             run = next((run for run in self._unread if run.name == name), None)
-            found = before.get(name, Mentions())
-            if run is not None and not reading.id.startswith(TRAINER_STATE):
+            if run is not None:
                 lines = (*reading.mentions, *reading.kept, *reading.lines)
-                self._mentions = before | {name: log_mentions.read(found, lines, self._workdir(run))}
-            elif run is not None and reading.path is not None:
-                self._mentions = before | {name: log_mentions.saved(found, reading.path)}
+                known = before.get(name, Mentions())
+                self._mentions = before | {name: log_mentions.read(known, lines, self._workdir(run))}
+        elif isinstance(reading, WandbRows) and reading.path is not None and STATE.search(reading.path):
+            if any(run.name == reading.id for run in self._unread):
+                known = before.get(reading.id, Mentions())
+                self._mentions = before | {reading.id: log_mentions.saved(known, reading.path)}
         elif isinstance(reading, CheckpointListing):
             self._mentions = {name: log_mentions.listed(found, reading) for name, found in before.items()}
         self._complete()

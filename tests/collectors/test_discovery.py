@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from collectors.wandb.login import Credentials
 from tests.lab.checkpoints import SAVES, made
 from tests.trainmon.analysis.checkpoints.reading import NOW, listed
 from trainmon.config import ClusterSettings, RunSettings, Settings, load_settings
-from trainmon.model import GpuFactsAll, Job, LogChunk, OwnProcess, RunSpec, WandbDirectory
+from trainmon.model import GpuFactsAll, Job, LogChunk, OwnProcess, RunSpec, WandbDirectory, WandbRows
 
 KEY = Credentials("https://api.wandb.ai", "~/.netrc")
 OWN = Credentials("http://10.0.0.7:8080", "WANDB_API_KEY")
@@ -81,9 +82,10 @@ def test_the_directory_of_a_saved_trainer_state_counts_when_checkpoints_were_see
 ) -> None:
     out = tmp_path / "out"
     made(out, SAVES["hf"], 500, at=NOW - 60)
-    state = LogChunk(v=1, t=NOW, id="trainer state of llm", path=str(out / "checkpoint-500" / "trainer_state.json"))
+    state = WandbRows(v=1, t=NOW, id="llm", path=str(out / "checkpoint-500" / "trainer_state.json"))
     assert found.is_relevant("n1", state)
-    assert not found.read(replace(state, path=None), NOW), "there is none yet"
+    assert not found.is_relevant("n1", replace(state, path=None)), "there is none yet"
+    assert not found.is_relevant("n1", replace(state, path=str(out / "trainer_state.json"))), "it is in no checkpoint"
     assert found.read(state, NOW)
     assert not found.read(state, NOW), "it is known"
     assert found.read(listed(out), NOW)
@@ -206,3 +208,20 @@ def test_runs_without_any_job_have_them_at_once() -> None:
         clusters=(ClusterSettings(name="prod", login="n1"),), runs=(RunSettings(name="llm", checkpoints="/c/out"),)
     )
     assert run(RunDiscovery(settings)).metrics_found == ("/c/out", "/c")
+
+
+def test_a_directory_above_that_of_another_run_is_nobodys_and_so_is_one_that_two_logs_name(tmp_path: Path) -> None:
+    runs = (RunSettings(name="llm", checkpoints="/c/one"), RunSettings(name="other", checkpoints="/c/one/x/ckpt"))
+    found = discovery(Settings(clusters=(ClusterSettings(name="prod", login="n1"),), runs=runs), tmp_path)
+    for name in ("llm", "other"):
+        found.read(replace(chunk("  tensorboard_dir ........ /fsx/tb"), id=name), NOW)
+    assert [one.metrics_found for one in found.runs] == [(str(tmp_path),), ("/c/one/x/ckpt", "/c/one/x")]
+
+
+def test_without_slurm_no_file_counts_that_is_older_than_the_process(found: RunDiscovery, tmp_path: Path) -> None:
+    own = OwnProcess(pid=7, command="python sft.py", workdir=str(tmp_path), started_s=500.0)
+    found._jobs.clear()
+    found.read(GpuFactsAll(v=1, t=NOW, g=(), own=(own,)), NOW)
+    booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    since = next(one.metrics_since for one in found.runs if one.process is not None)
+    assert since == pytest.approx(booted_at + 440.0, abs=5.0)

@@ -193,7 +193,7 @@ def test_the_checkpoints_of_a_trainer_whose_log_shows_no_steps_are_found_below_i
         made(folder / "out", SAVES["hf"], 500, at=time.time())
         saved_state(folder / "out", 500, loss=2.375)
         made(folder / "data", SAVES["torchtitan"], 700, at=time.time())
-        screen = product.screen(columns=120, rows=40, **here)
+        screen = product.screen(columns=120, rows=60, **here)
         screen.until_line(" train ", r"train +pid \d+ +500 +2\.375 ")
         screen.keys("1")
         screen.until_shown("S Save")
@@ -206,4 +206,5 @@ def test_the_checkpoints_of_a_trainer_whose_log_shows_no_steps_are_found_below_i
         screen.leave()
         (run,) = product.snapshot(**here)["runs"]
         assert (run["step"], run["loss"], run["last_step_at"]) == (1_000, 1.25, None)
-        assert re.search(r"train +\w+ +pid \d+ +1,000 +1\.250 ", product.run("snapshot", **here).stdout)
+        text = product.run("snapshot", **here).stdout
+        assert re.search(r"train +\w+ +pid \d+ +1,000 / 2,000 +1\.250 ", text), text

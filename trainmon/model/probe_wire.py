@@ -605,9 +605,6 @@ class LogSpec(msgspec.Struct, frozen=True):
     """A regular expression of the paths that belong to other runs."""
     local: bool = False
     """Whether it is read only if no other host sees it: one host reads what all of them see."""
-    own_since: float | None = None
-    """Of a pattern with two stars that nobody has configured: only files and directories of the probe's own user count,
-    written since then, and few names of each directory are looked at."""
 
 
 class FileSpec(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from trainmon.model.attempts import RetryPolicy
 from trainmon.model.probe_wire import CheckpointListing, OtherLog, OwnProcess, says
 from trainmon.model.ranks import RankLook
 from trainmon.model.storage import Checkpoints, Evals
-from trainmon.model.wandb import LossTrouble, Wandb, WandbFile, WandbSpec
+from trainmon.model.wandb import TRAINER_STATE, LossTrouble, Wandb, WandbFile, WandbSpec
 
 # ---- what is read of a run's log -------------------------------------------------------------------------------------
 
@@ -569,8 +569,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     log_metrics: WandbFile | None = None
     """The curves of its log; each start of its trainer is a run of them."""
     trainer: Trainer | None = None
-    saved_loss: float | None = None
-    """The last loss in the newest state of Hugging Face's Trainer, where that was looked for."""
     memory: RunMemory = RunMemory()
     looks: tuple[RankLook, ...] = ()
     """What looks at its ranks have shown since its last step: the latest of each source."""
@@ -597,6 +595,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return found.step if found is not None and found.layout == "hf" else None
 
     @property
+    def saved_loss(self) -> float | None:
+        """The last loss in the state of that checkpoint."""
+        file, found = self.wandb_file, self.checkpoints
+        if self.saved_step is None or file is None or found is None or file.format != TRAINER_STATE or not file.path:
+            return None
+        loss = file.runs[0].summary.get("loss") if file.path.startswith(found.path + "/") else None
+        return loss if isinstance(loss, float) else None
+
+    @property
     def step(self) -> int | None:
         """Its last known step: that of its newest checkpoint where nothing else shows steps."""
         return self.saved_step if self.progress.step is None else self.progress.step
@@ -604,7 +611,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def loss(self) -> float | None:
         """Its last known loss: that of its newest checkpoint where nothing else shows steps."""
-        return self.saved_loss if self.progress.loss is None and self.saved_step is not None else self.progress.loss
+        return self.saved_loss if self.progress.loss is None else self.progress.loss
 
 
 # ---- what the dashboard showed when it was last open -----------------------------------------------------------------

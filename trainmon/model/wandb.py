@@ -16,6 +16,9 @@ restart grace. overdue: none for longer. ended: the last one finished, or a pers
 
 LossState = Literal["fine", "nan", "spike"]
 
+TRAINER_STATE = "trainer_state.json"
+"""The format of the state in a checkpoint of Hugging Face's Trainer."""
+
 
 class WandbSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run is in W&B: its project, and its group, id, display name or tags."""
@@ -232,6 +235,11 @@ class WandbFile(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[WandbRun, ...] = ()
     """A run for each directory that was followed, the newest first, at most RUNS_AT_MOST."""
     error: str | None = None
+
+    @property
+    def shows_steps(self) -> bool:
+        """Whether it may show that a run trains now. The state in a checkpoint is of the past."""
+        return bool(self.runs) and self.format != TRAINER_STATE
 
 
 RUNS_AT_MOST = 20

@@ -134,39 +134,20 @@ STILL = 60.0
 """Seconds without growth after which an older match replaces the current log: otherwise two logs that are written at
 the same time would alternate. A new file replaces it at once."""
 
-NAMES = 300
-"""Names of a directory that are looked at where nobody has configured the pattern."""
-
 MATCHES = 2000
 OTHERS = 20
 """Further matches that are reported beside the newest one: the logs of attempts that nobody watched."""
 BOOKMARKS = 16
 
 
-def few(pattern: bytes) -> "list[bytes]":
-    """What `/fsx/*/checkpoint-*/trainer_state.json` may match, by a few names of /fsx and of its directories."""
-    top, start, end = pattern.split(b"*")
-    return [
-        top + folder + b"/" + name + end
-        for folder in paths.listed(top, NAMES)
-        for name in paths.listed(top + folder, NAMES)
-        if name.startswith(start.lstrip(b"/"))
-    ]
-
-
 class Matches:
     """The files that match a pattern: the newest one, and whether it is new."""
 
     def __init__(
-        self,
-        pattern: bytes,
-        monotonic: "Callable[[], float]",
-        stat_of: "Callable[[bytes], os.stat_result]",
-        find: "Callable[[bytes], list[bytes]]",
+        self, pattern: bytes, monotonic: "Callable[[], float]", stat_of: "Callable[[bytes], os.stat_result]"
     ) -> None:
         self.pattern = pattern
         self._stat = stat_of
-        self._find = find
         self._monotonic = monotonic
         self.due_at = 0.0
         self.others = []  # type: list[list[Any]]
@@ -177,7 +158,7 @@ class Matches:
         """The newest regular file by modification time, then by name, and whether it is new to this follower."""
         started_at = self._monotonic()
         found = []
-        for path in self._find(self.pattern) or [self.pattern]:
+        for path in glob.glob(self.pattern) or [self.pattern]:
             try:
                 status = self._stat(path)
             except OSError:
@@ -215,11 +196,7 @@ class Follower:
         self.spec = spec
         self._monotonic = monotonic
         self._path = where = paths.encoded(spec["pattern"])
-        self._matches = (
-            Matches(where, monotonic, self._stat, few if spec.get("own_since") else glob.glob)
-            if glob.has_magic(where)
-            else None
-        )
+        self._matches = Matches(where, monotonic, self._stat) if glob.has_magic(where) else None
         self.lines = Lines()
         self._file = None  # type: Tail | None
         self._last_path = None  # type: bytes | None
@@ -240,12 +217,9 @@ class Follower:
             file.close()
 
     def _stat(self, path: bytes) -> os.stat_result:
-        """A file of another run or another user, or one that another host reads, is missing here."""
-        found, since = os.stat(path), self.spec.get("own_since")
-        is_other = re.match(paths.encoded(self.spec.get("without") or "$^"), path) or (
-            since
-            and (found.st_mtime < since or {found.st_uid, os.stat(os.path.dirname(path)).st_uid} != {os.geteuid()})
-        )
+        """A file of another run, or one that another host reads, is missing here."""
+        found = os.stat(path)
+        is_other = re.match(paths.encoded(self.spec.get("without") or "$^"), path)
         if is_other or (self.spec.get("local") and not is_on_this_host(path, found)):
             raise FileNotFoundError
         return found

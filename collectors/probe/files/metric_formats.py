@@ -32,9 +32,6 @@ MAX_STEP = 1e15
 LATEST = 1e14
 """Of a time in Unix milliseconds. What is greater, or no number, is damaged."""
 
-SAME_STEP = 1.0
-"""Seconds between the first and the last value of one row."""
-
 
 def _crc_table() -> "Iterator[int]":
     for number in range(256):
@@ -147,7 +144,7 @@ class EventFile(Reader):
             name, at, step = shown(value[1]), *struct.unpack("<d", event[1]), signed(event.get(2, 0))
             if not (abs(at) < LATEST and abs(step) < MAX_STEP):
                 raise ValueError("no time, or no step")
-            if self._at[1] != step or name in self._row or abs(at - self._at[2]) > SAME_STEP:
+            if self._at[1] != step or name in self._row:
                 self._flush()
                 self._at = end, step, at
             self._row[name] = number_of(found)
@@ -173,7 +170,7 @@ STEPS = (
     "step", "_step", "global_step", "train/global_step", "trainer/global_step", "current_steps", "iteration", "iter",
     "train_step", "train/step",
 )  # fmt: skip
-TIMES = ("_timestamp", "timestamp", "wall_time", "time", "ts", "created_at")
+TIMES = ("_timestamp", "timestamp", "wall_time", "time")
 TARGETS = ("max_steps", "total_steps", "train_iters", "max_iters", "num_training_steps")
 
 SINCE_2001 = 1e9

@@ -45,6 +45,7 @@ FORMATS = (  # type: tuple[tuple[str, Any, Any, Any], ...]
 of the first format count."""
 
 RUN_DIRECTORY = re.compile(rb"(?:offline-)?run-(\d{8}_\d{6}-.+)")
+STATE_DIRECTORY = re.compile(rb"checkpoint-\d+")
 BESIDE = re.compile(rb"(?:eval(?:uation)?|val(?:id(?:ation)?)?|test)(?:[._-](?:metrics?|logs?|history)\..+)?")
 """Files and directories of evaluations, which other processes may write: their steps do not show that a run trains."""
 KNOWN_DIRECTORY = re.compile(
@@ -206,18 +207,20 @@ class Follower:
         """Open the newest files, if there are some."""
         started_at, failure = self._monotonic(), ValueError(NOTHING)  # type: float, OSError | ValueError
         found = []  # type: list[tuple[bytes, int, float]]
+        since = None if self._is_named else self.spec.get("since") or time.time() - RECENT
         for directory in self._directories:
+            is_above = any(one.startswith(directory + b"/") for one in self._directories)
             try:
-                found += files_in(directory, None if self._is_named else self.spec.get("since") or time.time() - RECENT)
+                found += files_in(directory, since, has_runs=not is_above)
             except (OSError, ValueError) as error:
                 failure = error
         ended = self._monotonic()
         every = LIST_EVERY if self._is_named else FIND_EVERY
         self._list_at = ended + min(60.0, max(every, LIST_SHARE * (ended - started_at)))
         found = [one for one in found if (one[0], one[2]) not in self._refused]
-        if not found and self._refused:
-            return  # it is said why
         if not found:
+            if self._refused:
+                return  # it is said why
             raise failure
         current, newest = {file.path for file in self._files}, max(one[2] for one in found) - ABOUT_AS_NEW
         # Each checkpoint has another state: it is left at once.
@@ -253,9 +256,12 @@ class Follower:
             raise
 
 
-def files_in(directory: bytes, since: "float | None", depth: int = 0) -> "list[tuple[bytes, int, float]]":
+def files_in(
+    directory: bytes, since: "float | None", depth: int = 0, has_runs: bool = False
+) -> "list[tuple[bytes, int, float]]":
     """The files of known formats in a directory, and in those below it: their paths, the places of their formats, and
     when they were written. `since`: only our own that were written since then, in directories with known names.
+    `has_runs`: directories in it with other names may hold checkpoints of Hugging Face's Trainer.
 
     Raises:
         ValueError: when it has too many of them, or none yet.
@@ -265,7 +271,8 @@ def files_in(directory: bytes, since: "float | None", depth: int = 0) -> "list[t
     # Those of W&B count in the directories of its runs alone.
     ranks = [(rank, names) for rank, (_, names, _, _) in enumerate(FORMATS) if rank]
     files = [(entry.path, rank) for entry in entries for rank, names in ranks if names.fullmatch(entry.name)]
-    folders = [one for one in entries if since is None or depth or KNOWN_DIRECTORY.fullmatch(one.name)]
+    known = {one.path for one in entries if since is None or depth or KNOWN_DIRECTORY.fullmatch(one.name)}
+    folders = [one for one in entries if has_runs or one.path in known]
     if any(RUN_DIRECTORY.match(entry.name) for entry in entries):
         files, folders = [(newest_file(directory), 0)], []
     if len(files) > MAX_FILES:
@@ -281,10 +288,13 @@ def files_in(directory: bytes, since: "float | None", depth: int = 0) -> "list[t
     deepest = DEEPEST if since is None else DEEPEST - 1
     folders = [one for one in folders if depth < deepest and os.path.isdir(one.path)][:MAX_FILES]
     for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[: MAX_DIRECTORIES >> depth]:
-        try:
-            found += files_in(folder.path, since, depth + 1)
-        except (OSError, ValueError):
-            continue
+        states = (name for name in paths.listed(folder.path, MAX_FILES) if STATE_DIRECTORY.fullmatch(name))
+        newest = sorted(states, key=lambda name: (len(name), name))[-2:]  # the last one may not be whole
+        for path in (folder.path,) if folder.path in known else [os.path.join(folder.path, name) for name in newest]:
+            try:
+                found += files_in(path, since, depth + 1)
+            except (OSError, ValueError):
+                continue
     return found
 
 

@@ -44,7 +44,6 @@ from trainmon.analysis.runs.no_steps import (
 from trainmon.analysis.runs.status import STILL, judge
 from trainmon.analysis.runs.throughput import ENOUGH, loss_scale, rate_source
 from trainmon.analysis.runs.trainer import (
-    TRAINER_STATE,
     listening,
     named_files,
     other_switches,
@@ -74,7 +73,6 @@ __all__ = [
     "REPORTED",
     "SIGMAS",
     "STILL",
-    "TRAINER_STATE",
     "Queue",
     "RunContext",
     "cause_of",

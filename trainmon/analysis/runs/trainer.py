@@ -1,27 +1,18 @@
-"""The files in which a trainer says how far it is: that of trainmon_hooks, and the state in a checkpoint of Hugging
-Face's Trainer. Which files they are, and what they say. Pure."""
+"""The file in which a trainer says how far it is, that of trainmon_hooks: which file it is, and what it says. Pure."""
 
 from __future__ import annotations
 
 import glob
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
-from trainmon.analysis.runs.no_steps import last_attempts
 from trainmon.lib import Instant, Seconds, by_key, clean, duration, scrub
-from trainmon.model import Asked, Attempt, FileContent, FileSpec, LogSpec, Run, RunSpec, State, Trainer, TrainerReport
+from trainmon.model import Asked, FileContent, FileSpec, Run, RunSpec, State, Trainer, TrainerReport
 
 PREFIX = "status of "
 """Of the name of such a file, as the probe sends it back."""
-
-TRAINER_STATE = "trainer state of "
-"""Of the name of the state file of Hugging Face's Trainer, which is in each of its checkpoints."""
-
-LOSS = re.compile(r'"loss": *(-?(?:Infinity|\d[\d.eE+-]*)|NaN)')
-"""A loss in the history of that state. Other losses have other names, such as `eval_loss`."""
 
 SILENT: Seconds = 60.0
 """A loop writes once a second while it makes steps. One step, or a save, may take longer."""
@@ -58,34 +49,15 @@ def status_file(spec: RunSpec) -> FileSpec | None:
     return None if spec.status is None else FileSpec(f"{PREFIX}{spec.name}", spec.status, again=True)
 
 
-def named_files(state: State) -> Mapping[str, tuple[FileSpec | LogSpec, ...]]:
-    """By cluster: the files of trainers that neither the config nor a log names."""
-    attempts, runs = last_attempts(state.attempts.values()), state.runs.values()
-    found = by_key((run.spec.cluster, file) for run in runs for file in _named(run, attempts.get(run.name), state))
+def named_files(state: State) -> Mapping[str, tuple[FileSpec, ...]]:
+    """By cluster: the status files that the environments of processes on the GPUs name, and the config does not."""
+    paths = ((run, _in_environment(run, state)) for run in state.runs.values() if run.spec.status is None)
+    found = by_key(
+        (run.spec.cluster, FileSpec(f"{PREFIX}{run.name}", glob.escape(path), again=True))
+        for run, path in paths
+        if path
+    )
     return {cluster: tuple(files) for cluster, files in found.items()}
-
-
-def _named(run: Run, attempt: Attempt | None, state: State) -> Iterator[FileSpec | LogSpec]:
-    """The status file that the environment of a process on the GPUs names; and of a found run without known steps, the
-    state in the newest checkpoint of Hugging Face's Trainer, unless another run saves below the same directory."""
-    path = None if run.spec.status is not None else _in_environment(run, state)
-    if path is not None:
-        yield FileSpec(f"{PREFIX}{run.name}", glob.escape(path), again=True)
-    if not run.spec.found or run.progress.format is not None or attempt is None or attempt.started_at is None:
-        return
-    workdir = _workdir(run, state)
-    if workdir is not None and [_workdir(one, state) for one in state.runs.values()].count(workdir) == 1:
-        yield LogSpec(
-            id=f"{TRAINER_STATE}{run.name}",
-            pattern=f"{workdir}/*/checkpoint-*/trainer_state.json",
-            optional=True,
-            own_since=attempt.started_at,
-        )
-
-
-def _workdir(run: Run, state: State) -> str | None:
-    job, process = state.jobs.get(run.job or ""), run.spec.process
-    return job.workdir if job is not None else process.workdir if process is not None else None
 
 
 def _in_environment(run: Run, state: State) -> str | None:

@@ -45,9 +45,8 @@ SETTLED: Seconds = 60.0
 QUIET: Seconds = 3_600.0
 """A block of 32 KiB takes half an hour at most, with few metrics and slow steps. Lightning writes every 100 rows."""
 
-BLOCKS: Mapping[str, Seconds] = {"TensorBoard": 120.0, "JSON lines": 0.0, "trainer_state.json": math.inf}
-"""How long a writer may keep rows to itself, where it is not QUIET: TensorFlow's flushes every two minutes, and a
-checkpoint comes when it comes."""
+BLOCKS: Mapping[str, Seconds] = {"TensorBoard": 120.0, "JSON lines": 0.0}
+"""How long a writer may keep rows to itself, where it is not QUIET: TensorFlow's flushes every two minutes."""
 
 CHECKPOINT = re.compile(r"/checkpoint-\d+(?=/[^/]*$)")
 """Of Hugging Face's Trainer: what its files say is about the run, which is the directory above."""
@@ -102,7 +101,7 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
     if rows.path is None:
         error = None if rows.error is None else clean(rows.error)
         return replace(before, host=host, is_behind=False, checked_at=at, error=error)
-    path = clean(rows.path, PATH_LENGTH)
+    path, rows = clean(rows.path, PATH_LENGTH), _of_training(run, rows)
     is_same = before.file == rows.file and before.path == path
     known = before if is_same else replace(
         before, file=rows.file, rows=0, damaged_before=before.damaged_before + before.damaged, damaged=0,
@@ -124,7 +123,7 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
         damaged=max(rows.damaged, known.damaged) if is_older else rows.damaged,
         tail=rows.tail,
         written_at=written_at(rows, at),
-        logged_at=known.logged_at if is_older else logged_at,
+        logged_at=known.logged_at if is_older or logged_at is None else logged_at,
         is_behind=rows.more,
         checked_at=at,
         exit_code=known.exit_code if rows.exit is None else rows.exit[0],
@@ -134,6 +133,17 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
         runs=_runs(known, rows, points, is_older=is_older),
         error=None if rows.error is None else clean(rows.error),
     )
+
+
+def _of_training(run: Run, rows: WandbRows) -> WandbRows:
+    """The rows with the newest step of the training: what has only values of a validation may be of another process,
+    and does not show that a run trains."""
+    columns = [3 + column for column, key in enumerate(rows.keys) if metric_names.role_of(key) != "validation"]
+    if rows.format == "W&B" or run.spec.charts or len(columns) == len(rows.keys):
+        return rows
+    trained = (row for row in reversed(rows.points) if any(row[at] is not None for at in columns if at < len(row)))
+    _, step, at, *_ = next(trained, (None, None, None))
+    return replace(rows, step=step, logged_at=at)
 
 
 def written_at(rows: WandbRows, at: Instant) -> Instant | None:
@@ -170,7 +180,7 @@ def evidence(run: Run) -> Wandb | None:
     file, served = run.wandb_file, run.wandb
     is_served = served is not None and served.current is not None
     is_needed = not is_served and run.progress.format in (None, WANDB)
-    return of_file(file) if file is not None and file.runs and is_needed else served
+    return of_file(file) if file is not None and file.shows_steps and is_needed else served
 
 
 def of_file(file: WandbFile | None) -> Wandb | None:
@@ -236,7 +246,7 @@ def _runs(known: WandbFile, rows: WandbRows, points: Mapping[str, Points], *, is
     if not is_older:
         step = run.step if rows.step is None else int(rows.step)
         state = run.state if rows.exit is None else "failed" if rows.exit[0] else "finished"
-        run = replace(run, step=step, logged_at=rows.logged_at, lines=rows.rows, state=state)
+        run = replace(run, step=step, logged_at=rows.logged_at or run.logged_at, lines=rows.rows, state=state)
     latest = {} if rows.format == "W&B" else {key: one.values[-1] for key, one in points.items()}
     values = {key: _decoded(text) for key, text in rows.summary.items()}
     config = {key: _decoded(text) for key, text in rows.config.items()}

@@ -320,8 +320,6 @@ def read(batch: EventBatch, event: NodeReading) -> None:
                     batch.writable("runs")[name] = replace(run, log=replace(run.log, resync=True))
         case DiskSamples(d=samples):
             sampled(batch, event, samples)
-        case LogChunk(id=name) as chunk if name.startswith(trainer.TRAINER_STATE):
-            _saved(batch, chunk)
         case LogChunk() as chunk:
             run = batch.current("runs").get(chunk.id.removeprefix(ON_NODE))
             if run is not None and not _is_read_elsewhere(run, event, chunk):
@@ -361,14 +359,6 @@ def _reported(batch: EventBatch, event: NodeReading, content: FileContent) -> No
     found = trainer.read_status(content, event.node, skew_of(event.node, batch.current("nodes")))
     if run is not None and found is not None and _reads_for(batch, event, run):
         batch.writable("runs")[run.name] = replace(run, trainer=found)
-
-
-def _saved(batch: EventBatch, chunk: LogChunk) -> None:
-    """Apply the last loss in these lines of the state of Hugging Face's Trainer."""
-    run = batch.current("runs").get(chunk.id.removeprefix(trainer.TRAINER_STATE))
-    losses = trainer.LOSS.findall("\n".join((*chunk.kept, *chunk.lines)))
-    if run is not None and losses:
-        batch.writable("runs")[run.name] = replace(run, saved_loss=float(losses[-1]))
 
 
 def _read_unseen(batch: EventBatch, event: NodeReading, chunk: LogChunk, attempt: Attempt) -> None:

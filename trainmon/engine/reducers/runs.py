@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -241,40 +242,46 @@ def log_history_read(batch: EventBatch, event: LogHistoryRead) -> None:
 
 
 def wandb_file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> None:
-    """Apply new rows of the file of a W&B client. A host that stands in for another may not see it."""
+    """Apply new rows of files of metrics. A host that stands in for another may not see them."""
     run = batch.current("runs").get(rows.id)
-    if (
-        run is not None
-        and (run.spec.wandb_dir or run.spec.metrics_found)
-        and not (event.is_stand_in and rows.path is None)
-    ):
-        before, file = run.wandb_file, client_file.read(run, rows, event.node, event.received_at)
-        is_same = before is not None and (before.file, before.path) == (file.file, file.path)
-        key = metric_names.loss_of(file.keys) or next(iter(file.keys), "")
-        known = before.rows if before is not None and is_same else 0
-        points = client_file.curve_of(rows, key, known) if rows.path is not None else None
-        file = file if points is None else _judged(file, key, points, rows.t)
-        run = replace(run, wandb_file=file)
-        wandb, is_served = client_file.of_file(file), run.wandb is not None and run.wandb.current is not None
-        if wandb is not None and wandb.current is not None and not is_served:
-            progress = active_run.polled(run.progress, client_file.of_file(before), wandb, event.received_at)
-            if points is not None:
-                numbers = client_file.row_numbers(rows, key, known)
-                if before is not None and known and before.logged_at is not None:  # one row alone shows no pace
-                    last_at, step = before.logged_at + rows.t - event.received_at, before.runs[0].step or 0
-                    points = replace(points, steps=(step, *points.steps), times=(last_at, *points.times))
-                    numbers = (known, *numbers)
-                progress = active_run.grew(
-                    progress, wandb.current, points, wandb.stepped_at, first=not known, numbers=numbers
-                )
-            run = replace(run, progress=progress)
-        if run.progress.target_step is None and (target := client_file.target_of(file)) is not None:
-            run = replace(run, progress=replace(run.progress, target_step=target))
-        batch.writable("runs")[rows.id] = run
+    if run is None or not (run.spec.wandb_dir or run.spec.metrics_found) or (event.is_stand_in and rows.path is None):
+        return
+    before, file = run.wandb_file, client_file.read(run, rows, event.node, event.received_at)
+    is_same = before is not None and (before.file, before.path) == (file.file, file.path)
+    key = metric_names.loss_of(file.keys) or next(iter(file.keys), "")
+    known = before.rows if before is not None and is_same else 0
+    points = client_file.curve_of(rows, key, known) if rows.path is not None else None
+    numbers = client_file.row_numbers(rows, key, known) if points is not None else ()
+    if points is not None:
+        last_step = before.runs[0].step if before is not None and known else None
+        file = _judged(file, key, points, rows.t, last_step)
+    run = replace(run, wandb_file=file)
+    wandb, is_served = client_file.of_file(file), run.wandb is not None and run.wandb.current is not None
+    current = None if wandb is None else wandb.current
+    if wandb is not None and current is not None and file.shows_steps and not is_served:
+        if file.format == "CSV" and run.progress.format not in (None, WANDB):
+            wandb = replace(wandb, stepped_at=None)  # it is an hour late: the steps of the log show a hang
+        progress = active_run.polled(run.progress, client_file.of_file(before), wandb, event.received_at)
+        if points is not None:
+            if before is not None and known and before.logged_at is not None:  # one row alone shows no pace
+                last_at, step = before.logged_at + rows.t - event.received_at, before.runs[0].step or 0
+                points = replace(points, steps=(step, *points.steps), times=(last_at, *points.times))
+                numbers = (known, *numbers)
+            progress = active_run.grew(progress, current, points, wandb.stepped_at, first=not known, numbers=numbers)
+        run = replace(run, progress=progress)
+    if run.progress.target_step is None and (target := client_file.target_of(file)) is not None:
+        run = replace(run, progress=replace(run.progress, target_step=target))
+    batch.writable("runs")[rows.id] = run
 
 
-def _judged(file: WandbFile, key: str, points: Points, t: Instant) -> WandbFile:
-    """The file with what is odd about its new losses. They have the time of its newest row."""
+def _judged(file: WandbFile, key: str, points: Points, t: Instant, last_step: float | None) -> WandbFile:
+    """The file with what is odd about its new losses. They have the time of its newest row. A step back is a restart:
+    the losses before it are not those that are usual now."""
+    steps = (points.steps[0] if last_step is None else last_step, *points.steps)
+    starts = [index for index, (before, after) in enumerate(pairwise(steps)) if after < before]
+    if starts:
+        file, begin = replace(file, recent=()), starts[-1]
+        points = Points(points.steps[begin:], points.times[begin:], points.values[begin:])
     at = t if file.logged_at is None else file.logged_at
     trouble = loss.follow(file.trouble, file.recent, key, points, at)
     finite = (value for value in points.values if math.isfinite(value))

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from collectors.probe.files import disks
-from collectors.probe.files.logs import NAMES, few
 from tests.collectors.probe.files.log_reader import Log
 
 
@@ -169,45 +168,3 @@ def test_with_the_newest_match_the_other_ones_are_named_once_the_newest_first(tm
     (tmp_path / "new.out").write_text("line\n")
     assert [Path(one.path).name for one in log.chunk(after=10.0).others][:2] == ["24.out", "23.out"]
     assert Log(tmp_path / "24.out").chunk().others == ()
-
-
-STATE = "checkpoint-500/trainer_state.json"
-
-
-def saved(folder: Path, at: float = 2000) -> Path:
-    file = folder / STATE
-    file.parent.mkdir(parents=True)
-    file.write_text('{"global_step": 500}\n')
-    os.utime(file, (at, at))
-    return file
-
-
-def states(folder: Path) -> Log:
-    return Log(folder / "*" / "checkpoint-*" / "trainer_state.json", optional=True, own_since=1500.0)
-
-
-def test_of_a_pattern_that_nobody_has_configured_what_was_written_before_the_run_is_not_read(tmp_path: Path):
-    saved(tmp_path / "before", at=1000)
-    saved(tmp_path / "out" / "deeper")
-    (tmp_path / "train.log").touch()
-    log = states(tmp_path)
-    assert log.chunk().path is None
-    assert log.chunks(slow=True) == [], "it is no error"
-    own = saved(tmp_path / "out")
-    chunk = log.chunk(after=10.0)
-    assert (chunk.path, chunk.lines) == (str(own), ('{"global_step": 500}',))
-
-
-def test_of_a_pattern_that_nobody_has_configured_the_files_of_other_users_are_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    saved(tmp_path / "out")
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert states(tmp_path).chunk().path is None
-
-
-def test_of_a_pattern_that_nobody_has_configured_few_names_of_each_directory_are_looked_at(tmp_path: Path):
-    for number in range(400):
-        (tmp_path / "data" / f"checkpoint-{number}").mkdir(parents=True)
-    found = few(os.fsencode(tmp_path / "*" / "checkpoint-*" / "trainer_state.json"))
-    assert len(found) == NAMES

@@ -342,3 +342,30 @@ def test_long_names_and_many_files_do_not_grow_the_probe(tmp_path: Path):
     reader = read(tmp_path)
     assert [step for step, _ in values_of(reader)] == list(range(10, 30))
     assert reader.last.keys == ("loss",)
+
+
+def saved_state(folder: Path, at: float = 2000) -> str:
+    file = folder / "checkpoint-500" / "trainer_state.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"log_history": [{"step": 500, "loss": 2.5}]}')
+    os.utime(file, (at, at))
+    return str(file)
+
+
+def test_the_newest_checkpoint_in_a_directory_of_any_name_is_found_below_the_working_directory(tmp_path: Path):
+    saved_state(tmp_path / "before", at=1000)
+    saved_state(tmp_path / "out" / "deeper")
+    (tmp_path / "out" / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
+    clock = ManualClock()
+    probe = found_by(clock, tmp_path, since=1500.0)
+    assert [one.path for one in readings_of(probe)] == [None]
+    own = saved_state(tmp_path / "out")
+    clock.at += 40.0
+    assert readings_of(probe)[0].path == own
+    assert readings_of(found_by(clock, tmp_path, tmp_path / "known", since=1500.0))[0].path is None, "not beside others"
+
+
+def test_the_state_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    saved_state(tmp_path / "out")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert [one.path for one in readings_of(found_by(ManualClock(), tmp_path, since=1500.0))] == [None]

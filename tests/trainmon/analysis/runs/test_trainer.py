@@ -21,20 +21,15 @@ from trainmon.engine.reducers.reduce import reduce
 from trainmon.job import trainmon_hooks
 from trainmon.model import (
     Action,
-    Attempt,
     FileContent,
     FileSpec,
     Gpu,
-    LogSpec,
     Node,
     NodeReading,
-    OwnProcess,
     Process,
-    Progress,
     Record,
     Run,
     RunsChanged,
-    RunSpec,
     State,
     Switch,
     Trainer,
@@ -226,24 +221,3 @@ def test_the_file_of_a_run_without_switches_is_named_by_the_environment_of_its_p
     assert named(TRAINMON_KILL="/a/kill") == ["/a/kill.status"]
     assert named() == named(TRAINMON_STATUS="relative") == []
     assert named(TRAINMON_STATUS="/a/status", SLURM_JOB_ID="1") == []
-
-
-def test_the_saved_state_of_a_found_run_without_steps_is_looked_for_below_its_working_directory() -> None:
-    job = replace(RUNNING, workdir="/w")
-    found = replace(RUN, spec=RunSpec(name=RUN.name, cluster="prod", found=True), progress=Progress(), jobs=(job.key,))
-    attempt = Attempt(attempt_id="7", run_id=RUN.name, cluster="prod", started_at=NOW - 60)
-
-    def sought(run: Run = found, *others: Run, attempt: Attempt = attempt) -> tuple[FileSpec | LogSpec, ...]:
-        runs = {one.name: one for one in (run, *others)}
-        return read_once(State(jobs={job.key: job}, runs=runs, attempts={"7": attempt})).get("prod", ())
-
-    pattern = "/w/*/checkpoint-*/trainer_state.json"
-    assert sought() == (LogSpec("trainer state of llm", pattern, optional=True, own_since=NOW - 60),)
-    process = OwnProcess(pid=7, command="python sft.py", workdir="/p")
-    (here,) = sought(replace(found, jobs=(), spec=replace(found.spec, process=process, nodes=("n1",))))
-    assert here.pattern == "/p/*/checkpoint-*/trainer_state.json"
-    assert sought(replace(found, progress=Progress(step=7, format="nanogpt"))) == (), "its log shows steps"
-    assert sought(replace(found, spec=replace(found.spec, found=False))) == (), "it has a config"
-    assert sought(attempt=replace(attempt, started_at=None)) == (), "it has not begun"
-    other = replace(found, spec=replace(found.spec, name="other"))
-    assert sought(found, other) == (), "either may have saved"

@@ -50,7 +50,6 @@ def test_a_directory_without_any_file_changes_nothing():
         ("TensorBoard", 1_800.0, "stalled"),
         ("CSV", 1_800.0, "unknown"),
         ("CSV", 3_700.0, "stalled"),
-        ("trainer_state.json", 86_400.0, "unknown"),
     ],
 )
 def test_a_file_is_not_late_while_its_writer_may_keep_rows(form: str, quiet: float, verdict: str):
@@ -111,3 +110,42 @@ def test_a_nan_is_named_by_its_source_and_the_fresher_source_counts():
     went_on = replace(printed, progress=run.progress)
     assert trouble_of(went_on, "nan") == trouble, "it has stopped, and the file goes on"
     assert math.isnan(trouble.value)
+
+
+@pytest.mark.parametrize("quiet", [100.0, 86_400.0])
+def test_the_state_in_a_checkpoint_never_says_whether_a_run_trains(quiet: float):
+    before = run_of(FOUND)
+    run = run_of(read(FOUND, rows(1, 40, path=STATES.format(40), format="trainer_state.json"), at=NOW + quiet))
+    assert (run.verdict, run.why, run.progress) == (before.verdict, before.why, before.progress)
+    assert run.has_charts
+
+
+def test_rows_of_a_validation_alone_do_not_keep_a_run_healthy():
+    keys = ("train/loss", "eval/loss")
+    state = read(FOUND, tensorboard(1, 40, keys=keys))
+    for number in range(41, 60):
+        at = NOW + 60.0 * (number - 40)
+        points = ((number, 500.0 + number, at, None, 2.0),)
+        more: dict[str, Any] = {"keys": keys, "points": points, "step": 500.0 + number, "logged_at": at, "t": at}
+        state = read(state, tensorboard(number, number, **more), at=at)
+    run = run_of(state)
+    assert (run.progress.step, run.progress.at, run.verdict) == (39, NOW - 60, "stalled")
+
+
+def test_after_a_step_back_the_losses_before_are_not_the_usual_ones():
+    before = tuple((n, n - 1.0, NOW - 200 + n, 2.0 + n % 5 / 50) for n in range(1, 100))
+    again = tuple((n, n - 100.0, NOW - 200 + n, 11.0) for n in range(100, 105))
+    for parts in ((before + again,), (before, again)):
+        state = FOUND
+        for part in parts:
+            state = read(state, tensorboard(1, int(part[-1][0]), points=part, step=part[-1][1]))
+        assert file_of(state).trouble is None
+    spike = read(state, tensorboard(105, 105, points=((105, 5.0, NOW - 90, 99.0),), step=5.0))
+    assert (file_of(spike).trouble, file_of(spike).recent) == (None, (11.0,) * 5 + (99.0,)), "too few make a band"
+
+
+def test_a_file_that_is_written_every_hundred_rows_does_not_take_over_from_a_log_that_stopped():
+    printed = Progress(step=30, at=NOW - 5_000, format="nanogpt", cadence_s=1.0)
+    state = replace(FOUND, runs={"llm": replace(FOUND.runs["llm"], progress=printed)})
+    late, soon = (read(state, rows(1, 40, format=form)) for form in ("CSV", "JSON lines"))
+    assert (run_of(late).progress.step, run_of(late).progress.loss, run_of(soon).progress.step) == (30, 2.6, 39)

@@ -16,7 +16,6 @@ from trainmon.model import (
     Hello,
     Job,
     JobsListed,
-    LogChunk,
     NodeReading,
     Run,
     RunsChanged,
@@ -26,6 +25,7 @@ from trainmon.model import (
     State,
     SwitchSample,
     SwitchSamples,
+    WandbRows,
 )
 
 STATE = "trainer_state.json"
@@ -164,20 +164,21 @@ def test_the_longest_pause_of_a_log_is_one_that_was_watched() -> None:
 
 
 def test_the_loss_of_a_saved_trainer_state_counts_until_the_log_shows_steps() -> None:
-    spec = replace(RUN, checkpoints="/out")
+    spec = replace(RUN, checkpoints="/out", metrics_found=("/out",))
     files = tuple(FileGroup(name, 1, 9, 900.0, 900.0, name, 1) for name in ("model.safetensors", STATE))
     entry = CheckpointEntry("checkpoint-20", "dir", 900.0, groups=files)
     listing = CheckpointListing(v=1, t=1000.0, path="/out", entries=(entry,))
 
-    def state_of(*lines: str) -> LogChunk:
-        path = f"/out/checkpoint-20/{STATE}"
-        return chunk(*lines, id="trainer state of llm", path=path, mtime=900.0)
+    def state_of(loss: float | str, folder: str = "/out") -> WandbRows:
+        path = f"{folder}/checkpoint-20/{STATE}"
+        points = ((1, 10.0, None, 3.5), (2, 20.0, 900.0, loss))
+        return WandbRows(v=1, t=1000.0, id="llm", path=path, format=STATE, rows=2, keys=("loss",), points=points)
 
-    history = ['      "loss": 3.5,', '      "step": 10', '      "loss": 2.5e-1,', '      "eval_loss": 9.0,']
-    read = [reading_of(one) for one in (listing, state_of(*history), state_of('  "max_steps": 100,'))]
-    state = folded(RunsChanged((spec,)), *read)
+    other = folded(RunsChanged((spec,)), *(reading_of(one) for one in (listing, state_of(0.5, "/else"))))
+    assert (other.runs["llm"].step, other.runs["llm"].loss) == (20, None), "it is of other checkpoints"
+    state = folded(RunsChanged((spec,)), *(reading_of(one) for one in (listing, state_of(0.25))))
     assert (state.runs["llm"].step, state.runs["llm"].loss, state.runs["llm"].progress.loss) == (20, 0.25, None)
-    lost = folded(reading_of(state_of('"loss": NaN,')), state=state).runs["llm"].loss
+    lost = folded(reading_of(replace(state_of("NaN"), file="2")), state=state).runs["llm"].loss
     assert lost is not None
     assert math.isnan(lost)
     logged = folded(reading_of(chunk("step 21: lr 1e-4", "step 22: lr 1e-4")), state=state).runs["llm"]
