@@ -124,7 +124,7 @@ def behind(base: RankLook, answer: Answer, late: frozenset[Process], now: Circum
     if rest := late - here:
         text += f"; {named(rest, now)} {'is' if len(rest) == 1 else 'are'} behind in another communicator"
     base = replace(base, summary="", count=least, since=since, lines=(*base.lines, UNSEEN))
-    return accused(base, late, text, "look at its process: its stack, its state, its log; then at its node", now)
+    return accused(base, late, text, "look at the stack, state and log of its process, then at its node", now)
 
 
 def equal(base: RankLook, answer: Answer, now: Circumstances) -> RankLook:
