@@ -178,9 +178,9 @@ class Hooks:
                 self._warn("a signal keeps its handler: %s" % error)
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._previous_excepthook
-        if self._times >= 0:
-            os.close(self._times)
-            self._times = -1
+        times, self._times = self._times, -1
+        if times >= 0:
+            os.close(times)
         self._finish()
         atexit.unregister(self._finish)
         Hooks._owner = None if Hooks._owner is self else Hooks._owner
@@ -219,9 +219,8 @@ class Hooks:
             data, waited, votes = self._waits
             numbers = ((now - self._times_at) / self._steps, data / self._steps, waited / max(1.0, votes))
             with contextlib.suppress(OSError, TypeError, ValueError):
-                os.pwrite(
-                    self._times, b"%-19d %-19d %-19d %-19d\n" % (int(step), *(int(1e6 * one) for one in numbers)), 0
-                )
+                text = b"%-19d %-19d %-19d %-19d\n" % (int(step), *(int(1e6 * one) for one in numbers))
+                os.pwrite(self._times, text, 0)
             self._steps, self._waits, self._times_at = 0, [0.0, 0.0, 0.0], now
 
     def _vote(self, loss: Any) -> Votes:
