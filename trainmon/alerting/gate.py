@@ -77,13 +77,15 @@ def node_checks(
 def _is_harmless(alert: Alert, trained: Iterable[Attempt]) -> bool:
     """Whether the next attempt of a run does not fail by this; `trained`: those before that made steps."""
     words = HARMLESS.get(alert.rule)
-    if (words is not None and words in alert.summary) or says(alert.summary, "no-permission"):  # of ours, not the job's
-        return True
-    return any(
-        alert.node in one.nodes
-        and max(alert.since, one.first_step_at or math.inf) + SURVIVED
-        <= (one.hung_since or one.ended_at or one.seen_at)
-        for one in trained
+    return (
+        (words is not None and words in alert.summary)
+        or says(alert.summary, "no-permission")  # of ours, not the job's
+        or any(
+            alert.node in one.nodes
+            and max(alert.since, one.first_step_at or math.inf) + SURVIVED
+            <= (one.hung_since or one.ended_at or one.seen_at)
+            for one in trained
+        )
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -31,10 +32,9 @@ def start_to_ask(context: PlanContext) -> tuple[str, str, tuple[str, ...]] | Non
 
 def gate_nodes(context: PlanContext) -> tuple[str, ...]:
     """The nodes of the last attempt, and those that Slurm names for the next, without those that it will avoid."""
-    attempts = _attempts(context)
-    last = attempts[-1].nodes if attempts else () if context.job is None else context.job.nodes
+    last = [one.nodes for one in (context.job, *_attempts(context)) if one is not None][-1:]
     named = read_start(context.readback.starts.get(f"{context.subject} start", ""))
-    return tuple(name for name in dict.fromkeys((*last, *named)) if name not in nodes_to_avoid(context))
+    return tuple(name for name in dict.fromkeys(chain(*last, named)) if name not in nodes_to_avoid(context))
 
 
 def _attempts(context: PlanContext) -> Sequence[Attempt]:
@@ -52,8 +52,8 @@ def with_gate(context: PlanContext, row: RowPlan) -> RowPlan:
     if not bad and is_retry and run is not None and run.spec.retry.gate == "required":
         bad, why = [one for one in checks if one.outcome == "not checked"], "it could not be checked"
     nodes = " ".join(dict.fromkeys(one.node for one in bad if one.outcome == "fault" and one.node))
-    of_run = "" if run is None else f" --run {run.name}"
-    hint: Sentence = ask("; keep the pending job off: {}", "exclude", subject=nodes + of_run) if nodes else ""
+    subject = nodes if run is None else f"{nodes} --run {run.name}"
+    hint: Sentence = ask("; keep the pending job off: {}", "exclude", subject=subject) if nodes else ""
     why = f"{why}: {_places(bad)}"
     warnings = (joined(f"{why[0].upper()}{why[1:]}", hint),) if bad else ()
     actions = [replace(one, facts=(*facts, *one.facts), warnings=(*warnings, *one.warnings)) for one in row.actions]

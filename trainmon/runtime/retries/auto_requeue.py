@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2s
@@ -21,12 +20,12 @@ from trainmon.runtime.logs import log_event
 AT_MOST = 6
 """Automatic starts of a run within a day."""
 
-TRY_EVERY: Seconds = 30.0
-"""Between two plans for one attempt: Slurm may not answer, or a kill switch may be armed for a moment."""
+TRY_AFTER: Seconds = 30.0
+"""Between two plans for one attempt, and so much longer after each: Slurm may not answer, or a kill switch may be armed
+for a moment."""
 
-REPAIRED_EVERY: Seconds = 120.0
-"""The same after a refusal by the gate: its nodes and `sbatch --test-only` are not asked more often. A plan takes less,
-whatever hangs."""
+AT_LEAST_EVERY: Seconds = 120.0
+"""The longest time between two plans: what hangs on a host, and Slurm, are not asked more often. A plan takes less."""
 
 PATIENCE: Seconds = 5.0
 """How long it waits for the ledger. Without the ledger nothing is done: another program might do it, too."""
@@ -52,8 +51,8 @@ class AutoRequeue:
         self._submit = submit
         self._refused: dict[str, str] = {}
         """By attempt: why nothing was done at the last try. It is logged once."""
-        self._next_try: dict[str, Seconds] = {}
-        """By attempt, by the steady clock. While a plan is made, no other is."""
+        self._tries: dict[str, tuple[int, Seconds]] = {}
+        """By attempt: how many plans were made, and when the next one may be, by the steady clock."""
 
     def observe(self, state: State) -> None:
         """Request a plan for each run that is due. A plan reads the state of the job, the queue and the kill switch
@@ -62,9 +61,10 @@ class AutoRequeue:
             return
         now, steady = self._clock.now(), self._clock.monotonic()
         for one in due(state, now):
-            if steady < self._next_try.get(one.attempt.attempt_id, 0.0):
+            tries, next_at = self._tries.get(one.attempt.attempt_id, (0, 0.0))
+            if steady < next_at:
                 continue
-            self._next_try[one.attempt.attempt_id] = steady + REPAIRED_EVERY
+            self._tries[one.attempt.attempt_id] = tries + 1, steady + AT_LEAST_EVERY  # no other is made meanwhile
             is_exclusion = one.verb == "exclude"
             request = ActionRequest(
                 verb=one.verb,
@@ -79,8 +79,8 @@ class AutoRequeue:
     def _planned(self, one: Due, plan: Plan) -> None:
         """Do what is planned, if the ledger agrees."""
         gate = next(iter(plan.refusals), None) if plan.checks else None  # such a plan has its action all the same
-        wait = TRY_EVERY if gate is None else REPAIRED_EVERY
-        self._next_try[one.attempt.attempt_id] = self._clock.monotonic() + wait
+        tries, _ = self._tries[one.attempt.attempt_id]
+        self._tries[one.attempt.attempt_id] = tries, self._clock.monotonic() + min(TRY_AFTER * tries, AT_LEAST_EVERY)
         # A drain would affect other users: only the waiting jobs of the run are changed.
         is_of_run = VERB[one.verb].target == "run"
         actions = [action for action in plan.actions if is_of_run or action.expected.id is not None]
@@ -107,15 +107,11 @@ class AutoRequeue:
         which = {"exclude": action.job, "evaluate": repr(action.operation)}.get(one.verb)
         what = (ACTOR, one.attempt.attempt_id, which, *([gate.why] if gate is not None else []))
         action = replace(action, id=blake2s(repr(what).encode(), digest_size=6).hexdigest(), who=ACTOR)
-        record = Record(action=action, written_at=self._clock.now())
+        now = self._clock.now()
+        record = Record(action=action, written_at=now)
         if gate is not None:
-            record = replace(
-                record, status="refused", outcome=joined(f"{gate.why}; ", gate.hint), settled_at=record.written_at
-            )
-
-        def claim(connection: sqlite3.Connection) -> str | None:
-            return claim_action(connection, record, since=self._clock.now() - DAY, at_most=AT_MOST)
-
+            record = replace(record, status="refused", outcome=joined(f"{gate.why}; ", gate.hint), settled_at=now)
+        claim = partial(claim_action, record=record, since=now - DAY, at_most=AT_MOST)
         answer = self._ledger.transact(claim, lambda: None)
         if not answer.done.wait(PATIENCE):
             return "the ledger does not answer"

@@ -146,13 +146,13 @@ def test_what_has_changed_since_the_state_was_made_stops_it(daemon: Callable[[],
     one = daemon()
     one.is_armed = True
     assert one.see(watched()) == []
-    one.clock.at += 30
+    one.clock.at += 120
     one.is_armed, one.fresh = False, replace(FAILED, state="PENDING", restarts=1)
     assert one.see(watched()) == []
-    one.clock.at += 30
+    one.clock.at += 120
     one.fresh = replace(FAILED, restarts=1)
     assert one.see(watched(attempt(0, restart=0))) == []  # it has failed again, and that attempt is not known yet
-    one.clock.at += 30
+    one.clock.at += 120
     one.fresh = FAILED
     assert len(one.see(watched())) == 1
 
@@ -187,7 +187,7 @@ def test_a_fault_of_a_node_keeps_the_job_back_until_it_is_gone_and_is_recorded_o
     one = daemon()
     one.checks = (PASSED, XID, LATE)
     assert one.see(watched()) == []
-    one.clock.at += 120
+    one.clock.at += 30
     one.checks = (PASSED, replace(XID, why="Xid 79 on GPU 3 of n1: fallen off the bus, 5m ago"))
     assert one.see(watched()) == []
     (record,) = kept(one.ledger, 0.0)
@@ -196,9 +196,9 @@ def test_a_fault_of_a_node_keeps_the_job_back_until_it_is_gone_and_is_recorded_o
         "X, or trainmon-tui exclude n1 --run llm",
     )  # fmt: skip
     assert [told.record.action.id for told in one.told] == [record.action.id]
-    one.clock.at += 119
+    one.clock.at += 59
     one.checks = (PASSED, LATE)  # somebody has repaired it
-    assert one.see(watched()) == []  # the nodes and Slurm are asked less often than a kill switch
+    assert one.see(watched()) == []  # the nodes and Slurm are asked ever less often
     one.clock.at += 1
     assert len(one.see(watched())) == 1
     assert [record.status for record in kept(one.ledger, 0.0)] == ["refused", "asked"]
