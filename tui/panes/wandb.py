@@ -242,10 +242,10 @@ class WandbPane(FollowingPane):
 
     def clear_filter(self) -> bool:
         """Esc also ends the cursor in the charts."""
-        had_cursor = self.view.cursor is not None
-        if had_cursor:
+        ends_cursor = self.body.display and self.view.cursor is not None
+        if ends_cursor:
             self._change_view(self.view._replace(cursor=None))
-        return had_cursor or super().clear_filter()
+        return ends_cursor or super().clear_filter()
 
     def _pages(self) -> tuple[list[tuple[str, ...]], int]:
         """The metrics in sets that fit, and the number of the set that has the value under the cursor."""
@@ -279,9 +279,10 @@ class WandbPane(FollowingPane):
     # ---- keys ----
 
     def _change_view(self, view: View) -> None:
-        if not self.body.display:
+        if self.body.display:
+            self.view = view
+        else:
             self.say(NO_CHARTS)
-        self.view = view
         self.again()
 
     def action_alone(self) -> None:

@@ -411,8 +411,13 @@ async def test_a_filter_shows_the_metrics_with_its_words_and_escape_shows_all() 
         assert at.titles == ["train/loss"]
         assert "1 of 8" in at.caption
         at.pane.set_filter("nowhere")
-        assert "No metric matches “nowhere”. Esc shows all." in await at.press()
+        before = at.pane.view
+        assert "No metric matches “nowhere”. Esc shows all." in await at.press("i", "e", "s")
+        assert at.pane.view == before, "no key changes what nobody sees"
+        at.pane.view = before._replace(cursor=9_000.0)
         assert at.pane.clear_filter()
+        assert (at.pane.filter, at.pane.view.cursor) == ("", 9_000.0)
+        assert at.pane.clear_filter(), "the cursor"
         await at.settled()
         assert len(at.titles) > 1
         assert not at.pane.clear_filter()
