@@ -251,6 +251,8 @@ changes."""
 
 LOG_POINTS_AT_MOST = 2 * 1024 * 1024 // 24
 """The same for all curves of one log together: 2 MiB of steps, times and values. The longest curve gives way."""
+ALL_LOGS_AT_MOST = 4 * LOG_POINTS_AT_MOST
+"""The same for all logs: of more than four, each has its share, so that a daemon stays within 90 MiB."""
 
 CURVES_AT_MOST = 1_000
 """The maximum number of curves: enough for twenty runs with twelve metrics and several attempts. Beyond it, the curves
@@ -269,7 +271,7 @@ class Curves:
     def grow(self, path: str, points: Mapping[str, Points], *, fresh: bool, is_older: bool = False) -> None:
         """Append points, or put older ones before the known ones. With `fresh`, they replace the curve."""
         for key, new in points.items():
-            if is_older and (path, key) in self._curves:
+            if is_older:
                 self._prepend((path, key), new)
                 continue
             curve = self._curves.pop((path, key), None)
@@ -287,7 +289,9 @@ class Curves:
 
     def _prepend(self, of: tuple[str, str], older: Points) -> None:
         """Some of them may be known."""
-        curve = self._curves[of]
+        curve = self._curves.get(of)
+        if curve is None:
+            return
         new = [step < curve.steps[0] for step in older.steps]
         columns = zip((older.steps, older.times, older.values), (curve.steps, curve.times, curve.values), strict=True)
         self._curves[of] = Curve(next(self._epochs), 0, *(array("d", compress(was, new)) + now for was, now in columns))
@@ -301,8 +305,9 @@ class Curves:
 
     def _fit(self, begin: str) -> None:
         """Thin the curves of the log whose paths begin so."""
+        logs = {path.rpartition("/")[0] for path, _ in self._curves if path.startswith(f"{log_curves.ENTITY}/")}
         sizes = {of: len(curve.steps) for of, curve in self._curves.items() if of[0].startswith(begin)}
-        while sum(sizes.values()) > LOG_POINTS_AT_MOST:
+        while sum(sizes.values()) > min(LOG_POINTS_AT_MOST, ALL_LOGS_AT_MOST // len(logs)):
             longest = max(sizes, key=sizes.__getitem__)
             self._thin(longest)
             sizes[longest] = len(self._curves[longest].steps)

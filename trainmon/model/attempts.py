@@ -319,8 +319,9 @@ class Recomputed(NamedTuple):
 
     steps: int
     """How many."""
-    verdict: Literal["unknown", "equal", "noise", "differs"] = "unknown"
-    """What their losses and gradient norms show. unknown: too few steps."""
+    verdict: Literal["unknown", "equal", "noise", "other", "differs"] = "unknown"
+    """What their losses and gradient norms show. unknown: too few steps. other: what differs may be meant. differs:
+    suddenly."""
     text: str = ""
     """In words."""
     until: int = 0

@@ -16,7 +16,7 @@ from trainmon.model.probe_wire import AnyReading, LogChunk
 from trainmon.model.ranks import RankLook
 from trainmon.model.run import Run, RunSpec
 from trainmon.model.storage import Disk, Quota
-from trainmon.model.wandb import Points, Sample, WandbFile, WandbRun
+from trainmon.model.wandb import Points, Sample, WandbRun
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -320,17 +320,7 @@ class CurvesGrew(msgspec.Struct, frozen=True):
     points: Mapping[str, Points]
     fresh: bool = False
     is_older: bool = False
-    """Whether they come before the known ones."""
-
-
-class LogHistoryRead(msgspec.Struct, frozen=True):
-    """Older lines of a run's log, read once after a start of this program: the starts in them, and their curves."""
-
-    run: str
-    log: str
-    """The path of the file."""
-    metrics: WandbFile
-    grown: tuple[CurvesGrew, ...]
+    """Whether they come before the known ones: older lines of a log, read after a start of this program."""
 
 
 class SampleFetched(msgspec.Struct, frozen=True):
@@ -407,5 +397,5 @@ Event = (
     | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead
     | QuotaRead | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged
     | AlertsReported | DiskHistoryRead | ConfigRefused | LedgerReplaced | StoryTold | EndedJobs
-    | RunLooked | LogHistoryRead | ReplayOrdered
+    | RunLooked | ReplayOrdered
 )  # fmt: skip

@@ -17,14 +17,15 @@ from msgspec.structs import replace
 
 from collectors.probe.files.lines import CUT_END, DOWN_AND_UP, LINE_BYTES, cut, readable
 from trainmon.analysis.log_formats import Format, report, written
+from trainmon.analysis.wandb import log_curves
 from trainmon.engine.reducers.files import logged
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import CommandFailed, Instant, Seconds, TrainmonError, size
 from trainmon.model import (
     LOG_PART,
     WANDB,
+    CurvesGrew,
     LogChunk,
-    LogHistoryRead,
     LogHits,
     LogPart,
     NodeReading,
@@ -120,8 +121,9 @@ class LogFile:
         self._run, self._shell_of, self._formats = run, shell_of, formats
         self._file, self._size = "", 0
 
-    def history(self, reply: Callable[[LogHistoryRead], object]) -> None:
-        """Read the curves of the lines before the known ones: of all of them, or of pieces from all over the file."""
+    def history(self, reply: Callable[[CurvesGrew], object]) -> None:
+        """Read the curves of the lines before the known ones, back to the start of the trainer: of all of them, or of
+        pieces from all over the file."""
 
         def work() -> None:
             run, log = self._run, self._run.log
@@ -134,9 +136,9 @@ class LogFile:
                 at = run.log_metrics.runs[-1].created_at or 0.0
                 chunk = LogChunk(v=1, t=at, id=run.name, path=log.path, lines=lines, seen=len(lines), mtime=at)
                 event = NodeReading(log.host, run.spec.cluster, at, chunk)
-                read, grown = logged(Run(spec=run.spec), event, chunk, tuple(self._formats))
-            if read.log_metrics is not None:
-                reply(LogHistoryRead(run.name, log.path, read.log_metrics, tuple(grown)))
+                _, grown = logged(Run(spec=run.spec), event, chunk, tuple(self._formats))
+            if grown:
+                reply(replace(grown[-1], path=run.log_metrics.runs[-1].path, is_older=True))
 
         _start(work, lambda error: None)  # its curves then begin where it was first read
 
@@ -310,7 +312,7 @@ class LogFile:
 class LogHistories:
     """Watches the State: of each log that was there before, its older lines are read once."""
 
-    def __init__(self, open_log: Callable[[Run], LogFile | None], submit: Callable[[LogHistoryRead], None]) -> None:
+    def __init__(self, open_log: Callable[[Run], LogFile | None], submit: Callable[[CurvesGrew], None]) -> None:
         self._open, self._submit = open_log, submit
         self._seen: set[tuple[str, str | None]] = set()
 
@@ -321,7 +323,8 @@ class LogHistories:
             if log is None or metrics is None or log.host == WANDB or (name, log.path) in self._seen:
                 continue
             self._seen.add((name, log.path))
-            if not log.is_new and (file := self._open(run)) is not None:
+            is_cut = not log.is_new and metrics.runs[-1].id == log_curves.FIRST  # no start of the trainer is known
+            if is_cut and (file := self._open(run)) is not None:
                 file.history(self._submit)
 
 

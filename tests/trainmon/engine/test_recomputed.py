@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -16,7 +16,8 @@ from trainmon.engine.engine import Engine
 from trainmon.model import Attempt, AttemptsRestored, Job, JobsListed, NodeReading, RunsChanged, RunSpec, State
 
 LINE = (
-    " iteration {:8d}/   90000 | elapsed time per iteration (ms): 1000.0 | lm loss: {:.6E} | grad norm: {:.3f} | "
+    " iteration {:8d}/   90000 | elapsed time per iteration (ms): 1000.0 | learning rate: {:.6E} | "
+    "lm loss: {:.6E} | grad norm: {:.3f} | "
     "number of skipped iterations:   0 | number of nan iterations:   0 |"
 )
 SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/1.out", job="llm")
@@ -31,16 +32,19 @@ def job(restarts: int, *nodes: str) -> JobsListed:
     return JobsListed("prod", at, (one,))
 
 
-def restarted(change: Callable[..., tuple[float, float]]) -> State:
-    """Job 88 has trained to the end of these steps, and again, on another node, from the first one on."""
+def restarted(*changes: Callable[..., tuple[float, float]], steps: Sequence[int] = (), rate: float = 1e-4) -> State:
+    """Job 88 has trained to the end of these steps, and again, on another node, from the first one on. `steps`: how
+    many each attempt made. The last one has this learning rate, after a while."""
     engine = Engine(FakeClock())
     engine.step([RunsChanged((SPEC,))], 900.0)
-    for restarts, values in enumerate((trained(as_before), trained(change))):
+    for restarts, change in enumerate((as_before, *changes)):
+        values = trained(change)[: steps[restarts] if steps else None]
         engine.step([job(restarts, "n1", f"n{2 + restarts}")], 1_000.0 + 1_000.0 * restarts)
-        for at in range(0, STEPS, 10):
+        for at in range(0, len(values), 10):
             now = 1_001.0 + 1_000.0 * restarts + at
             rows = enumerate(values[at : at + 10], FIRST + at)
-            lines = [LINE.format(step, loss, norm) for step, (loss, norm) in rows]
+            now_rate = rate if restarts == len(changes) and at >= 30 else 1e-4
+            lines = [LINE.format(step, now_rate, loss, norm) for step, (loss, norm) in rows]
             begun = ["loading checkpoint from /ckpt at iteration 999"] if at == 0 and restarts else []
             engine.step([reading_of(chunk(*begun, *lines, t=now, mtime=now, path="/fsx/1.out"), at=now)], now)
     return engine.state
@@ -71,6 +75,23 @@ def test_a_flipped_value_is_on_the_page_of_the_attempt_and_an_alert() -> None:
     assert (alert.severity, alert.summary) == ("info", f"llm: {STEPS} steps, computed again, {words}")
     assert alert.evidence == ("nodes that changed: n3",)
     assert [*StepsDiffer().check(state, state.at + 3_600.0)] == [], "it is an event"
+
+
+def test_in_a_crash_loop_the_newest_attempt_with_enough_of_these_steps_counts() -> None:
+    state = restarted(as_before, flipped, steps=(STEPS, 3, STEPS))
+    words = "differ from step 1,040 on: other data, config or code, or a corrupt value"
+    assert same_steps(state) == [f"{STEPS} steps computed again: {words}"]
+
+
+def test_what_was_changed_on_purpose_is_said_and_no_alert() -> None:
+    state = restarted(flipped, rate=2e-4)
+    words = "trained with another learning rate from step 1,030 on"
+    assert same_steps(state) == [f"{STEPS} steps computed again: {words}"]
+    assert [*StepsDiffer().check(state, state.at)] == []
+    one, two = sorted(restarted(flipped).attempts.values(), key=lambda each: each.start)
+    for field, was, now in (("git_commit", "a1", "b2"), ("gpus", 64, 32), ("command", "train --lr 1", "train --lr 2")):
+        attempts = {each.attempt_id: each for each in (replace(one, **{field: was}), replace(two, **{field: now}))}
+        assert [*StepsDiffer().check(replace(state, attempts=attempts), state.at)] == [], field
 
 
 def test_without_a_log_the_curves_of_a_file_are_compared() -> None:

@@ -273,7 +273,7 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
         timeline=timeline(attempt, following, records.alerts, records.actions),
         previous=previous,
         following=following,
-        changes=() if previous is None else tuple(_changes(previous, attempt)),
+        changes=() if previous is None else tuple(changes(previous, attempt)),
         settings=() if previous is None else changed_settings(previous, attempt),
         resumed=None if previous is None else resume_of(earlier, attempt),
         resumes_at=None if following is None else resume_of((*earlier, attempt), following),
@@ -407,7 +407,8 @@ def _danger(attempt: Attempt) -> str:
     return f", and {outlook.what}{steps}; {when} its cause is {outlook.cause.cause}"
 
 
-def _changes(before: Attempt, after: Attempt) -> Iterator[Change]:
+def changes(before: Attempt, after: Attempt) -> Iterator[Change]:
+    """The recorded fields in which two attempts differ."""
     for field in COMPARED:
         was, now = getattr(before, field), getattr(after, field)
         if field == "config_hash" and was and now and has_same_config(before, after) is not False:

@@ -17,7 +17,7 @@ from trainmon.analysis.log_formats.read import LONGEST, plain
 from trainmon.analysis.wandb import metric_names
 from trainmon.analysis.wandb.client_file import FILES_AT_MOST
 from trainmon.lib import Instant
-from trainmon.model import CurvesGrew, LogHistoryRead, Points, Progress, Run, StepSpan, WandbFile, WandbRun
+from trainmon.model import CurvesGrew, Points, Progress, Run, StepSpan, WandbFile, WandbRun
 
 ENTITY = "log"
 """The entity in the paths of such curves."""
@@ -42,6 +42,8 @@ VALUE = re.compile(
 NAME = re.compile(r"[A-Za-z][\w./-]*(?<!\.py)(?<!\.cc)(?<!\.cpp)(?: [A-Za-z][\w./()-]*){0,4}")
 DIVIDER = re.compile(r"[|,;{}\[\]\t]|\s{2,}|\s-\s")
 """What stands before a name."""
+SHAPE = bytes.maketrans(b"123456789", b"000000000")
+"""Most lines of a log are the same but for their digits: they are examined once."""
 ASIDE = frozenset(
     ("consumed", "eta", "rank", "dp", "tp", "pp", "cp", "ep", "memory", "mem", "max", "allocated", "reserved", "batch",
      "number", "v", "wall", "elapsed", "time", "runtime", "run")
@@ -59,30 +61,39 @@ class Row(NamedTuple):
     values: Mapping[str, float]
 
 
-@lru_cache(4096)
-def _own_name(label: str) -> str:
-    """The name at the end of what stands before a number; empty if it is that of a counter, or of what FIELDS have."""
-    name = DIVIDER.split(label)[-1].strip(" '\"")
+def _is_own(name: str) -> bool:
+    """Whether a name is neither of a counter nor of what FIELDS have."""
     words = names.words(name)
     known = (names.counter(words), names.metric(words), names.speed(words, ""))
     is_count = names.is_epoch(words) or names.is_target(words)
     is_loss = (names.loss(words) or 0) < names.NAMED_LOSS and "loss" in words
     is_own = known == (None,) * 3 and not (is_count or is_loss) and ASIDE.isdisjoint(words)
-    return name if words and is_own and NAME.fullmatch(name) else ""
+    return bool(words) and is_own and NAME.fullmatch(name) is not None
+
+
+@lru_cache(512)
+def _own_values(shape: bytes) -> tuple[tuple[slice, slice], ...]:
+    """Where lines of this shape have a number of their own, and its name."""
+    text, end, found = shape.decode(), 0, []
+    for one in VALUE.finditer(text):
+        begin, end = end, one.end()
+        name = DIVIDER.split(text[begin : one.start()])[-1].strip(" '\"")
+        if one.start() - begin <= LONGEST_NAME and _is_own(name):
+            at = text.rindex(name, begin, end)
+            found.append((slice(at, at + len(name)), slice(*one.span(1))))
+    return tuple(found)
 
 
 def row(before: Progress, after: Progress, text: str, at: Instant, spans: Sequence[StepSpan]) -> Row | None:
     """What a line has added to what is known of its step: from `before` to `after`. `spans`: those of the log then."""
     known = (*after.borrowed, *(before.printed if before.step == after.step else ()))
-    found = {curve: getattr(after, curve) for name, curve in FIELDS.items() if name in after.printed
-             and name not in known}  # fmt: skip
-    if after.step is None or found.keys() <= {"step_time_s"}:
+    curves = [FIELDS[name] for name in after.printed if name in FIELDS and name not in known]
+    if after.step is None or curves in ([], ["step_time_s"]):
         return None
-    text, end = plain(text)[:LONGEST], 0
-    for one in VALUE.finditer(text):
-        label, end = text[end : one.start()], one.end()
-        if len(label) <= LONGEST_NAME and (name := _own_name(label)) and (value := number(one[1])) is not None:
-            found.setdefault(name, value)
+    found, text = {curve: getattr(after, curve) for curve in curves}, plain(text)[:LONGEST]
+    for name, digits in _own_values(text.encode(errors="replace").translate(SHAPE)):
+        if (value := number(text[digits])) is not None:
+            found.setdefault(text[name], value)
     return Row(str(spans[-1].first_line) if spans and spans[-1].is_start else "", float(after.step), at, found)
 
 
@@ -99,15 +110,16 @@ def grown(run: Run, rows: Sequence[Row], host: str, at: Instant) -> tuple[WandbF
     for start, group in groupby(rows, lambda each: each.start):
         part = tuple(group)
         one = file.runs[0] if file.runs and start in ("", file.runs[0].id) else WandbRun(
-            entity=ENTITY, project=run.name, id=start or FIRST, name=f"from step {part[0].step:,.0f}", state="",
+            entity=ENTITY, project=run.name, id=start or FIRST, name=_name(part[0].step), state="",
             created_at=part[0].at, host=host,
         )  # fmt: skip
         latest = {name: value for each in part for name, value in each.values.items()}
         known = tuple(dict.fromkeys((*file.names, *latest)))[:NAMES_AT_MOST]
-        columns = {
-            name: [(each.step, each.at, each.values[name]) for each in part if name in each.values] for name in known
-        }
-        points = {name: Points(*zip(*column, strict=True)) for name, column in columns.items() if column}
+        columns: dict[str, list[tuple[float, Instant, float]]] = {name: [] for name in known if name in latest}
+        for each in part:
+            for name in columns.keys() & each.values.keys():
+                columns[name].append((each.step, each.at, each.values[name]))
+        points = {name: Points(*zip(*column, strict=True)) for name, column in columns.items()}
         one = replace(one, step=int(part[-1].step), logged_at=part[-1].at, summary={**one.summary, **latest})
         grew.append(CurvesGrew(run.name, one.path, at, points))
         file = replace(
@@ -119,16 +131,13 @@ def grown(run: Run, rows: Sequence[Row], host: str, at: Instant) -> tuple[WandbF
     return file, grew
 
 
-def with_older(known: WandbFile, event: LogHistoryRead) -> tuple[WandbFile, list[CurvesGrew]]:
-    """The curves of a log with those of its older lines, and the points to be put before the known ones. If no start of
-    the trainer is between, they are of the same one."""
+def with_older(known: WandbFile, event: CurvesGrew) -> WandbFile:
+    """The curves of a log, of which the oldest goes on upwards with older lines."""
     *newer, oldest = known.runs
-    older = [replace(one, id=f"before-{one.id}") for one in event.metrics.runs]
-    if oldest.id == FIRST and older:
-        older[0] = replace(oldest, name=older[0].name, created_at=older[0].created_at)
-        oldest, *older = older
-    runs = (*newer, oldest, *older)[:FILES_AT_MOST]
-    pairs = zip(reversed(event.metrics.runs), (*reversed(older), oldest), strict=False)
-    paths = {one.path: now.path for one, now in pairs if now in runs}
-    grown = [replace(one, path=paths[one.path], is_older=True) for one in event.grown if one.path in paths]
-    return replace(known, runs=runs, points=known.points + event.metrics.points), grown
+    first = min(event.points.values(), key=lambda one: one.steps[0])
+    oldest = replace(oldest, name=_name(first.steps[0]), created_at=first.times[0])
+    return replace(known, runs=(*newer, oldest), points=known.points + len(first.steps))
+
+
+def _name(step: float) -> str:
+    return f"from step {step:,.0f}"

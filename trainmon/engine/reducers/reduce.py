@@ -29,7 +29,6 @@ from trainmon.model import (
     JobsAccounted,
     JobsListed,
     LedgerTrouble,
-    LogHistoryRead,
     NodeReading,
     NoticeGiven,
     PromptsChanged,
@@ -104,8 +103,6 @@ def reduce(
                 runs.wandb_polled(batch, event)
             case CurvesGrew():
                 runs.curves_grew(batch, event)
-            case LogHistoryRead():
-                runs.log_history_read(batch, event)
             case SampleFetched():
                 runs.sample_fetched(batch, event)
             case ConsoleRead():

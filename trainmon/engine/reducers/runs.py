@@ -22,7 +22,6 @@ from trainmon.model import (
     ConsoleRead,
     CurvesGrew,
     Log,
-    LogHistoryRead,
     LossTrouble,
     NodeReading,
     Points,
@@ -212,7 +211,9 @@ def wandb_polled(batch: EventBatch, event: WandbPolled) -> None:
 def curves_grew(batch: EventBatch, event: CurvesGrew) -> None:
     """Apply new points of one attempt. Points of the loss of the current attempt update the state of its loss."""
     run = batch.current("runs").get(event.run)
-    if run is None or run.wandb is None:
+    if run is not None and event.is_older and run.log_metrics is not None:
+        batch.writable("runs")[event.run] = replace(run, log_metrics=log_curves.with_older(run.log_metrics, event))
+    if run is None or run.wandb is None or event.is_older:
         return
     wandb: Wandb = run.wandb
     wandb = replace(wandb, points=wandb.points + sum(len(points.values) for points in event.points.values()))
@@ -230,15 +231,6 @@ def curves_grew(batch: EventBatch, event: CurvesGrew) -> None:
             wandb = _troubled(wandb, trouble)
             progress = active_run.grew(progress, current, points, wandb.stepped_at, first=not recent)
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
-
-
-def log_history_read(batch: EventBatch, event: LogHistoryRead) -> None:
-    """Put the curves of older lines of a log before the known ones. Where no start is between, one goes on."""
-    run = batch.current("runs").get(event.run)
-    if run is not None and run.log is not None and run.log.path == event.log and run.log_metrics is not None:
-        metrics, kept = log_curves.with_older(run.log_metrics, event)
-        batch.grown += kept
-        batch.writable("runs")[event.run] = replace(run, log_metrics=metrics)
 
 
 def wandb_file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> None:

@@ -19,7 +19,7 @@ from trainmon.alerting.rules.runs.base import (
     queue_in,
     tail,
 )
-from trainmon.analysis.explanation import resume_of
+from trainmon.analysis.explanation import changes, resume_of
 from trainmon.analysis.retries import (
     ENDED_ON_PURPOSE,
     STORM,
@@ -218,8 +218,9 @@ class WrongResume(AttemptRule, frozen=True, kw_only=True):
 
 
 class StepsDiffer(AttemptRule, frozen=True, kw_only=True):
-    """Steps that an attempt has computed again gave other losses or gradient norms than in the attempt before: data,
-    config or code differ, or a value is corrupt. It shows what differs, and accuses no node."""
+    """Steps that an attempt has computed again give what an earlier attempt gave, and suddenly other losses or gradient
+    norms, although no recorded setting has changed: data, config or code differ, or a value is corrupt. It accuses no
+    node."""
 
     origin: ClassVar[str] = "our choice: a restart shows silent corruption at no cost"
 
@@ -231,6 +232,8 @@ class StepsDiffer(AttemptRule, frozen=True, kw_only=True):
         found, since = last.recomputed, last.first_step_at or last.start
         if found is None or found.verdict != "differs" or now - since > self.new_for:
             return
+        if any(one.field != "nodes" for one in changes(before, last)):
+            return  # that may be why: the page of the attempt has both
         nodes = ", ".join(node for node in last.nodes if node not in before.nodes) or "none is known"
         yield self.finding(
             state,
