@@ -60,7 +60,7 @@ async def test_a_recorded_cluster_is_shown_again_frame_by_frame_although_its_das
     screen.wait(PATIENCE)
     checked = product.run("replay", "--check", str(file))
     assert checked.returncode == 0, checked.stderr
-    assert re.fullmatch(r".+ from \d{4}-.* UTC: \d+ steps, \d+ nodes?, 1 run, \d+ alerts?\n", checked.stdout)
+    assert re.fullmatch(r".+ from \d{4}-.* UTC: \d+ updates, \d+ nodes?, 1 run, \d+ alerts?\n", checked.stdout)
     again = product.screen("replay", str(file), columns=80, rows=24)
     again.until_shown("READ-ONLY", r"replay \d\d:\d\d:\d\dZ paused ━.* p play", rf"{run.name}: healthy")
     again.keys("(((K")

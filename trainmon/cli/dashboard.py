@@ -138,12 +138,12 @@ def replay(file: Path, check: bool) -> int:
     player = Player(file)
     if check:
         state = player.seek(player.line.end)
-        parts = {"step": player.frames, "node": state.nodes, "run": state.runs, "alert": player.line.alerts}
+        parts = {"update": player.frames, "node": state.nodes, "run": state.runs, "alert": player.line.alerts}
         start = datetime.fromtimestamp(player.line.start, UTC)
         counts = ", ".join(counted(len(found), name) for name, found in parts.items())
         print_lines(f"{duration(state.at - player.line.start)} from {start:%Y-%m-%d %H:%M:%S} UTC: {counts}")
         lost = sum(frame.lost for frame in player.frames)
-        missing = [player.why, f"{counted(lost, 'step')} could not be recorded" if lost else ""]
+        missing = [player.why, f"{counted(lost, 'update')} could not be recorded" if lost else ""]
         for why in filter(None, missing):
             click.echo(f"trainmon-tui: {why}", err=True)
         return 3 if player.why not in ("", CUT_OFF) else 0

@@ -231,7 +231,7 @@ class Recorder(Background):
         self._file.flush()
         self._written, self._formats, self._firing = number, formats, firing
         if frame["lost"]:
-            self._say(f"{counted(frame['lost'], 'step')} could not be recorded in {self._path}")
+            self._say(f"{counted(frame['lost'], 'update')} could not be recorded in {self._path}")
         if self._is_ring and "critical" in new:
             self._alert_at = self._alert_at or state.at
 

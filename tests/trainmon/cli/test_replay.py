@@ -24,7 +24,7 @@ def test_without_a_terminal_a_recording_is_checked(recording: Path, capsys: pyte
     assert run(["replay", str(recording)]) == 2
     assert f"without one, use `trainmon-tui replay --check {recording}`" in capsys.readouterr().err
     assert run(["replay", "--check", str(recording)]) == 0
-    assert " from 2026-09-21 14:13:20 UTC: 1 step, " in capsys.readouterr().out
+    assert " from 2026-09-21 14:13:20 UTC: 1 update, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_recording_that_is_damaged_in_the_middle_is_no_success(
     recording.write_bytes(whole + gzip.compress(b"\0\0\0\x02\x81\xa5"))
     assert run(["replay", "--check", str(recording)]) == 3
     found = capsys.readouterr()
-    assert ": 1 step, " in found.out, "what is before it was played"
+    assert ": 1 update, " in found.out, "what is before it was played"
     assert found.err == "trainmon-tui: it is no recording, or is damaged\n"
 
 
@@ -74,4 +74,4 @@ def test_steps_that_could_not_be_recorded_are_counted(tmp_path: Path, capsys: py
     recorder.end()
     capsys.readouterr()
     assert run(["replay", "--check", str(tmp_path / "gap")]) == 0
-    assert capsys.readouterr().err == "trainmon-tui: 3 steps could not be recorded\n"
+    assert capsys.readouterr().err == "trainmon-tui: 3 updates could not be recorded\n"

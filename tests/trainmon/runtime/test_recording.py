@@ -526,7 +526,7 @@ def test_steps_that_come_faster_than_the_disk_are_dropped_and_the_rest_can_be_pl
     recorder.stop()
     player = Player(tmp_path / "file")
     assert len(player.frames) == WAITING + 1
-    assert said == [f"39 steps could not be recorded in {tmp_path / 'file'}"]
+    assert said == [f"39 updates could not be recorded in {tmp_path / 'file'}"]
     assert player.seek(NOW + WAITING).story == f"{WAITING - 1}"
     assert player.seek(NOW + 9999.0).story == states[-1].story
 
