@@ -54,8 +54,7 @@ def check_nodes(
     found = [*node_checks(state, alerting.rules, nodes, run, began, engine.clock.now())]
     used = list(dict.fromkeys(one.node for one in found if one.outcome not in ("not checked", "not used")))
     if known is not None and (path := known.spec.checkpoints) is not None and used:
-        job = next((state.jobs[key] for key in known.jobs if key in state.jobs), None)
-        user = known.spec.user if job is None else job.user
+        user = next((state.jobs[key].user for key in known.jobs if key in state.jobs), known.spec.user)
         with ThreadPool(min(AT_ONCE, len(used))) as pool:  # its threads are daemons
             tested = pool.map(partial(_access, path, user or "", shell_of, asked), used, chunksize=1)
         absent = {node for (node, at), answer in list(asked.items()) if at == path and answer.status == ABSENT}
