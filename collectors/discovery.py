@@ -169,8 +169,7 @@ class RunDiscovery:
         if run.process is not None and run.process.started_s is not None:
             starts.append(self._booted_at + run.process.started_s)
         began = max(starts, default=0.0)
-        paths = tuple(directories)
-        return replace(run, metrics_found=paths, metrics_since=began - CLOCKS_DIFFER if began else None)
+        return replace(run, metrics_found=tuple(directories), metrics_since=began - CLOCKS_DIFFER if began else None)
 
     def _places(self, run: RunSpec, jobs: Sequence[Job]) -> Collection[str]:
         """Where its log and its command line say that metrics are written, the directory of its checkpoints and the one

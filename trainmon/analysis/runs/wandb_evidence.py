@@ -170,17 +170,16 @@ def _by_its_steps(
 def _by_its_end(
     run: Run, wandb: Wandb, last: WandbRun, context: RunContext, job: Job | None, now: Instant
 ) -> Judgement:
-    """The verdict while W&B receives no heartbeat."""
-    ended = _ended(last)
+    """The verdict while W&B receives no heartbeat, or the file is of an earlier attempt."""
+    ended = _ended(last) if wandb.source == "W&B" else f"the last step in its {wandb.source} file is {last.step or 0:,}"
     if wandb.phase == "ended" and last.state != "finished" and job is None:
         return _stopped(run, last, context, now)
     if job is not None:  # W&B starts late: up to restart_grace after the job
         up = now - (job.started_at or now)
         grace = 0.0 if run.spec.wandb is None else run.spec.wandb.restart_grace
         if up <= max(run.spec.stall_after, grace) and (last.heartbeat_at or 0.0) < (job.started_at or 0.0) + GOES_ON:
-            return Judgement(
-                "starting", f"job {job.id} has been up for {duration(up)}, but W&B has no run of it yet; {ended}"
-            )
+            ended = f"{wandb.source} has no run of it yet; {ended}"
+            return Judgement("starting", f"job {job.id} has been up for {duration(up)}, but {ended}")
         return Judgement("unknown", f"job {job.id} is {job.state}, and {ended}", "of-job")
     if last.state == "finished":
         return _finished(run, last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.analysis.wandb.test_client_file import BEGUN, NOW, PATH, SPEC, STATE, read, rows
+from tests.trainmon.analysis.wandb.test_client_file import BEGUN, NEW, NOW, PATH, SPEC, STATE, read, rows
 from trainmon.analysis.runs.context import Judgement, RunContext
 from trainmon.analysis.runs.wandb_evidence import without_a_log
 from trainmon.engine.reducers.reduce import reduce
@@ -89,6 +89,9 @@ def test_a_file_from_before_its_job_is_not_that_of_the_job():
     judged = without_a_log(TRAINING.runs["llm"], Judgement("unknown", "no log"), RunContext(), job, NOW)
     assert judged.verdict == "starting"
     assert judged.why.startswith("job 7 has been up for 30s, but W&B has no run of it yet")
+    events = read(reduce(State(), [NEW], NOW), rows(1, 40, format="TensorBoard")).runs["llm"]
+    judged = without_a_log(events, Judgement("unknown", "no log"), RunContext(), job, NOW)
+    assert judged.why.endswith("but TensorBoard has no run of it yet; the last step in its TensorBoard file is 39")
 
 
 def test_a_file_that_is_not_read_to_its_end_proves_nothing():
