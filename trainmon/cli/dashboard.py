@@ -143,8 +143,7 @@ def replay(file: Path, check: bool) -> int:
         counts = ", ".join(counted(len(found), name) for name, found in parts.items())
         print_lines(f"{duration(state.at - player.line.start)} from {start:%Y-%m-%d %H:%M:%S} UTC: {counts}")
         lost = sum(frame.lost for frame in player.frames)
-        missing = [player.why, f"{counted(lost, 'update')} could not be recorded" if lost else ""]
-        for why in filter(None, missing):
+        for why in filter(None, (player.why, lost and f"{counted(lost, 'update')} could not be recorded")):
             click.echo(f"trainmon-tui: {why}", err=True)
         return 3 if player.why not in ("", CUT_OFF) else 0
     need_terminal(f"trainmon-tui replay --check {file}")

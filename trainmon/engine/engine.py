@@ -172,10 +172,6 @@ TREND_EVERY, RATE_EVERY = 60.0, 15.0
 two rates."""
 
 
-Taker = Callable[[Sequence[Event], State, State, tuple[Format, ...]], None]
-"""Gets each step: its events, the State that they made, what rules and forecasts made of it, and the log formats."""
-
-
 class Engine(Background):
     """Owns the State. `step` is the engine without its thread."""
 
@@ -202,7 +198,9 @@ class Engine(Background):
         self._failed_at: Instant = 0.0
         self._inbox = Inbox()
         self._sinks: list[Callable[[State], None]] = []
-        self.takers: list[Taker] = []
+        self.takers: list[Callable[[Sequence[Event], State, State, tuple[Format, ...]], None]] = []
+        """They get each step: its events, the State that they made, what rules and forecasts made of it, and the log
+        formats."""
         self._lock = threading.Lock()
         super().__init__("engine")
         self._trended: dict[str, Instant] = {}

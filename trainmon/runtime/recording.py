@@ -271,7 +271,6 @@ class Recorder(Background):
 
 # ---- what plays it ---------------------------------------------------------------------------------------------------
 
-SLOWEST, FASTEST = 0.5, 64.0
 SKIP: Seconds = 10.0
 """Of the keys that go back and forward."""
 
@@ -365,8 +364,7 @@ def ordered(line: Timeline, order: str) -> Timeline:
         case "pause":
             return replace(line, is_playing=not line.is_playing, at=line.at if line.at < line.end else line.start)
         case "slower" | "faster":
-            factor = 2.0 if order == "faster" else 0.5
-            return replace(line, speed=min(FASTEST, max(SLOWEST, line.speed * factor)))
+            return replace(line, speed=min(64.0, max(0.5, line.speed * (2.0 if order == "faster" else 0.5))))
         case "back" | "forward":
             skip = SKIP if order == "forward" else -SKIP
             return replace(line, at=min(line.end, max(line.start, line.at + skip)))
