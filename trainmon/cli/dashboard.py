@@ -141,7 +141,7 @@ def replay(file: Path, check: bool) -> int:
         parts = {"update": player.frames, "node": state.nodes, "run": state.runs, "alert": player.line.alerts}
         start = datetime.fromtimestamp(player.line.start, UTC)
         counts = ", ".join(counted(len(found), name) for name, found in parts.items())
-        print_lines(f"{duration(state.at - player.line.start)} from {start:%Y-%m-%d %H:%M:%S} UTC: {counts}")
+        print_lines(f"{duration(max(0.0, state.at - player.line.start))} from {start:%Y-%m-%d %H:%M:%S} UTC: {counts}")
         lost = sum(frame.lost for frame in player.frames)
         for why in filter(None, (player.why, lost and f"{counted(lost, 'update')} could not be recorded")):
             click.echo(f"trainmon-tui: {why}", err=True)
