@@ -299,7 +299,10 @@ LATE: Mapping[str, tuple[float, str]] = {
 """The fields of RankSteps that are compared: whether more is late, or less, and the words."""
 
 OF_STEP = 0.1
-"""The share of the time of a step by which it must be late; and of the waiting of its peers that it may wait itself."""
+"""The share of the time of a step by which it must be late."""
+
+HARDLY = 0.25
+"""The share of the waiting of its peers that it may wait itself: a vote takes some time, more on a busy node."""
 
 
 def late(ranks: Mapping[int, RankSteps], peers: int) -> Iterator[tuple[int, str]]:
@@ -316,7 +319,7 @@ def late(ranks: Mapping[int, RankSteps], peers: int) -> Iterator[tuple[int, str]
             rank
             for rank, own in times.items()
             if sign * (own - most) >= max(OF_STEP * ranks[rank].whole / 1e3, WIDE * spread)
-            and (sign > 0.0 or own <= OF_STEP * usual)
+            and (sign > 0.0 or own <= HARDLY * usual)
         ]
         if len(odd) <= max(1, len(times) // FEW):
             yield from ((rank, text.format(own=times[rank], usual=usual, peers=len(times) - 1)) for rank in odd)

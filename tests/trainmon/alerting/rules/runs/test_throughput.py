@@ -264,6 +264,14 @@ def test_rank_0_and_who_is_like_it_are_not_late() -> None:
     assert found(Straggler(), waiting({rank: steps[rank + 4] for rank in range(4)})) is None, "three peers at least"
 
 
+def test_a_vote_takes_time_itself_on_a_busy_node() -> None:
+    """Eight ranks of gloo on two cores with a load of 13, of which rank 5 worked on alone for 0.3 s."""
+    votes = (338_174, 337_711, 342_655, 349_048, 354_055, 49_616, 349_981, 342_965)
+    finding = found(Straggler(), waiting({rank: RankSteps(322, 413_620, 170, vote) for rank, vote in enumerate(votes)}))
+    assert finding is not None
+    assert finding.summary.startswith("rank 5 (n2 GPU 1) slows llm down: its 7 peers wait 34")
+
+
 def test_nobody_is_named_while_rank_0_tells_nothing() -> None:
     steps = waits(1, late=11)
     assert found(Straggler(), waiting(steps | {0: None})) is None
