@@ -8,8 +8,8 @@ from __future__ import annotations
 import posixpath
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -61,6 +61,18 @@ MAX_NODES = 2_000
 """Nodes of one cluster that are watched; each needs a connection."""
 
 
+@cache  # the same to the microsecond: another start is another spec
+def _booted_at() -> Instant:
+    """When this machine booted. Only Linux has the clock, and only there a process says when it started."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _with_those_above(path: str) -> Iterator[str]:
+    while path.strip("/"):
+        yield path
+        path = posixpath.dirname(path)
+
+
 class RunDiscovery:
     """The runs of all clusters, derived from their jobs, and completed by what their logs name."""
 
@@ -71,8 +83,6 @@ class RunDiscovery:
         """The runs without what their logs name."""
         self._mentions: dict[str, Mentions] = {}
         self._login = login
-        self._booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        """Of this machine: our own processes on it start so many seconds later as they say."""
         self._own: tuple[OwnProcess, ...] = ()
         """Our own processes on its GPUs."""
         self._jobs: dict[str, tuple[Job, ...]] = {}
@@ -143,10 +153,10 @@ class RunDiscovery:
         jobs = [jobs_of(run, named.get((run.cluster, run.job or run.name), ())) for run in self._unread]
         places = [self._places(run, own) for run, own in zip(self._unread, jobs, strict=True)]
         users = by_key(
-            ((run.cluster, str(above)), run.name)
+            ((run.cluster, above), run.name)
             for run, paths in zip(self._unread, places, strict=True)
-            for path in (*paths, run.wandb_dir or "/")
-            for above in (PurePosixPath(path), *PurePosixPath(path).parents)
+            for path in (*paths, run.wandb_dir or "")
+            for above in _with_those_above(path)
         )
         before, self.runs = self.runs, tuple(
             self._completed(run, own, [path for path in paths if {*users[run.cluster, path]} == {run.name}])
@@ -167,7 +177,7 @@ class RunDiscovery:
             return run
         starts = [job.started_at or 0.0 for job in jobs]
         if run.process is not None and run.process.started_s is not None:
-            starts.append(self._booted_at + run.process.started_s)
+            starts.append(_booted_at() + run.process.started_s)
         began = max(starts, default=0.0)
         return replace(run, metrics_found=tuple(directories), metrics_since=began - CLOCKS_DIFFER if began else None)
 

@@ -141,7 +141,7 @@ def _of_training(run: Run, rows: WandbRows) -> WandbRows:
     columns = [3 + column for column, key in enumerate(rows.keys) if metric_names.role_of(key) != "validation"]
     if rows.format == "W&B" or run.spec.charts or len(columns) == len(rows.keys):
         return rows
-    trained = (row for row in reversed(rows.points) if any(row[at] is not None for at in columns if at < len(row)))
+    trained = (row for row in rows.points[::-1] if any(row[at] is not None for at in columns if at < len(row)))
     _, step, at, *_ = next(trained, (None, None, None))
     return replace(rows, step=step, logged_at=at)
 
