@@ -37,7 +37,7 @@ from trainmon.analysis.explanation import (
     short_name,
     start_format,
 )
-from trainmon.analysis.retries import KEPT, first_errors, judged, record_text, verdict
+from trainmon.analysis.retries import first_errors, judged, record_text, verdict
 from trainmon.cli.terminal import plain, print_json, print_lines, table
 from trainmon.config import load_settings
 from trainmon.config.schema import Settings, policy_of
@@ -292,8 +292,7 @@ def explain_attempt(words: tuple[str, ...], as_json: bool, as_markdown: bool, co
         raise click.UsageError(f"attempt {attempt_id} is no longer in the ledger")
     if (silence := open_line(leader, found[0], now)) is not None:
         click.echo(plain(silence), err=True)
-    until = found[0].ended_at or now
-    nodes = judged(one for one in node_history(directory, until - KEPT)[0] if one.until <= until)
+    nodes = judged(node_history(directory, found[0].ended_at or now)[0])
     explanation = explain(
         found[0], msgspec.structs.replace(found[1], nodes=nodes), policy=policy_of(settings_of(config).retry, None)
     )
@@ -491,7 +490,7 @@ def list_nodes(history: bool, as_json: bool) -> int:
     """Print what the ledger has of each node, the worst first; the exit status."""
     log_to_file()
     directory, now = find_state_directory(os.environ).path, time.time()
-    uses, alerts = node_history(directory, now - KEPT)
+    uses, alerts = node_history(directory, now)
     events = by_key(
         (f"{one.cluster}/{one.node}", one) for one in sorted((*alerts, *first_errors(uses)), key=lambda one: one.at)
     )

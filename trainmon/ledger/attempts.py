@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import SAME_START, is_same_start, merged, missing, named_as
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, neighbours, period
-from trainmon.analysis.retries import USES_AT_MOST, use_of
+from trainmon.analysis.retries import KEPT, USES_AT_MOST, use_of
 from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, storable
 from trainmon.ledger.alerts import LOG_AWAITED, counted, delete_counted, read_alerts_of
 from trainmon.ledger.schema import ONE_PER_START, version_of
@@ -216,12 +216,12 @@ def read_attempts(connection: sqlite3.Connection) -> list[Attempt]:
     ]
 
 
-def read_uses(connection: sqlite3.Connection, since: Instant) -> list[NodeUse]:
-    """The newest attempts since then, as they count for their nodes. One at a time: whole, they are large."""
+def read_uses(connection: sqlite3.Connection, until: Instant) -> list[NodeUse]:
+    """The newest attempts until then, as they count for their nodes. One at a time: whole, they are large."""
     rows = connection.execute(
-        f"SELECT attempt_id, attempt FROM ({ONE_PER_START}) WHERE {RECENT} "
+        f"SELECT attempt_id, attempt FROM ({ONE_PER_START}) WHERE coalesce(ended_at, seen_at) BETWEEN ? AND ? "
         "ORDER BY coalesce(ended_at, seen_at) DESC LIMIT ?",
-        (timestamp(since), USES_AT_MOST),
+        (timestamp(until - KEPT), timestamp(until), USES_AT_MOST),
     )
     return [use_of(one) for row in rows for one in decode_rows([row], Attempt, "attempt")]
 

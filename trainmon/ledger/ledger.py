@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainmon.analysis.explanation import GpuHour
-from trainmon.analysis.retries import KEPT
 from trainmon.ledger.actions import (
     ActionText,
     as_json,
@@ -428,7 +427,7 @@ class Ledger(Background):
                 if self._on_attempts is not None:
                     now = self._clock.now()
                     recent = read_recent(connection, now - ATTEMPTS_OF, ATTEMPTS_AT_MOST)
-                    self._on_attempts(AttemptsRestored(tuple(recent), tuple(read_uses(connection, now - KEPT))))
+                    self._on_attempts(AttemptsRestored(tuple(recent), tuple(read_uses(connection, now))))
                     self._on_attempts = None
                 self._write(connection, work)
                 now = self._clock.now()

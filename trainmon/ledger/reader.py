@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.explanation import AttemptRecords
+from trainmon.analysis.retries import KEPT
 from trainmon.ledger.actions import ActionText, read_actions, read_texts
 from trainmon.ledger.alerts import (
     HistoryLine,
@@ -99,15 +100,15 @@ def recent_attempts(directory: Path, since: Instant, limit: int) -> list[Attempt
     return query_ledger(directory, work, [], since_version=SINCE_ATTEMPTS)
 
 
-def node_history(directory: Path, since: Instant) -> tuple[list[NodeUse], list[NodeEvent]]:
-    """The newest attempts since then, as they count for their nodes; and what alerts say of nodes, the oldest first.
+def node_history(directory: Path, until: Instant) -> tuple[list[NodeUse], list[NodeEvent]]:
+    """The newest attempts until then, as they count for their nodes; and what alerts say of nodes, the oldest first.
 
     Raises: LedgerStuck.
     """
     nothing: tuple[list[NodeUse], list[NodeEvent]] = ([], [])
     return query_ledger(
         directory,
-        lambda connection: (read_uses(connection, since), read_node_events(connection, since)),
+        lambda connection: (read_uses(connection, until), read_node_events(connection, until - KEPT)),
         nothing,
         since_version=SINCE_ATTEMPTS,
     )

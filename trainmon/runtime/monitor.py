@@ -18,7 +18,6 @@ from collectors.wandb.collector import WandbCollector
 from trainmon.actions.verification import followed_directories
 from trainmon.alerting.manager import AlertManager
 from trainmon.analysis.attempts import ending_directories, read_once, unwatched_since
-from trainmon.analysis.retries import KEPT
 from trainmon.config import InvalidValue, Settings, enabled_rules, log_formats, resolve_secret, routing_of
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import (
@@ -350,7 +349,7 @@ def submit_stored_alerts(directory: Path, submit: Callable[[Event], None], now: 
     try:
         found = alerts_now(directory, now)
         attempts = recent_attempts(directory, now - ATTEMPTS_OF, ATTEMPTS_AT_MOST)
-        uses, _ = node_history(directory, now - KEPT)
+        uses, _ = node_history(directory, now)
     except LedgerStuck as error:
         submit(LedgerTrouble(error.message))
         return

@@ -127,7 +127,9 @@ def test_explain_excludes_a_node_by_what_was_known_when_the_attempt_ended(tmp_pa
 
 
 def test_the_newest_attempts_and_alerts_are_read(tmp_path: Path) -> None:
-    uses, events = node_history(recorded(tmp_path, 1), time.time() - 90 * 86_400)
+    directory, now = recorded(tmp_path, 1), time.time()
+    uses, events = node_history(directory, now)
     assert [one.first for one in uses] == [("gpu-3",), ()]
+    assert [one.run for one in node_history(directory, now - 86_400)[0]] == ["calm"], "as it was known a day ago"
     assert all(isinstance(one, NodeEvent) for one in events)
     assert [one.node for one in events] == ["gpu-3", "gpu-3", "gpu-5"]
