@@ -39,6 +39,8 @@ SURE = 0.95
 size, equal nodes are accused in at most one of 20 clusters (Markov's inequality), and in fewer than one of 100 in
 simulations (tests/bench/nodes.py)."""
 
+LEAST = 0.25
+"""A failed attempt counts for so many days at least: it may fail as it starts, and its start may not be known."""
 EVENTS, NODE_DAYS = 0.5, 77.0
 """The prior of the rate of failures."""
 BAD = 40 / 3_000
@@ -52,6 +54,9 @@ ITS_RATES = (0.1, 0.5, 2.5, 12.0, 60.0)
 """How often it does, per day: each is as likely as the others."""
 OF_PROGRAM: frozenset[CauseName] = frozenset({"nccl-network", "nccl-timeout", "hang"})
 """Causes that a program may have as well."""
+NAMED = 0.2
+"""Of the failures by a node, at least so many have a cause that names it: of a node with dozens of failures and no Xid,
+lost GPU or reboot, it is rather the work."""
 WORK = 0.2
 """Our prior of a node whose work fails by itself, at one rate: a partition for tests, or that of a user whose programs
 have a bug. So such failures accuse a node only by facts about it, or if the same runs fail less without it."""
@@ -98,15 +103,13 @@ def judged(uses: Iterable[NodeUse]) -> dict[str, NodeRecord]:
 
 
 def _judged(cluster: str, uses: Sequence[NodeUse]) -> Iterator[tuple[str, NodeRecord]]:
-    days = {
-        name: math.fsum(own) for name, own in by_key((name, _days(one)) for one in uses for name in one.nodes).items()
-    }
+    days = node_days((one, _days(one)) for one in uses)
     failed = [one for one in uses if one.failure is not None]
     ends = Counter(name for one in uses if not one.is_open for name in one.nodes)
     first = Counter(name for one in failed for name in one.first)
     unnamed = Counter(name for one in failed if not one.first for name in one.nodes)
     expected = sum(bool(one.first) for one in failed) / (math.fsum(days.values()) or 1.0)
-    found = probabilities(uses, days) if len(failed) >= FEW else {}
+    found = probabilities(uses) if len(failed) >= FEW else {}
     for name in days:
         yield (
             name,
@@ -151,12 +154,16 @@ class Reasons(NamedTuple):
     """The sum of node-days and those of the prior, each times its rate."""
 
 
-def probabilities(uses: Sequence[NodeUse], days: Mapping[str, float]) -> dict[str, float]:
-    """The probability that each node is bad, by the attempts of its cluster and its node-days. The rate of a usual node
-    is integrated out, and so is whether a run fails by itself."""
-    of_run = {run: math.fsum(map(_days, own)) for run, own in group_by(uses, lambda one: one.run).items()}
+def probabilities(uses: Sequence[NodeUse]) -> dict[str, float]:
+    """The probability that each node is bad, by the attempts of its cluster. The rate of a usual node is integrated
+    out, and so is whether a run fails by itself."""
+    ran = [(one, max(_days(one), 0.0 if one.failure is None else LEAST)) for one in uses]
+    days, of_run = (
+        node_days(ran),
+        {run: math.fsum(own) for run, own in by_key((one.run, at) for one, at in ran).items()},
+    )
     failed = [one for one in uses if one.failure is not None]
-    unnamed = 1 - sum(bool(one.first) for one in failed) / (len(failed) + 1)  # of the failures by nodes, at most
+    unnamed = 1 - max(NAMED, sum(bool(one.first) for one in failed) / (len(failed) + 1))
     parts = _parts(uses, failed, of_run, unnamed)
     shape, usual_days = EVENTS + len(failed), NODE_DAYS + math.fsum(days.values())
     its_rates = [(rate, rate * usual_days / shape) for rate in ITS_RATES]
@@ -240,6 +247,12 @@ def _weights(
 
 def _days(one: NodeUse) -> float:
     return (one.until - one.began) / DAY
+
+
+def node_days(ran: Iterable[tuple[NodeUse, float]]) -> dict[str, float]:
+    """How long each node was used, in days, by how long each attempt ran."""
+    known = by_key((name, days) for one, days in ran for name in one.nodes)
+    return {name: math.fsum(own) for name, own in known.items()}
 
 
 def _log_sum(logs: Collection[float]) -> float:

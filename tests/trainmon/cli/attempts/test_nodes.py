@@ -97,13 +97,16 @@ def test_nodes_of_one_name_in_two_clusters_have_a_history_each(tmp_path: Path) -
     twin = replace(ended(50, "completed", nodes=("gpu-3",), cluster="lab", run_id="other"), attempt_id="lab/1")
     with sqlite3.connect(directory / NAME) as connection:
         write_attempts(connection, [lately(twin, 0.5)], time.time())
-        drained = seen("node-drained", "gpu-3", 1.0, cluster="lab")
-        write_changes(connection, AlertChanges(at=time.time(), alerts=(drained,)))
+        own = (
+            seen("node-drained", "gpu-3", 1.0, cluster="lab"),
+            seen("node-rebooted", "gpu-3", 0.9, cluster="lab", event=True),
+        )
+        write_changes(connection, AlertChanges(at=time.time(), alerts=own))
     connection.close()
     done = called(tmp_path, "nodes")
     lines = done.stdout.splitlines()
     assert lines[0].startswith("prod/gpu-3: first error in 6 of the last 7 ends, 2 Xids; 0.8 expected; bad: 99.")
-    assert "lab/gpu-3: first error in none of the last 1 end, 1 drain; 0.0 expected" in lines
+    assert "lab/gpu-3: first error in none of the last 1 end, 1 drain, 1 reboot; 0.0 expected" in lines
     assert done.stderr.splitlines() == [
         "lab: 0 failures on 1 node in 90 days; too few to say",
         "prod: 6 failures on 8 nodes in 90 days; bad: gpu-3",

@@ -156,4 +156,4 @@ def test_the_nodes_are_judged_by_what_the_ledger_holds_and_by_each_attempt_that_
     one = after.node_records["prod/n1"]
     assert (len(after.node_uses), one.first_errors, one.is_bad) == (8, 7, True)
     again = folded(AttemptsRestored(new), state=after)
-    assert again.node_records == after.node_records, "an attempt that is reported again counts once"
+    assert again.node_records is after.node_records, "an attempt that is reported again counts once"
