@@ -129,15 +129,16 @@ class LogFile:
             run, log = self._run, self._run.log
             assert log is not None and log.path is not None and run.log_metrics is not None  # noqa: PT018
             with TURN:
-                end = (log.size or 0) - sum(len(line) + 1 for line in log.lines)
+                self._size = log.size or 0  # a shorter file is another one
+                end = self._size - sum(len(line) + 1 for line in log.lines)
                 starts = range(0, end, max(PIECE, end // PIECES))
-                pieces = (self._part(start, min(end, start + PIECE)) for start in starts)
-                lines = tuple(line for piece in pieces for line in piece.lines)
+                pieces = (self._range(start, min(end - start, PIECE)) for start in starts)
+                lines = tuple(line for one in pieces for line in cut_lines(one.data, one.start, is_end=False)[1])
                 at = run.log_metrics.runs[-1].created_at or 0.0
                 chunk = LogChunk(v=1, t=at, id=run.name, path=log.path, lines=lines, seen=len(lines), mtime=at)
                 event = NodeReading(log.host, run.spec.cluster, at, chunk)
-                _, grown = logged(Run(spec=run.spec), event, chunk, tuple(self._formats))
-            if grown:
+                read, grown = logged(Run(spec=run.spec), event, chunk, tuple(self._formats))
+            if grown and read.progress.format == run.progress.format:  # garbage may look like another one
                 reply(replace(grown[-1], path=run.log_metrics.runs[-1].path, is_older=True))
 
         _start(work, lambda error: None)  # its curves then begin where it was first read

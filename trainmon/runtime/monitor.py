@@ -104,7 +104,7 @@ class Monitor(DashboardBackend):
         self._settings = settings
         self._records = records
         self._gives_notices = keeps and program is not None
-        self._starts_late = program == "once"
+        self._starts_late, self._is_drawn = program == "once", program == "dashboard"
         """Whether alerts start only when every source was read once: see `evaluate_once`."""
         self._prompts = Prompts(self._forward)
         ask = self._prompts.ask if prompts else ask
@@ -202,7 +202,8 @@ class Monitor(DashboardBackend):
             self.engine.subscribe(DumpReader(self.look).observe)
             if not self._starts_late:
                 self.engine.subscribe(AutomaticLooks(self.look, self.engine.clock).observe)
-                self.engine.subscribe(LogHistories(self.open_log, self.engine.submit).observe)
+                if self._is_drawn:
+                    self.engine.subscribe(LogHistories(self.open_log, self.engine.submit).observe)
                 self.alert_service.start()
         elif self._records:
             submit_stored_alerts(find_state_directory(os.environ).path, self._forward, self.engine.clock.now())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import random
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -95,3 +97,22 @@ def test_a_log_of_which_the_probe_has_sent_all_is_not_read_again(tmp_path: Path,
     made = Restarted(tmp_path / "a.out", of_steps(1, 100), shell)
     ((name, steps, _),) = made.curves()
     assert (name, len(steps)) == ("from step 1", 100)
+
+
+@pytest.mark.parametrize("now", ["garbage", "truncated", "gone"])
+def test_a_file_that_is_another_one_by_now_gives_no_curves(tmp_path: Path, shell: LocalShell, now: str) -> None:
+    file = tmp_path / "a.out"
+    made = Restarted(file, of_steps(1, 2_000), shell)
+    size = file.stat().st_size
+    if now == "truncated":
+        file.write_text("".join(f"{line}\n" for line in of_steps(7, 500)))
+    elif now == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(b"\n".join(b"step %d loss: 9.5" % random.Random(at).randrange(9) for at in range(size // 10)))
+    read = queue.SimpleQueue[CurvesGrew]()
+    LogFile(made.before, lambda _: shell, ()).history(read.put)
+    for thread in threading.enumerate():
+        if thread.name == "log file":
+            thread.join(60)
+    assert read.empty()
