@@ -9,7 +9,11 @@ from collections.abc import Iterable
 
 from tests.bench.table import status
 from tests.trainmon.analysis.log_formats.test_learned import HOSTILE, LOGS, NOTHING_LEARNED, NOTHING_READ
+from tests.trainmon.engine.reducers.test_reduce import RUN, chunk, reading_of
+from tests.trainmon.engine.test_log_curves import MEGATRON
 from trainmon.analysis.log_formats import read_line
+from trainmon.engine.reducers.reduce import reduce
+from trainmon.model import RunsChanged, State
 
 REPEATS = 20
 GOAL_US = 10.0
@@ -44,6 +48,17 @@ def microseconds(line: str) -> float:
     return min(once() for _ in range(REPEATS))
 
 
+def reduced() -> float:
+    """The least time for a step line of Megatron in the reducer, with its curves: of 200 at a time."""
+    state, spent = reduce(State(), (RunsChanged((RUN,)),), 0.0), list[float]()
+    for at in range(1, REPEATS + 1):
+        lines = [MEGATRON.format(step % 60, step, 3.0 - step / 1e5, 0) for step in range(200 * at, 200 * at + 200)]
+        begun = time.process_time()
+        state = reduce(state, (reading_of(chunk(*lines, t=float(at), mtime=float(at)), at=float(at)),), float(at))
+        spent.append((time.process_time() - begun) * 1e6 / len(lines))
+    return min(spent)
+
+
 def rows(ordinary: float) -> Iterable[tuple[str, str]]:
     """What is measured, and the result."""
     yield "an ordinary line, median", f"{ordinary:.1f} µs (goal: {GOAL_US:g})"
@@ -51,6 +66,7 @@ def rows(ordinary: float) -> Iterable[tuple[str, str]]:
     steps = [microseconds(log["lines"][-1]) for log in LOGS if not log.get("negative")]
     yield "a line that only looks like a step, median", f"{statistics.median(near):.0f} µs"
     yield "a step line, median", f"{statistics.median(steps):.0f} µs"
+    yield "a step line of Megatron, in the reducer", f"{reduced():.0f} µs"
     worst = {text: microseconds(text * (16_000 // len(text))) for text in HOSTILE}
     longest = {text: microseconds(text * (MEGABYTE // len(text))) for text in HOSTILE}
     slowest = max(worst, key=lambda text: worst[text])
