@@ -117,8 +117,8 @@ def grown(run: Run, rows: Sequence[Row], host: str, at: Instant) -> tuple[WandbF
         known = tuple(dict.fromkeys((*file.names, *latest)))[:NAMES_AT_MOST]
         columns: dict[str, list[tuple[float, Instant, float]]] = {name: [] for name in known if name in latest}
         for each in part:
-            for name in columns.keys() & each.values.keys():
-                columns[name].append((each.step, each.at, each.values[name]))
+            for name, value in each.values.items():
+                columns.get(name, []).append((each.step, each.at, value))
         points = {name: Points(*zip(*column, strict=True)) for name, column in columns.items()}
         one = replace(one, step=int(part[-1].step), logged_at=part[-1].at, summary={**one.summary, **latest})
         grew.append(CurvesGrew(run.name, one.path, at, points))
