@@ -362,6 +362,8 @@ def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
         yield meaning(attempt, cause.cause, actions)
     if look := leading(_at_its_end(attempt)):
         yield f"Seen by {NAMES[look.source]}: {look.summary}."
+    if hung := hung_for(attempt):
+        yield f"It hung for {duration(hung)}."
     spent = None if attempt.gpu_seconds is None else gpu_time(attempt.gpu_seconds)
     lost = None if attempt.steps_lost is None else f"{counted(attempt.steps_lost, 'step')} lost"
     if spent or lost:
@@ -524,6 +526,14 @@ def _loss(attempt: Attempt) -> str:
     lost = attempt.lost_share or 0.0
     hours = "GPU hours are not known" if spent is None else f"{gpu_time(lost * spent)} of {gpu_time(spent)}"
     return f"{counted(steps, 'step')}, {hours}"
+
+
+def hung_for(attempt: Attempt) -> Seconds:
+    """How long an attempt that ended made no step although it should have, as far as it was watched."""
+    if attempt.end is None or attempt.hung_since is None:
+        return attempt.hung_s
+    until = min(attempt.end.at, attempt.watched_until or attempt.end.at)
+    return attempt.hung_s + max(0.0, until - attempt.hung_since)
 
 
 def _at_its_end(attempt: Attempt) -> Iterator[RankLook]:

@@ -9,7 +9,15 @@ from typing import Literal, NamedTuple
 from trainmon.analysis.attempts import ORDER, place_of, values_of, why_missing
 from trainmon.analysis.attempts.looks import LABELS
 from trainmon.analysis.checkpoints import describe
-from trainmon.analysis.explanation.explain import AWAITED, Explanation, Resume, at_text, evidence_places, short_id
+from trainmon.analysis.explanation.explain import (
+    AWAITED,
+    Explanation,
+    Resume,
+    at_text,
+    evidence_places,
+    hung_for,
+    short_id,
+)
 from trainmon.analysis.explanation.timeline import What, worst
 from trainmon.lib import clean, counted, duration, mib_size, scrub, size
 from trainmon.model import Attempt, Origin
@@ -223,7 +231,8 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
         proof = f"The facts {how} the cause." if one.facts else "None proves the cause."
         yield PageRow("", f"These are the last lines. {proof}", "dim")
     if end.cause is not None and end.cause.advice:
-        yield PageRow("advice", end.cause.advice)
+        is_stopped = end.cause.family == "human" and hung_for(attempt)
+        yield PageRow("advice", "Find out why it hung before you start it again." if is_stopped else end.cause.advice)
 
 
 def _looks(attempt: Attempt) -> Iterator[PageRow]:

@@ -75,6 +75,16 @@ def test_a_job_that_slurm_ended_is_not_said_to_have_exited_with_0(state: str) ->
     assert ("22:14:10", f"ended: {state}, last step 2") in rows(explained(told.attempts), "Timeline")
 
 
+def test_who_cancels_a_run_that_hangs_is_not_told_that_nothing_needs_a_repair() -> None:
+    told = Story().queue(10, JOB).steps(20, 1, 2).queue(55, ended(JOB, 50, "CANCELLED", "0:15")).at(120).say()
+    (stopped,) = told.attempts
+    assert "It hung" not in explained((stopped,)).sentence
+    assert rows(explained((stopped,)), "Evidence")[-1][1].startswith("Nothing needs a repair.")
+    hung = explained((replace(stopped, hung_s=100.0, hung_since=BEGIN + 30),))
+    assert "Ctrl-C, scancel, or a closed terminal. It hung for 2m." in hung.sentence
+    assert rows(hung, "Evidence")[-1] == ("advice", "Find out why it hung before you start it again.")
+
+
 def test_a_checkpoint_of_an_attempt_whose_start_is_not_known_is_not_said_to_be_of_an_earlier_one() -> None:
     old = replace(story()[0], started_at=None, first_step=None, first_step_at=None, resumed_from=None)
     assert ("committed", "step 20") in rows(explained((old,)), "Checkpoints")
