@@ -145,8 +145,9 @@ def test_a_job_whose_node_failed_is_queued_anew_and_kept_off_that_node(slurm: Sl
         line = daemon.until("auto-requeue", run="nodeless", words="Queue 1 more of nodeless")
         assert line["why"].startswith("node-fail on gpu-1: ")
         assert line["why"].endswith("the next attempt must avoid it")
-        again = str(int(job_id) + 1)
-        slurm.wait_for(lambda: slurm.run("scontrol", "show", "job", again).returncode == 0, what="it is queued")
+        waiting = ("-h", "--name=nodeless", "--states=PENDING", "--format=%F")
+        slurm.wait_for(lambda: slurm.squeue(*waiting), what="it is queued")
+        (again,) = slurm.squeue(*waiting).split()  # not job_id + 1: each `sbatch --test-only` takes a number, too
         assert slurm.job(again)["ExcNodeList"] == "gpu-1", "from its first moment: it may start at once"
         assert slurm.state(again) == "PENDING"
         listed = json.loads(daemon.run("actions", "--json").stdout)

@@ -73,6 +73,9 @@ SWAPPED: frozenset[CauseName] = frozenset({"gpu-hardware", "driver-mismatch"})
 BY_SLURM = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "TIMEOUT"})
 """Slurm states these ends itself: they are certain."""
 
+ABOVE_LOG = BY_SLURM - {"TIMEOUT"}
+"""No log changes these. A run that reached its time limit may have hung before, which its log shows."""
+
 
 class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What to do after an attempt."""
@@ -153,10 +156,14 @@ def decide(
 def _is_certain(attempt: Attempt, found: Classification) -> bool:
     """Whether its cause is certain. A preemption needs a fact of the scheduler or the cloud: a trainer may call
     each SIGTERM a preemption, and a person may have sent it."""
-    state = (attempt.end.scheduler_state or "").partition(" ")[0] if attempt.end is not None else ""
+    state = "" if attempt.end is None else _slurm_state(attempt.end)
     is_told = attempt.preempted_at is not None or any(one.line is None for one in found.evidence)
     is_proven = found.cause != "unknown" and (found.cause != "preempted" or is_told)
     return state in BY_SLURM or (found.confidence == "high" and is_proven)
+
+
+def _slurm_state(end: AttemptEnd) -> str:
+    return (end.scheduler_state or "").partition(" ")[0]
 
 
 def with_decisions(
@@ -375,8 +382,8 @@ def due(state: State, now: Instant) -> Iterator[Due]:
         last = attempts[run.name][-1] if run.name in attempts else None
         if last is None or last.end is None or not WAIT <= now - last.end.at <= TOO_LATE:
             continue
-        may_change = last.end.awaits_log and now - last.end.noticed_at < LOG_WAIT  # its cause
-        if may_change or _may_go_on(run, last, last.end, state, now):
+        may_change = last.end.awaits_log and _slurm_state(last.end) not in ABOVE_LOG  # its cause
+        if (may_change and now - last.end.noticed_at < LOG_WAIT) or _may_go_on(run, last, last.end, state, now):
             continue
         decision = decide(last, state.attempts.values(), run.spec.retry, state.node_records)
         is_armed = run.kill is not None and run.kill.exists

@@ -78,6 +78,19 @@ def test_the_end_of_a_log_that_was_not_read_yet_is_waited_for_but_not_for_ever()
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("cause", "scheduler_state", "verb"),
+    [("node-fail", "NODE_FAIL", "requeue"), ("preempted", "PREEMPTED", "requeue"), ("time-limit", "TIMEOUT", None)],
+)
+def test_what_slurm_says_and_no_log_changes_does_not_wait_for_the_log(
+    cause: CauseName, scheduler_state: str, verb: str | None
+) -> None:
+    last = attempt(0, cause, "n1: the only node of the attempt")
+    assert last.end is not None
+    end = replace(last.end, awaits_log=True, noticed_at=ENDED_AT + 10, scheduler_state=scheduler_state)
+    assert verbs(watched(replace(last, end=end)), ENDED_AT + 126) == [verb] * (verb is not None)
+
+
 @pytest.mark.parametrize("mode", ["off", "suggest"])
 def test_without_the_setting_nothing_is_done(mode: RequeueMode) -> None:
     assert verbs(watched(mode=mode)) == []
