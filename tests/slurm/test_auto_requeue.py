@@ -186,7 +186,8 @@ def test_a_storm_of_the_same_steps_is_stopped_and_wakes_someone(slurm: Slurm, tm
         daemon.start()
         for number in (1, 2, 3):
             line = daemon.until("auto-requeue", run="stormy", words=act, count=number)
-            assert line["why"] == "nccl-timeout is often transient"
+            doubt = f"; {number} failures are too few to say which node is bad" if number > 1 else ""
+            assert line["why"] == f"nccl-timeout is often transient{doubt}"
             run_again(slurm, stormy, number)
         storm = daemon.until("firing", rule="retry-storm", subject="run:stormy", severity="critical")
         assert "stormy repeats the same steps: 3 attempts in" in storm["summary"]
