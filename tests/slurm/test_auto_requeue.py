@@ -225,8 +225,8 @@ def told(hook: WebhookReceiver) -> dict[str, str]:
 def test_a_job_that_reached_its_time_limit_is_requeued_automatically(slurm: Slurm, tmp_path: Path) -> None:
     folder = slurm.directory / "auto-requeue-time-limit"
     folder.mkdir()
-    script = f"#!/bin/bash\n#SBATCH --requeue --time=1 --output={folder}/limited.log\nexec sleep 600"
-    job_id = slurm.submit(script, "-J", "limited")
+    script = "#!/bin/bash\n#SBATCH --requeue --time=1\nexec sleep 600"
+    job_id = slurm.submit(script, "-J", "limited", f"--output={folder}/limited.log")
     slurm.wait_for_state(job_id, "TIMEOUT", within=300)
     clock = SetClock(tmp_path)
     clock.ahead(130)  # to the daemon, the job ended more than 121 s ago
