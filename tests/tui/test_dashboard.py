@@ -88,6 +88,16 @@ async def test_keys_that_come_in_one_burst_are_handled_one_after_the_other() -> 
         assert "PAUSED" not in text_of(app)
 
 
+async def test_what_is_typed_before_the_filter_has_noticed_its_focus_stays() -> None:
+    async with showing(troubled()) as (app, pilot, _):
+        await app.on_event(events.Key("slash", "/"))
+        for letter in "tok":
+            await app.on_event(events.Key(letter, letter))
+        await at_rest(pilot)  # now it has
+        await pilot.press("x")
+        assert app.main.find.value == "tokx"
+
+
 async def test_the_sort_picker_offers_the_panes_sort_orders_and_escape_changes_nothing() -> None:
     async with showing(troubled()) as (app, pilot, _):
         await pilot.press("s", "escape")

@@ -194,7 +194,7 @@ class Find(Input):
     """A one-line input above the footer. Tab goes through the completions of what was typed."""
 
     def __init__(self) -> None:
-        super().__init__(id="find", compact=True)
+        super().__init__(id="find", compact=True, select_on_focus=False)
         self.cursor_blink = False
         self.display = False
         self._offered: tuple[str, ...] = ()
