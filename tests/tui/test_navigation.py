@@ -133,7 +133,8 @@ async def test_keys_that_were_typed_before_the_start_count() -> None:
         (("slash", *"gpu-003", "enter", "v"), "gpu-003"),
         (("slash", *"gpu-00x", "backspace", "3", "enter", "v"), "gpu-003"),
         (("slash", *"gpu-003", "escape", "v"), ""),
-        (("slash", *"gpu", "enter", "slash", *"-003", "enter", "v"), "gpu-003"),
+        (("slash", *"gpu", "enter", "slash", *"-003", "enter", "v"), "-003"),  # as when it is typed slowly
+        (("slash", *"gpu", "enter", "slash", "end", *"-003", "enter", "v"), "gpu-003"),
     ],
 )
 async def test_a_key_right_after_the_filter_is_for_the_pane(keys: tuple[str, ...], filtered: str) -> None:

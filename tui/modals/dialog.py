@@ -216,7 +216,7 @@ class Find(Input):
         self.display = True
         with self.prevent(Input.Changed):
             self.value = text
-        self.cursor_position = len(text)
+        self.select_all()  # what is typed replaces it; when the focus is noticed, it may have been typed already
         self.screen.set_focus(self)
 
     def close(self, text: str) -> None:
