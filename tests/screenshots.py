@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from collectors.demo.collector import ROUTES, Demo, channels
-from collectors.demo.roll_call import roll_call
+from collectors.demo.collector import ROUTES, Demo, channels, roll_call
 from tests.tui.screen_text import at_rest
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline.routing import Routing

@@ -31,22 +31,38 @@ from collectors.quota import QuotaPoller, QuotaQuery
 from collectors.slurm.collector import Poller, Watched
 from collectors.wandb.collector import WandbCollector
 from trainmon.alerting.notify.message import Message, Retry, Sent
+from trainmon.analysis.attempts import rank_processes
+from trainmon.analysis.attempts.looks import Answer, Circumstances, Communicator, Process, call, placed
 from trainmon.analysis.log_formats import KEEP
-from trainmon.analysis.runs import status_file
-from trainmon.lib import Clock, HostUnreachable, Instant, ScratchDirectory, Seconds, SystemClock, TrainmonError
+from trainmon.analysis.runs import last_attempts, status_file
+from trainmon.lib import (
+    Clock,
+    CommandFailed,
+    HostUnreachable,
+    Instant,
+    ScratchDirectory,
+    Seconds,
+    SystemClock,
+    TrainmonError,
+)
 from trainmon.model import (
+    SILENT,
     AnyReading,
     Channel,
     Event,
     FileSpec,
     LogSpec,
     NodeReading,
+    RankLook,
+    RankProcess,
     Route,
+    Run,
     RunsChanged,
     Source,
     SourceChanged,
     SourceRemoved,
     Spec,
+    State,
     StoryTold,
     Xid,
 )
@@ -536,3 +552,42 @@ ROUTES = (
     Route(channel="phone", severity="warning", heartbeat=False),
     Route(channel="mail", severity="critical", heartbeat=False),
 )
+
+
+# ---- what NCCL would say of the ranks of a run: of one that hangs, one rank stays behind -----------------------------
+
+APART: Seconds = 15.0
+OPERATIONS = 13
+"""Operations of each step."""
+
+
+def roll_call(run: Run, state: State, now: Instant) -> RankLook:
+    """Two answers of the ranks of a run, judged as those of a real one.
+
+    Raises:
+        CommandFailed: when no process of it runs.
+    """
+    processes, attempt = rank_processes(run, state), last_attempts(state.attempts.values()).get(run.name)
+    if not processes or attempt is None or attempt.ranks is None:
+        raise CommandFailed("the processes of its ranks are not known: no node of it that is read shows them")
+    is_silent = run.verdict in SILENT
+    first, second = (
+        _answer(processes, OPERATIONS * (run.step or 0) + n, is_silent) for n in (0, 0 if is_silent else 40)
+    )
+    circumstances = Circumstances(
+        now - APART, now, attempt.ranks, placed(second, processes, attempt.ranks.ranks),
+        is_late=is_silent, step=run.step, before=next(iter(run.looks), None),
+    )  # fmt: skip
+    return call(first, second, circumstances)
+
+
+def _answer(processes: Mapping[str, Mapping[int, RankProcess]], count: int, is_stuck: bool) -> Answer:
+    """Of a rank in the last third, the host has not launched what the others have. The hosts have their names here."""
+    ranks = {
+        rank: Process(node, one.pid, str(rank % 8)) for node, own in processes.items() for rank, one in own.items()
+    }
+    late = frozenset({ranks[sorted(ranks)[len(ranks) * 3 // 4]]}) if is_stuck else frozenset()
+    others = frozenset(ranks.values()) - late
+    sides = {count + 1: others, **({count: late} if late else {})}
+    world = Communicator(len(ranks), {"AllReduce": sides})
+    return Answer("2.28.9", {"0x8f4b3d0c21a9e657": world}, frozenset(one[:2] for one in ranks.values()))

@@ -483,7 +483,7 @@ users = _command(
 
 ranks = _command(
     "ranks",
-    "trainmon.cli.check.ranks:print_ranks",
+    "trainmon.cli.snapshot:print_ranks",
     """Print where the ranks of a run are, and which of them holds it up.
 
     It asks NCCL's RAS service on one of its nodes, twice 15s apart; reads /proc of the processes on all its nodes; and

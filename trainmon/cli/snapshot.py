@@ -1,4 +1,4 @@
-"""trainmon-tui snapshot and users: print the current state, or who holds GPUs, once: as tables or as JSON."""
+"""trainmon-tui snapshot, users and ranks: print the state, who holds GPUs, or what the ranks of a run do, once."""
 
 from __future__ import annotations
 
@@ -6,24 +6,32 @@ import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
+from queue import SimpleQueue
 
 import click
 
+from trainmon.analysis.attempts import place_of
+from trainmon.analysis.attempts.looks import NAMES
 from trainmon.analysis.gpus import Holder, by_user, gaps, holders, unread_nodes
 from trainmon.analysis.nodes import failing_server, has_read_gpus, spares
+from trainmon.analysis.runs import last_attempts
 from trainmon.analysis.wandb import active_run, client_file
 from trainmon.cli.terminal import print_json, print_lines, table
 from trainmon.config import ClusterSettings, Settings, load_settings, watched_nodes
-from trainmon.engine.snapshot import VERSION, encode, exit_status, unanswered, verdict, worst_first
-from trainmon.lib import Instant, Seconds, clean, counted, listed, short_size
+from trainmon.engine.snapshot import VERSION, encode, exit_status, plain, unanswered, verdict, worst_first
+from trainmon.lib import ConfigError, Instant, Seconds, clean, counted, listed, ranges, short_size, spans_text
 from trainmon.model import (
     LATE_AFTER,
     Alert,
     Checkpoints,
     Disk,
     Job,
+    LookReply,
     Node,
+    RankLook,
+    RankMap,
     Run,
     Source,
     State,
@@ -31,6 +39,7 @@ from trainmon.model import (
     WandbFile,
     verdict_text,
 )
+from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.logs import log_to_file
 from trainmon.runtime.monitor import Monitor
 from trainmon.slurm import reasons
@@ -439,3 +448,73 @@ def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:
         and not any(run.spec.cluster in readers.values() for run in (*logs, *files))
         and all(node.ranks is not None or node.probe == "prometheus" for node in nodes)
     )
+
+
+# ---- trainmon-tui ranks: where the ranks of a run are, and which of them holds it up ---------------------------------
+
+PLACES = ("NODE", "RANKS", "GPUS")
+
+
+def print_ranks(run: str, config: Path | None, ssh_config: Path | None, as_json: bool, wait: float) -> int:
+    """Read everything once, look at the ranks of one run, and print both; the exit status."""
+    settings, _ = load_settings(config, ())
+    log_to_file()
+    with Monitor(settings, keeps=False, ssh_config=ssh_config) as monitor:
+        state = first_full_state(monitor, wait)
+        if run not in state.runs:
+            hint = f"one of: {listed(sorted(state.runs), 8)}" if state.runs else "trainmon-tui check"
+            raise ConfigError([f"{clean(run)} is not a run that is watched"], hint=hint)
+        return print_looks(monitor, run, as_json=as_json)
+
+
+def print_looks(monitor: DashboardBackend, run: str, *, as_json: bool) -> int:
+    """Look at the ranks of a run, and print where they are and what was seen; the exit status."""
+    looks, state = made(monitor, run), monitor.engine.state
+    attempt = last_attempts(state.attempts.values()).get(run)
+    known = None if attempt is None else attempt.ranks
+    if as_json:
+        ranks = None if known is None else plain(known)
+        found = [as_object(one, known) for one in looks]
+        print_json({"version": VERSION, "at": state.at, "run": run, "ranks": ranks, "looks": found})
+    else:
+        print_lines(*map_lines(known), *(line for look in looks for line in look_lines(look)))
+    return 1 if any(one.ranks for one in looks) else 0 if any(one.is_answer for one in looks) else 3
+
+
+def made(monitor: DashboardBackend, run: str) -> list[RankLook]:
+    """What each source shows. Progress goes to the standard error."""
+    replies = SimpleQueue[LookReply]()
+    monitor.look(run, replies.put)
+    looks = list[RankLook]()
+    while not (reply := replies.get()).is_done:
+        if reply.look is not None:
+            looks.append(reply.look)
+        else:
+            click.echo(reply.text, err=True)
+    return looks
+
+
+def map_lines(known: RankMap | None) -> list[str]:
+    """The map of the ranks."""
+    if known is None:
+        return ["where its ranks run is not known"]
+    rows = [
+        (name or "several", *(spans_text(ranges(sorted(each))) for each in (own, {*chain(*own.values())})))
+        for name, own in sorted(known.nodes.items(), key=lambda item: min(item[1]))
+    ]
+    return [f"{counted(known.ranks, 'rank')}, numbered by {known.launcher}", *table(PLACES, rows)]
+
+
+def look_lines(look: RankLook) -> list[str]:
+    """One look: what it shows, what to do, and its evidence."""
+    head = f"{NAMES[look.source]}: {'' if look.is_answer else 'could not look: '}{clean(look.summary, 2_000)}"
+    return ["", head, *([f"  → {look.advice}"] if look.advice else []), *(f"  {clean(one, 400)}" for one in look.lines)]
+
+
+def as_object(look: RankLook, known: RankMap | None) -> dict[str, object]:
+    """A look for JSON, with where the ranks are that it names."""
+    named = [
+        {"rank": rank, "node": place and place.node, "gpu": int(place.gpu) if place and place.gpu else None}
+        for rank, place in ((rank, place_of(rank, known)) for rank in look.ranks)
+    ]
+    return {**plain(look), "named": named}

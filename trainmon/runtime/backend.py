@@ -60,7 +60,7 @@ from trainmon.runtime.config_file import ConfigFile
 from trainmon.runtime.log_file import LogFile
 from trainmon.runtime.looks import SOURCES, Looks, Nodes, Source, Stacks
 from trainmon.runtime.recording import Recorder
-from trainmon.runtime.retries.gate import check_nodes
+from trainmon.runtime.retries import check_nodes
 from trainmon.slurm import commands, parse
 from trainmon.slurm.client import Client
 from trainmon.transport.files import read_range

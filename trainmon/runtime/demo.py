@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from collectors.demo.collector import ROUTES, SCRATCH, Demo, channels
-from collectors.demo.roll_call import roll_call
+from collectors.demo.collector import ROUTES, SCRATCH, Demo, channels, roll_call
 from collectors.demo.stories import CLUSTER
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.delivery.service import NotificationService

@@ -51,7 +51,7 @@ from trainmon.runtime.backend import DashboardBackend, Prompts
 from trainmon.runtime.log_file import LogHistories
 from trainmon.runtime.looks import AutomaticLooks, Nodes
 from trainmon.runtime.looks.flight_recorder import DumpReader
-from trainmon.runtime.retries.auto_requeue import AutoRequeue
+from trainmon.runtime.retries import AutoRequeue
 from trainmon.transport.shell import AskUser, Shell
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from trainmon.actions.planning.context import (
     cluster_of,
     contexts_of,
 )
-from trainmon.actions.planning.gate import gate_nodes
 from trainmon.actions.planning.jobs import NUMBERS, is_held, split_location
 from trainmon.actions.planning.plans import (
     Offer,
+    gate_nodes,
     hold_or_release,
     offered,
     plan,

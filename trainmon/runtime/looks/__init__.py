@@ -1,8 +1,7 @@
-"""Looks at the ranks of a run: which of them hold it up. Each source has a module, named as the source."""
+"""Looks at the ranks of a run: which of them hold it up. A source is named as its module; `proc` has stacks, too."""
 
-from trainmon.runtime.looks.automatic import AutomaticLooks
 from trainmon.runtime.looks.nodes import Nodes, Request
-from trainmon.runtime.looks.service import SOURCES, Looks, Source
-from trainmon.runtime.looks.stacks import Stacks
+from trainmon.runtime.looks.proc import Stacks
+from trainmon.runtime.looks.service import SOURCES, AutomaticLooks, Looks, Source
 
 __all__ = ["SOURCES", "AutomaticLooks", "Looks", "Nodes", "Request", "Source", "Stacks"]

@@ -11,7 +11,7 @@ from tests.trainmon.actions.cluster import CHECKPOINTS, NOW, RUN, RUNNING, ask, 
 from tests.trainmon.analysis.retries.test_due import FAILED, attempt, watched
 from trainmon.actions import planning
 from trainmon.actions.planning import PlanContext, contexts_of, gate_nodes
-from trainmon.actions.planning.gate import lines
+from trainmon.actions.planning.plans import check_lines
 from trainmon.lib import say
 from trainmon.model import ActionRequest, NodeCheck, Plan, State
 
@@ -96,14 +96,16 @@ def test_what_was_not_checked_is_said_and_needs_nothing_of_a_person() -> None:
 def test_a_plan_of_sixty_four_nodes_fits_a_screen_with_the_faults_first() -> None:
     names = [f"gpu-{number:03}" for number in range(64)]
     late = [NodeCheck(name, check, "not checked", "no answer in 10s") for name in names[:20] for check in CHECKS]
-    shown = list(lines((*late, *checks(*names[20:]), *(fault(name, why=f"Xid on {name}") for name in names[20:30]))))
+    shown = list(
+        check_lines((*late, *checks(*names[20:]), *(fault(name, why=f"Xid on {name}") for name in names[20:30])))
+    )
     assert shown[:2] == [
         "34 nodes: 3 checks passed; 20 nodes: 0 of 3 checks passed; 10 nodes: 3 of 4 checks passed",
         "fault: gpu-020 (Xids): Xid on gpu-020",
     ]
     assert shown[-1] == "and 5 more, which --json lists"
     assert len(shown) == 8
-    (only_late,) = list(lines(late))[1:]
+    (only_late,) = list(check_lines(late))[1:]
     assert only_late == (
         "not checked: gpu-000, gpu-001, gpu-002 and 17 more (GPUs listed, ECC, Xids): no answer in 10s"
     )

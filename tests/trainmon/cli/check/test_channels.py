@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.ntfy_server import NtfyServer, error
 from tests.lab.receiver import DIE, Receiver, status
-from trainmon.cli.check.channels import channel_rows
+from trainmon.cli.check.command import channel_rows
 from trainmon.cli.check.watch import Row
 from trainmon.config import Settings
 from trainmon.config.load import load

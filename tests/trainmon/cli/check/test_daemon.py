@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tests.collectors.daemon.test_collector import UNREACHABLE, Bastion, HandClock
-from trainmon.cli.check.channels import START, daemon_rows, query, textfile_rows
+from trainmon.cli.check.command import START, daemon_rows, query, textfile_rows
 from trainmon.cli.check.watch import Row, Watch
 from trainmon.config import DaemonSettings, Settings
 from trainmon.transport.shell import Completed

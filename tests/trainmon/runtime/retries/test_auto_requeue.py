@@ -29,7 +29,7 @@ from trainmon.model import (
     RetryPolicy,
     State,
 )
-from trainmon.runtime.retries.auto_requeue import AT_MOST, AutoRequeue
+from trainmon.runtime.retries import AT_MOST, AutoRequeue
 
 
 class SetTime:

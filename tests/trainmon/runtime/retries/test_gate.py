@@ -18,8 +18,7 @@ from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import CommandFailed, HostUnreachable, SystemClock
 from trainmon.model import NodeCheck, RunSpec
-from trainmon.runtime.retries import gate
-from trainmon.runtime.retries.gate import check_nodes
+from trainmon.runtime.retries import check_nodes
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import LocalShell, LocalStream, Sink
 
@@ -142,7 +141,7 @@ class Hanging(LocalShell):
 
 
 def test_all_nodes_are_asked_at_once_and_one_that_hangs_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "TIMEOUT", 0.2)
+    monkeypatch.setattr("trainmon.runtime.retries.TIMEOUT", 0.2)
     names, asked = tuple(f"gpu-{number:03}" for number in range(64)), dict[Any, Any]()
     shell, of = Hanging(), engine(*names, spec=replace(SPEC, checkpoints="/fsx"))
     for _ in range(3):

@@ -7,8 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from trainmon.cli.check.ranks import print_looks
-from trainmon.cli.snapshot import StateWatcher
+from trainmon.cli.snapshot import StateWatcher, print_looks
 from trainmon.lib import CommandFailed
 from trainmon.model import SILENT, RankLook
 from trainmon.runtime.demo import DemoMonitor

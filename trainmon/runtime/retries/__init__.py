@@ -1,1 +1,0 @@
-"""Restarts: what requeues failed jobs without a person, and what checks the nodes before any restart."""
