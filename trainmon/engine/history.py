@@ -271,15 +271,15 @@ class Curves:
     def grow(self, path: str, points: Mapping[str, Points], *, fresh: bool, is_older: bool = False) -> None:
         """Append points, or put older ones before the known ones. With `fresh`, they replace the curve."""
         for key, new in points.items():
-            if is_older:
-                self._prepend((path, key), new)
-                continue
             curve = self._curves.pop((path, key), None)
             if curve is None or fresh:
                 curve = Curve(next(self._epochs), 0, array("d"), array("d"), array("d"))
-            curve.steps.extend(new.steps)
-            curve.times.extend(new.times)
-            curve.values.extend(new.values)
+            if is_older:
+                curve = self._with_older(curve, new)
+            else:
+                curve.steps.extend(new.steps)
+                curve.times.extend(new.times)
+                curve.values.extend(new.values)
             self._curves[path, key] = curve
             if len(curve.steps) > POINTS_AT_MOST:
                 self._thin((path, key))
@@ -287,14 +287,11 @@ class Curves:
             self._fit(path.rpartition("/")[0] + "/")
         drop_oldest(self._curves, CURVES_AT_MOST)
 
-    def _prepend(self, of: tuple[str, str], older: Points) -> None:
+    def _with_older(self, curve: Curve, older: Points) -> Curve:
         """Some of them may be known."""
-        curve = self._curves.get(of)
-        if curve is None:
-            return
-        new = [step < curve.steps[0] for step in older.steps]
+        new = [not curve.steps or step < curve.steps[0] for step in older.steps]
         columns = zip((older.steps, older.times, older.values), (curve.steps, curve.times, curve.values), strict=True)
-        self._curves[of] = Curve(next(self._epochs), 0, *(array("d", compress(was, new)) + now for was, now in columns))
+        return Curve(next(self._epochs), 0, *(array("d", compress(was, new)) + now for was, now in columns))
 
     def _thin(self, of: tuple[str, str]) -> None:
         curve = self._curves[of]

@@ -25,6 +25,7 @@ from trainmon.model import (
     LOG_PART,
     WANDB,
     CurvesGrew,
+    Log,
     LogChunk,
     LogHits,
     LogPart,
@@ -63,7 +64,9 @@ PROBES = PROBE, _ = 16 * 1024, 256 * 1024
 """Bytes that show what time a place in a log is of; where they do not, the others."""
 
 PIECES, PIECE = 64, 16 * 1024
-"""How many pieces of a log are read for its curves, at most, and their bytes: they take 0.3 s of this machine."""
+"""How many pieces of a log are read for its curves, at most, and their bytes."""
+RATE = 1024 * 1024
+"""Bytes per second that a node reads for them, at most."""
 TURN = threading.Lock()
 """One log at a time is read so."""
 
@@ -122,24 +125,34 @@ class LogFile:
         self._file, self._size = "", 0
 
     def history(self, reply: Callable[[CurvesGrew], object]) -> None:
-        """Read the curves of the lines before the known ones, back to the start of the trainer: of all of them, or of
-        pieces from all over the file."""
+        """Read the curves of the lines before the known ones: of all of them, or of pieces from all over the file. One
+        reply for each start of the trainer, the last one first."""
 
         def work() -> None:
             run, log = self._run, self._run.log
             assert log is not None and log.path is not None and run.log_metrics is not None  # noqa: PT018
+            oldest, lines = run.log_metrics.runs[-1], list[str]()
             with TURN:
                 self._size = log.size or 0  # a shorter file is another one
                 end = self._size - sum(len(line) + 1 for line in log.lines)
-                starts = range(0, end, max(PIECE, end // PIECES))
-                pieces = (self._range(start, min(end - start, PIECE)) for start in starts)
-                lines = tuple(line for one in pieces for line in cut_lines(one.data, one.start, is_end=False)[1])
-                at = run.log_metrics.runs[-1].created_at or 0.0
-                chunk = LogChunk(v=1, t=at, id=run.name, path=log.path, lines=lines, seen=len(lines), mtime=at)
-                event = NodeReading(log.host, run.spec.cluster, at, chunk)
-                read, grown = logged(Run(spec=run.spec), event, chunk, tuple(self._formats))
-            if grown and read.progress.format == run.progress.format:  # garbage may look like another one
-                reply(replace(grown[-1], path=run.log_metrics.runs[-1].path, is_older=True))
+                for start in range(0, end, max(PIECE, end // PIECES)):
+                    piece = self._range(start, min(end - start, PIECE))
+                    lines += cut_lines(piece.data, piece.start, is_end=False)[1]
+                    time.sleep(PIECE / RATE)
+                at = oldest.created_at or 0.0
+                chunk = LogChunk(
+                    v=1, t=at, id=run.name, path=log.path, lines=tuple(lines), seen=len(lines), mtime=at,
+                    restarted="newer",
+                )  # fmt: skip
+                before = Run(spec=run.spec, log=Log(host=log.host, first=-len(lines)))
+                read, grown = logged(
+                    before, NodeReading(log.host, run.spec.cluster, at, chunk), chunk, tuple(self._formats)
+                )
+            if read.progress.format != run.progress.format:
+                return  # garbage may look like another one
+            for one in reversed(grown):
+                goes_on = one is grown[-1] and oldest.id == log_curves.FIRST
+                reply(replace(one, path=oldest.path if goes_on else one.path, is_older=True))
 
         _start(work, lambda error: None)  # its curves then begin where it was first read
 
@@ -324,8 +337,7 @@ class LogHistories:
             if log is None or metrics is None or log.host == WANDB or (name, log.path) in self._seen:
                 continue
             self._seen.add((name, log.path))
-            is_cut = not log.is_new and metrics.runs[-1].id == log_curves.FIRST  # no start of the trainer is known
-            if is_cut and (file := self._open(run)) is not None:
+            if not log.is_new and (file := self._open(run)) is not None:
                 file.history(self._submit)
 
 

@@ -51,9 +51,9 @@ class Restarted:
         histories = LogHistories(lambda run: LogFile(run, lambda _: shell, ()), read.put)
         histories.observe(self.engine.state)
         histories.observe(self.engine.state)
-        if len(text) > TAIL:
-            self.engine.step([read.get(timeout=60)], AT)
-        assert read.empty()
+        wait_for_threads()
+        while not read.empty():
+            self.engine.step([read.get()], AT)
 
     @property
     def run(self) -> Run:
@@ -66,21 +66,42 @@ class Restarted:
         return [(name, [*curve.steps], [*curve.times]) for name, curve in found]
 
 
+def wait_for_threads() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "log file":
+            thread.join(60)
+
+
 def of_steps(first: int, last: int) -> list[str]:
     return [LINE.format(step, 2.0 + step / 1e5) for step in range(first, last + 1)]
 
 
-def test_the_curves_reach_back_to_the_last_start_and_the_status_stays(tmp_path: Path, shell: LocalShell) -> None:
-    lines = [*of_steps(1, 2_000), "loading checkpoint from /ckpt at iteration 1500", *of_steps(1_501, 6_000)]
+def test_the_curves_of_every_start_are_read_again_and_the_status_stays(tmp_path: Path, shell: LocalShell) -> None:
+    starts = ((1, 1_000), (501, 3_000), (2_001, 2_200), (2_101, 2_300))
+    lines = [line for first, last in starts for line in of_steps(first, last)]
+    lines.insert(1_000, "loading checkpoint from /ckpt at iteration 500")
     made = Restarted(tmp_path / "a.out", lines, shell)
-    ((name, steps, times),) = made.curves()
 
-    assert name == "from step 1,501"
-    assert (steps[0], steps[-1]) == (1_501, 6_000)
-    assert len(steps) > 0.9 * 4_500, "of 1 MB, some lines at the edges of pieces are missing"
-    assert sorted({*steps}) == steps, "each step once, in order"
-    assert times == pytest.approx([AT - 6_000 + step for step in steps]), "at the pace of the run"
+    found = made.curves()[::-1]
+    assert [name for name, _, _ in found] == [f"from step {first:,}" for first, _ in starts]
+    for (_, steps, times), (first, last) in zip(found, starts, strict=True):
+        assert (steps[0], steps[-1]) == (first, last)
+        assert len(steps) > 0.9 * (last - first), "of 1 MB, some lines at the edges of pieces are missing"
+        assert sorted({*steps}) == steps, "each step once, in order"
+        assert sorted(times) == times
+    begun = [times[0] for _, _, times in found]
+    assert [AT - at for at in begun] == pytest.approx([3_896, 2_897, 398, 199], abs=5), "at the pace of the run"
+    metrics = made.run.log_metrics
+    assert metrics is not None
+    assert [one.step for one in metrics.runs] == [last for _, last in starts[::-1]]
     assert replace(made.run, log_metrics=None) == replace(made.before, log_metrics=None)
+
+
+def test_the_end_of_a_log_goes_on_upwards_with_the_lines_before_it(tmp_path: Path, shell: LocalShell) -> None:
+    made = Restarted(tmp_path / "a.out", [*of_steps(1, 1_000), *of_steps(501, 2_500)], shell)
+    (name, steps, times), (before, *_) = made.curves()
+    assert (name, before, steps[0], steps[-1]) == ("from step 501", "from step 1", 501, 2_500)
+    assert times == pytest.approx([AT - 2_500 + step for step in steps]), "at the pace of the run"
 
 
 def test_of_a_large_log_pieces_from_all_over_it_are_read(tmp_path: Path, shell: LocalShell) -> None:
@@ -112,7 +133,5 @@ def test_a_file_that_is_another_one_by_now_gives_no_curves(tmp_path: Path, shell
         file.write_bytes(b"\n".join(b"step %d loss: 9.5" % random.Random(at).randrange(9) for at in range(size // 10)))
     read = queue.SimpleQueue[CurvesGrew]()
     LogFile(made.before, lambda _: shell, ()).history(read.put)
-    for thread in threading.enumerate():
-        if thread.name == "log file":
-            thread.join(60)
+    wait_for_threads()
     assert read.empty()

@@ -59,11 +59,11 @@ class Band(NamedTuple):
 
 def band(recent: Sequence[float]) -> Band | None:
     """The usual band of the last WINDOW values; None while there are too few, or when all of them are zero."""
-    known = sorted(value for value in recent[-WINDOW:] if math.isfinite(value))
+    known = sorted(filter(math.isfinite, recent[-WINDOW:]))
     if len(known) < ENOUGH:
         return None
     middle = median(known)
-    off = sorted(abs(value - middle) for value in known)
+    off = sorted([abs(value - middle) for value in known])
     sigma = MAD_TO_SIGMA * median(off) or MEAN_TO_SIGMA * sum(off) / len(off)
     width = max(SIGMAS * sigma, AT_LEAST * abs(middle))
     if not width:

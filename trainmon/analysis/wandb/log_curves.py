@@ -57,7 +57,8 @@ class Row(NamedTuple):
     start: str
     """The start of the trainer before it: the number of its line in the log. Empty: as before."""
     step: float
-    at: Instant
+    at: Instant | None
+    """When it was written, as it says itself."""
     values: Mapping[str, float]
 
 
@@ -84,7 +85,7 @@ def _own_values(shape: bytes) -> tuple[tuple[slice, slice], ...]:
     return tuple(found)
 
 
-def row(before: Progress, after: Progress, text: str, at: Instant, spans: Sequence[StepSpan]) -> Row | None:
+def row(before: Progress, after: Progress, text: str, at: Instant | None, spans: Sequence[StepSpan]) -> Row | None:
     """What a line has added to what is known of its step: from `before` to `after`. `spans`: those of the log then."""
     known = (*after.borrowed, *(before.printed if before.step == after.step else ()))
     curves = [FIELDS[name] for name in after.printed if name in FIELDS and name not in known]
@@ -97,47 +98,53 @@ def row(before: Progress, after: Progress, text: str, at: Instant, spans: Sequen
     return Row(str(spans[-1].first_line) if spans and spans[-1].is_start else "", float(after.step), at, found)
 
 
-def dated(rows: Sequence[Row], progress: Progress, at: Instant) -> list[Row]:
-    """The rows, of which those without a time of their own have that of the last line. They were written before, at the
-    pace of the run."""
-    last, pace = progress.step or 0, progress.step_time_s or 0.0
-    return [one if one.at < at else one._replace(at=at - max(0.0, last - one.step) * pace) for one in rows]
+def dated(rows: Sequence[Row], progress: Progress, at: Instant) -> list[Instant]:
+    """When the rows were written, of which the last line is of `at`: those that do not say it, at the pace of the
+    run."""
+    times, step, pace = list[Instant](), float(progress.step or 0), progress.step_time_s or 0.0
+    for one in reversed(rows):
+        at = at - max(0.0, step - one.step) * pace if one.at is None else min(at, one.at)
+        step = one.step
+        times.append(at)
+    return times[::-1]
 
 
-def grown(run: Run, rows: Sequence[Row], host: str, at: Instant) -> tuple[WandbFile, list[CurvesGrew]]:
-    """What is known of the curves of its log after these rows, and their points."""
-    file, grew = run.log_metrics or WandbFile(format="the log"), list[CurvesGrew]()
-    for start, group in groupby(rows, lambda each: each.start):
-        part = tuple(group)
-        one = file.runs[0] if file.runs and start in ("", file.runs[0].id) else WandbRun(
-            entity=ENTITY, project=run.name, id=start or FIRST, name=_name(part[0].step), state="",
-            created_at=part[0].at, host=host,
-        )  # fmt: skip
-        latest = {name: value for each in part for name, value in each.values.items()}
-        known = tuple(dict.fromkeys((*file.names, *latest)))[:NAMES_AT_MOST]
-        columns: dict[str, list[tuple[float, Instant, float]]] = {name: [] for name in known if name in latest}
-        for each in part:
-            for name, value in each.values.items():
-                columns.get(name, []).append((each.step, each.at, value))
-        points = {name: Points(*zip(*column, strict=True)) for name, column in columns.items()}
-        one = replace(one, step=int(part[-1].step), logged_at=part[-1].at, summary={**one.summary, **latest})
-        grew.append(CurvesGrew(run.name, one.path, at, points))
-        file = replace(
-            file, host=host, checked_at=at, logged_at=part[-1].at, names=known,
-            keys=file.keys if known == file.names else metric_names.choose(run.spec.charts, known),
-            points=file.points + sum(len(each.values) for each in points.values()),
-            runs=(one, *(each for each in file.runs if each.id != one.id))[:FILES_AT_MOST],
-        )  # fmt: skip
-    return file, grew
+def grown(run: Run, rows: Sequence[Row], times: Sequence[Instant], at: Instant) -> list[CurvesGrew]:
+    """The points of these rows, for each start of the trainer."""
+    names, start = (run.log_metrics.names, run.log_metrics.runs[0].id) if run.log_metrics else ((), FIRST)
+    grew = list[CurvesGrew]()
+    for begun, part in groupby(zip(rows, times, strict=True), lambda each: each[0].start):
+        columns: dict[str, list[tuple[float, Instant, float]]] = {}
+        for row, written_at in part:
+            for name, value in row.values.items():
+                columns.setdefault(name, []).append((row.step, written_at, value))
+        start, names = begun or start, tuple(dict.fromkeys((*names, *columns)))[:NAMES_AT_MOST]
+        points = {name: Points(*zip(*columns[name], strict=True)) for name in names if name in columns}
+        if points:
+            grew.append(CurvesGrew(run.name, f"{ENTITY}/{run.name}/{start}", at, points))
+    return grew
 
 
-def with_older(known: WandbFile, event: CurvesGrew) -> WandbFile:
-    """The curves of a log, of which the oldest goes on upwards with older lines."""
-    *newer, oldest = known.runs
-    first = min(event.points.values(), key=lambda one: one.steps[0])
-    oldest = replace(oldest, name=_name(first.steps[0]), created_at=first.times[0])
-    return replace(known, runs=(*newer, oldest), points=known.points + len(first.steps))
-
-
-def _name(step: float) -> str:
-    return f"from step {step:,.0f}"
+def with_points(run: Run, event: CurvesGrew, host: str | None) -> WandbFile:
+    """What is known of the curves of its log after these points."""
+    file, points = run.log_metrics or WandbFile(format="the log"), event.points.values()
+    known = next((one for one in file.runs if one.path == event.path), None)
+    one = known or WandbRun(
+        entity=ENTITY, project=run.name, id=event.path.rpartition("/")[2], name="", state="", host=host
+    )  # fmt: skip
+    if known is None or event.is_older:
+        first = min(points, key=lambda each: each.steps[0])
+        one = replace(one, name=f"from step {first.steps[0]:,.0f}", created_at=first.times[0])
+    if known is None or not event.is_older:
+        last = max(points, key=lambda each: each.steps[-1])
+        latest = {name: each.values[-1] for name, each in event.points.items()}
+        one = replace(one, step=int(last.steps[-1]), logged_at=last.times[-1], summary={**one.summary, **latest})
+    runs = tuple(one if each is known else each for each in file.runs)
+    if known is None:
+        runs = ((*runs, one) if event.is_older else (one, *runs))[:FILES_AT_MOST]
+    names = tuple(dict.fromkeys((*file.names, *event.points)))[:NAMES_AT_MOST]
+    return replace(
+        file, host=host, checked_at=event.at, logged_at=runs[0].logged_at, names=names, runs=runs,
+        keys=file.keys if names == file.names else metric_names.choose(run.spec.charts, names),
+        points=file.points + sum(len(each.values) for each in points),
+    )  # fmt: skip

@@ -148,14 +148,16 @@ def logged(
     ahead = chunk.t - event.received_at
     others = tuple(OtherLog(one.path, min(event.received_at, one.written_at - ahead)) for one in chunk.others)
     progress, memory, said, rows = _progress(run, chunk, first, at or event.received_at, ahead, formats)
-    metrics, grew = log_curves.grown(run, rows, event.node, event.received_at) if rows else (run.log_metrics, [])
+    times = log_curves.dated(rows, progress, at or event.received_at)
+    grew = log_curves.grown(run, rows, times, event.received_at)
+    for one in grew:
+        run = replace(run, log_metrics=log_curves.with_points(run, one, event.node))
     numbers = (*log.numbers, *[None] * len(mark), *said[: len(chunk.lines)])
     if began_at is None and not is_new and at is not None and not _begins_again(memory.spans, chunk):
         first_at = _first_written(chunk, at, -ahead)
     run = replace(
         run,
         memory=memory,
-        log_metrics=metrics,
         log=Log(
             host=event.node,
             path=chunk.path or log.path,
@@ -255,7 +257,7 @@ def _progress(
                 if steps.is_first(spans):
                     spans = steps.with_time(spans, times()[index + len(chunk.kept)])
             dated = times()[index + len(chunk.kept)] if is_first and index < len(chunk.lines) else None
-            if (row := log_curves.row(progress, after, text, dated or at, spans)) is not None:
+            if (row := log_curves.row(progress, after, text, dated, spans)) is not None:
                 rows.append(row)
             last = index if is_finished and has_moved else last
             progress = after
@@ -267,7 +269,7 @@ def _progress(
     memory, unjudged = run.memory, tuple(losses[-RECENT_LOSSES:])
     if shape != memory.shape or unjudged != memory.unjudged or spans is not memory.spans:
         memory = replace(memory, shape=shape, unjudged=unjudged, spans=spans)
-    return without_own_borrowed(progress), memory, said[len(chunk.kept) :], log_curves.dated(rows, progress, at)
+    return without_own_borrowed(progress), memory, said[len(chunk.kept) :], rows
 
 
 def _was_missing(log: Log | None) -> bool:

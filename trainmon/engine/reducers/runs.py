@@ -212,7 +212,8 @@ def curves_grew(batch: EventBatch, event: CurvesGrew) -> None:
     """Apply new points of one attempt. Points of the loss of the current attempt update the state of its loss."""
     run = batch.current("runs").get(event.run)
     if run is not None and event.is_older and run.log_metrics is not None:
-        batch.writable("runs")[event.run] = replace(run, log_metrics=log_curves.with_older(run.log_metrics, event))
+        metrics = log_curves.with_points(run, event, run.log_metrics.host)
+        batch.writable("runs")[event.run] = replace(run, log_metrics=metrics)
     if run is None or run.wandb is None or event.is_older:
         return
     wandb: Wandb = run.wandb
