@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -102,6 +102,10 @@ class Backend(Protocol):
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         """One metric of one W&B run (`entity/project/id`) from point `start`; all points if `epoch` is not the current
         one. Empty if unknown."""
+
+    def show_curves(self, runs: Collection[str], metrics: Sequence[str]) -> None:
+        """The charts of these metrics of these runs are on the screen. W&B's server is asked for curves that are not
+        read all the time."""
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         """Fetch the newest media of a run into a directory of this machine. Calls reply on another thread with a

@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -171,6 +171,15 @@ class WandbCollector(PollingThread):
                 reply(f"no sample of {run} was saved: {failure}")
 
         self._request(save_and_reply)
+
+    def show_curves(self, runs: Collection[str], metrics: Sequence[str]) -> None:
+        """Read also these metrics of these runs, until others are on the screen."""
+
+        def show() -> None:
+            for name, run in self._runs.items():
+                run.on_screen = metrics if name in runs else ()
+
+        self._request(show)
 
     def ask_viewer(self, reply: Callable[[Viewer | WandbError], None]) -> None:
         """Ask whose key it is; the answer is given on the collector's thread."""

@@ -6,6 +6,7 @@ W&B limits requests per key, often for a whole team: so does the rate here.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -66,6 +67,8 @@ class ReadProgress:
         """By metric: the first step that was not read yet."""
         self.version: tuple[object, ...] | None = None
         """The run's version at the last read."""
+        self.keys: frozenset[str] = frozenset()
+        """The metrics that were requested."""
         self.is_read = False
         """Whether the last read returned nothing new."""
         self.step: int | None = None
@@ -86,6 +89,8 @@ class TrackedRun:
         """Its W&B runs, as the engine sees them."""
         self.error: str | None = None
         """Which part cannot be read, although the list can."""
+        self.on_screen: Sequence[str] = ()
+        """Metrics that are read beside the usual ones, as a person looks at them."""
         self._samples = samples
         self._progress: dict[str, ReadProgress] = {}
         self._console_path: str | None = None
@@ -119,8 +124,9 @@ class TrackedRun:
         newest = () if current is None else (current, *runs)
         names = next(filter(None, (answer.history_keys.get(run.id) for run in newest)), ())  # a new run will log them
         keys = metric_names.choose(self.spec.charts, names) or wandb.keys
-        self.wandb = replace(wandb, keys=keys, samples=answer.samples.get(current.id, ()) if current else ())
-        return WandbPolled(self.name, at, self.wandb.runs, keys, self.wandb.samples)
+        samples = answer.samples.get(current.id, ()) if current else ()
+        self.wandb = replace(wandb, keys=keys, names=names or wandb.names, samples=samples)
+        return WandbPolled(self.name, at, self.wandb.runs, keys, samples, self.wandb.names)
 
     @property
     def running(self) -> frozenset[str]:
@@ -150,13 +156,18 @@ class TrackedRun:
             wanted = (history, console if self._console_path != current.path else None)
         return tuple(request for request in wanted if request is not None)
 
+    def _keys(self) -> tuple[str, ...]:
+        """The metrics to read."""
+        return tuple(dict.fromkeys((*self.wandb.keys, *(key for key in self.on_screen if key in self.wandb.names))))
+
     def _history(self, run: WandbRun) -> ReadHistory | None:
-        progress = self._progress[run.path]
+        progress, keys = self._progress[run.path], self._keys()
+        is_read = progress.is_read and progress.keys.issuperset(keys)
         is_same = progress.version == _version(run)
-        if not self.wandb.keys or (is_same and (progress.is_read or progress.failures >= MAX_FAILURES)):
+        if not keys or (is_same and (is_read or progress.failures >= MAX_FAILURES)):
             return None
         samples = 10_000 if not progress.failures else 1_000  # a smaller request may succeed
-        return ReadHistory(id=0, path=run.path, keys=self.wandb.keys, since=dict(progress.since), samples=samples)
+        return ReadHistory(id=0, path=run.path, keys=keys, since=dict(progress.since), samples=samples)
 
     def _console(self, run: WandbRun) -> ReadConsole | None:
         if not self.spec.console or (self._console_path == run.path and self._console_version == _version(run)):
@@ -174,6 +185,7 @@ class TrackedRun:
             key: grown for key in request.keys if key in answer.points and (grown := answer.points[key].points()).steps
         }
         progress.version, progress.is_read, progress.failures = _version(run), not points, 0
+        progress.keys |= frozenset(request.keys)
         self.error = None
         for key, grown in points.items():
             progress.since[key] = max(grown.steps) + 1
@@ -234,15 +246,16 @@ class TrackedRun:
     # ---- read once, between the rounds -------------------------------------------------------------------------------
 
     def background_request(self, at: Instant) -> BackgroundRequest | None:
-        """The next request that can wait: earlier attempts, the metadata of the current one, a sample."""
+        """The next request that can wait: metrics on the screen, earlier attempts, the metadata of the current one, a
+        sample."""
         known = {run.id: run for run in self.wandb.runs}
         current = self.wandb.current
-        for run in map(known.get, (*self.wandb.active, *self.wandb.attempts[: 1 + MAX_EARLIER])):
-            if run is None or run is current:
-                continue
+        for run in filter(None, map(known.get, (*self.wandb.active, *self.wandb.attempts[: 1 + MAX_EARLIER]))):
             # An earlier run is read once, and once more after it ends: a live run would cost a request per round.
-            version = self._progress[run.path].version
-            is_due = version is None or (version != _version(run) and run.state not in active_run.ALIVE)
+            progress = self._progress[run.path]
+            has_ended = progress.version != _version(run) and run.state not in active_run.ALIVE
+            is_new = run is not current and (progress.version is None or has_ended)
+            is_due = is_new or (progress.version is not None and not progress.keys.issuperset(self._keys()))
             history = self._history(run) if is_due else None
             if history is not None:
                 return history

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from trainmon.analysis.explanation import AttemptRecords, Report
 from trainmon.analysis.explanation import report as report_on
@@ -44,6 +44,8 @@ class FakeBackend:
         self.node_events: Sequence[NodeEvent] = ()
         self.curves = Curves()
         """The engine's own."""
+        self.on_screen: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
+        """The runs and metrics whose charts are shown."""
         self.saving: list[Callable[[str], None]] = []
         """Who waits for samples: a test answers when it likes."""
         self.looking: list[Callable[[LookReply], object]] = []
@@ -118,6 +120,9 @@ class FakeBackend:
 
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         return self.curves.read(path, key, epoch, start)
+
+    def show_curves(self, runs: Collection[str], metrics: Sequence[str]) -> None:
+        self.on_screen = tuple(runs), tuple(metrics)
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         self.requests.append(("save samples", run, directory))

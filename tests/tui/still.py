@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from trainmon.analysis.log_formats import LogReport, report
 from trainmon.lib import Seconds
@@ -67,6 +67,9 @@ class StillBackend:
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         self.requests.append((path, key))
         return Curve(epoch, start, array("d"), array("d"), array("d"))
+
+    def show_curves(self, runs: Collection[str], metrics: Sequence[str]) -> None:
+        """There is no W&B."""
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         self.requests.append((run, directory))

@@ -308,6 +308,8 @@ class WandbPolled(msgspec.Struct, frozen=True):
     runs: tuple[WandbRun, ...]
     keys: tuple[str, ...] = ()
     samples: tuple[Sample, ...] = ()
+    names: tuple[str, ...] = ()
+    """All its metrics; the curves of others than `keys` are read while they are on the screen."""
 
 
 class CurvesGrew(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import secrets
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import starmap
 from pathlib import Path
@@ -205,6 +205,9 @@ class DashboardBackend:
 
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         return self.engine.curve(path, key, epoch, start)
+
+    def show_curves(self, runs: Collection[str], metrics: Sequence[str]) -> None:
+        """There is no W&B collector."""
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         """There is no W&B collector."""

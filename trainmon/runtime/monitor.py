@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -298,6 +298,9 @@ class Monitor(DashboardBackend):
         self.wandb.refresh()
         if self._standby is not None:
             self._standby.daemon.refresh()
+
+    def show_curves(self, runs: Collection[str], metrics: Sequence[str]) -> None:
+        self.wandb.show_curves(runs, metrics)
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         self.wandb.save_samples(run, directory, reply)

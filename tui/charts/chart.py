@@ -5,7 +5,7 @@ Each update reads only new points, and computes again only what they change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Literal, NamedTuple
 
 from trainmon.lib import Seconds
@@ -268,6 +268,8 @@ class Charts:
         self.colours: dict[str, int] = {}
         """By path. It stays while a path is shown, whatever comes or goes beside it."""
         self.keys: tuple[str, ...] = ()
+        self.names: Container[str] = ()
+        """The metrics that were logged, also those that were not read."""
         self.saves: tuple[tuple[float | None, float | None], ...] = ()
         self.moment: float | None = None
         """The time for which the charts were opened."""
@@ -391,7 +393,8 @@ class Charts:
         note = "" if log == view.log or not curves else "no log axis: no value is above zero"
         if not curves and not self.is_behind:
             known = any(len(self.copies.known(path, key)) for path in self.paths)
-            note = "nothing in this window" if known else "nothing was logged under this name"
+            unknown = "not read yet" if key in self.names else "nothing was logged under this name"
+            note = "nothing in this window" if known else unknown
         restarts, saves, moments = self.marks().along(by_time=view.by_time)
         values, style = self._under_cursor(key, view, curves), f"curve{self.colours.get(self.paths[0], 0)}"
         chart = Chart(

@@ -196,13 +196,12 @@ def head(width: int) -> tuple[Span, ...]:
 
 def rows(charted: Sequence[tuple[str, Copy]], summary: Mapping[str, float | str], width: int) -> list[Row]:
     """The charted metrics in their order, then the other latest values of W&B."""
-    made = [value_row(key, reading(copy), change(copy), width, style="") for key, copy in charted]
-    known = {key for key, _ in charted}
-    return made + [
-        value_row(key, float(value), None, width, style="dim")
-        for key, value in sorted(summary.items())
-        if key not in known and not key.startswith("_") and not isinstance(value, str)
-    ]
+    latest = {key: value for key, value in summary.items() if not (key.startswith("_") or isinstance(value, str))}
+    made = []
+    for key, copy in charted:
+        value = latest.pop(key, None)
+        made.append(value_row(key, reading(copy) if len(copy) else value, change(copy), width, style=""))
+    return made + [value_row(key, value, None, width, style="dim") for key, value in sorted(latest.items())]
 
 
 def value_row(key: str, value: float | None, found: Change | None, width: int, *, style: str) -> Row:

@@ -72,6 +72,7 @@ class WandbPane(FollowingPane):
 
     def __init__(self, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
+        self.backend = backend
         self.charts = Charts(backend.curve)
         self.view = View()
         self.lines = KeyedLines(id="wandb-table")
@@ -205,6 +206,8 @@ class WandbPane(FollowingPane):
             run.name, paths, tuple(self._beside), keys, points, self.view, shape, self.is_ascii, saved, self.alone, page
         )  # fmt: skip
         if drawn != self._drawn:
+            self.backend.show_curves((run.name, *others), pages[page])
+            self.charts.names = wandb.names
             self.charts.update(paths, keys, pages[page], tuple(self._beside))
             self.charts.saves = saved
             self._pictures = self.charts.draw(self.view, pages[page], shape.width, shape.height, plain=self.is_ascii)

@@ -63,6 +63,7 @@ class FakeWandb:
     """How many steps of each, with a loss at every one."""
     console: list[str] = field(default_factory=list)
     samples: dict[str, tuple[Sample, ...]] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ("loss", "lr")
     requests: list[AnyRequest] = field(default_factory=list)
     trouble: dict[type[AnyRequest], WandbError] = field(default_factory=dict)
     takes: Seconds = 0.0
@@ -103,7 +104,7 @@ class FakeWandb:
         match request:
             case ListRuns(limit=limit):
                 runs = tuple(sorted(self.runs.values(), key=lambda run: -(run.created_at or 0)))[:limit]
-                return RunList(runs=runs, samples=self.samples, history_keys={run.id: ("loss", "lr") for run in runs})
+                return RunList(runs=runs, samples=self.samples, history_keys={run.id: self.metrics for run in runs})
             case ListActive():
                 return ActiveRuns(names=tuple(run.id for run in self.runs.values() if run.state == "running"))
             case ReadHistory(path=path, keys=keys, since=since):

@@ -133,13 +133,21 @@ def test_a_run_is_followed_to_its_end_with_two_requests_a_round(server: WandbSer
         assert (first.fresh, len(first.points["loss"].values)) == (True, 20)
         count_before = server.count("Runs")
         for step in range(20, 25):
-            server.log(run, {"loss": 2.0, "grad_norm": 1.0}, step=step)
+            server.log(run, {"loss": 2.0, "grad_norm": 1.0, "moe/expert 7": step / 10}, step=step)
             made.until(partial(made.has_grown_to, step))
         run.state = "finished"
         made.until(lambda: made.state() == "finished")
         rounds = server.count("Runs") - count_before
         assert server.count("RunSampledHistory") <= rounds + 2
         assert {request.operation for request in server.requests[-6:]} <= {"Runs", "RunSampledHistory"}
+        assert {*made.last(WandbPolled).names} == {"loss", "grad_norm", "moe/expert 7"}
+        read = server.count("RunSampledHistory")
+        made.watcher.show_curves(["llm"], ["moe/expert 7"])
+        made.until(lambda: "moe/expert 7" in made.last(CurvesGrew).points)
+        grown = made.last(CurvesGrew)
+        assert [*grown.points["moe/expert 7"].values] == [step / 10 for step in range(20, 25)]
+        assert not grown.fresh
+        assert server.count("RunSampledHistory") <= read + 2, "one request, and one that shows that there is no more"
 
 
 def test_a_server_that_refuses_is_an_error_of_the_source_until_it_does_no_more(

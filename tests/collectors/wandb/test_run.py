@@ -26,6 +26,43 @@ def test_only_new_points_are_requested() -> None:
     assert (grown.fresh, list(grown.points["loss"].steps)) == (False, [10.0, 11.0, 12.0])
 
 
+def test_metrics_that_are_on_the_screen_are_read_as_well_and_others_are_not() -> None:
+    watched = SteppedCollector()
+    watched.wandb.metrics = ("loss", "lr", "mfu", "norm/a", "norm/b")
+    watched.wandb.run("a0", state="crashed", created_at=NOW - 500)
+    watched.wandb.run("a1", steps=10)
+    watched.pass_(30)
+    assert watched.seen.names == watched.wandb.metrics
+    watched.wandb.requests.clear()
+    for page in (("norm/a", "norm/b"), ("loss", "mfu", "unknown")):
+        watched.watcher.show_curves(("llm",), page)
+    watched.pass_(20)
+
+    asked = [(one.path, one.keys, dict(one.since)) for one in watched.wandb.asked if isinstance(one, ReadHistory)]
+    since = {"loss": 10.0, "lr": 10.0}
+    assert asked == [(f"team/video/{name}", ("loss", "lr", "mfu"), since) for name in ("a1", "a0")]
+    grown = watched.of_kind(CurvesGrew)[-2:]
+    assert [(one.fresh, [*one.points], len(one.points["mfu"].steps)) for one in grown] == [(False, ["mfu"], 10)] * 2
+    watched.pass_(400)
+    watched.watcher.show_curves((), ())
+    watched.wandb.run("a1", steps=13)
+    watched.pass_(60)
+    assert [*watched.of_kind(CurvesGrew)[-1].points] == ["loss", "lr"]
+    assert len([one for one in watched.wandb.asked if isinstance(one, ReadHistory) and "mfu" in one.keys]) <= 3
+
+
+def test_a_metric_that_cannot_be_read_is_not_asked_for_without_end() -> None:
+    watched = SteppedCollector()
+    watched.wandb.metrics = ("loss", "mfu")
+    watched.wandb.run("a1")
+    watched.pass_(200)
+    watched.wandb.fails(ReadHistory, "slow")
+    watched.wandb.requests.clear()
+    watched.watcher.show_curves(("llm",), ("mfu",))
+    watched.pass_(50)
+    assert watched.wandb.count(ReadHistory) == 3
+
+
 def test_a_history_that_was_rewound_is_read_anew() -> None:
     watched = SteppedCollector()
     watched.wandb.run("a1", steps=100)

@@ -112,6 +112,22 @@ async def test_the_loss_is_on_top_at_every_size_and_no_line_is_too_long(size: tu
         assert plain is at.text.isascii()
 
 
+async def test_other_metrics_of_the_server_are_read_when_their_page_is_shown() -> None:
+    names = (*KEYS, *(f"moe/expert {number}" for number in range(30)))
+    async with pane((80, 24), shown=watched(names=names)) as at:
+        text = await at.press(*"vvvv")
+        assert "not read yet" in text
+        runs, asked = at.backend.on_screen
+        assert runs == (NAME,)
+        assert all(f" {metric} " in text for metric in asked)
+        found = Points((1.0, 12_880.0), (NOW - 9.0, NOW), (1.5, 2.5))
+        at.backend.curves.grow("team/project/id3", dict.fromkeys(asked, found), fresh=False)
+        at.pane.show(later(at.backend.state or State(), points=123))
+        text = await at.settled()
+        assert "not read yet" not in text
+        assert text.count("  2.5") >= len(asked)
+
+
 async def test_it_draws_when_points_came_and_not_with_every_state() -> None:
     async with pane() as at:
         state = at.backend.state or State()

@@ -195,7 +195,8 @@ def wandb_polled(batch: EventBatch, event: WandbPolled) -> None:
     before: Wandb | None = run.wandb
     is_stopped = _is_stopped(run, batch, event.at)
     wandb = active_run.read(run.spec.wandb, event.runs[:RUNS_AT_MOST], before, event.at, is_stopped)
-    wandb = replace(wandb, polled_at=event.at, keys=event.keys or wandb.keys)
+    keys, names = event.keys or wandb.keys, event.names or wandb.names
+    wandb = replace(wandb, polled_at=event.at, keys=keys, names=names)
     current = wandb.current
     old = None if before is None else before.current
     if old is None or current is None or old.path != current.path:
