@@ -32,7 +32,7 @@ from collectors.slurm.collector import Poller, Watched
 from collectors.wandb.collector import WandbCollector
 from trainmon.alerting.notify.message import Message, Retry, Sent
 from trainmon.analysis.attempts import rank_processes
-from trainmon.analysis.attempts.looks import Answer, Circumstances, Communicator, Process, call, placed
+from trainmon.analysis.attempts.looks.nccl_ras import Answer, Circumstances, Communicator, Process, call, placed
 from trainmon.analysis.log_formats import KEEP
 from trainmon.analysis.runs import last_attempts, status_file
 from trainmon.lib import (

@@ -12,8 +12,7 @@ from queue import SimpleQueue
 
 import click
 
-from trainmon.analysis.attempts import place_of
-from trainmon.analysis.attempts.looks import NAMES
+from trainmon.analysis.attempts import LOOK_NAMES, place_of
 from trainmon.analysis.gpus import Holder, by_user, gaps, holders, unread_nodes
 from trainmon.analysis.nodes import failing_server, has_read_gpus, spares
 from trainmon.analysis.runs import last_attempts
@@ -507,7 +506,7 @@ def map_lines(known: RankMap | None) -> list[str]:
 
 def look_lines(look: RankLook) -> list[str]:
     """One look: what it shows, what to do, and its evidence."""
-    head = f"{NAMES[look.source]}: {'' if look.is_answer else 'could not look: '}{clean(look.summary, 2_000)}"
+    head = f"{LOOK_NAMES[look.source]}: {'' if look.is_answer else 'could not look: '}{clean(look.summary, 2_000)}"
     return ["", head, *([f"  → {look.advice}"] if look.advice else []), *(f"  {clean(one, 400)}" for one in look.lines)]
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Sentence
-from trainmon.model.ranks import RankWay
+from trainmon.model.job import RankWay
 
 Verb = Literal[
     "save", "kill", "unsave", "unkill", "requeue", "cancel", "hold", "release", "signal", "queue", "exclude",

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 
 from trainmon.lib import Instant, Seconds
+from trainmon.model.job import RankLook
 from trainmon.model.probe_wire import Launcher
-from trainmon.model.ranks import RankLook
 
 # ---- why an attempt ended --------------------------------------------------------------------------------------------
 

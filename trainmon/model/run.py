@@ -9,8 +9,8 @@ import msgspec
 
 from trainmon.lib import Instant, Seconds
 from trainmon.model.attempts import RetryPolicy
+from trainmon.model.job import RankLook
 from trainmon.model.probe_wire import CheckpointListing, OtherLog, OwnProcess, says
-from trainmon.model.ranks import RankLook
 from trainmon.model.storage import Checkpoints, Evals
 from trainmon.model.wandb import TRAINER_STATE, LossTrouble, Wandb, WandbFile, WandbSpec
 

@@ -10,10 +10,9 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model.action import Record
 from trainmon.model.alerts import Alert, AlertRequest, Channel, Delivery, Leadership, Silence, StoredAlerts
 from trainmon.model.attempts import Attempt, NodeRecord, NodeUse, Receipt
-from trainmon.model.job import Cluster, Job, SchedulerNode
+from trainmon.model.job import Cluster, Job, RankLook, SchedulerNode
 from trainmon.model.node import Node, NodeHistory, Prompt, Source
 from trainmon.model.probe_wire import AnyReading, LogChunk
-from trainmon.model.ranks import RankLook
 from trainmon.model.run import Run, RunSpec
 from trainmon.model.storage import Disk, Quota
 from trainmon.model.wandb import Points, Sample, WandbRun

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from posixpath import dirname
 
-from trainmon.analysis.attempts import RankPlace, place_of
-from trainmon.analysis.attempts.looks import LABELS, leading
+from trainmon.analysis.attempts import LOOK_LABELS, RankPlace, leading, place_of
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.gpus import unread
 from trainmon.analysis.log_formats import LEARNED, summary
@@ -112,7 +111,7 @@ def look_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     attempt, first = last_attempts(state.attempts.values()).get(run.name), leading(run.looks)
     for look in sorted(run.looks, key=lambda one: (one is not first, not one.is_answer)):
         style = "bold" if look.ranks else "" if look.is_answer else "dim"
-        label = LABELS[look.source]
+        label = LOOK_LABELS[look.source]
         yield from wrapped_fact(label, f"{clean(look.summary, 400)} ({since(look.at, state.at)} ago)", width, style)
         places = [place_of(rank, None if attempt is None else attempt.ranks) for rank in look.ranks[:RANKS_LINKED]]
         for place in filter(None, places):

@@ -20,7 +20,7 @@ from trainmon.alerting.pipeline.lifecycle import NOT_WATCHED, NOTIFY_END_WITHIN,
 from trainmon.alerting.pipeline.quiet import may_be_hidden_soon
 from trainmon.alerting.rules import CHANNEL, TEST
 from trainmon.alerting.rules.runs.steps import STALL_RULES
-from trainmon.analysis.attempts.looks import leading, told
+from trainmon.analysis.attempts import leading, told
 from trainmon.analysis.explanation import brief
 from trainmon.analysis.retries import ENDED_ON_PURPOSE
 from trainmon.lib import Instant, Seconds, ago, counted, group_by

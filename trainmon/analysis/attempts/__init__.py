@@ -15,7 +15,21 @@ from trainmon.analysis.attempts.provenance import (
     why_missing,
     with_file,
 )
-from trainmon.analysis.attempts.ranks import RankPlace, place_of, places_in, places_shown, ranks_of_log, with_places
+from trainmon.analysis.attempts.ranks import (
+    LAUNCHERS,
+    LOOK_LABELS,
+    LOOK_NAMES,
+    RankPlace,
+    last_looks,
+    leading,
+    place_of,
+    places_in,
+    places_shown,
+    ranks_of_log,
+    ranks_text,
+    told,
+    with_places,
+)
 from trainmon.analysis.attempts.steps import began_at
 from trainmon.analysis.attempts.track import (
     attempt_of_log,
@@ -30,6 +44,9 @@ from trainmon.analysis.attempts.track import (
 )
 
 __all__ = [
+    "LAUNCHERS",
+    "LOOK_LABELS",
+    "LOOK_NAMES",
     "ORDER",
     "OUTLIVES",
     "SAME_START",
@@ -45,6 +62,8 @@ __all__ = [
     "has_same_config",
     "has_same_settings",
     "is_same_start",
+    "last_looks",
+    "leading",
     "logs_to_read",
     "merged",
     "missing",
@@ -55,8 +74,10 @@ __all__ = [
     "pruned",
     "rank_processes",
     "ranks_of_log",
+    "ranks_text",
     "read_once",
     "silence",
+    "told",
     "track",
     "unrecorded",
     "unwatched_since",

@@ -37,12 +37,12 @@ from trainmon.analysis.runs import (
     ARMED_BEFORE,
     OURS_BEFORE,
     last_attempts,
+    loss,
     running,
     sharing,
     steps_on_under_it,
     was_withdrawn,
 )
-from trainmon.analysis.runs.loss import describe, wandb_trouble
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, clean, duration, scrub, size
 from trainmon.model import (
@@ -332,8 +332,8 @@ def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
         yield Outlook(what="hangs", since=run.progress.at, cause=_of_silence(run))
     elif run.verdict == "diverged":
         yield Outlook(what="its loss has diverged", cause=stated("diverged", run.why))
-    elif (trouble := wandb_trouble(run)) is not None and trouble.state == "spike":
-        yield Outlook(what="its loss has jumped", cause=stated("diverged", describe(trouble)))
+    elif (trouble := loss.wandb_trouble(run)) is not None and trouble.state == "spike":
+        yield Outlook(what="its loss has jumped", cause=stated("diverged", loss.describe(trouble)))
     yield from _full_disks(run, state)
     if run.queued_behind:
         return  # the next job of its chain goes on

@@ -16,8 +16,7 @@ from msgspec.structs import astuple, replace
 
 from trainmon.analysis.attempts import ranks
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptEnd, AttemptFile, Origin, Settings, State
-from trainmon.model.attempts import EndSource
+from trainmon.model import Attempt, AttemptEnd, AttemptFile, EndSource, Origin, Settings, State
 
 # ---- which of two observations counts --------------------------------------------------------------------------------
 

@@ -30,8 +30,7 @@ from trainmon.analysis.attempts.steps import (
     with_steps_of,
 )
 from trainmon.analysis.log_formats import report, written
-from trainmon.analysis.runs import has_begun, last_attempts, our_time, target
-from trainmon.analysis.runs.context import is_of_task
+from trainmon.analysis.runs import has_begun, is_of_task, last_attempts, our_time, target
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import DAY, Instant, Seconds, clean, elapsed, group_by, scrub
 from trainmon.model import (

@@ -15,8 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds, listed, natural_key, ranges
-from trainmon.model import Attempt, Node, RankLook, RankMap, RankProcess
-from trainmon.model.probe_wire import Launcher
+from trainmon.model import Attempt, Launcher, LookSource, Node, RankLook, RankMap, RankProcess
 
 # ---- the processes on the nodes → the ranks of an attempt ------------------------------------------------------------
 
@@ -225,3 +224,27 @@ def with_places(text: str, known: RankMap | None) -> str:
 def places_shown(texts: Iterable[str]) -> list[RankPlace]:
     """The places that `with_places` has put into texts."""
     return list(dict.fromkeys(RankPlace(*found.groups("")) for text in texts for found in SHOWN.finditer(text)))
+
+
+# ---- of several looks at one run, the one that a person is told first ------------------------------------------------
+
+LOOK_NAMES: dict[LookSource, str] = {
+    "nccl-ras": "NCCL", "flight-recorder": "PyTorch's flight recorder", "stacks": "the stacks", "proc": "/proc",
+}  # fmt: skip
+"""The sources as people read them, those that say most first."""
+
+LOOK_LABELS: dict[LookSource, str] = {
+    "nccl-ras": "NCCL RAS", "proc": "/proc", "stacks": "stacks", "flight-recorder": "PyTorch dump",
+}  # fmt: skip
+
+
+def leading(looks: Iterable[RankLook]) -> RankLook | None:
+    """The look that names ranks, else one that says what to do; of several, that of the source that says most. None if
+    nothing of that was found."""
+    useful = (look for look in looks if look.is_answer and (look.ranks or look.advice))
+    return min(useful, key=lambda look: (not look.ranks, [*LOOK_NAMES].index(look.source)), default=None)
+
+
+def told(look: RankLook) -> str:
+    """`510 of 512 ranks have launched AllReduce 6,650; … (by NCCL)`"""
+    return f"{look.summary} (by {LOOK_NAMES[look.source]})"

@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from trainmon.lib import by_key
-from trainmon.model import CauseName
-from trainmon.model.attempts import Family, Retry
+from trainmon.model import CauseName, Family, Retry
 
 # ---- one row of the table of causes ----------------------------------------------------------------------------------
 

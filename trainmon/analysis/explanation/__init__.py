@@ -19,8 +19,7 @@ from trainmon.analysis.explanation.explain import (
 )
 from trainmon.analysis.explanation.hours import gpu_hours_text
 from trainmon.analysis.explanation.page import PageRow, Section, page
-from trainmon.analysis.explanation.report import Grouping, Report, report
-from trainmon.analysis.explanation.report_page import report_object, report_page, report_sentence
+from trainmon.analysis.explanation.report import Grouping, Report, report, report_object, report_page, report_sentence
 from trainmon.analysis.explanation.timeline import GpuHour, Moment, Read, gpu_hour, period, start_format, worst
 
 __all__ = [

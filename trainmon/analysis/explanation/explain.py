@@ -9,14 +9,15 @@ from typing import Any, Literal
 import msgspec
 
 from trainmon.analysis.attempts import (
+    LOOK_NAMES,
     RankPlace,
     by_same_origin,
     changed_settings,
     has_same_config,
+    leading,
     places_in,
     with_places,
 )
-from trainmon.analysis.attempts.looks import NAMES, leading
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.timeline import GpuHour, Moment, timeline
@@ -31,11 +32,11 @@ from trainmon.model import (
     NodeRecord,
     RankLook,
     Record,
+    RetryChoice,
     RetryPolicy,
     SettingChange,
     State,
 )
-from trainmon.model.attempts import RetryChoice
 
 # ---- the 15-minute smell test: can a new engineer trace config, data, placement, checkpoint, retries and evals? ------
 
@@ -361,7 +362,7 @@ def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
         yield f"{name} ended at {at_text(end.at)}{ran}: {named(cause)}."
         yield meaning(attempt, cause.cause, actions)
     if look := leading(_at_its_end(attempt)):
-        yield f"Seen by {NAMES[look.source]}: {look.summary}."
+        yield f"Seen by {LOOK_NAMES[look.source]}: {look.summary}."
     if hung := hung_for(attempt):
         yield f"It hung for {duration(hung)}."
     spent = None if attempt.gpu_seconds is None else gpu_time(attempt.gpu_seconds)

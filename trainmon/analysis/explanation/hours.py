@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from trainmon.analysis.retries import ENDED_ON_PURPOSE
 from trainmon.lib import HOUR, Instant, Seconds, group_by
 from trainmon.model import Attempt
 
 Category = Literal["queued", "starting", "productive", "lost", "hung", "saving", "down", "unknown"]
-CATEGORIES: tuple[Category, ...] = get_args(Category)
+
 UNWATCHED_AT_MOST: Seconds = 90.0
 """A shorter time is no gap: it passes between two polls of a queue."""
 

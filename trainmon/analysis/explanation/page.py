@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 
-from trainmon.analysis.attempts import ORDER, place_of, values_of, why_missing
-from trainmon.analysis.attempts.looks import LABELS
+from trainmon.analysis.attempts import LOOK_LABELS, ORDER, place_of, values_of, why_missing
 from trainmon.analysis.checkpoints import describe
 from trainmon.analysis.explanation.explain import (
     AWAITED,
@@ -240,7 +239,7 @@ def _looks(attempt: Attempt) -> Iterator[PageRow]:
     for look in attempt.looks:
         place = place_of(look.ranks[0], attempt.ranks) if look.ranks else None
         link = None if place is None else ("node", place.link)
-        yield PageRow(LABELS[look.source], look.summary, "warn" if look.ranks else "", link)
+        yield PageRow(LOOK_LABELS[look.source], look.summary, "warn" if look.ranks else "", link)
         went_on = None not in (look.step, attempt.last_step) and (attempt.last_step or 0) > (look.step or 0)
         later = f"; it went on to step {attempt.last_step:,}" if went_on else ""
         yield PageRow("", f"seen at {at_text(look.at)}{later}", "dim")

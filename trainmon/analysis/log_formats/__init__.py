@@ -1,7 +1,5 @@
 """Log formats: step lines of each trainer, merged into progress. Pure."""
 
-from trainmon.analysis.log_formats.cells import cells, cells_by, cells_read, named, steps_by, suggested, template_by
-from trainmon.analysis.log_formats.custom import NAMES, custom_format, named_regex
 from trainmon.analysis.log_formats.frameworks import BARS, FORMATS
 from trainmon.analysis.log_formats.line import Format, StepLine, stripped
 from trainmon.analysis.log_formats.progress import advance, since_head, written
@@ -11,15 +9,22 @@ from trainmon.analysis.log_formats.read import (
     LEARNED,
     LogReport,
     ReadLine,
+    cells,
+    cells_by,
+    cells_read,
     config_block,
     keep,
+    named,
     parse_line,
     plain,
     read_line,
     report,
+    steps_by,
+    suggested,
     summary,
+    template_by,
 )
-from trainmon.analysis.log_formats.template import Cell
+from trainmon.analysis.log_formats.template import NAMES, Cell, custom_format, named_regex
 
 __all__ = [
     "BARS",

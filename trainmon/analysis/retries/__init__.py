@@ -1,17 +1,5 @@
 """Retries: whether another attempt can help after one has ended, and how much of its budget is left. Pure."""
 
-from trainmon.analysis.retries.budget import (
-    DEFAULTS,
-    ENDED_ON_PURPOSE,
-    STORM,
-    by_run,
-    history_of,
-    in_vain,
-    order_of,
-    progressing,
-    since_progress,
-    suspects,
-)
 from trainmon.analysis.retries.decision import (
     ACTOR,
     TOO_LATE,
@@ -27,15 +15,25 @@ from trainmon.analysis.retries.decision import (
     obstacle,
     with_decisions,
 )
-from trainmon.analysis.retries.node_history import (
+from trainmon.analysis.retries.history import (
+    DEFAULTS,
+    ENDED_ON_PURPOSE,
     FEW,
     KEPT,
     SEEN,
+    STORM,
     USES_AT_MOST,
+    by_run,
     first_errors,
+    history_of,
+    in_vain,
     judged,
     kept,
+    order_of,
+    progressing,
     record_text,
+    since_progress,
+    suspects,
     use_of,
     verdict,
 )

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import OUTLIVES, began_at, config_in_file, has_same_settings
 from trainmon.analysis.causes.classify import NO_RESTART
-from trainmon.analysis.retries.budget import (
+from trainmon.analysis.retries.history import (
     DEFAULTS,
     ENDED_ON_PURPOSE,
+    FEW,
     OF_NODE,
     OUT_OF_MEMORY,
     STORM,
@@ -25,11 +26,11 @@ from trainmon.analysis.retries.budget import (
     key_of,
     limit_of,
     order_of,
+    record_text,
     since_progress,
     spent,
     suspects,
 )
-from trainmon.analysis.retries.node_history import FEW, record_text
 from trainmon.analysis.runs import writers
 from trainmon.lib import Instant, Seconds, counted, group_by
 from trainmon.model import (
@@ -41,13 +42,13 @@ from trainmon.model import (
     NodeRecord,
     Record,
     RetryChange,
+    RetryChoice,
     RetryLimit,
     RetryPolicy,
     Run,
     RunSpec,
     State,
 )
-from trainmon.model.attempts import RetryChoice
 
 CHANGES: Mapping[RetryChange, str] = {
     "batch": "the batch size",

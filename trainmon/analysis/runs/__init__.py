@@ -9,6 +9,7 @@ from trainmon.analysis.runs.context import (
     has_reached_target,
     holds_nodes,
     is_new_attempt,
+    is_of_task,
     is_running,
     is_trained_elsewhere,
     jobs_of,
@@ -53,6 +54,7 @@ from trainmon.analysis.runs.trainer import (
     stops_by,
     was_withdrawn,
 )
+from trainmon.analysis.runs.wandb_evidence import stopped_by
 from trainmon.analysis.runs.writers import (
     running,
     sharing,
@@ -81,6 +83,7 @@ __all__ = [
     "holds_nodes",
     "how_it_ended",
     "is_new_attempt",
+    "is_of_task",
     "is_running",
     "is_trained_elsewhere",
     "jobs_of",
@@ -111,6 +114,7 @@ __all__ = [
     "skew_of",
     "status_file",
     "steps_on_under_it",
+    "stopped_by",
     "stops_by",
     "survivor",
     "survivor_text",

@@ -15,8 +15,7 @@ from statistics import fmean, median, median_low
 from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds, by_key, group_by
-from trainmon.model import Gpu, InfinibandPort, LinkPast, RankSteps
-from trainmon.model.node import LinkSpeed
+from trainmon.model import Gpu, InfinibandPort, LinkPast, LinkSpeed, RankSteps
 
 # ---- the growth of the counters of one link --------------------------------------------------------------------------
 

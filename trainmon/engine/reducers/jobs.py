@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from trainmon.actions.verification import verify_record
 from trainmon.analysis.attempts import (
+    last_looks,
     pruned,
     receipts,
     track,
@@ -19,7 +20,6 @@ from trainmon.analysis.attempts import (
     with_tail,
     with_unseen_log,
 )
-from trainmon.analysis.attempts.ranks import last_looks
 from trainmon.analysis.retries import judged, kept, use_of, with_decisions
 from trainmon.analysis.runs import jobs_of
 from trainmon.engine.reducers.batch import EventBatch

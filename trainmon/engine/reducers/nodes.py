@@ -15,13 +15,17 @@ from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, clean, clock_difference, scrub
 from trainmon.model import (
     COMPLETE_PROBES,
+    FABRIC_EVERY,
     FAULT_GAP,
     FAULTS,
+    FLOOR_EVERY,
     FLOORS,
     GROWTHS,
     MARGINS,
     OVER,
+    SAME_GROWTH,
     THROTTLE,
+    WARM,
     Counter,
     Fault,
     Gpu,
@@ -32,6 +36,7 @@ from trainmon.model import (
     Growth,
     Hello,
     HostSample,
+    LinkSpeed,
     Node,
     NodeHistory,
     NodeReading,
@@ -40,7 +45,6 @@ from trainmon.model import (
     Xid,
     throttle_names,
 )
-from trainmon.model.node import FABRIC_EVERY, FLOOR_EVERY, SAME_GROWTH, WARM, LinkSpeed
 
 # ---- the numbers of a Node -------------------------------------------------------------------------------------------
 

@@ -9,8 +9,16 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts.steps import began_at, start_of
-from trainmon.analysis.runs import PATIENCE, RunContext, last_attempts, loss, loss_scale, position, throughput
-from trainmon.analysis.runs.wandb_evidence import stopped_by
+from trainmon.analysis.runs import (
+    PATIENCE,
+    RunContext,
+    last_attempts,
+    loss,
+    loss_scale,
+    position,
+    stopped_by,
+    throughput,
+)
 from trainmon.analysis.wandb import active_run, client_file, counts, log_curves, metric_names
 from trainmon.engine.reducers import files
 from trainmon.engine.reducers.batch import EventBatch

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import rank_processes
-from trainmon.analysis.attempts.looks import FACTS, Activity, Frame, Sample, activities, judged, standing
+from trainmon.analysis.attempts.looks.activity import FACTS, Activity, Frame, Sample, activities, judged, standing
 from trainmon.analysis.runs import last_attempts
 from trainmon.lib import Clock, CommandFailed, Instant, Seconds, TrainmonError, counted, duration, group_by
 from trainmon.model import SILENT, RankLook, RankMap, RankProcess, RankWay, Run, RunLooked, State, verdict_text

@@ -10,7 +10,7 @@ import re
 from itertools import islice
 from typing import Any
 
-from trainmon.analysis.attempts.looks import Answer, Circumstances, UnreadableError, call, placed, read
+from trainmon.analysis.attempts.looks.nccl_ras import Answer, Circumstances, UnreadableError, call, placed, read
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.lib import CommandFailed, HostUnreachable, Instant, Seconds, TrainmonError
 from trainmon.model import SILENT, WANDB, RankLook

@@ -24,6 +24,7 @@ from trainmon.model import (
     CauseName,
     Classification,
     ClustersChanged,
+    EndSource,
     Event,
     JobChanged,
     JobsAccounted,
@@ -31,7 +32,6 @@ from trainmon.model import (
     RunsChanged,
     Settings,
 )
-from trainmon.model.attempts import EndSource
 
 AGAIN = replace(JOB, submitted_at=BEGIN + 50, started_at=BEGIN + 60, restarts=1)
 LAST = ended(AGAIN, 90, "OUT_OF_MEMORY", "0:9")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmon.analysis.explanation.reliability import (
+from trainmon.analysis.explanation.report import (
     EXACT_TO,
     at_most,
     best_interval,

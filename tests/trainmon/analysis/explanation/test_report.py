@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.lab.ledgers import BEGIN, HOUR, told
 from tests.trainmon.analysis.retries.attempts import ended
 from trainmon.analysis.explanation import Grouping, Report, report, report_object, report_page, report_sentence
-from trainmon.analysis.explanation.hours import CATEGORIES
+from trainmon.analysis.explanation.report import CATEGORIES
 from trainmon.model import Attempt, CauseName
 
 PRICES = {"prod": 2.0}

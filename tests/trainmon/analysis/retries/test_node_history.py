@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.retries.attempts import BEGIN, HOUR, ended
 from trainmon.analysis.retries import FEW, KEPT, decide, judged, kept, record_text, use_of, verdict
-from trainmon.analysis.retries.node_history import FAILURES_AT_MOST, probabilities
+from trainmon.analysis.retries.history import FAILURES_AT_MOST, probabilities
 from trainmon.model import Attempt, NodeEvent, RetryPolicy
 
 NODES = tuple(f"n{number}" for number in range(16))

@@ -16,13 +16,13 @@ from trainmon.model import (
     AttemptEnd,
     CauseName,
     Classification,
+    EndSource,
     Log,
     OwnProcess,
     Wandb,
     WandbRun,
     WandbSpec,
 )
-from trainmon.model.attempts import EndSource
 
 ENDED_AT = NOW - 360
 LAST = replace(PROGRESS, at=ENDED_AT - 4)

@@ -22,8 +22,8 @@ from tests.trainmon.analysis.runs.wandb_runs import (
     wrun,
 )
 from tests.trainmon.ledger.records import record
+from trainmon.analysis.runs import stopped_by
 from trainmon.analysis.runs.context import RunContext
-from trainmon.analysis.runs.wandb_evidence import stopped_by
 from trainmon.model import Log, Progress, Run, Switch
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tests.collectors.probe.interpreters import found
 from tests.lab.sshd import until
-from trainmon.analysis.attempts.looks import Sample, activities
+from trainmon.analysis.attempts.looks.activity import Sample, activities
 from trainmon.lib import HostUnreachable, SystemClock
 from trainmon.model import (
     Attempt,

@@ -20,8 +20,7 @@ from trainmon.alerting.rules.nodes import (
     past_of,
 )
 from trainmon.alerting.rules.runs.base import STEPS, RunRule
-from trainmon.analysis.attempts import RankPlace, place_of
-from trainmon.analysis.attempts.ranks import LAUNCHERS, ranks_text
+from trainmon.analysis.attempts import LAUNCHERS, RankPlace, place_of, ranks_text
 from trainmon.analysis.runs import last_attempts
 from trainmon.analysis.runs.peers import (
     BUSY,

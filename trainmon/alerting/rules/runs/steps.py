@@ -28,8 +28,7 @@ from trainmon.alerting.rules.runs.base import (
     wandb_source,
 )
 from trainmon.alerting.rules.runs.peers import rank_maps, ranks_on, rate_of
-from trainmon.analysis.attempts import place_of, rank_processes
-from trainmon.analysis.attempts.looks import leading, told
+from trainmon.analysis.attempts import leading, place_of, rank_processes, told
 from trainmon.analysis.gpus import gpus_of, is_empty, is_read
 from trainmon.analysis.runs import (
     AT_LEAST,

@@ -3,17 +3,98 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.analysis.log_formats.learned import names, tables
+from trainmon.analysis.log_formats.learned import names
 from trainmon.analysis.log_formats.learned.line import SPEEDS, Line, read
 from trainmon.analysis.log_formats.learned.names import LONGEST, in_english, numbers, words
 from trainmon.analysis.log_formats.learned.patterns import ASIDE, COUNT, OF_TESTING
 from trainmon.analysis.log_formats.line import StepLine
 from trainmon.lib.log_prefix import prefix_of, without_prefix
 from trainmon.model import LogShape
+
+# ---- tables with a heading, and boxes with a row for each value: YOLO, fastai, spaCy, CSV, stable-baselines3 ---------
+
+LONGEST_HEADING = 600
+BORDERS = ("|", "│", "┃")
+BORDER = re.compile(r"[|│┃]")
+GAP = re.compile(r"\s{2,}|\t")
+RULE = re.compile(r"^[\s\-=+*_|─━┄┈═╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛┡┩╇╈╋╂:#]{3,}$")
+"""A line that draws only."""
+BOX_ROW = re.compile(
+    r"^\s*[|│┃]\s*(?P<name>[^|│┃]{1,60}?)\s*(?:[|│┃]|\s{2,})\s*(?P<value>[^|│┃\s][^|│┃]{0,60}?)?\s*[|│┃]\s*$"
+)
+CELL = re.compile(r"#|[A-Za-z_][\w .@/()%-]{0,40}")
+VALUE = re.compile(r"(?<![A-Za-z@])\d|\b(?:nan|inf)\b")
+YOLO = ("box", "GIoU", "total")
+"""Losses of YOLOv3 and YOLOv5, where the next column is the memory of the GPU."""
+WHOLE = re.compile(r"\.0{3,9}$")
+"""A table of floats only prints epoch 3 as 3.000000."""
+
+
+def columns_of(line: str) -> tuple[str, ...]:
+    """The columns of a table whose heading this line is; empty for any other line."""
+    lowered = line.lower()
+    if len(line) > LONGEST_HEADING or not any(word in lowered for word in ("loss", "rmse", "gpu_mem", "reward")):
+        return ()
+    bare = re.sub(r"^\s{0,8}\d{1,9}\t", "line\t", line.removeprefix("# "))  # behind `cat -n`
+    for split in _splits(bare) if VALUE.search(bare) is None else ():  # a row of the table has values
+        cells = [f"{cell} loss" if cell in YOLO and "gpu_mem" in lowered else cell for cell in split]
+        if len(cells) < 2 or any(CELL.fullmatch(cell) is None for cell in cells):
+            continue
+        if len(cells) == 2 and not GAP.search(line.strip()) and not BORDER.search(line) and "," not in line:
+            continue  # two words
+        columns = [words(cell) for cell in cells]
+        if any(_is_counter(name) for name in columns) and any(
+            names.loss(name) is not None or ("reward" in name and (BORDER.search(line) or GAP.search(line.strip())))
+            for name in columns
+        ):
+            return tuple("epoch" if cell == "E" else cell for cell in cells)
+    return ()
+
+
+def row_of(columns: Sequence[str], line: str) -> str | None:
+    """The row as `name: value` pairs with what follows it, a progress bar for example; None for what is no row."""
+    return next((pairs for cells in _splits(line) if (pairs := _pairs(columns, cells, line)) is not None), None)
+
+
+def _pairs(columns: Sequence[str], cells: Sequence[str], line: str) -> str | None:
+    if len(cells) < min(len(columns), 5) or not cells[0]:  # Chainer leaves the last ones empty
+        return None
+    values = [WHOLE.sub("", cell.rstrip(":]").lstrip("[").partition(",")[0]) for cell in cells[: len(columns)]]
+    for column, value in zip(columns, values, strict=False):
+        name = words(column)
+        if _is_counter(name) and not re.fullmatch(r"\d{1,12}(?:/\d{1,12}|\.0)?", value):
+            return None
+        if names.loss(name) is not None and not re.match(r"[-+]?[\d.]|nan|inf", value):
+            return None
+    rest = line[line.rfind(values[-1]) + len(values[-1]) :] if values[-1] else ""
+    return ", ".join(f"{column}: {value}" for column, value in zip(columns, values, strict=False)) + f", {rest}"
+
+
+def box_row(line: str) -> str | None:
+    """A box's row as a `name: value` pair; None for what is none."""
+    found = BOX_ROW.match(line)
+    return None if found is None else f"{found['name']}: {found['value'] or ''}, "
+
+
+def _is_counter(name: tuple[str, ...]) -> bool:
+    return names.counter(name) is not None or names.is_epoch(name) or name == ("e",)
+
+
+def _splits(line: str) -> Iterator[list[str]]:
+    """The cells of a line: between borders, commas, wide gaps, blanks."""
+    if BORDER.search(line):
+        yield [cell.strip() for cell in BORDER.split(line.strip().strip("|│┃"))]
+    else:
+        if line.count(",") >= 2 or re.fullmatch(r"[\w.+-]+,[\w.+-]+", line.strip()):
+            yield [cell.strip() for cell in line.split(",")]
+        yield GAP.split(line.strip())
+    yield line.split()
+
 
 LONGEST_BLOCK = 80
 """Lines."""
@@ -150,8 +231,8 @@ def learn(shape: LogShape, line: str) -> Learned:
         shape = replace(shape, epochs=int(told["stated"] or told["set"]))
     if shape.block == "dict":
         return _in_dict(shape, bare)
-    pair = tables.box_row(line) if shape.block_lines < LONGEST_BLOCK and bare[:1] in tables.BORDERS else None
-    if pair is not None and not (tables.heading(line) or (shape.columns and tables.row(shape.columns, line))):
+    pair = box_row(line) if shape.block_lines < LONGEST_BLOCK and bare[:1] in BORDERS else None
+    if pair is not None and not (columns_of(line) or (shape.columns and row_of(shape.columns, line))):
         rows = (shape.text, shape.block_lines) if shape.block == "box" else ("", 0)
         shape = replace(shape, block="box", text=(rows[0] + pair)[:LONGEST_TEXT], block_lines=rows[1] + 1)
         return _in_box(shape)
@@ -159,7 +240,7 @@ def learn(shape: LogShape, line: str) -> Learned:
         shape, step = _taken(_closed(shape), read(shape.text), shape.text)
         if step is not None:
             return shape, step
-    if not bare or tables.RULE.match(line):
+    if not bare or RULE.match(line):
         return shape, None
     if "{" in bare and "}" not in bare and OPEN_DICT.search(bare):
         header = f"{shape.text}\n" if shape.block == "header" else ""
@@ -168,9 +249,9 @@ def learn(shape: LogShape, line: str) -> Learned:
         return replace(_closed(shape), block="header", is_evaluation=True), None
     if bare.endswith(":") and BEST.search(bare):
         return replace(_closed(shape), block="header", text=bare), None
-    if columns := tables.heading(line):
+    if columns := columns_of(line):
         return replace(shape, columns=columns), None
-    row = tables.row(shape.columns, line) if shape.columns else None
+    row = row_of(shape.columns, line) if shape.columns else None
     found = read(row or line)
     if row is not None:
         return _taken(shape, found and found._replace(is_named=True), line)
@@ -189,7 +270,7 @@ def _may_be_of_a_step(line: str) -> bool:
     lowered = in_english(line).lower()
     return (
         any(map(lowered.__contains__, SIGNS))
-        or any(map(line.__contains__, tables.BORDERS))
+        or any(map(line.__contains__, BORDERS))
         or line.rfind("{") > line.rfind("}")
         or COUNT.search(line, len(line) - 32) is not None  # at its end, behind a prefix
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from trainmon.analysis.attempts.looks import Sample, activities, judged
+from trainmon.analysis.attempts.looks.activity import Sample, activities, judged
 from trainmon.model import RankLook, RankMap
 
 SECONDS = 5

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.lab.nccl_ras import ERRORS, HEALTHY, STUCK, Job
-from trainmon.analysis.attempts.looks import (
+from trainmon.analysis.attempts.looks.nccl_ras import (
     Answer,
     Circumstances,
     Communicator,

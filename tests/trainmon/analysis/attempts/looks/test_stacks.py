@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmon.analysis.attempts.looks import Activity, Frame, standing
+from trainmon.analysis.attempts.looks.activity import Activity, Frame, standing
 
 WAITS = Activity("waits", "wait{s}", is_still=True, detail="0 waits in 5s")
 START: list[Frame] = [
