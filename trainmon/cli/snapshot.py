@@ -85,7 +85,7 @@ def lines(state: State, requested: Container[str] | None = None) -> Iterator[str
     if len(alerts) > ALERTS_AT_MOST:
         yield f"and {counted(len(alerts) - ALERTS_AT_MOST, 'more alert')}"
     yield from _section(RUNS, [_run(run, state) for run in state.runs.values()])
-    yield from _section(WANDB, [_wandb(run, state) for run in state.runs.values() if run.has_charts])
+    yield from _section(WANDB, [_wandb(run, state) for run in state.runs.values() if run.has_metrics])
     hosts = [source for source in state.sources.values() if source.kind == "node"]
     yield from _section(HOSTS, [_host(state, source) for source in hosts])
     schedulers = [source for source in state.sources.values() if source.kind == "slurm"]

@@ -583,10 +583,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.spec.name
 
     @property
+    def has_metrics(self) -> bool:
+        """Whether there are, or may be, curves of it beside those of its log: on W&B's server, or in a file."""
+        return self.spec.has_charts or (self.wandb_file is not None and self.wandb_file.path is not None)
+
+    @property
     def has_charts(self) -> bool:
         """Whether there are, or may be, curves of it."""
-        has_file = self.wandb_file is not None and self.wandb_file.path is not None
-        return self.spec.has_charts or has_file or (self.log_metrics is not None and self.log_metrics.points > 0)
+        return self.has_metrics or (self.log_metrics is not None and self.log_metrics.points > 0)
 
     @property
     def saved_step(self) -> int | None:

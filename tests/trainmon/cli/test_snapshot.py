@@ -194,6 +194,14 @@ def test_of_a_wandb_file_that_is_not_read_to_its_end_it_says_how_far() -> None:
     assert "from the file, not read yet" in text
 
 
+def test_a_run_whose_log_alone_has_curves_has_no_row_of_wandb() -> None:
+    run = Run(
+        spec=RunSpec(name="r", cluster="c"), wandb_file=WandbFile(checked_at=99.0), log_metrics=WandbFile(points=9)
+    )
+    assert run.has_charts
+    assert "W&B RUN" not in "\n".join(lines(State(at=100.0, runs={"r": run})))
+
+
 def test_the_table_says_what_is_known_and_what_is_not() -> None:
     gpus = (
         Gpu(index=0, temperature_c=61, utilization_pct=90, memory_used_mib=1024, memory_total_mib=4096),
