@@ -189,7 +189,9 @@ def _acting() -> str:
 
 
 def _section(command: click.Command, name: str) -> str:
-    usage = _usage("" if name == cli.DASHBOARD else name, command.params)
+    shown = [one for one in command.params if one.required or one.name in SHARED or isinstance(one, click.Argument)]
+    usage = _usage("" if name == cli.DASHBOARD else name, shown)
+    usage += " [OPTION…]" if len(shown) < len(command.params) else ""
     title = "trainmon-tui" if name == cli.DASHBOARD else f"trainmon-tui {name}"
     text = "\n\n".join(map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n")))
     options = [*_options(one for one in command.params if one.name not in SHARED)]
@@ -287,9 +289,13 @@ def snapshot_fields() -> str:
 
 
 def _object(fields: dict[str, Any], path: str) -> Iterator[str]:
-    rows = [f"| `{name}` | {cell(_json_type(wanted))} |" for name, wanted in fields.items()]
+    """The fields of an object, those of one type after each other in one row; then the objects in it."""
+    rows = [
+        f"| {', '.join(f'`{name}`' for name, _ in group)} | {cell(kind)} |"
+        for kind, group in itertools.groupby(fields.items(), key=lambda field: _json_type(field[1]))
+    ]
     title = f"`{path}`" if path else "The top level"
-    yield "\n".join([f"### {title}", "", "| field | type |", "|---|---|", *rows])
+    yield "\n".join([f"### {title}", "", "| fields | type |", "|---|---|", *rows])
     for name, wanted in fields.items():
         inner = wanted[0] if isinstance(wanted, list) else wanted
         if isinstance(inner, dict) and inner:

@@ -277,17 +277,16 @@ Limit = Annotated[
 class RetrySettings(Table, frozen=True, kw_only=True):
     """What trainmon-tui does when an attempt of a run ends before its target. The name of a cause sets how often the
     run is retried after it. Only retries without a new step and without a new checkpoint count. In a table, `times` is
-    that number. `within` counts only the retries that ended within this period; without it, all retries since the last
-    net progress count. `after_change` lists what must have changed first, at least one of `batch`, `checkpointing`
-    (activation checkpointing) and `placement` (the number of nodes and GPUs); without it, nothing must have changed. A
-    plain number keeps the changes of the default."""
+    that number, and `within` counts only the retries that ended within this period. `after_change` lists what must have
+    changed first, at least one of `batch`, `checkpointing` (activation checkpointing) and `placement` (the number of
+    nodes and GPUs). A plain number keeps the changes of the default."""
 
     auto_requeue: RequeueMode = "off"
     """Whether `--alerts-only` requeues a job that has failed, within the budget of its cause. `"suggest"`: it only
     notifies you. A `[[run]]` may have its own setting."""
     gate: Literal["seen", "required"] = "seen"
-    """What keeps `auto_requeue` back: `"seen"`: only a fault of a node that was seen; `"required"`: also a node that
-    could not be checked."""
+    """What keeps `auto_requeue` from restarting: `"seen"`: a fault that was seen on a node; `"required"`: also a node
+    that could not be checked."""
     limits: Mapping[str, RetryLimit] = {}
     """The causes with another limit than the default."""
 
@@ -516,11 +515,10 @@ class RunSettings(Table, frozen=True, kw_only=True):
     of the newest one is read, without a key and without a network. It shows curves, and steps if no log does, where
     W&B's server does not."""
     metrics_dir: RemotePath | None = None
-    """The same for files of metrics of any known format: those of W&B's client, event files of TensorBoard,
-    `metrics.csv` of Lightning, JSON lines with a step (`metrics.jsonl`), `trainer_state.json` of Hugging Face. It is a
-    directory, three levels of directories below it included, or one file. The file that was written last is followed;
-    all event files of one directory are. Without it, such files are found below the directory of its checkpoints and
-    the one above, below the working directory of its job, and where its log or command line names them."""
+    """A directory, which is searched three levels deep, or one file, with metrics of any known format: those of W&B's
+    client, event files of TensorBoard, `metrics.csv` of Lightning, JSON lines with a step (`metrics.jsonl`),
+    `trainer_state.json` of Hugging Face. The file that was written last is followed. Without it, such files are found:
+    docs/how-to/metric-files.md."""
     job: str | None = None
     """The name of its Slurm jobs. Without it: the name of the run."""
     user: User | None = None

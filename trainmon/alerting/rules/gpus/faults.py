@@ -158,9 +158,9 @@ def gpus_expected(node: Node, state: State) -> int:
 
 class XidSeen(GpuRule, frozen=True, kw_only=True):
     """The driver reported a fault (Xid), or an NVSwitch did (SXid). A hardware fault fires until the node reboots or
-    the lost GPU returns, but no longer than `remember`. It is critical, or a warning if Slurm has no job on the node. A
-    fault that the driver calls nonfatal is reported once, and so are an NVLink error that may not be fatal, and a fault
-    of a program, as evidence of why it died. An Xid that is never a cause by itself is not reported."""
+    the lost GPU returns, but no longer than `remember`. It is critical, or a warning if Slurm has no job on the node.
+    What the driver calls nonfatal, an NVLink error that may not be fatal, and a fault of a program are reported once.
+    An Xid that is never a cause by itself is not reported."""
 
     name = "xid"
     origin = "NVIDIA's Xid catalogue, and what Meta gcm, Azure and nvidia_gpu_exporter page for"

@@ -37,8 +37,8 @@ COOL_C = 60
 
 class GpuHot(GpuRule, frozen=True, kw_only=True):
     """A GPU is at or near its slowdown temperature. The rule uses the margin that the GPU reports (T.Limit; of AMD, the
-    limits of its sensors), in two samples or with a thermal throttle reason. It uses degrees only if the GPU reports no
-    margin and is not one of AMD: their junctions, and CPUs with a GPU, may be hotter than GPUs of NVIDIA."""
+    limits of its sensors), in two samples or with a thermal throttle
+    reason. Without a margin, it uses degrees, but not for GPUs of AMD, whose junctions may be hotter."""
 
     origin = "margins: NVIDIA's T.Limit on Hopper; durations: nvidia_gpu_exporter; degrees: common DCGM rules"
     needs = ("temperature", "temperature_margin_c", "temperature_c")

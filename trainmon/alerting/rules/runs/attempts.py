@@ -71,8 +71,7 @@ class AttemptRule(JobRule, frozen=True, kw_only=True):
 
 
 class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
-    """An attempt has ended early, and `auto_requeue` is on or suggests: the run was requeued, or is not, or may be.
-    The alert shows why."""
+    """An attempt has ended early, and `auto_requeue` is not off: what was done or is suggested, and why."""
 
     name: ClassVar[str] = "auto-requeue"
     origin: ClassVar[str] = "our choice: people must know of automatic actions"
@@ -218,9 +217,8 @@ class WrongResume(AttemptRule, frozen=True, kw_only=True):
 
 
 class StepsDiffer(AttemptRule, frozen=True, kw_only=True):
-    """Steps that an attempt has computed again give what an earlier attempt gave, and suddenly other losses or gradient
-    norms, although no recorded setting has changed: data, config or code differ, or a value is corrupt. It accuses no
-    node."""
+    """After a restart, steps that are computed again give the losses and gradient norms of the earlier attempt, then
+    suddenly others, although no recorded setting has changed: data, config or code differ, or a value is corrupt."""
 
     origin: ClassVar[str] = "our choice: a restart shows silent corruption at no cost"
 

@@ -88,8 +88,8 @@ losing_of, slower_of, uneven_of = of_same_values(losing), of_same_values(slower)
 class SlowLink(NodeRule, frozen=True, kw_only=True):
     """A link is slower than those of its peers, or loses packets as no peer does: an InfiniBand or RoCE port, the PCIe
     link or the NVLinks of a GPU. All ranks wait for the slowest link. Its speed is compared with that of the nodes with
-    the same hardware, and the growth of its errors, in relation to its traffic, with that of the nodes of its run. So
-    are the bytes per step of a port, in relation to the other ports of its node."""
+    the same hardware, and the growth of its errors, in relation to its traffic, with that of the nodes of its run. The
+    bytes per step of a port are compared, too, in relation to the other ports of its node."""
 
     origin = "our choice: limits differ from site to site, so only what differs from its peers counts"
     needs_for = True

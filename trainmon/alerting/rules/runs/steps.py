@@ -328,8 +328,8 @@ class _Peers(NamedTuple):
 
 
 class Straggler(RunRule, frozen=True, kw_only=True):
-    """A GPU of a run is slower or colder than its peers, and all others wait for it. Or so it is with a rank: by what
-    its trainmon_hooks say, it waits for its data for longer than the others, or they wait for it in each vote."""
+    """A GPU of a run is slower or colder than its peers, and all others wait for it. Or a rank with
+    trainmon_hooks waits longer for its data than the others, or comes last to each vote."""
 
     origin: ClassVar[str] = "our choice: a GPU at 86 MHz among peers at 1,980 MHz looks healthy except for its clock"
     needs_for: ClassVar[bool] = True
