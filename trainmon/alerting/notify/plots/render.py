@@ -10,7 +10,6 @@ import math
 import os
 import sys
 import threading
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -34,7 +33,6 @@ FRESH: Seconds = 60.0
 """A plot is drawn once for all channels, and again when it is older."""
 NO_PLOTS = "matplotlib is not installed"
 RUNS = 3
-POINTS_KEPT = 4_096
 FILE_BYTES = 15_000_000
 WITH_PLOTS: frozenset[NoticeKind] = frozenset({
     "fire", "worse", "escalate", "repeat", "event", "digest", "heartbeat",
@@ -46,26 +44,6 @@ MEDIA = {
 
 ReadCurve = Callable[[str, str], Curve]
 """Reads one metric of one W&B run from its first point on."""
-
-
-class Track:
-    """The loss of a run from its log: every point at first, then every second one, and so on."""
-
-    def __init__(self) -> None:
-        self.steps: array[float] = array("d")
-        self.values: array[float] = array("d")
-        self._every = 1
-        self._count = 0
-
-    def add(self, step: float, value: float) -> None:
-        self._count += 1
-        if self._count % self._every:
-            return
-        self.steps.append(step)
-        self.values.append(value)
-        if len(self.steps) >= POINTS_KEPT:
-            self.steps, self.values = self.steps[::2], self.values[::2]
-            self._every *= 2
 
 
 class PlotRenderer:
@@ -92,24 +70,13 @@ class PlotRenderer:
         self._children = ChildRunner("plots")
         self._drawing = threading.Lock()
         self._drawn: dict[str, tuple[Seconds, bytes]] = {}
-        self._tracks: dict[str, Track] = {}
         self._state = State()
         self._told_by = "" if tells_why else "no message"
         """The key of the message that said why there are no plots."""
 
     def observe(self, state: State) -> None:
-        """Follow each new State, on one thread: the loss of a run without W&B is kept nowhere else."""
-        before, self._state = self._state, state
-        if state.runs is before.runs:
-            return
-        for name, run in state.runs.items():
-            new, old = run.progress, before.runs[name].progress if name in before.runs else None
-            if new is old or new.step is None or new.loss is None:
-                continue
-            if old is None or (old.step, old.loss) != (new.step, new.loss):
-                self._tracks.setdefault(name, Track()).add(new.step, new.loss)
-        for name in self._tracks.keys() - state.runs.keys():
-            del self._tracks[name]
+        """Follow each new State."""
+        self._state = state
 
     def __call__(self, notices: tuple[Notice, ...]) -> tuple[Attachment, ...]:
         """The files for one message: of the run of an alert about a run, and of some runs for a heartbeat. A plot is
@@ -151,19 +118,17 @@ class PlotRenderer:
         return Attachment(name=name, media_type="image/png", draw=partial(self._draw, run.name, plot))
 
     def _lines(self, run: Run, shown: Wandb | None) -> list[Line]:
-        """The previous and the current attempt from W&B or its files; without a current one, the loss of the log."""
+        """The previous and the current attempt from W&B or its files; while they lack the current one, that of the
+        log."""
         lines: list[Line] = []
-        if shown is not None and shown.keys:
-            for attempt, is_old in ((shown.before, True), (shown.current, False)):
-                curve = self._curve(attempt.path, shown.keys[0]) if attempt else None
-                if attempt and curve and _is_drawable(curve.values):
-                    x, y = curve.steps.tobytes(), curve.values.tobytes()
-                    lines.append(Line(name=clean(attempt.name, 60), x=x, y=y, is_old=is_old))
-        track = self._tracks.get(run.name)
-        if all(line.is_old for line in lines) and track is not None and _is_drawable(track.values):
-            steps, values = track.steps[:], track.values[:]
-            length = min(len(steps), len(values))  # the other thread may be adding one
-            lines.append(Line(name=clean(run.name, 60), x=steps[:length].tobytes(), y=values[:length].tobytes()))
+        for source, is_old in ((shown, True), (shown, False), (client_file.of_file(run.log_metrics), False)):
+            if source is None or not source.keys or (lines and not lines[-1].is_old):
+                continue
+            attempt = source.before if is_old else source.current
+            curve = self._curve(attempt.path, source.keys[0]) if attempt else None
+            if attempt and curve and len(curve.values) > 1 and any(map(math.isfinite, curve.values)):
+                x, y = curve.steps.tobytes(), curve.values.tobytes()
+                lines.append(Line(name=clean(attempt.name, 60), x=x, y=y, is_old=is_old))
         return lines
 
     def _draw(self, run: str, plot: Plot, within: Seconds) -> bytes:
@@ -218,10 +183,6 @@ def _read(sample: Sample, within: Seconds) -> bytes:
         log.info("a sample is gone: %s", error.strerror)
         return b""
     return data if len(data) <= FILE_BYTES else b""
-
-
-def _is_drawable(values: Sequence[float]) -> bool:
-    return len(values) > 1 and any(map(math.isfinite, values))
 
 
 def _file_name(run: str) -> str:

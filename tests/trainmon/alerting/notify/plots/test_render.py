@@ -13,7 +13,7 @@ import pytest
 
 from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
 from trainmon.alerting.notify.plots.child import POINTS, Line, Plot, draw
-from trainmon.alerting.notify.plots.render import POINTS_KEPT, PlotRenderer, Track
+from trainmon.alerting.notify.plots.render import PlotRenderer
 from trainmon.model import Curve, Progress, Run, RunSpec, Sample, State, Wandb, WandbFile, WandbRun
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -89,12 +89,31 @@ def test_the_file_of_the_wandb_client_is_a_picture_if_there_is_no_server() -> No
     assert request.keys == [("file/video-2b/offline-run-1", "train/loss")]
 
 
+def of_the_log() -> WandbFile:
+    begun = WandbRun(entity="log", project="video-2b", id="0", name="from step 0", state="")
+    return WandbFile(format="the log", runs=(begun,), keys=("loss",), points=100)
+
+
 def test_a_run_without_wandb_is_drawn_from_its_log() -> None:
-    pictures = PlotRenderer(FixedCurve(), argv=FAKE)
-    for step in range(10):
-        pictures.observe(state(step=step, loss=2.0 - step / 10))
+    request = FixedCurve()
+    pictures = PlotRenderer(request, argv=FAKE)
+    pictures.observe(state(log_metrics=of_the_log()))
     (file,) = pictures((beat(),))
     assert file.read(20).startswith(PNG)
+    assert request.keys == [("log/video-2b/0", "loss")]
+
+
+def test_an_attempt_of_which_wandb_has_no_curve_yet_is_drawn_from_the_log() -> None:
+    class Begun(FixedCurve):
+        def __call__(self, path: str, key: str) -> Curve:
+            known = super().__call__(path, key)
+            return curve(1) if path == "t/p/a1" else known
+
+    request = Begun()
+    pictures = PlotRenderer(request, argv=FAKE)
+    pictures.observe(state(wandb=wandb(points=1), log_metrics=of_the_log()))
+    (file,) = pictures((beat(),))
+    assert (file.read(20).startswith(PNG), request.keys[-1]) == (True, ("log/video-2b/0", "loss"))
 
 
 def test_a_run_of_which_nothing_is_known_has_no_picture() -> None:
@@ -185,22 +204,6 @@ def test_the_name_of_a_run_makes_no_path() -> None:
     pictures.observe(state("../../etc/ä $(id)", wandb=wandb()))
     (file,) = pictures((beat(),))
     assert file.name == "..-..-etc-----id--loss.png"
-
-
-def test_what_is_remembered_of_a_log_is_bounded_and_reaches_back_to_the_start() -> None:
-    track = Track()
-    for step in range(100_000):
-        track.add(step, 1.0)
-    assert POINTS_KEPT / 2 <= len(track.steps) <= POINTS_KEPT
-    assert (track.steps[0] < 64, track.steps[-1] > 99_900) == (True, True)
-
-
-def test_a_run_that_is_gone_is_forgotten() -> None:
-    pictures = PlotRenderer(FixedCurve(), argv=FAKE)
-    pictures.observe(state())
-    assert pictures._tracks
-    pictures.observe(State())
-    assert not pictures._tracks
 
 
 # ---- the child itself
