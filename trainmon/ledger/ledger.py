@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections import deque
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,10 +101,17 @@ log = logging.getLogger(__name__)
 # ---- the queue of the ledger's thread --------------------------------------------------------------------------------
 
 RECORDS_AT_MOST = 1_000
-EVALS_AT_MOST = 10_000
-"""Of 20 runs, all that stay in memory."""
-TEXTS_AT_MOST = 32
-"""Of texts of 256 KiB: 8 MiB while a disk is away."""
+
+Row = Record | Attempt | RunEval | AttemptHour | ActionText
+"""What is written soon; of each, only the newest value."""
+WAITING: Mapping[type, tuple[Callable[[Any], object], int]] = {
+    Record: (attrgetter("action.id"), RECORDS_AT_MOST),
+    Attempt: (attrgetter("attempt_id"), RECORDS_AT_MOST),
+    AttemptHour: (attrgetter("attempt.attempt_id", "hour.node"), RECORDS_AT_MOST),
+    RunEval: (attrgetter("run", "digest"), 10_000),  # of 20 runs, all that stay in memory
+    ActionText: (attrgetter("action_id", "kind", "host", "path"), 32),  # of 256 KiB: 8 MiB while a disk is away
+}
+"""What identifies a row of each kind, and how many wait at most."""
 
 Kind = Literal["written", "read", "transaction", "task"]
 """What is waited for: what `put` takes is written; a query; a transaction; work on the ledger's disk
@@ -132,11 +140,7 @@ class Answer:
 class Work:
     """What the thread takes at once."""
 
-    records: dict[str, Record] = field(default_factory=dict)
-    attempts: dict[str, Attempt] = field(default_factory=dict)
-    evals: dict[tuple[str, str], RunEval] = field(default_factory=dict)
-    hours: dict[tuple[str, str], AttemptHour] = field(default_factory=dict)
-    texts: deque[ActionText] = field(default_factory=lambda: deque(maxlen=TEXTS_AT_MOST))
+    rows: dict[type, dict[object, Any]] = field(default_factory=lambda: defaultdict(dict))
     answers: list[tuple[Kind, Answer]] = field(default_factory=list)
 
     def of(self, *kinds: Kind) -> list[Answer]:
@@ -145,22 +149,11 @@ class Work:
 
     @property
     def has_rows(self) -> bool:
-        return bool(self.records or self.attempts or self.evals or self.hours or self.texts)
+        return any(self.rows.values())
 
     @property
     def writes(self) -> bool:
         return self.has_rows or bool(self.of("transaction"))
-
-    def drop_oldest(self) -> None:
-        """Drop what is too much to wait."""
-        waiting: tuple[tuple[dict[Any, Any], int], ...] = (
-            (self.records, RECORDS_AT_MOST),
-            (self.attempts, RECORDS_AT_MOST),
-            (self.hours, RECORDS_AT_MOST),
-            (self.evals, EVALS_AT_MOST),
-        )
-        for values, at_most in waiting:
-            drop_oldest(values, at_most)
 
 
 class WriteQueue:
@@ -171,26 +164,17 @@ class WriteQueue:
         self._work = Work()
         self.is_stopping = False
 
-    def put(self, item: Record | Attempt | ActionText | RunEval | AttemptHour, *, urgent: bool = False) -> Answer:
+    def put(self, row: Row, *, urgent: bool = False) -> Answer:
         """Write it: now if it is urgent, else as soon as the ledger works. If the queue is full, the oldest is
         dropped."""
         answer = Answer(lambda: None, lambda: None)
+        key_of, at_most = WAITING[type(row)]
         with self._changed:
-            work = self._work
-            match item:
-                case ActionText():
-                    work.texts.append(item)
-                case Attempt():
-                    work.attempts[item.attempt_id] = item
-                case RunEval():
-                    work.evals[item.run, item.digest] = item
-                case AttemptHour():
-                    work.hours[item.attempt.attempt_id, item.hour.node] = item
-                case Record():
-                    work.records[item.action.id] = item
-            work.drop_oldest()
+            rows = self._work.rows[type(row)]
+            rows[key_of(row)] = row
+            drop_oldest(rows, at_most)
             if urgent:
-                work.answers.append(("written", answer))
+                self._work.answers.append(("written", answer))
             self._changed.notify()
         return answer
 
@@ -219,13 +203,9 @@ class WriteQueue:
     def put_back(self, work: Work) -> None:
         """Queue again what could not be written, unless newer work has replaced it."""
         with self._changed:
-            now = self._work
-            now.records = {**work.records, **now.records}
-            now.attempts = {**work.attempts, **now.attempts}
-            now.evals = {**work.evals, **now.evals}
-            now.hours = {**work.hours, **now.hours}
-            now.texts = deque((*work.texts, *now.texts), maxlen=TEXTS_AT_MOST)
-            now.drop_oldest()
+            for kind, rows in work.rows.items():
+                self._work.rows[kind] = {**rows, **self._work.rows[kind]}
+                drop_oldest(self._work.rows[kind], WAITING[kind][1])
 
 
 # ---- the ledger ------------------------------------------------------------------------------------------------------
@@ -384,7 +364,7 @@ class Ledger(Background):
             if work.writes or (self._failures and not is_last):
                 self._attempt(work)
         if self._failures:
-            log.warning("at the end %d records were not written", len(self._queue.take(0.0).records))
+            log.warning("at the end %d records were not written", len(self._queue.take(0.0).rows[Record]))
         self._close()
 
     def _read_and_run(self, work: Work) -> None:
@@ -465,12 +445,12 @@ class Ledger(Background):
         if work.has_rows:
             now = self._clock.now()
             connection.execute("BEGIN IMMEDIATE")
-            write_all(connection, work.records.values(), work.texts)
-            write_attempts(connection, work.attempts.values(), now)
-            write_evals(connection, work.evals.values(), now)
-            write_hours(connection, work.hours.values(), now)
+            write_all(connection, work.rows[Record].values(), work.rows[ActionText].values())
+            write_attempts(connection, work.rows[Attempt].values(), now)
+            write_evals(connection, work.rows[RunEval].values(), now)
+            write_hours(connection, work.rows[AttemptHour].values(), now)
             connection.execute("COMMIT")
-            self._actions |= {name: (one.status, one.settled_at) for name, one in work.records.items()}
+            self._actions |= {one.action.id: (one.status, one.settled_at) for one in work.rows[Record].values()}
         for answer in work.of("written"):
             answer.give()
         for transaction in [one for one in work.of("transaction") if not one.done.is_set()]:

@@ -180,14 +180,14 @@ def test_a_text_that_comes_while_another_fails_takes_no_place_of_it() -> None:
     failed = mail.take(None)
     mail.put(many[1])
     mail.put_back(failed)
-    assert list(mail.take(None).texts) == many[:2]
+    assert list(mail.take(None).rows[ActionText].values()) == many[:2]
     for text in many[:31]:
         mail.put(text)
     failed = mail.take(None)
     mail.put(many[31])
     mail.put(many[32])
     mail.put_back(failed)
-    assert list(mail.take(None).texts) == many[1:33], "the oldest go where there is no room"
+    assert list(mail.take(None).rows[ActionText].values()) == many[1:33], "the oldest go where there is no room"
 
 
 def test_what_waits_for_a_disk_that_stays_away_has_a_limit() -> None:
@@ -197,6 +197,6 @@ def test_what_waits_for_a_disk_that_stays_away_has_a_limit() -> None:
         for number in range(begin, begin + RECORDS_AT_MOST // 2):
             queue.put(AttemptHour(LONG, GpuHour(node=f"n{number}", ended_at=0.0)))
         queue.put_back(failed)
-    hours = queue.take(None).hours
+    hours = queue.take(None).rows[AttemptHour]
     assert next(iter(hours)) == (LONG.attempt_id, f"n{2 * RECORDS_AT_MOST}")
     assert len(hours) == RECORDS_AT_MOST
