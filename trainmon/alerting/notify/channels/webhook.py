@@ -45,8 +45,17 @@ def payload(message: Message, receiver: str) -> dict[str, Any]:
     """The message as Alertmanager's payload."""
     notices = message.notices
     newest = {alert.id: (alert, notice) for notice in notices for alert in notice.alerts}
-    alerts = [_alert(alert, notice) for alert, notice in newest.values()]
-    alerts += [_plain(notice) for notice in notices if not notice.alerts]
+    alerts = [
+        _row(
+            labels_of(one),
+            annotations_of(one, notice.reason),
+            one.since,
+            one.resolved_at or notice.at if one.phase == "resolved" else None,
+            one.subject,
+        )
+        for one, notice in newest.values()
+    ]
+    alerts += [_row(*plain_fields(notice), notice.at) for notice in notices if not notice.alerts]
     is_firing = any(alert["status"] == "firing" for alert in alerts)
     groups = {notice.group for notice in notices}
     group = groups.pop() if len(groups) == 1 else ""
@@ -71,16 +80,18 @@ def payload(message: Message, receiver: str) -> dict[str, Any]:
     }
 
 
-def _alert(alert: Alert, notice: Notice) -> dict[str, Any]:
-    is_over = alert.phase == "resolved"
+def _row(
+    labels: Mapping[str, str], annotations: Mapping[str, str], since: Instant, end: Instant | None = None,
+    subject: str = "",
+) -> dict[str, Any]:  # fmt: skip
     return {
-        "status": "resolved" if is_over else "firing",
-        "labels": labels_of(alert),
-        "annotations": annotations_of(alert, notice.reason),
-        "startsAt": timestamp(alert.since),
-        "endsAt": timestamp(alert.resolved_at or notice.at) if is_over else NEVER,
+        "status": "firing" if end is None else "resolved",
+        "labels": labels,
+        "annotations": annotations,
+        "startsAt": timestamp(since),
+        "endsAt": NEVER if end is None else timestamp(end),
         "generatorURL": "",
-        "fingerprint": fingerprint(alert.rule, alert.subject),
+        "fingerprint": fingerprint(labels["alertname"], subject),
     }
 
 
@@ -102,19 +113,6 @@ def annotations_of(alert: Alert, reason: str) -> dict[str, str]:
         "id": alert.id,
     }
     return {name: value for name, value in annotations.items() if value}
-
-
-def _plain(notice: Notice) -> dict[str, Any]:
-    labels, annotations = plain_fields(notice)
-    return {
-        "status": "firing",
-        "labels": labels,
-        "annotations": annotations,
-        "startsAt": timestamp(notice.at),
-        "endsAt": NEVER,
-        "generatorURL": "",
-        "fingerprint": fingerprint(labels["alertname"], ""),
-    }
 
 
 def plain_fields(notice: Notice) -> tuple[dict[str, str], dict[str, str]]:
