@@ -493,7 +493,7 @@ def _is_plain(value: str) -> bool:
 
 def last_line(output: bytes, limit: int = 300) -> str:
     """The last line of a command's output, safe to show; empty without output."""
-    return scrub(clean(output.decode("utf-8", "replace").strip().rpartition("\n")[2], limit))
+    return scrub(clean(output.decode("utf-8", "replace").strip().rpartition("\n")[2]))[:limit]
 
 
 @lru_cache(maxsize=2048)

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from trainmon.alerting.notify.message import Broken, Message, Retry, Sent
-from trainmon.lib import Seconds, clean, scrub
+from trainmon.lib import Seconds, clean, last_line, scrub
 from trainmon.lib.threads import ChildRunner, DeadlineExceeded
 from trainmon.model import Alert, Channel
 
@@ -40,7 +40,7 @@ class Command:
             raise Broken(f"it cannot be started: {(error.strerror or 'failed').lower()}") from error
         if ended.status == 0:
             return Sent()
-        output = clean(scrub((ended.errors or ended.output).decode(errors="replace").strip().split("\n")[-1]), 200)
+        output = last_line(ended.errors or ended.output, 200)
         why = f"it ended with {ended.status}" + (f": {output}" if output else "")
         raise Retry(why) if ended.status == TEMPORARY or ended.status < 0 else Broken(why)
 

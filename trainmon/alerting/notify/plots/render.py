@@ -20,7 +20,7 @@ import msgspec
 from trainmon.alerting.notify.message import Attachment
 from trainmon.alerting.notify.plots.child import Line, Plot
 from trainmon.analysis.wandb import client_file
-from trainmon.lib import Clock, Seconds, SystemClock, clean
+from trainmon.lib import Clock, Seconds, SystemClock, clean, last_line
 from trainmon.lib.extras import install_command
 from trainmon.lib.threads import ChildRunner, DeadlineExceeded
 from trainmon.model import Curve, Notice, NoticeKind, Run, Sample, State, Wandb
@@ -157,8 +157,7 @@ class PlotRenderer:
             return b""
         if ended.status == 0 and ended.output.startswith(b"\x89PNG"):
             return ended.output
-        last = ended.errors.decode(errors="replace").strip().split("\n")[-1]
-        log.info("no plot: the child process ended with %d: %s", ended.status, clean(last, 200))
+        log.info("no plot: the child process ended with %d: %s", ended.status, last_line(ended.errors, 200))
         return b""
 
     # ---- the sample

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from trainmon.alerting.notify.channels.apprise.child import Answer, Incident, Request, Tone
 from trainmon.alerting.notify.channels.webhook import fingerprint
 from trainmon.alerting.notify.message import Broken, Message, Retry, Sent, is_good_news, printable
-from trainmon.lib import ScratchDirectory, Seconds, clean, scrub
+from trainmon.lib import MASK, ScratchDirectory, Seconds, clean, last_line
 from trainmon.lib.extras import install_command
 from trainmon.lib.threads import ChildRunner, DeadlineExceeded, decoder
 from trainmon.model import Channel, Severity
@@ -121,8 +121,7 @@ class Apprise:
         try:
             return decoder(Answer).decode(ended.output)
         except msgspec.MsgspecError:
-            last = ended.errors.decode(errors="replace").strip().split("\n")[-1]
-            last = clean(scrub(last.replace(self._url, "***")), 120)
+            last = last_line(ended.errors.replace(self._url.encode(), MASK.encode()), 120)
             raise Retry(f"apprise's child ended with {ended.status}: {last}") from None
 
 
