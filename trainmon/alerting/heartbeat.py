@@ -48,11 +48,6 @@ class HeartbeatNotices(NamedTuple):
     memory: Mapping[str, Instant] = {}
 
 
-def not_in_the_future(memory: Mapping[str, Instant], now: Instant) -> Mapping[str, Instant]:
-    """The memory of future times, set to now: otherwise nothing would be notified until then."""
-    return {key: now for key, at in memory.items() if at > now}
-
-
 def heartbeat_channels(routing: Routing) -> tuple[str, ...]:
     return tuple(one.channel for one in routing.routes if one.heartbeat and not one.fallback and not one.after)
 
@@ -140,14 +135,6 @@ def stopped(spec: HeartbeatSpec, routing: Routing, state: State, why: str, now: 
         expires_at=now + EXPIRES_AFTER,
     )
     return notice if channels else None
-
-
-def test_is_due(spec: HeartbeatSpec, memory: Mapping[str, Instant], now: Instant) -> bool | None:
-    """Whether the regular test is due; None if its period starts now."""
-    last = memory.get(TEST)
-    if spec.test_every is None:
-        return False
-    return None if last is None else now - last >= spec.test_every
 
 
 def new_test(alerts: Mapping[str, Alert], now: Instant, token: Token) -> dict[str, Alert]:

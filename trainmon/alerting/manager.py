@@ -253,20 +253,21 @@ class AlertManager:
     def _with_heartbeat(self, state: State, spec: HeartbeatSpec, now: Instant) -> State:
         """Add the start, the heartbeat and the test, if they are due."""
         changes, routes = self._changes, self._settings[1]
-        changes.remember(heartbeat.not_in_the_future(changes.memory, now))
-        memory = changes.memory
-        made = [heartbeat.heartbeat(spec, routes, state, memory, now)]
+        # Because of a time in the future, nothing would be notified until then.
+        changes.remember({key: now for key, at in changes.memory.items() if at > now})
+        made = [heartbeat.heartbeat(spec, routes, state, changes.memory, now)]
         if not self._leadership.is_announced:
-            started = heartbeat.started(spec, routes, state, memory, self._leadership.outage, now)
+            started = heartbeat.started(spec, routes, state, changes.memory, self._leadership.outage, now)
             self._leadership.is_announced = started is not None
             made += [started] if started is not None else []
         for one in made:
             changes.notices += one.notices
             changes.remember(one.memory)
-        is_due = heartbeat.test_is_due(spec, memory, now)
-        if is_due is None:
+        if spec.test_every is None:
+            return state
+        if TEST not in changes.memory:  # its period starts now
             changes.remember({TEST: now})
-        return self._with_new_test(state, now) if is_due else state
+        return self._with_new_test(state, now) if now - changes.memory[TEST] >= spec.test_every else state
 
     def _with_new_test(self, state: State, now: Instant) -> State:
         self._changes.remember({TEST: now})
