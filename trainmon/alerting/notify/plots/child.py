@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 
-POINTS = 4_000
-"""More than a phone has pixels. Of more points, the minimum and maximum of each bin are drawn: no spike is lost."""
 OLD, NEW = "#b0b7c3", "#1f6feb"
 LOW, HIGH = 0.5, 99.5
 """The percentiles that the y axis shows: one spike would flatten the rest of the curve."""
@@ -42,6 +40,7 @@ def main() -> None:
 def draw(plot: Plot) -> bytes:
     """The plot as a PNG."""
     import matplotlib as mpl
+    import numpy as np
 
     mpl.use("Agg")
     from matplotlib.figure import Figure
@@ -50,7 +49,7 @@ def draw(plot: Plot) -> bytes:
     axes = figure.subplots()
     values = []
     for line in plot.lines:
-        x, y = _downsample(line)
+        x, y = np.frombuffer(line.x), np.frombuffer(line.y)
         label = _plain(line.name).lstrip("_") or "run"  # matplotlib hides labels that begin with an underscore
         axes.plot(x, y, color=OLD if line.is_old else NEW, linewidth=1.0 if line.is_old else 1.4, label=label)
         values.append(y)
@@ -69,26 +68,6 @@ def draw(plot: Plot) -> bytes:
 def _plain(text: str) -> str:
     """The text without mathematics, which matplotlib reads between dollars."""
     return text.replace("$", r"\$")
-
-
-def _downsample(line: Line) -> tuple[Any, Any]:
-    import numpy as np
-
-    x, y = np.frombuffer(line.x), np.frombuffer(line.y)
-    width = -(-2 * len(x) // POINTS)
-    if width <= 2:
-        return x, y
-    kept: set[int] = set()
-    for start in range(0, len(x), width):
-        values = y[start : start + width]
-        is_finite = np.isfinite(values)
-        if is_finite.any():
-            kept.add(start + int(np.where(is_finite, values, np.inf).argmin()))
-            kept.add(start + int(np.where(is_finite, values, -np.inf).argmax()))
-        if not is_finite.all():
-            kept.add(start + int(np.argmin(is_finite)))  # a gap stays a gap
-    indexes = np.array(sorted(kept))
-    return x[indexes], y[indexes]
 
 
 def _set_y_limits(axes: Any, lines: list[Any]) -> None:
