@@ -10,7 +10,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -18,8 +18,8 @@ from trainmon.ledger.actions import as_json, storable
 from trainmon.ledger.alerts import HistoryLine, add_history, counted, delete_counted, write_changes
 from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
 from trainmon.lib import Instant, by_key, drop_oldest
-from trainmon.lib.threads import converted, decoder
-from trainmon.model import AlertChanges, Notice, Notification
+from trainmon.lib.threads import decoder
+from trainmon.model import SEVERITIES, AlertChanges, Notice, Notification
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ STAND_INS = (
     "AND other.because IS NOT NULL AND other.state IN ('sent', 'merged')"
 )
 """The channels that delivered it in place of one that was down."""
-NAMES = ("id", "channel", "state", "attempts", "next_at", "made_at", "sent_at", "words", "because")
+NAMES = ("id", "channel", "state", "attempts", "next_at", "made_at", "sent_at", "answer", "because")
 """The fields of a Notification that its row has as columns."""
 SELECT = (
     "SELECT outbox.id, channel, outbox.state, attempts, next_at, made_at, sent_at, words, because, "
@@ -136,21 +136,21 @@ def count(connection: sqlite3.Connection, since: Instant) -> Counts:
     return Counts(waiting, oldest, dead)
 
 
-def _notifications(rows: Iterable[tuple[object, ...]]) -> list[Notification]:
+def _notifications(rows: Iterable[tuple[Any, ...]]) -> list[Notification]:
     found = []
     for row in rows:
         *plain, delivered_by, text, key, severity, at, reason = row
         try:
-            notice = decoder(Notice).decode(str(text))
+            notice = decoder(Notice).decode(text)
         except msgspec.DecodeError as error:
             log.warning("the outbox's row %s is of another version: %s", plain[0], error)
             notice = Notice(
-                key=str(key),
+                key=key,
                 kind="direct",
-                reason=str(reason),
-                severity="info" if severity == "info" else "warning" if severity == "warning" else "critical",
-                at=float(str(at)),
-                channels=(str(plain[1]),),
+                reason=reason,
+                severity=severity if severity in SEVERITIES else "critical",
+                at=at,
+                channels=(plain[1],),
                 title="An alert from another version of trainmon-tui",
                 lines=(
                     f"{key}: {reason}",
@@ -158,10 +158,8 @@ def _notifications(rows: Iterable[tuple[object, ...]]) -> list[Notification]:
                     "`trainmon-tui status` lists the open alerts.",
                 ),
             )
-        values = dict(zip(NAMES, plain, strict=True))
-        values["notice"] = notice
-        values["delivered_by"] = str(delivered_by).split("\n") if delivered_by is not None else ()
-        found.append(converted(values, Notification))
+        by = () if delivered_by is None else tuple(delivered_by.split("\n"))
+        found.append(Notification(notice=notice, delivered_by=by, **dict(zip(NAMES, plain, strict=True))))
     return found
 
 

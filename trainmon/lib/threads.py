@@ -177,12 +177,3 @@ def decoder(kind: type[Kind]) -> msgspec.json.Decoder[Kind]:
         if kind not in _decoders:
             _decoders[kind] = msgspec.json.Decoder(kind)
         return _decoders[kind]
-
-
-def converted(values: Mapping[str, Any], kind: type[Kind]) -> Kind:
-    """The values as this type.
-
-    Raises: msgspec.ValidationError.
-    """
-    decoder(kind)
-    return msgspec.convert(values, kind)

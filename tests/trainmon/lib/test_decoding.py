@@ -9,7 +9,7 @@ import pytest
 
 RACE = """
 import os, sys, threading, msgspec
-from trainmon.lib.threads import converted, decoder
+from trainmon.lib.threads import decoder
 
 threading.excepthook = lambda _: os._exit(3)
 
@@ -39,10 +39,6 @@ def race(decode: str) -> int:
 
 def test_threads_that_decode_a_type_for_the_first_time_at_once_all_get_it() -> None:
     assert race(f"decoder(outer).decode({TEXT})") == 0
-
-
-def test_threads_that_convert_to_a_type_for_the_first_time_at_once_all_get_it() -> None:
-    assert race("""converted({"a0": {"f1": 1}, "a11": {"f7": 2}}, outer)""") == 0
 
 
 def test_a_thread_that_fails_is_noticed() -> None:
