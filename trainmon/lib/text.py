@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain, groupby
@@ -322,43 +322,91 @@ HINTS = (
 )  # fmt: skip
 """A text in lower case without any of these and without `token` contains no secret."""
 
-SHAPE = re.compile(
-    r"(?<![A-Za-z0-9_-])(?:"
-    r"(hf_|gh[pousr]_)[A-Za-z0-9]{20,}"
-    r"|(github_pat_|wandb_v1_)\w{20,}"
-    r"|(glpat-|nvapi-|pypi-|xapp-|xox[a-z]-)[\w-]{8,}"
-    r"|(sk-)(?=[\w-]{0,200}\d)[\w-]{20,}"
-    r"|(AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"
-    r"|(AIza)[\w-]{30,}"
-    r"|(tk_)[a-z0-9]{29}(?![A-Za-z0-9])"
-    r"|(local-)[0-9a-f]{40}(?![A-Za-z0-9])"
-    r"|(eyJ)[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"
-    r")"
-)
-PEM = re.compile(
-    r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----).*?(-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
-)
-URL_LOGIN = re.compile(r"(://[^\s/:@'\"]{0,200}:)[^\s/'\"]{1,400}@")
-QUERY = re.compile(
-    r"(?i)([?&;](?:[\w-]{0,40}(?:token|secret|password|signature|credential)|(?:[\w-]{0,40}[_-])?(?:key|sig)|apikey|auth|jwt)=)"
-    r"[^&\s'\"#;]{1,2000}"
-)
-HOOK = re.compile(
-    r"(?i)(\bhooks\.slack\.com/|/api/webhooks/|\bapi\.telegram\.org/bot|\bhc-ping\.com/|\.webhook\.office\.com/)"
-    r"[^\s'\"<>]{1,1000}"
-)
-HEADER = re.compile(
-    r"(?i)(\b(?:proxy-)?authorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?)(?:(basic|bearer|token|digest|negotiate)\s{1,3})?"
-    r"(?!-)[^\s'\",;]{1,4000}"
-)
-BEARER = re.compile(r"(?i)(\bbearer\s{1,3})(?=[^\s'\"]{0,400}\d|[^\s'\"]{24})[\w.~+/=-]{8,}")
-KEY_FOLLOWS = re.compile(r"(?i)\b(?:wandb[\w.]{0,20}\s{1,3}login|api[ _-]key|password)\b")
 HEX_KEY = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{40}(?![0-9A-Za-z])")
-"""A W&B key looks like a git commit: it is masked only behind such words."""
-NETRC = re.compile(r"(\bmachine\s{1,3}\S{1,200}\s{1,3}login\s{1,3}\S{1,200}\s{1,3}password\s{1,3})(?!-)\S{1,400}")
-CURL_LOGIN = re.compile(r"(\bcurl\b.{0,400}?\s(?:-u|--user)[\s=]{1,3}['\"]?[^\s:'\"]{0,200}:)(?!-)[^\s'\"]{1,400}")
-COOKIE = re.compile(r"(?i)(\b(?:set-)?cookie['\"]?\s{0,3}:\s{0,3}['\"]?)(?!\*)[^\n'\"]{1,4000}")
-SHORT_FLAG = re.compile(r"(\bsshpass\s{1,3}-p\s{0,3}|\b(?:mysql|mysqldump|mariadb)\b.{0,200}?\s-p)(?![\s-])\S{1,400}")
+"""A W&B key looks like a git commit: it is masked only behind words that announce one."""
+
+SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (
+        ("-----begin",),
+        re.compile(
+            r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----).*?(-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+        ),
+        rf"\1 {MASK}\2",
+    ),
+    (
+        ("",),
+        re.compile(
+            r"(?<![A-Za-z0-9_-])(?:"
+            r"(hf_|gh[pousr]_)[A-Za-z0-9]{20,}"
+            r"|(github_pat_|wandb_v1_)\w{20,}"
+            r"|(glpat-|nvapi-|pypi-|xapp-|xox[a-z]-)[\w-]{8,}"
+            r"|(sk-)(?=[\w-]{0,200}\d)[\w-]{20,}"
+            r"|(AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"
+            r"|(AIza)[\w-]{30,}"
+            r"|(tk_)[a-z0-9]{29}(?![A-Za-z0-9])"
+            r"|(local-)[0-9a-f]{40}(?![A-Za-z0-9])"
+            r"|(eyJ)[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"
+            r")"
+        ),
+        rf"\1\2\3\4\5\6\7\8\9{MASK}",
+    ),
+    (("://",), re.compile(r"(://[^\s/:@'\"]{0,200}:)[^\s/'\"]{1,400}@"), rf"\1{MASK}@"),
+    (
+        ("://", "hc-ping", "hooks", "/bot"),
+        re.compile(
+            r"(?i)(\bhooks\.slack\.com/|/api/webhooks/|\bapi\.telegram\.org/bot|\bhc-ping\.com/|\.webhook\.office\.com/)"
+            r"[^\s'\"<>]{1,1000}"
+        ),
+        rf"\1{MASK}",
+    ),
+    (
+        ("?", "&"),
+        re.compile(
+            r"(?i)([?&;](?:[\w-]{0,40}(?:token|secret|password|signature|credential)"
+            r"|(?:[\w-]{0,40}[_-])?(?:key|sig)|apikey|auth|jwt)=)[^&\s'\"#;]{1,2000}"
+        ),
+        rf"\1{MASK}",
+    ),
+    (
+        ("auth",),
+        re.compile(
+            r"(?i)(\b(?:proxy-)?authorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?"
+            r"(?:(?:basic|bearer|token|digest|negotiate)\s{1,3})?)(?!-)[^\s'\",;]{1,4000}"
+        ),
+        rf"\1{MASK}",
+    ),
+    (
+        ("bearer",),
+        re.compile(r"(?i)(\bbearer\s{1,3})(?=[^\s'\"]{0,400}\d|[^\s'\"]{24})[\w.~+/=-]{8,}"),
+        rf"\1{MASK}",
+    ),
+    (
+        ("login",),  # a line of .netrc
+        re.compile(r"(\bmachine\s{1,3}\S{1,200}\s{1,3}login\s{1,3}\S{1,200}\s{1,3}password\s{1,3})(?!-)\S{1,400}"),
+        rf"\1{MASK}",
+    ),
+    (
+        ("login", "password", "api"),
+        re.compile(r"(?is)\b(?:wandb[\w.]{0,20}\s{1,3}login|api[ _-]key|password)\b.*"),
+        lambda found: HEX_KEY.sub(MASK, found[0]),
+    ),
+    (
+        ("curl ",),
+        re.compile(r"(\bcurl\b.{0,400}?\s(?:-u|--user)[\s=]{1,3}['\"]?[^\s:'\"]{0,200}:)(?!-)[^\s'\"]{1,400}"),
+        rf"\1{MASK}",
+    ),
+    (
+        ("cookie",),
+        re.compile(r"(?i)(\b(?:set-)?cookie['\"]?\s{0,3}:\s{0,3}['\"]?)(?!\*)[^\n'\"]{1,4000}"),
+        rf"\1{MASK}",
+    ),
+    (
+        ("sshpass ", "mysql", "mariadb"),
+        re.compile(r"(\bsshpass\s{1,3}-p\s{0,3}|\b(?:mysql|mysqldump|mariadb)\b.{0,200}?\s-p)(?![\s-])\S{1,400}"),
+        rf"\1{MASK}",
+    ),
+)
+"""Texts in lower case, of which one is in a text with such a secret; its shape, and what is left of it."""
 
 VALUE = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"?|'(?:[^'\\\n]|\\.)*'?|[^\s\"'][^\s]*")
 FLAG = re.compile(r"(?<![^\s'\"\[(,])--?([A-Za-z][\w.-]{0,79})(?:=|['\"],?\s{1,3}|\s{1,3})")
@@ -409,28 +457,11 @@ def scrub(text: str) -> str:
     lower = text.lower()
     if not _is_suspicious(lower):
         return text
-    if "-----begin" in lower:
-        text = PEM.sub(rf"\1 {MASK}\2", text)
-    text = SHAPE.sub(lambda match: f"{match[match.lastindex or 0]}{MASK}", text)
-    if "://" in lower or "hc-ping" in lower or "hooks" in lower or "/bot" in lower:
-        text = URL_LOGIN.sub(rf"\1{MASK}@", text)
-        text = HOOK.sub(rf"\1{MASK}", text)
-    if "?" in lower or "&" in lower:
-        text = QUERY.sub(rf"\1{MASK}", text)
-    if "auth" in lower or "bearer" in lower:
-        text = HEADER.sub(lambda match: f"{match[1]}{f'{match[2]} ' if match[2] else ''}{MASK}", text)
-        text = BEARER.sub(rf"\1{MASK}", text)
-    if "login" in lower or "password" in lower or "api" in lower:
-        text = NETRC.sub(rf"\1{MASK}", text)
-        found = KEY_FOLLOWS.search(text)
-        if found is not None:
-            text = text[: found.end()] + HEX_KEY.sub(MASK, text[found.end() :])
-    if "curl " in lower:
-        text = CURL_LOGIN.sub(rf"\1{MASK}", text)
-    if "cookie" in lower:
-        text = COOKIE.sub(rf"\1{MASK}", text)
-    if "sshpass " in lower or "mysql" in lower or "mariadb" in lower:
-        text = SHORT_FLAG.sub(rf"\1{MASK}", text)
+    for hints, shape, masked in SHAPES:
+        for hint in hints:  # a plain loop: see `_is_suspicious`
+            if hint in lower:
+                text = shape.sub(masked, text)
+                break
     if "-" in lower:
         text = _mask_named(text, FLAG, flags=True)
     return _mask_named(text, ASSIGNED, flags=False)
