@@ -94,7 +94,7 @@ def rules() -> str:
         for rule in found:
             known = {field.name: field for field in msgspec.structs.fields(rule)}
             for_, keep_firing_for = (default_of(known[name]) for name in HELD)
-            lines.append(f"| `{rule.name}` | {cell(description(rule))} | {for_} | {keep_firing_for} |")
+            lines.append(f"| `{rule.name}` | {cell(rule.what)} | {for_} | {keep_firing_for} |")
         own = [row for rule in found for row in _own_rows(rule)]
         if own:
             lines += ["", "| rule | setting | default | meaning |", "|---|---|---|---|", *own]

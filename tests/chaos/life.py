@@ -168,7 +168,7 @@ class Faulty(Rule, frozen=True, kw_only=True):
 
 
 def rule(name: str, *, file: str, mailed: bool) -> Rule:
-    names = {"name": name, "family": "runs", "origin": "chaos", "__module__": __name__}
+    names = {"name": name, "family": "runs", "__module__": __name__}
     made = msgspec.defstruct(name, [], bases=(Faulty,), namespace=names, frozen=True, kw_only=True)
     found: Rule = made(for_=0.0, keep_firing_for=0.0, file=file, mailed=mailed)
     return found

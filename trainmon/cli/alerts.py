@@ -30,7 +30,7 @@ from trainmon.engine.snapshot import is_active, worst_first
 from trainmon.ledger.lease import SourceNote
 from trainmon.ledger.ledger import alerts_now, submit_request
 from trainmon.ledger.reader import AlertsNow
-from trainmon.lib import Instant, Seconds, ago, clean, description, field_descriptions, find_state_directory
+from trainmon.lib import Instant, Seconds, ago, clean, field_descriptions, find_state_directory
 from trainmon.model import Alert, AlertRequest, Silence
 from trainmon.runtime.logs import log_to_file
 
@@ -356,7 +356,7 @@ def rule_row(rule: Rule) -> dict[str, Any]:
     return {
         "name": rule.name,
         "family": rule.family,
-        "what": description(kind),
+        "what": kind.what,
         "origin": rule.origin,
         "settings": settings | {old: settings[new] for old, new in OLD_NAMES.items() if new in settings},
     }
@@ -368,13 +368,13 @@ def rule_lines(rules: Sequence[Rule]) -> Iterator[str]:
     for rule in rules:
         changed = ", ".join(f"{name} = {value}" for name, value, default, _ in _settings(rule) if value != default)
         for_, keep = map(duration_text, (rule.for_, rule.keep_firing_for)) if rule.enabled else ("off", "off")
-        rows.append((rule.name, for_, keep, changed, description(type(rule))))
+        rows.append((rule.name, for_, keep, changed, rule.what))
     return table(RULES_HEAD, rows)
 
 
 def one_rule(rule: Rule) -> Iterator[str]:
     """All of one rule."""
-    yield f"{rule.name}: {description(type(rule))}"
+    yield f"{rule.name}: {rule.what}"
     yield f"reason for the defaults: {rule.origin}"
     yield from table(("SETTING", "VALUE", "DEFAULT", "MEANING"), list(_settings(rule)))
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.nodes import failing_server
-from trainmon.lib import Instant, Seconds, clean, drop_oldest
+from trainmon.lib import Instant, Seconds, clean, description, drop_oldest
 from trainmon.model import Alert, Finding, Severity, Source, State
 
 Duration = Annotated[float, "duration"]
@@ -63,8 +63,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: ClassVar[str]
     """As in the config and in every message: of GpuHot, `gpu-hot`, unless the class says another one."""
     family: ClassVar[Family]
+    what: ClassVar[str]
+    """What it detects: its docstring."""
     origin: ClassVar[str]
-    """The source of its defaults, in a few words."""
+    """The source of its defaults, in a few words: what stands behind `Defaults:` in its docstring."""
     may_flap: ClassVar[bool] = True
     """Whether a critical alert that flaps is notified once. If not, each episode is notified."""
 
@@ -85,6 +87,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         super().__init_subclass__()
         if "name" not in cls.__dict__:
             cls.name = re.sub(r"\B([A-Z])", r"-\1", cls.__name__).lower()
+        cls.what, _, cls.origin = description(cls).partition(" Defaults: ")
 
     def check(self, state: State, now: Instant) -> Iterator[Finding | Unknown]:
         """Every problem in this State, and every subject that lacks the data to find one."""

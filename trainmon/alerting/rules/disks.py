@@ -190,9 +190,10 @@ def age(disk: Disk, now: Instant) -> str:
 
 class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A mount does not answer, returns an error, or is not there: every access hangs or fails. It is critical if a run
-    writes there. A directory that a run has yet to create does not count."""
+    writes there. A directory that a run has yet to create does not count.
 
-    origin = "a mount that does not answer in 5s: node_exporter's mount-timeout"
+    Defaults: a mount that does not answer in 5s: node_exporter's mount-timeout
+    """
 
     for_: Duration = 30.0
     """How long the condition must hold before the alert fires: a hung mount is tested every 30 s."""
@@ -256,9 +257,10 @@ def _is_used(disk: Disk, run: Run) -> bool:
 
 class DiskReadOnly(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A disk has become read-only, as the kernel does after an error, or checkpoints are to be saved on a read-only
-    disk."""
+    disk.
 
-    origin = "our choice: with errors=remount-ro, the next save is the first thing that fails"
+    Defaults: our choice: with errors=remount-ro, the next save is the first thing that fails
+    """
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for volume in volumes(state, now, lambda disk: bool(disk.read_only)):
@@ -289,10 +291,12 @@ SERVERS = " servers"
 
 class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A quota is nearly used up, in bytes or in files. Or more than its soft limit is used, so writes fail when the
-    grace period ends. Or a server was missing when it was counted."""
+    grace period ends. Or a server was missing when it was counted.
+
+    Defaults: 90% and 97% of the hard limit: our choice, one poll in ten minutes
+    """
 
     name = "quota"
-    origin = "90% and 97% of the hard limit: our choice, one poll in ten minutes"
 
     keep_firing_for: Duration = 300.0
     """How long the condition must be gone before the alert resolves."""
@@ -406,9 +410,10 @@ def severity_of(share: float | None, warn: float, critical: float) -> Severity |
 
 class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A disk is nearly full, of what may be used (`usable`). A small share of a large disk may still be enough, so the
-    free space must also be less than a few of the largest checkpoints that are saved there."""
+    free space must also be less than a few of the largest checkpoints that are saved there.
 
-    origin = "10% and 3%: node_exporter's mixin and awesome-prometheus-alerts; two samples"
+    Defaults: 10% and 3%: node_exporter's mixin and awesome-prometheus-alerts; two samples
+    """
 
     for_: Duration = 20.0
     """How long the condition must hold before the alert fires: two samples."""
@@ -467,9 +472,10 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A filesystem is nearly out of inodes: soon no file can be created, even if bytes are free."""
+    """A filesystem is nearly out of inodes: soon no file can be created, even if bytes are free.
 
-    origin = "5% and 3%: node_exporter's mixin; two samples"
+    Defaults: 5% and 3%: node_exporter's mixin; two samples
+    """
 
     for_: Duration = 20.0
     """How long the condition must hold before the alert fires: two samples."""
@@ -523,9 +529,10 @@ WIDE = 4.0
 
 class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A disk will be full soon. Checkpoints that are written and deleted again do not count as growth; what remains
-    after each deletion does. On a shared filesystem only nearly linear growth counts."""
+    after each deletion does. On a shared filesystem only nearly linear growth counts.
 
-    origin = "24h and 4h: node_exporter's mixin; its linear forecast is wrong where old checkpoints are deleted"
+    Defaults: 24h and 4h: node_exporter's mixin; its linear forecast is wrong where old checkpoints are deleted
+    """
 
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires: two forecasts."""
@@ -600,9 +607,11 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The next checkpoints of the runs that save there do not fit. The rule needs no history: it uses the sizes and the
-    interval of the recent checkpoints. It is critical if the very next one does not fit."""
+    interval of the recent checkpoints. It is critical if the very next one does not fit.
 
-    origin = "our choice: a save that ends with ENOSPC leaves an incomplete checkpoint and often ends the run"
+    Defaults: our choice: a save that ends with ENOSPC leaves an incomplete checkpoint and often ends the run
+    """
+
     needs_for = True
 
     for_: Duration = 600.0

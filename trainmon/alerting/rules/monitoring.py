@@ -105,9 +105,10 @@ time that it was suspended does not count."""
 
 class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
     """No source responds: no problem can be detected. A dashboard that loses all hosts at once warns about its own
-    network, whatever else responds, and pages after 5 minutes if no daemon watches."""
+    network, whatever else responds, and pages after 5 minutes if no daemon watches.
 
-    origin = "our choice: all connections are opened again within 30s"
+    Defaults: our choice: all connections are opened again within 30s
+    """
 
     for_: Duration = 45.0
     """How long the condition must hold before the alert fires."""
@@ -149,9 +150,10 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
 
 
 class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
-    """Most nodes of a cluster are unreachable: one notification instead of one per node."""
+    """Most nodes of a cluster are unreachable: one notification instead of one per node.
 
-    origin = "our choice: shorter than `for` of node-unreachable, so that it fires first"
+    Defaults: our choice: shorter than `for` of node-unreachable, so that it fires first
+    """
 
     for_: Duration = 30.0
     """How long the condition must hold before the alert fires."""
@@ -183,9 +185,11 @@ class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
 
 
 class SourceLate(SourceRule, frozen=True, kw_only=True):
-    """The data of a source other than a node (a queue, W&B, files) is late, without an error."""
+    """The data of a source other than a node (a queue, W&B, files) is late, without an error.
 
-    origin = "our choice: late means 3 periods without data; a slow controller may need a few more"
+    Defaults: our choice: late means 3 periods without data; a slow controller may need a few more
+    """
+
     needs_for = True
     health = "late"
 
@@ -205,9 +209,11 @@ class SourceLate(SourceRule, frozen=True, kw_only=True):
 
 
 class SourceDown(SourceRule, frozen=True, kw_only=True):
-    """A source other than a node fails, or needs an interactive login (2FA)."""
+    """A source other than a node fails, or needs an interactive login (2FA).
 
-    origin = "our choice: a controller that restarts responds again within minutes"
+    Defaults: our choice: a controller that restarts responds again within minutes
+    """
+
     health = "down"
 
     def problem(self, source: Source, now: Instant) -> str:
@@ -217,9 +223,10 @@ class SourceDown(SourceRule, frozen=True, kw_only=True):
 
 
 class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
-    """A channel does not accept notifications, so nobody receives them there."""
+    """A channel does not accept notifications, so nobody receives them there.
 
-    origin = "our choice; Alertmanager's own mixin waits 5 minutes"
+    Defaults: our choice; Alertmanager's own mixin waits 5 minutes
+    """
 
     patience: Duration = 300.0
     """How long retries may go on before the alert fires. It fires at once if the channel refuses a notification, or if
@@ -257,9 +264,10 @@ class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
 
 
 class OutboxOld(MonitorRule, frozen=True, kw_only=True):
-    """Notifications wait in the outbox, although their channel is not known to fail."""
+    """Notifications wait in the outbox, although their channel is not known to fail.
 
-    origin = "our choice: the longest pause between two retries is 5 minutes; this is three of them"
+    Defaults: our choice: the longest pause between two retries is 5 minutes; this is three of them
+    """
 
     age: Duration = 900.0
     """How long a notification may wait."""
@@ -281,9 +289,10 @@ class OutboxOld(MonitorRule, frozen=True, kw_only=True):
 
 
 class LedgerStuck(MonitorRule, frozen=True, kw_only=True):
-    """The ledger cannot be written: after a crash, nobody would know what was sent."""
+    """The ledger cannot be written: after a crash, nobody would know what was sent.
 
-    origin = "our choice: a disk may hang for some seconds"
+    Defaults: our choice: a disk may hang for some seconds
+    """
 
     for_: Duration = 10.0
     """How long the condition must hold before the alert fires."""
@@ -300,10 +309,12 @@ class LedgerStuck(MonitorRule, frozen=True, kw_only=True):
 
 
 class ConfigNotLoaded(MonitorRule, frozen=True, kw_only=True):
-    """The config was to be loaded again and has a mistake, or others can write to it. The old one stays in use."""
+    """The config was to be loaded again and has a mistake, or others can write to it. The old one stays in use.
+
+    Defaults: our choice: whoever edits the config expects the new one to be used
+    """
 
     name = "config-refused"
-    origin = "our choice: whoever edits the config expects the new one to be used"
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         if state.config is not None:
@@ -318,10 +329,12 @@ class ConfigNotLoaded(MonitorRule, frozen=True, kw_only=True):
 
 
 class RuleRaised(MonitorRule, frozen=True, kw_only=True):
-    """A rule raised an error, so its problem cannot be found. The other rules are still evaluated."""
+    """A rule raised an error, so its problem cannot be found. The other rules are still evaluated.
+
+    Defaults: our choice: an error that does not repeat is not worth an alert
+    """
 
     name = RULE_RAISED
-    origin = "our choice: an error that does not repeat is not worth an alert"
 
     for_: Duration = 10.0
     """How long the condition must hold before the alert fires."""
@@ -332,9 +345,10 @@ class RuleRaised(MonitorRule, frozen=True, kw_only=True):
 
 
 class ClockJumped(MonitorRule, frozen=True, kw_only=True):
-    """The clock jumped, or this program was suspended: nothing was watched in that time."""
+    """The clock jumped, or this program was suspended: nothing was watched in that time.
 
-    origin = "our choice"
+    Defaults: our choice
+    """
 
     news: Duration = 600.0
     """How long the jump is reported."""
@@ -353,10 +367,12 @@ class ClockJumped(MonitorRule, frozen=True, kw_only=True):
 
 
 class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
-    """Nobody acknowledged the regular test notification: perhaps it reached nobody."""
+    """Nobody acknowledged the regular test notification: perhaps it reached nobody.
+
+    Defaults: our choice: people see a notification within 24h
+    """
 
     name = "test-unanswered"
-    origin = "our choice: people see a notification within 24h"
 
     within: Duration = 86_400.0
     """How long people have to acknowledge the test."""

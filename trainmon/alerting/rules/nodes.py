@@ -240,9 +240,11 @@ LATE_LOG: Seconds = 30.0
 
 class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
     """A node is unreachable, or its data is late. A node that accepts logins only during a job is not a fault while it
-    has none. A node that accepts connections and has not finished its first login is a warning for 2 minutes."""
+    has none. A node that accepts connections and has not finished its first login is a warning for 2 minutes.
 
-    origin = "our choice: a lost connection is opened again within seconds, so a minute is long"
+    Defaults: our choice: a lost connection is opened again within seconds, so a minute is long
+    """
+
     may_flap = False
 
     for_: Duration = 60.0
@@ -322,9 +324,10 @@ def _by_slurm(slurm: SchedulerNode | None) -> tuple[str, ...]:
 
 
 class NodeRebooted(NodeRule, frozen=True, kw_only=True):
-    """A node has rebooted while it was watched."""
+    """A node has rebooted while it was watched.
 
-    origin = "our choice: the boot time is compared by two clocks, so a clock that is set is not taken for a reboot"
+    Defaults: our choice: the boot time is compared by two clocks, so a clock that is set is not taken for a reboot
+    """
 
     news: Duration = 1_800.0
     """How long the reboot is reported."""
@@ -350,9 +353,10 @@ class NodeRebooted(NodeRule, frozen=True, kw_only=True):
 
 class ClockSkew(NodeRule, frozen=True, kw_only=True):
     """The clock of a node differs from the clock of this machine. If most nodes differ by the same amount, the clock of
-    this machine is wrong."""
+    this machine is wrong.
 
-    origin = "our choice: over SSH, node_exporter's limit of 0.05s cannot be distinguished from a slow packet"
+    Defaults: our choice: over SSH, node_exporter's limit of 0.05s cannot be distinguished from a slow packet
+    """
 
     for_: Duration = 60.0
     """How long the condition must hold before the alert fires."""
@@ -403,9 +407,11 @@ DRAINED = "its job continues, and no new job starts there: if its GPUs are at fa
 
 class NodeDrained(NodeRule, frozen=True, kw_only=True):
     """Slurm drains a watched node, marks it down or failing, or gets no answer from it. A down node with a run is
-    critical. On a node without a run, a state older than `old` is only info."""
+    critical. On a node without a run, a state older than `old` is only info.
 
-    origin = "Slurm's own states; SlurmdTimeout is 5m; after a day, a repair is no longer news"
+    Defaults: Slurm's own states; SlurmdTimeout is 5m; after a day, a repair is no longer news
+    """
+
     needs_for = True
 
     for_: Duration = 300.0
@@ -464,9 +470,11 @@ def _text(slurm: SchedulerNode) -> str | None:
 
 
 class SparesFew(NodeRule, frozen=True, kw_only=True):
-    """A cluster has fewer healthy idle nodes than wanted (`spares`): a failed node could not be replaced."""
+    """A cluster has fewer healthy idle nodes than wanted (`spares`): a failed node could not be replaced.
 
-    origin = "the cluster's `spares`; duration: jobs end and begin"
+    Defaults: the cluster's `spares`; duration: jobs end and begin
+    """
+
     needs_for = True
 
     for_: Duration = 600.0
@@ -513,9 +521,10 @@ class MemoryRule(NodeRule, frozen=True, kw_only=True):
 
 
 class MemoryFull(MemoryRule, frozen=True, kw_only=True):
-    """The memory of a host is nearly full. When it is full, the kernel kills a large process, usually the trainer."""
+    """The memory of a host is nearly full. When it is full, the kernel kills a large process, usually the trainer.
 
-    origin = "memory in use: all but MemAvailable; node_exporter warns at 90%, which pinned memory reaches by design"
+    Defaults: memory in use: all but MemAvailable; node_exporter warns at 90%, which pinned memory reaches by design
+    """
 
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires."""
@@ -539,9 +548,10 @@ class MemoryFull(MemoryRule, frozen=True, kw_only=True):
 
 class MemoryLeak(MemoryRule, frozen=True, kw_only=True):
     """The memory in use on a host grows steadily and will run out. The rule uses the minimum of every ten minutes over
-    up to three hours, so memory that comes and goes is not a leak."""
+    up to three hours, so memory that comes and goes is not a leak.
 
-    origin = "our choice: a rising minimum over an hour, at a rate that does not slow down"
+    Defaults: our choice: a rising minimum over an hour, at a rate that does not slow down
+    """
 
     keep_firing_for: Duration = 1_800.0
     """How long the condition must be gone before the alert resolves: three of the ten-minute windows."""
@@ -578,9 +588,10 @@ class MemoryLeak(MemoryRule, frozen=True, kw_only=True):
 
 
 class OomKill(NodeRule, frozen=True, kw_only=True):
-    """The kernel killed processes because memory ran out, on the whole host or in the memory limit of a job."""
+    """The kernel killed processes because memory ran out, on the whole host or in the memory limit of a job.
 
-    origin = "any growth of oom_kill in /proc/vmstat; awesome-prometheus-alerts also looks back half an hour"
+    Defaults: any growth of oom_kill in /proc/vmstat; awesome-prometheus-alerts also looks back half an hour
+    """
 
     news: Duration = 1_800.0
     """How long the last kill is reported."""
@@ -622,9 +633,10 @@ a port without a cable is not a fault."""
 
 
 class InfinibandDown(NodeRule, frozen=True, kw_only=True):
-    """An InfiniBand port is not ACTIVE, although it was before or is on nearly all other nodes of the cluster."""
+    """An InfiniBand port is not ACTIVE, although it was before or is on nearly all other nodes of the cluster.
 
-    origin = "NVIDIA's resiliency extension: a port that was never up is not a fault; duration: a link may retrain"
+    Defaults: NVIDIA's resiliency extension: a port that was never up is not a fault; duration: a link may retrain
+    """
 
     for_: Duration = 60.0
     """How long the condition must hold before the alert fires."""
@@ -671,9 +683,10 @@ def _common(state: State, cluster: str) -> set[str]:
 
 class InfinibandFlapping(NodeRule, frozen=True, kw_only=True):
     """An InfiniBand port went down and came back, or its errors accumulate. The alert stays for a while after the last
-    event, because a link that failed once fails again."""
+    event, because a link that failed once fails again.
 
-    origin = "twice in five minutes: ByteRobust; ten minutes after: leptonai gpud"
+    Defaults: twice in five minutes: ByteRobust; ten minutes after: leptonai gpud
+    """
 
     keep_firing_for: Duration = 60.0
     """How long the condition must be gone before the alert resolves, after `sticky`."""

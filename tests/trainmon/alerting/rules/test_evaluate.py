@@ -16,7 +16,6 @@ class Hot(Rule, frozen=True, kw_only=True):
 
     name = "hot"
     family = "gpus"
-    origin = "the test"
 
     person: bool = False
 

@@ -122,7 +122,7 @@ def rule(
     name: str, *, for_: Seconds = 0.0, keep_firing_for: Seconds = 60.0, may_flap: bool = True, **settings: Any
 ) -> Rule:
     """A rule of this name, for stories: its findings are set by `wrong` and `well`."""
-    names = {"name": name, "family": "runs", "origin": "the story", "may_flap": may_flap, "__module__": __name__}
+    names = {"name": name, "family": "runs", "may_flap": may_flap, "__module__": __name__}
     made = msgspec.defstruct(name.replace("-", "_"), [], bases=(Scripted,), namespace=names, frozen=True, kw_only=True)
     return cast("Rule", made(for_=for_, keep_firing_for=keep_firing_for, **settings))
 

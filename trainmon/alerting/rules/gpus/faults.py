@@ -52,9 +52,11 @@ REPORTED_FOR = 600.0
 
 class EccUncorrected(GpuRule, frozen=True, kw_only=True):
     """The memory of a GPU, or of AMD any of its blocks (RAS), has had uncorrectable errors since its driver was loaded:
-    critical while they are new, then a warning."""
+    critical while they are new, then a warning.
 
-    origin = "any above 0: nvidia_gpu_exporter, Meta gcm"
+    Defaults: any above 0: nvidia_gpu_exporter, Meta gcm
+    """
+
     needs = ("ECC errors", "ecc_uncorrected")
 
     recent: Duration = 86_400.0
@@ -87,9 +89,11 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
 
 
 class RowRemap(GpuRule, frozen=True, kw_only=True):
-    """A GPU has remapped bad rows of its memory and needs a reset (pending), or could not remap them (failed)."""
+    """A GPU has remapped bad rows of its memory and needs a reset (pending), or could not remap them (failed).
 
-    origin = "failed: NVIDIA's criterion to replace a GPU; pending: reset at the next opportunity"
+    Defaults: failed: NVIDIA's criterion to replace a GPU; pending: reset at the next opportunity
+    """
+
     needs = ("remapped rows", "remap_pending", "remap_failed")
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
@@ -113,9 +117,11 @@ class RowRemap(GpuRule, frozen=True, kw_only=True):
 
 
 class GpuLost(GpuRule, frozen=True, kw_only=True):
-    """A GPU fell off the bus, vanished, or answers only with an error."""
+    """A GPU fell off the bus, vanished, or answers only with an error.
 
-    origin = "a lost GPU at once; an error after 30s, because a driver that is being reloaded also fails"
+    Defaults: a lost GPU at once; an error after 30s, because a driver that is being reloaded also fails
+    """
+
     may_flap = False
 
     for_: Duration = 30.0
@@ -160,10 +166,12 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
     """The driver reported a fault (Xid), or an NVSwitch did (SXid). A hardware fault fires until the node reboots or
     the lost GPU returns, but no longer than `remember`. It is critical, or a warning if Slurm has no job on the node.
     What the driver calls nonfatal, an NVLink error that may not be fatal, and a fault of a program are reported once.
-    An Xid that is never a cause by itself is not reported."""
+    An Xid that is never a cause by itself is not reported.
+
+    Defaults: NVIDIA's Xid catalogue, and what Meta gcm, Azure and nvidia_gpu_exporter page for
+    """
 
     name = "xid"
-    origin = "NVIDIA's Xid catalogue, and what Meta gcm, Azure and nvidia_gpu_exporter page for"
     may_flap = False
 
     remember: Duration = 21_600.0
@@ -260,9 +268,10 @@ LISTED = re.compile(r"of its (\d+) GPUs")
 
 
 class GpuMissing(GpuRule, frozen=True, kw_only=True):
-    """A node has fewer GPUs than it should have, or none: according to its PCI bus, what it listed before, or Slurm."""
+    """A node has fewer GPUs than it should have, or none: according to its PCI bus, what it listed before, or Slurm.
 
-    origin = "the PCI bus, the most ever listed, and Slurm's `gres/gpu count reported lower than configured`"
+    Defaults: the PCI bus, the most ever listed, and Slurm's `gres/gpu count reported lower than configured`
+    """
 
     for_: Duration = 45.0
     """How long the condition must hold before the alert fires: a driver that is being reloaded lists its GPUs one after

@@ -38,9 +38,11 @@ COOL_C = 60
 class GpuHot(GpuRule, frozen=True, kw_only=True):
     """A GPU is at or near its slowdown temperature. The rule uses the margin that the GPU reports (T.Limit; of AMD, the
     limits of its sensors), in two samples or with a thermal throttle
-    reason. Without a margin, it uses degrees, but not for GPUs of AMD, whose junctions may be hotter."""
+    reason. Without a margin, it uses degrees, but not for GPUs of AMD, whose junctions may be hotter.
 
-    origin = "margins: NVIDIA's T.Limit on Hopper; durations: nvidia_gpu_exporter; degrees: common DCGM rules"
+    Defaults: margins: NVIDIA's T.Limit on Hopper; durations: nvidia_gpu_exporter; degrees: common DCGM rules
+    """
+
     needs = ("temperature", "temperature_margin_c", "temperature_c")
     needs_for = True
 
@@ -174,24 +176,24 @@ class SlowdownRule(GpuRule, frozen=True, kw_only=True):
 
 
 class GpuSlowdown(SlowdownRule, frozen=True, kw_only=True):
-    """The hardware slows a GPU down, and neither heat nor a power brake is the reason."""
+    """The hardware slows a GPU down, and neither heat nor a power brake is the reason.
 
-    origin = (
-        "NVML's throttle bit 0x8; duration: nvidia_gpu_exporter; H100s were seen at "
-        "86 MHz under load, and at 345 MHz when idle"
-    )
+    Defaults: NVML's throttle bit 0x8; duration: nvidia_gpu_exporter; H100s were seen at 86 MHz under load, and at 345
+    MHz when idle
+    """
+
     reason = "hw_slowdown"
     explained_by = ("hw_thermal", "hw_power_brake")
     text = "is slowed down by its hardware, but not because of heat"
 
 
 class PowerBrake(SlowdownRule, frozen=True, kw_only=True):
-    """A power brake slows a GPU down: the power supply of the node requests it. All other numbers look normal."""
+    """A power brake slows a GPU down: the power supply of the node requests it. All other numbers look normal.
 
-    origin = (
-        "NVML's throttle bit 0x80; duration: nvidia_gpu_exporter; H100s were seen at "
-        "86 MHz under load, and at 345 MHz when idle"
-    )
+    Defaults: NVML's throttle bit 0x80; duration: nvidia_gpu_exporter; H100s were seen at 86 MHz under load, and at 345
+    MHz when idle
+    """
+
     reason = "hw_power_brake"
     text = "is slowed down by its power brake"
 
@@ -209,11 +211,11 @@ EVIDENCE = 16
 
 
 class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
-    """The memory of a GPU is nearly full: a larger batch may fail with CUDA out of memory."""
+    """The memory of a GPU is nearly full: a larger batch may fail with CUDA out of memory.
 
-    origin = (
-        "our choice: caching allocators stay at 95% for days, so the warning needs less than 400 MiB free of 80 GiB"
-    )
+    Defaults: our choice: caching allocators stay at 95% for days, so the warning needs less than 400 MiB free of 80 GiB
+    """
+
     needs = ("memory", "memory_used_mib")
     needs_for = True
 
@@ -241,9 +243,11 @@ class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
 
 class GpuIdle(GpuRule, frozen=True, kw_only=True):
     """A GPU is idle in a running job whose run trains: a dead rank, or work that is not distributed. A GPU that the job
-    never used counts only if Slurm allocated all GPUs of the node; otherwise it may belong to another job."""
+    never used counts only if Slurm allocated all GPUs of the node; otherwise it may belong to another job.
 
-    origin = "our choice: a healthy training step never leaves a GPU below 5% for ten minutes"
+    Defaults: our choice: a healthy training step never leaves a GPU below 5% for ten minutes
+    """
+
     needs = ("utilization", "utilization_pct")
     needs_for = True
 
@@ -309,9 +313,11 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
 
 class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     """Memory or processes remain on the GPUs of a node without a job: leftovers of an ended job make the next one fail.
-    The rule applies only if Slurm reports the node as idle or, without Slurm, if all runs of the node have ended."""
+    The rule applies only if Slurm reports the node as idle or, without Slurm, if all runs of the node have ended.
 
-    origin = "our choice: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
+    Defaults: our choice: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB
+    """
+
     needs_for = True
 
     for_: Duration = 600.0

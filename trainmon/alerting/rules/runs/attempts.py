@@ -71,10 +71,12 @@ class AttemptRule(JobRule, frozen=True, kw_only=True):
 
 
 class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
-    """An attempt has ended early, and `auto_requeue` is not off: what was done or is suggested, and why."""
+    """An attempt has ended early, and `auto_requeue` is not off: what was done or is suggested, and why.
+
+    Defaults: our choice: people must know of automatic actions
+    """
 
     name: ClassVar[str] = "auto-requeue"
-    origin: ClassVar[str] = "our choice: people must know of automatic actions"
 
     new_for: Duration = 1_800.0
     """A daemon that starts after the event still reports it, until this long after it."""
@@ -143,9 +145,10 @@ def _evidence(run: Run, ended: Attempt, decision: RetryDecision) -> tuple[str, .
 
 class RetryStorm(AttemptRule, frozen=True, kw_only=True):
     """Attempts of a run end one after another without a new step and without a new checkpoint. No automatic retry
-    follows."""
+    follows.
 
-    origin: ClassVar[str] = "NVRx: at most 3 cycles without progress; NeMo #3390: jobs replayed the same 10,000 steps"
+    Defaults: NVRx: at most 3 cycles without progress; NeMo #3390: jobs replayed the same 10,000 steps
+    """
 
     retries: int = STORM
     """The alert fires after this many retries without net progress."""
@@ -182,11 +185,10 @@ def _line(attempt: Attempt) -> str:
 
 
 class WrongResume(AttemptRule, frozen=True, kw_only=True):
-    """The running attempt has not resumed from the last committed checkpoint of the attempt before it."""
+    """The running attempt has not resumed from the last committed checkpoint of the attempt before it.
 
-    origin: ClassVar[str] = (
-        "Brooks: resume from the last committed checkpoint; NeMo #3390: two jobs resumed from an older one"
-    )
+    Defaults: Brooks: resume from the last committed checkpoint; NeMo #3390: two jobs resumed from an older one
+    """
 
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires: the newest checkpoint may not have been listed yet."""
@@ -218,9 +220,10 @@ class WrongResume(AttemptRule, frozen=True, kw_only=True):
 
 class StepsDiffer(AttemptRule, frozen=True, kw_only=True):
     """After a restart, steps that are computed again give the losses and gradient norms of the earlier attempt, then
-    suddenly others, although no recorded setting has changed: data, config or code differ, or a value is corrupt."""
+    suddenly others, although no recorded setting has changed: data, config or code differ, or a value is corrupt.
 
-    origin: ClassVar[str] = "our choice: a restart shows silent corruption at no cost"
+    Defaults: our choice: a restart shows silent corruption at no cost
+    """
 
     new_for: Duration = 3_600.0
     """How long after the first step of the attempt the alert is shown."""
@@ -250,9 +253,11 @@ class StepsDiffer(AttemptRule, frozen=True, kw_only=True):
 
 class Restarted(RunRule, frozen=True, kw_only=True):
     """Another attempt of the run is running: its job was requeued, the next job has started, or its steps have gone
-    back. It is a warning if the attempt before ended for a cause that a plain retry does not help."""
+    back. It is a warning if the attempt before ended for a cause that a plain retry does not help.
 
-    origin: ClassVar[str] = "our choice"
+    Defaults: our choice
+    """
+
     reads = EVERYTHING
 
     new_for: Duration = 900.0
@@ -387,9 +392,11 @@ def crash_text(run: Run, failed: Sequence[Job], now: Instant) -> str:
 class SecondTrainer(AttemptRule, frozen=True, kw_only=True):
     """A trainer outlived its job: more than 30s after the scheduler's end, at least two new steps or checkpoints were
     written. Or two running jobs commit steps into one directory. No automatic retry follows, and `queue` and `requeue`
-    ask for the job id."""
+    ask for the job id.
 
-    origin: ClassVar[str] = "our choice: two trainers destroy each other's checkpoints"
+    Defaults: our choice: two trainers destroy each other's checkpoints
+    """
+
     reads = EVERYTHING
     may_flap: ClassVar[bool] = False
 
@@ -416,9 +423,11 @@ class SecondTrainer(AttemptRule, frozen=True, kw_only=True):
 
 class RunDead(RunRule, frozen=True, kw_only=True):
     """A run ended before its target and no person ended it, or its attempts fail one after another. It is a warning if
-    the next job is already pending or Slurm has requeued the job."""
+    the next job is already pending or Slurm has requeued the job.
 
-    origin: ClassVar[str] = "Linum's monitor: page at once, day or night; BLOOM's is-job-running watchdog"
+    Defaults: Linum's monitor: page at once, day or night; BLOOM's is-job-running watchdog
+    """
+
     reads = EVERYTHING
     may_flap: ClassVar[bool] = False
 
@@ -527,9 +536,11 @@ class RunDead(RunRule, frozen=True, kw_only=True):
 
 
 class EndedEarly(RunRule, frozen=True, kw_only=True):
-    """The job or W&B reports that the run ended well, but the run did not reach its target."""
+    """The job or W&B reports that the run ended well, but the run did not reach its target.
 
-    origin: ClassVar[str] = "an exit status of 0 means success only at the target step"
+    Defaults: an exit status of 0 means success only at the target step
+    """
+
     reads = EVERYTHING
     may_flap: ClassVar[bool] = False
 
@@ -550,9 +561,11 @@ class EndedEarly(RunRule, frozen=True, kw_only=True):
 
 
 class RunStopped(RunRule, frozen=True, kw_only=True):
-    """A person ended the run: with its kill switch, by cancelling its job, or with an action of trainmon-tui."""
+    """A person ended the run: with its kill switch, by cancelling its job, or with an action of trainmon-tui.
 
-    origin: ClassVar[str] = "a deliberate end is information, not an alarm"
+    Defaults: a deliberate end is information, not an alarm
+    """
+
     reads = EVERYTHING
 
     for_: Duration = 60.0
@@ -577,9 +590,11 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
 
 
 class Finished(RunRule, frozen=True, kw_only=True):
-    """The run has ended at its target step. It is a warning if its evaluation failed."""
+    """The run has ended at its target step. It is a warning if its evaluation failed.
 
-    origin: ClassVar[str] = "our choice"
+    Defaults: our choice
+    """
+
     reads = EVERYTHING
 
     for_: Duration = 45.0

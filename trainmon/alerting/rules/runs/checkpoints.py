@@ -46,9 +46,11 @@ class CheckpointRule(RunRule, frozen=True, kw_only=True):
 
 
 class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
-    """The run trains, but has committed no checkpoint for longer than its usual interval."""
+    """The run trains, but has committed no checkpoint for longer than its usual interval.
 
-    origin: ClassVar[str] = "twice its own interval; BLOOM lost 7h with sparse saves, then saved every 3h"
+    Defaults: twice its own interval; BLOOM lost 7h with sparse saves, then saved every 3h
+    """
+
     unknown_while: ClassVar[frozenset[str]] = BETWEEN
 
     times: float = 2.0
@@ -107,9 +109,10 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
 
 
 class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
-    """The last save is incomplete, and no process writes to it any more."""
+    """The last save is incomplete, and no process writes to it any more.
 
-    origin: ClassVar[str] = "Bekman: the very last checkpoint may not have been finished"
+    Defaults: Bekman: the very last checkpoint may not have been finished
+    """
 
     for_: Duration = 60.0
 
@@ -137,11 +140,10 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
 
 
 class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
-    """A restart would fail, or would resume from an incomplete checkpoint or from an older one than the last."""
+    """A restart would fail, or would resume from an incomplete checkpoint or from an older one than the last.
 
-    origin: ClassVar[str] = (
-        "NeMo #3390: a full quota stopped the write of LATEST, and two more jobs resumed from an older checkpoint"
-    )
+    Defaults: NeMo #3390: a full quota stopped the write of LATEST, and two more jobs resumed from an older checkpoint
+    """
 
     for_: Duration = 300.0
     """How long the condition must hold before the alert fires: the pointer moves after the commit."""
@@ -200,10 +202,12 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
 
 
 class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
-    """The kill switch is still armed: the next attempt would end at once, or the running one ignores it."""
+    """The kill switch is still armed: the next attempt would end at once, or the running one ignores it.
+
+    Defaults: IDEFICS and BLOOM: a forgotten kill switch ends one array task after the other
+    """
 
     which = "kill"
-    origin: ClassVar[str] = "IDEFICS and BLOOM: a forgotten kill switch ends one array task after the other"
 
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires: a trainer does not read it during an evaluation, which
@@ -233,12 +237,13 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
 
 
 class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
-    """The trainer did not consume the save switch, or consumed it and committed no checkpoint."""
+    """The trainer did not consume the save switch, or consumed it and committed no checkpoint.
+
+    Defaults: trainers read the switch at every iteration: ten iterations or 10m; a save may take twice the usual, or
+    15m
+    """
 
     which = "save"
-    origin: ClassVar[str] = (
-        "trainers read the switch at every iteration: ten iterations or 10m; a save may take twice the usual, or 15m"
-    )
     unknown_while: ClassVar[frozenset[str]] = UNKNOWN | {"starting"}
 
     for_: Duration = 120.0

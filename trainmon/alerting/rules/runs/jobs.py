@@ -31,9 +31,10 @@ from trainmon.slurm.reasons import is_permanent, waiting_reason
 
 class NotScheduled(JobRule, frozen=True, kw_only=True):
     """No job of the run is running or pending and nothing shows that the run is complete, or its pending job will never
-    start."""
+    start.
 
-    origin: ClassVar[str] = "BLOOM's watchdog: neither running nor scheduled to run"
+    Defaults: BLOOM's watchdog: neither running nor scheduled to run
+    """
 
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires: four polls of the queue."""
@@ -71,9 +72,11 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
 class NoJobQueued(JobRule, frozen=True, kw_only=True):
     """The job of a run ends before the run is complete, and no other job is pending behind it. The rule applies to runs
     with a `script` or an array, to runs whose jobs were queued one behind the other, and to runs whose target cannot be
-    reached before the job ends."""
+    reached before the job ends.
 
-    origin: ClassVar[str] = "BLOOM's on-call rule: more than one job is always queued"
+    Defaults: BLOOM's on-call rule: more than one job is always queued
+    """
+
     needs_for: ClassVar[bool] = True
 
     wanted: int = 1
@@ -106,9 +109,10 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
 
 
 class TimeLimitNear(JobRule, frozen=True, kw_only=True):
-    """The job ends before the run could save once more, and there is no sign that it saves before exiting."""
+    """The job ends before the run could save once more, and there is no sign that it saves before exiting.
 
-    origin: ClassVar[str] = "Bekman: the grace is at least twice one iteration and one save"
+    Defaults: Bekman: the grace is at least twice one iteration and one save
+    """
 
     times: float = 2.0
     """The alert fires if less time is left than this many times one step plus one save."""
@@ -189,9 +193,11 @@ class WandbRule(RunRule, frozen=True, kw_only=True):
 
 
 class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
-    """Several W&B runs are active where exactly one is expected: critical if two of them write the same checkpoints."""
+    """Several W&B runs are active where exactly one is expected: critical if two of them write the same checkpoints.
 
-    origin: ClassVar[str] = "Linum: exactly one active run in a group; anything else is an error"
+    Defaults: Linum: exactly one active run in a group; anything else is an error
+    """
+
     needs_for: ClassVar[bool] = True
 
     for_: Duration = 15.0
@@ -218,9 +224,10 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
 
 
 class WandbRunCrashed(WandbRule, frozen=True, kw_only=True):
-    """One of several active W&B runs has crashed or sends no heartbeat any more, and another one is still active."""
+    """One of several active W&B runs has crashed or sends no heartbeat any more, and another one is still active.
 
-    origin: ClassVar[str] = "our choice"
+    Defaults: our choice
+    """
 
     new_for: Duration = 900.0
     """A daemon that starts after the event still reports it, until this long after the last heartbeat."""
@@ -261,9 +268,11 @@ def _crashed_beside(wandb: Wandb) -> WandbRun | None:
 
 
 class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
-    """W&B receives no heartbeat from the run any more, and there is no other sign that the run has ended."""
+    """W&B receives no heartbeat from the run any more, and there is no other sign that the run has ended.
 
-    origin: ClassVar[str] = "W&B's server gives up after 5m; a lost heartbeat does not mean an end"
+    Defaults: W&B's server gives up after 5m; a lost heartbeat does not mean an end
+    """
+
     needs_for: ClassVar[bool] = True
 
     for_: Duration = 300.0

@@ -89,9 +89,11 @@ class SlowLink(NodeRule, frozen=True, kw_only=True):
     """A link is slower than those of its peers, or loses packets as no peer does: an InfiniBand or RoCE port, the PCIe
     link or the NVLinks of a GPU. All ranks wait for the slowest link. Its speed is compared with that of the nodes with
     the same hardware, and the growth of its errors, in relation to its traffic, with that of the nodes of its run. The
-    bytes per step of a port are compared, too, in relation to the other ports of its node."""
+    bytes per step of a port are compared, too, in relation to the other ports of its node.
 
-    origin = "our choice: limits differ from site to site, so only what differs from its peers counts"
+    Defaults: our choice: limits differ from site to site, so only what differs from its peers counts
+    """
+
     needs_for = True
 
     for_: Duration = 120.0
@@ -212,9 +214,10 @@ READ_WITHIN = 120.0
 
 class StorageWait(RunRule, frozen=True, kw_only=True):
     """Ranks wait for a file server or a disk: their processes, or their data loaders, are in state D and have hardly
-    run for a while. All other ranks wait for them."""
+    run for a while. All other ranks wait for them.
 
-    origin: ClassVar[str] = "our choice: a process that reads much is often in state D, but it runs in between"
+    Defaults: our choice: a process that reads much is often in state D, but it runs in between
+    """
 
     longer: Duration = 60.0
     """For how long a process must have hardly run."""

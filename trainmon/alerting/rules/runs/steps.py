@@ -90,9 +90,10 @@ class MetricRule(RunRule, frozen=True, kw_only=True):
 
 
 class LossNan(MetricRule, frozen=True, kw_only=True):
-    """The loss is NaN or infinite."""
+    """The loss is NaN or infinite.
 
-    origin: ClassVar[str] = "KempnerForge ends a run after several bad steps in a row; a loss scaler skips single ones"
+    Defaults: KempnerForge ends a run after several bad steps in a row; a loss scaler skips single ones
+    """
 
     steps: int = 3
     """The alert fires after this many bad steps in a row, or if fewer last for a minute."""
@@ -143,11 +144,11 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
 
 
 class LossSpike(MetricRule, frozen=True, kw_only=True):
-    """The loss has jumped out of its usual band and has not come back."""
+    """The loss has jumped out of its usual band and has not come back.
 
-    origin: ClassVar[str] = (
-        "OLMo-core: 6 standard deviations above the mean of the last 128 losses; here above their median"
-    )
+    Defaults: OLMo-core: 6 standard deviations above the mean of the last 128 losses; here above their median
+    """
+
     needs_for: ClassVar[bool] = True
 
     for_: Duration = 120.0
@@ -196,9 +197,10 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
 
 
 class SkippedSteps(MetricRule, frozen=True, kw_only=True):
-    """Every recent iteration was skipped: the run makes steps but does not learn."""
+    """Every recent iteration was skipped: the run makes steps but does not learn.
 
-    origin: ClassVar[str] = "Megatron's loss scale starts at 2^32 and skips about 16 iterations until it fits"
+    Defaults: Megatron's loss scale starts at 2^32 and skips about 16 iterations until it fits
+    """
 
     steps: int = 20
     """The alert fires after this many skipped iterations in a row."""
@@ -224,9 +226,10 @@ class SkippedSteps(MetricRule, frozen=True, kw_only=True):
 
 
 class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
-    """The loss scale has fallen to its minimum: the next overflow ends the run, or it no longer learns."""
+    """The loss scale has fallen to its minimum: the next overflow ends the run, or it no longer learns.
 
-    origin: ClassVar[str] = "the minimum of Megatron and DeepSpeed is 1; a constant 1, as with bf16, does not count"
+    Defaults: the minimum of Megatron and DeepSpeed is 1; a constant 1, as with bf16, does not count
+    """
 
     floor: float = 1.0
     """The minimum loss scale of the trainer."""
@@ -265,9 +268,11 @@ class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
 
 
 class SlowThroughput(RunRule, frozen=True, kw_only=True):
-    """The run is clearly slower than over the last day on the same number of nodes."""
+    """The run is clearly slower than over the last day on the same number of nodes.
 
-    origin: ClassVar[str] = "our choice; the baseline is its own: a new speed counts as usual after half a day"
+    Defaults: our choice; the baseline is its own: a new speed counts as usual after half a day
+    """
+
     needs_for: ClassVar[bool] = True
     unknown_while: ClassVar[frozenset[str]] = BETWEEN
     reads = (log_source,)
@@ -329,9 +334,11 @@ class _Peers(NamedTuple):
 
 class Straggler(RunRule, frozen=True, kw_only=True):
     """A GPU of a run is slower or colder than its peers, and all others wait for it. Or a rank with
-    trainmon_hooks waits longer for its data than the others, or comes last to each vote."""
+    trainmon_hooks waits longer for its data than the others, or comes last to each vote.
 
-    origin: ClassVar[str] = "our choice: a GPU at 86 MHz among peers at 1,980 MHz looks healthy except for its clock"
+    Defaults: our choice: a GPU at 86 MHz among peers at 1,980 MHz looks healthy except for its clock
+    """
+
     needs_for: ClassVar[bool] = True
 
     slower: Share = 0.15
@@ -550,9 +557,11 @@ class StallRule(RunRule, frozen=True, kw_only=True):
 
 
 class RunHung(StallRule, frozen=True, kw_only=True):
-    """The run has stopped stepping. Its GPUs are 100% busy at low power: probably a stuck collective."""
+    """The run has stopped stepping. Its GPUs are 100% busy at low power: probably a stuck collective.
 
-    origin: ClassVar[str] = "BLOOM: stuck for hours at 100% GPU and RUNNING for Slurm; 18h were lost"
+    Defaults: BLOOM: stuck for hours at 100% GPU and RUNNING for Slurm; 18h were lost
+    """
+
     verdict: ClassVar[str] = "hung"
     text: ClassVar[str] = "hangs"
 
@@ -574,9 +583,11 @@ class QuietRule(StallRule, frozen=True, kw_only=True):
 
 
 class RunStalled(QuietRule, frozen=True, kw_only=True):
-    """The run has not stepped for longer than any of its usual pauses."""
+    """The run has not stepped for longer than any of its usual pauses.
 
-    origin: ClassVar[str] = "ten of its own step intervals, but at least stall_after (15m)"
+    Defaults: ten of its own step intervals, but at least stall_after (15m)
+    """
+
     verdict: ClassVar[str] = "stalled"
     text: ClassVar[str] = "has stalled"
 
@@ -623,9 +634,11 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
 
 
 class DataStall(QuietRule, frozen=True, kw_only=True):
-    """The run has stopped stepping and its GPUs are idle: it waits for data, storage or its host."""
+    """The run has stopped stepping and its GPUs are idle: it waits for data, storage or its host.
 
-    origin: ClassVar[str] = "idle GPUs while a step is due: data, storage or the host"
+    Defaults: idle GPUs while a step is due: data, storage or the host
+    """
+
     verdict: ClassVar[str] = "data-stall"
     text: ClassVar[str] = "has stopped stepping, and its GPUs are idle"
 
@@ -637,9 +650,10 @@ class DataStall(QuietRule, frozen=True, kw_only=True):
 
 
 class LogUnread(RunRule, frozen=True, kw_only=True):
-    """The log of a run grows, but no line is a known step: its progress is unknown."""
+    """The log of a run grows, but no line is a known step: its progress is unknown.
 
-    origin: ClassVar[str] = "our choice: an unknown log format is not a fault of the run"
+    Defaults: our choice: an unknown log format is not a fault of the run
+    """
 
     for_: Duration = 10.0
     """How long the condition must hold before the alert fires: W&B may know the steps, and is polled meanwhile."""
