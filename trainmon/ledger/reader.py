@@ -87,8 +87,9 @@ def attempt_rows(directory: Path, since: Instant, run: str | None, limit: int) -
 
     Raises: LedgerStuck.
     """
-    work = partial(read_rows, since=since, run=run, limit=limit)
-    return query_ledger(directory, work, [], since_version=SINCE_ATTEMPTS)
+    return query_ledger(
+        directory, partial(read_rows, since=since, run=run, limit=limit), [], since_version=SINCE_ATTEMPTS
+    )
 
 
 def recent_attempts(directory: Path, since: Instant, limit: int) -> list[Attempt]:
@@ -96,8 +97,7 @@ def recent_attempts(directory: Path, since: Instant, limit: int) -> list[Attempt
 
     Raises: LedgerStuck.
     """
-    work = partial(read_recent, since=since, limit=limit)
-    return query_ledger(directory, work, [], since_version=SINCE_ATTEMPTS)
+    return query_ledger(directory, partial(read_recent, since=since, limit=limit), [], since_version=SINCE_ATTEMPTS)
 
 
 def node_history(directory: Path, until: Instant) -> tuple[list[NodeUse], list[NodeEvent]]:
@@ -135,8 +135,7 @@ def attempt_records(directory: Path, attempt_id: str) -> tuple[Attempt, AttemptR
 
     Raises: LedgerStuck.
     """
-    work = partial(read_around, attempt_id=attempt_id)
-    return query_ledger(directory, work, None, since_version=SINCE_ATTEMPTS)
+    return query_ledger(directory, partial(read_around, attempt_id=attempt_id), None, since_version=SINCE_ATTEMPTS)
 
 
 def action_texts(directory: Path, action_id: str) -> list[ActionText]:

@@ -75,8 +75,9 @@ def volumes(state: State, now: Instant, suspect: Callable[[Disk], bool]) -> Iter
 
 def writable_volumes(state: State, now: Instant, suspect: Callable[[Disk], bool]) -> Iterator[Volume]:
     """The suspect volumes that answer and are writable."""
-    found = volumes(state, now, suspect)
-    return (volume for volume in found if volume.disk.state == "ok" and not volume.disk.read_only)
+    return (
+        volume for volume in volumes(state, now, suspect) if volume.disk.state == "ok" and not volume.disk.read_only
+    )
 
 
 def is_current(disk: Disk, state: State, now: Instant) -> bool:
