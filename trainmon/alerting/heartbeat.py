@@ -13,6 +13,7 @@ from trainmon.alerting.pipeline.episode import Token, new_alert
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import TEST, is_answering
 from trainmon.analysis.checkpoints import steps_at_risk
+from trainmon.analysis.runs import target
 from trainmon.lib import DAY, Instant, Seconds, ago, clean, counted, size
 from trainmon.model import (
     ALIVE,
@@ -230,8 +231,8 @@ def _run(run: Run, now: Instant) -> Iterator[str]:
 def _step(run: Run) -> str:
     if run.step is None:
         return ""
-    target = run.progress.target_step or run.spec.target_step
-    share = f" of {target:,} ({run.step / target:.0%})" if target else ""
+    goal = target(run)
+    share = f" of {goal:,} ({run.step / goal:.0%})" if goal else ""
     return f"step {run.step:,}{share}"
 
 

@@ -15,7 +15,7 @@ DAY = 86_400.0
 def run(name: str = "video-2b", **facts: Any) -> Run:
     progress = Progress(step=12_345, target_step=100_000, loss=2.3145, tokens_per_s=812_345.6, at=NOW - 12)
     usual: dict[str, Any] = {"verdict": "healthy", "progress": progress, "eta_at": NOW + 3.2 * DAY}
-    return Run(spec=RunSpec(name=name, cluster="prod"), **(usual | facts))
+    return Run(**({"spec": RunSpec(name=name, cluster="prod")} | usual | facts))
 
 
 def source(name: str, health: Any = "ok", **facts: Any) -> Source:
@@ -49,6 +49,11 @@ def alert(number: int = 0, **facts: Any) -> Alert:
     usual: dict[str, Any] = {"severity": "warning", "phase": "firing", "since": NOW - 600, "found_at": NOW}
     usual["summary"] = f"n{number} is hot"
     return Alert(id=f"a{number}", rule="r", subject=f"node:n{number}", **(usual | facts))
+
+
+def test_the_target_of_the_config_counts_more_than_that_of_the_log() -> None:
+    title, _ = compose(state(run(spec=RunSpec(name="video-2b", cluster="prod", target_step=50_000))), NOW, ())
+    assert title == "video-2b alive: step 12,345 of 50,000 (25%)"
 
 
 def test_it_says_all_that_a_person_wants_to_know() -> None:
