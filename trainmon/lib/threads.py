@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
 import subprocess
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -89,24 +89,20 @@ class DeadlineRunner(Generic[Answer]):
         self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
         if len(self._abandoned) >= MAX_ABANDONED:
             raise DeadlineExceeded
-        result: queue.SimpleQueue[tuple[Answer, None] | tuple[None, BaseException]] = queue.SimpleQueue()
+        result: Future[Answer] = Future()
 
         def run() -> None:
             try:
-                result.put((function(), None))
+                result.set_result(function())
             except BaseException as error:  # the caller handles every error
-                result.put((None, error))
+                result.set_exception(error)
 
         thread = threading.Thread(target=run, name=self._name, daemon=True)
         thread.start()
-        try:
-            answer, error = result.get(timeout=timeout)
-        except queue.Empty:
+        if not wait([result], timeout).done:
             self._abandoned.append(thread)
-            raise DeadlineExceeded from None
-        if error is not None:
-            raise error
-        return answer  # type: ignore[return-value] # without an error it is one
+            raise DeadlineExceeded
+        return result.result()
 
 
 class ChildResult(msgspec.Struct, frozen=True):

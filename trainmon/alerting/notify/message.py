@@ -110,7 +110,6 @@ LATE: Seconds = 120.0
 """A message that is sent this long after its event says so."""
 MORE = "… shortened; trainmon-tui status shows all"
 
-LABELS: dict[Severity, str] = {"critical": "CRITICAL", "warning": "WARNING", "info": "INFO"}
 CODE_RED = frozenset({"run-dead", "run-hung", "run-stalled"})
 """A critical alert of these rules, about a run that ended or hangs, has the title CODE RED."""
 PREFIXES: dict[NoticeKind, str] = {
@@ -252,7 +251,7 @@ def _title(entries: Sequence[Entry], plain: Sequence[Notice], notices: Sequence[
     late = f" [{ago(now - notices[0].at)} late]" if now - notices[0].at >= LATE else ""
     named = next((notice for notice in (*plain, *notices) if notice.title), None)
     if named is not None and (not entries or len(notices) == 1):
-        label = "" if named.severity == "info" else f"{LABELS[named.severity]} "
+        label = "" if named.severity == "info" else f"{named.severity.upper()} "
         title, end = f"{label}{printable(named.title)}", late
     elif not entries:
         title, end = f"trainmon-tui: {notices[-1].kind}", late
@@ -260,7 +259,7 @@ def _title(entries: Sequence[Entry], plain: Sequence[Notice], notices: Sequence[
         first, alert = entries[0], entries[0].alert
         more = len(entries) - 1 + len(plain) + sum(notice.more for notice in notices)
         is_red = alert.severity == "critical" and alert.rule in CODE_RED
-        label = PREFIXES.get(first.notices[-1].kind, "") + ("CODE RED" if is_red else LABELS[alert.severity])
+        label = PREFIXES.get(first.notices[-1].kind, "") + ("CODE RED" if is_red else alert.severity.upper())
         if first.is_over and not first.is_follow_up:  # the title of the first message, which some channels sort by
             label = "RESOLVED" if _is_well(alert) else printable(alert.ended or "").upper()
         title, end = f"{label} {name_of(alert)}", (f" and {more:,} more" if more else "") + late

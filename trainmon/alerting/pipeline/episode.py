@@ -29,7 +29,7 @@ Token = Callable[[], str]
 
 FLAPS_WITHIN: Seconds = 1_200.0
 """Flapping is measured over this time."""
-FLAP_SLOT: Seconds = 60.0
+SLOT: Seconds = 60.0
 
 
 def new_alert(
@@ -67,7 +67,7 @@ def _flaps(alert: Alert, now: Instant) -> tuple[int, ...]:
     """When the alert and the episodes before it fired and resolved. Two times a minute suffice to know in which slots
     of a minute, from any time on, there was one."""
     times = [*alert.flaps, *(int(at) for at in changes_of(alert) if at <= now)]
-    minutes = group_by((at for at in times if now - at < FLAPS_WITHIN + FLAP_SLOT), lambda at: at // FLAP_SLOT)
+    minutes = group_by((at for at in times if now - at < FLAPS_WITHIN + SLOT), lambda at: at // SLOT)
     return tuple(sorted({at for found in minutes.values() for at in (min(found), max(found))}))
 
 
@@ -129,7 +129,6 @@ def merge_stored(
 
 # ---- flapping --------------------------------------------------------------------------------------------------------
 
-SLOT = FLAP_SLOT
 STATES = 1 + int(FLAPS_WITHIN / SLOT)
 """Flapping is measured over the last 21 states, one per minute. A recovery takes a minute (`keep_firing_for`), so none
 is missed."""

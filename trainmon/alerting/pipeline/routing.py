@@ -23,7 +23,7 @@ from trainmon.alerting.rules.runs.steps import STALL_RULES
 from trainmon.analysis.attempts import leading, told
 from trainmon.analysis.explanation import brief
 from trainmon.analysis.retries import ENDED_ON_PURPOSE
-from trainmon.lib import Instant, Seconds, ago, counted, group_by
+from trainmon.lib import DAY, HOUR, Instant, Seconds, ago, counted, group_by
 from trainmon.model import (
     SEVERITIES,
     Alert,
@@ -37,8 +37,6 @@ from trainmon.model import (
     State,
     is_worse,
 )
-
-HOUR: Seconds = 3_600.0
 
 WORSE_AGAIN: Seconds = 1_800.0
 """An alert that was critical, got better and is critical again is notified again after half an hour at the earliest."""
@@ -84,7 +82,7 @@ class HeartbeatSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     every: Seconds | None = 4 * HOUR
     """The interval of heartbeats; None: no heartbeat."""
-    test_every: Seconds | None = 7 * 24 * HOUR
+    test_every: Seconds | None = 7 * DAY
     """The interval of test notifications that ask for an acknowledgement; None: no test."""
     start: bool = True
     """Whether the start and the end of this program are notified."""

@@ -63,8 +63,9 @@ class Desktop:
         if self._toaster.toast is None:
             raise Broken(problem)
         alerts = [alert for notice in message.notices for alert in notice.alerts]
-        is_new = all(notice.kind in ("fire", "worse") for notice in message.notices)
-        is_new = is_new and all(alert.severity == "critical" and alert.is_open for alert in alerts)
+        is_new = all(notice.kind in ("fire", "worse") for notice in message.notices) and all(
+            alert.severity == "critical" and alert.is_open for alert in alerts
+        )
         ids = tuple(alert.id for alert in alerts) if is_new else ()
         if not self._toaster.toast(message.title, fitted(message, BODY_BYTES, "…")[0], message.severity, ids):
             raise Retry(f"{problem}, and the dashboard is not there now")

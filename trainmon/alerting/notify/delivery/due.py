@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds, drop_oldest
+from trainmon.lib import DAY, Instant, Seconds, drop_oldest
 from trainmon.model import SEVERITIES, Alert, Notice, NoticeKind, Notification, Route, Severity
 
 # ---- A notification in a send queue, and when it is overdue because its channel fails or hangs -----------------------
@@ -129,7 +129,6 @@ class MessageBatch(NamedTuple):
 
 # ---- the daily budget of one channel ---------------------------------------------------------------------------------
 
-DAY: Seconds = 86_400.0
 NEAR = 0.7
 """From this share of the budget on, what is not urgent is sent as a summary now and then."""
 RESERVED = 0.9
@@ -220,7 +219,7 @@ RETRY_AFTER_AT_MOST: Seconds = 3_600.0
 CRITICAL_RETRY_AFTER_AT_MOST: Seconds = 900.0
 """Critical notifications are tried sooner, and each new one at once."""
 
-SUMMARY_WITHIN: Seconds = 7 * 86_400.0
+SUMMARY_WITHIN: Seconds = 7 * DAY
 """A channel that works again gets a summary of what others delivered; of an older outage it gets nothing."""
 TRIES_AT_LEAST = 100
 """A week has thousands of tries. After fewer, the clock jumped, or the program slept: the summary is still sent."""
