@@ -86,8 +86,8 @@ class Ntfy:
         fields = self._fields(message, text)
         problems: list[str] = []
         reply = self._publish(fields, until)
-        if "call" in fields and code_of(reply) in NO_CALL:
-            problems.append(f"the phone call failed: {error_of(reply)}")
+        if "call" in fields and _read(reply).code in NO_CALL:
+            problems.append(f"the phone call failed: {_read(reply)}")
             del fields["call"]
             reply = self._publish(fields, until)
         _judge(reply)
@@ -114,7 +114,7 @@ class Ntfy:
             and not (reply := self._http.request("GET", url, headers=self.headers, timeout=timeout)).is_good
         ):
             raise Broken(
-                f"its reply topic (of the button Acknowledge) cannot be read: {reply.status} {error_of(reply)}; "
+                f"its reply topic (of the button Acknowledge) cannot be read: {reply.status} {_read(reply)}; "
                 "`acknowledge = false` needs no reply topic"
             )
 
@@ -210,7 +210,12 @@ def is_guessable(topic: str) -> bool:
 class _Answer(msgspec.Struct):
     id: str = ""
     code: int = 0
+    """ntfy's error code; 0 for a success."""
     error: str = ""
+
+    def __str__(self) -> str:
+        message = clean(self.error, 120)
+        return f"{message} ({self.code})" if self.code else message
 
 
 def _read(reply: Reply) -> _Answer:
@@ -220,27 +225,15 @@ def _read(reply: Reply) -> _Answer:
         return _Answer(error=text_of(reply.body))
 
 
-def code_of(reply: Reply) -> int:
-    """ntfy's error code; 0 for a success."""
-    return 0 if reply.is_good else _read(reply).code
-
-
-def error_of(reply: Reply) -> str:
-    """ntfy's error message and code."""
-    answer = _read(reply)
-    message = clean(answer.error, 120)
-    return f"{message} ({answer.code})" if answer.code else message
-
-
 def _judge(reply: Reply) -> None:
-    code = code_of(reply)
-    if code in NEVER:
-        raise Broken(f"{NEVER[code]}: {error_of(reply)}")
-    if reply.is_good and not _read(reply).id:
+    answer = _read(reply)
+    if answer.code in NEVER:
+        raise Broken(f"{NEVER[answer.code]}: {answer}")
+    if reply.is_good and not answer.id:
         raise Broken("the server that answers is not ntfy")
-    if code == 42901 and reply.retry_after is None:
-        raise Retry(error_of(reply), REFILL)
-    judge(reply, error_of(reply))
+    if answer.code == 42901 and reply.retry_after is None:
+        raise Retry(str(answer), REFILL)
+    judge(reply, str(answer))
 
 
 # ---- reads the topic that the Acknowledge button of a phone writes to, on its own thread -----------------------------
