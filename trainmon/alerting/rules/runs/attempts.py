@@ -59,11 +59,9 @@ of_runs = of_last_state(lambda state: by_run(state.attempts.values()))
 class AttemptRule(JobRule, frozen=True, kw_only=True):
     """A rule about all attempts of a run. Slurm reports them, if the run has jobs."""
 
-    def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        attempts = of_runs(state)
-        for run in state.runs.values():
-            if run.name in attempts:
-                yield from self.check_attempts(state, run, attempts[run.name], now)
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        if attempts := of_runs(state).get(run.name):
+            yield from self.check_attempts(state, run, attempts, now)
 
     def check_attempts(self, state: State, run: Run, attempts: Sequence[Attempt], now: Instant) -> Iterator[Finding]:
         """The findings about a run with these attempts, the newest last."""
