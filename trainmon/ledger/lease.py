@@ -22,7 +22,6 @@ import secrets
 import socket
 import sqlite3
 import struct
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,11 +49,6 @@ HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 FLOCK = "hhqqi4x"
 """Linux's struct flock with 64-bit offsets: type, whence, start, length (0: to the end), pid."""
-
-
-def is_row(*, is_network: bool) -> bool:
-    """Whether the lease of a ledger is one of its rows, and not a lock."""
-    return is_network or sys.platform != "linux"
 
 
 class LeaseLock:

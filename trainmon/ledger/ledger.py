@@ -162,7 +162,6 @@ class WriteQueue:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._work = Work()
-        self.is_stopping = False
 
     def put(self, row: Row, *, urgent: bool = False) -> Answer:
         """Write it: now if it is urgent, else as soon as the ledger works. If the queue is full, the oldest is
@@ -186,17 +185,10 @@ class WriteQueue:
             self._changed.notify()
         return answer
 
-    def stop(self) -> None:
-        with self._changed:
-            self.is_stopping = True
-            self._changed.notify()
-
     def take(self, pause: Seconds | None) -> Work:
         """Wait for work and take all of it. A pause after a failure ends early for work that somebody waits for."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self.is_stopping or self._work.answers or (pause is None and self._work.writes), pause
-            )
+            self._changed.wait_for(lambda: self._work.answers or (pause is None and self._work.writes), pause)
             work, self._work = self._work, Work()
             return work
 
@@ -287,7 +279,7 @@ class Ledger(Background):
 
     def _interrupt(self) -> None:
         """Write what waits, for at most a second."""
-        self._queue.stop()
+        self._queue.add("task", lambda: None)
 
     def write(self, record: Record) -> None:
         """Commit a record before returning.
@@ -357,9 +349,9 @@ class Ledger(Background):
         self._attempt(Work())
         is_last = False
         while not is_last:
-            is_last = self._queue.is_stopping
+            is_last = self._stopping.is_set()
             pause = PAUSES[min(self._failures, len(PAUSES)) - 1] if self._failures else None
-            work = self._queue.take(pause)
+            work = self._queue.take(0.0 if is_last else pause)
             self._read_and_run(work)
             if work.writes or (self._failures and not is_last):
                 self._attempt(work)

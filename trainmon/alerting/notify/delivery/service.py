@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from trainmon.alerting.notify.delivery.election import LEASE, Election
 from trainmon.alerting.notify.message import Sender
 from trainmon.alerting.notify.message import render as render_message
 from trainmon.ledger.alerts import add_request
-from trainmon.ledger.lease import is_row, this_program
+from trainmon.ledger.lease import this_program
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Clock, Seconds, SystemClock
 from trainmon.model import (
@@ -82,7 +83,7 @@ class NotificationService:
         self._stuck_reported: Seconds | None = None
 
         us, wake = this_program(), self._wake
-        by_row = is_row(is_network=ledger.is_network)
+        by_row = ledger.is_network or sys.platform != "linux"  # the lease is a row of the ledger, and not a lock
         self._journal = Journal(
             ledger, clock, wake, patience=patience, holder=us.name if by_row else None, is_leader=self.is_leader
         )
