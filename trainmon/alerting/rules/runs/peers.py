@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, Unknown, Unseen, of_last_state, of_same_values, silent
 from trainmon.alerting.rules.nodes import (
