@@ -68,9 +68,9 @@ STUBBED = re.compile(r"^(?:from \w+ )?import (threading|string|wraps)$", re.MULT
 FOR_READERS = re.compile(r'(?:^ *|  )# .*$|^( *)"""[^"]*"""$| -> (?:"[^"\n]*"|\w+)(?=:$)', re.MULTILINE)
 """What is not sent: comments, docstrings, and the types of results. The numbers of the lines stay."""
 
-HEAD = re.compile(r"^ *def .*$", re.MULTILINE)
-ARGUMENT = re.compile(r'(?<=\w): (?:"[^"\n]*"|[\w.]+)(?=[,)]| =)')
-"""The first line of a function, and in it the type of an argument. That is not sent, either."""
+HEAD = re.compile(r"^( *)def .*(?:(?<=\()(?:\n\1 .*)+\n\1\))?", re.MULTILINE)
+ARGUMENT = re.compile(r'(?<=\w): (?:"[^"\n]*"|[\w.]+)(?=[,)\n]| =)')
+"""The head of a function, and in it the type of an argument. That is not sent, either."""
 
 INDENT = re.compile(r"^(?: {4})+", re.MULTILINE)
 """Each level is sent as one space."""
@@ -103,14 +103,15 @@ def _code() -> bytes:
     """The length of a line, and the line: boot, then the modules as `name NUL text NUL …`."""
     modules = {boot.PREFIX + name: text for name, text in _texts().items() if name not in WITH_SPEC}
     modules["pynvml"] = pruned_pynvml(text for text in modules.values() if "nvml" in text)
-    line = base64.b64encode((FOLDER / f"{FIRST}.py").read_bytes()) + b" " + _packed(modules) + b"\n"
+    code = (FOLDER / f"{FIRST}.py").read_bytes()
+    line = base64.b64encode(code) + b" " + base64.b64encode(_packed(modules)) + b"\n"
     return b"%d\n" % len(line) + line
 
 
 def _packed(modules: Mapping[str, str]) -> bytes:
-    """Modules by name as `name NUL text NUL …`, compressed and in base64."""
+    """Modules by name as `name NUL text NUL …`, compressed."""
     text = "\0".join(part for module in modules.items() for part in module)
-    return base64.b64encode(zlib.compress(text.encode(), 9))
+    return zlib.compress(text.encode(), 9)
 
 
 def spec_line(spec: Spec) -> bytes:
@@ -123,7 +124,7 @@ def spec_line(spec: Spec) -> bytes:
 
 @functools.cache
 def _modules_of_spec(wanted: tuple[str, ...]) -> bytes:
-    return _packed({boot.PREFIX + name: text for name, text in _texts().items() if name in wanted})
+    return base64.b85encode(_packed({boot.PREFIX + name: text for name, text in _texts().items() if name in wanted}))
 
 
 def _texts() -> dict[str, str]:

@@ -4,7 +4,6 @@ An operation is `(name, function)`; the function returns a list of lines (dicts 
 has `configure(spec)` and `operations(slow)`. The parent detects a hang by the mark.
 """
 
-import binascii
 import os
 import select
 import sys
@@ -50,10 +49,11 @@ SLOW_PASS = 0.2
 
 
 def receive_modules(packed: str) -> None:
-    """Make modules importable that came with a spec: compressed and in base64, as `name NUL text NUL …`."""
+    """Make modules importable that came with a spec: compressed and in base85, as `name NUL text NUL …`."""
+    import base64
     import zlib
 
-    parts = zlib.decompress(binascii.a2b_base64(packed)).split(b"\0")
+    parts = zlib.decompress(base64.b85decode(packed)).split(b"\0")
     for finder in sys.meta_path:
         if hasattr(finder, "texts"):
             finder.texts.update((name.decode(), text) for name, text in zip(parts[::2], parts[1::2]))  # noqa: B905

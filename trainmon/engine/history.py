@@ -319,8 +319,20 @@ class Curves:
             for key in [key for key in self._curves if key[0] == path]:
                 del self._curves[key]
         self._files[path] = rows.file, max(known, rows.rows)
-        self.grow(path, client_file.points_of(rows, known), fresh=False)
+        for name, points in client_file.points_of(rows, known).items():
+            for attempt in client_file.attempts_in(points):
+                self._go_back((path, name), attempt.steps[0])
+                self.grow(path, {name: attempt}, fresh=False)
         drop_oldest(self._files, CURVES_AT_MOST)
+
+    def _go_back(self, of: tuple[str, str], step: float) -> None:
+        """Drop from a curve what a restart repeats."""
+        curve = self._curves.get(of)
+        if curve is not None and curve.steps[-1] > step:
+            first = bisect_left(curve.steps, step)
+            for column in (curve.steps, curve.times, curve.values):
+                del column[first:]
+            self._curves[of] = replace(curve, epoch=next(self._epochs))
 
     def read(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         """A copy of one curve from point `start` on, or all of it if the epoch has changed. An unknown curve has epoch

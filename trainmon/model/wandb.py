@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -196,7 +197,7 @@ class WandbFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None = None
     """The file of the newest run directory."""
     file: str = ""
-    """The same as long as it is the same file."""
+    """The same as long as it is the same file, or another one of the same run goes on."""
     format: str = "W&B"
     """As a person knows it: W&B, TensorBoard, JSON lines, CSV, trainer_state.json."""
     project: str = ""
@@ -228,6 +229,8 @@ class WandbFile(msgspec.Struct, frozen=True, kw_only=True):
     """How many points its curves have received: a chart is redrawn when this changes."""
     recent: tuple[float, ...] = ()
     """The last values of its loss, at most RECENT_LOSSES, for its usual band."""
+    recent_step: float = -math.inf
+    """The step of the last one."""
     trouble: LossTrouble | None = None
     """Their last anomaly."""
     loss_why: str = ""

@@ -29,8 +29,9 @@ MAX_EVENT = 32 * 1024
 VERSION = b"brain.Event:2"
 
 MAX_STEP = 1e15
+MILLISECONDS = 1e11
 LATEST = 1e14
-"""Of a time in Unix milliseconds. What is greater, or no number, is damaged."""
+"""A greater time is in Unix milliseconds, or damaged. So is what is no number."""
 
 
 def _crc_table() -> "Iterator[int]":
@@ -57,6 +58,8 @@ class Reader:
     """How far a file was read."""
 
     is_numbered = True
+    prefix = ""
+    """Of the names of its metrics: of several directories of one run."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
@@ -141,9 +144,11 @@ class EventFile(Reader):
             found = scalar(value)
             if found is None:
                 continue
-            name, at, step = shown(value[1]), *struct.unpack("<d", event[1]), signed(event.get(2, 0))
-            if not (abs(at) < LATEST and abs(step) < MAX_STEP):
+            name, at, step = self.prefix + shown(value[1]), *struct.unpack("<d", event[1]), signed(event.get(2, 0))
+            if not (abs(at) < MILLISECONDS and abs(step) < MAX_STEP):
                 raise ValueError("no time, or no step")
+            if at == 0.0:
+                continue  # what PyTorch's add_hparams writes: no row
             if self._at[1] != step or name in self._row:
                 self._flush()
                 self._at = end, step, at
@@ -167,26 +172,38 @@ def scalar(value: "dict[int, Any]") -> "float | None":
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 STEPS = (
-    "step", "_step", "global_step", "train/global_step", "trainer/global_step", "current_steps", "iteration", "iter",
-    "train_step", "train/step",
+    "global_step", "train/global_step", "trainer/global_step", "step", "train/step", "train_step", "current_steps",
+    "iteration", "iter", "_step",
 )  # fmt: skip
+"""What counts all steps comes before what may begin again with each epoch, or counts the calls of log()."""
 TIMES = ("_timestamp", "timestamp", "wall_time", "time")
 TARGETS = ("max_steps", "total_steps", "train_iters", "max_iters", "num_training_steps")
 
 SINCE_2001 = 1e9
 """A smaller number is no time in Unix seconds."""
-MILLISECONDS = 1e11
 
 NOT_JSON = (AttributeError, OverflowError, RecursionError, TypeError, ValueError, csv.Error)
 """What taking over a line raises that is damaged."""
 
 MAX_LINE = 64 * 1024
-MAX_STATE = 8 << 20
+MAX_STEPS = re.compile(r'"max_steps": *(\d+)')
 NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
+
+
+def leaves(values: "dict[str, Any]", before: str = "") -> "Iterator[tuple[str, float]]":
+    """The numbers in an object, also those that are texts, and those of objects in it, as `outer.inner`."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from leaves(value, before + name + ".")
+        elif type(value) in (int, float) or (isinstance(value, str) and NUMBER.fullmatch(value)):
+            yield before + name, float(value)
 
 
 class JsonLines(Reader):
     """A file with an object in each line, among whose numbers is a step."""
+
+    end = b"\n"
+    """Of each row."""
 
     def take(self, data: bytes, size: int) -> None:
         """Take over the bytes at `offset` of a file of this size.
@@ -194,26 +211,27 @@ class JsonLines(Reader):
         Raises:
             ValueError: when it is another kind of file.
         """
-        start, end = self.offset, data.rfind(b"\n") + 1
-        if not end and len(data) >= MAX_LINE:
-            end = len(data)  # of a line that is too long
-        for line in data[:end].splitlines(True):
+        is_end = self.offset + len(data) >= size
+        end = data.rfind(self.end) + 1
+        if not data[end:].strip() or (not end and len(data) >= MAX_LINE):
+            end = len(data)  # nothing follows, or it is of a line that is too long
+        for line in re.findall(b"[^%b]*%b?" % (self.end, self.end), data[:end]):
             self.offset += len(line)
             self.head = self.head or line
             try:
                 self._line(line.decode("utf-8-sig"))
             except NOT_JSON:
                 self.damaged += line.strip() != b""
-        if not self.rows.rows and self.offset >= MAX_LINE:
+        if not self.rows.rows and self.offset > len(self.head) and (is_end or self.offset >= MAX_LINE):
             raise ValueError("has no step in its first lines: it is no file of metrics")
-        self.tail = int(start + len(data) >= size and len(data) > end)
+        self.tail = int(is_end and end < len(data))
 
     def _line(self, line: str) -> None:
-        self._object(json.loads(line), self.offset)
+        self._object(json.loads(line))
 
-    def _object(self, values: "dict[str, Any]", end: int) -> None:
+    def _object(self, values: "dict[str, Any]") -> None:
         """Take over one row, if it has a step."""
-        found = {name: float(value) for name, value in values.items() if type(value) in (int, float)}
+        found = dict(leaves(values))
         step = next((found[name] for name in STEPS if name in found), math.nan)
         at = next((found.pop(name) for name in TIMES if SINCE_2001 < found.get(name, 0) < LATEST), None)
         target = next((found.pop(name) for name in TARGETS if name in found), None)
@@ -221,7 +239,7 @@ class JsonLines(Reader):
             self.rows.set_config(max_steps=target)
         if abs(step) < MAX_STEP:
             row = [(name, number_of(value)) for name, value in found.items() if name not in STEPS]
-            self.rows.add(end, step, at / 1000 if at and at > MILLISECONDS else at, row)
+            self.rows.add(self.offset, step, at / 1000 if at and at > MILLISECONDS else at, row)
 
 
 class CsvFile(JsonLines):
@@ -234,30 +252,19 @@ class CsvFile(JsonLines):
         self.names = self.names or tuple(cells)
         if len(cells) != len(self.names):
             raise ValueError("another number of cells")
-        pairs = zip(self.names, cells)  # noqa: B905 strict= needs 3.10
-        self._object({name: float(cell) for name, cell in pairs if NUMBER.fullmatch(cell)}, self.offset)
+        self._object(dict(zip(self.names, cells)))  # noqa: B905 strict= needs 3.10
 
 
 class TrainerState(JsonLines):
-    """The state in a checkpoint of Hugging Face's Trainer, whose history is read as a whole."""
+    """The state in a checkpoint of Hugging Face's Trainer: its history is a list of objects without others in them."""
 
     is_numbered = False
-    text = b""
+    end = b"}"
 
-    def take(self, data: bytes, size: int) -> None:
-        """Take over the bytes at `offset` of a file of this size.
-
-        Raises:
-            ValueError: when it is another kind of file.
-        """
-        if size > MAX_STATE:
-            raise ValueError("is larger than 8 MiB: it is not read")
-        self.text += data
-        self.offset, self.head = len(self.text), self.text[:MAX_LINE]
-        try:
-            state = json.loads(self.text.decode("utf-8")) if self.offset >= size else {}
-            for entry in state.get("log_history", ()):
-                self._object(entry, size + 1)  # behind what is sampled: all of it is sent
-            self.rows.set_config(max_steps=state.get("max_steps"))
-        except NOT_JSON:
-            self.tail = 1  # it may be written at this moment
+    def _line(self, line: str) -> None:
+        _, opened, entry = line.rpartition("{")
+        target = MAX_STEPS.search(line)
+        if target:
+            self.rows.set_config(max_steps=target.group(1))
+        if opened:
+            self._object(json.loads(opened + entry))

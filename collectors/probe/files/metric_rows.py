@@ -1,6 +1,7 @@
 """The new rows of a file of metrics, with the metrics that are charted. Runs on the node: Python 3.6."""
 
 import re
+import time
 
 from collectors.probe import paths
 from collectors.probe.stdlib import Any, Iterable, Line, Mapping
@@ -59,7 +60,8 @@ class Rows:
     def add(self, end: int, step: "float | None", at: "float | None", values: "Iterable[tuple[str, Any]]") -> None:
         """Take over one row that ends at this offset."""
         self.rows += 1
-        self.step, self.logged_at = step, at or self.logged_at
+        if at is None or self.logged_at is None or at >= self.logged_at:  # of several writers, the newest row
+            self.step, self.logged_at = step, self.logged_at if at is None else min(at, time.time())
         self.add_point(self.rows, end, step, at, values)
 
     def add_point(

@@ -1,7 +1,7 @@
 """The newest files of metrics of a run: their new rows, with the metrics of the charts. Runs on the node: Python 3.6.
 
 Some are written in blocks, so their newest row may be minutes old: by old clients of wandb 32 KiB, by TensorBoard two
-minutes. All event files of one directory are followed as one: a restart adds another, and so does a second writer.
+minutes. All event files of one run are followed as one: a restart adds another, and so does a second writer.
 """
 
 import functools
@@ -15,7 +15,7 @@ from collectors.probe.files.disks import is_on_this_host
 from collectors.probe.files.metric_formats import CsvFile, EventFile, JsonLines, TrainerState
 from collectors.probe.files.metric_rows import Rows
 from collectors.probe.files.wandb_records import Metrics, WandbFile
-from collectors.probe.stdlib import Any, Callable, Line, Mapping, Operation
+from collectors.probe.stdlib import Any, Callable, Iterable, Line, Mapping, Operation
 
 PIECE = 64 * 1024
 RATE = 1e6
@@ -44,12 +44,17 @@ FORMATS = (  # type: tuple[tuple[str, Any, Any, Any], ...]
 """Name of a format, the names of its files, its reader, and what holds its rows. Of files that are about as new, those
 of the first format count."""
 
+RANKS = range(1, len(FORMATS))
+
 RUN_DIRECTORY = re.compile(rb"(?:offline-)?run-(\d{8}_\d{6}-.+)")
 STATE_DIRECTORY = re.compile(rb"checkpoint-\d+")
 BESIDE = re.compile(rb"(?:eval(?:uation)?|val(?:id(?:ation)?)?|test)(?:[._-](?:metrics?|logs?|history)\..+)?")
 """Files and directories of evaluations, which other processes may write: their steps do not show that a run trains."""
+PART = re.compile(rb"train(?:ing)?|" + BESIDE.pattern, re.IGNORECASE)
+WRITER = re.compile(rb"tfevents\.\d+\.(.*?\.\d+|[^.]+)(?:\.|$)")
+"""In the name of an event file: the host and the process that write it."""
 KNOWN_DIRECTORY = re.compile(
-    rb"(?:.*[_-])?(?:wandb|tensorboard|tb|runs|logs?|metrics|events|summary)"
+    rb"(?:.*[_-])?(?:wandb|tensorboard|tb|runs|logs?|metrics|events|summary|train|validation)"
     rb"|version_\d+|checkpoint-\d+|vis_data", re.IGNORECASE,
 )  # fmt: skip
 """Directories that are looked into below one that only may have such files."""
@@ -60,7 +65,7 @@ MAX_DIRECTORIES = 20
 MAX_FILES = 200
 """In one directory, and of the directories in it whose ages are compared."""
 MAX_OPEN = 20
-"""Event files of one directory that are read, the newest: each is an open file of the probe."""
+"""Event files of one run that are read, the newest: each is an open file of the probe."""
 MAX_NAMES = 20000
 RECENT = 3600.0
 """Seconds. Where no job says when the run began, older files may be those of an earlier one."""
@@ -117,6 +122,7 @@ class Follower:
         self._files = []  # type: list[OpenFile]
         self._rows = Rows({}, 0)
         self._rank = 0
+        self._home = b""
         self._is_over = False
         """Whether a newer run has begun."""
         self._refused = set()  # type: set[tuple[bytes, float]]
@@ -187,7 +193,7 @@ class Follower:
         tail = sum(file.reader.tail for file in files)
         awaited = 0 if self._is_over or rows.has_ended else tail
         state = {
-            "path": paths.shown(files[-1].path),
+            "path": paths.shown(max((file.path for file in files), key=lambda path: order(path, self._home))),
             "file": "%d %s" % (files[0].found.st_ino, rows.started_at),
             "format": FORMATS[self._rank][0],
             "size": sum(file.found.st_size for file in files),
@@ -206,7 +212,7 @@ class Follower:
     def _choose(self) -> None:
         """Open the newest files, if there are some."""
         started_at, failure = self._monotonic(), ValueError(NOTHING)  # type: float, OSError | ValueError
-        found = []  # type: list[tuple[bytes, int, float]]
+        found = []  # type: list[tuple[bytes, int, float, bytes]]
         since = None if self._is_named else self.spec.get("since") or time.time() - RECENT
         for directory in self._directories:
             is_above = any(one.startswith(directory + b"/") for one in self._directories)
@@ -218,17 +224,20 @@ class Follower:
         every = LIST_EVERY if self._is_named else FIND_EVERY
         self._list_at = ended + min(60.0, max(every, LIST_SHARE * (ended - started_at)))
         found = [one for one in found if (one[0], one[2]) not in self._refused]
-        if not found:
+        trained = [one for one in found if not BESIDE.fullmatch(part_of(one[0], one[3]))]
+        if not trained:
             if self._refused:
                 return  # it is said why
             raise failure
-        current, newest = {file.path for file in self._files}, max(one[2] for one in found) - ABOUT_AS_NEW
+        current, newest = {file.path for file in self._files}, max(map(freshness, trained)) - ABOUT_AS_NEW
         # Each checkpoint has another state: it is left at once.
         kept = set() if FORMATS[self._rank][2] is TrainerState else current
-        best, rank, _ = max(found, key=lambda one: (one[2] >= newest, one[0] in kept, -one[1], one[2]))
-        beside = sorted(one[0] for one in found if os.path.dirname(one[0]) == os.path.dirname(best) and one[1] == rank)
-        beside = beside[-MAX_OPEN:]
-        chosen = beside if FORMATS[rank][2] is EventFile else [best]
+        best = max(trained, key=lambda one: (freshness(one) >= newest, one[0] in kept, -one[1], freshness(one)))
+        path, rank, _, home = best
+        of_run = [one[0] for one in found if one[1] == rank and one[3] == home]
+        chosen = sorted(of_run, key=lambda path: order(path, home))[-MAX_OPEN:]
+        if FORMATS[rank][2] is not EventFile:
+            chosen = [path]
         if current and current <= set(chosen):
             for path in set(chosen) - current:
                 self._add(path)
@@ -236,7 +245,7 @@ class Follower:
             if any(file.reader.tail for file in self._files) and not self._rows.has_ended:
                 self._is_over = True  # a newer run has begun: what is incomplete at its end is damaged
                 self._left = self._state()
-            self._rank = rank
+            self._rank, self._home = rank, home
             self._open(chosen)
 
     def _open(self, chosen: "list[bytes]") -> None:
@@ -251,28 +260,51 @@ class Follower:
     def _add(self, path: bytes) -> None:
         try:
             self._files.append(OpenFile(path, FORMATS[self._rank][2](self._rows)))
+            self._files[-1].reader.prefix = paths.shown(os.path.dirname(path)[len(self._home) + 1 :] + b"/").lstrip("/")
         except (PermissionError, ValueError):
             self._refused.add((path, os.stat(path).st_mtime))  # the next one is read
             raise
 
 
+def part_of(path: bytes, home: bytes) -> bytes:
+    """The directory of a file in that of its run; empty if it is that."""
+    return os.path.dirname(path)[len(home) + 1 :]
+
+
+def order(path: bytes, home: bytes) -> "tuple[bool, bool, bytes]":
+    """By it, the newest file of the training is the last one."""
+    part = part_of(path, home)
+    return not BESIDE.fullmatch(part), not part, os.path.basename(path)
+
+
+def freshness(found: "tuple[bytes, int, float, bytes]") -> float:
+    """When a file was written. The state in a checkpoint is of the past, and the others have all of it."""
+    return found[2] - RECENT * (FORMATS[found[1]][2] is TrainerState)
+
+
 def files_in(
-    directory: bytes, since: "float | None", depth: int = 0, has_runs: bool = False
-) -> "list[tuple[bytes, int, float]]":
-    """The files of known formats in a directory, and in those below it: their paths, the places of their formats, and
-    when they were written. `since`: only our own that were written since then, in directories with known names.
-    `has_runs`: directories in it with other names may hold checkpoints of Hugging Face's Trainer.
+    directory: bytes, since: "float | None", depth: int = 0, has_runs: bool = False, above: "Iterable[bytes]" = ()
+) -> "list[tuple[bytes, int, float, bytes]]":
+    """The files of known formats in a directory, and in those below it: their paths, the places of their formats, when
+    they were written, and the directories of their runs. `since`: only our own that were written since
+    then, in directories with known names. `has_runs`: directories in it with other names may hold checkpoints of
+    Hugging Face's Trainer. `above`: the writers of event files in the directory above. They may have others: Keras has
+    train and validation, and PyTorch's add_scalars one for each curve.
 
     Raises:
         ValueError: when it has too many of them, or none yet.
     """
     with os.scandir(directory) as listed:
-        entries = [one for one in itertools.islice(listed, MAX_NAMES) if not BESIDE.fullmatch(one.name)]
+        entries = list(itertools.islice(listed, MAX_NAMES))
+    names = [one for one in entries if not BESIDE.fullmatch(one.name)]
     # Those of W&B count in the directories of its runs alone.
-    ranks = [(rank, names) for rank, (_, names, _, _) in enumerate(FORMATS) if rank]
-    files = [(entry.path, rank) for entry in entries for rank, names in ranks if names.fullmatch(entry.name)]
-    known = {one.path for one in entries if since is None or depth or KNOWN_DIRECTORY.fullmatch(one.name)}
-    folders = [one for one in entries if has_runs or one.path in known]
+    files = [(one.path, rank) for one in names for rank in RANKS if FORMATS[rank][1].fullmatch(one.name)]
+    writers = {one.group(1) for one in (WRITER.search(path) for path, _ in files) if one}
+    name = os.path.basename(directory) if depth else b""
+    home = os.path.dirname(directory) if PART.fullmatch(name) or writers.intersection(above) else directory
+    is_of_run = since is None or depth or writers
+    known = {one.path for one in entries if is_of_run or KNOWN_DIRECTORY.fullmatch(one.name)}
+    folders = [one for one in entries if not BESIDE.fullmatch(name) and (has_runs or one.path in known)]
     if any(RUN_DIRECTORY.match(entry.name) for entry in entries):
         files, folders = [(newest_file(directory), 0)], []
     if len(files) > MAX_FILES:
@@ -284,7 +316,7 @@ def files_in(
         except OSError:
             continue  # it is gone, or a link to nothing
         if since is None or (seen.st_mtime >= since and seen.st_uid == os.geteuid()):
-            found.append((path, rank, seen.st_mtime))
+            found.append((path, rank, seen.st_mtime, home))
     deepest = DEEPEST if since is None else DEEPEST - 1
     folders = [one for one in folders if depth < deepest and os.path.isdir(one.path)][:MAX_FILES]
     for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[: MAX_DIRECTORIES >> depth]:
@@ -292,7 +324,7 @@ def files_in(
         newest = sorted(states, key=lambda name: (len(name), name))[-2:]  # the last one may not be whole
         for path in (folder.path,) if folder.path in known else [os.path.join(folder.path, name) for name in newest]:
             try:
-                found += files_in(path, since, depth + 1)
+                found += files_in(path, since, depth + 1, above=writers)
             except (OSError, ValueError):
                 continue
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, starmap
 from posixpath import basename, dirname
 from typing import Any
 
@@ -48,8 +49,10 @@ QUIET: Seconds = 3_600.0
 BLOCKS: Mapping[str, Seconds] = {"TensorBoard": 120.0, "JSON lines": 0.0}
 """How long a writer may keep rows to itself, where it is not QUIET: TensorFlow's flushes every two minutes."""
 
-CHECKPOINT = re.compile(r"/checkpoint-\d+(?=/[^/]*$)")
-"""Of Hugging Face's Trainer: what its files say is about the run, which is the directory above."""
+PART = re.compile(
+    r"/(?:checkpoint-\d+|train(?:ing)?|eval(?:uation)?|val(?:id(?:ation)?)?|test)(?=/[^/]*$)", re.IGNORECASE
+)
+"""Of Hugging Face's Trainer, Keras and others: what files there say is about the run, which is the directory above."""
 
 PATH_LENGTH = 4096
 TOO_LONG = "…"
@@ -91,6 +94,16 @@ def row_numbers(rows: WandbRows, key: str, known: int = 0) -> Sequence[float]:
     return [_number(row[0]) for row in _rows_with(rows, 3 + rows.keys.index(key), known)]
 
 
+def attempts_in(points: Points) -> list[Points]:
+    """The points between two restarts, at which the steps go back."""
+    steps = points.steps
+    starts = (index for index, (before, after) in enumerate(pairwise(steps), 1) if after < before)
+    columns = steps, points.times, points.values
+    return [
+        Points(*(column[part] for column in columns)) for part in starmap(slice, pairwise((0, *starts, len(steps))))
+    ]
+
+
 def _rows_with(rows: WandbRows, column: int, known: int) -> Iterator[tuple[float | str | None, ...]]:
     return (row for row in rows.points if len(row) > column and row[column] is not None and _number(row[0]) > known)
 
@@ -102,15 +115,18 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
         error = None if rows.error is None else clean(rows.error)
         return replace(before, host=host, is_behind=False, checked_at=at, error=error)
     path, rows = clean(rows.path, PATH_LENGTH), _of_training(run, rows)
-    is_same = before.file == rows.file and before.path == path
+    file = f"{_directory(rows)} {rows.file}"
+    is_same = before.file == file
     known = before if is_same else replace(
-        before, file=rows.file, rows=0, damaged_before=before.damaged_before + before.damaged, damaged=0,
-        exit_code=None, logged_at=None, recent=(), trouble=None, loss_why="",
+        before, file=file, rows=0, damaged_before=before.damaged_before + before.damaged, damaged=0,
+        exit_code=None, logged_at=None, recent=(), recent_step=-math.inf, trouble=None, loss_why="",
     )  # fmt: skip
     points = points_of(rows, known.rows)
     names = tuple(dict.fromkeys((*(known.names if is_same else ()), *points)))
     is_older = rows.rows < known.rows  # another reader has begun at the start of the file
     logged_at = None if rows.logged_at is None else min(at, rows.logged_at - (rows.t - at))
+    if _is_late(known, rows.step, logged_at):
+        rows, logged_at = replace(rows, step=None), None
     return replace(
         known,
         host=host,
@@ -138,12 +154,19 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
 def _of_training(run: Run, rows: WandbRows) -> WandbRows:
     """The rows with the newest step of the training: what has only values of a validation may be of another process,
     and does not show that a run trains."""
-    columns = [3 + column for column, key in enumerate(rows.keys) if metric_names.role_of(key) != "validation"]
+    columns = [3 + column for column, key in enumerate(rows.keys) if not metric_names.is_validation(key)]
     if rows.format == "W&B" or run.spec.charts or len(columns) == len(rows.keys):
         return rows
     trained = (row for row in rows.points[::-1] if any(row[at] is not None for at in columns if at < len(row)))
     _, step, at, *_ = next(trained, (None, None, None))
     return replace(rows, step=step, logged_at=at)
+
+
+def _is_late(known: WandbFile, step: float | None, logged_at: Instant | None) -> bool:
+    """Whether this row is older than one that is known: of several writers, each keeps its rows for a while."""
+    if not known.rows or step is None or logged_at is None:
+        return False
+    return step < (known.runs[0].step or 0) and logged_at <= (known.logged_at or 0)
 
 
 def written_at(rows: WandbRows, at: Instant) -> Instant | None:
@@ -260,7 +283,7 @@ def _runs(known: WandbFile, rows: WandbRows, points: Mapping[str, Points], *, is
 
 def _directory(rows: WandbRows) -> str:
     """The name of its run directory."""
-    return clean(basename(dirname(CHECKPOINT.sub("", rows.path or ""))), NAME_LENGTH)
+    return clean(basename(dirname(PART.sub("", rows.path or ""))), NAME_LENGTH)
 
 
 def _number(value: float | str | None) -> float:

@@ -88,11 +88,16 @@ KNOWN = "|".join(
 """A regular expression that is found in the name, in lower case, of every metric that has a role."""
 
 
+def is_validation(key: str) -> bool:
+    """Whether a metric, by its name, is of an evaluation."""
+    return not VALIDATES.isdisjoint(re.split(r"[^a-z]+", key.lower()))
+
+
 @lru_cache(maxsize=16_384)
 def role_of(key: str) -> Role:
     """The role of a metric, by its name. Every poll repeats the same thousands of names."""
     name = key.lower()
-    if VALIDATES & set(re.split(r"[^a-z]+", name)):
+    if is_validation(key):
         return "other" if TIMES.search(name) else "validation"
     if GRAD_NORM.search(name) or name in NAMES["grad_norm"]:
         return "grad_norm"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -249,14 +248,13 @@ def wandb_file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> N
     if run is None or not (run.spec.wandb_dir or run.spec.metrics_found) or (event.is_stand_in and rows.path is None):
         return
     before, file = run.wandb_file, client_file.read(run, rows, event.node, event.received_at)
-    is_same = before is not None and (before.file, before.path) == (file.file, file.path)
+    is_same = before is not None and before.file == file.file
     key = metric_names.loss_of(file.keys) or next(iter(file.keys), "")
     known = before.rows if before is not None and is_same else 0
     points = client_file.curve_of(rows, key, known) if rows.path is not None else None
     numbers = client_file.row_numbers(rows, key, known) if points is not None else ()
     if points is not None:
-        last_step = before.runs[0].step if before is not None and known else None
-        file = _judged(file, key, points, rows.t, last_step)
+        file = _judged(file, key, points, rows.t)
     run = replace(run, wandb_file=file)
     wandb, is_served = client_file.of_file(file), run.wandb is not None and run.wandb.current is not None
     current = None if wandb is None else wandb.current
@@ -276,19 +274,17 @@ def wandb_file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> N
     batch.writable("runs")[rows.id] = run
 
 
-def _judged(file: WandbFile, key: str, points: Points, t: Instant, last_step: float | None) -> WandbFile:
+def _judged(file: WandbFile, key: str, points: Points, t: Instant) -> WandbFile:
     """The file with what is odd about its new losses. They have the time of its newest row. A step back is a restart:
     the losses before it are not those that are usual now."""
-    steps = (points.steps[0] if last_step is None else last_step, *points.steps)
-    starts = [index for index, (before, after) in enumerate(pairwise(steps)) if after < before]
-    if starts:
-        file, begin = replace(file, recent=()), starts[-1]
-        points = Points(points.steps[begin:], points.times[begin:], points.values[begin:])
+    *earlier, points = client_file.attempts_in(points)
+    if earlier or points.steps[0] < file.recent_step:
+        file = replace(file, recent=())
     at = t if file.logged_at is None else file.logged_at
     trouble = loss.follow(file.trouble, file.recent, key, points, at)
     finite = (value for value in points.values if math.isfinite(value))
     recent = (*file.recent, *finite)[-RECENT_LOSSES:]
-    return replace(file, recent=recent, trouble=trouble, loss_why=loss.describe(trouble))
+    return replace(file, recent=recent, recent_step=points.steps[-1], trouble=trouble, loss_why=loss.describe(trouble))
 
 
 def sample_fetched(batch: EventBatch, event: SampleFetched) -> None:

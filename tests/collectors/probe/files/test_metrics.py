@@ -369,3 +369,52 @@ def test_the_state_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pyte
     saved_state(tmp_path / "out")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert [one.path for one in readings_of(found_by(ManualClock(), tmp_path, since=1500.0))] == [None]
+
+
+# ---- several directories of one run --------------------------------------------------------------------------------
+
+
+def write_events(file: Path, *events: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(event_file(*events))
+
+
+def test_the_directories_train_and_validation_of_one_run_are_read_together(tmp_path: Path):
+    write_events(tmp_path / "train" / "events.out.tfevents.1.host.7.0.v2", event(0, scalar("loss", 2.0)))
+    reader = read(tmp_path)
+    first = reader.last.file
+    assert list(reader.rows.values()) == [{"_step": 0, "train/loss": 2.0}]
+    write_events(tmp_path / "validation" / "events.out.tfevents.5.host.7.1.v2", event(0, scalar("loss", 3.0)))
+    reader.read(passes=6)
+    assert list(reader.rows.values()) == [{"_step": 0, "train/loss": 2.0}, {"_step": 0, "validation/loss": 3.0}]
+    assert (reader.last.path, reader.last.file) == (f"{tmp_path}/train/events.out.tfevents.1.host.7.0.v2", first)
+
+
+@pytest.mark.parametrize("process", [".7.", ""])
+def test_the_curves_of_add_scalars_are_those_of_the_run_above_and_other_runs_are_not(tmp_path: Path, process: str):
+    folder, names = tmp_path / "run1", [f"{number}.host{process}{number if process else ''}" for number in range(4)]
+    write_events(folder / f"events.out.tfevents.{names[0]}", event(1, scalar("lr", 0.5)))
+    write_events(folder / "loss_val" / f"events.out.tfevents.{names[2]}", event(1, scalar("loss", 3.0)))
+    write_events(folder / "loss_train" / f"events.out.tfevents.{names[1]}", event(1, scalar("loss", 2.0)))
+    write_events(tmp_path / "run0" / f"events.out.tfevents.{names[3]}", event(9, scalar("loss", 9.0)))
+    os.utime(tmp_path / "run0" / f"events.out.tfevents.{names[3]}", (3000, 3000))
+    reader = read(tmp_path)
+    values = {name: value for row in reader.rows.values() for name, value in row.items()}
+    assert values == {"_step": 1, "lr": 0.5, "loss_train/loss": 2.0, "loss_val/loss": 3.0}
+    assert reader.last.path == f"{folder}/events.out.tfevents.{names[0]}"
+
+
+def test_the_newest_row_is_that_of_any_writer(tmp_path: Path):
+    write_events(tmp_path / "events.out.tfevents.1.host.7.0", *losses(range(9)))
+    write_events(tmp_path / "part" / "events.out.tfevents.1.host.7.1", *losses(range(5)))
+    last = read(tmp_path).last
+    assert (last.step, last.logged_at, last.rows) == (8, 1e9 + 8, 14)
+
+
+def test_a_checkpoint_is_not_followed_while_a_file_of_metrics_is_written(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n')
+    os.utime(tmp_path / "metrics.jsonl", (3000, 3000))
+    saved_state(tmp_path, at=6000)
+    assert read(tmp_path).last.format == "JSON lines"
+    saved_state(tmp_path / "newer", at=9000)
+    assert read(tmp_path).last.format == "trainer_state.json"

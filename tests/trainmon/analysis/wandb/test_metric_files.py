@@ -22,7 +22,7 @@ STATES = "/fsx/out/checkpoint-{}/trainer_state.json"
 
 
 def tensorboard(first: int, last: int, **more: Any) -> WandbRows:
-    return rows(first, last, path=EVENTS, format="TensorBoard", **more)
+    return rows(first, last, **{"path": EVENTS, "format": "TensorBoard"} | more)
 
 
 def run_of(state: State) -> Run:
@@ -149,3 +149,41 @@ def test_a_file_that_is_written_every_hundred_rows_does_not_take_over_from_a_log
     state = replace(FOUND, runs={"llm": replace(FOUND.runs["llm"], progress=printed)})
     late, soon = (read(state, rows(1, 40, format=form)) for form in ("CSV", "JSON lines"))
     assert (run_of(late).progress.step, run_of(late).progress.loss, run_of(soon).progress.step) == (30, 2.6, 39)
+
+
+def test_what_a_restart_repeats_takes_the_place_of_what_was_orphaned():
+    curves, points = Curves(), [(n + 1, float(n), NOW - 900 + n, 1.0) for n in range(360)]
+    again = [(n + 61, float(n), NOW - 500 + n, 2.0) for n in range(300, 340)]
+    for part in (points, again):  # a restart adds a file to its directory
+        curves.follow_file(tensorboard(1, part[-1][0], points=tuple(part)))
+    curve = curves.read("file/llm/tb", "train/loss")
+    assert list(curve.steps) == [float(n) for n in range(340)]
+    assert list(curve.values) == [1.0] * 300 + [2.0] * 40
+    whole = Curves()
+    whole.follow_file(tensorboard(1, 400, points=(*points, *again)))
+    assert whole.read("file/llm/tb", "train/loss").steps == curve.steps
+
+
+def test_a_restart_that_adds_a_file_goes_on_the_run_and_counts_no_damage_twice():
+    state = read(FOUND, tensorboard(1, 40, damaged=2))
+    state = read(state, tensorboard(41, 60, damaged=2, path=EVENTS + ".2"))
+    file = file_of(state)
+    assert (file.damaged, file.damaged_before, len(file.runs), file.rows) == (2, 0, 1, 60)
+
+
+def test_what_a_second_writer_has_kept_for_a_while_is_no_step_back():
+    keys = ("lr", "eval/runtime", "train/loss")
+    state, kept = FOUND, tuple((n, n - 1.0, NOW - 100 + n, None, None, 2.0) for n in range(1, 30))
+    state = read(state, tensorboard(1, 29, keys=keys, points=kept), tensorboard(30, 60, keys=keys))
+    assert file_of(state).runs[0].step == 59
+    late = tuple((n, n - 31.0, NOW - 131 + n, None, None, 2.0) for n in range(61, 71))
+    file = file_of(read(state, tensorboard(61, 70, keys=keys, points=late, step=59.0, logged_at=NOW - 40)))
+    assert (file.runs[0].step, file.logged_at, file.recent) == (59, NOW - 40, (2.0,) * 39)
+    evaluated = tensorboard(71, 71, keys=keys, points=((71, 900.0, NOW, None, 3.0),), step=900.0, logged_at=NOW)
+    assert file_of(read(state, evaluated)).runs[0].step == 59
+
+
+def test_the_directories_of_one_run_have_its_name():
+    for part in ("train", "validation", "checkpoint-5"):
+        state = read(FOUND, rows(1, 2, path=f"/fsx/run7/{part}/events.out.tfevents.1.host", format="TensorBoard"))
+        assert [one.id for one in file_of(state).runs] == ["run7"]
