@@ -415,7 +415,7 @@ class Dashboard(App[None], inherit_bindings=False):
         if self.shown is not None and self.shown.replay is not None:
             self.backend.play(order)
         else:
-            self.notify("this is no replay: trainmon-tui replay FILE", timeout=4, markup=False)
+            self.notify("not a replay; to start one: trainmon-tui replay FILE", timeout=4, markup=False)
 
     def action_pause(self) -> None:
         if self.shown is not None and self.shown.replay is not None:
@@ -429,7 +429,7 @@ class Dashboard(App[None], inherit_bindings=False):
     def action_poll(self) -> None:
         self.backend.refresh()
         is_replay = self.shown is not None and self.shown.replay is not None
-        self.notify("a recording asks no source" if is_replay else "polling all sources", timeout=2, markup=False)
+        self.notify("a replay polls no sources" if is_replay else "polling all sources", timeout=2, markup=False)
 
     def action_changes(self) -> None:
         """List what changed since the dashboard was last used; again: close the list."""

@@ -299,7 +299,7 @@ def changed_keys(changes: Mapping[str, Sequence[str]], file: str) -> tuple[Key, 
     for name, keys in changes.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            why = "cannot be changed" if name in FIXED else "is no action of a key"
+            why = "cannot be changed" if name in FIXED else "is not an action"
             problems.append(
                 f'"{name}" {why}; ' + (f'did you mean "{close[0]}"?' if close else "see docs/reference/keys.md")
             )

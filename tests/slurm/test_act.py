@@ -104,7 +104,7 @@ def test_a_job_that_has_ended_is_started_again_as_long_as_slurm_knows_it(
     assert slurm.job(fine)["Restarts"] == "0"
     done = product.run("requeue", run.name, fine, cancelled, "--yes", "--typed", fine, "--wait=20s")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert done.stdout.count(": it waits again") == 3
+    assert done.stdout.count(": it is pending again") == 3
     assert done.stdout.count("is still pending: ") == done.stdout.count("(BeginTime)\n") == 3
     for job_id in (failed, fine, cancelled):
         job = slurm.job(job_id)
@@ -127,7 +127,7 @@ def test_a_job_that_reached_its_time_limit_is_started_again(
     assert "It ended TIMEOUT " in product.run("requeue", run.name, "--dry-run").stdout
     done = product.run("requeue", run.name, "--yes", "--wait=20s")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "it waits again" in done.stdout
+    assert "it is pending again" in done.stdout
     job = slurm.job(job_id)
     assert (job["JobState"], job["Restarts"]) == ("PENDING", "1")
 
@@ -314,17 +314,17 @@ def test_requeue_succeeds_when_the_job_runs_again_and_gives_slurms_reason_if_it_
     product.watch(run.config())
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(product.run, "requeue", run.name, "--yes", timeout=300.0)
-        slurm.wait_for(lambda: slurm.job(job_id)["JobState"] == "PENDING", what="it waits again")
+        slurm.wait_for(lambda: slurm.job(job_id)["JobState"] == "PENDING", what="it is pending again")
         slurm.start_again(job_id)
         done = running.result()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "it waits again" in done.stdout
+    assert "it is pending again" in done.stdout
     assert "it starts anew" in done.stdout
     assert (slurm.state(job_id), slurm.job(job_id)["Restarts"]) == ("RUNNING", "1")
 
     done = product.run("requeue", run.name, "--yes", "--wait=100ms")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "still to come: it waits again" in done.stdout
+    assert "still to come: it is pending again" in done.stdout
     slurm.wait_for_state(job_id, "PENDING")
 
 

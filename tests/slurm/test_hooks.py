@@ -181,7 +181,7 @@ def test_switches_and_signals_are_obeyed_by_both_ranks_and_nothing_is_lost(two_r
     dashboard.until_shown(rf"{two_ranks.name}: healthy", seconds=PATIENCE)
     agree(dashboard, "R", "SIGTERM, on which its trainer saves", button="▲ Requeue")
     last = two_ranks.until_saved(4, r"stop: SIGTERM on rank \d")
-    slurm.wait_for(lambda: "it waits again" in two_ranks.reached(), PATIENCE, "the product sees that it waits")
+    slurm.wait_for(lambda: "it is pending again" in two_ranks.reached(), PATIENCE, "the product sees that it waits")
     slurm.start_again(job_id)
     two_ranks.until_steps(2)
     before, _, after = two_ranks.log().rpartition("rank 0 begins after")
@@ -189,7 +189,7 @@ def test_switches_and_signals_are_obeyed_by_both_ranks_and_nothing_is_lost(two_r
     assert after.startswith(f" step {last}\n"), "0 steps are lost"
     assert slurm.job(job_id)["Restarts"] == "1"
     dashboard.keys("\r")
-    outcome = ["the training loop obeys", "it waits again", "it starts anew", "it resumes with 0 steps lost"]
+    outcome = ["the training loop obeys", "it is pending again", "it starts anew", "it resumes with 0 steps lost"]
     dashboard.until_shown("recent actions", *(f"✓ {line} after" for line in outcome), seconds=PATIENCE)
     dashboard.keys("\x1b")
 

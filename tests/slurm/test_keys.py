@@ -137,7 +137,7 @@ def test_over_ssh_the_nodes_of_the_job_are_watched_and_requeue_and_cancel_act(
 
     agree(screen, "C", f"scancel {job_id}", button="▲ Cancel the job")
     slurm.wait_for_state(job_id, "CANCELLED")
-    until(lambda: marks(product, "requeue").get("it waits again"), "the requeue is seen", PATIENCE)
+    until(lambda: marks(product, "requeue").get("it is pending again"), "the requeue is seen", PATIENCE)
     until(lambda: newest(product, "cancel").status == "done", "the cancel is done: leaving asks nothing", PATIENCE)
     screen.until_shown(r"ssh 1/1", seconds=PATIENCE)
     assert screen.leave() < PATIENCE

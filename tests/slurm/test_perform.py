@@ -125,7 +125,7 @@ def test_an_element_that_runs_is_requeued_alone(slurm: Slurm, acting: Acting) ->
     job_id = start(slurm, acting)
     record = acting.do("requeue", "arr")
     assert (record.status, record.action.expected.id) == ("done", f"{job_id}_1")
-    acting.watch.until(lambda: marks(acting.watch.state.actions[record.action.id])[0][1], "it waits again")
+    acting.watch.until(lambda: marks(acting.watch.state.actions[record.action.id])[0][1], "it is pending again")
     slurm.wait_for_state(f"{job_id}_2", "RUNNING")
     assert slurm.job(f"{job_id}_1")["Restarts"] == "1"
     assert acting.plan("requeue", f"lab/{job_id}_1").refusals[0].why.startswith(f"job {job_id}_1 is already pending: ")
@@ -213,7 +213,7 @@ def test_a_heterogeneous_job_that_waits_is_held_kept_off_a_node_and_followed_by_
     assert "0" not in [slurm.job(part)["Priority"] for part in parts]
 
     kept = acting.settled(acting.do("exclude", "gpu-3", run="arr"))
-    assert dict(kept.action.facts)["excluded already"] == "gpu-3"
+    assert dict(kept.action.facts)["already excluded"] == "gpu-3"
     assert marks(kept) == [("the job excludes the node", True)]
     assert [slurm.job(part)["ExcNodeList"] for part in parts] == ["gpu-3", "gpu-3"]
 

@@ -130,7 +130,7 @@ def test_ends_are_distinguished(slurm: Slurm, watch: Polling) -> None:
     watch.look()
     assert {watch.job(job_id).stage for job_id in (running, fine, failed, killed)} == {"ended"}
     assert reasons.end_reason(watch.job(running)).startswith("cancelled")
-    assert reasons.end_reason(watch.job(fine)) == "its script ended with status 0"
+    assert reasons.end_reason(watch.job(fine)) == "exited with code 0"
     assert reasons.end_reason(watch.job(failed)) == "exited with code 3"
     assert reasons.end_reason(watch.job(killed)) == "ended by signal 9"
 

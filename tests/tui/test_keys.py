@@ -155,7 +155,7 @@ def test_the_readme_table_has_a_line_for_every_key() -> None:
     ("changes", "why"),
     [
         ({"view.zoom": ["q"]}, '"view.zoom" has the key of "app.quit" (quit; training continues): q in runs'),
-        ({"view.zom": ["Z"]}, '"view.zom" is no action of a key; did you mean "view.zoom"?'),
+        ({"view.zom": ["Z"]}, '"view.zom" is not an action; did you mean "view.zoom"?'),
         ({"app.back": ["x"]}, '"app.back" cannot be changed; see docs/reference/keys.md'),
         ({"view.zoom": ["Z", "hyper"]}, '"view.zoom": there is no key "hyper"'),
         ({"plan.left": ["ctrl+q"]}, '"plan.left" has the key of "app.leave" (quit; training continues): ctrl+q'),

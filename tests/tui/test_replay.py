@@ -35,7 +35,7 @@ async def test_without_a_replay_its_keys_say_where_there_is_one() -> None:
     backend = FakeBackend(calm())
     async with running(dashboard(backend), size=(80, 24), notifications=True) as pilot:
         await pilot.press("}")
-        assert "this is no replay: trainmon-tui replay FILE" in " ".join((await settled(pilot)).split())
+        assert "not a replay; to start one: trainmon-tui replay FILE" in " ".join((await settled(pilot)).split())
     assert not backend.requests
 
 
@@ -59,7 +59,7 @@ async def test_a_replay_says_neither_that_it_polls_nor_that_it_mutes() -> None:
     backend = FakeBackend(replace(alarmed(), replay=LINE))
     async with running(dashboard(backend), size=(120, 40), notifications=True) as pilot:
         await pilot.press("r")
-        assert "a recording asks no source" in await settled(pilot)
+        assert "a replay polls no sources" in await settled(pilot)
         for key in ("5", "m", "enter"):
             await pilot.press(key)
             shown = await settled(pilot)

@@ -127,7 +127,7 @@ VERBS: tuple[VerbSpec, ...] = (
         button="Remove it", buttons="Remove them ({} actions)",
         key="U",
         usage="RUN...", summary="Remove the armed save switches of runs.",
-        example="video-2b  # the trainer has ignored it",
+        example="video-2b  # if the trainer ignores it",
         options=("save switch",),
     ),
     VerbSpec(
@@ -180,7 +180,7 @@ VERBS: tuple[VerbSpec, ...] = (
         menu="Queue another job", button="Queue",
         key="N", help="queue another job of the run; it runs after this one", also=("queue another",),
         usage="RUN...",
-        summary="Queue another job of each run: its script (sbatch). The new jobs start after the present ones.",
+        summary="Queue another job of each run: its script (sbatch). The new jobs start after the current ones.",
         example="video-2b --count 2  # two more jobs, one after the other",
         options=("count",),
         reads=("job", "config", "gate"), is_of_one_job=True, is_in_queue=True,
@@ -197,8 +197,8 @@ VERBS: tuple[VerbSpec, ...] = (
     VerbSpec(
         "stacks", f"{PLANNING}.stacks:stacks", "Read the stacks",
         menu="Read the stacks of its ranks",
-        usage="RUN...", summary="Read where the code of the ranks of runs stands, by py-spy or trainmon_hooks.",
-        example="video-2b --dry-run  # how each rank would be asked",
+        usage="RUN...", summary="Read the Python stacks of the ranks of runs, with py-spy or trainmon_hooks.",
+        example="video-2b --dry-run  # show how each rank would be read",
         reads=("stacks",), first_effect=90.0,
     ),
     VerbSpec(

@@ -224,7 +224,7 @@ RESULT_READ: Seconds = 300.0
 TAKE_STEPS, TAKE_AT_LEAST = 10.0, 600.0
 """A trainer reads its switch every iteration. It is late after ten iterations, and after 10 minutes at least."""
 
-WAITS, RESUMES, ENDS = "it waits again", "it resumes", "it has ended"
+WAITS, RESUMES, ENDS = "it is pending again", "it resumes", "it has ended"
 EVALUATED = "a new result of the checkpoint is there"
 HELD, RELEASED, QUEUED = "it is held", "it is released", "it is in the queue"
 KEPT_OFF, DRAINED = "the job excludes the node", "the node is drained"

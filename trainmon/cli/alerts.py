@@ -73,16 +73,16 @@ def stale(found: AlertsNow, now: Instant) -> str | None:
     """Why the status is out of date, in a sentence; None when it is current."""
     leader = found.leader
     if leader is None and found.is_locked:
-        return f"a monitor runs, but does not write its status: {UNWRITTEN}"
+        return f"it does not write its status: {UNWRITTEN}"
     if leader is None:
-        return "no monitor has ever run with this ledger; try: trainmon-tui --alerts-only"
+        return "no daemon or dashboard has ever run with this ledger; try: trainmon-tui --alerts-only"
     if leader.note.last_tick_at is None:
-        return None if leader.is_held else "the last monitor ended before its first check"
+        return None if leader.is_held else "the last daemon or dashboard ended before its first check"
     age = now - leader.note.last_tick_at
     if not leader.is_held and leader.note.program != "once":
-        return f"no monitor runs: {leader.note.program or 'the last one'} ended; its last check was {ago(age)} ago"
+        return f"not running: {leader.note.program or 'the last program'} ended; its last check was {ago(age)} ago"
     if leader.is_held and age > MAX_AGE:
-        return f"the last recorded check was {ago(age)} ago; the monitor hangs or cannot write: {UNWRITTEN}"
+        return f"the last recorded check was {ago(age)} ago; the program hangs or cannot write: {UNWRITTEN}"
     limit = MAX_AGE_BY_CRON if leader.note.program == "once" else MAX_AGE
     return f"the last check was {ago(age)} ago" if age > limit else None
 
@@ -115,7 +115,7 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
     """The status for people."""
     note = found.leader.note if found.leader is not None else None
     if note is None or found.leader is None:
-        yield "a monitor runs" if found.is_locked else "no monitor runs"
+        yield "a daemon or a dashboard runs" if found.is_locked else "no daemon or dashboard runs"
     else:
         checked = f"last check {ago(now - note.last_tick_at)} ago" if note.last_tick_at is not None else "no check yet"
         since = f"running since {_clock(note.started_at)}" if found.leader.is_held else "ended"
@@ -297,7 +297,7 @@ def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
     if as_json:
         print_json(answer(request, number, is_done))
     else:
-        click.echo(done if is_done else f"recorded, takes effect when a monitor runs: {done}")
+        click.echo(done if is_done else f"recorded, takes effect when a daemon or a dashboard runs: {done}")
     return 0
 
 

@@ -301,7 +301,7 @@ log_format = _command(
         help="How many lines to show, at the end of the log.",
     ),
     JSON,
-    _duration("--wait", default="10s", show_default=True, help="The longest wait for the host of a run's log."),
+    _duration("--wait", default="10s", show_default=True, help="The maximum wait for the host of a run's log."),
 )
 
 
@@ -484,7 +484,7 @@ users = _command(
 ranks = _command(
     "ranks",
     "trainmon.cli.snapshot:print_ranks",
-    """Print where the ranks of a run are, and which of them holds it up.
+    """Print what the ranks of a run are doing, and which of them holds it up.
 
     It asks NCCL's RAS service on one of its nodes, twice 15s apart; reads /proc of the processes on all its nodes; and
     reads the dumps of PyTorch's flight recorder. It needs no privilege, and changes nothing.
@@ -538,7 +538,7 @@ actions = _command(
     click.Argument(["subject"], required=False, metavar="[RUN|JOB]"),
     _flag("--json", "as_json", help="A JSON list with one object per action."),
     _flag("--log", "wants_log", help="Print the end of the job log that was saved before the newest action."),
-    _duration("--since", default="7d", show_default=True, help="List the actions within this time."),
+    _duration("--since", default="7d", show_default=True, help="List the actions of the last DURATION."),
 )
 
 
@@ -562,7 +562,7 @@ attempts = _command(
     Exit status: 0 listed, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
     """,
     click.Argument(["run"], required=False, metavar="[RUN]", shell_complete=complete_runs),
-    _duration("--since", default="7d", show_default=True, help="List the attempts that ran within this time."),
+    _duration("--since", default="7d", show_default=True, help="List the attempts that ran in the last DURATION."),
     click.Option(
         ["--by", "group"],
         type=click.Choice(ATTEMPT_GROUPS),
@@ -618,7 +618,7 @@ report = _command(
     Exit status: 0 reported, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
     """,
     click.Argument(["run"], required=False, metavar="[RUN]", shell_complete=complete_runs),
-    _duration("--since", default="30d", show_default=True, help="Report on this time until now."),
+    _duration("--since", default="30d", show_default=True, help="Report on the last DURATION."),
     click.Option(
         ["--by", "group"],
         type=click.Choice(REPORT_GROUPS),
@@ -682,7 +682,7 @@ sql = _command(
     The table `training_attempts` has the attempts, `evals` the results of evaluators, `gpu_hours` the last hour of the
     GPUs of each attempt. docs/reference/ledger.md lists the columns.
 
-    A query can only read. It may take 10s and give 10,000 rows. `now() - interval '7 days'` works as in PostgreSQL.
+    A query can only read. Its limits are 10s and 10,000 rows. `now() - interval '7 days'` works as in PostgreSQL.
 
     \b
     Example:
@@ -701,8 +701,8 @@ classify = _command(
     """Show why training runs ended, from their logs.
 
     Prints the cause, the lines that show it, what to do, and whether a retry can help. Reads the start and the end of
-    each FILE; - is the standard input. The first error of several ranks is the cause: by the times in front of the
-    lines, or by their order. docs/reference/causes.md lists the causes.
+    each FILE; - is the standard input. If several ranks report errors, the first error is the cause: by the times in
+    front of the lines, or by their order. docs/reference/causes.md lists the causes.
 
     \b
     Examples:

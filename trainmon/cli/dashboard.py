@@ -45,7 +45,7 @@ def run(
     if alerts_only and (demo is not None or record is not None):
         raise click.UsageError(f"--alerts-only and --{'record' if demo is None else 'demo'} cannot be combined")
     if record is not None and record.exists():
-        raise click.UsageError(f"--record {record}: it exists")
+        raise click.UsageError(f"--record {record}: the file already exists; name a new one")
 
     records = config is not None or not hosts
     if alerts_only:

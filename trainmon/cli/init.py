@@ -452,7 +452,10 @@ def _query(login: str | None, hosts: Sequence[str], offline: bool, ssh_config: P
         except TrainmonError as error:
             if login is not None:
                 hint = "" if isinstance(error, SlurmFailed) else error.hint  # its hint is about a screen
-                print_error(f"Slurm could not be queried, and its nodes and jobs are left out: {error.message}", hint)
+                print_error(
+                    f"Slurm could not be queried, so the config is written without its nodes and jobs: {error.message}",
+                    hint,
+                )
     return FoundFacts(slurm, query_wandb(), runs)
 
 

@@ -311,7 +311,7 @@ def print_users(
     else:
         print_lines(
             *(table(HOLDERS, [(one.user, str(len(one.jobs) or "-"), *_held(one)) for one in users])
-              if users else ["no user holds a GPU that is known here"]),
+              if users else ["no user is known to hold a GPU"]),
             *_section(("JOB", "NAME", "USER", *HOLDERS[2:]),
                       [(one.jobs[0].id, one.jobs[0].name, one.user, *_held(one)) for one in jobs]),
             *(("", f"missing: {text}") if (text := gaps(found, state)) else ()),

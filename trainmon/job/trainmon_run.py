@@ -203,7 +203,7 @@ def main(argv: "list[str]") -> None:
             posix.write(1, part("run_extras")["USAGE"].encode())
             return
     except (Usage, ValueError) as error:
-        say("%s; --help tells more" % error)
+        say("%s; see --help" % error)
         sys.exit(2)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON | {signal.SIGCHLD})
     companion = copier = why = None

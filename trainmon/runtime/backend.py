@@ -275,7 +275,7 @@ class DashboardBackend:
         if self._executor is not None:
             self._executor.prepare(request, reply)
             return
-        refusals = tuple(Refusal(subject=name, why="this monitor performs no actions") for name in request.subjects)
+        refusals = tuple(Refusal(subject=name, why="no actions are possible here") for name in request.subjects)
         reply(Plan(request=request, refusals=refusals))
 
     def act(self, actions: Sequence[Action]) -> None:
@@ -309,7 +309,7 @@ class DashboardBackend:
 
     def look(self, run: str, reply: Callable[[LookReply], object], sources: Sequence[LookSource] = ()) -> None:
         if self._looks is None:
-            reply(LookReply("this monitor looks at no ranks", is_done=True))
+            reply(LookReply("the ranks of this run cannot be looked at here", is_done=True))
         else:
             self._looks.ask(run, reply, sources)
 

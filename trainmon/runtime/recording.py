@@ -100,7 +100,7 @@ def changed(state: State, frame: Frame) -> State:
     return replace(state, **fields)
 
 
-DAMAGED = "it is no recording, or is damaged"
+DAMAGED = "it is not a recording, or is damaged"
 CUT_OFF = "its end is missing: the program was killed or still writes, or the file was not copied to its end"
 
 
@@ -353,7 +353,7 @@ class Player(Engine):
         self.line = replace(line, is_playing=line.is_playing and line.at < line.end)
         state = replace(self.seek(self.line.at), replay=self.line, read_only=True)
         if any(isinstance(event, AlertRequested) for event in batch):
-            return replace(state, notice="a recording cannot be changed")
+            return replace(state, notice="a replay cannot be changed")
         is_over = self.why and self.next == len(self.frames)
         return replace(state, notice=f"the recording ends here: {self.why}") if is_over else state
 

@@ -140,7 +140,7 @@ def dependency_text(dependency: str) -> str:
 
 ENDS: dict[str, str] = {
     "BOOT_FAIL": "its nodes did not boot",
-    "COMPLETED": "its script ended with status 0",
+    "COMPLETED": "exited with code 0",
     "DEADLINE": "it reached its deadline",
     "FAILED": "failed",
     "LAUNCH_FAILED": "it could not be launched",

@@ -85,7 +85,7 @@ def why_no_rows(run: Run) -> list[tuple[str, str]]:
     """The sentences that replace the charts of a run whose curves come only from a file."""
     name, file = clean(run.name), run.wandb_file
     if file is None or file.checked_at is None:
-        return [(f"{name}: its files of metrics have not been read yet: {clean(run.spec.wandb_dir or '')}.", "dim")]
+        return [(f"{name}: its metric files have not been read yet: {clean(run.spec.wandb_dir or '')}.", "dim")]
     if file.error:
         return [(f"{name}: {clean(file.error)}", "crit")]
     is_over = client_file.ends_incomplete(file, run.verdict)

@@ -20,10 +20,10 @@ from tui.widgets import Heading, KeyedLines
 
 
 VIEWS = {
-    "look": ("", "look at its ranks: which of them holds it up"),
-    "enter": ("Enter", "describe it: open its screen"),
+    "look": ("", "look at its ranks: find the one that holds it up"),
+    "enter": ("Enter", "open its screen"),
     "csv": ("", "export the table or chart as CSV"),
-    "svg": ("", "export the picture of it as SVG"),
+    "svg": ("", "export its picture as SVG"),
 }
 """What the menu offers besides actions: the key and the text of each."""
 

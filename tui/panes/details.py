@@ -186,7 +186,7 @@ class ReportPane(LinkedPane):
     def draw(self, state: State, width: int) -> None:
         self.caption(clean(f"{self.about or 'all runs'}, the last 30 days"))
         if self.report is None:
-            self.show_message(("The ledger is read…", "dim"))
+            self.show_message(("Reading the ledger…", "dim"))
         else:
             self.show_lines(report_lines(self.report, width))
 

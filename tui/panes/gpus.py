@@ -107,7 +107,7 @@ class GpusPane(TablesPane):
             shown, noun = ordered(found, self.sort, self.fields, state), self.view.removesuffix("s")
             head, rows = holder_rows(shown, state, width, self.sort, self.columns, by_job=self.view == "jobs")
             self.head(head)
-            self.show_rows(rows, noun, f"No {noun} holds a GPU that is known here.")
+            self.show_rows(rows, noun, f"No {noun} is known to hold a GPU.")
             self.caption(f"{counted(len(shown), noun)}, {sum(one.is_idle for one in shown)} idle", self.view)
             return
         ranks, alerts = alert_ranks(state).nodes, alert_marks(state).nodes

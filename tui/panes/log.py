@@ -127,7 +127,7 @@ class LogPane(BodyPane, FollowingPane):
             self._end_saving()
             self._end_saving = source.save(file, partial(self.app.call_later, self._saved))
         elif what == "file":
-            self._saved("not saved: nobody can read the file")
+            self._saved("not saved: its file cannot be read")
         else:
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,7 @@ NO_SLURM = (
 )
 
 
-READING = "The accounts of Slurm are being read."
+READING = "Reading the finished jobs from Slurm's accounting (sacct)…"
 NONE_ENDED = "No job of the watched users ended in the last 3 days."
 
 

@@ -26,7 +26,7 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
         ("TREND", "the loss of its recent steps"),
         ("TOK/S", "tokens per second; 263sa: samples per second"), ("CK", "the age of the last committed checkpoint"),
         ("LAST", "the age of the last step"),
-        ("LEFT", "the time to the last step; job 2h: the job ends first; else the status"),
+        ("LEFT", "time to the target; job 2h: its job ends before; or status"),
         ("SW", "armed switches: SAVE, KILL, or K+S for both"),
     ),
     "gpus": (("mem max", "the most memory used on one GPU"), ("util", "the mean GPU utilization"),
@@ -58,8 +58,8 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
 
 FILTERS = (
     ("llm !hung", 'rows with a text, and without one; "two words" in quotes'),
-    ("status:hung", "a field begins with it; status=hung is exactly it, node~gpu-0 contains it"),
-    ("temp>85", "a number: left<2h, free<500G, util<=5; Tab lists the fields"),
+    ("status:hung", "its field begins so; = is exactly, ~ contains: node~gpu-0"),
+    ("temp>85", "a number; also left<2h, free<500G, util<=5; Tab: fields"),
 )
 
 SIGNS = (

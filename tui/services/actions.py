@@ -170,7 +170,7 @@ class QuitPrompt(Pick):
 # ---- acknowledging and muting alerts (`a`, `m`), and the toasts and the bell of new alerts ---------------------------
 
 ACKNOWLEDGED = "The alert keeps firing and stays visible. It is not repeated and not escalated."
-ACKNOWLEDGED_EVENT = "An event is sent only once. It moves down to LAST 24 HOURS."
+ACKNOWLEDGED_EVENT = "This alert is a single event and is sent only once. It moves down to LAST 24 HOURS."
 
 MORE = "more"
 """The choice to mute something besides what is muted already."""

@@ -300,8 +300,10 @@ def urgent_counts(state: State) -> tuple[Span, ...]:
 
 
 def pending_count(state: State) -> tuple[Span, ...]:
-    """`1 pending`: the number of pending alerts."""
-    return (Span(f"{len(found)} pending", "warn"),) if (found := pending(state)) else ()
+    """`1 pending alert`: their number. Beside those of urgent alerts, the noun is left out."""
+    if not (found := pending(state)):
+        return ()
+    return (Span(f"{len(found)} pending" if most_urgent(state) else counted(len(found), "pending alert"), "warn"),)
 
 
 def open_counts(state: State) -> str:

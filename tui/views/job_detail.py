@@ -154,7 +154,7 @@ def time_left(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[L
         return
     is_short = needed is not None and seconds < needed
     before, after = (":", "!") if is_short else (";", "")
-    saving = "" if needed is None else f"{before} saving needs {duration(needed)}{after}"
+    saving = "" if needed is None else f"{before} a last save needs {duration(needed)}{after}"
     yield fact("time left", duration(seconds) + saving, width, "crit" if is_short else "")
 
 

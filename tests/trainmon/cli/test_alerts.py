@@ -77,9 +77,9 @@ def test_a_watch_that_records_nothing_is_not_called_nobody() -> None:
     hidden = AlertsNow(is_locked=True)
     assert code(hidden, NOW) == 3
     text = "\n".join(lines(hidden, NOW))
-    assert text.startswith("a monitor runs\n! a monitor runs, but does not write its status: is the ledger's disk full")
+    assert text.startswith("a daemon or a dashboard runs\n! it does not write its status: is the ledger's disk full")
     assert "or has a newer trainmon-tui migrated it?" in text
-    assert "last check 2m ago\n! the last recorded check was 2m ago; the monitor hangs or cannot write" in "\n".join(
+    assert "last check 2m ago\n! the last recorded check was 2m ago; the program hangs or cannot write" in "\n".join(
         lines(known(age=120.0), NOW)
     )
 

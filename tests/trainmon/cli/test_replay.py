@@ -30,7 +30,7 @@ def test_without_a_terminal_a_recording_is_checked(recording: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--demo", "--record", "{file}"], "--record {file}: it exists"),
+        (["--demo", "--record", "{file}"], "--record {file}: the file already exists; name a new one"),
         (["--alerts-only", "--record", "new"], "--alerts-only and --record cannot be combined"),
         (["--alerts-only", "--demo"], "--alerts-only and --demo cannot be combined"),
     ],
@@ -45,7 +45,7 @@ def test_what_cannot_be_recorded_is_refused(
 def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes").write_text("notes")
     assert run(["replay", str(tmp_path / "notes")]) == 3
-    assert f"{tmp_path / 'notes'} cannot be played: it is no recording" in capsys.readouterr().err
+    assert f"{tmp_path / 'notes'} cannot be played: it is not a recording" in capsys.readouterr().err
 
 
 def test_a_recording_that_is_damaged_in_the_middle_is_no_success(
@@ -56,7 +56,7 @@ def test_a_recording_that_is_damaged_in_the_middle_is_no_success(
     assert run(["replay", "--check", str(recording)]) == 3
     found = capsys.readouterr()
     assert ": 1 update, " in found.out, "what is before it was played"
-    assert found.err == "trainmon-tui: it is no recording, or is damaged\n"
+    assert found.err == "trainmon-tui: it is not a recording, or is damaged\n"
 
 
 def test_a_recording_of_a_killed_program_is_played_and_said_to_be_cut_off(

@@ -65,7 +65,7 @@ def test_a_missing_command_and_one_that_cannot_be_executed_and_none(folder: Path
     before = wrapped(folder)
     assert seen([*before, "no-such"]) == Seen(127, b"", b"trainmon-run: no-such: No such file or directory\n")
     assert seen([*before, "./data"], cwd=folder) == Seen(126, b"", b"trainmon-run: ./data: Permission denied\n")
-    assert seen([*before]) == Seen(2, b"", b"trainmon-run: no command is given; --help tells more\n")
+    assert seen([*before]) == Seen(2, b"", b"trainmon-run: no command is given; see --help\n")
     for size in ("much", "-5MB", ""):
         assert seen([*before[:-1], "--budget", size, "--", "true"]).status == 2
     assert seen([*before[:-1], "--colour", "--", "true"]).status == 2

@@ -46,7 +46,7 @@ DONE: dict[str, Any] = {
     "status": "done",
     "done_at": 1001.0,
     "outcome": "requeued",
-    "marks": (Milestone("it waits again", 1002.0),),
+    "marks": (Milestone("it is pending again", 1002.0),),
 }
 
 

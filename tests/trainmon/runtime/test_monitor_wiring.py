@@ -93,7 +93,7 @@ def test_what_is_requested_after_the_stop_is_refused_and_not_lost(tmp_path: Path
     with watching(tmp_path) as parts:
         pass
     plan = planned(parts)
-    assert [refusal.why for refusal in plan.refusals] == ["this monitor performs no actions"]
+    assert [refusal.why for refusal in plan.refusals] == ["no actions are possible here"]
 
 
 def test_the_demo_acts_in_its_own_cluster_and_ledger(tmp_path: Path) -> None:

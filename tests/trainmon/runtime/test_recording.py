@@ -152,7 +152,7 @@ def test_several_keys_at_once_all_count_and_an_acknowledgement_is_refused(live: 
     assert 30.0 <= shown.replay.at - player.line.start < 60.0
     assert shown.read_only
     refused = player._take([AlertRequested(AlertRequest(verb="ack", at=0.0, by="me", alert="aaaa0001"))])
-    assert refused.notice == "a recording cannot be changed"
+    assert refused.notice == "a replay cannot be changed"
 
 
 async def test_the_frames_of_a_replay_are_those_that_were_shown(live: Live) -> None:
@@ -279,7 +279,7 @@ def test_a_damaged_recording_ends_where_it_is_damaged(tmp_path: Path, live: Live
     assert player._take([]).replay is not None, "the dashboard goes on"
 
 
-WHY = "it is no recording, or is damaged"
+WHY = "it is not a recording, or is damaged"
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_what_no_waiting_cures_has_words_too_and_a_limit_of_one_job_is_such() ->
     [
         ({"state": "FAILED", "exit_code": "1:0"}, "exited with code 1"),
         ({"state": "FAILED", "exit_code": "0:9"}, "ended by signal 9"),
-        ({"state": "COMPLETED", "exit_code": "0:0"}, "its script ended with status 0"),
+        ({"state": "COMPLETED", "exit_code": "0:0"}, "exited with code 0"),
         ({"state": "CANCELLED", "cancelled_by": "ana"}, "cancelled by ana"),
         ({"state": "CANCELLED"}, "cancelled"),
         ({"state": "TIMEOUT"}, "it reached its time limit"),

@@ -121,7 +121,7 @@ def test_what_is_amiss_or_still_to_be_read_is_a_note(changes: dict[str, Any], no
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        (None, f"{NAME}: its files of metrics have not been read yet: /fsx/wandb."),
+        (None, f"{NAME}: its metric files have not been read yet: /fsx/wandb."),
         (WandbFile(checked_at=NOW, error="/fsx/wandb: does not exist"), f"{NAME}: /fsx/wandb: does not exist"),
         (FILE, f"{NAME}: its newest W&B file has no row to chart yet: {PATH}."),
     ],

@@ -313,7 +313,7 @@ def test_what_happens_comes_first_also_for_several_and_what_names_it_last() -> N
     made = plans.kills(request)
     warned = replace(made.actions[0], warnings=("Ben uses it.",))
     lines = [row.text.strip() for row in plan_rows(replace(made, actions=(warned, made.actions[1])), 100)]
-    ends = "The trainer saves (about 95s, as usual) and exits at its next iteration (about 4s)."
+    ends = "The trainer saves (usually about 95s) and exits at its next iteration (about 4s)."
     stays = "The file stays until somebody removes it (U); until then a requeue (R) is refused."
     assert lines[:9] == [
         "Create the kill switch of a", "◆ Ben uses it.", ends, stays, "",

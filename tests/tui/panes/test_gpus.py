@@ -396,7 +396,7 @@ async def test_with_no_holder_it_says_so_and_no_line_is_wider_than_the_pane() ->
                 pane.action_next_view(view)
                 assert {len(line) <= pane.width for line in shown(pane)} == {True}
             pane.show(state(node("n1", changed={at: {"processes": ()} for at in range(8)})))
-            assert shown(pane) == [shorten("No job holds a GPU that is known here.", pane.width)]
+            assert shown(pane) == [shorten("No job is known to hold a GPU.", pane.width)]
             assert "8 GPUs in use" in "".join(span.text for span in pane.bottom.spans)
 
 

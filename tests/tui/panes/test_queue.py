@@ -195,7 +195,7 @@ async def test_finished_jobs_are_requested_only_where_they_are_shown_and_enter_o
         await pilot.press("v")
         await at_rest(pilot)
         assert ("look at job", "prod") in backend.requests
-        assert "The accounts of Slurm are being read." in text_of(app)
+        assert "Reading the finished jobs from Slurm's accounting (sacct)…" in text_of(app)
 
         read = msgspec.structs.replace(queued(), at=NOW + 2.0, ended={"prod": EndedJobs("prod", NOW, ended)})
         await publish(app, pilot, backend, read)

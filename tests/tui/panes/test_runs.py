@@ -309,7 +309,7 @@ async def test_a_loss_that_has_just_jumped_is_amber_in_its_row_in_the_header_and
         screen = text_of(app)
         row = next(line for line in screen.splitlines() if "!c " in line)
         assert "1.874!" in row
-        assert "trainmon  1 pending  prod  4/5 healthy" in screen.splitlines()[0]
+        assert "trainmon  1 pending alert  prod  4/5 healthy" in screen.splitlines()[0]
         assert "c's loss is 5.51" in screen
         shown = next(one for one in app.main.runs.lines.rows if one.key == "c").spans
         assert {span.text.strip(): span.style for span in shown}["1.874!"] == "warn"

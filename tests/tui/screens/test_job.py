@@ -43,7 +43,7 @@ def test_a_running_job_says_where_it_runs_what_is_left_and_what_slurm_knows() ->
         "nodes       → gpu-001  8 GPUs  max 64°C",
         "log         → /scratch/llm-70b/slurm-418190.out",
         "started       2026-09-21 11:13 UTC, 3h ago",
-        "time left     21h00m; saving needs 88s",
+        "time left     21h00m; a last save needs 88s",
         "partition     gpu, QOS normal, priority 4,294",
         "restarts      1",
         "may requeue   yes",

@@ -116,7 +116,7 @@ def action(ask: ActionRequest, subject: str, **facts: object) -> Action:
             ("file", f"/fsx/{subject}/kill-switch"), ("last checkpoint", "step 81,200, 12m ago; 4 steps since"),
         ),
         "consequences": (
-            "The trainer saves (about 95s, as usual) and exits at its next iteration (about 4s).",
+            "The trainer saves (usually about 95s) and exits at its next iteration (about 4s).",
             "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
         ),
         "why": ask.why, "requested_at": ask.requested_at,

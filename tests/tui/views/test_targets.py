@@ -80,7 +80,7 @@ async def test_m_on_a_row_mutes_its_alerts() -> None:
 async def test_of_what_happened_the_question_says_what_becomes_of_it() -> None:
     event = alert("aaaa000b", "restarted", "run:llm-70b", severity="info", event=True, summary="llm-70b was restarted")
     async with showing(with_alerts(event)) as (backend, pilot):
-        assert "An event is sent only once" in await press(pilot, "5", "a")
+        assert "This alert is a single event and is sent only once." in await press(pilot, "5", "a")
         await press(pilot, "enter")
         assert backend.requests == [("acknowledge", "aaaa000b", "")]
 

@@ -217,10 +217,10 @@ class PlanContext:
     def ago(self, at: Instant | None) -> str:
         return "" if at is None else f"{duration(max(0.0, self.now - at))} ago"
 
-    def usual_save_time(self, prefix: str = "") -> str:
-        """` (about 90s, as usual)`, or nothing where no save was timed."""
+    def usual_save_time(self, lead: str = "usually about") -> str:
+        """` (usually about 90s)`, or nothing where no save was timed."""
         usual = None if self.checkpoints is None else self.checkpoints.save_s
-        return f" ({prefix}about {duration(usual)}, as usual)" if usual else ""
+        return f" ({lead} {duration(usual)})" if usual else ""
 
     def switch_path(self, kind: SwitchKind) -> str | None:
         if self.run is None:
@@ -298,7 +298,7 @@ class PlanContext:
         if error is not None:
             raise self.refused(error, NO_ANSWER_HINT)
         if source is None or source.health == "off":
-            raise self.refused(f"no Slurm is known for {self.cluster}")
+            raise self.refused(f"cluster {self.cluster} has no Slurm")
         if job is None:
             raise self.refused(f"no job of {self.name} is known", "look at the queue (pane 7)")
         if source.health == "down" or source.answered_at is None:

@@ -214,7 +214,7 @@ def signal(context: PlanContext) -> RowPlan:
         )
     job = context.check_job(context.job)
     if job.stage == "waiting":
-        raise context.refused(f"job {job.id} is pending: none of its processes runs", ask("{} cancels it", "cancel"))
+        raise context.refused(f"job {job.id} is pending: it has no processes yet", ask("{} cancels it", "cancel"))
     if job.stage == "ended":
         raise context.refused(f"job {job.id} has ended: {end_reason(job)}")
     if job.key in context.readback.errors:
@@ -268,7 +268,7 @@ def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
 
 def _obeyed(context: PlanContext, name: str) -> str:
     """What a trainer does that catches the signal."""
-    run, at = context.run, f"at its next iteration{context.usual_save_time('a save takes ')}"
+    run, at = context.run, f"at its next iteration{context.usual_save_time('a save usually takes about')}"
     if run is None or run.trainer is None or not saves_on(run, name, context.now):
         return f"A trainer that catches {name} writes an emergency checkpoint {at}; many then exit."
     then = "training goes on" if run.trainer.signals[f"SIG{name}"] == "save" else "then it exits"
@@ -389,7 +389,7 @@ def _exclude_nodes(context: PlanContext, job: Job, names: tuple[str, ...]) -> Ac
         Execute(commands.exclude(job.target, tuple(dict.fromkeys((*already, *missing))))),
         f"Keep job {job.id}{context.of_run} off {', '.join(missing)}",
         job=job,
-        facts=(("excluded already", ", ".join(already) or "none"),),
+        facts=(("already excluded", ", ".join(already) or "none"),),
         consequences=("The job needs other nodes, so it may start later. Running jobs continue.",),
         warnings=context.other_owner_warning(job),
         expected=msgspec.structs.replace(context.expected(job), excluded=already),

@@ -45,8 +45,8 @@ class Offer(msgspec.Struct, frozen=True):
 def plan(request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant) -> Plan:
     """What would be done, what is refused and why, and what must be typed."""
     if state.read_only:
-        hint = "start it without --read-only (and without read_only in the config) to act"
-        why = "read-only: nothing is changed from here"
+        hint = "" if state.replay else "start it without --read-only (and without read_only in the config) to act"
+        why = "this is a replay: it shows the past" if state.replay else "read-only: nothing is changed from here"
         refusals = (Refusal(subject=one, why=why, hint=hint) for one in request.subjects)
         return Plan(request=request, refusals=tuple(refusals))
     rows = [row for one in contexts_of(request, state, readback, actor, now) for row in _rows(one)]

@@ -13,7 +13,7 @@ WAYS = {
 }
 
 WARNINGS = {
-    "py-spy": "py-spy does not stop the process and reads its memory: what it shows may be torn. A process that is "
+    "py-spy": "py-spy does not stop the process and reads its memory: a stack may be inconsistent. A process that is "
     "stopped afterwards, and was not before, is continued.",
     "signal": "A signal may end a system call of the trainer early, such as a sleep. It is sent only to a process that "
     "catches it.",
@@ -28,7 +28,10 @@ def stacks(context: PlanContext) -> RowPlan:
     """
     run = context.run
     if run is None or not rank_processes(run, context.state):
-        raise context.refused(f"which processes are the ranks of {context.name} is not known", "its page shows why")
+        raise context.refused(
+            f"it is not known which processes are the ranks of {context.name}",
+            "the page of the run in the dashboard shows why",
+        )
     if run.name in context.readback.errors:
         raise context.refused(context.readback.errors[run.name])
     found = context.readback.stacks.get(run.name)

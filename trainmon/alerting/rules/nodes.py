@@ -338,14 +338,14 @@ class NodeRebooted(NodeRule, frozen=True, kw_only=True):
                 continue
             slurm = state.scheduler_nodes.get(name)
             is_lost = affected_run(state, name) is not None
-            job = "; the job on it is lost: see whether the next one runs (key 7)" if is_lost else ""
+            job = "; its job is lost: check that the next one runs (key 7)" if is_lost else ""
             planned = is_planned(slurm)
             yield node_finding(
                 self, state.nodes[name], state,
                 severity="info" if planned else "critical" if is_used(state, name) else "warning",
                 summary=f"{name} rebooted {ago(now - past.rebooted_at)} ago{', as planned' if planned else ''}",
                 evidence=_by_slurm(slurm),
-                advice=f"to see why, run on it: journalctl -b -1 -p err{job}",
+                advice=f"to see why, run there: journalctl -b -1 -p err{job}",
                 since=past.rebooted_at,
                 event=True,
             )  # fmt: skip

@@ -496,7 +496,9 @@ def quota_rows(watch: Watch, host: str, query: QuotaQuery) -> Iterator[Row]:
     """The rows of one quota."""
     key, what = f"{query.cluster if query.shared else host}:{query.path}", f"quota {query.path}"
     if query.parser == "du":
-        yield Row("note", host, what, "not tested: du reads the whole tree; the monitor runs it every 6h at most")
+        yield Row(
+            "note", host, what, "not tested: du reads the whole tree; it runs in the background, every 6h at most"
+        )
         return
     if query in watch.hung:
         yield Row("note", host, what, f"not tested: {query.command[0]} failed slowly on another host")

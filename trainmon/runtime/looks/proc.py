@@ -76,7 +76,10 @@ def ranks_of(name: str, state: State) -> tuple[RankMap, dict[str, dict[int, Rank
     attempt, run = last_attempts(state.attempts.values()).get(name), state.runs.get(name)
     processes = {} if run is None else rank_processes(run, state)
     if attempt is None or attempt.ranks is None or not any(processes.values()):
-        raise CommandFailed(f"which processes are the ranks of {name} is not known", hint="its page shows why")
+        raise CommandFailed(
+            f"it is not known which processes are the ranks of {name}",
+            hint="the page of the run in the dashboard shows why",
+        )
     return attempt.ranks, {node: own for node, own in processes.items() if own}
 
 

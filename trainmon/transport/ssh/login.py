@@ -405,7 +405,7 @@ class Login:
     def _try_interactive(self) -> bool:
         self._done.add("keyboard-interactive")
         if not self._prompter:
-            self._needs.append("keyboard-interactive (a password or a second factor)")
+            self._needs.append("a password or a second factor (keyboard-interactive)")
             return False
         prompted = False
         # Hold the prompt before the method starts: a push must not expire behind another host's prompt.

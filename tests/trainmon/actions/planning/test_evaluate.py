@@ -174,5 +174,5 @@ def test_an_evaluation_that_fails_or_writes_nothing_is_not_called_complete() -> 
     assert marks(record, seen)[RESULT] == "job 90 has ended: exited with code 1"
     silent = replace(before, jobs={**before.jobs, "prod/90": replace(failed, state="COMPLETED", exit_code="0:0")})
     assert marks(record, silent)[RESULT] is False
-    assert marks(record, silent, NOW + 400)[RESULT] == ("job 90 has ended: its script ended with status 0")
+    assert marks(record, silent, NOW + 400)[RESULT] == ("job 90 has ended: exited with code 0")
     assert marks(record, before, NOW + 90_000)[RESULT] == "no new result within 24h00m"

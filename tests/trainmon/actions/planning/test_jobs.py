@@ -116,7 +116,7 @@ def test_what_cannot_be_requeued_is_refused_with_a_message(job: object, why: str
         (replace(DONE, ends_at=NOW - 180, state="TIMEOUT"), "TIMEOUT", ()),
         (replace(DONE, ends_at=NOW - 180, state="NODE_FAIL"), "NODE_FAIL", ()),
         (replace(DONE, ends_at=NOW - 180, state="COMPLETED", exit_code="0:0"), "COMPLETED",
-         ("It ended on purpose: its script ended with status 0.",)),
+         ("It ended on purpose: exited with code 0.",)),
     ],
 )  # fmt: skip
 def test_a_job_that_has_ended_is_started_again(job: Job, how: str, warning: tuple[str, ...]) -> None:
@@ -342,7 +342,7 @@ def test_a_job_that_slurm_forgot_is_refused() -> None:
 
 def test_a_cluster_without_slurm_says_so() -> None:
     one = refused(planned("requeue", of=state(sources={"node:login": source("node:login")})))
-    assert one.why == "no Slurm is known for prod"
+    assert one.why == "cluster prod has no Slurm"
 
 
 def test_a_name_that_nobody_has_is_refused() -> None:

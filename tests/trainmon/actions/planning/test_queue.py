@@ -113,7 +113,7 @@ def test_a_node_is_kept_from_the_waiting_jobs_of_the_run_that_used_it() -> None:
     action = only(planned("exclude", "n1", of=state(RUNNING, kept, other)))
     assert action.operation == Execute(("scontrol", "update", "JobId=88_[4-10]", "ExcNodeList=n7,n1"))
     assert action.title == "Keep job 88_[4-10%1] of llm off n1"
-    assert ("excluded already", "n7") in action.facts
+    assert ("already excluded", "n7") in action.facts
     assert (action.job, action.run, action.subject) == ("prod/88_[]", "llm", "n1")
 
 
@@ -194,7 +194,7 @@ def test_what_one_component_keeps_off_holds_for_all_afterwards() -> None:
     waits = replace(HETEROGENEOUS, state="PENDING", excluded=("n8",), excluded_in_part=("n9",))
     action = only(planned("exclude", "n9", of=state(waits), run="llm"))
     assert action.operation == Execute(("scontrol", "update", "JobId=88", "ExcNodeList=n8,n9"))
-    assert ("excluded already", "n8, n9") in action.facts
+    assert ("already excluded", "n8, n9") in action.facts
     assert actions.recheck(action, readback(waits)) is None
     other = replace(waits, excluded_in_part=())
     assert "excludes n8 now" in str(actions.recheck(action, readback(other)))

@@ -43,7 +43,7 @@ def test_a_job_with_steps_gets_it_in_its_steps() -> None:
     assert (plan.typed, action.warnings) == (None, ())
     assert action.consequences == (
         "A trainer that catches USR1 writes an emergency checkpoint at its next iteration "
-        "(a save takes about 90s, as usual); many then exit.",
+        "(a save usually takes about 90s); many then exit.",
         "Then trainmon-tui watches for a new committed checkpoint.",
     )
 
@@ -165,7 +165,7 @@ def test_a_signal_that_no_trainer_catches_is_refused(name: str) -> None:
 
 def test_only_a_running_job_gets_a_signal() -> None:
     assert refused(planned("signal", of=state(WAITING))).why.startswith(
-        "job 88_[4-10%1] is pending: none of its processes runs"
+        "job 88_[4-10%1] is pending: it has no processes yet"
     )
     assert refused(planned("signal", of=state(DONE))).why == "job 80 has ended: exited with code 1"
 

@@ -85,4 +85,4 @@ def test_it_is_refused_with_the_reasons_where_nobody_can_be_asked() -> None:
 def test_it_is_offered_only_for_runs_whose_ranks_are_known() -> None:
     offers = {one.verb: one.refusal for one in offered(known(), [("run", "llm")], NOW)}
     assert offers["stacks"] is None
-    assert refused(plan(of=state())).why == "which processes are the ranks of llm is not known"
+    assert refused(plan(of=state())).why == "it is not known which processes are the ranks of llm"

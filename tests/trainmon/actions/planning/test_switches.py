@@ -43,7 +43,7 @@ def test_a_save_shows_everything_before_it_is_done() -> None:
         ("file", SAVE),
     )
     assert action.consequences == (
-        "The trainer removes the file at its next iteration (about 4s) and saves (about 90s, as usual); "
+        "The trainer removes the file at its next iteration (about 4s) and saves (usually about 90s); "
         "training goes on.",
         "Then trainmon-tui watches: the file appears, is consumed, a new checkpoint is committed.",
     )
@@ -75,7 +75,7 @@ def test_two_plans_have_two_ids_and_the_same_plan_one() -> None:
 def test_a_kill_says_that_it_stays_and_what_it_burns() -> None:
     action = only(planned("kill"))
     assert action.consequences == (
-        "The trainer saves (about 90s, as usual) and exits at its next iteration (about 4s).",
+        "The trainer saves (usually about 90s) and exits at its next iteration (about 4s).",
         "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
         "While it is armed, it also ends the 7 pending jobs and array tasks (88_[4-10%1]): "
         "each starts, reads the file and exits at once.",

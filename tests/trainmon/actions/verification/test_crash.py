@@ -103,5 +103,5 @@ def test_a_switch_of_somebody_else_does_not_make_it_done() -> None:
 def test_an_action_whose_command_did_not_answer_is_judged_too() -> None:
     record = done(REQUEUE, status="unknown", outcome="it is not known whether it was done: no answer")
     record = after(record, 40, jobs=(AGAIN,))
-    assert (record.status, marks_of(record)["it waits again"]) == ("done", 40)
+    assert (record.status, marks_of(record)["it is pending again"]) == ("done", 40)
     assert record.outcome.endswith("no answer; its effect is observed: it was done")

@@ -24,17 +24,17 @@ from trainmon.model import Asked, Attempt, AttemptEnd, Run, SchedulerNode, Train
 
 def test_a_requeue_is_observed_by_its_state_and_its_restarts() -> None:
     record = after(done(REQUEUE), 15)
-    assert marks_of(record) == {"it waits again": None, "it starts anew": None}
+    assert marks_of(record) == {"it is pending again": None, "it starts anew": None}
     record = after(record, 31, jobs=(AGAIN,))
-    assert marks_of(record) == {"it waits again": 31, "it starts anew": None}
+    assert marks_of(record) == {"it is pending again": 31, "it starts anew": None}
     record = after(record, 160, jobs=(replace(RUNNING, restarts=1, started_at=NOW + 150),))
-    assert marks_of(record) == {"it waits again": 31, "it starts anew": 150}
+    assert marks_of(record) == {"it is pending again": 31, "it starts anew": 150}
     assert not record.is_open
 
 
 def test_a_requeue_that_starts_again_between_two_polls_is_observed_too() -> None:
     record = after(done(REQUEUE), 160, jobs=(replace(RUNNING, restarts=1, started_at=NOW + 150),))
-    assert marks_of(record) == {"it waits again": 160, "it starts anew": 150}
+    assert marks_of(record) == {"it is pending again": 160, "it starts anew": 150}
 
 
 def test_a_requeued_job_that_ends_again_between_two_polls_does_not_run() -> None:
@@ -47,9 +47,9 @@ def test_a_requeued_job_that_ends_again_between_two_polls_does_not_run() -> None
 def test_a_requeued_element_waits_in_the_row_of_its_array() -> None:
     gone, row = replace(RUNNING, gone_at=NOW + 20), replace(WAITING, id="88_[3,5-10%1]", tasks="3,5-10%1")
     record = after(done(REQUEUE), 31, jobs=(gone, row))
-    assert marks_of(record) == {"it waits again": 31, "it starts anew": None}
+    assert marks_of(record) == {"it is pending again": 31, "it starts anew": None}
     lost = after(done(REQUEUE), 31, jobs=(gone, WAITING))
-    assert marks_of(lost)["it waits again"] == "the job is no longer in the queue"
+    assert marks_of(lost)["it is pending again"] == "the job is no longer in the queue"
 
 
 def test_where_no_checkpoints_are_listed_the_report_of_the_loop_shows_its_save() -> None:
@@ -80,9 +80,7 @@ def test_a_requeue_of_a_job_that_had_ended_did_nothing() -> None:
     ended = replace(RUNNING, state="COMPLETED", ends_at=NOW - 1)
     assert after(done(REQUEUE), 5, jobs=(ended,)).is_open
     record = after(done(REQUEUE), 45, jobs=(ended,))
-    assert marks_of(record)["it waits again"] == (
-        "nothing happened: it had ended before (its script ended with status 0)"
-    )
+    assert marks_of(record)["it is pending again"] == ("nothing happened: it had ended before (exited with code 0)")
     assert not record.is_open
 
 
@@ -90,14 +88,16 @@ def test_a_job_that_had_ended_starts_again_or_slurm_did_nothing() -> None:
     seen = state(replace(DONE, requeue=True, batch=True))
     started = done(only(planned("requeue", of=seen)))
     missed = after(started, 45, jobs=(DONE,))
-    assert marks_of(missed)["it waits again"] == ("nothing happened: Slurm has not requeued it (exited with code 1)")
+    assert marks_of(missed)["it is pending again"] == (
+        "nothing happened: Slurm has not requeued it (exited with code 1)"
+    )
     waits = replace(DONE, state="PENDING", restarts=1, submitted_at=NOW + 1)
-    assert marks_of(after(started, 31, jobs=(waits,)))["it waits again"] == 31
+    assert marks_of(after(started, 31, jobs=(waits,)))["it is pending again"] == 31
 
 
 def test_a_requeue_that_slurm_does_not_do_is_reported() -> None:
     record = after(done(REQUEUE), 200)
-    assert marks_of(record)["it waits again"] == "it still runs: Slurm has not requeued it"
+    assert marks_of(record)["it is pending again"] == "it still runs: Slurm has not requeued it"
     assert record.is_open
 
 
@@ -162,7 +162,7 @@ def test_a_training_loop_that_reports_shows_that_it_obeys_a_signal_or_a_requeue(
     assert not record.is_open
     record = after(done(REQUEUE), 31, reporting(RUN, Asked("stop", "SIGTERM on rank 0", NOW + 2)), jobs=(AGAIN,))
     record = after(record, 160, reporting(RUN), jobs=(replace(RUNNING, restarts=1, started_at=NOW + 150),))
-    seen = {"the training loop obeys": 2, "it waits again": 31, "it starts anew": 150}
+    seen = {"the training loop obeys": 2, "it is pending again": 31, "it starts anew": 150}
     assert marks_of(record) == {**seen, "it resumes": None}
     assert record.is_open
     quiet = reporting(RUN)

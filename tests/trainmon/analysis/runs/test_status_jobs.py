@@ -93,7 +93,7 @@ def test_a_requeued_job_says_when_it_starts() -> None:
 
 def test_completed_below_the_target_is_not_finished() -> None:
     assert judged(ended("COMPLETED", exit_code="0:0")) == (
-        "dead", "job 88: its script ended with status 0, 12m ago, at step 12,880 of 20,000: not finished",
+        "dead", "job 88: exited with code 0, 12m ago, at step 12,880 of 20,000: not finished",
     )  # fmt: skip
 
 

@@ -168,7 +168,7 @@ def test_the_plans_of_requeue_and_cancel_say_that_the_trainer_saves_first(
         return only(plan).consequences
 
     saves = (
-        "Slurm ends it now: SIGTERM, on which its trainer saves (about 90s, as usual), then SIGKILL after KillWait"
+        "Slurm ends it now: SIGTERM, on which its trainer saves (usually about 90s), then SIGKILL after KillWait"
         " (30s by default).",
         "A save that takes longer than KillWait is lost.",
     )
@@ -195,7 +195,7 @@ def test_the_plan_of_a_signal_says_what_a_trainer_that_reports_does(
         of = replace(cluster_state(RUNNING), runs={"llm": run}, nodes={"n1": node("n1", caught=None)})
         return only(planned("signal", of=of, seen=readback(RUNNING, steps=STEPS), signal=name))
 
-    saves = "The trainer saves at its next iteration (a save takes about 90s, as usual)"
+    saves = "The trainer saves at its next iteration (a save usually takes about 90s)"
     assert plan("USR1").consequences[0] == f"{saves}; training goes on."
     assert plan("TERM").consequences[0] == f"{saves}; then it exits."
     assert plan("USR1").warnings == (), "it is known that it catches the signal"

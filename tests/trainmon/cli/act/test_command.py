@@ -40,7 +40,7 @@ REQUEUE = action(
 )
 PLAN = Plan(request=ASK, actions=(REQUEUE,))
 OPEN = replace(record(), action=REQUEUE, status="done", done_at=1001.0, outcome="requeued")
-WAITS, RUNS = Milestone("it waits again"), Milestone("it starts anew")
+WAITS, RUNS = Milestone("it is pending again"), Milestone("it starts anew")
 DONE = replace(OPEN, settled_at=1002.0, marks=(replace(WAITS, at=1002.0), replace(RUNS, at=1130.0)))
 
 
@@ -134,7 +134,7 @@ def test_yes_does_it_and_reports_the_result(capsys: pytest.CaptureFixture[str]) 
     assert parts.acted == [REQUEUE]
     *_, done, waits, starts = capsys.readouterr().out.splitlines()
     assert done.endswith("  Requeue job 88 of video-2b: done: requeued")
-    assert waits.endswith("  Requeue job 88 of video-2b: it waits again")
+    assert waits.endswith("  Requeue job 88 of video-2b: it is pending again")
     assert starts.endswith("  Requeue job 88 of video-2b: it starts anew")
 
 
@@ -176,7 +176,7 @@ def test_what_follows_is_waited_for_and_reported_once(capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out.splitlines()[-3:]
     assert [line[8:] for line in printed] == [
         "  Requeue job 88 of video-2b: done: requeued",
-        "  Requeue job 88 of video-2b: it waits again",
+        "  Requeue job 88 of video-2b: it is pending again",
         "  Requeue job 88 of video-2b: it starts anew",
     ]
 
@@ -203,7 +203,7 @@ def test_what_becomes_known_in_between_is_reported_too() -> None:
     printed: list[str] = []
     assert follow(Steps(OPEN, replace(OPEN, marks=(waits, RUNS)), last), [REQUEUE], 5.0, 5.0, printed.append) == 0
     assert [line.rpartition(": ")[2] for line in printed] == [
-        "requeued", "it waits again", "the training loop obeys", "it starts anew",
+        "requeued", "it is pending again", "the training loop obeys", "it starts anew",
     ]  # fmt: skip
 
 
@@ -216,7 +216,7 @@ def test_a_training_loop_that_stops_is_no_restart(
     monkeypatch.setitem(VERB, "requeue", VERB["requeue"]._replace(first_effect=0.05))
     obeys = Milestone("the training loop obeys", 1002.0)
     assert result(Parts(PLAN, [replace(OPEN, marks=(obeys, WAITS, RUNS))]), yes=True) == 3
-    assert capsys.readouterr().out.endswith(f": still to come: it waits again, it starts anew{UNSHOWN}\n")
+    assert capsys.readouterr().out.endswith(f": still to come: it is pending again, it starts anew{UNSHOWN}\n")
 
 
 def test_what_does_not_follow_in_time_is_not_done(capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,7 +225,9 @@ def test_what_does_not_follow_in_time_is_not_done(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.endswith(f"  Requeue job 88 of video-2b: still to come: it starts anew{UNSHOWN}\n")
     missed = replace(OPEN, marks=(replace(WAITS, missed="it ended instead"),), settled_at=1009.0)
     assert result(Parts(PLAN, [missed]), yes=True, wait=5.0) == 1
-    assert capsys.readouterr().out.endswith("  Requeue job 88 of video-2b: not: it waits again: it ended instead\n")
+    assert capsys.readouterr().out.endswith(
+        "  Requeue job 88 of video-2b: not: it is pending again: it ended instead\n"
+    )
 
 
 def test_a_requeue_without_a_restart_is_not_done_however_quietly_scontrol_ended(
@@ -236,10 +238,12 @@ def test_a_requeue_without_a_restart_is_not_done_however_quietly_scontrol_ended(
     quiet = replace(OPEN, outcome="scontrol requeue ended without an error message")
     assert result(Parts(PLAN, [replace(quiet, marks=(WAITS, RUNS))]), yes=True) == 3
     printed = capsys.readouterr().out
-    assert printed.endswith(f"  Requeue job 88 of video-2b: still to come: it waits again, it starts anew{UNSHOWN}\n")
+    assert printed.endswith(
+        f"  Requeue job 88 of video-2b: still to come: it is pending again, it starts anew{UNSHOWN}\n"
+    )
     ended = replace(WAITS, missed="nothing happened: it had ended before")
     assert result(Parts(PLAN, [replace(quiet, marks=(ended, RUNS), settled_at=1040.0)]), yes=True) == 1
-    assert capsys.readouterr().out.endswith(f"  Requeue job 88 of video-2b: not: it waits again: {ended.missed}\n")
+    assert capsys.readouterr().out.endswith(f"  Requeue job 88 of video-2b: not: it is pending again: {ended.missed}\n")
     seen = replace(quiet, marks=(replace(WAITS, at=1015.0), replace(RUNS, at=1130.0)))
     assert result(Parts(PLAN, [seen]), yes=True) == 0
     assert "still to come" not in capsys.readouterr().out

@@ -69,7 +69,7 @@ def test_a_row_has_every_field_in_plain_values() -> None:
         "run": "video-2b", "job": "prod/88", "cluster": "prod", "host": "login1",
         "title": "Requeue job 88 of video-2b", "command": "scontrol requeue Incomplete 88", "why": "its node is slow",
         "step": None, "checkpoint": None, "status": "done", "done_at": 1001.0, "outcome": "requeued",
-        "marks": [{"name": "it waits again", "at": 1002.0, "missed": None}], "settled_at": 1009.0, "note": None,
+        "marks": [{"name": "it is pending again", "at": 1002.0, "missed": None}], "settled_at": 1009.0, "note": None,
     }  # fmt: skip
 
 

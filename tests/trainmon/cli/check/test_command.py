@@ -387,7 +387,7 @@ def test_a_quota_command_that_is_not_there_says_what_to_do(tmp_path: Path) -> No
     (rows,) = look(Settings(disks=disks))
     quotas = [row for row in rows if row.what.startswith("quota ")]
     assert [(row.mark, row.fix) for row in quotas] == [("bad", "set its absolute path"), ("note", "")]
-    assert quotas[1].text == "not tested: du reads the whole tree; the monitor runs it every 6h at most"
+    assert quotas[1].text == "not tested: du reads the whole tree; it runs in the background, every 6h at most"
 
 
 def test_du_is_not_run_however_long_a_check_takes(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

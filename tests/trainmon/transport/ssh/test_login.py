@@ -335,7 +335,7 @@ def test_a_declined_question_needs_a_login(sshd: Sshd, loop: EventLoop, tmp_path
 
 @pytest.mark.parametrize(
     ("method", "what"),
-    [("password", "a password"), ("keyboard-interactive", "keyboard-interactive (a password or a second factor)")],
+    [("password", "a password"), ("keyboard-interactive", "a password or a second factor (keyboard-interactive)")],
 )
 def test_without_a_person_nothing_that_prompts_is_started(
     method: str, what: str, sshd: Sshd, loop: EventLoop, tmp_path: Path

@@ -251,7 +251,7 @@ class StepsDiffer(AttemptRule, frozen=True, kw_only=True):
 
 class Restarted(RunRule, frozen=True, kw_only=True):
     """Another attempt of the run is running: its job was requeued, the next job has started, or its steps have gone
-    back. It is a warning if the attempt before ended for a cause that a plain retry does not help.
+    back. It is a warning if the attempt before ended for a cause for which a plain retry does not help.
 
     Defaults: our choice
     """
@@ -506,7 +506,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
                 state,
                 run,
                 "warning",
-                f"{run.name} has failed, and does not train until its next job starts: {run.why}",
+                f"{run.name} failed and is not training until its next job starts: {run.why}",
                 evidence=tail(run),
                 advice=f"see whether the next job would fail, too (key 4); H holds it: trainmon-tui hold {run.name}",
                 since=last.ends_at,

@@ -52,7 +52,7 @@ from trainmon.model import (
 )
 
 DEAD = state(ended(), verdict="dead", why="no job: job 88: exited with code 1, 12m ago, at step 12,880")
-COMPLETED = state(ended("COMPLETED", exit_code="0:0"), verdict="dead", why="job 88: its script ended with status 0")
+COMPLETED = state(ended("COMPLETED", exit_code="0:0"), verdict="dead", why="job 88: exited with code 0")
 
 
 def judged(*jobs: Job, **changes: Any) -> State:
@@ -92,7 +92,7 @@ def test_a_run_that_failed_and_whose_next_job_waits_is_a_warning_after_a_minute(
     assert finding is not None
     assert (finding.severity, finding.fires_at_once, finding.since) == ("warning", False, NOW - 720)
     assert finding.summary == (
-        "llm has failed, and does not train until its next job starts: job 89 is pending: no free nodes; "
+        "llm failed and is not training until its next job starts: job 89 is pending: no free nodes; "
         "before it, job 88: exited with code 1, 12m ago"
     )
     for usual in ("TIMEOUT", "PREEMPTED", "COMPLETED"):
