@@ -159,6 +159,8 @@ def default_of(field: msgspec.structs.FieldInfo) -> str:
 OPTIONS = ("| option | meaning |", "|---|---|")
 SHARED = ("config", "ssh_config")
 """Options that mean the same everywhere."""
+USUAL_EXITS = re.compile(r"Exit status: 0 \w+, 2 a usage (or config )?error\.")
+"""What the page says once of all commands."""
 
 
 def commands() -> str:
@@ -193,7 +195,8 @@ def _section(command: click.Command, name: str) -> str:
     usage = _usage("" if name == cli.DASHBOARD else name, shown)
     usage += " [OPTION…]" if len(shown) < len(command.params) else ""
     title = "trainmon-tui" if name == cli.DASHBOARD else f"trainmon-tui {name}"
-    text = "\n\n".join(map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n")))
+    parts = map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
+    text = "\n\n".join(part for part in parts if not USUAL_EXITS.fullmatch(part))
     options = [*_options(one for one in command.params if one.name not in SHARED)]
     table = "\n".join([*OPTIONS, *options])
     return f"### `{title}`\n\n```\n{usage}\n```\n\n{text}" + (f"\n\n{table}" if options else "")
