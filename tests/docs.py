@@ -241,12 +241,16 @@ def _options(params: Iterable[click.Parameter]) -> Iterator[str]:
             yield f"| `{cell(_option(param))}` | {cell(_flat(param.help or ''))}{shown} |"
 
 
+PAGES = "a run, a job, a node, a disk, an alert, an attempt, a report"
+
+
 def keys() -> str:
     """The keys of the dashboard as a table."""
     lines = ["| key | what it does | where | id |", "|---|---|---|---|"]
     for key in KEYS:
         cap = " ".join(f"`{part}`" for part in key.cap.split())
         where = "everywhere" if key.keys in EVERYWHERE else SHOWN_AT.get(key.scope, "everywhere but in a dialog")
+        where = where.replace(PAGES, "a page")
         lines.append(f"| {cap} | {key.text} | {where} | `{key.id}` |")
     return "\n".join(lines) + "\n"
 
