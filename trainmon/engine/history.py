@@ -254,9 +254,12 @@ LOG_POINTS_AT_MOST = 2 * 1024 * 1024 // 24
 ALL_LOGS_AT_MOST = 4 * LOG_POINTS_AT_MOST
 """The same for all logs: of more than four, each has its share, so that a daemon stays within 90 MiB."""
 
-CURVES_AT_MOST = 1_000
-"""The maximum number of curves: enough for twenty runs with twelve metrics and several attempts. Beyond it, the curves
-that grew longest ago are dropped."""
+ALL_POINTS_AT_MOST = 4_000_000
+"""The same for all curves: 96 MB."""
+
+CURVES_AT_MOST = 3_000
+"""The maximum number of curves: enough for ten runs with 300 metrics. Beyond it, the curves that grew longest ago are
+dropped."""
 
 
 class Curves:
@@ -283,9 +286,11 @@ class Curves:
             self._curves[path, key] = curve
             if len(curve.steps) > POINTS_AT_MOST:
                 self._thin((path, key))
-        if path.startswith(f"{log_curves.ENTITY}/"):
-            self._fit(path.rpartition("/")[0] + "/")
         drop_oldest(self._curves, CURVES_AT_MOST)
+        if path.startswith(f"{log_curves.ENTITY}/"):
+            logs = {of.rpartition("/")[0] for of, _ in self._curves if of.startswith(f"{log_curves.ENTITY}/")}
+            self._fit(path.rpartition("/")[0] + "/", min(LOG_POINTS_AT_MOST, ALL_LOGS_AT_MOST // len(logs)))
+        self._fit("", ALL_POINTS_AT_MOST)
 
     def _with_older(self, curve: Curve, older: Points) -> Curve:
         """Some of them may be known."""
@@ -300,11 +305,10 @@ class Curves:
             column[:half] = column[:half:2]
         self._curves[of] = replace(curve, epoch=next(self._epochs))
 
-    def _fit(self, begin: str) -> None:
-        """Thin the curves of the log whose paths begin so."""
-        logs = {path.rpartition("/")[0] for path, _ in self._curves if path.startswith(f"{log_curves.ENTITY}/")}
+    def _fit(self, begin: str, most: int) -> None:
+        """Thin the curves whose paths begin so."""
         sizes = {of: len(curve.steps) for of, curve in self._curves.items() if of[0].startswith(begin)}
-        while sum(sizes.values()) > min(LOG_POINTS_AT_MOST, ALL_LOGS_AT_MOST // len(logs)):
+        while sum(sizes.values()) > most:
             longest = max(sizes, key=sizes.__getitem__)
             self._thin(longest)
             sizes[longest] = len(self._curves[longest].steps)

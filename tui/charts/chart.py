@@ -25,7 +25,7 @@ from tui.charts.axes import (
 )
 from tui.charts.curves import NOTHING, Column, Columns, Copies, Copy, Frame, Read
 from tui.charts.render import Chart, CurveLine, CurveRole, frame_of, picture, side_by_side, signs
-from tui.charts.values import change, number, reading, title
+from tui.charts.values import change, labels, number, reading, title
 from tui.style import Span
 
 # ---- the view of charts ----------------------------------------------------------------------------------------------
@@ -226,6 +226,8 @@ ATTEMPTS_AT_MOST = 6
 """The current attempt and five earlier ones."""
 
 TICK_WIDTH, TICK_HEIGHT = 14, 3
+BESIDE_NAME = 14
+"""Cells of a title that are left for the value."""
 STEP_AT_MOST = 10
 """Cells of a step label on the x axis."""
 
@@ -381,11 +383,17 @@ class Charts:
         lines: list[tuple[Span, ...]] = []
         left = iter(keys)
         for row in chart_cells(width, height, len(keys)):
-            pictures = [self._picture(key, view, x, cell, plain=plain) for cell, key in zip(row, left, strict=False)]
+            names = [labels(keys, max(8, cell.width - BESIDE_NAME)) for cell in row]
+            pictures = [
+                self._picture(key, name[key].rstrip(), view, x, cell, plain=plain)
+                for cell, name, key in zip(row, names, left, strict=False)
+            ]
             lines += side_by_side(pictures)
         return lines
 
-    def _picture(self, key: str, view: View, x: Limits, cell: ChartCell, *, plain: bool) -> list[tuple[Span, ...]]:
+    def _picture(
+        self, key: str, name: str, view: View, x: Limits, cell: ChartCell, *, plain: bool
+    ) -> list[tuple[Span, ...]]:
         frame = frame_of(x, cell.width, plain=plain)
         curves = tuple(self._curves(key, view, frame))
         copy = self.current(key)
@@ -398,7 +406,7 @@ class Charts:
         restarts, saves, moments = self.marks().along(by_time=view.by_time)
         values, style = self._under_cursor(key, view, curves), f"curve{self.colours.get(self.paths[0], 0)}"
         chart = Chart(
-            title=title(key, reading(copy), change(copy), note, cell.width, values, style), frame=frame, y=y, log=log,
+            title=title(name, reading(copy), change(copy), note, cell.width, values, style), frame=frame, y=y, log=log,
             curves=curves, cursor=view.cursor, is_cut=view.settled,
             x_ticks=x_ticks(x, cell.width, by_time=view.by_time),
             y_ticks=ticks(y, max(2, cell.height // TICK_HEIGHT), log=log), restarts=restarts, saves=saves,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -156,7 +157,7 @@ def value_style(value: float | None) -> str:
 
 
 def title(
-    key: str,
+    name: str,
     value: float | None,
     found: Change | None,
     note: str,
@@ -167,15 +168,14 @@ def title(
     """The line over a chart, exactly `width` cells: metric, latest value and change, or the values under the cursor.
     `style`: the colour of its curve."""
     if values:
-        name = shorten(clean(key), max(8, width - 12))
-        spans = [Span(name, "bold")]
+        spans = [Span(shorten_start(name, max(8, width - 12)), "bold")]
         for span in values:
             if width_of(spans) + cell_width(span.text) + 2 <= width:
                 spans += (Span("  "), span)
         return (*spans, Span(" " * (width - width_of(spans))))
     latest = "" if value is None else number(value)
     moved = "" if found is None or found.by == 0 else f"  {signed(found)} in {counted(found.steps, 'step')}"
-    name = shorten(clean(key), max(8, width - cell_width(latest) - 3))
+    name = shorten_start(name, max(8, width - cell_width(latest) - cell_width(note) - (5 if note else 3)))
     left = max(0, width - cell_width(name) - 2 - cell_width(latest))
     rest = f"  {note}" if note else moved
     return (
@@ -197,37 +197,46 @@ def head(width: int) -> tuple[Span, ...]:
 def rows(charted: Sequence[tuple[str, Copy]], summary: Mapping[str, float | str], width: int) -> list[Row]:
     """The charted metrics in their order, then the other latest values of W&B."""
     latest = {key: value for key, value in summary.items() if not (key.startswith("_") or isinstance(value, str))}
+    names = labels([*dict(charted), *latest], max(4, width - VALUE - CHANGED) - 1)
     made = []
     for key, copy in charted:
         value = latest.pop(key, None)
-        made.append(value_row(key, reading(copy) if len(copy) else value, change(copy), width, style=""))
-    return made + [value_row(key, value, None, width, style="dim") for key, value in sorted(latest.items())]
+        changed = signed(change(copy))
+        made.append(value_row(key, names[key], reading(copy) if len(copy) else value, changed, style=""))
+    return made + [value_row(key, names[key], value, "", style="dim") for key, value in sorted(latest.items())]
 
 
-def value_row(key: str, value: float | None, found: Change | None, width: int, *, style: str) -> Row:
-    name = max(4, width - VALUE - CHANGED)
+def value_row(key: str, name: str, value: float | None, changed: str, *, style: str) -> Row:
     shown = "?" if value is None else number(value)
-    label = shorten_start(clean(key), name - 1)
-    return Row(
-        key,
-        (
-            Span(pad(label, name), style),
-            Span(f"{shown:>{VALUE}}", value_style(value) or style),
-            Span(f"{signed(found) if style == '' else '':>{CHANGED}}", "dim"),
-        ),
-    )
+    value_span = Span(f"{shown:>{VALUE}}", value_style(value) or style)
+    return Row(key, (Span(name, style), value_span, Span(f"{changed:>{CHANGED}}", "dim")))
+
+
+def labels(names: Sequence[str], width: int) -> dict[str, str]:
+    """Names in so many cells and a space. Those whose ends are alike show where they differ."""
+    cut = {name: shorten_start(clean(name), width) for name in names}
+    taken = Counter(cut.values())
+    alike = sorted(name for name in cut if taken[cut[name]] > 1)
+    for before, name, after in zip(["", *alike], alike, [*alike[1:], ""], strict=False):
+        differs = max(_first_difference(name, other) for other in (before, after))
+        cut[name] = shorten(f"…{clean(name)[max(0, differs - width // 2) :]}", width)
+    return {name: pad(text, width + 1) for name, text in cut.items()}
+
+
+def _first_difference(name: str, other: str) -> int:
+    return next((at for at, (a, b) in enumerate(zip(name, other, strict=False)) if a != b), len(other))
 
 
 def setting_rows(run: WandbRun, width: int) -> Iterator[Row]:
     """All settings of a run, then all its latest values."""
-    name = max(12, 2 * width // 5)
+    room = max(12, width // 2)
     for what, values in (("settings", run.config), ("latest values", run.summary)):
         shown = sorted((key, value) for key, value in values.items() if not key.startswith("_"))
-        yield Row(what, (Span(f"{what.upper()} ({len(shown)})", "head"),))
+        yield Row(what, (Span(f"{what.upper()} ({len(shown) or 'none are known'})", "head"),))
+        names = labels([key for key, _ in shown], room - 1)
         for key, value in shown:
             text = clean(value) if isinstance(value, str) else number(value)
-            label = Span(pad(shorten_start(clean(key), name - 1), name))
-            yield Row(f"{what}/{key}", (label, Span(shorten(text, width - name), "accent")))
+            yield Row(f"{what}/{key}", (Span(names[key]), Span(shorten(text, width - room), "accent")))
 
 
 # ---- the state of the run ------------------------------------------------------------------------------------------

@@ -240,14 +240,14 @@ class Pane(Vertical):
         """The line of column heads."""
         self.heads.set_spans(spans)
 
-    def caption(self, left: str = "", right: str = "") -> None:
-        """The top of the frame: number and name, then `left`; `right` at its end."""
+    def caption(self, left: str = "", *right: str) -> None:
+        """The top of the frame: number and name, then `left`; `right` at its end, of which the last give way."""
         marked, hidden = len(self.lines.marked), len(self.lines.marked) - self.lines.marks_in_sight
         notes = (
             f"{marked} marked" + (f", {hidden} of them hidden" if hidden else "") if marked else "",
             f"/{self.filter}" if self.filter else "",
             self._hits(),
-            right,
+            *right,
             f"sort {sort_text(self.sort, self.fields)}" if self.fields else "",
         )
         shown, width = [note for note in notes if note], self.top.size.width
@@ -315,7 +315,7 @@ class Pane(Vertical):
                 self.failed_at = state.at
                 log.exception("pane %s failed", self.NAME)
             self.head()
-            self.caption(right=f"failed {max(0, int(state.at - self.failed_at))}s ago")
+            self.caption("", f"failed {max(0, int(state.at - self.failed_at))}s ago")
             self.show_message(
                 (
                     "This pane cannot be drawn. The program tries again at each update. The other panes still work.",

@@ -63,7 +63,7 @@ class DiskPane(Pane):
         if alerts:
             rows = [with_mark(row, concern_of(self._shown[row.key], alerts)) for row in rows]
         self.show_rows(rows, "path")
-        self.caption(right=counted(sum(len(one.alike) or 1 for one in shown), "path"))
+        self.caption("", counted(sum(len(one.alike) or 1 for one in shown), "path"))
 
     def _selected(self) -> ShownDisk | None:
         return self._shown.get(self.lines.cursor_key or "")

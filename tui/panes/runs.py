@@ -344,7 +344,7 @@ class RunsPane(Pane):
         self.head(Span(run_head(table, self.sort), "head"))
         rows = {run.name: Row(run.name, partial(run_cells, run, state, table)) for run in shown}
         self.show_rows([with_mark(row, alerts.get(name)) for name, row in rows.items()], "run")
-        self.caption(right="" if self.filter else str(len(shown)))
+        self.caption("", "" if self.filter else str(len(shown)))
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """Why the selected run has its verdict; of a run that is well, the alert that marks it: only its rule if the

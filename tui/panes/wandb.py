@@ -31,17 +31,18 @@ class ChartsView(Picture, can_focus=True):
 
     BINDINGS = bindings("list", "moves")
 
-    def __init__(self, table: KeyedLines) -> None:
+    def __init__(self, table: KeyedLines, turn: Callable[[float], None]) -> None:
         super().__init__()
         self.table = table
         for name in (f"action_{key.action.partition('(')[0]}" for key in KEYS if key.scope in ("list", "moves")):
             setattr(self, name, getattr(table, name))
+        self.action_page = turn
 
     def on_click(self) -> None:
         (self if self.can_focus else self.table).focus()
 
 
-NO_CHARTS = "no charts are shown"
+NO_CHARTS, NO_MORE = "no charts are shown", "there is nothing more to show"
 
 NAME: Column[str, None] = Column("metric", lambda key, _: (clean(key),))
 ROW: Column[Row, None] = Column("setting", lambda row, _: (clean(row.key),))
@@ -76,7 +77,7 @@ class WandbPane(FollowingPane):
         self.charts = Charts(backend.curve)
         self.view = View()
         self.lines = KeyedLines(id="wandb-table")
-        self.body = ChartsView(self.lines)
+        self.body = ChartsView(self.lines, self._turn)
         self.box = Container(id="wandb-body")
         self.brief = False
         """Whether only loss and throughput are shown, above other panes, without a cursor."""
@@ -223,8 +224,11 @@ class WandbPane(FollowingPane):
         """The frame: whose charts, how they are shown, and what the signs mean."""
         name = "" if wandb.current is None else clean(wandb.current.name)
         hits = f"{len(self._metrics)} of {len(all_metrics(wandb))}" if self.filter else ""
-        labels = ("settings and latest values",) if self.lists_settings else (hits, *self.view.labels())
-        self.caption("  ".join(filter(None, (clean(run.name), name))), "  ".join(filter(None, labels)))
+        pages, page = self._pages()
+        place = f"page {page + 1} of {len(pages)}" if len(pages) > 1 else ""
+        labels = ("settings and latest values",) if self.lists_settings else (hits, *self.view.labels(), place)
+        whose = dict.fromkeys(filter(None, (clean(run.name), name)))
+        self.caption("  ".join(whose), *labels)
         if self.lists_settings:
             return
         named = {one.path: clean(one.name) or one.id for one in wandb.runs} | self._beside
@@ -271,6 +275,12 @@ class WandbPane(FollowingPane):
             self.lines.move_to(pages[shown + 1][0])
             self.again()
 
+    def _turn(self, by: float) -> None:
+        """Put the cursor on the first value of the next set, or of the one before."""
+        pages, page = self._pages()
+        self.lines.move_to(pages[min(max(0, page + (1 if by > 0 else -1)), len(pages) - 1)][0])
+        self.again()
+
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         event.stop()
         self.again()
@@ -282,14 +292,18 @@ class WandbPane(FollowingPane):
     # ---- keys ----
 
     def _change_view(self, view: View) -> None:
-        if self.body.display:
-            self.view = view
-        else:
+        if not self.body.display:
             self.say(NO_CHARTS)
+        elif view == self.view:
+            self.say(NO_MORE)
+        else:
+            self.view = view
         self.again()
 
     def action_alone(self) -> None:
         """The chart of the value under the cursor alone; again: back."""
+        if self.lists_settings:
+            self.say(NO_CHARTS)
         self.alone = not (self.alone or self.lists_settings)
         self.again()
 

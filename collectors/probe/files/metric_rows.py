@@ -6,16 +6,17 @@ import time
 from collectors.probe import paths
 from collectors.probe.stdlib import Any, Iterable, Line, Mapping
 
-MAX_CURVES = 80
-MAX_OTHERS = 50
+MAX_CURVES = 300
+MAX_OTHERS = 220
 """Metrics without a known name that are sent: their charts come behind the others."""
 MAX_METRICS = 10000
 MAX_KEY = 200
 """Characters of a name; longer ones are not sent."""
 
 SAMPLED_FROM = 4 << 20
-POINTS = 10000
-"""Of files that had more than 4 MiB when they were found, so many points of each metric, as from W&B's server."""
+POINTS, MAX_POINTS = 10000, 800000
+"""Of files that had more than 4 MiB when they were found, so many points of each metric, as from W&B's server, and of
+all metrics."""
 
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
 NON_FINITE_BYTES = (b"NaN", b"Infinity", b"-Infinity")
@@ -83,7 +84,8 @@ class Rows:
             except ValueError:
                 continue  # a text or a table under the name of a metric
             if end <= self._sampled_to:
-                self._next[column] = end + self._sampled_to // POINTS
+                points = min(POINTS, MAX_POINTS // len(self.keys))
+                self._next[column] = end + self._sampled_to // points
         self._points.append(point)
         if at is None:
             self._undated.append(point)

@@ -12,7 +12,7 @@ from tests.tui.states.states import NOW
 from tests.tui.states.wandb_runs import NAME, attempt, watched
 from trainmon.model import Curve, Run, Source, Wandb
 from tui.charts.curves import Copy
-from tui.charts.values import change, notes, number, rows, signed, state_spans, title, trouble, why_nothing
+from tui.charts.values import change, labels, notes, number, rows, signed, state_spans, title, trouble, why_nothing
 from tui.style import width_of
 
 
@@ -164,3 +164,14 @@ def test_without_charts_a_sentence_says_why() -> None:
     assert reasons(replace(one, wandb=replace(one.wandb or Wandb(), points=0))) == [
         "It has logged nothing to chart yet."
     ]
+
+
+def test_names_that_are_cut_never_look_equal() -> None:
+    long = "validation/very/long/group/of/metrics"
+    names = [*(f"{long}/{end}" for end in "ab"), *(f"{start}/{long}" for start in "ab")]
+    names += [f"{long}/layer_{layer}/{long}" for layer in range(12)]
+    for width in (14, 24, 40):
+        shown = labels([*names, "loss"], width)
+        assert len({*shown.values()}) == len(names) + 1
+        assert {len(text) for text in shown.values()} == {width + 1}
+        assert shown["loss"].rstrip() == "loss"
