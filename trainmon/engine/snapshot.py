@@ -238,7 +238,7 @@ def _wandb_file(found: WandbFile | None) -> dict[str, Any]:
     ) | {
         "host": file.host or None,
         "looked_at": file.checked_at,
-        "loss_state": "fine" if file.trouble is None else file.trouble.state,
+        "loss_state": file.loss_state,
         "loss_why": file.loss_why or None,
         "name": None if run is None else run.name,
         "step": None if run is None else run.step,

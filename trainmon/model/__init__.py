@@ -265,6 +265,7 @@ from trainmon.model.wandb import (
     WandbFile,
     WandbRun,
     WandbSpec,
+    non_finite_text,
 )
 
 __all__ = [
@@ -510,6 +511,7 @@ __all__ = [
     "count_tasks",
     "has_task",
     "is_worse",
+    "non_finite_text",
     "receipts_key",
     "says",
     "throttle_names",

@@ -131,8 +131,40 @@ class LossTrouble(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     """What shows it, if not the log: W&B, or the format of a file of metrics."""
 
+    @property
+    def text(self) -> str:
+        """`spike: 9.1 at step 1,200, usually 2.1 to 2.4`."""
+        if self.state == "nan":
+            return f"{self.key} has been {non_finite_text(self.value)} since step {self.step:,.0f}"
+        usual = "" if self.low is None else f", usually {self.low:.3g} to {self.high:.3g}"
+        back = ", and back since" if self.after else ""
+        return f"spike: {self.value:.3g} at step {self.step:,.0f}{usual}{back}"
 
-class Wandb(msgspec.Struct, frozen=True, kw_only=True):
+
+def non_finite_text(value: float) -> str:
+    """A loss that is not finite: `NaN` or `infinite`."""
+    return "NaN" if math.isnan(value) else "infinite"
+
+
+class LossSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What metrics show of the loss of a run."""
+
+    recent: tuple[float, ...] = ()
+    """Its last values, at most RECENT_LOSSES, for its usual band."""
+    trouble: LossTrouble | None = None
+    """Its last anomaly."""
+
+    @property
+    def loss_state(self) -> LossState:
+        return "fine" if self.trouble is None else self.trouble.state
+
+    @property
+    def loss_why(self) -> str:
+        """The anomaly in words, or nothing."""
+        return "" if self.trouble is None else self.trouble.text
+
+
+class Wandb(LossSeen, frozen=True, kw_only=True):
     """Everything that W&B reports about one of our runs."""
 
     source: str = "W&B"
@@ -154,13 +186,6 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
     """All metrics with curves, where they are more."""
     points: int = 0
     """How many points its curves have received: a chart is redrawn when this changes."""
-    recent: tuple[float, ...] = ()
-    """The last values of the loss, at most RECENT_LOSSES, for its usual band."""
-    loss_state: LossState = "fine"
-    loss_why: str = ""
-    """Such as: `spike: 9.1 at step 1,200, usually 2.1 to 2.4`."""
-    trouble: LossTrouble | None = None
-    """The anomaly behind both."""
     stepped_at: Instant | None = None
     """When its step last advanced, by our clock."""
     samples: tuple[Sample, ...] = ()
@@ -188,7 +213,7 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
         return older[0] if older else None
 
 
-class WandbFile(msgspec.Struct, frozen=True, kw_only=True):
+class WandbFile(LossSeen, frozen=True, kw_only=True):
     """What the files of metrics, of the W&B client or another writer, say about one of our runs. They show curves, and
     nothing of whether it lives."""
 
@@ -227,14 +252,8 @@ class WandbFile(msgspec.Struct, frozen=True, kw_only=True):
     """The charted ones among them, the loss first."""
     points: int = 0
     """How many points its curves have received: a chart is redrawn when this changes."""
-    recent: tuple[float, ...] = ()
-    """The last values of its loss, at most RECENT_LOSSES, for its usual band."""
     recent_step: float = -math.inf
-    """The step of the last one."""
-    trouble: LossTrouble | None = None
-    """Their last anomaly."""
-    loss_why: str = ""
-    """The same in words."""
+    """The step of the last one of `recent`."""
     runs: tuple[WandbRun, ...] = ()
     """A run for each directory that was followed, the newest first, at most RUNS_AT_MOST."""
     error: str | None = None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.end_to_end.contract import breaches
 from trainmon.cli.snapshot import lines
 from trainmon.engine.snapshot import encode, snapshot
-from trainmon.model import Run, RunSpec, Sample, Source, State, Wandb, WandbFile, WandbRun, WandbSpec
+from trainmon.model import LossTrouble, Run, RunSpec, Sample, Source, State, Wandb, WandbFile, WandbRun, WandbSpec
 
 NOW = 100_000.0
 NEW = WandbRun(
@@ -25,8 +25,7 @@ KNOWN = Wandb(
     since=NOW - 600,
     why="llm-r2 (b2) is running",
     keys=("loss", "val", "lr"),
-    loss_state="nan",
-    loss_why="val has been NaN since step 340",
+    trouble=LossTrouble(state="nan", key="val", value=math.nan, step=340, at=NOW),
     samples=(Sample(key="pic", kind="image", file="media/images/pic.png", step=300, kept="/home/pic.png"),),
 )
 RUN = Run(spec=RunSpec(name="llm", cluster="prod", wandb=WandbSpec(project="t/p", group="g")), wandb=KNOWN)

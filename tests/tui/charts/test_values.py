@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.tui.states.states import NOW
 from tests.tui.states.wandb_runs import NAME, attempt, watched
-from trainmon.model import Curve, Run, Source, Wandb
+from trainmon.model import Curve, LossTrouble, Run, Source, Wandb
 from tui.charts.curves import Copy
 from tui.charts.values import change, labels, notes, number, rows, signed, state_spans, title, trouble, why_nothing
 from tui.style import width_of
@@ -119,10 +119,11 @@ def test_a_heartbeat_of_long_ago_is_marked_while_the_server_says_running() -> No
 
 def test_several_active_runs_and_an_odd_loss_are_shown_in_full() -> None:
     why = "2 runs are active where one is expected: try-3 (id3), try-2 (id2) (team/project, group video-2b-final)"
-    wandb = run(phase="several", why=why, since=NOW - 400.0, loss_state="nan", loss_why="nan at step 11,800").wandb
+    nan = LossTrouble(state="nan", key="loss", value=math.nan, step=11_800, at=NOW)
+    wandb = run(phase="several", why=why, since=NOW - 400.0, trouble=nan).wandb
     lines = ["".join(span.text for span in line) for line in notes(wandb or Wandb(), None, NOW, 60)]
 
-    assert " ".join(lines) == f"◆ {why}; 6m so far ▲ nan at step 11,800"
+    assert " ".join(lines) == f"◆ {why}; 6m so far ▲ loss has been NaN since step 11,800"
     assert all(len(line) <= 60 for line in lines)
 
 

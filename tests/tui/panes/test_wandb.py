@@ -16,7 +16,7 @@ from tests.tui.pilot import running
 from tests.tui.screen_text import settled, text_of
 from tests.tui.states.states import NOW, run
 from tests.tui.states.wandb_runs import KEYS, NAME, STEP_S, CurveBackend, attempt, filled, watched
-from trainmon.model import Points, RunSpec, Source, State
+from trainmon.model import LossTrouble, Points, RunSpec, Source, State
 from tui import themes
 from tui.charts.chart import FRESH_AT_MOST
 from tui.panes.base import Pane
@@ -353,7 +353,8 @@ async def test_several_waiting_and_a_source_that_fails_are_shown_over_the_charts
 
 async def test_text_of_strangers_draws_nothing_of_its_own() -> None:
     nasty = attempt(3, name="try\x1b[31m3", host="gpu\n01")
-    async with pane((200, 60), watched(runs=(nasty,), loss_why="nan\x1b]0;x\x07 at 3", loss_state="nan")) as at:
+    trouble = LossTrouble(state="nan", key="nan\x1b]0;x\x07", value=math.nan, step=3, at=NOW)
+    async with pane((200, 60), watched(runs=(nasty,), trouble=trouble)) as at:
         assert "\x1b" not in at.text
         assert "try3" in at.caption
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tests.tui.states.states import DISKS, NOW, calm, run
 from tests.tui.states.wandb_runs import NAME, attempt, watched
-from trainmon.model import RunSpec, Sample, Source, State, Wandb, WandbRun, WandbSpec
+from trainmon.model import LossTrouble, RunSpec, Sample, Source, State, Wandb, WandbRun, WandbSpec
 
 SAMPLES = (
     Sample(key="val/generated", kind="image", file="media/images/val/generated_12000_ab12.png", step=12_000,
@@ -65,7 +65,9 @@ def overdue() -> State:
 
 
 def spike() -> State:
-    return wandb(loss_state="spike", loss_why="spike: 9.5 at step 12,300, usually 1.7 to 2.0")
+    return wandb(
+        trouble=LossTrouble(state="spike", key="train/loss", value=9.5, step=12_300, at=NOW, low=1.7, high=2.1)
+    )
 
 
 def down() -> State:

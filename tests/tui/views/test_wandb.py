@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
 from tests.tui.states import wandb as wandb_states
 from tests.tui.states.states import NASTY, NOW, run
 from tests.tui.states.wandb import EARLIER, SAMPLES, current
 from tests.tui.states.wandb_runs import NAME
-from trainmon.model import Sample, Source, State, Wandb, WandbRun
+from trainmon.model import LossTrouble, Sample, Source, State, Wandb, WandbRun
 from tui.style import Link, Linked, width_of
 from tui.views.runs import attempt_text, settings_lines, value_of, wandb_lines
 
@@ -71,7 +73,7 @@ def test_waiting_and_overdue_say_since_when() -> None:
 def test_an_odd_loss_and_a_source_that_is_down_are_shown_with_what_to_do() -> None:
     down = text_of(wandb_states.down())
 
-    assert "loss          spike: 9.5 at step 12,300, usually 1.7 to 2.0" in text_of(wandb_states.spike())
+    assert "loss          spike: 9.5 at step 12,300, usually 1.7 to 2.1" in text_of(wandb_states.spike())
     assert "error         W&B asks to wait: too many requests (429)" in down
     assert "              tried again in 2m; raise [wandb] every" in down
     assert "last data     5m ago" in down
@@ -170,7 +172,8 @@ def test_no_line_is_wider_than_the_pane_and_nothing_of_strangers_reaches_the_ter
                   summary={NASTY: NASTY}, config={NASTY: NASTY})  # fmt: skip
     sample = replace(SAMPLES[0], key=NASTY, kind=NASTY, file=NASTY, caption=NASTY, note=NASTY, kept=NASTY)
     source = Source(name=f"wandb:{NAME}", kind="wandb", cluster="prod", error=NASTY, hint=NASTY)
-    state = wandb_states.wandb(runs=(bad,), samples=(sample,), why=NASTY, loss_why=NASTY)
+    trouble = LossTrouble(state="nan", key=NASTY, value=math.nan, step=1, at=NOW)
+    state = wandb_states.wandb(runs=(bad,), samples=(sample,), why=NASTY, trouble=trouble)
     state = replace(state, sources={source.name: source})
 
     for width in (44, 60, 90):

@@ -333,7 +333,7 @@ def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
     elif run.verdict == "diverged":
         yield Outlook(what="its loss has diverged", cause=stated("diverged", run.why))
     elif (trouble := loss.wandb_trouble(run)) is not None and trouble.state == "spike":
-        yield Outlook(what="its loss has jumped", cause=stated("diverged", loss.describe(trouble)))
+        yield Outlook(what="its loss has jumped", cause=stated("diverged", trouble.text))
     yield from _full_disks(run, state)
     if run.queued_behind:
         return  # the next job of its chain goes on

@@ -42,7 +42,7 @@ from trainmon.analysis.runs.no_steps import (
     steps_on_under_it,
     who_stopped,
 )
-from trainmon.analysis.runs.status import STILL, judge
+from trainmon.analysis.runs.status import STILL, judge, stopped_by
 from trainmon.analysis.runs.throughput import ENOUGH, loss_scale, rate_source
 from trainmon.analysis.runs.trainer import (
     listening,
@@ -54,7 +54,6 @@ from trainmon.analysis.runs.trainer import (
     stops_by,
     was_withdrawn,
 )
-from trainmon.analysis.runs.wandb_evidence import stopped_by
 from trainmon.analysis.runs.writers import (
     running,
     sharing,

@@ -133,23 +133,6 @@ def _is_current(file: WandbFile, run: Run) -> bool:
     return at is None or at - newest <= FILE_LAG
 
 
-def non_finite_text(value: float) -> str:
-    """A loss that is not finite: `NaN` or `infinite`."""
-    return "NaN" if math.isnan(value) else "infinite"
-
-
-def describe(trouble: LossTrouble | None) -> str:
-    """`spike: 9.1 at step 1,200, usually 2.1 to 2.4`."""
-    if trouble is None:
-        return ""
-    if trouble.state == "nan":
-        return f"{trouble.key} has been {non_finite_text(trouble.value)} since step {trouble.step:,.0f}"
-    usual = "" if trouble.low is None else f", usually {trouble.low:.3g} to {trouble.high:.3g}"
-    return f"spike: {trouble.value:.3g} at step {trouble.step:,.0f}{usual}" + (
-        ", and back since" if trouble.after else ""
-    )
-
-
 def _next(
     before: LossTrouble | None, usual: Band | None, key: str, value: float, step: float, at: Instant
 ) -> LossTrouble | None:

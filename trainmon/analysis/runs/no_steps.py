@@ -28,7 +28,6 @@ from trainmon.analysis.runs.context import (
     target,
     where,
 )
-from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, clean, duration, scrub
 from trainmon.model import (
@@ -43,6 +42,7 @@ from trainmon.model import (
     Run,
     Stop,
     Verdict,
+    non_finite_text,
 )
 from trainmon.slurm.reasons import end_reason, waiting_reason
 

@@ -119,7 +119,7 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
     is_same = before.file == file
     known = before if is_same else replace(
         before, file=file, rows=0, damaged_before=before.damaged_before + before.damaged, damaged=0,
-        exit_code=None, logged_at=None, recent=(), recent_step=-math.inf, trouble=None, loss_why="",
+        exit_code=None, logged_at=None, recent=(), recent_step=-math.inf, trouble=None,
     )  # fmt: skip
     points = points_of(rows, known.rows)
     names = tuple(dict.fromkeys((*(known.names if is_same else ()), *points)))
@@ -226,8 +226,7 @@ def of_file(file: WandbFile | None) -> Wandb | None:
         keys=file.keys,
         names=file.names,
         points=file.points,
-        loss_state="fine" if file.trouble is None else file.trouble.state,
-        loss_why=file.loss_why,
+        trouble=file.trouble,
         stepped_at=file.logged_at or file.written_at,
     )
 

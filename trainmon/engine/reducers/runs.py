@@ -211,7 +211,7 @@ def wandb_polled(batch: EventBatch, event: WandbPolled) -> None:
     if current is not None:
         stepped_at = active_run.stepped_at(before, current, event.at)
         wandb = replace(wandb, stepped_at=stepped_at, samples=_samples(wandb.samples, event.samples))
-        wandb = _troubled(wandb, _by_summary(wandb, current, event.at))
+        wandb = replace(wandb, trouble=_by_summary(wandb, current, event.at))
     progress = active_run.polled(run.progress, before, wandb, event.at)
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
@@ -236,8 +236,8 @@ def curves_grew(batch: EventBatch, event: CurvesGrew) -> None:
                 # A heartbeat shows that it lives, and its last row when it made a step.
                 wandb = replace(wandb, stepped_at=min(wandb.stepped_at, points.times[-1]))
             trouble = loss.follow(None if event.fresh else wandb.trouble, recent, key, points, event.at)
-            wandb = replace(wandb, recent=(*recent, *points.values[-RECENT_LOSSES:])[-RECENT_LOSSES:])
-            wandb = _troubled(wandb, trouble)
+            seen = (*recent, *points.values[-RECENT_LOSSES:])[-RECENT_LOSSES:]
+            wandb = replace(wandb, recent=seen, trouble=trouble)
             progress = active_run.grew(progress, current, points, wandb.stepped_at, first=not recent)
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
@@ -284,7 +284,7 @@ def _judged(file: WandbFile, key: str, points: Points, t: Instant) -> WandbFile:
     trouble = loss.follow(file.trouble, file.recent, key, points, at)
     finite = (value for value in points.values if math.isfinite(value))
     recent = (*file.recent, *finite)[-RECENT_LOSSES:]
-    return replace(file, recent=recent, recent_step=points.steps[-1], trouble=trouble, loss_why=loss.describe(trouble))
+    return replace(file, recent=recent, recent_step=points.steps[-1], trouble=trouble)
 
 
 def sample_fetched(batch: EventBatch, event: SampleFetched) -> None:
@@ -308,7 +308,7 @@ def pass_time(batch: EventBatch, now: Instant) -> None:
     for name, run in batch.current("runs").items():
         wandb, spec, file = run.wandb, run.spec.wandb, run.wandb_file
         if file is not None and (passed := loss.passed(file.trouble, now)) is not file.trouble:
-            run = replace(run, wandb_file=replace(file, trouble=passed, loss_why=loss.describe(passed)))
+            run = replace(run, wandb_file=replace(file, trouble=passed))
             batch.writable("runs")[name] = run
         source: Source | None = batch.current("sources").get(f"wandb:{name}")
         if wandb is None or spec is None or (source is not None and source.health != "ok"):
@@ -316,7 +316,7 @@ def pass_time(batch: EventBatch, now: Instant) -> None:
         again = active_run.read(spec, wandb.runs, wandb, now, _is_stopped(run, batch, now))
         trouble = loss.passed(wandb.trouble, now)
         if again != wandb or trouble is not wandb.trouble:
-            batch.writable("runs")[name] = replace(run, wandb=_troubled(again, trouble))
+            batch.writable("runs")[name] = replace(run, wandb=replace(again, trouble=trouble))
 
 
 def _is_stopped(run: Run, batch: EventBatch, now: Instant) -> bool:
@@ -343,8 +343,3 @@ def _by_summary(wandb: Wandb, current: WandbRun, at: Instant) -> LossTrouble | N
         is_known = trouble is not None and trouble.state == "nan"
         return trouble if is_known else LossTrouble(state="nan", key=key, value=value, step=step, at=at)
     return None if trouble is not None and trouble.state == "nan" and step > trouble.step else trouble
-
-
-def _troubled(wandb: Wandb, trouble: LossTrouble | None) -> Wandb:
-    why = loss.describe(trouble)
-    return replace(wandb, trouble=trouble, loss_state="fine" if trouble is None else trouble.state, loss_why=why)

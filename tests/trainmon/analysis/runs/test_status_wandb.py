@@ -10,8 +10,10 @@ from tests.trainmon.analysis.runs.wandb_runs import (
     BUSY,
     EMPTY,
     GROUP,
+    NAN,
     NOW,
     SPEC,
+    SPIKE,
     SPINS,
     bare,
     context,
@@ -55,10 +57,10 @@ def test_a_run_without_a_step_is_starting_until_that_takes_too_long() -> None:
 
 
 def test_a_nan_or_a_spike_is_reported_without_a_log_too() -> None:
-    nan = summarized(wrun(), loss_state="nan", loss_why="loss has been NaN since step 9")
+    nan = summarized(wrun(), trouble=NAN)
     assert judge(bare(nan), context(), NOW).verdict == "diverged"
-    spike = summarized(wrun(), loss_state="spike", loss_why="spike: 9.1 at step 9")
-    assert judge(bare(spike), context(), NOW).why.endswith("; spike: 9.1 at step 9")
+    spike = summarized(wrun(), trouble=SPIKE)
+    assert judge(bare(spike), context(), NOW).why.endswith("; spike: 9.1 at step 12,870, usually 2.1 to 2.4")
 
 
 def test_a_crash_and_a_failure_are_dead_and_say_that_the_restart_is_waited_for() -> None:

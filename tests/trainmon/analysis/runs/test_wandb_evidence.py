@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from tests.trainmon.analysis.runs.judged import judge
 from tests.trainmon.analysis.runs.wandb_runs import (
     BUSY,
+    NAN,
     NOW,
     SPEC,
+    SPIKE,
     SPINS,
     context,
     logged,
@@ -74,7 +76,7 @@ def test_a_run_that_finished_in_w_and_b_is_finished_as_its_target_says() -> None
 
 
 def test_a_loss_that_is_no_number_in_w_and_b_alone_is_diverged_with_key_and_step() -> None:
-    nan = summarized(wrun(), loss_state="nan", loss_why="train/loss has been NaN since step 12,870")
+    nan = summarized(wrun(), trouble=NAN)
     verdict, why = judge(logged(nan), context(), NOW)
     assert verdict == "diverged"
     assert why.startswith("W&B: train/loss has been NaN since step 12,870; step 12,880 6s ago")
@@ -82,12 +84,12 @@ def test_a_loss_that_is_no_number_in_w_and_b_alone_is_diverged_with_key_and_step
     assert judge(borrowed, context(), NOW) == ("diverged", "W&B: train/loss has been NaN since step 12,870")
     both = logged(nan, loss=math.nan)
     assert judge(both, context(), NOW) == ("diverged", "the loss is NaN at step 12,880")
-    gone = summarized(wrun("crashed"), loss_state="nan", loss_why="train/loss has been NaN since step 12,870")
+    gone = summarized(wrun("crashed"), trouble=NAN)
     assert judge(logged(gone), context(), NOW).verdict == "healthy"
 
 
 def test_a_spike_is_reported_for_a_healthy_run() -> None:
-    spike = summarized(wrun(), loss_state="spike", loss_why="spike: 9.1 at step 12,870, usually 2.1 to 2.4")
+    spike = summarized(wrun(), trouble=SPIKE)
     verdict, why = judge(logged(spike), context(), NOW)
     assert verdict == "healthy"
     assert why.endswith("; spike: 9.1 at step 12,870, usually 2.1 to 2.4")

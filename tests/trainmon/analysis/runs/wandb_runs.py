@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.wandb import read
-from trainmon.model import Gpu, Job, Log, Node, Progress, Run, RunSpec, Source, Wandb, WandbRun, WandbSpec
+from trainmon.model import Gpu, Job, Log, LossTrouble, Node, Progress, Run, RunSpec, Source, Wandb, WandbRun, WandbSpec
 
 NOW = 100_000.0
 GROUP = WandbSpec(project="t/p", group="g")
@@ -20,6 +21,8 @@ SPINS = {
     "n1": Node(name="n1", cluster="prod", gpus=(Gpu(index=0, utilization_pct=100, power_w=140, power_limit_w=700),))
 }
 EMPTY = {"n1": Node(name="n1", cluster="prod", gpus=(Gpu(index=0, utilization_pct=0, memory_used_mib=4),))}
+NAN = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_870, at=NOW)
+SPIKE = LossTrouble(state="spike", key="train/loss", value=9.1, step=12_870, at=NOW, low=2.1, high=2.4)
 
 
 def wrun(state: str = "running", beat: float = NOW - 20, **more: Any) -> WandbRun:

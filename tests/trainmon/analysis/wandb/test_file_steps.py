@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.wandb.test_client_file import BEGUN, NEW, NOW, PATH, SPEC, STATE, read, rows
 from trainmon.analysis.runs.context import Judgement, RunContext
-from trainmon.analysis.runs.wandb_evidence import without_a_log
+from trainmon.analysis.runs.status import without_a_log
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.engine.snapshot import snapshot
 from trainmon.model import Job, LogChunk, NodeReading, Run, RunsChanged, Source, SourceChanged, State

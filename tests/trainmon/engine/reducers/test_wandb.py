@@ -221,6 +221,7 @@ def test_a_loss_that_is_no_number_is_reported_with_its_first_step_until_it_is_on
     assert wandb_of(infinite).loss_why == "train/loss has been infinite since step 100"
     well = folded(seen(wrun(step=101)), state=infinite)
     assert wandb_of(well).loss_state == "fine"
+    assert wandb_of(folded(seen(), state=infinite)).loss_state == "fine", "no run of it is left"
 
 
 def test_the_points_of_an_older_attempt_say_nothing_of_the_current_loss() -> None:

@@ -76,7 +76,7 @@ def test_a_single_step_without_a_number_is_skipped_by_every_scaler() -> None:
 
 def test_a_nan_that_only_w_and_b_shows_is_found_there() -> None:
     trouble = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_000, at=NOW - 90)
-    seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble, loss_state="nan"), verdict="diverged", why="nan")
+    seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble), verdict="diverged", why="nan")
     assert summary(LossNan(), seen) == "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago) in W&B"
     borrowed = changed(seen, progress=replace(PROGRESS, borrowed=("loss",)))
     quiet = without(changed(borrowed, wandb=wandb()), WANDB)
@@ -86,7 +86,7 @@ def test_a_nan_that_only_w_and_b_shows_is_found_there() -> None:
 def test_a_nan_of_w_and_bs_that_the_log_denies_is_no_code_red() -> None:
     trouble = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_000, at=NOW - 90)
     logged = replace(PROGRESS, printed=("loss",))
-    seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble, loss_state="nan"), progress=logged)
+    seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble), progress=logged)
     finding = found(LossNan(), seen)
     assert finding is not None
     assert finding.severity == "warning"
