@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,10 +22,19 @@ PATIENCE = 60.0
 CURVE = re.compile("[\u2801-\u28ff]{4}")
 
 
-def seconds(
+def peak(pid: int) -> float:
+    """MiB: the sum of the most that a process and each of those below it has held."""
+    status = (Path("/proc") / str(pid) / "status").read_text()
+    held = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
+    below = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], stdout=subprocess.PIPE, text=True, check=False)
+    return held / 1024 + sum(peak(int(child)) for child in below.stdout.split() if Path("/proc", child).exists())
+
+
+def until_read(
     words: list[str], environ: Mapping[str, str], folder: Path, end: str, keys: str = ""
-) -> tuple[float, float]:
-    """Seconds until the first curve is drawn, and until all of the file was read. `keys` follow the first frame."""
+) -> tuple[float, float, float]:
+    """Seconds until the first curve is drawn, and until all of the file was read, and the MiB that it took. `keys`
+    follow the first frame."""
     argv = ["env", "-i", "-C", str(folder), *(f"{name}={value}" for name, value in environ.items()), *words]
     begun, first = time.monotonic(), 0.0
     terminal = Terminal(argv, columns=160, rows=45)
@@ -36,11 +46,23 @@ def seconds(
                 keys = ""
             first = first or (now if CURVE.search(text) else 0.0)
             if first and re.search(end, text) and "reading the file" not in text:
-                return first, now
+                return first, now, peak(terminal.pid)
             time.sleep(0.02)
     finally:
         terminal.close()
     raise AssertionError(f"never on the screen: {end}\n{terminal.text()}")
+
+
+def both(folder: Path, config: Path, run: Path, last: int) -> tuple[tuple[float, float, float], ...]:
+    """The dashboard with this config, and LEET with this run directory, until the screen shows the last step."""
+    environ = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "TERM": "xterm-256color", "LANG": "C.UTF-8",
+               "PYTHONPATH": str(Path(__file__).parents[2]), "COLORFGBG": "15;0"}  # fmt: skip
+    ours = [sys.executable, "-m", "trainmon", "--config", str(config)]
+    leet = [str(Path(sys.executable).parent / "wandb"), "beta", "leet", "run", str(run)]
+    return (
+        until_read(ours, environ, folder, rf"step {last:,}", "6"),
+        until_read(leet, environ, folder, rf"_step +{last}\b"),
+    )
 
 
 def main() -> int:
@@ -54,18 +76,7 @@ def main() -> int:
         config = folder / "c.toml"
         config.write_text(f'[[run]]\nname = "llm"\nwandb_dir = "{folder}/wandb"\n')
         last = rows * 10 // 11 + rows // 11 - 1
-        root = Path(__file__).parents[2]
-        environ = {"HOME": name, "PATH": "/usr/bin:/bin", "TERM": "xterm-256color", "LANG": "C.UTF-8",
-                   "PYTHONPATH": str(root), "COLORFGBG": "15;0"}  # fmt: skip
-        ours = [sys.executable, "-m", "trainmon", "--config", str(config)]
-        leet = [str(Path(sys.executable).parent / "wandb"), "beta", "leet", "run", str(run)]
-        found = [
-            (
-                seconds(ours, environ, folder, rf"step {last:,}", "6"),
-                seconds(leet, environ, folder, rf"_step +{last}\b"),
-            )
-            for _ in range(ROUNDS)
-        ]
+        found = [both(folder, config, run, last) for _ in range(ROUNDS)]
     table, measured = [], []
     for number, (what, goal) in enumerate((("the first curve", FIRST), ("all of it", ALL))):
         mine, theirs = (statistics.median(one[who][number] for one in found) for who in (0, 1))

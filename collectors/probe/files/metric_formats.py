@@ -213,6 +213,8 @@ class JsonLines(Reader):
         """
         is_end = self.offset + len(data) >= size
         end = data.rfind(self.end) + 1
+        if not end and len(data) >= MAX_LINE and not self.offset:
+            raise ValueError("has more than 64 KiB in its first line: it is not read")
         if not data[end:].strip() or (not end and len(data) >= MAX_LINE):
             end = len(data)  # nothing follows, or it is of a line that is too long
         for line in re.findall(b"[^%b]*%b?" % (self.end, self.end), data[:end]):
@@ -222,8 +224,8 @@ class JsonLines(Reader):
                 self._line(line.decode("utf-8-sig"))
             except NOT_JSON:
                 self.damaged += line.strip() != b""
-        if not self.rows.rows and self.offset > len(self.head) and (is_end or self.offset >= MAX_LINE):
-            raise ValueError("has no step in its first lines: it is no file of metrics")
+        if not self.rows.columns and self.offset > len(self.head) and (is_end or self.offset >= MAX_LINE):
+            raise ValueError("has no numbers with a step in its first lines: it is no file of metrics")
         self.tail = int(is_end and end < len(data))
 
     def _line(self, line: str) -> None:

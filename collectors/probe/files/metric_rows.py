@@ -42,7 +42,7 @@ class Rows:
         self._pattern = re.compile(spec.get("pattern") or "$^")
         self._others = 0
         self.keys = []  # type: list[str]
-        self._columns = {}  # type: dict[str, int | None]
+        self.columns = {}  # type: dict[str, int | None]
         self._next = []  # type: list[int]
         self._sampled_to = size if size > SAMPLED_FROM else 0
         self.rows = 0
@@ -71,7 +71,7 @@ class Rows:
         """Take over values that are of this row, or came behind it."""
         found = []  # type: list[tuple[int, Any]]
         for key, text in values:
-            column = self._columns[key] if key in self._columns else self._column(key, text)
+            column = self.columns[key] if key in self.columns else self._column(key, text)
             is_due = column is not None and (end > self._sampled_to or end >= self._next[column])
             if column is not None and (is_due or text in NON_FINITE_BYTES or text in NON_FINITE):
                 found.append((column, text))
@@ -106,23 +106,21 @@ class Rows:
             float(text)
         except ValueError:
             return None  # its next value may be a number
-        column = None
-        if len(self._columns) >= MAX_METRICS or len(key) > MAX_KEY:
+        if len(self.columns) >= MAX_METRICS or len(key) > MAX_KEY:
             return None
+        self.columns[key] = None
         if not key.startswith(("_", "system.")) and len(self.keys) < MAX_CURVES and self._is_wanted(key):
-            column = len(self.keys)
+            self.columns[key] = len(self.keys)
             self.keys.append(key)
             self._next.append(0)
-        self._columns[key] = column
-        return column
+        return self.columns[key]
 
     def _is_wanted(self, key: str) -> bool:
         if self._charts:
             return key in self._charts
-        if self._pattern.search(key.lower()):
-            return True
-        self._others += 1
-        return self._others <= MAX_OTHERS
+        is_known = self._pattern.search(key.lower()) is not None
+        self._others += not is_known
+        return is_known or self._others <= MAX_OTHERS
 
     def set_config(self, **values: object) -> None:
         """Send settings, such as the number of steps to train."""

@@ -123,8 +123,6 @@ class Follower:
         self._rows = Rows({}, 0)
         self._rank = 0
         self._home = b""
-        self._is_over = False
-        """Whether a newer run has begun."""
         self._refused = set()  # type: set[tuple[bytes, float]]
         self._list_at = 0.0
         self._budget, self._refilled_at = RATE, monotonic()
@@ -186,12 +184,13 @@ class Follower:
                     return lines
         return lines
 
-    def _state(self) -> "Line":
+    def _state(self, is_over: bool = False) -> "Line":
+        """What is known of the files. `is_over`: a newer run has begun, so an incomplete end of theirs is damaged."""
         if not self._files:
             return {"error": self._error if self._is_named else None}
         files, rows = self._files, self._rows
         tail = sum(file.reader.tail for file in files)
-        awaited = 0 if self._is_over or rows.has_ended else tail
+        awaited = 0 if is_over or rows.has_ended else tail
         state = {
             "path": paths.shown(max((file.path for file in files), key=lambda path: order(path, self._home))),
             "file": "%d %s" % (files[0].found.st_ino, rows.started_at),
@@ -234,23 +233,20 @@ class Follower:
         kept = set() if FORMATS[self._rank][2] is TrainerState else current
         best = max(trained, key=lambda one: (freshness(one) >= newest, one[0] in kept, -one[1], freshness(one)))
         path, rank, _, home = best
-        of_run = [one[0] for one in found if one[1] == rank and one[3] == home]
-        chosen = sorted(of_run, key=lambda path: order(path, home))[-MAX_OPEN:]
-        if FORMATS[rank][2] is not EventFile:
-            chosen = [path]
+        of_run = {one[0] for one in found if one[1] == rank and one[3] == home}
+        is_one = FORMATS[rank][2] is not EventFile
+        chosen = [path] if is_one else sorted(of_run, key=lambda path: order(path, home))[-MAX_OPEN:]
         if current and current <= set(chosen):
             for path in set(chosen) - current:
                 self._add(path)
         elif current != set(chosen):
             if any(file.reader.tail for file in self._files) and not self._rows.has_ended:
-                self._is_over = True  # a newer run has begun: what is incomplete at its end is damaged
-                self._left = self._state()
+                self._left = self._state(is_over=True)
             self._rank, self._home = rank, home
             self._open(chosen)
 
     def _open(self, chosen: "list[bytes]") -> None:
         self.close()
-        self._is_over = False
         self._rows = FORMATS[self._rank][3](self.spec, sum(os.stat(path).st_size for path in chosen))
         for path in chosen:
             self._add(path)

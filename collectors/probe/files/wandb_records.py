@@ -294,16 +294,9 @@ class Metrics(Rows):
             self.malformed += 1
 
     def _row(self, end: int, history: bytes) -> None:
-        step = at = None
-        found = []  # type: list[tuple[str, bytes]]
-        for key, text in self._items.read(history):
-            if key == "_step":
-                step = finite(text)
-            elif key == "_timestamp":
-                at = finite(text)
-            else:
-                found.append((key, text))
-        self.add(end, step, at, found)
+        found = dict(self._items.read(history))
+        step, at = found.pop("_step", None), found.pop("_timestamp", None)
+        self.add(end, None if step is None else finite(step), None if at is None else finite(at), found.items())
 
     def _machine(self, end: int, stats: bytes) -> None:
         """Take over what the client has measured of its machine: of several GPUs, the least and the greatest value."""

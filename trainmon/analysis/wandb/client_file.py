@@ -72,12 +72,8 @@ def path_of(rows: WandbRows) -> str:
 
 def points_of(rows: WandbRows, known: int = 0) -> Mapping[str, Points]:
     """The points of each metric in the rows after number `known`."""
-    found: dict[str, Points] = {}
-    for key in rows.keys:
-        points = curve_of(rows, key, known)
-        if points is not None and clean(key, NAME_LENGTH) == key:
-            found[key] = points
-    return found
+    curves = ((key, curve_of(rows, key, known)) for key in rows.keys if clean(key, NAME_LENGTH) == key)
+    return {key: points for key, points in curves if points is not None}
 
 
 def curve_of(rows: WandbRows, key: str, known: int = 0) -> Points | None:

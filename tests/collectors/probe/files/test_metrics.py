@@ -239,10 +239,51 @@ def test_no_bytes_make_a_reader_fail(tmp_path: Path, name: str):
     assert reader.last.damaged or reader.last.error or reader.last.tail
 
 
+NO_METRICS = "has no numbers with a step in its first lines: it is no file of metrics"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("metrics.csv", "step;loss\n0;1,5\n1;1,4\n", NO_METRICS),
+        ("metrics.csv", 'step,loss\n0,"1,5"\n1,"1,4"\n', NO_METRICS),
+        ("metrics.jsonl", '{"epoch": 1, "loss": 2}\n{"epoch": 2, "loss": 1}\n', NO_METRICS),
+        ("metrics.csv", "step," + "x" * 70_000 + "\n1,2\n", "has more than 64 KiB in its first line: it is not read"),
+    ],
+)
+def test_what_has_no_numbers_of_steps_is_one_sentence(tmp_path: Path, name: str, text: str, why: str):
+    (tmp_path / name).write_text(text)
+    assert read(tmp_path).last.error == f"{tmp_path / name}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "row"),
+    [
+        ("metrics.jsonl", '{"step": 7, "global_step": 70, "loss": "NaN"}', {"_step": 70, "loss": "NaN"}),
+        ("metrics.jsonl", '{"iter": "70", "train": {"loss": 2, "is_best": true}}', {"_step": 70, "train.loss": 2}),
+        ("metrics.csv", 'step,note,loss\n1,"two\nlines",3\n70,one line,2', {"_step": 70, "loss": 2}),
+    ],
+)
+def test_unusual_rows_are_read_as_they_are_meant(tmp_path: Path, name: str, text: str, row: dict[str, object]):
+    (tmp_path / name).write_text(text + "\n")
+    assert list(read(tmp_path).rows.values()) == [row]
+
+
+def test_a_damaged_entry_of_a_checkpoint_costs_that_entry(tmp_path: Path):
+    file = Path(saved_state(tmp_path))
+    entries = [{"step": step, "loss": 2.0} for step in range(3_000)]
+    text = json.dumps({"log_history": entries, "max_steps": 9, "more": {"of": {}}}, indent=2)
+    file.write_text(text.replace('"step": 1000,', '"step": 1000 oops', 1) + "\n")
+    reader = read(tmp_path, passes=3)
+    assert [row["_step"] for row in reader.rows.values()] == [step for step in range(3_000) if step != 1000]
+    assert (reader.last.damaged, reader.last.tail, reader.last.offset) == (1, 0, reader.last.size)
+    assert reader.everything("config") == {"max_steps": "9"}
+
+
 def test_a_text_without_any_step_is_no_file_of_metrics(tmp_path: Path):
     (tmp_path / "train_logs.jsonl").write_text('{"message": "started"}\n' * 5_000)
     reader = read(tmp_path)
-    assert reader.last.error == f"{tmp_path}/train_logs.jsonl: has no step in its first lines: it is no file of metrics"
+    assert reader.last.error == f"{tmp_path}/train_logs.jsonl: {NO_METRICS}"
 
 
 # ---- where they are ------------------------------------------------------------------------------------------------
@@ -267,6 +308,11 @@ def test_files_are_found_beside_the_checkpoints_and_only_new_ones_of_our_own(tmp
     for since in (4000.0, 0.0):  # without a job, those of the last hour count
         [nothing] = readings_of(found_by(clock, tmp_path, since=since))
         assert (nothing.path, nothing.error) == (None, None)
+
+
+def test_a_file_that_is_found_twice_is_read_once(tmp_path: Path):
+    write_events(tmp_path / "tb" / "events.out.tfevents.1.host.7.0", *losses(range(3)))
+    assert readings_of(found_by(ManualClock(), tmp_path / "tb", tmp_path))[-1].rows == 3
 
 
 def test_of_files_that_are_about_as_new_the_first_format_counts_and_it_is_not_left(tmp_path: Path):
