@@ -84,7 +84,7 @@ class NtfySettings(Table, frozen=True, kw_only=True, tag_field="type", tag="ntfy
     """A token for the button, if the server requires one to write. Everybody who reads the notifications sees it, so it
     should be allowed to write to the reply topic only."""
     pictures: bool = True
-    """Whether plots are attached as pictures. They need the extra `plots`; the first message without one says so."""
+    """Whether plots are attached as pictures. They need the extra `plots`; the first message without one notes it."""
 
 
 class WebhookSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="webhook"):
