@@ -24,7 +24,6 @@ UNWANTED = {
     "textual",
     "rich",
     "wandb",
-    "plotext",
     "matplotlib",
     "apprise",
     "requests",

@@ -6,9 +6,7 @@ A copy has ascending x values, and smooths each point once.
 When a curve grows, only its last columns are computed again. For another window, blocks of 32 points are used instead
 of points, which takes a fifth of the time.
 
-A cell of Braille has 2 by 4 dots; in ASCII a cell is one dot. plotext takes 5 to 40 ms to draw one curve of 300
-columns, and draws all of it again for one more point. With three attempts and eight charts, each key took half a
-second. Dots from columns take half a millisecond.
+A cell of Braille has 2 by 4 dots; in ASCII a cell is one dot.
 """
 
 from __future__ import annotations
