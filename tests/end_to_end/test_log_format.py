@@ -22,7 +22,7 @@ def test_a_format_that_is_made_in_the_dashboard_is_pasted_and_read(product: Prod
     screen.keys("4")
     screen.until_shown("& Only")
     screen.keys("i")
-    screen.until_shown("Log format of odd: not recognized", r"fields +none")
+    screen.until_shown("Log format of odd: not recognised", r"fields +none")
     screen.keys("k")
     screen.until_shown(r"\^\^\^ step", r"fields +step=390")
     screen.keys("\x1b[C")

@@ -44,7 +44,8 @@ def test_check_queries_slurm_and_looks_for_what_the_runs_need(
     assert f"✓ run {run.name} job {job_id} is RUNNING on 2 nodes" in printed
     assert [line for line in printed if line.startswith("✓ run next job") and line.endswith("is pending (JobHeldUser)")]
     assert "◆ run other no job named other is in the queue" in printed
-    assert f"✗ {nowhere} missing or not writable" in printed
+    missing = f"✗ {nowhere} does not exist; the nearest existing parent is {slurm.directory}"
+    assert [line for line in printed if line.startswith((f"✗ {nowhere} ", f"✗ {nowhere}/"))] == [missing]
     assert f"✗ {nowhere}.sh missing or not readable" in printed
     assert printed.count("✓ " + str(run.checkpoints) + " can be entered") == 1
     assert [line for line in done.stdout.splitlines() if line.startswith("    → fix the `script` of run other")]

@@ -66,7 +66,8 @@ def test_an_age_that_would_tick_every_second_moves_every_ten() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.312, "0.31s"), (4.1, "4.1s"), (52.4, "52s"), (45 * 60, "45m"), (3 * HOUR + 600, "3h10m"),
-     (17 * HOUR + 44 * 60, "17h44m"), (4 * DAY + 6 * HOUR, "4d6h"), (None, "?"), (71.7 * 3600, "3d0h")],
+     (17 * HOUR + 44 * 60, "17h44m"), (4 * DAY + 6 * HOUR, "4d6h"), (None, "?"), (71.7 * 3600, "3d"),
+     (30 * DAY, "30d")],
 )  # fmt: skip
 def test_durations(seconds: float | None, text: str) -> None:
     assert fmt.duration(seconds) == text

@@ -209,7 +209,7 @@ def duration(seconds: float) -> str:
     minutes, hours = round(seconds / 60), round(seconds / 3600)
     if seconds < 48 * 3600:
         return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02d}m"
-    return f"{hours // 24}d{hours % 24}h"
+    return f"{hours // 24}d" + (f"{hours % 24}h" if hours % 24 else "")
 
 
 def ago(seconds: float) -> str:

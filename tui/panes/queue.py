@@ -44,8 +44,8 @@ from tui.views.jobs import (
 from tui.views.table import RowCache
 
 NO_SLURM = (
-    ("No Slurm cluster is watched. This machine has no squeue, and", ""),
-    ("trainmon.toml has no cluster. Add one with its login host:", ""),
+    ("No Slurm cluster is watched: no squeue was found. If there is a", ""),
+    ("cluster, set the login host that has it in trainmon.toml:", ""),
     ("", ""),
     ("    [[cluster]]", "dim"),
     ('    login = "login1"', "dim"),

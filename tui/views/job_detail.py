@@ -220,8 +220,7 @@ def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]
     starts = [None if one.started_at is None else wall_clock(one.started_at) for one in shown]
     shape = start_format((short_id(one), at) for one, at in zip(shown, starts, strict=True) if at is not None)
     for one, began in zip(shown, starts, strict=True):
-        runs = "runs" if one.stage == "running" else one.stage
-        what = runs if one.end is None else "cause not known" if one.cause is None else one.cause.cause
+        what = one.stage if one.end is None else "cause not known" if one.cause is None else one.cause.cause
         is_good = one.end is None or one.has_completed
         facts = (
             None if one.duration_s is None else ("~" if one.start_is_estimated else "") + duration(one.duration_s),

@@ -70,7 +70,7 @@ async def test_naming_numbers_of_an_unknown_line_makes_a_format_to_copy() -> Non
     async with running(app, size=(100, 30)) as pilot:
         app.push_screen(LogFormat("own", report(NAMELESS)))
         text = await settled(pilot)
-        assert "Log format of own: not recognized" in text
+        assert "Log format of own: not recognised" in text
         assert rows_of(text, "fields") == "none"
         assert rows_of(text, "suggested") == "{step} : {} {step_time_ms}ms"
         await pilot.press("k", "right", "l")

@@ -34,7 +34,7 @@ def texts(lines: Iterable[Line | Linked]) -> list[str]:
 def test_a_run_lists_its_attempts_the_newest_first() -> None:
     shown = texts(attempt_lines(attempted().runs[RUN], attempted(), 70))
     assert shown[0] == "attempts"
-    assert shown[1].startswith("11-15 01:13 → 418190.3  runs  ")
+    assert shown[1].startswith("11-15 01:13 → 418190.3  running  ")
     assert shown[2:] == [
         "11-15 00:13 → 418190.2  cuda-oom  30m  step 80  20 lost",
         "11-14 23:13 → 418190.1  cuda-oom  30m  step 80  20 lost",

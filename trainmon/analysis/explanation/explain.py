@@ -104,6 +104,8 @@ def _placement(attempt: Attempt) -> Iterator[str]:
 def _checkpoint(attempt: Attempt, earlier: Sequence[Attempt]) -> Iterator[str]:
     if not attempt.has_checkpoints:
         yield "Set checkpoints = DIR in [[run]]: no directory was listed."
+    if attempt.may_have_later:
+        yield "Save in a format that trainmon-tui knows: that of its newest checkpoint is not recognised."
     began = attempt.resumed_from if attempt.resumed_from is not None else attempt.first_step
     if began is None and (earlier or attempt.restart):
         yield "Let the trainer log the checkpoint that it loads: where it resumed is not known."
@@ -352,7 +354,7 @@ def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
         return
     if end is None:
         step = "" if attempt.last_step is None else f" at step {attempt.last_step:,}"
-        yield f"{name} still runs{step}{ran.replace('after', 'for')}{_danger(attempt)}."
+        yield f"{name} is still running{step}{ran.replace('after', 'for')}{_danger(attempt)}."
         if attempt.outlook is not None and attempt.outlook.cause is None:
             yield "No problem detected."
         return

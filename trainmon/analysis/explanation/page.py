@@ -201,7 +201,7 @@ def _timeline(one: Explanation, zone: tzinfo | None) -> Iterator[PageRow]:
 def _evidence(one: Explanation) -> Iterator[PageRow]:
     attempt, end, is_over = one.attempt, one.attempt.end, one.attempt.reported_end is not None
     if end is None:
-        yield PageRow("", AWAITED + "." if is_over else "The attempt still runs.", "dim")
+        yield PageRow("", AWAITED + "." if is_over else "The attempt is still running.", "dim")
     for fact in one.facts:
         yield PageRow("fact", fact, "warn")
     if end is None:
@@ -336,7 +336,7 @@ def _resume(label: str, resume: Resume) -> PageRow:
 def _retries(one: Explanation) -> Iterator[PageRow]:
     retry, attempt = one.retry, one.attempt
     if attempt.end is None:
-        why = "it still runs" if attempt.reported_end is None else "its cause is not known yet"
+        why = "it is still running" if attempt.reported_end is None else "its cause is not known yet"
         yield PageRow("decision", f"none: {why}", "dim")
     elif attempt.retry_decision is not None and (retry is None or retry.choice != attempt.retry_decision):
         yield PageRow("decision", attempt.retry_decision)
@@ -354,8 +354,7 @@ def _retries(one: Explanation) -> Iterator[PageRow]:
 
 def attempt_line(attempt: Attempt) -> str:
     """`418220_3.1: nccl-timeout after 2h03m, steps 12,771 to 12,898, 28 lost`."""
-    runs = "still runs" if attempt.stage == "running" else attempt.stage
-    what = runs if attempt.end is None else "cause not known" if attempt.cause is None else attempt.cause.cause
+    what = attempt.stage if attempt.end is None else "cause not known" if attempt.cause is None else attempt.cause.cause
     ran = "" if attempt.duration_s is None else f" after {duration(attempt.duration_s)}"
     first = "?" if attempt.first_step is None else f"{attempt.first_step:,}"
     more = " or more" if attempt.may_have_gone_on else ""

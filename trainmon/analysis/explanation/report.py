@@ -422,9 +422,9 @@ def _figures(one: Report) -> Iterator[PageRow]:
         PageRow("goodput", share_text(sums.goodput)),
         PageRow("", "productive / all time since the first start of each run", "dim"),
         PageRow("ETTR", share_text(sums.ettr)),
-        PageRow("", "productive / all time, with the first queue (Kokolis et al. 2025)", "dim"),
-        PageRow("MTTF", f"{mean}95%: {between if sums.ran else UNKNOWN} ({seen})"),
-        PageRow("", f"{what} a requeue is no failure", "dim"),
+        PageRow("", "productive / all time and the wait before the first start (Kokolis et al. 2025)", "dim"),
+        PageRow("MTTF", f"{mean}95%: {between} ({seen})" if sums.ran else "not known: no running time was recorded"),
+        PageRow("", f"{what} a requeue does not count", "dim"),
     )
     if sums.node_days:
         each = 1000 / sums.node_days

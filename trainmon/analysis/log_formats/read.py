@@ -242,7 +242,11 @@ def report(
 def summary(progress: Progress, shape: LogShape, lines: int) -> str:
     """In one line, which format a log has: `learned: "iter {step}: loss {loss}"`, or the name of a built-in one."""
     if progress.format is None or (progress.step is None and progress.epoch is None):
-        return f"not recognized: {lines:,} {'line' if lines == 1 else 'lines'}, no step"
+        return (
+            f"not recognised: {lines:,} {'line' if lines == 1 else 'lines'}, no step"
+            if lines
+            else "not known: no lines yet"
+        )
     if progress.format != LEARNED:
         return progress.format
     return f'{LEARNED}: "{template(shape.example) or shape.example}"'

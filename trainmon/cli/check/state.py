@@ -148,11 +148,15 @@ class ClusterCheck:
             return
         readings = watch.readings[host]
         yield from probe_rows(watch.monitor.engine.state.nodes[host], spec, readings)
+        # the row of its disk names a missing directory, so the rows of the switches in it do not
+        missing = {path for (kind, path), one in readings.items() if kind is DiskSample and one.state == "error"}
         if readings[Hello, ""].python is not None:
             yield from self._logs.rows(host, spec, readings, self._runs)
-            yield from file_rows(host, spec, readings, self._runs)
+            files = file_rows(host, spec, readings, self._runs)
+            yield from (row for row in files if dirname(row.what) not in missing)
         if host == plan.hosts[0]:
-            yield from path_rows(host, watch.sources.shell_of(host), path_tests(self._runs, plan.shared_disks))
+            tests = (test for test in path_tests(self._runs, plan.shared_disks) if test[0] not in missing)
+            yield from path_rows(host, watch.sources.shell_of(host), tests)
         queries = [quota_query(disk, self._cluster) for disk in watch.settings.disks if disk.path in spec.disks]
         for query in filter(None, queries):
             yield from quota_rows(watch, host, query)
@@ -306,7 +310,7 @@ def disk_row(host: str, path: str, disk: DiskSample | None) -> Row:
         fix = f"its file server may be down; if so, `df {path}` on {host} hangs as well"
         return Row("bad", host, path, "does not answer", fix)
     if disk.state == "error":
-        return Row("bad", host, path, disk.error or "cannot be read", "fix the path in the config")
+        return Row("bad", host, path, disk.error or "cannot be read", "create it, or fix the path in the config")
     return Row("ok", host, path, f"{disk.filesystem or 'a disk'} at {disk.mount or path}")
 
 

@@ -92,9 +92,9 @@ def test_a_checkpoint_of_an_attempt_whose_start_is_not_known_is_not_said_to_be_o
 
 def test_an_attempt_that_goes_on_has_no_cause_yet() -> None:
     one = explained(story(), 1)
-    assert one.sentence == "Attempt 88.1 of llm still runs at step 22, for 30s."
-    assert rows(one, "Evidence") == [("", "The attempt still runs.")]
-    assert rows(one, "Retries")[0] == ("decision", "none: it still runs")
+    assert one.sentence == "Attempt 88.1 of llm is still running at step 22, for 30s."
+    assert rows(one, "Evidence") == [("", "The attempt is still running.")]
+    assert rows(one, "Retries")[0] == ("decision", "none: it is still running")
 
 
 def test_an_end_whose_cause_is_not_known_is_not_explained_away() -> None:

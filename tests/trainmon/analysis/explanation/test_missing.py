@@ -23,6 +23,8 @@ def test_the_smell_test_says_what_to_add() -> None:
     ]
     whole = replace(story()[0], config_hash="aaa", git_commit="c0ffee", data_manifest="v7", evaluators={"mmlu": "1.2"})
     assert explained((whole,)).traceable == 6
+    odd = explained((replace(whole, unrecognised_at=(whole.last_committed_at or 0.0) + 1),))
+    assert [check.topic for check in odd.checks if not check.is_traceable] == ["checkpoint"]
 
 
 RESULT = EvalResult(

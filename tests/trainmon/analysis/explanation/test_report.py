@@ -229,6 +229,8 @@ def test_few_failures_have_an_interval_only(failures: int, says: str) -> None:
     causes = ["node-fail"] * failures + ["preempted"] * (5 - failures)
     found = reported([ended(number, cause) for number, cause in enumerate(causes)], BEGIN + 1e6)  # type: ignore[arg-type]
     assert says in texts(found, "Figures")
+    unseen = reported([replace(ended(0, "node-fail"), started_at=None)], BEGIN + 1e6)
+    assert "MTTF not known: no running time was recorded" in texts(unseen, "Figures")
 
 
 def test_a_node_has_what_would_be_expected_beside_its_failures() -> None:

@@ -66,7 +66,7 @@ def test_a_log_without_a_step_says_so_and_how_to_write_a_format(
     log.write_bytes(b"hello\nloading 3 shards\n\xff\xfe\0\n")
     code, printed, _ = log_format(capsys, log, "--config", config)
     assert code == 1
-    assert "format  not recognized: 3 lines, no step" in printed
+    assert "format  not recognised: 3 lines, no step" in printed
     assert "replace its numbers with names" in printed
 
 
@@ -109,4 +109,4 @@ def test_an_epoch_that_begins_is_shown_and_is_no_step(
     code, printed, _ = log_format(capsys, log, "--config", config)
     assert code == 1
     assert "epoch 24 begins  === Beginning epoch 24 of 600 ===" in printed
-    assert "format  not recognized: 3 lines, no step" in printed
+    assert "format  not recognised: 3 lines, no step" in printed
