@@ -82,23 +82,18 @@ BACK_OFF = (1.0, 2.0, 4.0, 8.0)
 """The pauses before the first retries."""
 PERIOD: Seconds = 2.0
 
-ERRORS: dict[Outage, str] = {
-    "node": "{}: no data",
-    "reboot": "{} closed the connection: it is going down for a reboot",
-    "login": "{} asks for a verification code to log in",
+OUTAGES: dict[Outage, tuple[str, str]] = {
+    "node": ("{}: no data", "is the node up? press r to retry now"),
+    "reboot": ("{} closed the connection: it is going down for a reboot", "trainmon-tui reconnects by itself"),
+    "login": ("{} asks for a verification code to log in", "press L to log in"),
 }
-HINTS: dict[Outage, str] = {
-    "node": "is the node up? press r to retry now",
-    "reboot": "trainmon-tui reconnects by itself",
-    "login": "press L to log in",
-}
+"""The error of each, and the hint."""
 
 STAGGER: Seconds = 0.055
 AT_ONCE = 4
 """The number of nodes that are up at the start, so that the first frame has numbers."""
 SLOW: Seconds = 30.0
 DISKS_EVERY: Seconds = 10.0
-OUTAGES: tuple[Outage, ...] = ("node", "reboot", "login")
 
 
 class Connection:
@@ -158,7 +153,8 @@ class Connection:
             self._resolved = self._outage
 
     def _failed(self, at: Seconds, now: Instant, outage: Outage) -> Source:
-        error, hint = ERRORS[outage].format(self._node), HINTS[outage]
+        text, hint = OUTAGES[outage]
+        error = text.format(self._node)
         if outage == "login":
             return self._changed(phase="held", health="down", error=error, hint=hint)
         wait = BACK_OFF[min(self._tries, len(BACK_OFF) - 1)] * self._random.uniform(0.8, 1.2)
@@ -556,7 +552,6 @@ ROUTES = (
 
 # ---- what NCCL would say of the ranks of a run: of one that hangs, one rank stays behind -----------------------------
 
-APART: Seconds = 15.0
 OPERATIONS = 13
 """Operations of each step."""
 
@@ -575,7 +570,7 @@ def roll_call(run: Run, state: State, now: Instant) -> RankLook:
         _answer(processes, OPERATIONS * (run.step or 0) + n, is_silent) for n in (0, 0 if is_silent else 40)
     )
     circumstances = Circumstances(
-        now - APART, now, attempt.ranks, placed(second, processes, attempt.ranks.ranks),
+        now - 15.0, now, attempt.ranks, placed(second, processes, attempt.ranks.ranks),
         is_late=is_silent, step=run.step, before=next(iter(run.looks), None),
     )  # fmt: skip
     return call(first, second, circumstances)

@@ -28,7 +28,6 @@ RESUBMIT_AFTER: Seconds = 45.0
 RESUBMIT_CANCELLED_AFTER: Seconds = 300.0
 """The same delay after a person cancelled the job."""
 TIME_LIMIT: Seconds = 7 * 86_400.0
-KEPT = 200
 
 
 @dataclass
@@ -235,7 +234,7 @@ class JobQueue:
                 wait = RESUBMIT_CANCELLED_AFTER if last is not None and last.cancelled_by else RESUBMIT_AFTER
                 if last is None or now - (last.ends_at or 0.0) >= wait:
                     self.submit(run, 4, None)
-        for job in [job for job in self.jobs if job.is_over][:-KEPT]:
+        for job in [job for job in self.jobs if job.is_over][:-200]:
             self.jobs.remove(job)
 
     def _reason(self, job: SlurmJob) -> str:
@@ -340,7 +339,6 @@ SlurmUser               = slurm(64030)
 SLURM_VERSION           = {VERSION}
 """
 USERS = ("ana", "ben", "eva", "kim", "lea")
-NO_JOB = "Invalid job id specified"
 
 
 SPRIO = """\
@@ -530,7 +528,7 @@ class Scheduler:
     def _found(self, job_id: str, prefix: str = "", suffix: str = "") -> list[SlurmJob]:
         jobs = [job for job in self.queue.find(job_id) if job in self.queue.listed()]
         if not jobs:
-            raise CommandRefused(f"{prefix}{NO_JOB}{suffix}")
+            raise CommandRefused(f"{prefix}Invalid job id specified{suffix}")
         return jobs
 
 

@@ -185,7 +185,6 @@ def relocated(run: RunSpec, directory: Path) -> RunSpec:
     return msgspec.structs.replace(run, **paths)
 
 
-WANDB = "W&B"
 STORIES: dict[str, str] = {
     "hot": "a GPU heats up until it slows itself down",
     "lost": "a GPU falls off the bus (Xid 79), its run dies, the node reboots",
@@ -232,7 +231,7 @@ VICTIMS: dict[str, tuple[str, ...]] = {
     "two-active": ("moe-1b", "sft-chat"),
     "burst": ("llm-7b", "smol-3b", "video-2b"),
     "nan": ("video-2b", "sft-chat"),
-    "wandb-down": (WANDB,),
+    "wandb-down": ("W&B",),
 }
 """The victims of each story, in turn. Stories that overlap in time share no node and no run, and no story needs W&B
 while it is down. The spike comes late: W&B needs some history to know the usual band."""

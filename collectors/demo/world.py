@@ -54,8 +54,6 @@ from trainmon.model import (
 
 Work = Literal["idle", "training", "saving", "starting", "hung"]
 
-GPU_NAME = "NVIDIA H100 80GB HBM3"
-GPU_MEMORY_MIB = 81_559
 LIMIT_W = 700.0
 SLOWDOWN_C = 87
 INLET_C = 27.0
@@ -74,11 +72,8 @@ CAUGHT = 1 << (10 - 1) | 1 << (15 - 1)
 
 IDLE, POWER_CAP, HW_SLOWDOWN, HW_THERMAL = 0x1, 0x4, 0x8, 0x40
 
-DRIVER = "570.124.06"
-CPUS = 112
 MEMORY_MIB = 2_063_937
-RATE = "400 Gb/sec (4X NDR)"
-PORTS = tuple(InfinibandPort(f"mlx5_{n}/1", "ACTIVE", 0, 0, RATE, "InfiniBand") for n in range(8))
+PORTS = tuple(InfinibandPort(f"mlx5_{n}/1", "ACTIVE", 0, 0, "400 Gb/sec (4X NDR)", "InfiniBand") for n in range(8))
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -158,8 +153,8 @@ class Gpu:
         return GpuFacts(
             index=self.index,
             uuid=self._uuid,
-            name=GPU_NAME,
-            memory_total_mib=GPU_MEMORY_MIB,
+            name="NVIDIA H100 80GB HBM3",
+            memory_total_mib=81_559,
             power_limit_w=LIMIT_W,
             temperature_margin_c=max(0, SLOWDOWN_C - round(self._temperature)),
             mig=False,
@@ -204,9 +199,9 @@ class Node:
             host=self.name,
             python="3.10.12",
             probe="nvml",
-            driver=DRIVER,
+            driver="570.124.06",
             boot_time=self.boot_time + self.skew,
-            cpu_count=CPUS,
+            cpu_count=112,
             memory_total_mib=MEMORY_MIB,
             kernel_log=True,
         )

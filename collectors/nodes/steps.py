@@ -26,8 +26,6 @@ BATCH: Seconds = 0.03
 
 SHARES_GPUS = "a step without GPUs does not see them here; the next step shares those of the job"
 
-KEPT_STDERR = 4_096
-
 
 class Branch:
     """The stream of one node in a step."""
@@ -166,7 +164,7 @@ class Step:
             if label is not None and branch is not None:
                 branch.sink.stderr_received(line[label.end() :])
                 continue
-            self.stderr = (self.stderr + line.decode("utf-8", "replace"))[-KEPT_STDERR:]
+            self.stderr = (self.stderr + line.decode("utf-8", "replace"))[-4_096:]
             for one in self.branches.values():
                 if not one.has_greeted:
                     one.sink.stderr_received(line)

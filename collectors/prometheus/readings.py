@@ -102,7 +102,6 @@ MEMORY = ("memory_used_mib", "memory_free_mib", "memory_reserved_mib", "memory_t
 """Fields of which each MIG instance has its share; the others are of the whole GPU."""
 
 DEGREES = ("temperature_c", "edge_temperature_c")
-NEVER_0 = (*DEGREES, "power_w")
 UNKNOWN_OF_AMD = (0xFFFF, 0xFFFFFFFF)
 """AMD's device-metrics-exporter passes on these numbers for what a GPU does not have, or makes them 0
 (normalizeUint64 and updateGPUInfoToMetrics of its gpuagent.go); amd_smi_exporter gives -1."""
@@ -234,7 +233,7 @@ def _gpu(node: NodeNumbers, gpu: GpuNumbers, one: Series, metric: tuple[str, flo
         sample = _newest(one, scale)
         if sample is None or (sample[1] < 0 and field != "temperature_margin_c"):
             return
-        is_unknown = sample[1] in UNKNOWN_OF_AMD or (field in NEVER_0 and not sample[1])
+        is_unknown = sample[1] in UNKNOWN_OF_AMD or (field in (*DEGREES, "power_w") and not sample[1])
         if exporter.slows_at_c is not None and is_unknown:
             return
         _keep(gpu.fields, field, sample)

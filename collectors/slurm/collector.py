@@ -187,8 +187,7 @@ class Poller(PollingThread):
 
 # ---- the Slurm pollers of all clusters, each on the host where its commands run --------------------------------------
 
-Submit = Callable[[Event], None]
-MakePoller = Callable[[Watched, Callable[[], Client], Submit, Clock, OnPoll, UnwatchedSince], Poller]
+MakePoller = Callable[[Watched, Callable[[], Client], Callable[[Event], None], Clock, OnPoll, UnwatchedSince], Poller]
 
 
 def clusters_of(settings: Settings, polled: Container[str]) -> tuple[Cluster, ...]:

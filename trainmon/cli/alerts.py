@@ -45,8 +45,6 @@ MAX_AGE_BY_CRON: Seconds = 15 * 60.0
 
 UNWRITTEN = "is the ledger's disk full or hanging, or has a newer trainmon-tui migrated it? See the log of that program"
 
-HEAD = ("ID", "SEVERITY", "PHASE", "AGE", "RULE", "SUMMARY", "DELIVERY")
-
 
 def show_status(as_json: bool) -> int:
     """Print the status of the monitor and its alerts; the exit status."""
@@ -142,7 +140,10 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
         yield clean(f"muted {silence.id}: {about or 'everything'} until {_clock(silence.until)} by {silence.by}{why}")
     alerts = [alert for alert in worst_first(found.stored.alerts) if alert.is_open]
     if alerts:
-        yield from table(HEAD, [_cells(alert, ago(now - alert.since)) for alert in alerts])
+        yield from table(
+            ("ID", "SEVERITY", "PHASE", "AGE", "RULE", "SUMMARY", "DELIVERY"),
+            [_cells(alert, ago(now - alert.since)) for alert in alerts],
+        )
     else:
         yield "no alert is open"
 
@@ -177,8 +178,6 @@ def _clock(at: Instant | None) -> str:
 
 RESULT_TIMEOUT: Seconds = 5.0
 """The longest wait for the result of a request: a monitor reads them every second or two."""
-
-POLL_PERIOD: Seconds = 0.1
 
 
 def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
@@ -291,7 +290,7 @@ def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
         and now.leader.is_held
         and time.monotonic() < until
     ):
-        time.sleep(POLL_PERIOD)
+        time.sleep(0.1)
         now = read()
     is_done = now.stored.requests_until >= number
     if as_json:
@@ -318,8 +317,6 @@ def person(named: str | None = None) -> str:
 
 
 # ---- trainmon-tui rules ----------------------------------------------------------------------------------------------
-
-RULES_HEAD = ("RULE", "FOR", "KEEP FIRING FOR", "CHANGED SETTINGS", "DESCRIPTION")
 
 
 def show_rules(rule: str | None, config: Path | None, as_json: bool) -> int:
@@ -369,7 +366,7 @@ def rule_lines(rules: Sequence[Rule]) -> Iterator[str]:
         changed = ", ".join(f"{name} = {value}" for name, value, default, _ in _settings(rule) if value != default)
         for_, keep = map(duration_text, (rule.for_, rule.keep_firing_for)) if rule.enabled else ("off", "off")
         rows.append((rule.name, for_, keep, changed, rule.what))
-    return table(RULES_HEAD, rows)
+    return table(("RULE", "FOR", "KEEP FIRING FOR", "CHANGED SETTINGS", "DESCRIPTION"), rows)
 
 
 def one_rule(rule: Rule) -> Iterator[str]:

@@ -70,13 +70,12 @@ from trainmon.runtime.logs import log_to_file
 
 # ---- what commands say of attempts that the ledger does not have -----------------------------------------------------
 
-CLOSE_AT_MOST = 4
 RUNS_AT_MOST = 5
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean video or video-2b?`, or nothing."""
-    close = difflib.get_close_matches(name, dict.fromkeys(known), n=CLOSE_AT_MOST, cutoff=0.5)
+    close = difflib.get_close_matches(name, dict.fromkeys(known), n=4, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
@@ -112,13 +111,10 @@ def _silence(name: str, note: LeaderNote, now: Instant) -> str:
 
 MAX_ATTEMPTS = 10_000
 
-ATTEMPTS_HEAD = ("STARTED", "RUN", "JOB", "CAUSE", "FOR", "GPU-H", "STEP", "LOST", "CKPT")
 FIRST_NUMBER = 4
 """From this column on, the columns are aligned to the right."""
 NARROWEST = {1: 8, 3: 13, 2: 8}
 """The columns that are cut if the table is too wide, and the cells that they keep."""
-
-GROUP_HEAD = ("ATTEMPTS", "RUNNING", "GPU-H", "STEPS LOST")
 
 Row = dict[str, Any]
 
@@ -150,7 +146,10 @@ def list_attempts(run: str | None, since: float, group: str | None, as_json: boo
 def lines(rows: Sequence[Row], width: int) -> Iterator[str]:
     """A table for people, at most as wide as the terminal: its columns move closer, then names are cut."""
     shape = start_format((f"{row['run_id']} {_name(row)}", began) for row in rows if (began := _began(row)) is not None)
-    cells = [ATTEMPTS_HEAD, *([clean(cell) for cell in _cells(row, shape)] for row in rows)]
+    cells = [
+        ("STARTED", "RUN", "JOB", "CAUSE", "FOR", "GPU-H", "STEP", "LOST", "CKPT"),
+        *([clean(cell) for cell in _cells(row, shape)] for row in rows),
+    ]
     widths = [max(map(cell_width, column)) for column in zip(*cells, strict=True)]
     gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= max(80, width) else 1
     over = sum(widths) + gap * (len(widths) - 1) - max(80, width)
@@ -235,7 +234,7 @@ def _keys(row: Row, group: str) -> list[str | None]:
 def group_lines(rows: Sequence[Row], group: str) -> Iterator[str]:
     """The groups as a table."""
     yield from table(
-        (group.upper(), *GROUP_HEAD),
+        (group.upper(), "ATTEMPTS", "RUNNING", "GPU-H", "STEPS LOST"),
         [
             (
                 count[group] or "unknown",
@@ -269,9 +268,6 @@ def steps(count: int | None) -> str:
 # ---- trainmon-tui explain --------------------------------------------------------------------------------------------
 
 LAST = "last"
-NAMES_AT_MOST = 10_000
-COMPLETED_AT_MOST = 200
-SAME_AT_MOST = 10
 WIDEST = 110
 """Longer lines are hard to read."""
 
@@ -286,7 +282,7 @@ def explain_attempt(words: tuple[str, ...], as_json: bool, as_markdown: bool, co
     leader = leader_now(directory, now)
     for line in silent_lines(leader, None if name == LAST else name, now):
         click.echo(plain(line), err=True)
-    attempt_id = named(name, attempt_names(directory, NAMES_AT_MOST))
+    attempt_id = named(name, attempt_names(directory, 10_000))
     found = attempt_records(directory, attempt_id)
     if found is None:
         raise click.UsageError(f"attempt {attempt_id} is no longer in the ledger")
@@ -339,7 +335,7 @@ def named(name: str, known: Sequence[AttemptName]) -> str:
         return next((one for one in meant if not one.is_open), meant[0]).attempt_id
     meant = [one for one in known if name in _own(one)]
     if len(meant) > 1:
-        ids = "\n".join(f"  {one.attempt_id}" for one in meant[:SAME_AT_MOST])
+        ids = "\n".join(f"  {one.attempt_id}" for one in meant[:10])
         raise click.UsageError(f"{len(meant)} attempts are called {name}; name one by its id, the newest first:\n{ids}")
     if not meant:
         words = dict.fromkeys(word for one in known for word in (*_of_a_run(one), *_own(one)))
@@ -355,7 +351,7 @@ def known_names(config: Path | None) -> tuple[list[str], list[str]]:
     with suppress(ConfigError):
         runs = [run.name for run in load_settings(config, ())[0].runs]
     with suppress(LedgerStuck):
-        found = attempt_names(find_state_directory(os.environ).path, COMPLETED_AT_MOST)
+        found = attempt_names(find_state_directory(os.environ).path, 200)
     names = [short_name(one.job_id, one.restart, one.wandb_id, one.pid) for one in found]
     return [*runs, *(one.run_id for one in found)], names
 

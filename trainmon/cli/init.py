@@ -384,8 +384,6 @@ def comment(text: str) -> str:
 
 # ---- trainmon-tui init -----------------------------------------------------------------------------------------------
 
-GUESSED_LOGIN = "guessed from its name"
-
 SHOWN = 20
 
 
@@ -399,7 +397,7 @@ def write_config(
     ssh_config: Path | None,
 ) -> int:
     """Write a config with what was given, found and guessed; the exit status."""
-    why = "given" if login else GUESSED_LOGIN
+    why = "given" if login else "guessed from its name"
     login = login or _login_of(hosts)
     found = _query(login, hosts, offline, ssh_config)
     if not hosts and not login and found.slurm is None and not found.runs:

@@ -451,8 +451,6 @@ def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:
 
 # ---- trainmon-tui ranks: where the ranks of a run are, and which of them holds it up ---------------------------------
 
-PLACES = ("NODE", "RANKS", "GPUS")
-
 
 def print_ranks(run: str, config: Path | None, ssh_config: Path | None, as_json: bool, wait: float) -> int:
     """Read everything once, look at the ranks of one run, and print both; the exit status."""
@@ -501,7 +499,7 @@ def map_lines(known: RankMap | None) -> list[str]:
         (name or "several", *(spans_text(ranges(sorted(each))) for each in (own, {*chain(*own.values())})))
         for name, own in sorted(known.nodes.items(), key=lambda item: min(item[1]))
     ]
-    return [f"{counted(known.ranks, 'rank')}, numbered by {known.launcher}", *table(PLACES, rows)]
+    return [f"{counted(known.ranks, 'rank')}, numbered by {known.launcher}", *table(("NODE", "RANKS", "GPUS"), rows)]
 
 
 def look_lines(look: RankLook) -> list[str]:

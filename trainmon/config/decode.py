@@ -117,7 +117,6 @@ class _Decoder:
 
 HERE = "this machine"
 LOGIN = "authorization"
-GPU_EXPORTERS = ("dcgm", "nvidia_gpu", "all-smi", "amd", "amd_smi")
 
 MAX_CHARTS = 12
 """Each chart is a part of every request to W&B."""
@@ -272,7 +271,7 @@ def _metrics(tables: Sequence[MetricsSettings], where: str) -> Iterator[str]:
         if table.token is not None or table.user is not None:
             texts += [f'"headers" has {name}, and so has the login' for name in table.headers if name.lower() == LOGIN]
         yield from (f"{where}: metrics #{number} ({quoted(table.exporter)}): {text}" for text in texts)
-    kinds = ["GPUs" if table.exporter in GPU_EXPORTERS else "hosts" for table in tables]
+    kinds = ["hosts" if table.exporter == "node" else "GPUs" for table in tables]
     for number, first in _repeated(kinds):
         name, kind = quoted(tables[number - 1].exporter), kinds[number - 1]
         yield f"{where}: metrics #{number} ({name}) and #{first} both read {kind}; remove one of them"

@@ -15,7 +15,6 @@ from trainmon.lib import Seconds, clean
 
 log = logging.getLogger(__name__)
 
-STATUS_AT_MOST = 300
 PER_TIMEOUT = 4
 """How many watchdog messages fit into one timeout: one may be late, and one may be lost."""
 
@@ -57,7 +56,7 @@ class Watchdog:
         self._send("STOPPING=1", f"STATUS={self._kept(status)}")
 
     def _kept(self, status: str) -> str:
-        self._status = clean(status, STATUS_AT_MOST)
+        self._status = clean(status, 300)
         return self._status
 
     def _send(self, *lines: str) -> None:

@@ -68,8 +68,6 @@ Result = TypeVar("Result")
 PLAN_TIMEOUT: Seconds = 10.0
 """The longest time until a plan, whatever hangs."""
 
-STOP_TIMEOUT: Seconds = 0.5
-
 REMEMBERED = 1_000
 """The most ids of accepted actions that are kept. An action that comes twice (a key held down) runs once."""
 
@@ -165,7 +163,7 @@ class Executor:
         for worker in workers:
             worker.stop()
         for worker in workers:
-            worker.join(STOP_TIMEOUT / len(workers))
+            worker.join(0.5 / len(workers))
 
     # ---- plans -----------------------------------------------------------------------------------------------------
 

@@ -454,8 +454,6 @@ def _waiting_jobs(
 
 # ---- what a plan to start a run again says of its retries ------------------------------------------------------------
 
-LAST_CAUSES = 5
-
 STORED = "Slurm starts the batch script as it was submitted: a change of its file counts only for a new job."
 
 
@@ -515,7 +513,7 @@ def retry_facts(context: PlanContext) -> tuple[tuple[str, str], ...]:
         return ()
     history = history_of(retry.last, context.state.attempts.values())
     ends = [one.cause.cause for one in history if one.cause is not None]
-    counts = Counter(ends[-LAST_CAUSES:][::-1])
+    counts = Counter(ends[-5:][::-1])
     causes = ", ".join(cause if count == 1 else f"{cause} ({count} times)" for cause, count in counts.items())
     budget = [("retry budget", retry.decision.budget_text)] if retry.decision.budget_text else []
     if retry.decision.choice == "now" and retry.config is not None:

@@ -31,21 +31,7 @@ from trainmon.slurm.reasons import REASONS, end_reason
 NUMBERS = {"HUP": 1, "INT": 2, "QUIT": 3, "USR1": 10, "USR2": 12, "TERM": 15}
 """The signals that a trainer can catch, by Linux's numbers: our own system may have others."""
 
-NO_STEPS = ("batch", "extern", "interactive")
-
-TRAP_NEEDED = (
-    "The script must trap {name} and forward it. A trap runs only after the command in the foreground has ended."
-)
-
 ADMIN_HELD = "JobHeldAdmin"
-
-ENDS_NOW = ask(
-    "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; to save "
-    "one, use {}.",
-    "save",
-)
-SAVES_FIRST = "Slurm ends it now: SIGTERM, on which its trainer saves{}, then SIGKILL after KillWait (30s by default)."
-SAVES_IN_TIME = "A save that takes longer than KillWait is lost."
 
 
 def log_files(context: PlanContext, job: Job) -> tuple[str | None, str | None]:
@@ -99,8 +85,17 @@ def cancel(context: PlanContext) -> RowPlan:
 def ends_now(context: PlanContext) -> tuple[Sentence, ...]:
     """What the end of a running job costs."""
     if context.run is None or not saves_on(context.run, "TERM", context.now):
-        return ENDS_NOW, lost_steps(context)
-    return SAVES_FIRST.format(context.usual_save_time()), SAVES_IN_TIME
+        unsaved = ask(
+            "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). No checkpoint is saved first; "
+            "to save one, use {}.",
+            "save",
+        )
+        return unsaved, lost_steps(context)
+    usual = context.usual_save_time()
+    return (
+        f"Slurm ends it now: SIGTERM, on which its trainer saves{usual}, then SIGKILL after KillWait (30s by default).",
+        "A save that takes longer than KillWait is lost.",
+    )
 
 
 def lost_steps(context: PlanContext) -> str:
@@ -225,7 +220,7 @@ def signal(context: PlanContext) -> RowPlan:
 def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
     """Slurm sends it to the tasks of the steps, not to what they start; without steps, to the batch shell alone."""
     all_steps = context.readback.steps.get(job.key, ())
-    steps = [step for step in all_steps if not step.rpartition(".")[2].startswith(NO_STEPS)]
+    steps = [step for step in all_steps if not step.rpartition(".")[2].startswith(("batch", "extern", "interactive"))]
     script = context.readback.scripts.get(job.key, "")
     hears = None if steps else receiver(script, name)
     nodes = [context.state.nodes[node] for node in job.nodes if node in context.state.nodes]
@@ -247,7 +242,8 @@ def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
     if known and not catch:
         consequences = (f"No process catches {name}: the signal kills them. Nothing is saved.", lost_steps(context))
     if not steps and hears != "trainer":
-        consequences += (TRAP_NEEDED.format(name=name),)
+        trap = f"The script must trap {name} and forward it."
+        consequences += (f"{trap} A trap runs only after the command in the foreground has ended.",)
     named = ", ".join(steps[:4]) + (" …" if len(steps) > 4 else "")
     shell = "only the batch shell: the job has no steps (no srun)"
     made = action(

@@ -353,8 +353,6 @@ def confirm(plan: Plan, options: Options) -> str | None:
 MAX_ACTIONS = 10_000
 """The most actions that are read: more than a person does in 90 days."""
 
-ACTIONS_HEAD = ("TIME", "ACTION", "TARGET", "USER", "STATUS", "RESULT", "EFFECTS")
-
 
 def list_actions(subject: str | None, as_json: bool, wants_log: bool, since: float) -> int:
     """Print the actions of the last `since` seconds, or the log of one; the exit status."""
@@ -440,7 +438,7 @@ def action_lines(records: Sequence[Record]) -> Iterator[str]:
             "; ".join(filter(None, (say(record.outcome), record.note, action.why and f"“{action.why}”"))),
             "; ".join(map(_milestone, record.marks)),
         ))  # fmt: skip
-    return table(ACTIONS_HEAD, rows)
+    return table(("TIME", "ACTION", "TARGET", "USER", "STATUS", "RESULT", "EFFECTS"), rows)
 
 
 def _milestone(mark: Milestone) -> str:

@@ -16,8 +16,6 @@ JOB = re.compile(r"(?:(?P<cluster>[^/]+)/)?(?P<id>\d+(?:_(?:\d+|\[[^\]/]*\]))?)(
 
 LIKE_A_SIGNAL = re.compile(r"[A-Z][A-Z0-9]*")
 
-SIGNALS = f"signals that a trainer can catch: {', '.join(NUMBERS)}"
-
 
 class NotFound(TrainmonError):
     """An argument names no run, job or node, or more than one job."""
@@ -35,7 +33,10 @@ def split_signal(args: tuple[str, ...], state: State) -> tuple[tuple[str, ...], 
         return args, None
     if name in NUMBERS or f"SIG{name}" in signal.Signals.__members__:
         return tuple(before), name
-    raise NotFound(f"no signal or run is named {quoted(last)}{did_you_mean(name, list(NUMBERS))}", hint=SIGNALS)
+    raise NotFound(
+        f"no signal or run is named {quoted(last)}{did_you_mean(name, list(NUMBERS))}",
+        hint=f"signals that a trainer can catch: {', '.join(NUMBERS)}",
+    )
 
 
 def resolve(verb: Verb, args: tuple[str, ...], state: State) -> tuple[str, ...]:

@@ -236,8 +236,6 @@ def failed_rows(host: str, way: str, error: TrainmonError) -> Iterator[Row]:
 
 MASTER = "set ControlMaster auto, ControlPath ~/.ssh/%C and ControlPersist 8h in ~/.ssh/config, then: ssh {}"
 
-MAY_LOG_IN = "an open master connection of ssh logs in without a prompt"
-
 ASKS = ("interactive", "gssapi", "unknown key format")
 """Words of refusals by hosts that `ssh` may log in to."""
 
@@ -252,7 +250,7 @@ def openssh_rows(host: str, by: str, error: HostUnreachable, ssh_config: Path | 
     token = next((stop.provider for stop in route if stop.provider), None)
     asks = isinstance(error, LoginNeeded) or any(word in error.message for word in ASKS)
     asks = asks or bool(login_advice(route, ssh_config))  # where a person has set it up, it may be the only way
-    master = MAY_LOG_IN if asks and not error.waits_for_person else ""
+    master = "an open master connection of ssh logs in without a prompt" if asks and not error.waits_for_person else ""
     never = (
         f'{error.host} is never logged in to by the ssh command: connect.by = "paramiko"' if by == "paramiko" else ""
     )

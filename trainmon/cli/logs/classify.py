@@ -27,7 +27,6 @@ CHUNK = 1 << 20
 
 UNKNOWN = 1
 UNREADABLE = 3
-STDIN = "-"
 RETRIES = {
     "now": "a retry as it is can help",
     "after-node-swap": "a retry on another node can help",
@@ -69,7 +68,7 @@ def _read(name: str) -> tuple[LogExcerpt, ...]:
     Raises:
         OSError: it could not be read.
     """
-    if name == STDIN:
+    if name == "-":
         return _read_stream(sys.stdin.buffer)
     with Path(name).open("rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -29,7 +29,6 @@ from trainmon.runtime.logs import log_to_file
 TAIL = 1 << 20
 """Bytes at the end of a file that are read."""
 
-NO_STEP = 1
 COUNTS = ("step", "target_step")
 FIELDS = (*COUNTS, "loss", "learning_rate", "grad_norm", "step_time_s", "tokens_per_s", "samples_per_s")
 
@@ -52,7 +51,7 @@ def show_log_format(
         click.echo(msgspec.json.encode(_as_json(name, read)).decode())  # NaN and infinity are null
     else:
         print_lines(*_as_text(name, read, count))
-    return 0 if read.steps else NO_STEP
+    return 0 if read.steps else 1
 
 
 def _tail(path: Path) -> list[str]:

@@ -29,9 +29,6 @@ TRIES, TRY_EVERY = 3, 20.0
 KEPT = 16
 """Attempts of which that is remembered. The dumps of 512 ranks take about 10 MB."""
 
-HINT = "set TORCH_NCCL_DUMP_ON_TIMEOUT=1: then each rank writes one when an operation has timed out"
-
-
 Answer = tuple[dict[int, RankDump | str | None], list[str]]
 """What a node has: by rank its dump, why it is not read, or None if it is not complete; and where the ranks write them,
 without the rank."""
@@ -99,7 +96,10 @@ class FlightRecorder:
             self._kept.pop(name, None)
         if not dumps:
             why = "".join(f": {why}" for why in [*unread.values()][:1])
-            raise CommandFailed(f"no rank of {run.name} has a dump of PyTorch's flight recorder{why}", hint=HINT)
+            raise CommandFailed(
+                f"no rank of {run.name} has a dump of PyTorch's flight recorder{why}",
+                hint="set TORCH_NCCL_DUMP_ON_TIMEOUT=1: then each rank writes one when an operation has timed out",
+            )
         everybody = [rank for own in known.nodes.values() for rank in own] if known is not None else []
         missing = {rank: unread.get(rank, "it has written none") for rank in {*everybody, *unread} - dumps.keys()}
         return look_of(dumps, missing, known, run.progress.step, now)

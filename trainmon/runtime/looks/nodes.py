@@ -25,8 +25,6 @@ ANSWER_BYTES = 32 * 1024 * 1024
 AT_ONCE = 16
 """Nodes that are looked at at the same time."""
 
-END = "run(look, *sys.argv[1:3])\n"
-
 
 class Nodes:
     """What a source of looks may use. `shell_of` gives the open connection of a host, `python_of` the name of its
@@ -85,7 +83,9 @@ SLACK: Seconds = 10.0
 @cache
 def code(script: str) -> bytes:
     """What is sent: `run.py`, and the script."""
-    return b"\n\n".join([*((SCRIPTS / f"{name}.py").read_bytes() for name in ("run", script)), END.encode()])
+    return b"\n\n".join(
+        [*((SCRIPTS / f"{name}.py").read_bytes() for name in ("run", script)), b"run(look, *sys.argv[1:3])\n"]
+    )
 
 
 class Request(NamedTuple):
