@@ -152,6 +152,8 @@ class NodeCollector:
     ) -> None:
         self.name = name
         self.cluster = cluster
+        self.python = python
+        """The interpreter of its probe; empty if it runs the shell fallback."""
         self.is_dialled = True
         """Whether the host is another machine."""
         self.reads_files = True
@@ -177,7 +179,6 @@ class NodeCollector:
         self._dial = dial
         self._submit = submit
         self._clock = clock
-        self._python = python
         self._start_hint = bundle.START_HINT.format(host=name, python=python)
         self._lock = threading.RLock()
         self._source = Source(name=f"node:{name}", kind="node", cluster=cluster)
@@ -194,11 +195,6 @@ class NodeCollector:
     @property
     def is_up(self) -> bool:
         return self._source.phase == "up"
-
-    @property
-    def python(self) -> str:
-        """The interpreter of its probe; empty if it runs the shell fallback."""
-        return self._python
 
     @property
     def is_off(self) -> bool:
@@ -342,7 +338,7 @@ class NodeCollector:
                 self._shell, self._stream = shell, stream  # before it starts: it may end before `stream` has returned
                 if self.is_off or self._stopped:  # not needed any more
                     return
-            command = shell.stream(bundle.command(self._python), stream)
+            command = shell.stream(bundle.command(self.python), stream)
             with self._lock:
                 stream.command, self.reached = command, shell
                 self._leased_at = self._clock.monotonic()
@@ -449,9 +445,9 @@ class NodeCollector:
 
     def _on_end(self, stream: ProbeStream, error: TrainmonError, was_silent: bool = False) -> None:
         """The probe has ended or is silent. Python is not tried again if it failed without any output."""
-        before = self._python
+        before = self.python
         if was_silent and not requires_job(error):
-            self._python = bundle.NO_PYTHON
+            self.python = bundle.NO_PYTHON
         with self._lock:
             if stream is not self._stream or self._stopped:
                 return
@@ -462,7 +458,7 @@ class NodeCollector:
             if self.is_up and self._clock.monotonic() - self._up_since > STABLE_AFTER:
                 self._tries = 0
             self._retry_or_hold(error, prompted=prompted)
-            if self._source.phase == "retrying" and (self._python != before or SHARES_GPUS in error.message):
+            if self._source.phase == "retrying" and (self.python != before or SHARES_GPUS in error.message):
                 self.failure = None
                 self._report(phase="connecting", error=None, hint=None, retry_at=None)
         self.wake()

@@ -52,9 +52,8 @@ class Branch:
             self.is_closed = True
             self.step.close_branch(self)
 
-    def close(self) -> None:
-        """End it; the step ends with its last branch."""
-        self.finish()
+    close = finish
+    """End it; the step ends with its last branch."""
 
     def end(self, status: int | None, error: TrainmonError | None) -> None:
         """Report its end, once."""

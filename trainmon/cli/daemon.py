@@ -333,28 +333,19 @@ tmux new-session -d -s trainmon {loop}
 # To see its log: tmux attach -t trainmon. To detach: Ctrl-b d.
 """
 
-LOCK = '"$HOME/.trainmon-alerts.lock"'
 
-
-def systemd(argv: Sequence[str]) -> str:
-    """A unit of the user's own systemd."""
-    return UNIT.format(command=" ".join(map(unit_word, argv)))
-
-
-def cron(argv: Sequence[str]) -> str:
-    """Lines for a crontab."""
-    guarded = f"flock -n -o {LOCK} {shlex.join(argv)}".replace("%", "\\%")  # cron ends a command at a `%`
-    return CRONTAB.format(guarded=guarded, once=f"{guarded} --once")
-
-
-def slurm(argv: Sequence[str]) -> str:
-    """A job that queues the next one."""
-    return JOB.replace("{command}", shlex.join(argv))
-
-
-def tmux(argv: Sequence[str]) -> str:
-    """A line that starts it in a tmux that stays."""
-    return TMUX.format(loop=shlex.quote(f"until {shlex.join(argv)}; do sleep 10; done"))
+def service(kind: str, argv: Sequence[str]) -> str:
+    """What keeps a daemon running: a unit of the user's own systemd, lines for a crontab, a job that queues the next
+    one, or a line that starts it in a tmux that stays."""
+    command = shlex.join(argv)
+    guarded = f'flock -n -o "$HOME/.trainmon-alerts.lock" {command}'.replace("%", "\\%")  # cron ends a command at a `%`
+    texts = {
+        "systemd": UNIT.format(command=" ".join(map(unit_word, argv))),
+        "cron": CRONTAB.format(guarded=guarded, once=f"{guarded} --once"),
+        "slurm": JOB.replace("{command}", command),
+        "tmux": TMUX.format(loop=shlex.quote(f"until {command}; do sleep 10; done")),
+    }
+    return texts[kind]
 
 
 def unit_word(word: str) -> str:
@@ -363,15 +354,10 @@ def unit_word(word: str) -> str:
     return safe if re.fullmatch(r"[\w@+=:,./-]+", word) else f'"{safe}"'
 
 
-TEMPLATES: dict[str, Callable[[Sequence[str]], str]] = {
-    "systemd": systemd, "cron": cron, "slurm": slurm, "tmux": tmux,
-}  # fmt: skip
-
-
 def print_service(kind: str, config: Path | None, ssh_config: Path | None) -> int:
     """Print what keeps the daemon of a config running; the exit status."""
     _, file = load_settings(config, ())
-    click.echo(TEMPLATES[kind](daemon_argv(file, ssh_config)))
+    click.echo(service(kind, daemon_argv(file, ssh_config)))
     return 0
 
 

@@ -161,18 +161,14 @@ class CommandStream(ABC):
         self._sink = sink
         self._pending = bytearray()
         self._finishing = False
-        self._closed = False
+        self.is_closed = False
+        """Whether `close` or `kill` was called."""
         self._ended = False
         self._times: tuple[Seconds, Seconds] = (0.0, 0.0)
 
     @property
     def transit(self) -> Transit:
         return Transit(len(self._pending), *self._times)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` or `kill` was called."""
-        return self._closed
 
     def write(self, data: bytes) -> None:
         """Queue bytes for its standard input."""
@@ -184,8 +180,8 @@ class CommandStream(ABC):
 
     def close(self) -> None:
         """Close its standard input; kill the command if it does not end soon."""
-        if not self._closed:
-            self._closed = True
+        if not self.is_closed:
+            self.is_closed = True
             self.finish()
             self._kill_later()
 
@@ -248,7 +244,7 @@ class LocalStream(CommandStream):
 
     def kill(self) -> None:
         """End it and its whole session now."""
-        self._closed = True
+        self.is_closed = True
         self._signal(signal.SIGKILL)
         self.finish()
         self._loop.reap(self._process)

@@ -31,7 +31,7 @@ def verified(unit: str, folder: Path) -> str:
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    text = daemon.systemd(daemon_argv(tmp_path / "a b%c$d.toml", None))
+    text = daemon.service("systemd", daemon_argv(tmp_path / "a b%c$d.toml", None))
     assert verified(text, tmp_path) == "0"
     for line in ("Type=notify", "WatchdogSec=120", "Restart=always", "StartLimitIntervalSec=0", "TimeoutStopSec=20"):
         assert f"\n{line}\n" in text
@@ -39,7 +39,9 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 
 def test_systemd_would_say_what_is_wrong_with_it(tmp_path: Path) -> None:
-    text = daemon.systemd(["/nowhere/trainmon-tui", "--alerts-only"]).replace("Restart=always", "Restart=ever")
+    text = daemon.service("systemd", ["/nowhere/trainmon-tui", "--alerts-only"]).replace(
+        "Restart=always", "Restart=ever"
+    )
     output = verified(text, tmp_path)
     assert "/nowhere/trainmon-tui is not executable" in output
     assert "Failed to parse service restart specifier" in output
@@ -54,7 +56,7 @@ def test_cron_runs_the_very_command(tmp_path: Path) -> None:
     program = tmp_path / "my tools"
     program.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
     program.chmod(0o755)
-    lines = daemon.cron([str(program), *NASTY[1:]]).splitlines()
+    lines = daemon.service("cron", [str(program), *NASTY[1:]]).splitlines()
     (one,) = [line for line in lines if line.startswith("#*/5 * * * * ")]
     # As cron: what follows an unescaped % is standard input, and \% is a %.
     command = one.removeprefix("#*/5 * * * * ").replace("\\%", "%")
@@ -65,7 +67,7 @@ def test_cron_runs_the_very_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["slurm", "tmux"])
 def test_sh_takes_the_script(kind: str, tmp_path: Path) -> None:
-    text = getattr(daemon, kind)(NASTY)
+    text = daemon.service(kind, NASTY)
     shell = ["bash", "-n"] if kind == "slurm" else ["sh", "-n"]
     subprocess.run(shell, input=text, text=True, timeout=30, check=True)
 

@@ -163,9 +163,6 @@ class UserAuth:
     def is_authenticated(self) -> bool:
         return self._authenticated
 
-    def get_username(self) -> str:
-        return self._user
-
     def abort(self) -> None:
         self._replies.put(None)
 

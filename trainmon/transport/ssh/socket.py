@@ -92,9 +92,6 @@ class Socket(ABC):
             self._watch_writable(False)
         self._close()
 
-    def getpeername(self) -> tuple[str, int]:
-        return ("unknown", 0)
-
     @abstractmethod
     def _transmit(self, data: bytes | bytearray) -> int:
         """Write what goes now without blocking: 0 when nothing does."""

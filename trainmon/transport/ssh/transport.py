@@ -396,7 +396,7 @@ class SshStream(CommandStream):
 
     def kill(self) -> None:
         """Close its channel now."""
-        self._closed = True
+        self.is_closed = True
         self._loop.call_soon(self._close_channel)
 
     def _kill_later(self) -> None:
@@ -471,5 +471,5 @@ class SshStream(CommandStream):
             hint = "see ForceCommand in its sshd_config"
             self._sink.ended(None, CommandFailed("the sshd refused to start the command", hint=hint))
         else:
-            self._sink.ended(None, None if self._closed else self._failure())
+            self._sink.ended(None, None if self.is_closed else self._failure())
         self._connection.refused.discard(number)
