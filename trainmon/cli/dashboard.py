@@ -17,8 +17,7 @@ from trainmon.cli.terminal import asked_background, print_lines
 from trainmon.config import DashboardSettings, Settings, load_settings
 from trainmon.lib import counted, duration, find_state_directory
 from trainmon.runtime.backend import DashboardBackend
-from trainmon.runtime.config_file import ConfigFile
-from trainmon.runtime.last_seen import LastSeenFile
+from trainmon.runtime.dashboard_files import ConfigFile, LastSeenFile
 from trainmon.runtime.logs import log_to_file
 from tui.keys import changed_keys, use_keys
 

@@ -56,7 +56,7 @@ from trainmon.model import (
     Silence,
     State,
 )
-from trainmon.runtime.config_file import ConfigFile
+from trainmon.runtime.dashboard_files import ConfigFile
 from trainmon.runtime.log_file import LogFile
 from trainmon.runtime.looks import SOURCES, Looks, Nodes, Source, Stacks
 from trainmon.runtime.recording import Recorder

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.tui.states.states import NOW, calm, run
 from trainmon.model import Arrangement, State
-from trainmon.runtime.last_seen import LastSeenFile
+from trainmon.runtime.dashboard_files import LastSeenFile
 
 
 def kept(directory: Path, state: State, name: str = "trainmon.toml") -> LastSeenFile:

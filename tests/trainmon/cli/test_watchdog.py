@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.runtime.systemd import Watchdog, every
+from trainmon.cli.daemon import Watchdog, watchdog_period
 
 
 class Manager:
@@ -63,12 +63,12 @@ def test_systemd_is_notified_in_order(manager: tuple[Manager, dict[str, str]]) -
 
 def test_another_processs_watchdog_is_not_ours_to_feed() -> None:
     wanted = {"WATCHDOG_USEC": "120000000"}
-    assert every(wanted, 7) == 30.0
-    assert every({**wanted, "WATCHDOG_PID": "7"}, 7) == 30.0
-    assert every({**wanted, "WATCHDOG_PID": "8"}, 7) is None
-    assert every({}, 7) is None
-    assert every({"WATCHDOG_USEC": "soon"}, 7) is None
-    assert every({"WATCHDOG_USEC": "0"}, 7) is None
+    assert watchdog_period(wanted, 7) == 30.0
+    assert watchdog_period({**wanted, "WATCHDOG_PID": "7"}, 7) == 30.0
+    assert watchdog_period({**wanted, "WATCHDOG_PID": "8"}, 7) is None
+    assert watchdog_period({}, 7) is None
+    assert watchdog_period({"WATCHDOG_USEC": "soon"}, 7) is None
+    assert watchdog_period({"WATCHDOG_USEC": "0"}, 7) is None
 
 
 def test_with_no_manager_or_a_dead_one_nothing_happens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
