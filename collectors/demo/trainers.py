@@ -431,6 +431,15 @@ OWN_MESSAGES: dict[Format, dict[Message, str]] = {
 }
 
 
+PREFIXES: dict[Format, str] = {
+    "megatron": " [{date:%Y-%m-%d %H:%M:%S}.{millionths:06d}] ",
+    "torchtitan": "[rank0]:[titan] {date:%Y-%m-%d %H:%M:%S},{thousandths:03d} - root - INFO - ",
+    "hf": "",
+    "nanotron": "{date:%m/%d %H:%M:%S} [INFO|DP=0|TP=0|{node}]: ",
+    "kempnerforge": "[rank 0] INFO     ",
+}
+
+
 class LogFormat(ABC):
     """The log format of one trainer."""
 
@@ -447,7 +456,10 @@ class LogFormat(ABC):
 
     def prefix(self, at: Instant) -> str:
         """The start of every line."""
-        return ""
+        return PREFIXES[self.trainer.format].format(
+            date=datetime.fromtimestamp(int(at), UTC), thousandths=int(at % 1 * 1e3), millionths=int(at % 1 * 1e6),
+            node=self.trainer.run.nodes[0],
+        )  # fmt: skip
 
     def message(self, kind: Message, at: Instant, *, step: int = 0, path: str = "", **values: float) -> str:
         """Any other text. `values`: `took` for "saved"; `job` and `restarts` for "started"."""
@@ -476,9 +488,6 @@ class Megatron(LogFormat):
             f" number of nan iterations: {int(is_nan):3d} |\n"
         )
 
-    def prefix(self, at: Instant) -> str:
-        return f" [{datetime.fromtimestamp(int(at), UTC):%Y-%m-%d %H:%M:%S}.{int(at % 1 * 1e6):06d}] "
-
 
 class Torchtitan(LogFormat):
     """torchtitan: its throughput is per GPU, and a NaN loss is the word nan."""
@@ -492,10 +501,6 @@ class Torchtitan(LogFormat):
             f"  memory: {memory:5.2f}GiB({memory / 0.7910:.2f}%)"
             f"  tps: {round(rate):,}  tflops: {rate * 4.6e-2:,.2f}  mfu: {rate * 4.6e-2 / 9.89:.2f}%\n"
         )
-
-    def prefix(self, at: Instant) -> str:
-        date = datetime.fromtimestamp(int(at), UTC)
-        return f"[rank0]:[titan] {date:%Y-%m-%d %H:%M:%S},{int(at % 1 * 1000):03d} - root - INFO - "
 
 
 class HuggingFace(LogFormat):
@@ -538,9 +543,6 @@ class Nanotron(LogFormat):
             f" eta: {left // 86400} days, {left % 86400 // 3600}:{left % 3600 // 60:02d}:{left % 60:02d}\n"
         )
 
-    def prefix(self, at: Instant) -> str:
-        return f"{datetime.fromtimestamp(int(at), UTC):%m/%d %H:%M:%S} [INFO|DP=0|TP=0|{self.trainer.run.nodes[0]}]: "
-
 
 class KempnerForge(LogFormat):
     """KempnerForge: a NaN step logs a warning in place of its metrics."""
@@ -554,9 +556,6 @@ class KempnerForge(LogFormat):
             f" grad_norm={now.grad_norm:.3f} | tok/s={round(rate):,} | mfu={41.5 / now.step_time:.1f}% |"
             f" mem={self.trainer.memory_mib / 1024:.1f}/80GB | step_time={now.step_time:.2f}s\n"
         )
-
-    def prefix(self, at: Instant) -> str:
-        return "[rank 0] INFO     "
 
 
 LINES: dict[Format, type[LogFormat]] = {

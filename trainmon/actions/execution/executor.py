@@ -138,6 +138,7 @@ class Executor:
         clock: Clock,
         actor: Actor,
         read_only: bool = False,
+        plan_timeout: Seconds = PLAN_TIMEOUT,
     ) -> None:
         """`shell_of` returns the live connection of a watched host, and raises HostUnreachable."""
         self._shell_of = shell_of
@@ -148,6 +149,7 @@ class Executor:
         self._clock = clock
         self._actor = actor
         self._read_only = read_only
+        self._plan_timeout = plan_timeout
         self._workers: dict[str, HostWorker] = {}
         self._accepted: dict[str, None] = {}
         self._lock = threading.Lock()
@@ -190,10 +192,10 @@ class Executor:
             host: self._worker(host).submit(partial(self._preflight, host, request, state, there))
             for host, there in by_host.items()
         }
-        wait([future for future in futures.values() if future is not None], PLAN_TIMEOUT)
+        wait([future for future in futures.values() if future is not None], self._plan_timeout)
         parts = []
         for host, future in futures.items():
-            answer: Readback | str = f"{host} has not answered in {PLAN_TIMEOUT:g}s"
+            answer: Readback | str = f"{host} has not answered in {self._plan_timeout:g}s"
             if future is None:
                 answer = f"{host} is busy: its queue is full"
             elif future.done():
