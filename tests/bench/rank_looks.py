@@ -19,8 +19,8 @@ from tests.lab.gloo import Training
 from tests.lab.torchrun import py_spy
 from trainmon.lib import SystemClock
 from trainmon.model import RankLook, RunLooked
-from trainmon.runtime.looks import Nodes, Stacks, proc
-from trainmon.runtime.looks.nodes import Request
+from trainmon.runtime.looks import Nodes, Stacks
+from trainmon.runtime.looks.nodes import Request, look_at_processes
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import LocalShell
 
@@ -55,7 +55,9 @@ class Looker:
         def work(nodes: Nodes) -> None:
             for _ in range(looks // AT_ONCE):
                 found.append(
-                    proc.look(Request(state, state.runs["gloo"], nodes, SystemClock(), print_nothing, lambda: state))
+                    look_at_processes(
+                        Request(state, state.runs["gloo"], nodes, SystemClock(), print_nothing, lambda: state)
+                    )
                 )
 
         at_once(work, self.nodes)

@@ -1,4 +1,7 @@
-"""Runs the script of a look on nodes, over the connections that are open: two at a time on each node."""
+"""Looks that read nodes: what all ranks do, from /proc, and on request their stacks. Neither needs a privilege.
+
+A script is run there over the connections that are open, two at a time on each node.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,20 @@ import json
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import cache
 from pathlib import Path
 from threading import Semaphore
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from trainmon.lib import Clock, CommandFailed, Seconds, TrainmonError, last_line
-from trainmon.model import Run, State
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.analysis.attempts import rank_processes
+from trainmon.analysis.attempts.looks.activity import FACTS, Activity, Frame, Sample, activities, judged, standing
+from trainmon.analysis.runs import last_attempts
+from trainmon.lib import Clock, CommandFailed, Instant, Seconds, TrainmonError, counted, duration, group_by, last_line
+from trainmon.model import SILENT, RankLook, RankMap, RankProcess, RankWay, Run, RunLooked, State, verdict_text
 from trainmon.runtime.looks.on_node.run import BEGIN
 from trainmon.transport.shell import Shell
 
@@ -98,3 +107,167 @@ class Request(NamedTuple):
     say: Callable[[str], object]
     latest: Callable[[], State]
     """The State now: a look takes a while."""
+
+
+# ---- what all ranks do, from /proc of every node of the run, which touches no process --------------------------------
+
+Row = TypeVar("Row")
+
+PAUSES: tuple[Seconds, ...] = (0.0, 0.7, 1.3, 0.9, 1.2, 1.1)
+"""Before each sample: unequal, so that the rhythm of a training never looks like a standstill."""
+
+TIMEOUT: Seconds = 30.0
+"""256 ranks take 0.1 s of a core, in addition to the pauses. At the lowest priority, that can last on a busy node."""
+
+LATE = 3
+"""A run is late when none has come in the time of so many steps."""
+
+
+class Seen(NamedTuple):
+    """What was read of the ranks of a run."""
+
+    known: RankMap
+    pids: Mapping[int, int]
+    doing: dict[int, Activity]
+    """By rank."""
+    unread: list[str]
+    """What was not read, and why."""
+
+
+def look_at_processes(request: Request) -> RankLook:
+    """What each rank does, and who differs.
+
+    Raises:
+        CommandFailed: when the ranks of the run are not known.
+    """
+    request.say(f"reading /proc of its nodes for {duration(sum(PAUSES))}")
+    seen, now = see(request.run.name, request.state, request.nodes), request.clock.now()
+    why = calm(request.latest().runs.get(request.run.name, request.run), now)
+    return judged("proc", seen.known, seen.doing, now, pids=seen.pids, unread=seen.unread, calm=why)
+
+
+def see(run: str, state: State, nodes: Nodes) -> Seen:
+    """Read /proc of all nodes of a run.
+
+    Raises:
+        CommandFailed: when its ranks are not known.
+    """
+    known, processes = ranks_of(run, state)
+    asked = {
+        node: (PAUSES, [(rank, one.pid, one.started_s) for rank, one in own.items()]) for node, own in processes.items()
+    }
+    answers = nodes.ask_each(asked, "proc", TIMEOUT)
+    read, unread = by_rank(answers, processes, list[tuple[int, list[Sample | None]]])
+    doing, pids = activities(dict(read)), {rank: one.pid for own in processes.values() for rank, one in own.items()}
+    unread += [f"rank {rank}: its process has ended, or is hidden" for rank, _ in read if rank not in doing]
+    return Seen(known, pids, doing, unread)
+
+
+def ranks_of(name: str, state: State) -> tuple[RankMap, dict[str, dict[int, RankProcess]]]:
+    """The map of the ranks of a run, and their processes by node and rank.
+
+    Raises:
+        CommandFailed: when they are not known.
+    """
+    attempt, run = last_attempts(state.attempts.values()).get(name), state.runs.get(name)
+    processes = {} if run is None else rank_processes(run, state)
+    if attempt is None or attempt.ranks is None or not any(processes.values()):
+        raise CommandFailed(
+            f"it is not known which processes are the ranks of {name}",
+            hint="the page of the run in the dashboard shows why",
+        )
+    return attempt.ranks, {node: own for node, own in processes.items() if own}
+
+
+def by_rank(
+    answers: Mapping[str, Any | TrainmonError], processes: Mapping[str, Sized], rows: type[list[Row]]
+) -> tuple[list[Row], list[str]]:
+    """What all nodes have answered, and which of them have not, with the reason."""
+    found, unread = list[Row](), list[str]()
+    for node, answer in answers.items():
+        try:
+            if isinstance(answer, TrainmonError):
+                raise answer
+            found += msgspec.convert(answer, rows)
+        except (TrainmonError, msgspec.ValidationError) as error:
+            unread.append(f"{counted(len(processes[node]), 'rank')} on {node}: {error}")
+    return found, unread
+
+
+def calm(run: Run, now: Instant) -> str:
+    """Why nobody is to be named yet: the run makes its steps in time or does something else, or nobody knows that."""
+    if run.verdict in SILENT:
+        return ""
+    if run.verdict in ("starting", "evaluating", "saving"):
+        return f"it is {verdict_text(run.verdict)}"
+    at, cadence = run.progress.at, run.progress.cadence_s
+    if run.verdict == "unknown" or at is None or cadence is None:
+        return "it is not known whether the run makes its steps"
+    if now - at > LATE * cadence:
+        return ""
+    return f"its last step came {duration(max(0.0, now - at))} ago, usually one comes every {duration(cadence)}"
+
+
+# ---- where the code of the ranks of a run stands, on request: by py-spy, or by a signal to trainmon_hooks ------------
+
+STACK_PAUSES: tuple[Seconds, ...] = (0.0, 2.7, 3.3)
+"""Before each stack: in a training that goes on, one of three shows that a rank moves."""
+
+FIND_TIMEOUT: Seconds = 8.0
+READ_TIMEOUT: Seconds = 75.0
+
+
+StackRow = tuple[int, Literal["py-spy", "signal", ""], str, list[list[Frame]]]
+"""What a node says of a rank: how it can be asked, or why it cannot, and its stacks."""
+
+
+class Stacks:
+    """Finds and reads the stacks of ranks. A look by /proc comes first: what only stands elsewhere is no proof."""
+
+    def __init__(
+        self, state: Callable[[], State], nodes: Nodes, submit: Callable[[RunLooked], None], clock: Clock
+    ) -> None:
+        self._state, self._nodes, self._submit, self._clock = state, nodes, submit, clock
+
+    def find(self, run: str) -> tuple[RankWay, ...]:
+        """How the stack of each rank of a run can be read.
+
+        Raises:
+            CommandFailed: when its ranks are not known.
+        """
+        _, processes = ranks_of(run, self._state())
+        ranks = [RankWay(rank=rank, node=node, pid=one.pid, started_s=one.started_s)
+                 for node, own in processes.items() for rank, one in own.items()]  # fmt: skip
+        rows, unread = self._ask(ranks, (), FIND_TIMEOUT)
+        known = {rank: {"way": way, "why": why} for rank, way, why, _ in rows}
+        return tuple(replace(one, **known.get(one.rank, {"why": "; ".join(unread)})) for one in ranks)
+
+    def read(self, run: str, ranks: Sequence[RankWay]) -> str:
+        """Read /proc, then the stacks, and submit the look; its summary.
+
+        Raises:
+            CommandFailed: when the ranks of the run are not known any more.
+        """
+        state = self._state()
+        seen = see(run, state, self._nodes)
+        rows, unread = self._ask(ranks, STACK_PAUSES, READ_TIMEOUT)
+        stood = {rank: standing(stacks, seen.doing[rank]) for rank, _, _, stacks in rows
+                 if len(stacks) == len(STACK_PAUSES) and rank in seen.doing}  # fmt: skip
+        others = {rank: one for rank, one in seen.doing.items() if one.kind in FACTS or not stood}
+        whys = (f"no stack of rank {rank}: {why or 'it can no longer be asked as planned'}" for rank, _, why, _ in rows
+                if rank not in stood)  # fmt: skip
+        unread, now = [*seen.unread, *unread, *whys], self._clock.now()
+        why = calm(self._state().runs.get(run, state.runs[run]), now)
+        look = judged("stacks", seen.known, stood | others, now, pids=seen.pids, unread=unread, calm=why)
+        self._submit(RunLooked(run, look, last_attempts(state.attempts.values())[run].attempt_id))
+        return look.summary
+
+    def _ask(
+        self, ranks: Sequence[RankWay], pauses: Sequence[Seconds], timeout: Seconds
+    ) -> tuple[list[StackRow], list[str]]:
+        nodes = group_by(ranks, lambda one: one.node)
+        asked = {
+            node: (pauses, [(one.rank, one.pid, one.started_s, one.way) for one in ones])
+            for node, ones in nodes.items()
+        }
+        return by_rank(self._nodes.ask_each(asked, "stacks", timeout), nodes, list[StackRow])

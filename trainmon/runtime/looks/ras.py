@@ -14,8 +14,7 @@ from trainmon.analysis.attempts.looks.nccl_ras import Answer, Circumstances, Unr
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.lib import CommandFailed, HostUnreachable, Instant, Seconds, TrainmonError
 from trainmon.model import SILENT, WANDB, RankLook
-from trainmon.runtime.looks.nodes import Request
-from trainmon.runtime.looks.proc import calm, ranks_of
+from trainmon.runtime.looks.nodes import Request, calm, ranks_of
 from trainmon.transport.files import read_range
 
 PORT = 28028

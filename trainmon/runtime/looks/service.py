@@ -9,9 +9,9 @@ from threading import Lock, Thread
 from trainmon.analysis.runs import STILL, last_attempts
 from trainmon.lib import Clock, Instant, Seconds, TrainmonError
 from trainmon.model import SILENT, LookReply, LookSource, RankLook, RunLooked, State
-from trainmon.runtime.looks import proc, ras
+from trainmon.runtime.looks import ras
 from trainmon.runtime.looks.flight_recorder import FlightRecorder
-from trainmon.runtime.looks.nodes import Nodes, Request
+from trainmon.runtime.looks.nodes import Nodes, Request, look_at_processes
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ Source = Callable[[Request], RankLook]
 """Makes one look on a thread of its own. It raises TrainmonError when it cannot, with a sentence for the run's page."""
 
 SOURCES: Mapping[LookSource, Source] = {
-    "proc": proc.look,
+    "proc": look_at_processes,
     "nccl-ras": ras.look,
     "flight-recorder": FlightRecorder().look,
 }

@@ -15,7 +15,8 @@ from tests.lab.torchrun import py_spy
 from trainmon.analysis.runs import peers
 from trainmon.lib import SystemClock
 from trainmon.model import RankLook, RankSteps, RunLooked
-from trainmon.runtime.looks import Nodes, Request, Stacks, proc
+from trainmon.runtime.looks import Nodes, Request, Stacks
+from trainmon.runtime.looks.nodes import look_at_processes
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import LocalShell
 
@@ -43,7 +44,7 @@ def test_the_rank_that_is_held_up_is_named_and_the_training_goes_on(tmp_path: Pa
         assert {one.way for one in ways} == {way}
 
         def looks() -> tuple[RankLook, RankLook]:
-            by_proc = proc.look(Request(state, state.runs["gloo"], nodes, SystemClock(), print, lambda: state))
+            by_proc = look_at_processes(Request(state, state.runs["gloo"], nodes, SystemClock(), print, lambda: state))
             stacks.read("gloo", ways)
             return by_proc, submitted[-1].look
 

@@ -36,8 +36,8 @@ from trainmon.model import (
     State,
     Verdict,
 )
-from trainmon.runtime.looks import Nodes, Request, Stacks, proc
-from trainmon.runtime.looks.nodes import SCRIPTS, code
+from trainmon.runtime.looks import Nodes, Request, Stacks
+from trainmon.runtime.looks.nodes import SCRIPTS, calm, code, look_at_processes
 from trainmon.runtime.looks.on_node.run import BEGIN
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import LocalShell, Shell
@@ -167,7 +167,7 @@ def test_nobody_is_named_unless_the_run_is_late(
     verdict: Verdict, cadence_s: float | None, quiet: float | None, why: str
 ) -> None:
     progress = Progress(at=None if quiet is None else 5_000.0 - quiet, cadence_s=cadence_s)
-    assert proc.calm(Run(spec=RunSpec(name="llm", cluster="c"), verdict=verdict, progress=progress), 5_000.0) == why
+    assert calm(Run(spec=RunSpec(name="llm", cluster="c"), verdict=verdict, progress=progress), 5_000.0) == why
 
 
 def cluster(rows: dict[str, list[RankProcess]]) -> State:
@@ -186,7 +186,7 @@ def cluster(rows: dict[str, list[RankProcess]]) -> State:
 
 
 def test_a_node_that_does_not_answer_is_shown_and_the_others_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proc, "PAUSES", PAUSES)
+    monkeypatch.setattr("trainmon.runtime.looks.nodes.PAUSES", PAUSES)
     loop = EventLoop()
     loop.start()
 
@@ -203,7 +203,9 @@ def test_a_node_that_does_not_answer_is_shown_and_the_others_count(monkeypatch: 
         }
         state = cluster(rows)
         nodes = Nodes(shell_of, lambda host: sys.executable)
-        found = proc.look(Request(state, state.runs["llm"], nodes, SystemClock(), lambda said: None, lambda: state))
+        found = look_at_processes(
+            Request(state, state.runs["llm"], nodes, SystemClock(), lambda said: None, lambda: state)
+        )
     loop.stop()
     assert found.ranks == (6,)
     assert re.fullmatch(r"6 of 8 ranks wait in `\w+`; rank 6 \(n1\) burns a core: differs, 7 of 8 read", found.summary)
