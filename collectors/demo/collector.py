@@ -9,12 +9,11 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -333,6 +332,14 @@ QUOTA = QuotaQuery(
 )
 
 
+class Simulation(NamedTuple):
+    """A world, and what reads its nodes and its W&B."""
+
+    world: World
+    nodes: DemoNodeCollector
+    wandb: WandbCollector
+
+
 class Demo(PollingThread):
     """A simulated cluster of 16 nodes. `step` is all of it without its thread."""
 
@@ -359,7 +366,8 @@ class Demo(PollingThread):
         self._speed, self._seed, self._keep = speed, seed, keep
         self._schedule = schedule or Schedule(story)
         self._files = files
-        self._world: World | None = None
+        self._simulation: Simulation | None = None
+        """None before the first step."""
         self._lock = threading.RLock()
         """Guards the world: commands come from other threads."""
         self._loop = EventLoop()
@@ -369,10 +377,7 @@ class Demo(PollingThread):
         """The job queue at the last poll."""
         self._poller = Poller(QUEUE, lambda: Client(self.shell_of(READER)), submit, self._clock)
         self._quota = QuotaPoller(QUOTA, lambda: (READER,), self.shell_of, submit, self._clock)
-        self._nodes: DemoNodeCollector | None = None
-        self._wandb: WandbCollector | None = None
         self._began = self._at = 0.0
-        self._node_requests: deque[Callable[[DemoNodeCollector], None]] = deque(maxlen=64)
         self._has_failed, self._told = False, ""
         self._scratch: ScratchDirectory | None = None
         """The directory that it made itself."""
@@ -382,27 +387,25 @@ class Demo(PollingThread):
         super().stop()
         self._local.close()
         self._loop.stop()
-        if self._nodes is not None:
-            self._nodes.close()
-        if self._world is not None:
-            shutil.rmtree(self._world.directory, ignore_errors=True)
+        if self._simulation is not None:
+            self._simulation.nodes.close()
+            shutil.rmtree(self._simulation.world.directory, ignore_errors=True)
         if self._scratch is not None:
             self._scratch.cleanup()
 
     def refresh(self) -> None:
         """Read everything now and retry all connections; at most once a second."""
-        self._node_requests.append(lambda nodes: nodes.refresh(self._clock.monotonic()))
-        self._wake.set()
         self._poller.refresh()
-        if self._wandb is not None:
-            self._wandb.refresh()
+        if (simulation := self._simulation) is not None:
+            self._request(lambda: simulation.nodes.refresh(self._clock.monotonic()))
+            simulation.wandb.refresh()
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], object]) -> None:
         """Write the newest media of a run into a directory; `reply` gets the result as a sentence."""
-        if self._wandb is None:
+        if self._simulation is None:
             reply(f"{run} has no samples")
         else:
-            self._wandb.save_samples(run, directory, reply)
+            self._simulation.wandb.save_samples(run, directory, reply)
             self._wake.set()
 
     def poll_soon(self, cluster: str) -> None:
@@ -419,37 +422,34 @@ class Demo(PollingThread):
         Raises:
             HostUnreachable: for an unknown host, and before the first step.
         """
-        if host not in NODES or self._world is None:
+        if host not in NODES or self._simulation is None:
             raise HostUnreachable(host, f"{host} is not connected")
-        return self._shells.setdefault(host, DemoShell(host, self._world, self._lock, self._local))
+        return self._shells.setdefault(host, DemoShell(host, self._simulation.world, self._lock, self._local))
 
     def login(self, source: str) -> None:
         """Log in to a source that waits for a login, such as `node:gpu-011`."""
-        self._node_requests.append(lambda nodes: nodes.login(source))
-        self._wake.set()
+        if (simulation := self._simulation) is not None:
+            self._request(lambda: simulation.nodes.login(source))
 
     def step(self) -> Seconds:
         """Do all that is due now. Returns the seconds until the next call."""
         now, monotonic = self._clock.now(), self._clock.monotonic()
-        if self._world is None:
-            self._world = self._create_world(now)
+        if self._simulation is None:
+            self._simulation = self._simulate(now, monotonic)
             self._began = self._at = monotonic
             self._loop.start()
-        world = self._world
-        if self._nodes is None:
-            self._nodes = DemoNodeCollector(world, self._submit, monotonic, self._seed, self._keep)
+        world, nodes, wandb = self._simulation
         passed, self._at = monotonic - self._at, monotonic
         with self._lock:
             started = world.advance(min(passed, MAX_STEP) * self._speed, now)
-        if any(incident.story == "wandb-down" for incident in started) and self._wandb is not None:
-            self._wandb.refresh()  # it is noticed at the next poll
+        if any(incident.story == "wandb-down" for incident in started):
+            wandb.refresh()  # it is noticed at the next poll
         if world.told != self._told:
             self._told = world.told
             self._submit(StoryTold(world.told))
-        while self._node_requests:
-            self._node_requests.popleft()(self._nodes)
-        self._nodes.read_once(self._files().get(CLUSTER, ()))
-        self._nodes.step(started, monotonic, now)
+        self._do_requests()
+        nodes.read_once(self._files().get(CLUSTER, ()))
+        nodes.step(started, monotonic, now)
         queued = (*((job.number, job.state, job.reason, job.tasks) for job in world.queue.jobs), *world.queue.drains)
         if queued != self._queued:  # poll it at once when it changes: this controller has no load limit
             self._queued = queued
@@ -457,21 +457,16 @@ class Demo(PollingThread):
         self._poller.step()
         is_connecting = monotonic - self._began < FIRST_WANDB_POLL
         if not is_connecting:
-            if self._wandb is None:
-                self._wandb = WandbCollector(
-                    world.runs, WANDB_EVERY, self._submit, self._clock, client=lambda: world.wandb,
-                    login=lambda: WANDB_LOGIN, samples=world.directory / "samples",
-                )  # fmt: skip
             with self._lock:
-                self._wandb.step()
+                wandb.step()
             self._quota.step()
         if self._has_failed:
             self._has_failed = False
             self._submit(SourceRemoved(FILES))
         return FIRST_TICK if is_connecting else TICK
 
-    def _create_world(self, now: Instant) -> World:
-        """The world in a directory of its own, which `stop` removes.
+    def _simulate(self, now: Instant, monotonic: Seconds) -> Simulation:
+        """A world in a directory of its own, which `stop` removes.
 
         Raises:
             TrainmonError: when the given directory is not empty.
@@ -493,7 +488,11 @@ class Demo(PollingThread):
             shutil.rmtree(directory, ignore_errors=True)
             raise
         self.directory = directory
-        return world
+        wandb = WandbCollector(
+            world.runs, WANDB_EVERY, self._submit, self._clock, client=lambda: world.wandb,
+            login=lambda: WANDB_LOGIN, samples=directory / "samples",
+        )  # fmt: skip
+        return Simulation(world, DemoNodeCollector(world, self._submit, monotonic, self._seed, self._keep), wandb)
 
     def on_error(self, error: Exception) -> None:
         """Show it as a source that is down, such as a full disk under the demo's files."""
