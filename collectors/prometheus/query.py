@@ -352,17 +352,10 @@ def cpu_counts(exporter: Exporter, label: str, nodes: Sequence[str], match: str)
     return f"count by ({label}) ({series})"
 
 
-def past(exporter: Exporter, label: str, node: str, match: str, fields: Collection[str]) -> str:
-    """The metrics of one node that are plotted, and what names the indexes of its GPUs."""
-    names = [name for name, (field, _) in exporter.metrics.items() if field in fields or field == "info"]
-    return selector(exporter, names, match, of_nodes(label, [node]))
-
-
-def past_of_disks(exporter: Exporter, label: str, nodes: Sequence[str], match: str, points: Iterable[str]) -> str:
-    """What was free on the filesystems at these mount points, and their sizes."""
-    fields = ("free_bytes", "free_inodes", "total_bytes")
+def past(exporter: Exporter, label: str, nodes: Iterable[str], match: str, fields: Collection[str], *more: str) -> str:
+    """The metrics of these nodes that have these fields."""
     names = [name for name, (field, _) in exporter.metrics.items() if field in fields]
-    return selector(exporter, names, match, of_nodes(label, nodes), at_mount_points(points))
+    return selector(exporter, names, match, of_nodes(label, nodes), *more)
 
 
 def label_values(exporter: Exporter, labels: Iterable[str], match: str) -> str:

@@ -440,14 +440,14 @@ class MetricsReader:
         Raises: QueryFailed: as `read`.
         """
         now, names = self._now(), {query.short_name(node): node}
-        fields = {field for field, _ in GPU_METRICS.values()}
+        fields = {"info", *(field for field, _ in GPU_METRICS.values())}  # the first names the indexes of its GPUs
         for span, step in HISTORIES:
             step = max(step, self.period)
             start = now - now % step - span
             row, length = partial(self._row, start, step), int((now - start) / step) + 1
             answers = {
                 label: self._client.query_range(
-                    query.past(self.exporter, label, node, self.settings.match, fields), start, now, step
+                    query.past(self.exporter, label, [node], self.settings.match, fields), start, now, step
                 )
                 for label in self.labels
             }
@@ -461,7 +461,8 @@ class MetricsReader:
         """
         disks = {node: {disk.path: disk for disk in self.disks[node] if disk.mount} for node in nodes}
         points = sorted({disk.mount or "" for own in disks.values() for disk in own.values()})
-        text = query.past_of_disks(self.exporter, self.labels[0], nodes, self.settings.match, points)
+        fields, mounts = ("free_bytes", "free_inodes", "total_bytes"), query.at_mount_points(points)
+        text = query.past(self.exporter, self.labels[0], nodes, self.settings.match, fields, mounts)
         now, names = self._now(), {query.short_name(node): node for node in nodes}
         step = max(DISKS_EVERY, self.period)
         start = now - now % step - DISKS_SPAN

@@ -37,15 +37,6 @@ def mount_points(paths: Iterable[str]) -> list[str]:
     return sorted({point for path in paths for point in _above(path)})
 
 
-def samples_of(paths: Sequence[str], filesystems: Mapping[Filesystem, Mapping[str, float]]) -> Iterator[DiskSample]:
-    """The disks of these paths, those that are exported."""
-    mounted = {point: (kind, fields) for (point, kind, _), fields in filesystems.items() if fields.keys() & NEEDED}
-    for path in paths:
-        point = next((point for point in _above(path) if point in mounted), None)
-        if point is not None:
-            yield _sample(path, point, *mounted[point])
-
-
 def number_of(text: str) -> float | None:
     """A number of bytes or inodes. It may be of any size: some filesystems have more than 2^53 bytes."""
     found = float(text)
@@ -346,8 +337,10 @@ def host_sample(node: NodeNumbers, t: Instant, tolerance: Seconds) -> HostSample
 
 def disk_samples(node: NodeNumbers, paths: Sequence[str], tolerance: Seconds) -> tuple[DiskSample, ...]:
     """The disks of these paths that node_exporter exports now."""
-    current = {key: _current(fields, node.at - tolerance) for key, fields in node.filesystems.items()}
-    return tuple(samples_of(paths, current))
+    current = ((key, _current(fields, node.at - tolerance)) for key, fields in node.filesystems.items())
+    mounted = {point: (kind, fields) for (point, kind, _), fields in current if fields.keys() & NEEDED}
+    points = ((path, next((point for point in _above(path) if point in mounted), None)) for path in paths)
+    return tuple(_sample(path, point, *mounted[point]) for path, point in points if point is not None)
 
 
 class XidChanges:
@@ -433,10 +426,7 @@ def columns(
         if index is None or field in ("info", "index") or (instance and field == "utilization_pct"):
             continue
         column = found.setdefault((index, field, instance), array("d", [math.nan]) * length)
-        for at, text in one.values:
-            at_row, value = row(at), number(text)
-            if 0 <= at_row < length and value is not None:
-                column[at_row] = value * scale
+        _fill(column, ((row(at), number(text)) for at, text in one.values), scale)
     parts = groupby(sorted(found), key=itemgetter(0, 1))
     return {(index, field): _of_gpu(field, {key[2]: found[key] for key in keys}) for (index, field), keys in parts}
 
@@ -454,15 +444,19 @@ def disk_columns(
     for node, _, (field, _), one in _placed(exporter, label, series, names):
         fields = found.setdefault((node, one.metric.get("mountpoint", "")), {})
         column = fields.setdefault(field, array("d", [math.nan]) * length)
-        for at, text in one.values:
-            at_row, value = row(at), number_of(text)
-            if 0 <= at_row < length and value is not None:
-                column[at_row] = value
+        _fill(column, ((row(at), number_of(text)) for at, text in one.values))
     for fields in found.values():
         if {"free_bytes", "total_bytes"} <= fields.keys():
             pairs = zip(fields["free_bytes"], fields["total_bytes"], strict=True)
             fields["free_bytes"] = array("d", (0.0 if free > total else free for free, total in pairs))
     return found
+
+
+def _fill(column: array[float], values: Iterable[tuple[int, float | None]], scale: float = 1.0) -> None:
+    """Put these values into their rows."""
+    for row, value in values:
+        if 0 <= row < len(column) and value is not None:
+            column[row] = value * scale
 
 
 def _of_gpu(field: str, parts: Mapping[str, array[float]]) -> array[float]:

@@ -415,14 +415,14 @@ class PolledQueue:
             own = [attempt for attempt in attempts if attempt.number == job.number or attempt.id == job.id]
             has_ended = bool(own) and own[-1].stage == "ended"
             if has_ended:
-                last, by = own[-1], own[-1].cancelled_by
+                last = self._accounting.named(own[-1], client)
                 ended = replace(
                     job,
                     state=last.state,
                     started_at=last.started_at or job.started_at,
                     ends_at=last.ends_at,
                     exit_code=last.exit_code,
-                    cancelled_by=client.user_name(by) if by is not None and by.isdigit() else by,
+                    cancelled_by=last.cancelled_by,
                     nodes=job.nodes or last.nodes,
                 )
                 self._submit(JobChanged(ended))

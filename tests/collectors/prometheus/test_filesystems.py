@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.prometheus.readings import FAILED, mount_points, number_of, samples_of
+from collectors.prometheus.readings import FAILED, NodeNumbers, disk_samples, mount_points, number_of
 from trainmon.model import DiskSample
 
 NUMBERS = {
@@ -15,9 +15,11 @@ NUMBERS = {
 
 def disks(*paths: str, **mounted: dict[str, float]) -> list[DiskSample]:
     """The disks of these paths. `mounted`: by mount point, with `_` for `/`."""
-    return [
-        *samples_of(paths, {(point.replace("_", "/"), "xfs", "sda"): numbers for point, numbers in mounted.items()})
-    ]
+    filesystems = {
+        (point.replace("_", "/"), "xfs", "sda"): {field: (0.0, value) for field, value in numbers.items()}
+        for point, numbers in mounted.items()
+    }
+    return [*disk_samples(NodeNumbers(filesystems=filesystems), paths, 0.0)]
 
 
 def disk(**changes: float) -> DiskSample:
