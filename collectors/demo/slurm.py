@@ -332,11 +332,10 @@ ENDED = (
 """Jobs that ended before the demo began: how many hours ago, and how."""
 
 FIELD = re.compile(r"(\|[0-9a-f]*#)%?(\w+)")
-VERSION = "24.05.4"
-CONFIGURATION = f"""\
+CONFIGURATION = """\
 AccountingStorageType   = accounting_storage/slurmdbd
 SlurmUser               = slurm(64030)
-SLURM_VERSION           = {VERSION}
+SLURM_VERSION           = 24.05.4
 """
 USERS = ("ana", "ben", "eva", "kim", "lea")
 
@@ -428,10 +427,6 @@ class Scheduler:
 
     def _scontrol(self, args: Sequence[str]) -> str:
         match list(args):
-            case ["--version"]:
-                return f"slurm {VERSION}\n"
-            case ["ping"]:
-                return "Slurmctld(primary) at login1 is UP\n"
             case ["show", "config"]:
                 return CONFIGURATION
             case ["write", "batch_script", job_id, "-"]:
