@@ -128,6 +128,12 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def replace_statement(table: str, columns: Iterable[str]) -> str:
+    """The statement that writes a row in place of the one with its key."""
+    names = [f'"{name}"' for name in columns]
+    return f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+
+
 def read_actions(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Record]:
     """The newest `limit` actions requested since then, the newest last."""
     return _records(connection, "asked_at >= ?", since, limit)
@@ -176,9 +182,3 @@ def read_texts(connection: sqlite3.Connection, action_id: str) -> list[ActionTex
     names = ActionText.__struct_fields__
     query = f"SELECT {', '.join(names)} FROM action_texts WHERE action_id = ? ORDER BY at, rowid"
     return [ActionText(**dict(zip(names, row, strict=True))) for row in connection.execute(query, (action_id,))]
-
-
-def prune_actions(connection: sqlite3.Connection, before: Instant) -> None:
-    """Delete what is older."""
-    connection.execute("DELETE FROM actions WHERE asked_at < ?", (before,))
-    connection.execute("DELETE FROM action_texts WHERE at < ?", (before,))

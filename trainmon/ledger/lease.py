@@ -29,8 +29,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.ledger.actions import as_json, decode_rows
-from trainmon.ledger.alerts import replace_statement
+from trainmon.ledger.actions import as_json, decode_rows, replace_statement
 from trainmon.lib import Instant, Seconds
 from trainmon.lib.threads import decoder
 from trainmon.model import Channel

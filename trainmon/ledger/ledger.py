@@ -22,12 +22,11 @@ from trainmon.ledger.actions import (
     ActionText,
     as_json,
     masked_end,
-    prune_actions,
     read_evaluations,
     read_open,
     write_all,
 )
-from trainmon.ledger.alerts import prune_alerts
+from trainmon.ledger.alerts import prune_alerts, prune_outbox
 from trainmon.ledger.attempts import (
     AttemptHour,
     RunEval,
@@ -56,7 +55,6 @@ from trainmon.ledger.database import (
     refuse_damage,
     set_aside,
 )
-from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.reader import (
     action_texts,
     alert_history,
@@ -405,7 +403,7 @@ class Ledger(Background):
                 now = self._clock.now()
                 if self._pruned_at is None or abs(now - self._pruned_at) > PRUNE_EVERY:  # a clock may be set back
                     self._pruned_at = now
-                    for prune in (prune_actions, prune_alerts, prune_outbox, prune_attempts):
+                    for prune in (prune_alerts, prune_outbox, prune_attempts):
                         connection.execute("BEGIN IMMEDIATE")
                         prune(connection, now - self._keep_for)
                         connection.execute("COMMIT")

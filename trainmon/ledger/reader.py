@@ -18,12 +18,17 @@ from trainmon.analysis.explanation import AttemptRecords
 from trainmon.analysis.retries import KEPT
 from trainmon.ledger.actions import ActionText, read_actions, read_texts
 from trainmon.ledger.alerts import (
+    Counts,
     HistoryLine,
     add_request,
+    count,
     read_history,
+    read_newest,
     read_node_events,
+    read_sent,
     read_stored_alerts,
     read_totals,
+    take_over,
 )
 from trainmon.ledger.attempts import (
     AttemptName,
@@ -36,7 +41,6 @@ from trainmon.ledger.attempts import (
 )
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
 from trainmon.ledger.lease import LOCK, LeaderNote, LeaderNow, is_locked, is_row_held, read_note, this_program
-from trainmon.ledger.outbox import Counts, count, read_newest, read_sent, take_over
 from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import DAY, Instant, Seconds, TrainmonError, by_key
 from trainmon.model import (

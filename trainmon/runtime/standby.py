@@ -21,9 +21,8 @@ from trainmon.alerting.notify.message import Message, Retry, Sender, Sent
 from trainmon.config import Settings
 from trainmon.engine.snapshot import Status
 from trainmon.ledger.actions import storable
-from trainmon.ledger.alerts import counted, read_stored_alerts
+from trainmon.ledger.alerts import counted, read_newest, read_stored_alerts
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import read_newest
 from trainmon.lib import Clock, Instant, Seconds
 from trainmon.model import (
     KEPT_RESOLVED,

@@ -12,11 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.ledger.actions import read_open
-from trainmon.ledger.alerts import read_requests
+from trainmon.ledger.alerts import read_requests, read_waiting
 from trainmon.ledger.attempts import read_evals, read_hours
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import action_texts, alert_history, alerts_now, attempt_rows, recent_actions
-from trainmon.ledger.outbox import read_waiting
 from trainmon.lib import Instant
 
 MANY = 10_000

@@ -30,9 +30,8 @@ from trainmon.alerting.notify.message import Broken, Message, Retry, Sent
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
-from trainmon.ledger.alerts import prune_alerts
+from trainmon.ledger.alerts import prune_alerts, prune_outbox
 from trainmon.ledger.ledger import NAME, Ledger, submit_request
-from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.schema import VERSION
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (

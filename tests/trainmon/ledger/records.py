@@ -9,10 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.ledger.actions import ActionText, read_actions, read_open, read_texts
-from trainmon.ledger.alerts import HistoryLine
+from trainmon.ledger.alerts import HistoryLine, Transaction
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import Transaction
 from trainmon.lib import Instant
 from trainmon.model import Action, AlertChanges, Execute, Milestone, Notification, Record
 

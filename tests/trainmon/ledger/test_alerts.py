@@ -13,7 +13,17 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.notify.samples import alert, notice
 from tests.trainmon.ledger.opened import opened, plain
 from tests.trainmon.ledger.records import transaction
-from trainmon.ledger.alerts import HistoryLine, prune_alerts, read_requests, read_stored_alerts, read_totals
+from trainmon.ledger.alerts import (
+    HistoryLine,
+    count,
+    prune_alerts,
+    prune_outbox,
+    read_requests,
+    read_stored_alerts,
+    read_totals,
+    read_waiting,
+    take_over,
+)
 from trainmon.ledger.database import LedgerStuck, open_to_write
 from trainmon.ledger.lease import (
     ROW_LEASE,
@@ -28,7 +38,6 @@ from trainmon.ledger.lease import (
     sign_of,
 )
 from trainmon.ledger.ledger import alert_history, alerts_now, recent_actions, submit_request
-from trainmon.ledger.outbox import count, prune_outbox, read_waiting, take_over
 from trainmon.ledger.reader import AlertsNow
 from trainmon.ledger.schema import MIGRATIONS
 from trainmon.model import Alert, AlertChanges, AlertRequest, Notice, Notification, Silence

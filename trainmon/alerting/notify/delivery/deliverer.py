@@ -24,9 +24,9 @@ from msgspec.structs import replace
 
 from trainmon.alerting.notify.delivery.due import NEAR, NOT_PASSED_ON, Budget, MessageBatch, SendQueue, stand_ins
 from trainmon.alerting.notify.message import Attachment, Broken, Message, Retry, Sender, Sent, printable, summary
+from trainmon.ledger.alerts import Address, OutboxState, Transaction
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Answer, Ledger
-from trainmon.ledger.outbox import Address, OutboxState, Transaction
 from trainmon.lib import Clock, Instant, Seconds, ago, drop_oldest, group_by
 from trainmon.model import SEVERITIES, Alert, AlertChanges, Channel, Delivered, Delivery, Notice, Notification, Route
 

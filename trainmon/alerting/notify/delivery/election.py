@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from trainmon.alerting.notify.delivery.deliverer import Deliverer, Journal
 from trainmon.analysis.attempts import unrecorded
-from trainmon.ledger.alerts import read_requests
+from trainmon.ledger.alerts import read_requests, read_waiting
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, LeaseLock, SourceNote, claim_row, release_row, sign_of
 from trainmon.ledger.ledger import Answer, Ledger
-from trainmon.ledger.outbox import read_waiting
 from trainmon.ledger.reader import AlertsNow, read_all, remember
 from trainmon.lib import Clock, Instant, Seconds, ago
 from trainmon.model import (

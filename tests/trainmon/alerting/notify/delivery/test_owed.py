@@ -24,9 +24,9 @@ from tests.trainmon.ledger.records import transaction
 from trainmon.alerting.notify.delivery.deliverer import STRANGE_AFTER, Deliverer, Journal
 from trainmon.alerting.notify.delivery.due import CRITICAL_OVERDUE, SendQueue
 from trainmon.alerting.notify.message import Broken, Retry, render
+from trainmon.ledger.alerts import read_waiting
 from trainmon.ledger.database import open_to_write
 from trainmon.ledger.ledger import Answer
-from trainmon.ledger.outbox import read_waiting
 from trainmon.ledger.reader import remember
 from trainmon.lib import Clock
 from trainmon.model import AlertChanges, Notice, Notification, Route
