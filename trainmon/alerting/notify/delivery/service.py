@@ -9,7 +9,6 @@ import contextlib
 import logging
 import queue
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,6 +22,7 @@ from trainmon.ledger.alerts import add_request
 from trainmon.ledger.lease import this_program
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Clock, Seconds, SystemClock
+from trainmon.lib.threads import Background
 from trainmon.model import (
     Alert,
     AlertChanges,
@@ -54,8 +54,9 @@ STUCK_QUIETLY: Seconds = 60.0
 STUCK_AGAIN: Seconds = 3_600.0
 
 
-class NotificationService:
-    """Implements Outbox. It sends while it leads: one program at a time does for each ledger."""
+class NotificationService(Background):
+    """Implements Outbox. It sends while it leads: one program at a time does for each ledger. LeadershipChanged reports
+    the result of the election; AlertsRestored, what the ledger holds."""
 
     def __init__(
         self,
@@ -74,7 +75,6 @@ class NotificationService:
     ) -> None:
         self._ledger, self._submit = ledger, submit
         self._clock = clock = clock or SystemClock()
-        self._is_over = False
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         """What other threads ask of its own, which waits for it."""
         self._next_channels: Seconds = 0.0
@@ -95,13 +95,9 @@ class NotificationService:
             ledger, clock, submit, self._deliverer, self._journal, wake,
             holder=us, by_row=by_row, program=program, patience=patience, lease=lease,
         )  # fmt: skip
-        self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
+        super().__init__("notifications")
 
     # ---- from any thread --------------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Take part in the election. LeadershipChanged reports its result; AlertsRestored, what the ledger holds."""
-        self._thread.start()
 
     def stop(self, flush: Seconds = FLUSH) -> None:
         """Send what waits, for at most this long, and stop leading. The fallback gets what other channels failed to
@@ -116,10 +112,7 @@ class NotificationService:
             self._ask(partial(self._deliverer.finish, all_names))
             _wait(lambda: self._deliverer.are_done(all_names), deadline)
             _wait(lambda: self._journal.is_settled, deadline)
-        self._is_over = True
-        self._wake()
-        if self._thread.is_alive():
-            self._thread.join(1.0)
+        super().stop()
         self._election.release()
 
     def enqueue(self, changes: AlertChanges) -> None:
@@ -161,6 +154,9 @@ class NotificationService:
         """Take a turn now."""
         self._work.put(lambda: None)
 
+    def _interrupt(self) -> None:
+        self._wake()
+
     def _alerts(self) -> Mapping[str, Alert] | None:
         state = self._election.state
         return None if state is None else state.alerts
@@ -173,7 +169,7 @@ class NotificationService:
             try:
                 with contextlib.suppress(queue.Empty):
                     self._work.get(timeout=pause)()
-                if self._is_over:
+                if self._stopping.is_set():
                     return
                 self._turn()
                 pause = self._pause()
