@@ -8,10 +8,10 @@ import math
 import shlex
 import sqlite3
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from trainmon.lib import Instant, clean, counted, say, scrub
 from trainmon.lib.threads import decoder
@@ -38,9 +38,6 @@ WRITE = f"""
     OR ({RANK.format("excluded")} = {RANK.format("actions")}
         AND (actions.settled_at IS NULL OR excluded.settled_at IS NOT NULL))
 """
-WRITE_TEXT = """
-    INSERT OR REPLACE INTO action_texts (action_id, kind, host, path, at, text) VALUES (?, ?, ?, ?, ?, ?)
-"""
 
 
 class ActionText(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,19 +51,17 @@ class ActionText(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-CLAIMED = """
-    SELECT count(*) FROM actions
-    WHERE who = ? AND run IS ? AND verb != 'exclude' AND status != 'refused' AND asked_at > ?
-"""
-
-
 def claim_action(connection: sqlite3.Connection, record: Record, *, since: Instant, at_most: int) -> str | None:
     """Write the record of an automatic action, unless a program has written it before, or its run has had as many since
     then. Returns the reason why it must not be done; None if it may."""
     action = record.action
     if connection.execute("SELECT 1 FROM actions WHERE id = ?", (action.id,)).fetchone() is not None:
         return "it was done, or tried, before"
-    (count,) = connection.execute(CLAIMED, (action.who, action.run, since)).fetchone()
+    (count,) = connection.execute(
+        "SELECT count(*) FROM actions "
+        "WHERE who = ? AND run IS ? AND verb != 'exclude' AND status != 'refused' AND asked_at > ?",
+        (action.who, action.run, since),
+    ).fetchone()
     if action.verb != "exclude" and count >= at_most:
         return f"{action.run} was requeued automatically {counted(count, 'time')} within a day"
     write_all(connection, [record], ())
@@ -90,21 +85,19 @@ def write_all(connection: sqlite3.Connection, records: Iterable[Record], texts: 
     """Write records and texts; each replaces the row with its key."""
     connection.executemany(WRITE, map(_row, records))
     connection.executemany(
-        WRITE_TEXT,
-        ((kept.action_id, kept.kind, kept.host, storable(kept.path), kept.at, storable(kept.text)) for kept in texts),
+        replace_statement("action_texts", ActionText.__struct_fields__), (storable_row(astuple(kept)) for kept in texts)
     )
 
 
 def _row(record: Record) -> tuple[str | float | None, ...]:
     record = _said(record)
     action = record.action
-    values = (
+    return storable_row((
         action.id, action.requested_at, action.who, action.from_host, action.verb, action.subject, action.run,
         action.job, action.cluster, action.host, action.title, shell_command(action.operation), action.why,
         record.status, record.done_at, say(record.outcome), record.settled_at, record.note,
         as_json(record),
-    )  # fmt: skip
-    return tuple(storable(value) if isinstance(value, str) else value for value in values)
+    ))  # fmt: skip
 
 
 def _said(record: Record) -> Record:
@@ -132,6 +125,11 @@ def replace_statement(table: str, columns: Iterable[str]) -> str:
     """The statement that writes a row in place of the one with its key."""
     names = [f'"{name}"' for name in columns]
     return f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+
+
+def storable_row(values: Iterable[Any]) -> tuple[Any, ...]:
+    """The values of a row as SQLite stores them."""
+    return tuple(storable(value) if isinstance(value, str) else value for value in values)
 
 
 def read_actions(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Record]:

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from trainmon.analysis.retries import SEEN
-from trainmon.ledger.actions import as_json, decode_rows, replace_statement, storable
+from trainmon.ledger.actions import as_json, decode_rows, replace_statement, storable, storable_row
 from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
 from trainmon.lib import Instant, Seconds, by_key, drop_oldest
 from trainmon.lib.threads import decoder
@@ -88,10 +88,9 @@ class HistoryLine(NamedTuple):
     text: str
 
 
-def fields(value: object, columns: Iterable[str]) -> list[str | float | None]:
+def fields(value: object, columns: Iterable[str]) -> tuple[str | float | None, ...]:
     """The fields of a value that its row has as columns."""
-    values = (getattr(value, name) for name in columns)
-    return [storable(field) if isinstance(field, str) else field for field in values]
+    return storable_row(getattr(value, name) for name in columns)
 
 
 def write_changes(connection: sqlite3.Connection, changes: AlertChanges) -> None:

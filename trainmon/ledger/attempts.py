@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import SAME_START, is_same_start, merged, missing, named_as
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, neighbours, period
 from trainmon.analysis.retries import KEPT, USES_AT_MOST, use_of
-from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, storable
+from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, replace_statement, storable_row
 from trainmon.ledger.alerts import LOG_AWAITED, counted, delete_counted, read_alerts_of
 from trainmon.ledger.schema import ONE_PER_START, version_of
 from trainmon.lib import Instant
@@ -66,9 +66,7 @@ WRITE_EVAL = f"""
     ON CONFLICT DO UPDATE SET cluster = excluded.cluster, written_at = excluded.written_at
     WHERE evals.cluster IS NULL AND excluded.cluster IS NOT NULL
 """
-WRITE_HOUR = """
-    INSERT OR REPLACE INTO gpu_hours (attempt_id, node, ended_at, written_at, gpu_hour) VALUES (?, ?, ?, ?, ?)
-"""
+HOUR_COLUMNS = ("attempt_id", "node", "ended_at", "written_at", "gpu_hour")
 SINCE_EVALS = 4
 """The version of the ledger that first had the tables evals and gpu_hours."""
 SINCE_CLUSTERS = 5
@@ -146,7 +144,7 @@ def write_attempts(connection: sqlite3.Connection, attempts: Iterable[Attempt], 
         values = [as_json(row[name]) if name in LISTED else row[name] for name in COLUMNS]
         whole = as_json(attempt if attempt.end is None else replace(attempt, end=replace(attempt.end, log_tail=None)))
         with counted(connection, "training_attempts", "attempt_id = ?", (attempt.attempt_id,), now - LOG_AWAITED):
-            connection.execute(WRITE, [storable(one) if isinstance(one, str) else one for one in (*values, whole)])
+            connection.execute(WRITE, storable_row((*values, whole)))
 
 
 def _tells_the_same(known: Attempt, attempt: Attempt) -> bool:
@@ -173,7 +171,7 @@ def write_evals(connection: sqlite3.Connection, evals: Iterable[RunEval], now: I
         facts = {name: getattr(result, name) for name in EVAL_FACTS}
         facts |= {name: as_json(facts[name]) for name in EVAL_LISTED if facts[name] is not None}
         values = (run, digest, *facts.values(), cluster, timestamp(now), as_json(result))
-        connection.execute(WRITE_EVAL, [storable(one) if isinstance(one, str) else one for one in values])
+        connection.execute(WRITE_EVAL, storable_row(values))
 
 
 def write_hours(connection: sqlite3.Connection, hours: Iterable[AttemptHour], now: Instant) -> None:
@@ -181,7 +179,7 @@ def write_hours(connection: sqlite3.Connection, hours: Iterable[AttemptHour], no
     for attempt, hour in hours:
         known = _stored(connection, attempt) or attempt
         values = (known.attempt_id, hour.node, timestamp(hour.ended_at), timestamp(now), as_json(hour))
-        connection.execute(WRITE_HOUR, values)
+        connection.execute(replace_statement("gpu_hours", HOUR_COLUMNS), values)
 
 
 def read_evals(connection: sqlite3.Connection, run: str, cluster: str) -> list[EvalResult]:
