@@ -228,6 +228,11 @@ def elapsed(since: float | None, now: float) -> str:
     return "yet" if since is None else f"for {duration(now - since)}"
 
 
+def at_text(at: float) -> str:
+    """A time (seconds since 1970) in UTC with its date: readers are in other time zones, and may read it days later."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 AGE = r"(?<![\w./-])(\d+(?:\.\d+)?)([smhd])(?:(\d+)([smh]))?"
 AGO = re.compile(rf"{AGE} ago\b")
 RELATIVE = re.compile(rf"{AGE}\b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.alerting.rules import TEST
-from trainmon.lib import Instant, Seconds, TrainmonError, ago, clean, counted, scrub, shorten, shorten_lines
+from trainmon.lib import Instant, Seconds, TrainmonError, ago, at_text, clean, counted, scrub, shorten, shorten_lines
 from trainmon.model import SEVERITIES, Alert, Notice, NoticeKind, Notification, Severity
 from trainmon.model import Channel as Health
 
@@ -198,7 +197,7 @@ def _body(
     full, others = entries[: detail.full], entries[detail.full :]
     blocks += [_block(entry, last, detail, now) for last, entry in zip([None, *full], full, strict=False)]
     lines = [
-        f"{moment(entry.notices[0].at)} {'resolved' if entry.is_over else entry.alert.severity}: "
+        f"{at_text(entry.notices[0].at)} {'resolved' if entry.is_over else entry.alert.severity}: "
         f"{printable(entry.alert.summary)}"
         for entry in others[: detail.lines]
     ]
@@ -210,7 +209,7 @@ def _body(
     for notice in plain:  # its ages are those of when it was written
         late = now - notice.at
         title = [printable(notice.title)] if len(notices) > 1 else []
-        written = [f"written {moment(notice.at)}, sent {ago(late)} late"] if late >= LATE else []
+        written = [f"written {at_text(notice.at)}, sent {ago(late)} late"] if late >= LATE else []
         blocks.append("\n".join([*title, *written, *map(printable, notice.lines)]))
     return "\n\n".join(filter(None, blocks))
 
@@ -226,11 +225,6 @@ def fitted(message: Message, limit: int, mark: str) -> tuple[str, bool]:
 def printable(text: str) -> str:
     """Untrusted text that may leave this machine: without secrets and control characters."""
     return clean(scrub(text[: 8 * LINE]), LINE)
-
-
-def moment(at: Instant) -> str:
-    """A time in UTC with its date: phones are in other time zones, and may show the message days later."""
-    return f"{dt.datetime.fromtimestamp(at, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def is_good_news(message: Message) -> bool:
@@ -296,7 +290,7 @@ def _block(entry: Entry, last: Entry | None, detail: Detail, now: Instant) -> st
     for one in alert.delivery:
         answer = f" ({printable(one.answer)})" if one.answer and one.state != "sent" else ""
         if one.state not in ("waiting", "sending", "stopped"):
-            sent.append(f"{printable(one.channel)} {one.state} {moment(one.at)}{answer}")
+            sent.append(f"{printable(one.channel)} {one.state} {at_text(one.at)}{answer}")
     lines += [f"sent before: {'; '.join(sent)}"] if sent else []
     if not entry.is_over:
         if alert.advice and (like is None or like.alert.advice != alert.advice):
@@ -312,14 +306,14 @@ def _times(entry: Entry, now: Instant) -> Iterator[str]:
     alert = entry.alert
     if entry.is_over:
         end = alert.resolved_at if alert.resolved_at is not None else now
-        over = f"resolved {moment(end)}, after {ago(end - alert.since)}"
-        gone = f"{printable(alert.ended or '')} since {moment(end)}"
-        yield f"began {moment(alert.since)}; {over if _is_well(alert) else gone}"
+        over = f"resolved {at_text(end)}, after {ago(end - alert.since)}"
+        gone = f"{printable(alert.ended or '')} since {at_text(end)}"
+        yield f"began {at_text(alert.since)}; {over if _is_well(alert) else gone}"
     else:
-        yield f"{'at' if alert.event else 'since'} {moment(alert.since)} ({ago(now - alert.since)} ago)"
+        yield f"{'at' if alert.event else 'since'} {at_text(alert.since)} ({ago(now - alert.since)} ago)"
     for notice in entry.notices:
         late = f", sent {ago(now - notice.at)} late" if now - notice.at >= LATE else ""
-        yield f"{moment(notice.at)}{late}: {printable(notice.reason)}"
+        yield f"{at_text(notice.at)}{late}: {printable(notice.reason)}"
     if alert.acknowledged_by and not entry.is_over and entry.notices[-1].kind != "acknowledged":
         yield f"acknowledged by {printable(alert.acknowledged_by)}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
@@ -22,7 +21,7 @@ from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.timeline import GpuHour, Moment, timeline
 from trainmon.analysis.retries import RetryDecision, decide, history_of, order_of, suspects
-from trainmon.lib import Instant, Seconds, clean, counted, duration, scrub
+from trainmon.lib import Seconds, at_text, clean, counted, duration, scrub
 from trainmon.model import (
     Alert,
     Attempt,
@@ -338,10 +337,6 @@ def short_name(job_id: str | None, restart: int | None, wandb_id: str | None, pi
     if wandb_id is not None:
         return wandb_id.rpartition("/")[2]
     return "log" if pid is None else f"pid {pid}"
-
-
-def at_text(at: Instant) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:

@@ -12,13 +12,12 @@ from trainmon.analysis.explanation.explain import (
     AWAITED,
     Explanation,
     Resume,
-    at_text,
     evidence_places,
     hung_for,
     short_id,
 )
 from trainmon.analysis.explanation.timeline import What, worst
-from trainmon.lib import clean, counted, duration, mib_size, scrub, size
+from trainmon.lib import at_text, clean, counted, duration, mib_size, scrub, size
 from trainmon.model import Attempt, Origin
 
 # ---- rows and sections -----------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
-from trainmon.analysis.explanation.explain import at_text
 from trainmon.analysis.explanation.hours import (
     Category,
     Spent,
@@ -28,6 +27,7 @@ from trainmon.lib import (
     Instant,
     Seconds,
     ago,
+    at_text,
     by_key,
     clean,
     counted,
