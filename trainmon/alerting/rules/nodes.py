@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from trainmon.alerting.rules.base import (
     SETTLES,
     Duration,
+    Family,
     Rule,
     Share,
     Unknown,
@@ -110,7 +111,7 @@ def past_of(state: State, node: str) -> NodeHistory:
 class NodeRule(Rule, frozen=True, kw_only=True):
     """A rule about nodes. An alert cannot resolve while its node does not answer."""
 
-    family = "nodes"
+    family: ClassVar[Family] = "nodes"
 
     def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
         if alert.event:  # it happened, whether the node answers now or not
@@ -122,18 +123,15 @@ class NodeRule(Rule, frozen=True, kw_only=True):
         return None
 
 
-class GpuRule(Rule, frozen=True, kw_only=True):
+class GpuRule(NodeRule, frozen=True, kw_only=True):
     """A rule about GPUs. An alert cannot resolve while its GPU does not report the numbers of the rule."""
 
     family = "gpus"
     needs: ClassVar[tuple[str, ...]] = ()
     """What the numbers are called, then the fields of a GPU that have them. One of the fields is enough."""
 
-    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
-        if (unseen := unseen_node(state, alert)) is not None:
-            return unseen
+    def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
         name, index = node_and_gpu(alert.subject)
-        node = state.nodes[name]
         if not is_fresh(node.gpus_at, state, name, now):
             since = "" if node.gpus_at is None else f" for {ago(now - node.gpus_at)}"
             return Unknown(f"the GPUs of {name} have not been read{since}")

@@ -147,12 +147,10 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
                     fires_at_once=is_lost,
                 )  # fmt: skip
 
-    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
-        if (unseen := super().unseen(state, alert, now)) is not None:
-            return unseen
-        node = state.nodes[node_and_gpu(alert.subject)[0]]
+    def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
         listed, expected = len(node.gpus), gpus_expected(node, state)
-        return Unknown(f"{node.name} lists {listed} of its {expected} GPUs") if listed < expected else None
+        fewer = Unknown(f"{node.name} lists {listed} of its {expected} GPUs") if listed < expected else None
+        return super().lacking(state, node, alert, now) or fewer
 
 
 def gpus_expected(node: Node, state: State) -> int:

@@ -22,7 +22,6 @@ from trainmon.alerting.rules.nodes import (
     past_of,
     runs_by_node,
     sampled_gpus,
-    unseen_node,
 )
 from trainmon.analysis.gpus import EMPTY_MIB, IDLE_GPU_PCT, has_all_gpus
 from trainmon.analysis.runs import holds_nodes, is_running
@@ -363,10 +362,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
             sources=(f"node:{node.name}", *slurm),
         )  # fmt: skip
 
-    def unseen(self, state: State, alert: Alert, now: Instant) -> Unseen | None:
-        if (unseen := unseen_node(state, alert)) is not None:
-            return unseen
-        node = state.nodes[node_and_gpu(alert.subject)[0]]
+    def lacking(self, state: State, node: Node, alert: Alert, now: Instant) -> Unknown | None:
         if not is_fresh(node.gpus_at, state, node.name, now):
             return Unknown(f"the GPUs of {node.name} have not been read lately")
         unread = [gpu.index for gpu in node.gpus if gpu.memory_used_mib is None and gpu.state != "lost"]
