@@ -168,17 +168,18 @@ def acknowledged_tests(alerts: Mapping[str, Alert], now: Instant) -> dict[str, A
 def _watched(state: State, routing: Routing, spec: HeartbeatSpec, outage: Seconds | None) -> tuple[str, ...]:
     answering = sum(source.health == "ok" for source in state.sources.values())
     wanted = sum(source.health != "off" for source in state.sources.values())
-    lines = [
+    lines = (
         f"{counted(len(state.runs), 'run')}, {counted(len(state.nodes), 'node')}, "
-        f"{counted(len(state.disks), 'disk')}; {answering} of {counted(wanted, 'source')} responding"
-    ]
-    if outage is not None and outage >= START_AGAIN:
-        lines.append(f"nothing was watched for {ago(outage)} before")
-    if len(routing.routes) == 1:
-        lines.append("this is the only channel: if it fails, you get no notification; add a second [[notify]]")
-    if spec.switch is False:
-        lines.append("no dead-man's switch: if this machine fails, nothing notifies you; set ping under [heartbeat]")
-    return tuple(lines)
+        f"{counted(len(state.disks), 'disk')}; {answering} of {counted(wanted, 'source')} responding",
+        f"nothing was watched for {ago(outage)} before" if outage is not None and outage >= START_AGAIN else "",
+        "this is the only channel: if it fails, you get no notification; add a second [[notify]]"
+        if len(routing.routes) == 1
+        else "",
+        "no dead-man's switch: if this machine fails, nothing notifies you; set ping under [heartbeat]"
+        if spec.switch is False
+        else "",
+    )
+    return tuple(filter(None, lines))
 
 
 # ---- the text of a heartbeat -----------------------------------------------------------------------------------------

@@ -286,11 +286,12 @@ def _block(entry: Entry, last: Entry | None, detail: Detail, now: Instant) -> st
         if alert.data != "ok":
             lines.append(f"it cannot be observed now: {printable(alert.data_why or alert.data)}")
         lines += [f"  | {shorten(printable(line), detail.width)}" for line in alert.evidence[-detail.evidence :]]
-    sent = []
-    for one in alert.delivery:
-        answer = f" ({printable(one.answer)})" if one.answer and one.state != "sent" else ""
-        if one.state not in ("waiting", "sending", "stopped"):
-            sent.append(f"{printable(one.channel)} {one.state} {at_text(one.at)}{answer}")
+    sent = [
+        f"{printable(one.channel)} {one.state} {at_text(one.at)}"
+        + (f" ({printable(one.answer)})" if one.answer and one.state != "sent" else "")
+        for one in alert.delivery
+        if one.state not in ("waiting", "sending", "stopped")
+    ]
     lines += [f"sent before: {'; '.join(sent)}"] if sent else []
     if not entry.is_over:
         if alert.advice and (like is None or like.alert.advice != alert.advice):
