@@ -129,21 +129,19 @@ class Ntfy:
     def _fields(self, message: Message, text: str) -> dict[str, Any]:
         is_heartbeat = all(notice.kind == "heartbeat" for notice in message.notices)
         tag = "green_heart" if is_heartbeat else TAGS[message.severity]
-        actions: list[dict[str, Any]] = []
-        if self.reply_topic and message.acknowledge:
-            actions.append(
-                {
-                    "action": "http",
-                    "label": "Acknowledge",
-                    "url": f"{self.server}/{self.reply_topic}",
-                    "method": "POST",
-                    "headers": {"Authorization": self._reply_login} if self._reply_login else {},
-                    "body": " ".join(["ack", *(f"{alert} {token}" for alert, token in message.acknowledge)]),
-                    "clear": True,
-                }
-            )
-        if message.link:
-            actions.append({"action": "view", "label": "Open", "url": message.link})
+        acknowledge = {
+            "action": "http",
+            "label": "Acknowledge",
+            "url": f"{self.server}/{self.reply_topic}",
+            "method": "POST",
+            "headers": {"Authorization": self._reply_login} if self._reply_login else {},
+            "body": " ".join(["ack", *(f"{alert} {token}" for alert, token in message.acknowledge)]),
+            "clear": True,
+        }
+        actions = [
+            *([acknowledge] if self.reply_topic and message.acknowledge else []),
+            *([{"action": "view", "label": "Open", "url": message.link}] if message.link else []),
+        ]
         optional = {
             "click": message.link,
             "actions": actions,
