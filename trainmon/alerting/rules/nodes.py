@@ -425,9 +425,7 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
             if text is not None and is_ours and is_answering(state, f"slurm:{slurm.cluster}"):
                 is_down = slurm.state in DOWN or bool(DOWN_FLAGS & set(slurm.flags))
                 has_run, at = is_used(state, slurm.name), slurm.reason_at
-                severity: Severity = "critical" if is_down and has_run else "warning"
-                if not has_run and at is not None and now - at > self.old:
-                    severity = "info"
+                is_old = not has_run and at is not None and now - at > self.old
                 by = f" (by {slurm.reason_by})" if slurm.reason_by else ""
                 since = f" (for {ago(now - at)})" if at is not None else ""
                 cluster = state.clusters.get(slurm.cluster)
@@ -435,7 +433,7 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
                 yield Finding(
                     rule=self.name,
                     subject=f"node:{slurm.name}",
-                    severity=severity,
+                    severity="info" if is_old else "critical" if is_down and has_run else "warning",
                     summary=f"Slurm {text.format(slurm.name)}{since}: {slurm.reason or 'no reason is given'}{by}",
                     evidence=(f"{'+'.join((slurm.state, *slurm.flags))} {slurm.reason or ''}".strip(),),
                     advice=DRAINED

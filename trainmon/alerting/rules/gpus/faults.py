@@ -208,15 +208,11 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
             subject, who = f"node:{name}", name
         times = f", {fault.count} times in {ago(fault.last_at - fault.first_at)}" if fault.count > 1 else ""
         reporter = "Prometheus" if fault.source == "prometheus" else "NVML"
-        severity: Severity = "warning"
-        if is_hardware:
-            severity = fault_severity(state, name)
-        elif means.kind == "application" and run is None:
-            severity = "info"  # a program of another user
+        is_of_others = means.kind == "application" and run is None  # a program of another user
         return Finding(
             rule=self.name,
             subject=f"{subject} {code.lower()}",
-            severity=severity,
+            severity=fault_severity(state, name) if is_hardware else "info" if is_of_others else "warning",
             summary=f"{code} on {who}: {means.name}{times}, {ago(now - fault.last_at)} ago",
             evidence=(f"{code}: {fault.text}" if fault.text else f"{code}, reported by {reporter}",),
             advice=f"{means.advice}; {EXCLUDE}" if is_hardware else means.advice,

@@ -276,9 +276,8 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
 
     def _finding(self, run: Run, node: Node, gpu: Gpu, state: State, was_used: bool) -> Finding:
         used = gpu.memory_used_mib or 0
-        held = "has released its memory" if was_used else "is allocated to the job and holds no memory"
-        if used >= EMPTY_MIB:
-            held = f"holds {mib_size(used)}"
+        empty = "has released its memory" if was_used else "is allocated to the job and holds no memory"
+        held = f"holds {mib_size(used)}" if used >= EMPTY_MIB else empty
         power = "" if gpu.power_w is None else f", {gpu.power_w:.0f} W"
         return gpu_finding(
             self, node, gpu, state,

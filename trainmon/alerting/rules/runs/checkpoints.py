@@ -124,9 +124,9 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
             return
         one, lost = torn[0], steps_at_risk(run)
         age = "" if one.at is None else f" {ago(now - one.at)} ago"
-        whole = "no complete one is known" if known.unrecognised is not None else "there is no complete one"
-        if last is not None:
-            whole = f"the last complete one is {last.title}" + (f", {counted(lost, 'step')} back" if lost else "")
+        none = "no complete one is known" if known.unrecognised is not None else "there is no complete one"
+        back = f", {counted(lost, 'step')} back" if lost else ""
+        whole = none if last is None else f"the last complete one is {last.title}{back}"
         again = f"{how_to_save(run)}; " if run.verdict in LIVING else ""
         yield self.finding(
             state,
