@@ -1,9 +1,5 @@
 """Files of metrics: TensorBoard's event files, Lightning's CSV, JSON lines, and the state in a checkpoint of Hugging
-Face's Trainer. Runs on the node: Python 3.6.
-
-A reader takes the bytes at its `offset`. `head`: how the file begins as long as it is continued, and not written anew.
-`is_numbered`: whether another reader would give the same numbers to the rows.
-"""
+Face's Trainer. Runs on the node: Python 3.6."""
 
 import csv
 import json
@@ -11,7 +7,7 @@ import math
 import re
 import struct
 
-from collectors.probe.files.metric_rows import Rows, number_of
+from collectors.probe.files.metric_rows import Reader, Rows, number_of
 from collectors.probe.files.wandb_records import MALFORMED, fields, signed
 from collectors.probe.paths import shown
 from collectors.probe.stdlib import Any, Iterator
@@ -54,26 +50,13 @@ def masked_crc(data: bytes) -> int:
     return (crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF
 
 
-class Reader:
-    """How far a file was read."""
-
-    is_numbered = True
-    prefix = ""
-    """Of the names of its metrics: of several directories of one run."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-        self.offset = self.damaged = self.tail = 0
-        self.head = b""
-
-
 class EventFile(Reader):
     """The scalars of one event file. The values of one step are one row."""
 
     is_numbered = False
 
-    def __init__(self, rows: Rows) -> None:
-        super().__init__(rows)
+    def __init__(self, path: bytes, rows: Rows) -> None:
+        super().__init__(path, rows)
         self._is_lost = False
         self._lengths = {}  # type: dict[bytes, int]
         self._row = {}  # type: dict[str, float | str]

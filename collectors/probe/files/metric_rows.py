@@ -1,10 +1,14 @@
-"""The new rows of a file of metrics, with the metrics that are charted. Runs on the node: Python 3.6."""
+"""One file of metrics, as far as it was read, and its new rows, with the metrics that are charted. Runs on the node:
+Python 3.6."""
 
+import os
 import re
 import time
 
 from collectors.probe import paths
 from collectors.probe.stdlib import Any, Iterable, Line, Mapping
+
+PIECE = 64 * 1024
 
 MAX_CURVES = 300
 MAX_OTHERS = 220
@@ -137,3 +141,49 @@ class Rows:
         for name in self._known.keys() & changed:
             changed[name] = {key: paths.shown(text) for key, text in changed[name].items()}
         return {name: value for name, value in changed.items() if value}
+
+
+class Reader:
+    """One open file, and how far it was read."""
+
+    is_numbered = True
+    """Whether another reader would give the same numbers to the rows."""
+    head = b""
+    """How the file begins as long as it is continued, and not written anew."""
+    prefix = ""
+    """Of the names of its metrics: of several directories of one run."""
+
+    def __init__(self, path: bytes, rows: "Any") -> None:
+        self.path, self.rows = path, rows
+        self.handle = paths.open_linked(path)
+        self.found = os.fstat(self.handle)
+        self.offset = self.damaged = self.tail = 0
+        self._read_at = None  # type: tuple[int, int] | None
+
+    def is_replaced(self) -> bool:
+        """Whether another file has come to the path, or it is written anew."""
+        found = os.stat(self.path)
+        is_same = os.path.samestat(found, self.found) and found.st_size >= self.offset
+        return not is_same or os.pread(self.handle, len(self.head), 0) != self.head
+
+    def is_at_end(self) -> bool:
+        """Whether nothing has been written since all of it was read."""
+        self.found = os.fstat(self.handle)
+        return self._read_at == (self.found.st_size, self.found.st_mtime_ns)
+
+    def read_piece(self) -> int:
+        """Read the next 64 KiB; returns the number of bytes."""
+        begin, size = self.offset, self.found.st_size
+        data = os.pread(self.handle, PIECE, begin)
+        self.take(data, size)
+        if begin + len(data) >= size or self.offset == begin:
+            self._read_at = (size, self.found.st_mtime_ns)
+            self.rows.date(self.found.st_mtime)
+        return len(data)
+
+    def take(self, data: bytes, size: int) -> None:
+        """Take over the bytes at `offset` of a file of this size.
+
+        Raises:
+            ValueError: when it is another kind of file.
+        """

@@ -17,7 +17,6 @@ from collectors.probe.files.metric_rows import Rows
 from collectors.probe.files.wandb_records import Metrics, WandbFile
 from collectors.probe.stdlib import Any, Callable, Iterable, Line, Mapping, Operation
 
-PIECE = 64 * 1024
 RATE = 1e6
 """Bytes per second that are read, of all files together that are on no disk of this machine: the training uses the same
 file system."""
@@ -54,7 +53,7 @@ PART = re.compile(rb"train(?:ing)?|" + BESIDE.pattern, re.IGNORECASE)
 WRITER = re.compile(rb"tfevents\.\d+\.(.*?\.\d+|[^.]+)(?:\.|$)")
 """In the name of an event file: the host and the process that write it."""
 KNOWN_DIRECTORY = re.compile(
-    rb"(?:.*[_-])?(?:wandb|tensorboard|tb|runs|logs?|metrics|events|summary|train|validation)"
+    rb"(?:.*[_-])?(?:wandb|tensorboard|tb|runs|logs?|metrics|events|summary)"
     rb"|version_\d+|checkpoint-\d+|vis_data", re.IGNORECASE,
 )  # fmt: skip
 """Directories that are looked into below one that only may have such files."""
@@ -79,37 +78,6 @@ NOTHING = (
 )
 
 
-class OpenFile:
-    """One open file and its reader."""
-
-    def __init__(self, path: bytes, reader: "Any") -> None:
-        self.path, self.reader = path, reader
-        self.handle = paths.open_linked(path)
-        self.found = os.fstat(self.handle)
-        self._read_at = None  # type: tuple[int, int] | None
-
-    def is_replaced(self) -> bool:
-        """Whether another file has come to the path, or it is written anew."""
-        found, head = os.stat(self.path), self.reader.head
-        is_same = os.path.samestat(found, self.found) and found.st_size >= self.reader.offset
-        return not is_same or os.pread(self.handle, len(head), 0) != head
-
-    def is_at_end(self) -> bool:
-        """Whether nothing has been written since all of it was read."""
-        self.found = os.fstat(self.handle)
-        return self._read_at == (self.found.st_size, self.found.st_mtime_ns)
-
-    def read_piece(self, rows: Rows) -> int:
-        """Read the next 64 KiB; returns the number of bytes."""
-        begin, size = self.reader.offset, self.found.st_size
-        data = os.pread(self.handle, PIECE, begin)
-        self.reader.take(data, size)
-        if begin + len(data) >= size or self.reader.offset == begin:
-            self._read_at = (size, self.found.st_mtime_ns)
-            rows.date(self.found.st_mtime)
-        return len(data)
-
-
 class Follower:
     """The newest files of one run."""
 
@@ -119,7 +87,7 @@ class Follower:
         self._is_named = bool(spec["directory"])
         self._directories = [paths.encoded(path) for path in ([spec["directory"]] if self._is_named else spec["found"])]
         self._monotonic = monotonic
-        self._files = []  # type: list[OpenFile]
+        self._files = []  # type: list[Any]
         self._rows = Rows({}, 0)
         self._rank = 0
         self._home = b""
@@ -175,7 +143,7 @@ class Follower:
         for file in self._files:
             is_local = is_on_this_host(file.path, file.found)
             while (is_local or self._budget > 0) and not file.is_at_end():
-                self._budget -= file.read_piece(self._rows)
+                self._budget -= file.read_piece()
                 points = self._rows.take_points()
                 if points:
                     lines.append(dict(self._state(), **points, **self._rows.take_changes()))
@@ -189,7 +157,7 @@ class Follower:
         if not self._files:
             return {"error": self._error if self._is_named else None}
         files, rows = self._files, self._rows
-        tail = sum(file.reader.tail for file in files)
+        tail = sum(file.tail for file in files)
         awaited = 0 if is_over or rows.has_ended else tail
         state = {
             "path": paths.shown(max((file.path for file in files), key=lambda path: order(path, self._home))),
@@ -197,9 +165,9 @@ class Follower:
             "format": FORMATS[self._rank][0],
             "size": sum(file.found.st_size for file in files),
             "mtime": max(file.found.st_mtime for file in files),
-            "offset": sum(file.reader.offset for file in files),
+            "offset": sum(file.offset for file in files),
             "rows": rows.rows,
-            "damaged": sum(file.reader.damaged for file in files) + rows.malformed + tail - awaited,
+            "damaged": sum(file.damaged for file in files) + rows.malformed + tail - awaited,
             "tail": awaited or None,
             "more": not all(file.is_at_end() for file in files) or None,
             "step": rows.step,
@@ -240,7 +208,7 @@ class Follower:
             for path in set(chosen) - current:
                 self._add(path)
         elif current != set(chosen):
-            if any(file.reader.tail for file in self._files) and not self._rows.has_ended:
+            if any(file.tail for file in self._files) and not self._rows.has_ended:
                 self._left = self._state(is_over=True)
             self._rank, self._home = rank, home
             self._open(chosen)
@@ -250,13 +218,13 @@ class Follower:
         self._rows = FORMATS[self._rank][3](self.spec, sum(os.stat(path).st_size for path in chosen))
         for path in chosen:
             self._add(path)
-        if not self._files[0].reader.is_numbered:
+        if not self._files[0].is_numbered:
             self._rows.started_at = "%.6f" % time.time()
 
     def _add(self, path: bytes) -> None:
         try:
-            self._files.append(OpenFile(path, FORMATS[self._rank][2](self._rows)))
-            self._files[-1].reader.prefix = paths.shown(os.path.dirname(path)[len(self._home) + 1 :] + b"/").lstrip("/")
+            self._files.append(FORMATS[self._rank][2](path, self._rows))
+            self._files[-1].prefix = paths.shown(os.path.dirname(path)[len(self._home) + 1 :] + b"/").lstrip("/")
         except (PermissionError, ValueError):
             self._refused.add((path, os.stat(path).st_mtime))  # the next one is read
             raise

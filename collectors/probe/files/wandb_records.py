@@ -9,7 +9,7 @@ import struct
 import zlib
 
 from collectors.probe import paths
-from collectors.probe.files.metric_rows import Rows
+from collectors.probe.files.metric_rows import Reader, Rows
 from collectors.probe.stdlib import Any, Iterable, Iterator, Mapping
 
 # ---- the records of a `.wandb` file ----------------------------------------------------------------------------------
@@ -340,15 +340,12 @@ class Metrics(Rows):
                 known[key] = changed[key] = text
 
 
-class WandbFile(Records):
+class WandbFile(Reader, Records):
     """The records of one file, whose rows are taken over."""
 
-    head = b""
-    is_numbered = True
-
-    def __init__(self, rows: Any) -> None:
-        super().__init__()
-        self.rows = rows
+    def __init__(self, path: bytes, rows: Metrics) -> None:
+        Records.__init__(self)
+        Reader.__init__(self, path, rows)
 
     def take(self, data: bytes, size: int) -> None:
         """Take over the bytes at `offset` of a file of this size."""

@@ -88,7 +88,7 @@ def read_in_two(data: bytes, cut: int) -> tuple[list[bytes], Records]:
         before = -1
         while before != records.offset:
             before = records.offset
-            piece = data[records.offset : min(size, records.offset + wandb_reader.PIECE)]
+            piece = data[records.offset : min(size, records.offset + metric_rows.PIECE)]
             found += [record for _, record in records.read(piece, records.offset + len(piece) >= size)]
     return found, records
 
@@ -382,12 +382,12 @@ def test_a_large_file_of_the_network_is_read_at_one_megabyte_per_second_and_its_
     file = write(tmp_path, FIRST, data)
     reader = Reader(tmp_path)
     begun = reader.read()
-    assert all(line.offset <= 3e6 + wandb_reader.PIECE for line in begun)
+    assert all(line.offset <= 3e6 + metric_rows.PIECE for line in begun)
     assert 0 < reader.last.offset < reader.last.size == len(data)
     while reader.last.offset < len(data):
         before = reader.last.offset
         reader.read()
-        assert 0 < reader.last.offset - before <= 2e6 + wandb_reader.PIECE
+        assert 0 < reader.last.offset - before <= 2e6 + metric_rows.PIECE
     assert 80 <= len(reader.rows) <= 110
     assert reader.last.rows == 300
     file.write_bytes(framed(*rows(3, start=300), after=data))
