@@ -3,8 +3,7 @@
 A copy has ascending x values, and smooths each point once.
 
 100,000 points become 200 columns. No visible detail is lost: a spike of one point is the highest value of its column.
-When a curve grows, only its last columns are computed again. For another window, blocks of 32 points are used instead
-of points, which takes a fifth of the time.
+When a curve grows, only its last columns are computed again.
 
 A cell of Braille has 2 by 4 dots; in ASCII a cell is one dot.
 """
@@ -244,37 +243,6 @@ def column(values: array[float]) -> Column:
     return Column(min(near), max(near), near[-1], odd) if near else Column(math.nan, math.nan, math.nan, odd)
 
 
-BLOCK = 32
-
-
-class Blocks:
-    """The lowest and the highest of each 32 values of a growing curve; nan if one of them is not finite."""
-
-    def __init__(self) -> None:
-        self._lows, self._highs = array("d"), array("d")
-
-    def follow(self, values: array[float]) -> None:
-        lows, highs = self._lows.append, self._highs.append
-        for start in range(BLOCK * len(self._lows), len(values) - BLOCK + 1, BLOCK):
-            made = column(values[start : start + BLOCK])
-            lows(math.nan if made.odd else made.low)
-            highs(math.nan if made.odd else made.high)
-
-    def column(self, values: array[float], start: int, stop: int) -> Column:
-        """The column of the values from start to stop."""
-        first, last = -(-start // BLOCK), min(stop // BLOCK, len(self._lows))
-        if last - first < 2:
-            return column(values[start:stop])
-        lows, highs = self._lows[first:last], self._highs[first:last]
-        head, tail = values[start : BLOCK * first], values[BLOCK * last : stop]
-        total = sum(lows) + sum(head) + sum(tail)
-        if not -FAR < total < FAR:
-            return column(values[start:stop])
-        low = min(min(lows), min(head, default=math.inf), min(tail, default=math.inf))
-        high = max(max(highs), max(head, default=-math.inf), max(tail, default=-math.inf))
-        return Column(low, high, values[stop - 1])
-
-
 class Columns:
     """The columns of one curve in one frame, updated while the curve grows."""
 
@@ -283,17 +251,15 @@ class Columns:
         self._version: object = None
         self._done = 0
         self._columns: list[Column | None] = []
-        self._blocks = Blocks()
 
     def of(
         self, xs: array[float], ys: array[float], frame: Frame, version: object, *, along: bool = False
     ) -> list[Column | None]:
         """The columns. `version` changes when old points changed; `along`: x is the time."""
         if version != self._version:
-            self._version, self._frame, self._blocks = version, None, Blocks()
+            self._version, self._frame = version, None
         if (frame, along) != self._frame:
             self._frame, self._done, self._columns = (frame, along), 0, [None] * frame.columns
-        self._blocks.follow(ys)
         if self._done < len(xs):
             first = max(0, frame.column_of(xs[self._done]) - 1) if self._done else 0  # rounding may put it into either
             self._make(xs, ys, frame, first)
@@ -309,7 +275,7 @@ class Columns:
             is_last = index == frame.columns - 1
             stop = end if is_last else min(end, bisect_left(xs, low + (index + 1) * width, start))
             if stop > start:
-                self._columns[index] = self._blocks.column(ys, start, stop)
+                self._columns[index] = column(ys[start:stop])
             start = stop
 
 

@@ -356,7 +356,9 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
             ("Log in with `wandb login`, or set `wandb` in a [[run]] table of that name.", "dim"),
         ]
     if run.spec.wandb is None:
+        no_steps = [(f"{clean(run.name)}: its log shows no step with numbers yet.", "")] if run.spec.log else []
         return [
+            *no_steps,
             (f"{clean(run.name)} has no W&B project: set `wandb` in its [[run]] table.", ""),
             ('Example: wandb = "team/project" and group = "final"; or run, display, tags.', "dim"),
             ("Or set `metrics_dir`: TensorBoard, CSV, JSON lines, Hugging Face.", "dim"),

@@ -8,7 +8,7 @@ from array import array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.charts.curves import DOWN, NAN, UP, Blocks, Column, Columns, Frame, column
+from tui.charts.curves import DOWN, NAN, UP, Column, Columns, Frame, column
 
 VALUES = st.lists(
     st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf])), min_size=1, max_size=400
@@ -46,17 +46,6 @@ def test_columns_made_piece_by_piece_are_those_of_all_points(values: list[float]
         found = made.of(xs, ys, frame, 1)
 
     assert all(map(same, found, straight(xs, ys, frame)))
-
-
-@given(VALUES, st.data())
-@settings(max_examples=150)
-def test_blocks_show_what_the_points_show(values: list[float], data: st.DataObject) -> None:
-    ys, blocks = array("d", values), Blocks()
-    blocks.follow(ys)
-    start = data.draw(st.integers(0, len(values) - 1))
-    stop = data.draw(st.integers(start + 1, len(values)))
-
-    assert same(blocks.column(ys, start, stop), column(ys[start:stop]))
 
 
 def test_a_spike_of_one_point_in_100_000_is_seen() -> None:
