@@ -268,6 +268,8 @@ class Curves:
     def __init__(self) -> None:
         self._curves: dict[tuple[str, str], Curve] = {}
         self._epochs = count(1)
+        self._unfitted = 0
+        """Points that came since all curves were made to fit."""
         self._files: dict[str, tuple[str, int]] = {}
         """By path: the file that its curves come from, and how many of its rows they have."""
 
@@ -290,7 +292,10 @@ class Curves:
         if path.startswith(f"{log_curves.ENTITY}/"):
             logs = {of.rpartition("/")[0] for of, _ in self._curves if of.startswith(f"{log_curves.ENTITY}/")}
             self._fit(path.rpartition("/")[0] + "/", min(LOG_POINTS_AT_MOST, ALL_LOGS_AT_MOST // len(logs)))
-        self._fit("", ALL_POINTS_AT_MOST)
+        self._unfitted += sum(len(new.steps) for new in points.values())
+        if self._unfitted > ALL_POINTS_AT_MOST // 100:
+            self._unfitted = 0
+            self._fit("", ALL_POINTS_AT_MOST)
 
     def _with_older(self, curve: Curve, older: Points) -> Curve:
         """Some of them may be known."""

@@ -245,17 +245,11 @@ LEAST = 1e-100
 
 
 class Marks(NamedTuple):
-    """Events beside the curves: restarts, saves and a moment, each as (step, time)."""
+    """The places of events on the x axis."""
 
-    restarts: tuple[tuple[float, float], ...] = ()
-    saves: tuple[tuple[float | None, float | None], ...] = ()
-    moments: tuple[tuple[float | None, float | None], ...] = ()
-
-    def along(self, *, by_time: bool) -> tuple[tuple[float, ...], ...]:
-        """The places of the restarts, the saves and the moment on the x axis."""
-        side = 1 if by_time else 0
-        kinds = (self.restarts, self.saves, self.moments)
-        return tuple(tuple(at for one in kind if (at := one[side]) is not None) for kind in kinds)
+    restarts: tuple[float, ...] = ()
+    saves: tuple[float, ...] = ()
+    moments: tuple[float, ...] = ()
 
 
 class Charts:
@@ -348,16 +342,17 @@ class Charts:
                 return copy.step_at(at) if view.by_time else copy.time_at(at)
         return None
 
-    def marks(self) -> Marks:
+    def marks(self, *, by_time: bool) -> Marks:
         """The marks of restarts, saves and the moment. Each attempt but the oldest began with a restart."""
-        begun = [self._beginning(path) for path in self.paths[: self.own - 1]]
-        moments = () if self.moment is None else ((self.lead.step_at(self.moment), self.moment),)
-        return Marks(tuple(one for one in begun if one is not None), self.saves, moments)
-
-    def _beginning(self, path: str) -> tuple[float, float] | None:
-        keys = self.keys if path == self.paths[0] else self.keys[:1]
-        copies = [copy for key in keys if (copy := self.copies.known(path, key)).steps]
-        return (min(copy.steps[0] for copy in copies), min(copy.times[0] for copy in copies)) if copies else None
+        own = [[self.current(key) for key in self.keys]]
+        own += [[self.copies.known(path, self.keys[0])] for path in self.paths[1 : self.own]]
+        limits = [reach(copies, by_time=by_time) for copies in own[: self.own - 1]]
+        saved = [save[by_time] for save in self.saves]
+        moment = self.moment if by_time or self.moment is None else self.lead.step_at(self.moment)
+        return Marks(
+            tuple(one.low for one in limits if one is not None), tuple(at for at in saved if at is not None),
+            () if moment is None else (moment,),
+        )  # fmt: skip
 
     # ---- drawing ----
 
@@ -403,7 +398,7 @@ class Charts:
             known = any(len(self.copies.known(path, key)) for path in self.paths)
             unknown = "not read yet" if key in self.names else "nothing was logged under this name"
             note = "nothing in this window" if known else unknown
-        restarts, saves, moments = self.marks().along(by_time=view.by_time)
+        restarts, saves, moments = self.marks(by_time=view.by_time)
         values, style = self._under_cursor(key, view, curves), f"curve{self.colours.get(self.paths[0], 0)}"
         chart = Chart(
             title=title(name, reading(copy), change(copy), note, cell.width, values, style), frame=frame, y=y, log=log,

@@ -233,7 +233,7 @@ class WandbPane(FollowingPane):
             return
         named = {one.path: clean(one.name) or one.id for one in wandb.runs} | self._beside
         names = [named.get(path, "") if self.charts.has_curves(path) else "" for path in self.charts.paths[1:]]
-        signs = legend(self.view, names, self.charts.marks(), plain=self.is_ascii)
+        signs = legend(self.view, names, self.charts.marks(by_time=self.view.by_time), plain=self.is_ascii)
         left = len(self._beside.keys() - {*self.charts.paths}) if self.view.compare else 0
         undrawn = (f"not drawn: {counted(left, 'marked run')}",) if left else ()
         self.foot("  ".join((*self.charts.cursor_place(self.view), *undrawn, *signs)))
