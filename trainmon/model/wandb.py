@@ -146,13 +146,17 @@ def non_finite_text(value: float) -> str:
     return "NaN" if math.isnan(value) else "infinite"
 
 
-class LossSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What metrics show of the loss of a run."""
+class ChartedMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the metrics of a run, and of its loss."""
 
+    keys: tuple[str, ...] = ()
+    """The charted metrics, the loss first."""
+    points: int = 0
+    """How many points its curves have received: a chart is redrawn when this changes."""
     recent: tuple[float, ...] = ()
-    """Its last values, at most RECENT_LOSSES, for its usual band."""
+    """The last values of its loss, at most RECENT_LOSSES, for its usual band."""
     trouble: LossTrouble | None = None
-    """Its last anomaly."""
+    """The last anomaly of its loss."""
 
     @property
     def loss_state(self) -> LossState:
@@ -164,7 +168,7 @@ class LossSeen(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.trouble is None else self.trouble.text
 
 
-class Wandb(LossSeen, frozen=True, kw_only=True):
+class Wandb(ChartedMetrics, frozen=True, kw_only=True):
     """Everything that W&B reports about one of our runs."""
 
     source: str = "W&B"
@@ -180,12 +184,8 @@ class Wandb(LossSeen, frozen=True, kw_only=True):
     """The start of this phase, by our clock; for overdue: since when none is active."""
     why: str = ""
     """The reason for the phase, in a sentence; it names several active runs."""
-    keys: tuple[str, ...] = ()
-    """The charted metrics, the loss first."""
     names: tuple[str, ...] = ()
     """All metrics with curves, where they are more."""
-    points: int = 0
-    """How many points its curves have received: a chart is redrawn when this changes."""
     stepped_at: Instant | None = None
     """When its step last advanced, by our clock."""
     samples: tuple[Sample, ...] = ()
@@ -213,7 +213,7 @@ class Wandb(LossSeen, frozen=True, kw_only=True):
         return older[0] if older else None
 
 
-class WandbFile(LossSeen, frozen=True, kw_only=True):
+class WandbFile(ChartedMetrics, frozen=True, kw_only=True):
     """What the files of metrics, of the W&B client or another writer, say about one of our runs. They show curves, and
     nothing of whether it lives."""
 
@@ -248,10 +248,6 @@ class WandbFile(LossSeen, frozen=True, kw_only=True):
     exit_code: int | None = None
     names: tuple[str, ...] = ()
     """The metrics with curves."""
-    keys: tuple[str, ...] = ()
-    """The charted ones among them, the loss first."""
-    points: int = 0
-    """How many points its curves have received: a chart is redrawn when this changes."""
     recent_step: float = -math.inf
     """The step of the last one of `recent`."""
     runs: tuple[WandbRun, ...] = ()

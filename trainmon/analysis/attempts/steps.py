@@ -103,11 +103,6 @@ def is_first(spans: Sequence[StepSpan]) -> bool:
     return spans[-1].first == spans[-1].last and spans[-1].written_at is None
 
 
-def with_time(spans: tuple[StepSpan, ...], written_at: Instant | None) -> tuple[StepSpan, ...]:
-    """The spans with the time in the line of the first step of the last one."""
-    return (*spans[:-1], replace(spans[-1], written_at=written_at))
-
-
 def before_next_start(spans: Sequence[StepSpan], until: Instant) -> Sequence[StepSpan]:
     """The spans of an attempt that ended then, without those from the next start on. The starts of a first read all
     have the time of the last line: they may be older."""

@@ -143,7 +143,6 @@ STATES: dict[str, CauseName] = {
 """Slurm's states that say why. A time limit and a cancellation may follow an error, and then the error is the cause."""
 FAILED = ("FAILED", "LAUNCH_FAILED")
 """Slurm's states that only say that the end was not as planned. Right after it, Slurm may still report 0 with them."""
-CERTAIN = ("preempted", "node-fail", "host-oom")
 CRASHES = (4, 7, 8, 11)
 """Signals that the kernel sends to a program that crashes. A person or a program may send any other one."""
 NO_RESTART = 93
@@ -169,9 +168,6 @@ KILLED = (
     "in Slurm's state of the job."
 )
 NOT_FINISHED = "See why it ended before its target step. If it is complete, correct target_step in its [[run]]."
-
-FIRST_FAILURE = "Root Cause (first observed failure)"
-NO_OTHERS = "<NO_OTHER_FAILURES>"
 SUMMARY_LINES = 10
 """torchrun's summary of one failed rank: time, host, rank, exit code, error file, traceback."""
 SUMMARY_FIELD = re.compile(r"\s*(rank|error_file)\s*: (?!<N/A>)(\S+)")
@@ -322,7 +318,7 @@ def _certain(facts: CauseFacts, found: Found | None) -> Iterator[Fact]:
     if facts.kill_switch:
         yield Fact("kill-switch", "a kill switch of the run was set")
     state = _state(facts)
-    if state is not None and state.cause in CERTAIN:
+    if state is not None and state.cause in ("preempted", "node-fail", "host-oom"):
         yield state
     for node in facts.nodes:
         yield from _node(node, found)
@@ -385,10 +381,10 @@ def _first_failure(signs: Signs) -> FirstFailure | None:
     """torchrun's last summary."""
     lines = signs.lines
     last = range(len(lines) - 1, max(-1, len(lines) - RESULT_LINES), -1)
-    title = next((index for index in last if lines[index].text.startswith(FIRST_FAILURE)), None)
+    title = next((index for index in last if lines[index].text.startswith("Root Cause (first observed failure)")), None)
     if title is None:
         return None
-    is_only = any(NO_OTHERS in line.text for line in lines[max(0, title - SUMMARY_LINES) : title])
+    is_only = any("<NO_OTHER_FAILURES>" in line.text for line in lines[max(0, title - SUMMARY_LINES) : title])
     below = ((at, SUMMARY_FIELD.match(lines[at].text)) for at in range(title, min(len(lines), title + SUMMARY_LINES)))
     fields = {field[1]: (at, field[2]) for at, field in below if field is not None}
     return FirstFailure(title, is_only, fields.get("rank", (0, None))[1], fields.get("error_file", (None, ""))[0])

@@ -59,7 +59,6 @@ WHOLE = (
 """A sign is not a part of an identifier or a directory of a path: hwloc_set_cpubind, /data/EDQUOT/. A word of a name in
 camel case is one. Nor is it a value of zero: `DRAM Uncorrectable : 0`."""
 LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
-MAY_MISS = ("*", "?", "{0", "{,")
 
 
 class Sign(NamedTuple):
@@ -117,7 +116,7 @@ def _needed(tokens: Iterator[re.Match[str]]) -> frozenset[str] | None:
     run = ""
     for token in tokens:
         text, escaped, opened, is_or, closed, times = token.groups()
-        may_miss = times is not None and times.startswith(MAY_MISS)
+        may_miss = times is not None and times.startswith(("*", "?", "{0", "{,"))
         if (literal := text or escaped) and not may_miss:
             run += literal.casefold()
             if times is None:

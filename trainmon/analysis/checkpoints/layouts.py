@@ -221,7 +221,6 @@ TEMPORARY_MARK = re.compile(
 """What a trainer adds to the name of a checkpoint until it is complete: step_200.tmp, tmp-step_200, .step_200."""
 UNFINISHED = "-unfinished"
 GROWING = "it may still grow"
-ORBAX_TEMPORARY = ".orbax-checkpoint-tmp"
 NANOGPT = "ckpt.pt"
 TRACKER = "latest_checkpointed_iteration.txt"
 LAST_NUMBER = r".*?(\d+)"
@@ -389,7 +388,7 @@ def dcp(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
 
 def orbax(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """500, or PREFIX_500: renamed from a temporary name; with commit_success.txt where the backend writes it."""
-    base, temporary, _ = contents.entry.name.partition(ORBAX_TEMPORARY)
+    base, temporary, _ = contents.entry.name.partition(".orbax-checkpoint-tmp")
     step = number(r"(?:.*_)?(\d+)", base)
     if temporary:
         return contents.found("orbax", step, TEMPORARY)

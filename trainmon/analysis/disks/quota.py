@@ -149,7 +149,6 @@ Parser = Literal["lustre", "gpfs", "beegfs", "quota", "du"]
 
 KINDS = {"USR": "user", "GRP": "group", "FILESET": "fileset"}
 POOL = re.compile(r"Quota information for storage pool (.+?) \(ID:")
-NO_LIMIT = ("", "0", "unlimited", "none", "-", "∞")
 MOST = 200
 """Allowances that are read of one answer: a command that lists all users of a site is the wrong one."""
 
@@ -294,7 +293,7 @@ def _beegfs(text: str, query: QuotaQuery) -> Iterator[Allowance]:
 
 def _size(word: str) -> int | None:
     """Bytes, or with a unit: `76.61 GiB`."""
-    if word.lower() in NO_LIMIT:
+    if word.lower() in ("", "0", "unlimited", "none", "-", "∞"):
         return None if word.lower() != "0" else 0
     found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)\s*(?:([KMGTPE])i?)?(?:B|Byte)?", word, re.IGNORECASE)
     if found is None:

@@ -141,7 +141,6 @@ NANOTRON = Format("nanotron", r"iteration: *\d+ */ *\d+ *\|", parse_nanotron)
 
 NEMO_HEAD = re.compile(r"Training epoch (\d{1,9}), iteration (\d{1,12})/(\d{1,12}) \|")
 NEMO_EVAL = re.compile(r"(?:Validation|Testing) (?:epoch \d{1,9}, )?iteration \d{1,12}/\d{1,12}\b")
-STEP_TIMES = ("train_step_timing in s", "train_step_timing", "step_time")
 
 
 def parse_nemo(line: str) -> StepLine | None:
@@ -157,13 +156,13 @@ def parse_nemo(line: str) -> StepLine | None:
     if "global_step" not in named and "lr" not in named:
         return None
     done = int(head[2])
-    global_step = whole(named.get("global_step"))
+    global_step, times = whole(named.get("global_step")), ("train_step_timing in s", "train_step_timing", "step_time")
     return StepLine(
         step=done if global_step is None else global_step,
         target_step=int(head[3]) if global_step in (None, done) else None,
         loss=number(named.get("reduced_train_loss") or named.get("loss")),
         grad_norm=number(named.get("grad_norm") or named.get("gradient_norm")),
-        step_time_s=next((positive(number(named[name])) for name in STEP_TIMES if name in named), None),
+        step_time_s=positive(number(next((named[name] for name in times if name in named), None))),
         learning_rate=number(named.get("lr")),
         epoch=float(head[1]),
     )

@@ -19,7 +19,6 @@ from trainmon.model import (
     NodeEvent,
     NodeRecord,
     NodeUse,
-    RetryChange,
     RetryLimit,
     RetryPolicy,
 )
@@ -45,13 +44,12 @@ STOP: frozenset[CauseName] = frozenset({"data-error", "checkpoint-mismatch"})
 """The same data, or a checkpoint of another model, fail again in the same way."""
 
 OUT_OF_MEMORY: frozenset[CauseName] = frozenset({"cuda-oom", "host-oom"})
-MEMORY_CHANGES: tuple[RetryChange, ...] = ("batch", "checkpointing", "placement")
 
 
 DEFAULTS: Mapping[CauseName, RetryLimit] = {
     cause: RetryLimit(
         times=3 if cause in TRANSIENT else 0 if cause in STOP else 1,
-        after_change=MEMORY_CHANGES if cause in OUT_OF_MEMORY else (),
+        after_change=("batch", "checkpointing", "placement") if cause in OUT_OF_MEMORY else (),
     )
     for cause in CAUSES
     if cause not in ENDED_ON_PURPOSE
@@ -64,8 +62,6 @@ STORM = 3
 """This many retries in a row without net progress, whatever their causes, are a retry storm (NVRx:
 max_no_progress_cycles)."""
 
-OF_CHECKPOINT: frozenset[CauseName] = frozenset({"checkpoint-corrupt", "checkpoint-mismatch"})
-OF_DATA: frozenset[CauseName] = frozenset({"data-error", "dataloader-worker"})
 OF_NODE: frozenset[CauseName] = frozenset({
     "gpu-hardware", "node-fail", "driver-mismatch", "nccl-network", "nccl-timeout", "hang",
 })  # fmt: skip
@@ -94,11 +90,11 @@ def key_of(attempt: Attempt) -> Key | None:
     if (cause := attempt.cause) is None:
         return None
     entity = ""
-    if cause.cause in OF_CHECKPOINT:
+    if cause.cause in ("checkpoint-corrupt", "checkpoint-mismatch"):
         entity = f"checkpoint {attempt.resumed_from}: {attempt.resumed_words}"
     elif cause.cause == "evaluator":
         entity = f"checkpoint {attempt.last_committed_step}"
-    elif cause.cause in OF_DATA:
+    elif cause.cause in ("data-error", "dataloader-worker"):
         entity = f"{attempt.data_manifest} at step {attempt.last_step}"
     elif cause.cause in OF_NODE:
         entity = ",".join(suspects(attempt))

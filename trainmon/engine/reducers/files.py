@@ -255,7 +255,7 @@ def _progress(
             if has_moved and is_finished and after.step is not None and not (after.bar or after.counts == "epoch"):
                 spans = steps.with_step(spans, after.step, at, after.cadence_s, first + index)
                 if steps.is_first(spans):
-                    spans = steps.with_time(spans, times()[index + len(chunk.kept)])
+                    spans = (*spans[:-1], replace(spans[-1], written_at=times()[index + len(chunk.kept)]))
             dated = times()[index + len(chunk.kept)] if is_first and index < len(chunk.lines) else None
             if (row := log_curves.row(progress, after, text, dated, spans)) is not None:
                 rows.append(row)

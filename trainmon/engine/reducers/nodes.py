@@ -380,18 +380,13 @@ def _counted(
     known: Mapping[str, Counter], values: Iterable[tuple[str, int | None]], at: Instant
 ) -> Mapping[str, Counter]:
     """The counters with their new values. A counter that fell starts again and keeps its growth."""
-    counters: dict[str, Counter] | None = None
+    changed: dict[str, Counter] = {}
     for name, value in values:
-        old = known.get(name)
-        if value is None or (old is not None and old.value == value):
-            continue
-        if counters is None:
-            counters = dict(known)
-        grown = () if old is None else old.grown
-        if old is not None and value > old.value:
-            grown = _grown(grown, value - old.value, at)
-        counters[name] = Counter(value, grown)
-    return known if counters is None else counters
+        old = known.get(name) or Counter(value or 0)
+        if value is not None and (value != old.value or name not in known):
+            grown = _grown(old.grown, value - old.value, at) if value > old.value else old.grown
+            changed[name] = Counter(value, grown)
+    return {**known, **changed} if changed else known
 
 
 def _grown(known: tuple[Growth, ...], by: int, at: Instant) -> tuple[Growth, ...]:

@@ -229,7 +229,6 @@ PARTS = vocabulary(
     "att policy value entropy critic actor content style tv cycle"
 )
 """Names of numbers beside which a bare `total` is their sum: the loss."""
-OF_A_BAR = ("#", "#")
 ERRORS = vocabulary("rmse mae error err l")
 """What is a loss where the name says that it is training's; L1 and L2 are `l`."""
 QUALITY = vocabulary(
@@ -248,7 +247,7 @@ def counter(name: Name) -> int | None:
         not name
         or not NOT_TRAINING.isdisjoint(name)
         or {"total", "optimization"}.issubset(name)
-        or name[:2] == name[-2:] == OF_A_BAR
+        or name[:2] == name[-2:] == ("#", "#")
         or name[-2:] in (("time", "s"), ("num", "batches"))
     ):
         return None  # `Total optimization steps = 375` is the Hugging Face Trainer's target
