@@ -113,10 +113,11 @@ def merge_stored(
 
     `outage` is None if there was none: after a restart, and if evaluations are separate programs (cron).
     """
-    kept: dict[str, Alert] = {}
-    for alert in stored:
-        if alert.is_open or alert.fired_at is not None:
-            kept[alert.id] = alert if outage is None or not alert.is_open else after_outage(alert, outage, now)
+    kept = {
+        alert.id: alert if outage is None or not alert.is_open else after_outage(alert, outage, now)
+        for alert in stored
+        if alert.is_open or alert.fired_at is not None
+    }
     known = {alert.key for alert in kept.values() if alert.is_open}
     for alert in ours.values():
         if not alert.is_open:

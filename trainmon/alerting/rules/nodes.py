@@ -59,10 +59,8 @@ PRIORITY = {"dead": 2, "queued": 1, "stopped": 0, "finished": 0}
 @of_last_state
 def runs_by_node(state: State) -> Mapping[str, Run]:
     """The run that counts on each node."""
-    runs: dict[str, Run] = {}
-    for run in sorted(state.runs.values(), key=lambda run: PRIORITY.get(run.verdict, 3)):
-        runs.update(dict.fromkeys(run.spec.nodes, run))
-    return runs
+    runs = sorted(state.runs.values(), key=lambda run: PRIORITY.get(run.verdict, 3))
+    return {node: run for run in runs for node in run.spec.nodes}
 
 
 def affected_run(state: State, node: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, Share, Unknown, Unseen, is_answering, lasted
@@ -109,11 +110,8 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
         """Since when its margin is at most `most`; None if it is larger, or in only one reading of a cool GPU."""
         if gpu.temperature_margin_c is None or gpu.temperature_margin_c > most:
             return None
-        low: list[Instant] = []
-        for at, margin in reversed(past.margins.get(gpu.index, ())):
-            if margin > most:
-                break
-            low.append(at)
+        margins = reversed(past.margins.get(gpu.index, ()))
+        low = [at for at, _ in takewhile(lambda reading: reading[1] <= most, margins)]
         if "hw_thermal" in gpu.throttle or "sw_thermal" in gpu.throttle:
             slowed = (past.slowed.get((gpu.index, reason)) for reason in ("hw_thermal", "sw_thermal"))
             return min([*low, *(at for at in slowed if at is not None)], default=None)

@@ -404,8 +404,8 @@ class SecondTrainer(AttemptRule, frozen=True, kw_only=True):
             summary = f"{run.name}: {survivor_text(one, now)}"
             advice = (
                 f"end its processes on {', '.join(one.nodes) or 'its nodes'} before the run starts again: a second "
+                "trainer would write to the same checkpoints"
             )
-            advice += "trainer would write to the same checkpoints"
         elif both is not None:
             summary = f"{run.name}: jobs {both[0].id} and {both[1].id} both commit steps to {run.spec.checkpoints}"
             advice = f"cancel one of them: trainmon-tui cancel {both[1].id}; then check the newest checkpoint"
