@@ -114,7 +114,7 @@ class EventFile(Reader):
         try:
             event.update(fields(record))
             self._scalars(event, end)
-        except (*MALFORMED, AttributeError, KeyError, TypeError, struct.error):
+        except (*MALFORMED, AttributeError, KeyError, struct.error):
             self.damaged += 1
         version = event.get(3, VERSION)
         if version != VERSION and isinstance(version, bytes):

@@ -10,7 +10,7 @@ import zlib
 
 from collectors.probe import paths
 from collectors.probe.files.metric_rows import Reader, Rows
-from collectors.probe.stdlib import Any, Iterable, Iterator, Mapping
+from collectors.probe.stdlib import Any, Iterator, Mapping
 
 # ---- the records of a `.wandb` file ----------------------------------------------------------------------------------
 
@@ -22,7 +22,7 @@ WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 MAX_RECORD = 1 << 20
 """Bytes of a record; longer ones (a large table, an artifact's manifest) hold no curve."""
 
-MALFORMED = (IndexError, ValueError)
+MALFORMED = (IndexError, TypeError, ValueError)
 """What reading a message that is none raises."""
 
 
@@ -199,26 +199,25 @@ class Items:
             if name is not None and len(item) == at + 3 + item[at + 2]:
                 yield name, item[at + 3 :]
                 continue
-            name, value = key_and_value(fields(item))
+            name, value = key_and_value(item)
             if at + 3 == len(item) - len(value) and len(value) < 128 and len(self._names) < MAX_KEYS:
                 self._names[item[:at]] = name
             yield name, value
 
 
-def key_and_value(item: "Iterable[tuple[int, bytes | int]]") -> "tuple[str, bytes]":
+def grouped(message: bytes) -> "dict[int, list[Any]]":
+    """The values of each field of a message."""
+    found = {}  # type: dict[int, list[Any]]
+    for number, value in fields(message):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def key_and_value(item: bytes) -> "tuple[str, bytes]":
     """The key and the JSON of one item."""
-    key, value, nested = b"", b"", []  # type: bytes | int, bytes | int, list[bytes]
-    for number, found in item:
-        if number == 16:
-            value = found
-        elif number == 1:
-            key = found
-        elif number == 2 and isinstance(found, bytes):
-            nested.append(found)
-    name = b".".join(nested) or key
-    if not isinstance(name, bytes) or not isinstance(value, bytes):
-        raise ValueError("an item without a key")  # noqa: TRY004 all malformed messages are alike
-    return name.decode("utf-8", "replace"), value
+    found = grouped(item)
+    name = b".".join(found.get(2) or found.get(1, [b""])[-1:])
+    return name.decode("utf-8", "replace"), found.get(16, [b""])[-1]
 
 
 def finite(text: bytes) -> float:
@@ -300,14 +299,12 @@ class Metrics(Rows):
 
     def _machine(self, end: int, stats: bytes) -> None:
         """Take over what the client has measured of its machine: of several GPUs, the least and the greatest value."""
-        at, found = None, {}  # type: float | None, dict[str, list[float]]
-        for number, value in fields(stats):
-            if number == 2 and isinstance(value, bytes):
-                at = instant(value)
-            elif number == 3 and isinstance(value, bytes):
-                key, text = key_and_value(fields(value))
-                if MACHINE.match(key):
-                    found.setdefault("system/" + DEVICE.sub(".", key), []).append(finite(text))
+        parts, found = grouped(stats), {}  # type: dict[int, list[bytes]], dict[str, list[float]]
+        at = instant(parts[2][-1]) if 2 in parts else None
+        for item in parts.get(3, ()):
+            key, text = key_and_value(item)
+            if MACHINE.match(key):
+                found.setdefault("system/" + DEVICE.sub(".", key), []).append(finite(text))
         values = []  # type: list[tuple[str, float]]
         for name, numbers in found.items():
             ends = [(name + ".min", min(numbers)), (name + ".max", max(numbers))]
@@ -316,20 +313,15 @@ class Metrics(Rows):
         self.add_point(self.rows + self._measured % 1e6 / 1e6, end, self.step or 0.0, at, values)
 
     def _run(self, record: bytes) -> None:
-        run = {}  # type: dict[str, Any]
-        for number, value in fields(record):
-            if not isinstance(value, bytes):
-                continue
-            if number in RUN_TEXTS:
-                run[RUN_TEXTS[number]] = paths.shown(value[:MAX_TEXT])
-            elif number == 10:
-                run.setdefault("tags", []).append(paths.shown(value[:SUMMARY_TEXT]))
-            elif number == 4:
-                self._update("config", value, MAX_TEXT)
-            elif number == 17:
-                run["started_at"] = instant(value)
-                self.started_at = "%.6f" % run["started_at"]
-        self._changed["run"] = dict(run, tags=run.get("tags", [])[:50])
+        parts = grouped(record)
+        texts = {name: parts[number][-1][:MAX_TEXT] for number, name in RUN_TEXTS.items() if number in parts}
+        run = {name: paths.shown(text) for name, text in texts.items()}  # type: dict[str, Any]
+        for config in parts.get(4, ()):
+            self._update("config", config, MAX_TEXT)
+        for begun in parts.get(17, ()):
+            run["started_at"] = instant(begun)
+            self.started_at = "%.6f" % run["started_at"]
+        self._changed["run"] = dict(run, tags=[paths.shown(tag[:SUMMARY_TEXT]) for tag in parts.get(10, ())][:50])
 
     def _update(self, what: str, record: bytes, longest: int) -> None:
         """Take over the values that a summary or a config has now."""

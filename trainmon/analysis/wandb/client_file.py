@@ -121,8 +121,6 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
     names = tuple(dict.fromkeys((*(known.names if is_same else ()), *points)))
     is_older = rows.rows < known.rows  # another reader has begun at the start of the file
     logged_at = None if rows.logged_at is None else min(at, rows.logged_at - (rows.t - at))
-    if _is_late(known, rows.step, logged_at):
-        rows, logged_at = replace(rows, step=None), None
     return replace(
         known,
         host=host,
@@ -151,18 +149,13 @@ def _of_training(run: Run, rows: WandbRows) -> WandbRows:
     """The rows with the newest step of the training: what has only values of a validation may be of another process,
     and does not show that a run trains."""
     columns = [3 + column for column, key in enumerate(rows.keys) if not metric_names.is_validation(key)]
-    if rows.format == "W&B" or run.spec.charts or len(columns) == len(rows.keys):
+    # Of several writers, each keeps its rows for a while: these may be older than the newest one.
+    is_late = bool(rows.points) and rows.logged_at not in [row[2] for row in rows.points]
+    if rows.format == "W&B" or run.spec.charts or len(columns) == len(rows.keys) or is_late:
         return rows
     trained = (row for row in rows.points[::-1] if any(row[at] is not None for at in columns if at < len(row)))
     _, step, at, *_ = next(trained, (None, None, None))
     return replace(rows, step=step, logged_at=at)
-
-
-def _is_late(known: WandbFile, step: float | None, logged_at: Instant | None) -> bool:
-    """Whether this row is older than one that is known: of several writers, each keeps its rows for a while."""
-    if not known.rows or step is None or logged_at is None:
-        return False
-    return step < (known.runs[0].step or 0) and logged_at <= (known.logged_at or 0)
 
 
 def written_at(rows: WandbRows, at: Instant) -> Instant | None:

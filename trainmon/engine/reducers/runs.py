@@ -248,9 +248,8 @@ def wandb_file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> N
     if run is None or not (run.spec.wandb_dir or run.spec.metrics_found) or (event.is_stand_in and rows.path is None):
         return
     before, file = run.wandb_file, client_file.read(run, rows, event.node, event.received_at)
-    is_same = before is not None and before.file == file.file
     key = metric_names.loss_of(file.keys) or next(iter(file.keys), "")
-    known = before.rows if before is not None and is_same else 0
+    known = before.rows if before is not None and before.file == file.file else 0
     points = client_file.curve_of(rows, key, known) if rows.path is not None else None
     numbers = client_file.row_numbers(rows, key, known) if points is not None else ()
     if points is not None:
