@@ -136,14 +136,14 @@ class AutoRequeue:
 ABSENT = 3
 
 ACCESS = (
-    'echo; [ "${2:-$(id -un)}" = "$(id -un)" ] || { echo would be read by another user than the job; exit 4; }; '
+    'echo; [ "${2:-$(id -un)}" = "$(id -un)" ] || { echo can only be tested by the user of the job; exit 4; }; '
     f'[ -e "$1" ] || {{ echo does not exist; exit {ABSENT}; }}; [ -r "$1" ] || echo may not be read; '
     '[ -w "$1" ] || echo may not be written; [ -x "$1" ] || echo may not be searched; exit 0'
 )
 """Says what may not be done, by access(2): nothing is written. A login script may print text before it."""
 
 SAYS = (
-    "would be read by another user than the job", "does not exist", "may not be read", "may not be written",
+    "can only be tested by the user of the job", "does not exist", "may not be read", "may not be written",
     "may not be searched",
 )  # fmt: skip
 

@@ -42,7 +42,7 @@ def job(**changes: Any) -> Job:
             "its dependency can no longer be met: it will never start",
         ),
         ({"reason": "ReqNodeNotAvail, UnavailableNodes:gpu-[1-2]"},
-         "nodes that it needs are not available: UnavailableNodes:gpu-[1-2]"),
+         "nodes that it needs are not available: gpu-[1-2]"),
         ({"reason": "QOSMaxJobsPerUserLimit"}, "a limit of its QOS is reached (QOSMaxJobsPerUserLimit)"),
         ({"reason": "AssocGrpGRES"}, "a limit of its account is reached (AssocGrpGRES)"),
         ({"reason": "MaxGRESPerAccount"}, "a limit of its account is reached (MaxGRESPerAccount)"),

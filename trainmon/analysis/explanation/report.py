@@ -317,7 +317,7 @@ def _missing(
     """In sentences: what is not known. Times and steps that are not known are in the category of that name."""
     firsts = [min(own, key=lambda one: one.start) for own in group_by(known, lambda one: one.run_id).values()]
     if late := [one.run_id for one in firsts if one.restart or one.resumed_from or (one.first_step or 0) > 1]:
-        yield f"What {listed(late)} did before the first attempt in the ledger, which resumed, is not known."
+        yield f"The first attempts of {listed(late)} in the ledger resumed: what ran before is not known."
     of_runs = group_by((one.attempt for one in spent), lambda one: (one.cluster, one.run_id)).values()
     lasts = (max(own, key=lambda one: (one.is_open, one.ended_at or 0.0)) for own in of_runs)
     down = sorted((until - one.end.at, one.run_id) for one in lasts if one.end is not None and not is_over(one))
@@ -328,7 +328,7 @@ def _missing(
             runs = listed([*dict.fromkeys(one.run_id for one in found)], 3)
             yield f"{counted(len(found), 'attempt')} of {runs} {'has' if len(found) == 1 else 'have'} {what}."
     if sums.hours["unknown"]:
-        yield f"Of {gpu_hours_text(sums.hours['unknown'])} GPU hours any part, or nothing, may be productive."
+        yield f"{gpu_hours_text(sums.hours['unknown'])} GPU hours may be productive or not: that is not known."
     if unpriced:
         yield f"No gpu_hour_price in [cluster] {listed(unpriced)}: the cost is not known."
     if spent and not any(one.attempt.saves for one in spent):
@@ -341,9 +341,9 @@ BAR = 20
 """The cells of a bar of 100%."""
 
 CATEGORIES: dict[Category, tuple[str, str]] = {
-    "queued": ("queued", "waiting; no GPU is held"), "starting": ("starting", "until the first step"),
+    "queued": ("queued", "waiting; no GPU is held"), "starting": ("starting", "from the start to the first step"),
     "productive": ("productive", "steps that count, and evaluations"),
-    "lost": ("lost steps", "trained again after the end"), "hung": ("hung", "no step, although it should"),
+    "lost": ("lost steps", "trained again after the end"), "hung": ("hung", "no step for too long"),
     "saving": ("saving", "saves that block the training"), "down": ("down", "between attempts; no GPU is held"),
     "unknown": ("not known", "not watched, or steps not known"),
 }  # fmt: skip
@@ -361,10 +361,10 @@ GAIN = 0.001
 
 
 def share_text(found: Range | None) -> str:
-    """`0.93`, or `0.85 to 0.93` if it is not known exactly."""
+    """`93.0%`, or `85.0% to 93.0%` if it is not known exactly."""
     if found is None:
         return UNKNOWN
-    low, high = (f"{value:.3f}" for value in found)
+    low, high = (f"{value:.1%}" for value in found)
     return low if low == high else f"{low} to {high}"
 
 
@@ -449,7 +449,7 @@ def _advised(one: Advice) -> Iterator[PageRow]:
         text = f"a checkpoint every {duration(now)} is as good as the best, every {duration(best)}"
     else:
         text = f"a checkpoint every {duration(best)} instead of {duration(now)}: {gain:+.1%} ETTR"
-        text += f" ({one.ettr(now):.3f} → {one.ettr(best):.3f}, expected)"
+        text += f" ({one.ettr(now):.1%} → {one.ettr(best):.1%}, expected)"
     yield PageRow(one.run, text, "ok" if gain < GAIN and one.totals.mttf is not None else "")
     blocks = f"a save blocks for {duration(one.blocks)}, the mean of {counted(one.saves, 'save')}"
     yield PageRow("", f"assumed: {blocks}; a start takes {duration(one.restart)}", "dim")

@@ -89,7 +89,7 @@ def test_the_truth_is_within_the_range_of_what_is_known(seed: int, lost: dict[st
     assert found.totals.total == pytest.approx(sum(ledger.gpu_hours.values())), "each second is in one category"
     as_json = report_object(found)
     assert (as_json["ettr"], as_json["ettr_range"]) == (None, [low, high])
-    assert f"goodput {found.totals.goodput[0] if found.totals.goodput else 0:.3f} to " in report_sentence(found)
+    assert f"goodput {found.totals.goodput[0] if found.totals.goodput else 0:.1%} to " in report_sentence(found)
 
 
 def test_a_clock_that_is_ahead_counts_nothing_twice() -> None:
@@ -115,7 +115,7 @@ def test_what_is_missing_is_named() -> None:
     found = report(attempts, BEGIN - 1e6, BEGIN + 1e6, {})
     said = "\n".join(found.missing)
     for words in (
-        "The ledger begins at 2023-11-14 ", "What b, d did before the first attempt",
+        "The ledger begins at 2023-11-14 ", "The first attempts of b, d in the ledger resumed",
         "1 attempt of d has no known start", "1 attempt of run-0 has no known GPU count",
         "1 attempt of f has no known step", "1 attempt of c has steps that were not watched all the time",
         "1 attempt of b has lost steps that are not known", "1 attempt of e has an end that nothing reported",
@@ -257,7 +257,7 @@ def test_a_run_that_saves_seldom_is_told_how_often_to_save() -> None:
     ]  # fmt: skip
     found = reported(attempts, BEGIN + 6 * HOUR)
     assert texts(found, "Saves")[0] == (
-        "llm a checkpoint every 5m instead of 14m: +8.9% ETTR (0.683 → 0.773, expected)"
+        "llm a checkpoint every 5m instead of 14m: +8.9% ETTR (68.3% → 77.3%, expected)"
     )
     few = reported(attempts[:2], BEGIN + 2 * HOUR)
     assert texts(few, "Saves")[0] == "llm too few failures to say: every 3m to 15m (now 14m)"

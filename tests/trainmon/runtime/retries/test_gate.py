@@ -196,4 +196,4 @@ def test_no_node_is_asked_that_slurm_does_not_use_and_only_the_user_of_the_job_i
     drained.state = replace(drained.state, scheduler_nodes={"n1": slurm("n1", "IDLE", "DRAIN")})
     assert directory_checks(drained, shell) == []
     (one,) = directory_checks(engine("n1", spec=spec, user="ben"), shell)
-    assert (one.outcome, one.why) == ("not checked", f"{tmp_path} would be read by another user than the job")
+    assert (one.outcome, one.why) == ("not checked", f"{tmp_path} can only be tested by the user of the job")

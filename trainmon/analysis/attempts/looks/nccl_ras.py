@@ -136,7 +136,7 @@ def _communicator(one: Mapping[str, Any]) -> Communicator:
 LINES = 40
 """The most lines of evidence."""
 
-UNSEEN = "NCCL counts no Send, Recv and AlltoAll, and nothing in CUDA graphs: who is behind may wait in one of these"
+UNSEEN = "NCCL does not count Send, Recv, AlltoAll and CUDA graphs: a rank that is behind may wait in one of these"
 
 
 class Circumstances(NamedTuple):
