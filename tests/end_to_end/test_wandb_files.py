@@ -54,7 +54,7 @@ def test_event_files_beside_the_checkpoints_are_drawn_and_judged_without_a_log_o
     rows = [event(step, scalar("train/loss", 2.0 + step % 7 / 10), at=now - 100 + step) for step in range(100)]
     file.write_bytes(event_file(*rows))
     screen = product.screen(*words, columns=120, rows=40)
-    screen.until_shown("TensorBoard says: step 99")
+    screen.until_shown("TensorBoard shows step 99")
     screen.keys("6")
     screen.until_shown(r"llm +tensorboard", r"from TensorBoard, newest row \d+s old +step 99", "train/loss +2.1")
     with file.open("ab") as more:

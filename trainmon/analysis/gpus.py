@@ -417,7 +417,7 @@ def meaning(code: int, text: str | None = None) -> XidMeaning:
     if is_nonfatal(text):
         return XidMeaning("watch", f"{MEANINGS[code].name if code in MEANINGS else 'fault'}, nonfatal", MILD)
     if code in UNSAID and not text:
-        advice = "the kernel's log says whether it is fatal: only then drain the node and reboot it"
+        advice = "the kernel's log shows whether it is fatal: only then drain the node and reboot it"
         return XidMeaning("watch", f"{MEANINGS[code].name}, fatal or not", advice)
     if code != RECOVERY:
         return MEANINGS.get(code) or XidMeaning("unknown", "not in NVIDIA's catalogue", LOOK_IT_UP)

@@ -347,7 +347,7 @@ class DashboardBackend:
 
 SHOWN_BYTES, SCRIPT_LINES, STDERR_LINES = 64 * 1024, 300, 40
 NO_SCRIPT = "Slurm does not show it: only the script of your own batch job, for as long as it knows the job."
-NO_STDERR = "Slurm does not say where it is."
+NO_STDERR = "Slurm does not report where it is."
 
 
 def job_texts(job: Job, slurm: Callable[[], Shell], files: Callable[[], Shell]) -> Iterator[tuple[str, Sequence[str]]]:

@@ -327,7 +327,7 @@ def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
             yield Outlook(what=what, cause=stated("gpu-hardware", what))
         node = state.scheduler_nodes.get(name)
         if node is not None and node.state == "DOWN":
-            yield Outlook(what=f"{name} is down", cause=stated("node-fail", f"{name}: Slurm says it is DOWN"))
+            yield Outlook(what=f"{name} is down", cause=stated("node-fail", f"{name}: Slurm reports it DOWN"))
     if run.verdict in SILENT:
         yield Outlook(what="hangs", since=run.progress.at, cause=_of_silence(run))
     elif run.verdict == "diverged":

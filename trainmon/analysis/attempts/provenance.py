@@ -249,7 +249,7 @@ def why_missing(attempt: Attempt) -> Mapping[str, str]:
     elif attempt.last_step is None:
         found["steps_lost"] = "its log shows no step"
     elif attempt.may_have_gone_on:
-        found["steps_lost"] = "nobody watched its end, and its log was not read since"
+        found["steps_lost"] = "its end was not watched, and its log was not read since"
     if attempt.log_by_srun and attempt.log_path is None:
         found["log_path"] = found["log_tail"] = "srun wrote its output, and Slurm does not record to which file"
     for field, file in attempt.files.items():

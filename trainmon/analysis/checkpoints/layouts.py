@@ -264,7 +264,7 @@ def megatron(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     elif not content:  # it is truncated after the shards have been written
         lacks = lacks or (f"{TRACKER} is empty" if contents.newest > tracker.mtime + RESAVED else "")
     elif content != "release" if step is None else not (content.isdecimal() and int(content) >= step):
-        lacks = lacks or f"{TRACKER} says {content}"
+        lacks = lacks or f"{TRACKER} names {content}"
     return contents.found("megatron", step, lacks, shards=shards)
 
 
@@ -412,7 +412,7 @@ def nanotron(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     if pointer is None or content is None:
         lacks = lacks or "no latest.txt yet"
     elif content != str(step) and not is_past(step, contents.newest, number(r"(\d+)", content), pointer.mtime):
-        lacks = lacks or f"latest.txt says {content}"
+        lacks = lacks or f"latest.txt names {content}"
     return contents.found("nanotron", step, lacks, marker="model_config.json")
 
 

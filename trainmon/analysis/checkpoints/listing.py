@@ -166,7 +166,7 @@ def _called(one: Checkpoint) -> str:
 
 def _pointer(taken: Resumption, known: Mapping[str, Checkpoint], is_moving: bool, unclear: int) -> str | None:
     if taken.pointer and taken.name is None:
-        wrong = f"says “{taken.text}”, which names no checkpoint" if taken.text else taken.without_text
+        wrong = f"contains “{taken.text}”, which names no checkpoint" if taken.text else taken.without_text
         return f"{taken.pointer} {wrong}" if wrong else None
     whole = [one for one in known.values() if one.is_whole]
     if taken.name is None:

@@ -114,7 +114,7 @@ def at_its_target(run: Run, how: str) -> Judgement:
         return Judgement("dead", f"{what}: W&B recorded that it failed")
     if code is None and not words and _fatal_end(lines) is None:
         return Judgement("unknown", f"{what}; nothing shows whether it ended well")
-    return finished(run, what, "; W&B recorded exit code 0" if code == 0 else f"; its log says: {words}")
+    return finished(run, what, "; W&B recorded exit code 0" if code == 0 else f"; its log ends with: {words}")
 
 
 def finished(run: Run, how: str, tail: str = "") -> Judgement:

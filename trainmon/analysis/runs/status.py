@@ -464,7 +464,7 @@ def _by_its_steps(
     cadence = run.progress.cadence_s if counts(run.progress) else None
     usual = f", usually every {duration(cadence)}" if cadence else ""
     if quiet <= patience(run):
-        return Judgement("healthy", f"{wandb.source} says: step {step:,} {duration(quiet)} ago{usual}")
+        return Judgement("healthy", f"{wandb.source} shows step {step:,} {duration(quiet)} ago{usual}")
     no_step = f"{wandb.source} shows no step for {duration(quiet)}{usual}, the last was {step:,}"
     return weighed(run, context, job, no_step, now)
 
@@ -509,4 +509,4 @@ def _finished(run: Run, last: WandbRun) -> Judgement:
 
 
 def _ended(last: WandbRun) -> str:
-    return f"W&B says that {last.name} {active_run.how_it_ended(last)}"
+    return f"W&B reports that {last.name} {active_run.how_it_ended(last)}"

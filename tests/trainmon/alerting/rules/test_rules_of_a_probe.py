@@ -119,7 +119,7 @@ def test_a_driver_that_lists_no_gpu_where_slurm_says_eight(nvml: Nvml) -> None:
         assert found(running) == {}, "nothing says that it should have some"
         (missing,) = found(running, SchedulerNodesListed("prod", 0.0, (listed,)))["gpu-missing"]
     assert missing.severity == "critical"
-    assert missing.summary == "no GPU of n1 can be read: Slurm says gpu:8, NVML lists none"
+    assert missing.summary == "no GPU of n1 can be read: Slurm counts gpu:8, NVML lists none"
 
 
 def test_a_driver_that_was_updated_under_the_node(nvml: Nvml) -> None:

@@ -48,7 +48,7 @@ def test_a_gpu_node_whose_driver_never_started_is_code_red_within_a_minute() -> 
         notice = story.expect("fire", "node:gpu-002")
         assert notice.severity == "critical"
         assert notice.alerts[0].summary == (
-            "no GPU of gpu-002 can be read: Slurm says gpu:8, NVML lists none: Driver/library version mismatch"
+            "no GPU of gpu-002 can be read: Slurm counts gpu:8, NVML lists none: Driver/library version mismatch"
         )
         story.talk(1_800)
 

@@ -166,7 +166,7 @@ def test_an_attempt_that_ended_while_nobody_watched_is_closed_with_what_is_known
     assert (one.ended_at, one.end.source, one.end.scheduler_state) == (BEGIN + 40, "lost", None)
     assert (one.last_step, one.may_have_gone_on, one.is_reconstructed) == (30, True, True)
     assert one.steps_lost is None, "it may have trained on after it was seen last"
-    assert why_missing(one)["steps_lost"] == "nobody watched its end, and its log was not read since"
+    assert why_missing(one)["steps_lost"] == "its end was not watched, and its log was not read since"
     assert attempt_line(one).endswith("steps 1 to 30 or more")
     assert ending(one) == "ended: nothing reported it, last known step 30"
 

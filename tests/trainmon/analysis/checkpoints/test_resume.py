@@ -104,7 +104,7 @@ def test_an_empty_or_strange_pointer_is_reported(tmp_path: Path):
     os.utime(tracker, (NOW - 61, NOW - 61))
     assert problem(tmp_path) == "latest_checkpointed_iteration.txt is empty"
     tracker.write_text("\x1b[31mx\n")
-    assert problem(tmp_path) == "latest_checkpointed_iteration.txt says “x”, which names no checkpoint"
+    assert problem(tmp_path) == "latest_checkpointed_iteration.txt contains “x”, which names no checkpoint"
     tracker.unlink()
     assert problem(tmp_path) == "no pointer file: a restart would begin from scratch, although step 1000 is complete"
 

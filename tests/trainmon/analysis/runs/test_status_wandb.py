@@ -32,7 +32,7 @@ from trainmon.model import Log, Progress, Run, Switch
 def test_without_a_log_w_and_bs_own_steps_decide() -> None:
     assert judge(bare(summarized(wrun())), context(), NOW) == (
         "healthy",
-        "W&B says: step 12,880 40s ago, usually every 4.1s",
+        "W&B shows step 12,880 40s ago, usually every 4.1s",
     )
     verdict, why = judge(bare(summarized(wrun(), stepped=NOW - 1000)), context(), NOW)
     assert (verdict, why) == (
@@ -45,7 +45,7 @@ def test_without_a_log_w_and_bs_own_steps_decide() -> None:
 
 def test_a_log_that_cannot_be_read_now_leaves_w_and_b_to_decide() -> None:
     lost = replace(logged(summarized(wrun()), quiet=3600), log=Log(host="login", path="/l", error="permission denied"))
-    assert judge(lost, context(), NOW).why == "W&B says: step 12,880 40s ago"
+    assert judge(lost, context(), NOW).why == "W&B shows step 12,880 40s ago"
     assert judge(replace(lost, wandb=None, spec=replace(SPEC, wandb=None)), context(), NOW).why == "permission denied"
 
 
@@ -65,13 +65,13 @@ def test_a_nan_or_a_spike_is_reported_without_a_log_too() -> None:
 
 def test_a_crash_and_a_failure_are_dead_and_say_that_the_restart_is_waited_for() -> None:
     crashed = judge(bare(summarized(wrun("crashed", NOW - 320))), context(), NOW)
-    assert crashed == ("dead", "W&B says that llm-r1 crashed at step 12,880; waiting for the next W&B run")
+    assert crashed == ("dead", "W&B reports that llm-r1 crashed at step 12,880; waiting for the next W&B run")
     own = wrun("crashed", NOW - 320, step=128, summary={"train/global_step": 12_800.0})
     assert "llm-r1 crashed at step 12,800; " in judge(bare(summarized(own)), context(), NOW).why, (
         "not the number of rows"
     )
     late = judge(bare(summarized(wrun("failed", NOW - 3600))), context(), NOW)
-    assert late == ("dead", "W&B says that llm-r1 failed at step 12,880; no new run has started for 60m")
+    assert late == ("dead", "W&B reports that llm-r1 failed at step 12,880; no new run has started for 60m")
     busy = judge(bare(summarized(wrun("crashed", NOW - 320))), context(BUSY), NOW)
     assert busy.verdict == "stalled"
 
@@ -86,11 +86,11 @@ def test_a_job_that_runs_is_given_the_time_in_which_w_and_b_is_initialised() -> 
     crashed = replace(bare(summarized(wrun("crashed", NOW - 400))), jobs=("prod/88",))
     verdict, why = judge(crashed, with_job(), NOW)
     assert verdict == "starting"
-    assert why.startswith("job 88 has been up for 60s, but W&B has no run of it yet; W&B says that llm-r1 crashed")
+    assert why.startswith("job 88 has been up for 60s, but W&B has no run of it yet; W&B reports that llm-r1 crashed")
     verdict, why = judge(crashed, with_job(started=NOW - 9000), NOW)
     assert (verdict, why) == (
         "unknown",
-        "job 88 is RUNNING, and W&B says that llm-r1 crashed at step 12,880",
+        "job 88 is RUNNING, and W&B reports that llm-r1 crashed at step 12,880",
     )
 
 
@@ -100,7 +100,7 @@ def test_finished_is_weighed_against_the_target() -> None:
     early = replace(done, spec=replace(BARE, target_step=20_000))
     assert judge(early, context(), NOW) == (
         "dead",
-        "W&B says that llm-r1 finished at step 12,880 of 20,000: not finished",
+        "W&B reports that llm-r1 finished at step 12,880 of 20,000: not finished",
     )
 
 
@@ -118,7 +118,7 @@ def test_a_run_under_an_armed_kill_switch_was_stopped() -> None:
     armed = bare(ended, kill=Switch(path="/k", exists=True, armed_at=NOW - 120, by="ann"))
     assert judge(armed, context(), NOW) == (
         "stopped",
-        "the kill switch has been armed for 2m by ann; W&B says that llm-r1 failed at step 12,880",
+        "the kill switch has been armed for 2m by ann; W&B reports that llm-r1 failed at step 12,880",
     )
     still = replace(armed, wandb=summarized(wrun()))
     assert judge(still, context(), NOW).why.endswith("; kill switch armed for 2m by ann")
@@ -126,7 +126,10 @@ def test_a_run_under_an_armed_kill_switch_was_stopped() -> None:
 
 def test_a_run_that_had_finished_is_not_called_stopped_when_its_end_is_untidy() -> None:
     done = replace(bare(summarized(wrun("crashed", NOW - 30), phase="ended")), verdict="finished")
-    assert judge(done, context(), NOW) == ("finished", "it had finished; W&B says that llm-r1 crashed at step 12,880")
+    assert judge(done, context(), NOW) == (
+        "finished",
+        "it had finished; W&B reports that llm-r1 crashed at step 12,880",
+    )
     stopped = replace(done, verdict="stopped")
     assert judge(stopped, context(), NOW).why.startswith("a person ended it; ")
 
@@ -136,7 +139,7 @@ def test_a_run_that_a_user_ended_was_stopped_and_says_by_whom() -> None:
     kill = replace(kill, action=replace(kill.action, verb="kill", run="llm", title="Arm the kill switch of llm"))
     scene = context()._replace(actions={"a1": kill})
     ended = summarized(wrun("failed", NOW - 30), phase="ended")
-    words = "ana requested it: Arm the kill switch of llm; W&B says that llm-r1 failed at step 12,880"
+    words = "ana requested it: Arm the kill switch of llm; W&B reports that llm-r1 failed at step 12,880"
     assert judge(bare(ended), scene, NOW) == ("stopped", words)
     assert judge(logged(ended, quiet=40), scene, NOW) == ("stopped", words)
     assert stopped_by(bare(summarized(wrun("failed", NOW + 2000))), scene.actions, NOW) is None
@@ -171,4 +174,4 @@ def test_a_console_log_is_read_from_w_and_b_and_blind_with_it() -> None:
         "no data for 20m from W&B, which has its log",
     )
     unread = replace(run, log=None)
-    assert judge(unread, context(), NOW).why == "W&B says: step 12,880 40s ago"
+    assert judge(unread, context(), NOW).why == "W&B shows step 12,880 40s ago"

@@ -48,7 +48,7 @@ def test_a_crash_is_believed_once_the_log_is_silent_and_no_job_runs() -> None:
     crashed = logged(summarized(wrun("crashed", NOW - 1000)), quiet=1000)
     verdict, why = judge(crashed, context(), NOW)
     assert verdict == "dead"
-    assert why.startswith("W&B says that llm-r1 crashed at step 12,880; no step for 17m")
+    assert why.startswith("W&B reports that llm-r1 crashed at step 12,880; no step for 17m")
     assert judge(crashed, context(BUSY), NOW).verdict == "stalled"
     assert judge(replace(crashed, jobs=("prod/88",)), with_job(started=NOW - 9000), NOW).verdict == "stalled"
 
@@ -57,7 +57,7 @@ def test_a_script_that_failed_is_dead_at_once_unless_its_log_its_job_or_its_gpus
     failed = logged(summarized(wrun("failed", NOW - 30)), quiet=40)
     assert judge(failed, context(), NOW) == (
         "dead",
-        "W&B says that llm-r1 failed at step 12,880; step 12,880 40s ago, usually every 4.1s",
+        "W&B reports that llm-r1 failed at step 12,880; step 12,880 40s ago, usually every 4.1s",
     )
     assert judge(failed, context(BUSY), NOW).verdict == "healthy"
     assert judge(replace(failed, jobs=("prod/88",)), with_job(started=NOW - 9000), NOW).verdict == "healthy"
@@ -71,7 +71,7 @@ def test_a_run_that_finished_in_w_and_b_is_finished_as_its_target_says() -> None
     verdict, why = judge(early, context(), NOW)
     assert (verdict, why.split(";")[0]) == (
         "dead",
-        "W&B says that llm-r1 finished at step 12,880 of 20,000: not finished",
+        "W&B reports that llm-r1 finished at step 12,880 of 20,000: not finished",
     )
 
 

@@ -30,7 +30,7 @@ def test_the_file_shows_step_loss_cadence_and_when():
     assert (progress.step, progress.loss, progress.learning_rate) == (39, 2.6, 3e-4)
     assert (progress.cadence_s, progress.step_time_s, progress.at) == (1.0, 1.0, NOW - 60)
     assert (run_of(TRAINING).verdict, run_of(TRAINING).why) == (
-        "healthy", "W&B says: step 39 60s ago, usually every 1s",
+        "healthy", "W&B shows step 39 60s ago, usually every 1s",
     )  # fmt: skip
     found = snapshot(TRAINING, NOW)["runs"][0]
     assert (found["step"], found["loss"], found["last_step_at"]) == (39, 2.6, NOW - 60)
@@ -63,10 +63,10 @@ def test_a_client_that_may_hold_rows_back_is_no_stalled_run():
 @pytest.mark.parametrize(
     ("code", "target", "verdict", "why"),
     [
-        (0, None, "finished", "W&B says that warm-start-7 finished at step 39; no target step is known"),
-        (0, 39, "finished", "W&B says that warm-start-7 finished at step 39 of 39"),
-        (0, 80, "dead", "W&B says that warm-start-7 finished at step 39 of 80: not finished"),
-        (1, 80, "dead", "W&B says that warm-start-7 failed at step 39"),
+        (0, None, "finished", "W&B reports that warm-start-7 finished at step 39; no target step is known"),
+        (0, 39, "finished", "W&B reports that warm-start-7 finished at step 39 of 39"),
+        (0, 80, "dead", "W&B reports that warm-start-7 finished at step 39 of 80: not finished"),
+        (1, 80, "dead", "W&B reports that warm-start-7 failed at step 39"),
     ],
 )
 def test_a_recorded_end_ends_the_run(code: int, target: int | None, verdict: str, why: str):

@@ -381,7 +381,7 @@ def _evidence(node: Node, state: State) -> tuple[str, ...]:
     )
     by_slurm = slurm.gpus if slurm is not None and are_visible else 0
     return (
-        *([f"Slurm says gpu:{by_slurm}"] if by_slurm else []),
+        *([f"Slurm counts gpu:{by_slurm}"] if by_slurm else []),
         *([f"its PCI bus shows {node.gpus_expected}"] if node.gpus_expected else []),
         *([f"it listed {before} before"] if before and not node.confined else []),
     )

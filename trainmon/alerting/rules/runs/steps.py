@@ -123,7 +123,7 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
                 state,
                 run,
                 "warning",
-                f"the {trouble.key} of {run.name} has been {since}, but its log says {progress.loss:.4g} at "
+                f"the {trouble.key} of {run.name} has been {since}, but its log shows {progress.loss:.4g} at "
                 f"step {progress.step or 0:,}",
                 evidence=tail(run),
                 advice=f"compare its curve (key 6) with its log (key 4): {trouble.source} may show one rank",
@@ -393,7 +393,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
             return Unknown(f"{run.name} is {verdict_text(run.verdict)}: its GPUs cannot be compared")
         if alert.summary.startswith("rank "):
             is_told = any(node == alert.node for node, _ in self._told(state, run).values())
-            return None if is_told else Unknown(f"the ranks on {alert.node} do not tell how long they wait")
+            return None if is_told else Unknown(f"the ranks on {alert.node} do not report how long they wait")
         known = (gpus for gpus in self._gpus_by_kind(state, run, now).values() if self._peers(gpus))
         is_compared = any(node == alert.node for gpus in known for node, _ in gpus)
         return None if is_compared else Unknown(f"the GPUs of {alert.node} are not busy")

@@ -135,7 +135,7 @@ def judged(
         + (": differ" + "s" * (len(ranks) == 1)) * (doing[ranks[0]].kind not in FACTS)
         for ranks in named
     ]
-    why = calm or "fewer than three quarters of them stand still alike"
+    why = calm or "fewer than three quarters of them are stuck in the same place"
     if len(groups) < 2:
         why = "none differs" if groups else "none could be read"
     elif len(groups) == 2 and 0 in groups[1] and not calm:
@@ -147,7 +147,7 @@ def judged(
     if stopped:
         advice = f"if nobody has stopped it on purpose, `kill -CONT {pids[stopped[0]]}` on its node continues it"
     elif ranks and source == "proc":
-        advice = "read where its code stands: `trainmon-tui stacks`, or x in the dashboard"
+        advice = "read its stack: `trainmon-tui stacks`, or x in the dashboard"
     return RankLook(
         source=source,
         at=at,

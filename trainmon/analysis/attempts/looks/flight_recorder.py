@@ -285,7 +285,10 @@ def look_of(
         source="flight-recorder",
         at=now,
         summary=clean(
-            _sentence(*found[0], known) if found else f"{nothing}, say {counted(len(dumps), 'dump')} of PyTorch", 500
+            _sentence(*found[0], known)
+            if found
+            else f"{nothing}, according to {counted(len(dumps), 'dump')} of PyTorch",
+            500,
         ),
         ranks=named,
         since=None if first is None else first.called[1],

@@ -213,7 +213,7 @@ def gone(base: RankLook, silent: Mapping[Process, bool], now: Circumstances) -> 
     advice = "see whether its process is stopped, or its node does not answer"
     if dead:
         text = f"{who} {'has' if is_one else 'have'} left: NCCL has reached no process there for a minute"
-        advice = "see whether its process and its node still run, and what its log says last"
+        advice = "see whether its process and its node still run, and the end of its log"
     return accused(base, dead or silent, text, advice, now)
 
 
@@ -250,7 +250,7 @@ def equal(base: RankLook, answer: Answer, now: Circumstances) -> RankLook:
     count, operation = max(((max(sides), operation) for operation, sides in largest.sides.items()), default=(0, ""))
     text = f"all {largest.size:,} ranks have launched {operation} {count:,}" if count else "no rank has launched any"
     if not now.is_late or (now.known is not None and now.known.ranks > len(answer.processes)):
-        return replace(base, summary=f"{text}: none is behind, which says nothing more")
+        return replace(base, summary=f"{text}: none is behind, so the cause is not shown")
     text += f" and nothing more for {duration(now.at - now.first_at)}"
     if now.are_gpus_busy is False:
         advice = "look at the stacks of its ranks: they may wait for data, for a checkpoint, or for each other"

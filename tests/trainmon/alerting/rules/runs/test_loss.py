@@ -91,7 +91,7 @@ def test_a_nan_of_w_and_bs_that_the_log_denies_is_no_code_red() -> None:
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.summary == (
-        "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago) in W&B, but its log says 1.87 at "
+        "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago) in W&B, but its log shows 1.87 at "
         "step "
         "12,880"
     )

@@ -281,7 +281,7 @@ def test_nobody_is_named_while_rank_0_tells_nothing() -> None:
 def test_a_late_rank_is_not_over_while_its_hooks_tell_nothing() -> None:
     seen = waiting(waits(1, late=11))
     untold = waiting(dict.fromkeys(range(16)))
-    assert blind(Straggler(), seen, untold) == "the ranks on n2 do not tell how long they wait"
+    assert blind(Straggler(), seen, untold) == "the ranks on n2 do not report how long they wait"
     assert blind(Straggler(), seen, waiting(waits(1))) is None
 
 

@@ -64,7 +64,7 @@ def test_a_restart_that_w_and_b_waits_for_is_expected_until_it_is_overdue() -> N
     assert found(WandbHeartbeatLost(), starting) is None
     overdue = changed(starting, wandb=wandb("overdue", active=(), why="none has followed in 15m"))
     assert found(WandbHeartbeatLost(), overdue) is not None
-    dead = changed(overdue, verdict="dead", why="W&B says that llm-1 crashed")
+    dead = changed(overdue, verdict="dead", why="W&B reports that llm-1 crashed")
     assert found(WandbHeartbeatLost(), dead) is None, "it has ended: that is told louder"
 
 

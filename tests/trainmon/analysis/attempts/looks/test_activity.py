@@ -86,7 +86,7 @@ def test_the_odd_one_out_is_named(usual: Samples, odd: Samples, words: str) -> N
 
 def test_it_says_what_helps() -> None:
     assert look(with_odd(WAITING, SLEEPING, 3)).advice == (
-        "read where its code stands: `trainmon-tui stacks`, or x in the dashboard"
+        "read its stack: `trainmon-tui stacks`, or x in the dashboard"
     )
     assert look(with_odd(WAITING, seen("T", ""), 3)).advice == (
         "if nobody has stopped it on purpose, `kill -CONT 4703` on its node continues it"
@@ -116,7 +116,7 @@ def test_several_that_differ_are_all_named() -> None:
          "named: rank 0 is among those that differ, and has work of its own, 8 of 8 read"),
         (with_odd(WAITING, SPINNING, 0, 1, 2, 3),
          "4 of 8 ranks burn a core; 4 of 8 ranks wait in `futex_do_wait`; no rank is named: fewer than "
-         "three quarters of them stand still alike, 8 of 8 read"),
+         "three quarters of them are stuck in the same place, 8 of 8 read"),
     ],
 )  # fmt: skip
 def test_nobody_is_named_without_proof(read: list[Samples], words: str) -> None:
@@ -185,7 +185,7 @@ def test_ranks_that_were_not_read_count_against_a_majority() -> None:
     half = dict(enumerate(with_odd(WAITING, SLEEPING, 3))) | {6: (*WAITING[:3], None, None, None), 7: (None,) * 6}
     found = look(half, unread=["rank 6: its process has ended, or is hidden"])
     assert found.ranks == ()
-    assert found.summary.endswith("fewer than three quarters of them stand still alike, 6 of 8 read")
+    assert found.summary.endswith("fewer than three quarters of them are stuck in the same place, 6 of 8 read")
     assert found.lines[-1] == "rank 6: its process has ended, or is hidden"
     nobody = look({}, unread=["8 ranks on gpu-001: no answer"])
     assert (nobody.summary, nobody.ranks) == ("no rank is named: none could be read, 0 of 8 read", ())

@@ -48,7 +48,7 @@ def test_each_fault_is_found_in_each_version_of_the_format(seed: int, fault: Fau
     assert look.ranks == ((training.culprit,) if names else ())
     assert look.count == (None if fault == "none" else look.count)
     if fault == "none":
-        assert look.summary == "no rank waits in an operation, say 16 dumps of PyTorch"
+        assert look.summary == "no rank waits in an operation, according to 16 dumps of PyTorch"
     elif names:
         assert look.summary.startswith(f"{culprit} never entered ")
         assert any(line.startswith(f"the last call of {culprit} was ") for line in look.lines)
@@ -119,7 +119,7 @@ def test_dumps_of_a_training_that_goes_on_name_nobody(seed: int) -> None:
         one = read(dump(training._replace(entries={rank: kept}), rank))
         found[rank] = msgspec.structs.replace(one, written_at=one.last_at + chance.random())
     look = look_of(found, {}, MAP, 7, NOW)
-    assert (look.ranks, look.summary) == ((), "no rank waits in an operation, say 8 dumps of PyTorch")
+    assert (look.ranks, look.summary) == ((), "no rank waits in an operation, according to 8 dumps of PyTorch")
 
 
 def entry(
@@ -144,7 +144,7 @@ def test_ranks_that_wait_for_each_other_are_not_named() -> None:
         0: made(entry(1, "all_reduce", 1.0, group="1"), groups=groups),
         1: made(entry(1, "all_gather", 1.0, group="2"), groups=groups),
     })  # fmt: skip
-    assert (look.ranks, look.summary) == ((), "the ranks wait for each other, say 2 dumps of PyTorch")
+    assert (look.ranks, look.summary) == ((), "the ranks wait for each other, according to 2 dumps of PyTorch")
     assert look.lines == ("ALLREDUCE: rank 0 (n0 GPU 0)", "ALLGATHER: rank 1 (n0 GPU 1)")
 
 
@@ -195,7 +195,7 @@ def test_who_has_sent_is_not_named_although_nothing_has_come() -> None:
 def test_two_ranks_that_both_send_wait_for_each_other() -> None:
     groups = {"4": "[0, 1]"}
     ends = [made(exchange(how), groups=groups) for how in ("send 0->1", "send 1->0")]
-    assert judged(dict(enumerate(ends))).summary == "the ranks wait for each other, say 2 dumps of PyTorch"
+    assert judged(dict(enumerate(ends))).summary == "the ranks wait for each other, according to 2 dumps of PyTorch"
     ends[1] = made(exchange("recv 1<-0"), groups=groups)
     assert judged(dict(enumerate(ends))).summary.startswith("1 rank entered SEND 0->1 of group 4 (ranks 0-1), and none")
 
@@ -214,7 +214,7 @@ def test_dumps_of_pytorch_2_3_are_not_read_as_their_numbers_differ_between_ranks
 
 def test_what_a_group_waits_for_is_not_judged_if_its_ranks_are_not_known() -> None:
     look = judged({3: made(entry(1, "all_reduce", 1.0, group="5"))})
-    assert (look.summary, look.advice) == ("the ranks wait for each other, say 1 dump of PyTorch", "")
+    assert (look.summary, look.advice) == ("the ranks wait for each other, according to 1 dump of PyTorch", "")
 
 
 def test_a_rank_whose_dump_does_not_reach_back_is_not_named() -> None:
@@ -234,7 +234,7 @@ is finished, and its pg_config has the last group under an empty name."""
     [
         ("sleeps", (2,), "rank 2 never entered ALLREDUCE 6 of group default_pg; 3 ranks wait in it since 17:06:02 UTC"),
         ("disagrees", (), "ranks disagree about 6 of group default_pg: 3 call ALLREDUCE, 1 call ALLGATHER: rank 2"),
-        ("healthy", (), "no rank waits in an operation, say 4 dumps of PyTorch"),
+        ("healthy", (), "no rank waits in an operation, according to 4 dumps of PyTorch"),
     ],
 )
 def test_real_dumps_of_torch_are_read(fault: str, ranks: tuple[int, ...], summary: str) -> None:

@@ -83,7 +83,7 @@ def test_the_sentences() -> None:
     assert looked(equal, are_gpus_busy=False).summary.endswith(
         "the GPUs are idle: all wait for something outside of NCCL"
     )
-    assert looked(equal, is_late=False).summary.endswith(": none is behind, which says nothing more")
+    assert looked(equal, is_late=False).summary.endswith(": none is behind, so the cause is not shown")
     many = Job("stuck", 4, ranks=256, tensor=1)
     many.victims = tuple(range(96, 128))
     assert "; ranks 96-127 (gpu-013 to gpu-016) stay at " in looked(many).summary
