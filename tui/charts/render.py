@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.explanation import GpuHour, worst
@@ -21,6 +22,7 @@ from tui.style import Span, mib
 # ---- the last hour of a number as lines of text ----------------------------------------------------------------------
 
 LEAST_WIDTH, LEAST_HEIGHT = 26, 7
+GAP = Column(math.nan, math.nan, math.nan)
 
 
 class Axis(NamedTuple):
@@ -32,31 +34,24 @@ class Axis(NamedTuple):
     ticks: tuple[tuple[float, str], ...]
 
 
-Point = tuple[float, float]
-
-
-def stretches(series: Series, now: Instant, count: int, span: float = HOUR) -> list[list[Point]]:
-    """The means of at most `count` slices of the span, as stretches of (minutes, value) without gaps.
+def hour_columns(series: Series, now: Instant, count: int) -> list[Column | None]:
+    """The means of so many slices of the last hour, each from zero up. A gap of more than two slices stays one.
 
     Slices begin at fixed times, not at ages: an old slice keeps its mean, so a plot changes once a slice.
     """
-    slice_s = span / count
+    slice_s = HOUR / count
     last = math.floor(now / slice_s)
-    sums: dict[int, tuple[float, int]] = {}
+    values: dict[int, list[float]] = {}
     for offset, value in zip(series.offsets, series.values, strict=True):
-        if -offset <= span and not math.isnan(value):
-            index = math.floor((now + offset) / slice_s) - last
-            total, number = sums.get(index, (0.0, 0))
-            sums[index] = (total + value, number + 1)
-    found: list[list[Point]] = []
-    before = None
-    for index in sorted(sums):
-        if before is None or index - before > 2:
-            found.append([])
-        total, number = sums[index]
-        found[-1].append((index * slice_s / 60.0, total / number))
-        before = index
-    return found
+        if -offset <= HOUR and not math.isnan(value):
+            values.setdefault(max(0, math.floor((now + offset) / slice_s) - last + count - 1), []).append(value)
+    columns: list[Column | None] = [None] * (count + 1)
+    before = -math.inf
+    for at, found in sorted(values.items()):
+        start = at if at - before > 2 else int(before) + 1
+        columns[start : at + 1] = [Column(0.0, fmean(found), fmean(found))] * (at + 1 - start)
+        columns[at + 1], before = GAP, at
+    return columns[:-1]
 
 
 def hour_picture(
@@ -74,21 +69,13 @@ def hour_picture(
     title, left = f"{axis.title} "[:width], max(len(label) for _, label in axis.ticks)
     head = (Span(title, "bold"), Span(value[: width - len(title)].ljust(width - len(title)), "accent"))
     frame = frame_of(Limits(-HOUR / MINUTE, 0.0), width, left, plain=plain)
-    found = stretches(series, now, frame.columns)
-    if not found:
+    columns = hour_columns(series, now, frame.columns)
+    if not any(columns):
         note = "no history yet".center(width)[:width]
         rest = [(Span(note if y == (height - 1) // 2 else " " * width, "dim"),) for y in range(height - 1)]
         return [head, *rest]
-    columns: list[Column | None] = [None] * (frame.columns + 1)
-    for stretch in found:
-        places = [(frame.column_of(at - HOUR / MINUTE / frame.columns / 2), mean) for at, mean in stretch]
-        start = places[0][0]
-        for column, mean in places:
-            columns[start : column + 1] = [Column(0.0, mean, mean)] * (column + 1 - start)
-            start = column + 1
-        columns[start] = Column(math.nan, math.nan, math.nan)
     chart = Chart(
-        head, frame, Limits(0.0, axis.top), (CurveLine(columns[:-1], "now"),),
+        head, frame, Limits(0.0, axis.top), (CurveLine(columns, "now"),),
         ((-60.0, "-60m"), (-30.0, "-30m"), (0.0, end)), axis.ticks, left=left,
     )  # fmt: skip
     return picture(chart, width, height, plain=plain, labelled=True)

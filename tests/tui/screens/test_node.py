@@ -29,7 +29,7 @@ from trainmon.model import (
     Source,
 )
 from tui.app import Dashboard
-from tui.charts.render import Axis, hour_picture, side_by_side, stretches
+from tui.charts.render import GAP, Axis, hour_columns, hour_picture, side_by_side
 from tui.panes.gpus import axes
 from tui.screens.details import NodeScreen, heights
 from tui.style import Span, width_of
@@ -342,26 +342,28 @@ def test_what_the_engine_keeps_is_drawn_from_an_hour_ago_to_now() -> None:
     history = History()
     for second in range(0, 3_600, 2):
         history.record_gpus("n1", NOW - 3_600 + second, [worlds.gpu(0)], period=2.0)
-    (line,) = stretches(history.series("n1/0", "temperature", 3_600, NOW), NOW, 60)
-    assert line[0][0] < -58
-    assert -2 < line[-1][0] <= 0
+    columns = hour_columns(history.series("n1/0", "temperature", 3_600, NOW), NOW, 60)
+    assert len(columns) == 60
+    assert None not in columns[1:]
+    assert GAP not in columns[:-1]
 
 
 def test_a_gap_is_not_bridged() -> None:
     offsets = tuple(float(at) for at in range(-3_000, 1, 10) if not -2_000 < at < -1_000)
-    found = stretches(Series(offsets, (60.0,) * len(offsets)), NOW, 60)
-    assert len(found) == 2
-    assert found[0][-1][0] < -33
-    assert found[1][0][0] > -18
+    columns = hour_columns(Series(offsets, (60.0,) * len(offsets)), NOW, 60)
+    empty = [at for at, column in enumerate(columns) if column is None or column is GAP]
+    assert empty == [*range(9), *range(26, 42)]
+    assert columns[26] is GAP
 
 
 def test_an_old_slice_keeps_its_mean_when_time_goes_on() -> None:
     start = 1_000 * 60.0
     offsets = tuple(float(at) for at in range(-1_800, 1, 10))
     values = tuple(float(at % 97) for at in offsets)
-    before = stretches(Series(offsets, values), start, 60)[0]
-    later = stretches(Series((*(at - 20.0 for at in offsets), -10.0, 0.0), (*values, 1.0, 2.0)), start + 20, 60)[0]
-    assert before[1:-1] == later[1:-1]
+    before = hour_columns(Series(offsets, values), start, 60)
+    later = hour_columns(Series((*(at - 20.0 for at in offsets), -10.0, 0.0), (*values, 1.0, 2.0)), start + 20, 60)
+    assert before[30:-1] == later[30:-1]
+    assert None not in before[30:]
 
 
 def test_plain_pictures_have_no_braille() -> None:
