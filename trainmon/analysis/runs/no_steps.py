@@ -35,6 +35,7 @@ from trainmon.model import (
     Action,
     Attempt,
     AttemptEnd,
+    Classification,
     Job,
     Log,
     OwnProcess,
@@ -195,7 +196,7 @@ def after_its_attempt(run: Run, context: RunContext, now: Instant) -> Judgement 
     if _goes_on(run, ended_at) and not attempt.outlived_by:
         return None
     what = "its command" if attempt.job_id is None else f"job {attempt.job_id}"
-    cause = "" if attempt.end.cause is None else f": {_cause(attempt.end)}"
+    cause = "" if attempt.end.cause is None else f": {_cause(attempt.end, attempt.end.cause)}"
     at = "" if run.progress.at is None else f", at {where(run.progress)}"
     how = f"{what} ended {duration(max(0.0, now - ended_at))} ago{cause}{at}"
     silence = no_slurm_answer(run, context, now)
@@ -217,12 +218,11 @@ def _by_its_cause(run: Run, attempt: Attempt, end: AttemptEnd, how: str) -> Judg
     return not_finished(run, how, "finished" if attempt.job_id is None else "unknown")
 
 
-def _cause(end: AttemptEnd) -> str:
+def _cause(end: AttemptEnd, cause: Classification) -> str:
     """`python-exception (ValueError)`, and who cancelled it."""
-    assert end.cause is not None
-    exception = f" ({end.cause.exception})" if end.cause.exception else ""
+    exception = f" ({cause.exception})" if cause.exception else ""
     _, by, who = (end.scheduler_state or "").partition(" by ")
-    return end.cause.cause + exception + (by + who if end.cause.cause in BY_A_PERSON else "")
+    return cause.cause + exception + (by + who if cause.cause in BY_A_PERSON else "")
 
 
 def _goes_on(run: Run, ended_at: Instant) -> bool:

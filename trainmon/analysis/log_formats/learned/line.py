@@ -12,32 +12,26 @@ from trainmon.analysis.log_formats.learned.names import DIVIDER, Number, in_engl
 from trainmon.analysis.log_formats.learned.patterns import (
     ASIDE,
     BAR,
-    BEFORE_ITS_NAME,
     BRACKETS,
     COLUMNS,
-    COUNT,
     DESCRIPTION,
     ENDLESS_BAR,
     ESPNET,
-    EVALUATED_ONLY,
     FROM_ONE,
     GLUED,
-    IN_A_NOTEBOOK,
+    KNOWN_LINES,
     LISTED,
     MEASURED,
     NO_TRAINING,
     OF_SOMETHING_ELSE,
     OF_TESTING,
     OF_TRAINING,
-    ONLY_TRAIN,
     PAIR,
     REWRITTEN,
     ROUND,
     ROUNDED_BAR,
-    SAVED,
     TO_THE_HIGHEST,
     UNNAMED,
-    WITHOUT_A_LOSS,
 )
 from trainmon.analysis.log_formats.line import FASTEST
 
@@ -83,18 +77,6 @@ class Line(NamedTuple):
     @property
     def counts(self) -> bool:
         return self.step is not None or self.batch is not None
-
-
-KNOWN_LINES = (
-    (BEFORE_ITS_NAME, "iteration", True, True),
-    (IN_A_NOTEBOOK, "iteration", True, True),
-    (EVALUATED_ONLY, "iteration", True, True),
-    (SAVED, "checkpoint", False, True),
-    (WITHOUT_A_LOSS, "iteration", False, True),
-    (ONLY_TRAIN, "train", False, False),
-    (COUNT, "n/total", False, False),
-)
-"""Patterns of whole lines, with what counts there, whether it is named, and whether it is a step without a loss."""
 
 
 RARE = (*(pattern for pattern, _ in REWRITTEN), NO_TRAINING, TO_THE_HIGHEST)

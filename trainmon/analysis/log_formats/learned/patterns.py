@@ -89,28 +89,52 @@ LISTED = re.compile(
     r"(?=\s*(?:$|\|))"
 )
 """VITS's list: perhaps losses, then the step and the learning rate."""
-ONLY_TRAIN = re.compile(
-    r"\s{0,16}(?:(?:step|iter|iteration) )?(?P<step>\d{1,12}):? train(?: |: |=)(?P<loss>\d{1,4}\.\d{1,12})"
-    r"(?:,? val(?: |: |=)\d{1,4}\.\d{1,12})?\s*$",
-    re.IGNORECASE,
+KNOWN_LINES = (
+    # Chainer's progress bar: `91300 iter, 7 epoch / 20 epochs`.
+    (
+        re.compile(r"\s{0,16}(?P<step>\d{1,12}) iter, (?P<epoch>\d{1,6}) epoch / \d{1,12} (?:epoch|iter)"),
+        "iteration",
+        True,
+        True,
+    ),
+    # The Hugging Face Trainer's bar in a notebook: `[ 22/290 02:50 < 38:04, 0.12 it/s, Epoch 0.36/5]`.
+    (
+        re.compile(
+            r"\s{0,16}\[ {0,6}(?P<step>\d{1,9})/(?P<target>\d{1,9}) [\d:]{4,12}"
+            r"(?: < [\d:]{4,12}, [\d.]{1,9} (?:it/s|s/it))?, Epoch [\d.]{1,12}/\d{1,6}\]"
+        ),
+        "iteration",
+        True,
+        True,
+    ),
+    # LightGBM's iteration without a loss of training: `[LightGBM] [Info] Iteration:3, valid_1 auc : 0.78`.
+    (re.compile(r"\[LightGBM\] \[Info\] Iteration:(?P<step>\d{1,12}), (?!training)"), "iteration", True, True),
+    # TensorFlow's Estimator, whose steps need not be in the log.
+    (re.compile(r"\s{0,8}Saving checkpoints for (?P<step>\d{1,12}) into "), "checkpoint", False, True),
+    # A time and a rate behind `[3]` need no loss, but two lines.
+    (
+        re.compile(
+            r"\s{0,8}\[(?=\d{1,9}\]\s.*\btime\W{1,3}\d.*\blr\W{1,3}\d)(?P<step>\d{1,12})(?!.*(?:loss|\beval|\btest))",
+            re.IGNORECASE,
+        ),
+        "iteration",
+        False,
+        True,
+    ),
+    # build-nanogpt's log.txt: `250 train 3.57`, and what others made of it: `step 250: train 3.57, val 3.61`.
+    (
+        re.compile(
+            r"\s{0,16}(?:(?:step|iter|iteration) )?(?P<step>\d{1,12}):? train(?: |: |=)(?P<loss>\d{1,4}\.\d{1,12})"
+            r"(?:,? val(?: |: |=)\d{1,4}\.\d{1,12})?\s*$",
+            re.IGNORECASE,
+        ),
+        "train",
+        False,
+        False,
+    ),
+    (COUNT, "n/total", False, False),
 )
-"""build-nanogpt's log.txt: `250 train 3.57`, and what others made of it: `step 250: train 3.57, val 3.61`."""
-BEFORE_ITS_NAME = re.compile(r"\s{0,16}(?P<step>\d{1,12}) iter, (?P<epoch>\d{1,6}) epoch / \d{1,12} (?:epoch|iter)")
-"""Chainer's progress bar: `91300 iter, 7 epoch / 20 epochs`."""
-EVALUATED_ONLY = re.compile(r"\[LightGBM\] \[Info\] Iteration:(?P<step>\d{1,12}), (?!training)")
-"""LightGBM's iteration without a loss of training: `[LightGBM] [Info] Iteration:3, valid_1 auc : 0.78`."""
-SAVED = re.compile(r"\s{0,8}Saving checkpoints for (?P<step>\d{1,12}) into ")
-"""TensorFlow's Estimator, whose steps need not be in the log."""
-WITHOUT_A_LOSS = re.compile(
-    r"\s{0,8}\[(?=\d{1,9}\]\s.*\btime\W{1,3}\d.*\blr\W{1,3}\d)(?P<step>\d{1,12})(?!.*(?:loss|\beval|\btest))",
-    re.IGNORECASE,
-)
-"""A time and a rate behind `[3]` need no loss, but two lines."""
-IN_A_NOTEBOOK = re.compile(
-    r"\s{0,16}\[ {0,6}(?P<step>\d{1,9})/(?P<target>\d{1,9}) [\d:]{4,12}"
-    r"(?: < [\d:]{4,12}, [\d.]{1,9} (?:it/s|s/it))?, Epoch [\d.]{1,12}/\d{1,6}\]"
-)
-"""The Hugging Face Trainer's bar in a notebook: `[ 22/290 02:50 < 38:04, 0.12 it/s, Epoch 0.36/5]`."""
+"""Patterns of whole lines, with what counts there, whether it is named, and whether it is a step without a loss."""
 REWRITTEN = (
     # what an average is of: `Mean return (last 100 episodes): 12.1`
     (re.compile(r" ?\((?:over |the )*(?:last|past) \d{1,6}(?: [a-z]{1,12})?\)", re.IGNORECASE), ""),
