@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from trainmon.actions.planning import LEDGER, FileStat, Readback, ReadRequest, reads_for_plan
 from trainmon.analysis.attempts import config_digest
-from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, TrainmonError, clean, scrub
+from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, TrainmonError, clean, last_line, scrub
 from trainmon.model import DANGLING, Action, ActionRequest, CreateFile, Execute, Job, Record, State, Status, armed_by
 from trainmon.slurm import commands
 from trainmon.slurm.client import Client, SlurmFailed
@@ -207,7 +207,7 @@ def failure(path: str, answer: Completed) -> str:
     """The cause of a failed script, from the end of its last error line."""
     if answer.status == DIRECTORY:
         return "it is a directory"
-    complaint = clean(answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2], 400)
+    complaint = last_line(answer.stderr, 400)
     for ending, cause in CAUSES.items():
         if complaint.endswith(ending):
             return cause
@@ -465,8 +465,7 @@ def digest_of_config(path: str, host: str, answer: Completed) -> str:
         CommandFailed: when the file could not be read.
     """
     if answer.status != 0:
-        said = answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise CommandFailed(f"{path} on {host}: {clean(said, 200) or 'it cannot be read'}")
+        raise CommandFailed(f"{path} on {host}: {last_line(answer.stderr, 200) or 'it cannot be read'}")
     line, _, content = answer.stdout.partition(b"\n")
     text = content.decode("utf-8", "replace")
     is_whole = len(content) <= MAX_TEXT and "\ufffd" not in text
