@@ -169,7 +169,7 @@ class Connection:
 class DemoNodeCollector:
     """Collects readings from a world. `step` submits all that are due."""
 
-    def __init__(self, world: World, submit: Callable[[Event], None], at: Seconds, seed: int, keep: str) -> None:
+    def __init__(self, world: World, submit: Callable[[Event], None], at: Seconds, seed: int) -> None:
         self._world = world
         self._submit = submit
         self._random = Random(f"{seed} watch")
@@ -184,7 +184,7 @@ class DemoNodeCollector:
                 logs=tuple(LogSpec(id=run.name, pattern=run.log) for run in runs if run.log),
                 switches=tuple(path for run in runs for path in (run.kill_switch, run.save_switch) if path),
                 checkpoints=tuple(run.checkpoints for run in runs if run.checkpoints),
-                keep=keep,
+                keep=KEEP,
             )
         )
         self._logs = Logs(spec, lambda: self._at)
@@ -354,16 +354,15 @@ class Demo(PollingThread):
         speed: float = 1.0,
         directory: Path | None = None,
         story: str | None = None,
-        keep: str = KEEP,
         schedule: Schedule | None = None,
         files: Callable[[], Mapping[str, tuple[FileSpec, ...]]] = dict,
     ) -> None:
-        """`speed` is that of the world; readings keep their rate. `keep` as in a probe's Spec. `schedule` replaces the
-        usual incidents. `files`: the files of attempts to read, by cluster."""
+        """`speed` is that of the world; readings keep their rate. `schedule` replaces the usual incidents. `files`: the
+        files of attempts to read, by cluster."""
         super().__init__("demo", MAX_STEP, submit, clock or SystemClock())
         self.directory = directory
         """The directory of its files: given, or created at the first step. `stop` removes it."""
-        self._speed, self._seed, self._keep = speed, seed, keep
+        self._speed, self._seed = speed, seed
         self._schedule = schedule or Schedule(story)
         self._files = files
         self._simulation: Simulation | None = None
@@ -492,7 +491,7 @@ class Demo(PollingThread):
             world.runs, WANDB_EVERY, self._submit, self._clock, client=lambda: world.wandb,
             login=lambda: WANDB_LOGIN, samples=directory / "samples",
         )  # fmt: skip
-        return Simulation(world, DemoNodeCollector(world, self._submit, monotonic, self._seed, self._keep), wandb)
+        return Simulation(world, DemoNodeCollector(world, self._submit, monotonic, self._seed), wandb)
 
     def on_error(self, error: Exception) -> None:
         """Show it as a source that is down, such as a full disk under the demo's files."""

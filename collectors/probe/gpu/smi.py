@@ -11,7 +11,7 @@ import time
 from collectors.probe.gpu import driver_text
 from collectors.probe.gpu.card import error_rows
 from collectors.probe.host import on_the_bus
-from collectors.probe.stdlib import Any, Callable, Line
+from collectors.probe.stdlib import Any, Line
 
 PATIENCE = 20.0
 """Without persistence mode, one call initialises every GPU: 5 to 15 s for 8 GPUs."""
@@ -77,9 +77,8 @@ class Smi:
 
     command = "nvidia-smi"
 
-    def __init__(self, gpus: "Any", monotonic: "Callable[[], float]" = time.monotonic) -> None:
+    def __init__(self, gpus: "Any") -> None:
         self.gpus = gpus
-        self.monotonic = monotonic
         self.fields = []  # type: list[str]
         self.call = None  # type: Call | None
         self.next_at = 0.0
@@ -98,7 +97,7 @@ class Smi:
             if not self.call.has_returned():
                 return self.overdue(self.call) if self.call.age() > patience else []
             lines = self.returned(self.call, patience)
-        if not self.queue and self.monotonic() >= self.next_at:
+        if not self.queue and time.monotonic() >= self.next_at:
             self.rows = {}
             self.plan(slow)
         if self.queue:
@@ -142,7 +141,7 @@ class Smi:
         text, status = call.text(), call.process.returncode
         self.call = None
         self.set_command_group(0)
-        self.next_at = self.monotonic() + (patience if call.killed else PAUSE_FACTOR * call.age())
+        self.next_at = time.monotonic() + (patience if call.killed else PAUSE_FACTOR * call.age())
         if call.killed:
             self.queue = []
             return []
