@@ -20,9 +20,10 @@ from collectors.wandb.login import LOGIN_HINT
 from collectors.wandb.wire import FailureKind, ReadMetadata, RequestFailed, RunMetadata
 from trainmon.analysis.wandb import metric_names
 from trainmon.analysis.wandb.metric_names import (
-    DEEPEST,
+    MEDIA,
     NAME_LENGTH,
     integer,
+    leaves,
     mapping,
     number,
     read_config,
@@ -150,18 +151,10 @@ STEP = re.compile(r"_(\d{1,15})_[0-9a-f]{4,64}(?:\.[\w.]{1,40})?$")
 
 def read_samples(summary: Mapping[str, Any]) -> tuple[Sample, ...]:
     """The newest sample of each metric that has some, the latest step first."""
-    found = [sample for key, value in _values(summary) if (sample := _sample(key, value)) is not None]
+    media = ((key, value) for key, value in leaves(summary, MEDIA) if MEDIA in mapping(value))
+    found = [sample for key, value in media if (sample := _sample(key, value)) is not None]
     found.sort(key=lambda sample: (-(sample.step if sample.step is not None else -1), sample.key))
     return tuple(found[:SAMPLES_AT_MOST])
-
-
-def _values(values: Mapping[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            if "_type" in value:
-                yield f"{before}{key}", value
-            elif depth < DEEPEST:
-                yield from _values(value, f"{before}{key}.", depth + 1)
 
 
 def _sample(key: str, value: Mapping[str, Any]) -> Sample | None:
@@ -169,7 +162,7 @@ def _sample(key: str, value: Mapping[str, Any]) -> Sample | None:
     first = value if files is None else files[0] if isinstance(files[0], Mapping) else {**value, "path": files[0]}
     captions = value.get("captions")
     caption = captions[0] if _is_filled(captions) else value.get("caption")
-    kind, path = SAMPLE_KINDS.get(str(value["_type"])), first.get("path")
+    kind, path = SAMPLE_KINDS.get(str(value[MEDIA])), first.get("path")
     if kind is None or not isinstance(path, str) or not is_safe_path(path):
         return None
     step = STEP.search(path)

@@ -273,7 +273,6 @@ class Charts:
         """Whether there are more points than one update reads: update again soon."""
         self.x: Limits | None = None
         self._y: dict[tuple[str, bool], Limits] = {}
-        self._columns: dict[tuple[str, str, float], Columns] = {}
         self._settled_for: tuple[object, ...] = ()
 
     # ---- curves ----
@@ -289,7 +288,6 @@ class Charts:
             used = [self.colours[one] for one in self.paths if one in self.colours]
             self.colours.setdefault(path, min(range(COLOURS), key=used.count))
         self.copies.keep(self.paths, self.keys)
-        self._columns = {of: made for of, made in self._columns.items() if of[0] in self.paths and of[1] in self.keys}
         self.is_behind, left = False, FRESH_AT_MOST
         # First the curves that the limits of x come from, then those in sight.
         leads = [(path, key) for path in self.paths for key in self.keys[:1]]
@@ -443,9 +441,9 @@ class Charts:
         lines = []
         for path, role, weight, letter in (*wanted, (current, "now", view.weight, "")):
             copy = self.copies.known(path, key)
-            columns = self._columns.setdefault((path, key, weight), Columns())
             xs, ys = copy.xs(by_time=view.by_time), copy.ys(weight)
-            made = columns.of(xs, ys, frame, (id(copy), copy.version), along=view.by_time)
+            columns = copy.columns.setdefault(weight, Columns())
+            made = columns.of(xs, ys, frame, copy.version, along=view.by_time)
             start = xs[0] + START * (xs[-1] - xs[0]) if xs else 0.0
             settled = 0 if start <= frame.low else frame.column_of(start)
             lines.append(CurveLine(made, role, letter, self.colours.get(path, 0), settled))

@@ -48,6 +48,8 @@ class Copy:
         self.version = 0
         """Changes when old points changed: nothing derived from them is valid. Otherwise the curve only grew."""
         self.steps, self.times, self.values = array("d"), array("d"), array("d")
+        self.columns: dict[float, Columns] = {}
+        """Those that were drawn, by the weight of the smoothing."""
         self._smoothed = Smoothed(0.0)
 
     def __len__(self) -> int:

@@ -278,15 +278,12 @@ def state_spans(wandb: Wandb, now: Instant, width: int, *, stale: bool = False) 
             Span(run.url or "", "dim"),
         )
     )
-    for span in parts:
-        if not span.text:
-            continue
-        gap = "  " if len(spans) > 1 else ""
-        text = shorten(gap + clean(span.text), left)
-        if cell_width(gap + span.text) > left and len(spans) > 1 and left < 16:
+    for span in (span for span in parts if span.text):
+        text = f"{'  ' if len(spans) > 1 else ''}{clean(span.text)}"
+        if len(spans) > 1 and left < min(16, cell_width(text)):
             break
-        spans.append(Span(text, span.style))
-        left -= cell_width(text)
+        spans.append(Span(shorten(text, left), span.style))
+        left -= cell_width(spans[-1].text)
     return tuple(spans)
 
 

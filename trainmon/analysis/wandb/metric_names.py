@@ -211,7 +211,7 @@ def read_summary(summary: Mapping[str, Any], charts: Iterable[str] = ()) -> dict
     """
     values: dict[str, float | str] = {}
     wanted = frozenset(charts)
-    found = list(leaves(summary, mark="_type"))
+    found = list(leaves(summary, MEDIA))
     if len(found) > NAMES_AT_MOST:  # the loss must not be dropped; finding it is slow
         wanted |= {*choose((), [name for name, _ in found]), *STEPS}
     found.sort(key=lambda leaf: leaf[0] not in wanted)  # stable: the others keep the server's order
@@ -246,13 +246,15 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+MEDIA = "_type"
+"""A setting of a mapping that is one value: an image, a table."""
+
+
 def leaves(values: Mapping[str, Any], mark: str = "", before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
-    """All values with their names, nested ones as `outer.inner`. Mappings with the mark are left out."""
+    """All values with their names, nested ones as `outer.inner`. A mapping with the mark is one value."""
     for key, value in values.items():
         inner = mapping(value)
-        if mark and mark in inner:
-            continue
-        if inner and depth < DEEPEST:
+        if inner and (not mark or mark not in inner) and depth < DEEPEST:
             yield from leaves(inner, mark, f"{before}{key}.", depth + 1)
         else:
             yield f"{before}{key}", value
