@@ -4,6 +4,7 @@ The format is LevelDB's log: after 7 bytes of the file's own, blocks of 32 KiB h
 and type. A record is one chunk or several, and is a protobuf message of wandb_internal.proto.
 """
 
+import functools
 import re
 import struct
 import zlib
@@ -268,27 +269,22 @@ class Metrics(Rows):
         super().__init__(spec, size)
         self._items = Items()
         self._measured = 0
+        self._readers = {
+            2: self._row,
+            3: functools.partial(self._update, "summary", SUMMARY_TEXT),
+            5: functools.partial(self._update, "config", MAX_TEXT),
+            7: self._machine,
+            17: self._run,
+            18: self._exit,
+        }  # type: dict[int, Callable[[int, Any], None]]
+        """By field of a Record."""
 
     def add_record(self, end: int, record: bytes) -> None:
         """Take over one record that ends at this offset."""
         try:
             for number, value in fields(record):
-                if not isinstance(value, bytes):
-                    continue
-                if number == 2:
-                    self._row(end, value)
-                elif number == 3:
-                    self._update("summary", value, SUMMARY_TEXT)
-                elif number == 5:
-                    self._update("config", value, MAX_TEXT)
-                elif number == 7:
-                    self._machine(end, value)
-                elif number == 17:
-                    self._run(value)
-                elif number == 18:
-                    found = dict(fields(value))
-                    self.has_ended = True
-                    self._changed["exit"] = [signed(found.get(1, 0)), signed(found.get(2, 0))]
+                if number in self._readers:
+                    self._readers[number](end, value)
         except MALFORMED:
             self.malformed += 1
 
@@ -312,18 +308,22 @@ class Metrics(Rows):
         self._measured += 1
         self.add_point(self.rows + self._measured % 1e6 / 1e6, end, self.step or 0.0, at, values)
 
-    def _run(self, record: bytes) -> None:
+    def _exit(self, _: int, record: bytes) -> None:
+        found, self.has_ended = dict(fields(record)), True
+        self._changed["exit"] = [signed(found.get(1, 0)), signed(found.get(2, 0))]
+
+    def _run(self, end: int, record: bytes) -> None:
         parts = grouped(record)
         texts = {name: parts[number][-1][:MAX_TEXT] for number, name in RUN_TEXTS.items() if number in parts}
         run = {name: paths.shown(text) for name, text in texts.items()}  # type: dict[str, Any]
         for config in parts.get(4, ()):
-            self._update("config", config, MAX_TEXT)
+            self._update("config", MAX_TEXT, end, config)
         for begun in parts.get(17, ()):
             run["started_at"] = instant(begun)
             self.started_at = "%.6f" % run["started_at"]
         self._changed["run"] = dict(run, tags=[paths.shown(tag[:SUMMARY_TEXT]) for tag in parts.get(10, ())][:50])
 
-    def _update(self, what: str, record: bytes, longest: int) -> None:
+    def _update(self, what: str, longest: int, _: int, record: bytes) -> None:
         """Take over the values that a summary or a config has now."""
         known, changed = self._known[what], self._changed.setdefault(what, {})
         for key, value in self._items.read(record):
