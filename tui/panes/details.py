@@ -37,10 +37,11 @@ CHARTED_NODES = 4
 class LinkedPane(Pane):
     """Facts, and links for Enter; its cursor starts on the first link. Without `follow` the links are only text."""
 
-    def __init__(self, about: str = "", *, id: str, follow: bool = True) -> None:  # noqa: A002 - Textual's name for it
-        """`about`: the id of its alert, or the key of its job or disk."""
+    def __init__(self, about: str, backend: Backend, *, id: str, follow: bool = True) -> None:  # noqa: A002
+        """`about`: the id of its alert, or the key of its job or disk. `id`: Textual's name for it."""
         super().__init__(id=id)
         self.about = about
+        self.backend = backend
         self.lines = KeyedLines() if follow else TextView()
         self.follow = follow
         self._is_on_link = not follow
@@ -83,10 +84,7 @@ class ChangesPane(LinkedPane):
     """What changed since the dashboard was last used, with links to the runs and alerts."""
 
     NAME = "Changes"
-
-    def __init__(self, changes: Changes, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(id=id)
-        self.changes = changes
+    changes: Changes
 
     def copy_text(self) -> str | None:
         return None if self.state is None else self.changes.summary(self.state.at) or None
@@ -100,11 +98,11 @@ class JobPane(LinkedPane):
     """One job by its key, even after it has left the queue; with its texts, which are read once its details are."""
 
     NAME = "Job"
+    texts: dict[str, Sequence[str]] | None = None
 
-    def __init__(self, job: str, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(job, id=id)
-        self.backend = backend
-        self.texts: dict[str, Sequence[str]] | None = None
+    def on_mount(self) -> None:
+        """Request the details from the scheduler."""
+        self.backend.poll_job(self.about)
 
     def _show_text(self, title: str, lines: Sequence[str]) -> None:
         self.texts = {**(self.texts or {}), title: lines}
@@ -132,16 +130,11 @@ class AttemptPane(LinkedPane):
     """The explanation of one attempt. What the State does not have, the ledger has."""
 
     NAME = "Attempt"
-
-    def __init__(self, attempt: str, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(attempt, id=id)
-        self.backend = backend
-        self.stored: tuple[Attempt, AttemptRecords] | None = None
-        self._charts: tuple[tuple[GpuHour, ...], int, list[Line]] = ((), 0, [])
-        """What they show, their width, and the lines: drawing takes longer than all the rest."""
+    stored: tuple[Attempt, AttemptRecords] | None = None
+    _charts: tuple[tuple[GpuHour, ...], int, Sequence[Line]] = ((), 0, ())
+    """What they show, their width, and the lines: drawing takes longer than all the rest."""
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.backend.read_attempt(self.about, partial(self.app.call_later, self._show_stored))
 
     def _show_stored(self, attempt: Attempt, records: AttemptRecords) -> None:
@@ -169,14 +162,9 @@ class ReportPane(LinkedPane):
     """The reliability report of one run, or of all, from the ledger as it was when this opened."""
 
     NAME = "Report"
-
-    def __init__(self, run: str, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(run, id=id)
-        self.backend = backend
-        self.report: Report | None = None
+    report: Report | None = None
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.backend.read_report(self.about or None, partial(self.app.call_later, self._show_report))
 
     def _show_report(self, found: Report) -> None:
@@ -223,10 +211,7 @@ class RunPane(LinkedPane, FollowingPane):
     """The selected run's jobs, numbers, checkpoints, switches, log, nodes, and its W&B run."""
 
     NAME = "Run"
-
-    def __init__(self, *, id: str, follow: bool = False) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(id=id, follow=follow)
-        self._settings: tuple[WandbRun | None, int, list[Line]] = (None, 0, [])
+    _settings: tuple[WandbRun | None, int, Sequence[Line]] = (None, 0, ())
 
     def copy_text(self) -> str | None:
         """The path of its log, or else its name."""

@@ -50,18 +50,17 @@ class LinkedScreen(StateScreen):
 
     BINDINGS = bindings("detail")
 
-    def __init__(self, about: Link, pane: Pane, context: str) -> None:
-        """`context`: its name in the key table."""
+    def __init__(self, about: Link, pane: Pane) -> None:
+        """`pane`: its id is the name of the screen in the key table."""
         super().__init__()
         self.about = about
         self.pane = pane
-        self.context = context
 
     def compose(self) -> ComposeResult:
         yield from (self.header, self.pane, self.foot)
 
     def on_mount(self) -> None:
-        self.foot.at(self.context)
+        self.foot.at(str(self.pane.id))
         self.pane.focus_body()
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
@@ -76,37 +75,17 @@ class LinkedScreen(StateScreen):
             self.dashboard.open(link)
 
 
-class ChartsScreen(LinkedScreen, PaneScreen):
+class FindScreen(LinkedScreen, PaneScreen):
     """The charts of a run, with a line to type a filter in."""
 
     def compose(self) -> ComposeResult:
         yield from (self.header, self.pane, self.find, self.foot)
 
 
-class LogScreen(PaneScreen):
-    """The same pane as on the main screen, with all the room; Esc goes back."""
+class LogScreen(FindScreen):
+    """The same pane as on the main screen, with all the room."""
 
-    BINDINGS = bindings("detail", "log-screen")
-
-    def __init__(self, run: str, backend: Backend) -> None:
-        super().__init__()
-        self.log_pane = LogPane(backend, id="log-full")
-        self.log_pane.run = run
-        self.pane = self.log_pane
-
-    def compose(self) -> ComposeResult:
-        yield from (self.header, self.log_pane, self.find, self.foot)
-
-    def on_mount(self) -> None:
-        self.foot.at("log-screen")
-        self.log_pane.view.focus()
-
-
-class JobScreen(LinkedScreen):
-    """Requests the job's details from the scheduler when it opens."""
-
-    def on_mount(self) -> None:
-        self.dashboard.backend.poll_job(self.about.name)
+    BINDINGS = bindings("log-screen")
 
 
 LEAST_FACTS = 8
@@ -119,8 +98,8 @@ class RunScreen(LinkedScreen):
     BINDINGS = bindings("samples")
 
     def __init__(self, run: str, backend: Backend) -> None:
-        pane = RunPane(id="run-full", follow=True)
-        super().__init__(Link("run", run), pane, "run")
+        pane = RunPane("", backend, id="run")
+        super().__init__(Link("run", run), pane)
         self.charts = WandbPane(backend, id="run-charts")
         self.charts.brief = True
         self.log_pane = LogPane(backend, id="run-log")
@@ -185,9 +164,9 @@ class NodeScreen(LinkedScreen):
     """The table, the plots if there is room, and facts with links to the node's jobs."""
 
     def __init__(self, node: str, gpu: str = "") -> None:
-        self.table = GpuTable(node, id="node-gpus")
+        self.table = GpuTable(node, id="node")
         self.table.first = gpu
-        super().__init__(Link("node", node), self.table, "node")
+        super().__init__(Link("node", node), self.table)
         self.gpus = 0
         self.facts = FactsPane(node, id="node-facts")
 
@@ -238,6 +217,10 @@ def heights(screen: int, gpus: int) -> tuple[int, int]:
     return table, plots if plots >= LEAST_HEIGHT + 2 else 0
 
 
+PANES = {"job": JobPane, "alert": AlertPane, "attempt": AttemptPane, "report": ReportPane}
+"""The pane of a screen about one thing, by the kind of its link."""
+
+
 def screen_for(link: Link, backend: Backend, changes: Changes, marked: Callable[[], Sequence[str]]) -> StateScreen:
     """A new screen for a link. `marked` names the runs that charts show beside theirs."""
     name = link.name
@@ -247,23 +230,21 @@ def screen_for(link: Link, backend: Backend, changes: Changes, marked: Callable[
         case "node":
             return NodeScreen(*name.split("/"))
         case "log":
-            return LogScreen(name, backend)
+            log = LogPane(backend, id="log-screen")
+            log.run = name
+            return LogScreen(link, log)
         case "wandb":
-            charts = WandbPane(backend, id="wandb-full")
+            charts = WandbPane(backend, id="wandb-screen")
             charts.run, charts.marked = name, marked
-            return ChartsScreen(link, charts, "wandb-screen")
-        case "job":
-            return JobScreen(link, JobPane(name, backend, id="job-full"), "job")
-        case "alert":
-            return LinkedScreen(link, AlertPane(name, id="alert-full"), "alert")
-        case "disk":
-            return LinkedScreen(link, OneDiskPane(name, id="disk-full"), "disk-screen")
-        case "attempt":
-            return LinkedScreen(link, AttemptPane(name, backend, id="attempt-full"), "attempt")
-        case "report":
-            return LinkedScreen(link, ReportPane(name, backend, id="report-full"), "report")
+            return FindScreen(link, charts)
         case "changes":
-            return LinkedScreen(link, ChangesPane(changes, id="changes-full"), "changes")
+            pane = ChangesPane(name, backend, id="changes")
+            pane.changes = changes
+            return LinkedScreen(link, pane)
+        case "disk":
+            return LinkedScreen(link, OneDiskPane(name, backend, id="disk-screen"))
+        case kind:
+            return LinkedScreen(link, PANES[kind](name, backend, id=kind))
 
 
 # ---- the screen of a run at one time ---------------------------------------------------------------------------------

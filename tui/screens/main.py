@@ -36,7 +36,6 @@ from tui.panes import (
     watched,
 )
 from tui.screens.base import PaneScreen, StateScreen
-from tui.screens.details import LogScreen
 from tui.style import Link
 from tui.widgets import KeyedLines
 
@@ -337,7 +336,7 @@ class MainScreen(PaneScreen):
     def __init__(self, backend: Backend, arrangement: Arrangement) -> None:
         super().__init__()
         self.strip = Strip()
-        self.changes_line = ChangesLine(id="changes")
+        self.changes_line = ChangesLine(id="since")
         self.story_line = StoryLine(id="story")
         self.runs = RunsPane(id="runs")
         self.gpus = GpusPane(backend.history, id="gpus")
@@ -347,7 +346,7 @@ class MainScreen(PaneScreen):
         self.queue = QueuePane(backend.poll_job, id="queue")
         self.wandb = WandbPane(backend, id="wandb")
         self.wandb.marked = self.runs.lines.marks
-        self.run_pane = RunPane(id="run")
+        self.run_pane = RunPane("", backend, id="run", follow=False)
         self.panes: dict[str, Pane] = {
             "1": self.runs, "7": self.queue, "4": self.log_pane, "2": self.gpus, "3": self.disk,
             "5": self.alerts, "6": self.wandb, "run": self.run_pane,
@@ -569,7 +568,7 @@ class MainScreen(PaneScreen):
     def action_full_log(self) -> None:
         if self.runs.selected is not None:
             self.runs.lines.choose_cursor()
-            self.app.push_screen(LogScreen(self.runs.selected, self.dashboard.backend))
+            self.dashboard.open(Link("log", self.runs.selected))
         else:
             self.runs.say("no run is selected")
 

@@ -15,7 +15,7 @@ from tests.tui.screen_text import at_rest, dashboard, text_of
 from tests.tui.states.states import NOW, job, queue_jobs, queued, slurm_down
 from trainmon.model import State
 from tui.app import Dashboard
-from tui.screens.details import JobScreen, LogScreen, NodeScreen, RunScreen
+from tui.screens.details import LinkedScreen, LogScreen, NodeScreen, RunScreen
 from tui.screens.main import MainScreen
 from tui.style import Link, Linked, Row, Span, first_link, link_of, rows, width_of
 from tui.views.job_detail import NODES_SHOWN, job_lines
@@ -167,6 +167,12 @@ async def showing(size: tuple[int, int] = (100, 40)) -> AsyncIterator[tuple[Dash
         yield app, pilot, backend
 
 
+def about(app: Dashboard) -> Link:
+    """What the screen is about."""
+    assert isinstance(app.screen, LinkedScreen)
+    return app.screen.about
+
+
 async def press(pilot: Pilot[None], *keys: str) -> None:
     for key in keys:
         await pilot.press(key)
@@ -179,7 +185,7 @@ async def test_enter_leads_from_the_run_to_its_job_and_a_node_and_escape_goes_ba
         assert isinstance(app.screen, RunScreen)
 
         await press(pilot, "enter")
-        assert isinstance(app.screen, JobScreen)
+        assert about(app) == Link("job", "prod/418190")
         assert {*backend.requests} == {("look at job", "prod/418190"), ("read job", "prod/418190")}
         assert "Job 418190  llm-70b  of me on prod" in text_of(app)
 
@@ -187,7 +193,9 @@ async def test_enter_leads_from_the_run_to_its_job_and_a_node_and_escape_goes_ba
         assert isinstance(app.screen, NodeScreen)
         assert app.screen.about.name == "gpu-002"
 
-        for screen in (JobScreen, RunScreen, MainScreen):
+        await press(pilot, "escape")
+        assert about(app) == Link("job", "prod/418190")
+        for screen in (RunScreen, MainScreen):
             await press(pilot, "escape")
             assert isinstance(app.screen, screen)
 
@@ -195,18 +203,19 @@ async def test_enter_leads_from_the_run_to_its_job_and_a_node_and_escape_goes_ba
 async def test_enter_leads_to_the_log() -> None:
     async with showing() as (app, pilot, _):
         await press(pilot, "j", "enter", "enter")
-        app.screen.query_one("#job-full").lines.move_to(">log:llm-70b")  # type: ignore[attr-defined]
+        app.screen.query_one("#job").lines.move_to(">log:llm-70b")  # type: ignore[attr-defined]
         await press(pilot, "enter")
 
         assert isinstance(app.screen, LogScreen)
-        assert app.screen.log_pane.run == "llm-70b"
+        assert app.screen.about == Link("log", "llm-70b")
+        assert app.screen.pane.subjects() == (("run", "llm-70b"),)
 
 
 async def test_a_link_back_to_where_one_came_from_goes_back_and_piles_nothing_up() -> None:
     async with showing() as (app, pilot, _):
         await press(pilot, "j", "enter", "enter")
         depth = len(app.screen_stack)
-        assert isinstance(app.screen, JobScreen)
+        assert about(app) == Link("job", "prod/418190")
 
         await press(pilot, "enter")
 
@@ -217,8 +226,7 @@ async def test_a_link_back_to_where_one_came_from_goes_back_and_piles_nothing_up
 async def test_enter_in_the_queue_opens_the_job_or_the_node() -> None:
     async with showing((120, 60)) as (app, pilot, _):
         await press(pilot, "7", "enter")
-        assert isinstance(app.screen, JobScreen)
-        assert app.screen.about == Link("job", "prod/418223")
+        assert about(app) == Link("job", "prod/418223")
 
         await press(pilot, "escape", "G", "enter")
         assert isinstance(app.screen, NodeScreen)
@@ -238,14 +246,13 @@ async def test_a_node_leads_to_the_jobs_that_run_there() -> None:
         assert app.screen.facts.lines.move_to(">job:prod/418190")
         await press(pilot, "enter")
 
-        assert isinstance(app.screen, JobScreen)
-        assert app.screen.about.name == "prod/418190"
+        assert about(app) == Link("job", "prod/418190")
 
 
 async def test_the_cursor_stays_on_its_link_when_the_job_changes() -> None:
     async with showing() as (app, pilot, backend):
         await press(pilot, "j", "enter", "enter", "j", "j")
-        assert isinstance(app.screen, JobScreen)
+        assert isinstance(app.screen, LinkedScreen)
         lines = app.screen.pane.lines
         assert lines.cursor_key == ">node:gpu-002"
 
@@ -266,7 +273,7 @@ async def test_keys_that_act_mean_what_the_screen_is_about() -> None:
         assert app.screen.pane.subjects() == (("run", "llm-70b"),)
 
         await press(pilot, "enter")
-        assert isinstance(app.screen, JobScreen)
+        assert isinstance(app.screen, LinkedScreen)
         assert app.screen.pane.subjects() == (("job", "prod/418190"),)
 
 

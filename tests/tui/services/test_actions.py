@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
-from tests.tui.pilot import running
+from tests.tui.pilot import running, thing_shown
 from tests.tui.screen_text import arrive, at_rest, dashboard, settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
@@ -18,7 +18,6 @@ from tests.tui.terminal import Terminal
 from trainmon.model import Milestone, State
 from tui.app import Dashboard
 from tui.modals import Pick, PlanScreen
-from tui.screens.details import JobScreen
 from tui.screens.main import MainScreen
 from tui.views import action_request, hosts_text, subjects_text
 from tui.widgets import placed
@@ -210,7 +209,7 @@ async def test_the_palette_goes_to_a_job_by_its_number() -> None:
         arrive(app, "colon", *"418500", "enter")
         await at_rest(pilot)
 
-        assert isinstance(app.screen, JobScreen)
+        assert thing_shown(app) == "job"
         assert ("look at job", "prod/418500") in backend.requests
         await pilot.press("C")
         await at_rest(pilot)
