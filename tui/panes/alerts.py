@@ -84,7 +84,7 @@ class AlertsPane(Pane):
         """The marked alerts, or else the one under the cursor. If `5 a` comes before
         the first draw, it is the first alert."""
         keys = self.lines.marks() or ([] if self.selected is None else [self.selected])
-        if not keys and not self.lines.rows and self.state is not None:
+        if not keys and not self.lines.rows:
             keys = [one.id for one in open_alerts(self.state, self.sort, self.filter)[:1]]
         return tuple(key for key in keys if not key.startswith(SILENCE))
 
@@ -97,7 +97,7 @@ class AlertsPane(Pane):
         return not key.startswith((SENTENCE, HEADING, SILENCE))
 
     def moment(self) -> Moment | None:
-        return None if self.state is None else moment_of_alert(self.selected or "", self.state)
+        return moment_of_alert(self.selected or "", self.state)
 
     def still_is(self, key: str, state: State) -> bool:
         return key in state.alerts

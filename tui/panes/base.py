@@ -40,6 +40,9 @@ SHRINK_AFTER: Seconds = 10.0
 """How long a pane must have fewer rows before it gets less room."""
 
 
+NOT_YET = State()
+"""The State before the first one."""
+
 MANY, CALM = 50, 1.2
 """A list of more rows keeps its State for two updates of about a second, unless a person waits: that costs half."""
 
@@ -83,7 +86,7 @@ class Pane(Vertical):
         """The columns that a person chose, by their fields, of each table (see `table_name`) of all panes."""
         self.sort = self.ORDER
         """The name of a field or ORDER; behind a `-`, in the other direction."""
-        self.state: State | None = None
+        self.state = NOT_YET
         self.hint = ""
         """The panes that are hidden, at the end of its title where there is room."""
         self.in_sight = False
@@ -147,7 +150,7 @@ class Pane(Vertical):
     def table(self) -> Iterator[Sequence[Value]]:
         """What is exported: the names of the fields, and the values of each entry that the filter shows; of a pane
         without fields, the cells of its rows."""
-        if self.state is None or not self.fields:
+        if not self.fields:
             yield from (re.split(r"\s{2,}", row.text.strip()) for row in self.lines.rows)
             return
         entries, context = self.entries(self.state)
@@ -183,7 +186,7 @@ class Pane(Vertical):
 
     def alerts(self) -> tuple[str, ...]:
         """The ids of the alerts that `a` and `m` apply to: those of the selected runs, jobs and nodes."""
-        return () if self.state is None else alerts_about_subjects(self.state, self.subjects())
+        return alerts_about_subjects(self.state, self.subjects())
 
     def silence(self) -> str | None:
         """The id of the silence under the cursor, in the pane that lists silences."""
@@ -259,7 +262,7 @@ class Pane(Vertical):
 
     def _hits(self) -> str:
         """`3 of 17`: how many entries match the filter."""
-        if self.state is None or not self.filter or not self.fields:
+        if not self.filter or not self.fields:
             return ""
         entries, context = self.entries(self.state)
         return f"{len(filtered(entries, self.filter, self.fields, context))} of {len(entries)}"
@@ -271,7 +274,7 @@ class Pane(Vertical):
             self.bottom.set_spans(foot_spans(text, style, self.bottom.size.width))
 
     def _draw_footnote(self) -> None:
-        note = None if self.state is None else self.footnote(self.state)
+        note = self.footnote(self.state)
         if self.fields and (problem := parse_filter(self.filter, self.fields).problem):
             note = f"filter not used: {problem}", "warn"
         if note is not None:
@@ -297,8 +300,7 @@ class Pane(Vertical):
 
     def can_wait(self, state: State) -> bool:
         """Whether the next State is early enough to be drawn."""
-        drawn = self.state is not None and self.in_sight and len(self.lines.rows) > MANY
-        return drawn and self.state is not None and 0 <= state.at - self.state.at < CALM
+        return self.in_sight and len(self.lines.rows) > MANY and 0 <= state.at - self.state.at < CALM
 
     def show(self, state: State) -> None:
         """Take a new State, and draw it if the pane is visible."""
@@ -340,7 +342,7 @@ class Pane(Vertical):
 
     def again(self) -> None:
         """Draw the current State again, after a key changed the view."""
-        if self.state is not None:
+        if self.state is not NOT_YET:
             self.show(self.state)
 
     def set_filter(self, text: str) -> None:
@@ -364,8 +366,6 @@ class Pane(Vertical):
 
     def completions(self, typed: str) -> Sequence[str]:
         """What a filter may become."""
-        if self.state is None:
-            return ()
         entries, context = self.entries(self.state)
         return [*completions(typed, entries, self.fields, context)]
 
@@ -462,7 +462,7 @@ class FollowingPane(Pane):
     @property
     def followed(self) -> Run | None:
         """The run; None if none is selected, or if it is no longer watched."""
-        return None if self.state is None else self.state.runs.get(self.run or "")
+        return self.state.runs.get(self.run or "")
 
     def follow_run(self, name: str | None) -> None:
         """Show this run from now on."""

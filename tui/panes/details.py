@@ -23,7 +23,7 @@ from tui.views import (
 )
 from tui.views.alert_detail import Moment, alert_lines, moment_of_alert, moment_of_run
 from tui.views.alerts import alerts_about
-from tui.views.disks import ShownDisk, disk_lines, disk_of_key, spare_line, spares
+from tui.views.disks import disk_lines, disk_of_key, spare_line, spares
 from tui.views.job_detail import explanation_lines, report_lines, text_lines
 from tui.views.job_detail import job_lines as job_details
 from tui.views.jobs import with_ended
@@ -72,7 +72,7 @@ class AlertPane(LinkedPane):
         return (self.about,)
 
     def moment(self) -> Moment | None:
-        return None if self.state is None else moment_of_alert(self.about, self.state)
+        return moment_of_alert(self.about, self.state)
 
     def draw(self, state: State, width: int) -> None:
         alert = state.alerts.get(self.about)
@@ -87,7 +87,7 @@ class ChangesPane(LinkedPane):
     changes: Changes
 
     def copy_text(self) -> str | None:
-        return None if self.state is None else self.changes.summary(self.state.at) or None
+        return self.changes.summary(self.state.at) or None
 
     def draw(self, state: State, width: int) -> None:
         self.caption("since the dashboard was last used")
@@ -113,7 +113,7 @@ class JobPane(LinkedPane):
 
     def copy_text(self) -> str | None:
         """The job's id."""
-        job = None if self.state is None else with_ended(self.state).jobs.get(self.about)
+        job = with_ended(self.state).jobs.get(self.about)
         return self.about.partition("/")[2] if job is None else job.id
 
     def draw(self, state: State, width: int) -> None:
@@ -184,25 +184,22 @@ class OneDiskPane(LinkedPane):
 
     NAME = "Disk"
 
-    def _shown(self, state: State) -> ShownDisk | None:
-        return disk_of_key(self.about, state)
-
     def alerts(self) -> tuple[str, ...]:
-        shown = None if self.state is None else self._shown(self.state)
-        return () if shown is None or self.state is None else alerts_about(self.state, disks=shown.subjects)
+        shown = disk_of_key(self.about, self.state)
+        return () if shown is None else alerts_about(self.state, disks=shown.subjects)
 
     def copy_text(self) -> str | None:
         """The whole path of the checkpoint under the cursor, or else the fact there."""
         texts, state = {row.key: row.text for row in self.lines.rows}, self.state
-        shown = None if state is None else self._shown(state)
-        if state is None or shown is None or self.selected not in texts:
+        shown = disk_of_key(self.about, state)
+        if shown is None or self.selected not in texts:
             return None
         lines = ((Row("", spare_line(run, one, state.at, self.width)), one.path) for run, one in spares(shown, state))
         paths = {line.text: path for line, path in lines}
         return paths.get(texts[self.selected]) or fact_text([*texts.values()], [*texts].index(self.selected))
 
     def draw(self, state: State, width: int) -> None:
-        shown = self._shown(state)
+        shown = disk_of_key(self.about, state)
         self.caption(clean(self.about) if shown is None else shown.name)
         self.show_lines(disk_lines(shown, state, width))
 
@@ -219,7 +216,7 @@ class RunPane(LinkedPane, FollowingPane):
         return self.run if run is None or run.log is None or run.log.path is None else f"{run.log.host}:{run.log.path}"
 
     def moment(self) -> Moment | None:
-        return None if self.state is None or self.followed is None else moment_of_run(self.followed, self.state)
+        return None if self.followed is None else moment_of_run(self.followed, self.state)
 
     def draw(self, state: State, width: int) -> None:
         run = state.runs.get(self.run or "")

@@ -74,7 +74,7 @@ class DiskPane(Pane):
 
     def alerts(self) -> tuple[str, ...]:
         shown = self._selected()
-        return () if shown is None or self.state is None else alerts_about(self.state, disks=shown.subjects)
+        return () if shown is None else alerts_about(self.state, disks=shown.subjects)
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         shown = self._selected()

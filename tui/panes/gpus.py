@@ -90,7 +90,7 @@ class GpusPane(TablesPane):
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         """Enter on a user shows the user's jobs that hold GPUs, or, without any, the nodes."""
         super().on_keyed_lines_chosen(event)
-        if event.key.startswith(USER) and self.state is not None:
+        if event.key.startswith(USER):
             event.stop()
             user = event.key.rpartition("/")[2]
             self.filter = f"user={user}"
@@ -211,7 +211,7 @@ class GpuTable(NodePane):
 
     def selected_gpu(self) -> Gpu | None:
         """The GPU under the cursor, or that of the instance there."""
-        node = None if self.state is None else self.state.nodes.get(self.node)
+        node = self.state.nodes.get(self.node)
         index = (self.lines.cursor_key or "").partition("/")[0]
         return next((gpu for gpu in (node.gpus if node else ()) if str(gpu.index) == index), None)
 

@@ -163,7 +163,7 @@ class LogPane(BodyPane, FollowingPane):
 
     def _draw_frame(self) -> None:
         log = self._log()
-        if log is None or self.state is None:
+        if log is None:
             return
         status = view_status(self.view, log, self.state.at)
         self.caption(log_title(self.run or "", log, self.top.size.width - cell_width(status) - 16), status)

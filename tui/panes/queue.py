@@ -93,7 +93,7 @@ class QueuePane(TablesPane):
 
     def copy_text(self) -> str | None:
         """The job's id, or the node's name."""
-        job = None if self.state is None else self._viewed(self.state).jobs.get(self.selected or "")
+        job = self._viewed(self.state).jobs.get(self.selected or "")
         return job.id if job is not None else (self.selected or "").rpartition(":")[2] or None
 
     def draw(self, state: State, width: int) -> None:

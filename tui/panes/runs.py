@@ -361,5 +361,5 @@ class RunsPane(Pane):
 
     def moment(self) -> Moment | None:
         """Of its worst open alert, or of its spike."""
-        run = None if self.state is None else self.state.runs.get(self.selected or "")
-        return None if run is None or self.state is None else moment_of_run(run, self.state)
+        run = self.state.runs.get(self.selected or "")
+        return None if run is None else moment_of_run(run, self.state)

@@ -190,15 +190,6 @@ def balanced(shape: Shape, height: int, needed: Mapping[str, float], before: Sha
 # ---- where each pane stands ----------------------------------------------------------------------------------------
 
 
-class PaneRegion(NamedTuple):
-    """The position (cells from the left and the top) and size of a pane."""
-
-    x: int
-    y: int
-    width: int
-    height: int
-
-
 WIDTHS: Mapping[int, Sequence[int]] = {1: (1,), 2: (57, 43), 3: (44, 36, 32)}
 """The width shares of the columns, by their number."""
 
@@ -219,10 +210,10 @@ def pane_regions(
     height: int,
     needed: Mapping[str, float] = MappingProxyType({}),
     larger: Mapping[str, int] = MappingProxyType({}),
-) -> dict[str, PaneRegion]:
+) -> dict[str, Region]:
     """The position of every pane: columns side by side, the panes of a column below each other. `needed`: the lines
     that show all rows of a pane; one without uses any height. `larger`: how many times each was enlarged."""
-    found: dict[str, PaneRegion] = {}
+    found: dict[str, Region] = {}
     steps = [sum(larger.get(pane, 0) for pane in column) for column in shape.columns]
     usual = WIDTHS[len(shape.columns)]
     sides = cuts(width, [round(100 * share * STEP_OF_WIDTH**step) for share, step in zip(usual, steps, strict=True)])
@@ -235,10 +226,10 @@ def pane_regions(
     for number, (column, (left, right)) in enumerate(zip(shape.columns, sides, strict=True)):
         top = 0
         for pane, rows in zip(column, heights(column, above if number < 2 else height, needed, shares), strict=True):
-            found[pane] = PaneRegion(left, top, right - left, rows)
+            found[pane] = Region(left, top, right - left, rows)
             top += rows
     if shape.across:
-        found[shape.across] = PaneRegion(0, above, sides[:2][-1][1], height - above)
+        found[shape.across] = Region(0, above, sides[:2][-1][1], height - above)
     return found
 
 
@@ -284,7 +275,7 @@ class PaneLayout(Layout):
     def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
         parent.pre_layout(self)
         return [
-            WidgetPlacement(Region(*region), NULL_OFFSET, NULL_SPACING, self.panes[number])
+            WidgetPlacement(region, NULL_OFFSET, NULL_SPACING, self.panes[number])
             for number, region in pane_regions(self.shape, *size, self.needed, self.larger).items()
             if self.panes[number] in children
         ]

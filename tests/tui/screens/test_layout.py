@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from textual.geometry import Region
 
 from tests.tui.dashboard import showing
 from tests.tui.screen_text import at_rest, text_of
@@ -17,7 +18,6 @@ from tui.screens.main import (
     POSITIONS,
     PRESETS,
     Chosen,
-    PaneRegion,
     Shape,
     arranged,
     pane_regions,
@@ -255,8 +255,8 @@ def test_an_enlarged_pane_takes_room_from_its_column_and_from_the_other_columns(
     usual, wide = Shape((("1", "4"), ("2", "3"))), {"2": 2}
     before, after = pane_regions(usual, 120, 40), pane_regions(usual, 120, 40, {}, wide)
 
-    assert before["2"] == PaneRegion(68, 0, 52, 26)
-    assert after["2"] == PaneRegion(57, 0, 63, 32)
+    assert before["2"] == Region(68, 0, 52, 26)
+    assert after["2"] == Region(57, 0, 63, 32)
     assert after["3"].height == 8
 
 
