@@ -28,7 +28,7 @@ from tui.themes import Ascii
 from tui.views import Kind, Subject
 from tui.views.alert_detail import Moment
 from tui.views.alerts import alerts_about_subjects
-from tui.views.filters import Column, Value, completions, filtered, ordered, parse_filter, sort_text
+from tui.views.table import Column, Value, completions, filtered, ordered, parse_filter, sort_text
 from tui.widgets import Heading, KeyedLines, SpanLine
 
 log = logging.getLogger(__name__)

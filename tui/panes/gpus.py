@@ -17,7 +17,6 @@ from tui.style import NOT_APPLICABLE, UNKNOWN, mib, source_text
 from tui.views import Subject, fact_text
 from tui.views.alert_detail import alerts_of
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
-from tui.views.filters import filtered, ordered
 from tui.views.holders import JOB_FIELDS, USER, USER_FIELDS, holder_rows
 from tui.views.node_detail import gpu_head, gpu_rows, history_lines, node_facts, read_ago
 from tui.views.nodes import (
@@ -37,6 +36,7 @@ from tui.views.nodes import (
     without_driver,
     worst_gpu,
 )
+from tui.views.table import filtered, ordered
 from tui.widgets import KeyedLines, Picture
 
 # ---- `2 GPUs` --------------------------------------------------------------------------------------------------------

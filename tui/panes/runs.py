@@ -14,9 +14,8 @@ from tui.style import HEIGHTS, VERDICTS, Row, Span, calm_age, count, eta, pad, r
 from tui.views import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.alert_detail import Moment, moment_of_run
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, awaited, marking, rule_key, with_mark
-from tui.views.filters import Column, filtered, ordered
 from tui.views.jobs import clusters, seconds_left, short_wait
-from tui.views.table import Table, chosen_columns, fields_of, heads, row_cells, value, warned
+from tui.views.table import Column, Table, chosen_columns, fields_of, filtered, heads, ordered, row_cells, value, warned
 
 EMPTY = (
     ("No run is watched yet. Add one to trainmon.toml:", ""),

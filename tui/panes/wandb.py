@@ -22,7 +22,7 @@ from tui.keys import KEYS, bindings
 from tui.panes.base import FollowingPane
 from tui.style import Row, Span, width_of
 from tui.views.alert_detail import Moment, moment_of_curve
-from tui.views.filters import Column, Value, filtered
+from tui.views.table import Column, Value, filtered
 from tui.widgets import GUTTER, KeyedLines, Picture
 
 

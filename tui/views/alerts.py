@@ -51,8 +51,7 @@ from tui.style import (
     wall_clock,
     width_of,
 )
-from tui.views.filters import Column, filtered, ordered
-from tui.views.table import AGES_EVERY, chosen_columns, heads, row_cells
+from tui.views.table import AGES_EVERY, Column, chosen_columns, filtered, heads, ordered, row_cells
 
 # ---- an alert in short texts, the sender of notifications, and the alerts of the run, job, node or disk o ------------
 

@@ -46,11 +46,11 @@ from tui.style import (
     percent,
 )
 from tui.views.alerts import Concern, alert_ranks
-from tui.views.filters import Column, filtered, ordered
 from tui.views.jobs import folded
 from tui.views.table import (
     AGES_EVERY,
     LABEL,
+    Column,
     RowCache,
     Table,
     apart,
@@ -58,10 +58,12 @@ from tui.views.table import (
     fact,
     facts,
     fields_of,
+    filtered,
     heads,
     linked_fact,
     more_fact,
     optional_fact,
+    ordered,
     row_cells,
     safe,
     value,

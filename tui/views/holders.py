@@ -8,9 +8,8 @@ from trainmon.analysis.gpus import Holder
 from trainmon.lib import cell_width, clean, counted, shorten, shorten_middle
 from trainmon.model import State
 from tui.style import NOT_APPLICABLE, WARN, Row, Span, mib, pad
-from tui.views.filters import Column
 from tui.views.jobs import folded
-from tui.views.table import Table, chosen_columns, fields_of, heads, row_cells, value
+from tui.views.table import Column, Table, chosen_columns, fields_of, heads, row_cells, value
 
 USER = "user:"
 """Before the key of the row of a user. That of a job is the key of the job."""

@@ -46,14 +46,17 @@ from tui.style import (
     whole,
     width_of,
 )
-from tui.views.filters import Column, filtered, ordered, parse_filter
 from tui.views.table import (
     AGES_EVERY,
+    Column,
     RowCache,
     Table,
     chosen_columns,
     fields_of,
+    filtered,
     heads,
+    ordered,
+    parse_filter,
     row_cells,
     value,
     warned,

@@ -40,11 +40,11 @@ from tui.style import (
     source_text,
     width_of,
 )
-from tui.views.filters import Column
 from tui.views.jobs import node_reason, node_state, node_style, seconds_left, state_code
 from tui.views.nodes import missing_gpus, numbers
 from tui.views.table import (
     LABEL,
+    Column,
     apart,
     fact,
     facts,

@@ -30,9 +30,8 @@ from tui.style import (
     source_text,
 )
 from tui.views.alerts import Concern
-from tui.views.filters import Column, filtered, ordered
 from tui.views.jobs import node_state
-from tui.views.table import Table, chosen_columns, heads, row_cells, value, warned
+from tui.views.table import Column, Table, chosen_columns, filtered, heads, ordered, row_cells, value, warned
 
 # ---- A node in one line ----------------------------------------------------------------------------------------------
 

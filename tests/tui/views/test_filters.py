@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tui.views.filters import Column, completions, filtered, ordered, parse_filter, sort_text
+from tui.views.table import Column, completions, filtered, ordered, parse_filter, sort_text
 
 
 class Node(NamedTuple):
