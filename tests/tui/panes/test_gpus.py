@@ -19,9 +19,8 @@ from tests.tui.still import StillBackend
 from trainmon.lib import natural_key, shorten
 from trainmon.model import GpuInstance, Job, Node, Process, Series, Source, State
 from tui.app import Dashboard
-from tui.panes.gpus import GpusPane, grid_caption, node_sentence
+from tui.panes.gpus import USER, GpusPane, grid_caption, node_sentence
 from tui.style import Row, Span, ascii_text
-from tui.views.holders import USER
 from tui.views.nodes import METRICS, SPARKS_AT_ONCE, Grid, Metric, node_summary, sparkline
 from tui.widgets import GUTTER
 
