@@ -35,7 +35,7 @@ from tui.screens.help import Help
 from tui.screens.main import MainScreen
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes, StateFeed, can_skip, wait_before_paint
-from tui.services.terminal import ChannelNotification, NarrowUpdate, Toasts, on_hang_up, suspend
+from tui.services.terminal import POLL_EVERY, ChannelNotification, NarrowUpdate, Toasts, on_hang_up, suspend
 from tui.style import Link, Times, in_zone, wants_ascii
 from tui.themes import DARK, LIGHT, SETTINGS, THEMES, Ascii, Printable, defaults, fitting
 from tui.views import Command, commands
@@ -131,6 +131,7 @@ class Dashboard(App[None], inherit_bindings=False):
             on_hang_up(lambda: loop.call_soon_threadsafe(self.exit, None, 128 + signal.SIGHUP))
         self._cancel = self.backend.subscribe(self._feed.put)
         self.set_interval(5.0, self._notice_silence)
+        self.set_interval(POLL_EVERY, self.toasts.poll)
 
     def on_unmount(self) -> None:
         self._cancel()
@@ -317,7 +318,6 @@ class Dashboard(App[None], inherit_bindings=False):
             dialog.say(": ".join(filter(None, (title, message.rpartition("\n")[2]))))
             return
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
-        self.toasts.watch()
 
     def toast(self, title: str, text: str, severity: str, new: tuple[str, ...] | None = None) -> bool:
         """Show a channel's notification, or without `new` another one, and ring the bell if it is critical; from any

@@ -16,6 +16,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.geometry import Offset
 from textual.message import Message
+from textual.reactive import reactive
 from textual.screen import ModalScreen, Screen
 from textual.suggester import Suggester
 from textual.widget import Widget
@@ -142,6 +143,7 @@ class TriggerButton(Widget, can_focus=True):
     """
     BINDINGS = bindings("button")
     ALLOW_SELECT = False
+    label = reactive("", layout=True)
 
     @dataclass
     class Pressed(Message):
@@ -152,11 +154,6 @@ class TriggerButton(Widget, can_focus=True):
     def __init__(self, label: str, *, id: str, disabled: bool = False) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id, disabled=disabled)
         self.label = label
-
-    def set_label(self, label: str) -> None:
-        if label != self.label:
-            self.label = label
-            self.refresh(layout=True)
 
     def get_content_width(self, container: object, viewport: object) -> int:
         return cell_width(self.label) + 5

@@ -256,7 +256,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         plan = self.plan
         label = VERB[self.verb].button_text(len(plan.actions) if plan else 0)
         is_bad = plan is not None and is_dangerous(plan)
-        self.act_button.set_label(f"{CRIT} {label}" if is_bad else label)
+        self.act_button.label = f"{CRIT} {label}" if is_bad else label
         self.act_button.set_class(is_bad, "danger")
         self.act_button.display = plan is None or bool(plan.actions)
         if self.act_button.has_focus and not self.may_act:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -16,7 +14,7 @@ from trainmon.model import LOG_MARK, LOG_PART, Log, LogHits, LogPart, Run, State
 from tui.backend import Backend, LogSource
 from tui.keys import cap
 from tui.panes.base import BodyPane, FollowingPane
-from tui.services.terminal import meant, new_file
+from tui.services.terminal import meant
 from tui.style import calm_age
 from tui.views import log_named
 from tui.widgets import LogView
@@ -114,10 +112,6 @@ class LogPane(BodyPane, FollowingPane):
         whole = "" if log is None or log.path is None else f"the whole file, {shorten_start(log.path, 40)}"
         shown = ("shown", f"the {counted(len(self.view.text.lines), 'line')} that are shown")
         return (shown, ("file", whole)) if whole else (shown,)
-
-    def file_name(self) -> Path:
-        """Where it is saved if nobody says otherwise."""
-        return new_file(self.run or "", "log-", ".txt", os.environ)
 
     def save(self, answer: tuple[str, str]) -> None:
         """Save the lines, or request the whole file. A file that exists is kept."""

@@ -15,7 +15,7 @@ from tui.modals import Columns, Complete, Find, LogFormat, Once, Pick, SaveLog, 
 from tui.panes import HeaderLine, LogPane, Pane
 from tui.services.actions import ActionService, AlertActionService
 from tui.services.changes import Changes
-from tui.services.terminal import can_open, is_page, open_page, run_on_terminal, save_new, svg_of
+from tui.services.terminal import can_open, is_page, new_file, open_page, run_on_terminal, save_new, svg_of
 from tui.style import Link
 from tui.views.actions import nodes_of
 from tui.views.alert_detail import Moment
@@ -227,7 +227,8 @@ class PaneScreen(StateScreen):
 
     def action_save_log(self) -> None:
         if isinstance(self.pane, LogPane):
-            ask(self.app, SaveLog(self.pane.savable(), str(self.pane.file_name())), self.pane.save)
+            file = new_file(self.pane.run or "", "log-", ".txt", os.environ)
+            ask(self.app, SaveLog(self.pane.savable(), str(file)), self.pane.save)
 
     def _found(self) -> None:
         self.foot.display = True

@@ -33,7 +33,6 @@ from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.strip import Strip
-from textual.timer import Timer
 from textual.widget import Widget
 
 from trainmon.lib import Seconds, clean, write_whole
@@ -63,9 +62,6 @@ class NarrowUpdate(ChopsUpdate):
 
 POLL_EVERY: Seconds = 0.5
 
-IDLE_POLLS = 4
-"""After so many polls without a toast, polling stops until the next one. A toast is mounted only after it is sent."""
-
 LINES = 6
 """The most lines shown of a channel's notification: the Alerts pane shows all."""
 
@@ -85,26 +81,18 @@ class ChannelNotification(Message):
 
 
 class Toasts:
-    """Polls the regions of toasts while there are any, and repaints those that they have left."""
+    """Polls the regions of toasts, and repaints those that they have left."""
 
     def __init__(self, app: App[Any]) -> None:
         self._app = app
-        self.timer: Timer | None = None
-        """None: not polling."""
-        self._idle = 0
         self._screen: Screen[Any] | None = None
         self._there: dict[Widget, Region] = {}
         self._left: list[Region] = []
 
-    def watch(self) -> None:
-        """Start polling: a toast was sent."""
-        self._idle = 0
-        if self.timer is None:
-            self.timer = self._app.set_interval(POLL_EVERY, self.poll)
-
     def poll(self) -> None:
         """Repaint the regions that were left since the last poll; again at the next one, after the new layout."""
-        if not self._app.screen_stack:  # the app is closing
+        is_closing = not self._app.screen_stack
+        if is_closing or not (self._app._notifications or self._there or self._left):  # looking for them takes 1 ms
             return
         screen = self._app.screen
         there = {toast: toast.region for toast in screen.query("Toast")}
@@ -114,10 +102,6 @@ class Toasts:
         if left or self._left:
             screen.refresh(*left, *self._left)
         self._there, self._left = there, left
-        self._idle = 0 if there or left else self._idle + 1
-        if self._idle >= IDLE_POLLS and self.timer is not None:
-            self.timer.stop()
-            self.timer = None
 
 
 # ---- A terminal that hangs up ----------------------------------------------------------------------------------------

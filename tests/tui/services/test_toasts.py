@@ -18,7 +18,6 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import StillClock, at_rest
 from tests.tui.states.states import calm
 from tui.app import Dashboard
-from tui.services.terminal import IDLE_POLLS
 
 SIZE = 120, 40
 MINUTES = 600.0
@@ -77,18 +76,3 @@ async def test_a_message_that_goes_while_a_pane_asks_where_it_is_leaves_no_cell_
         assert app.main.runs.width > 0
 
         assert await seen(app, pilot, 0)
-
-
-async def test_nobody_looks_for_messages_when_there_is_none() -> None:
-    app = Mirrored()
-    async with app.run_test(size=SIZE, notifications=True) as pilot:
-        app.notify("message number 1", timeout=MINUTES)
-        assert await seen(app, pilot, 1)
-        for _ in range(2 * IDLE_POLLS):
-            app.toasts.poll()
-        assert app.toasts.timer is not None
-
-        await cleared(app)
-        for _ in range(2 * IDLE_POLLS):
-            app.toasts.poll()
-        assert app.toasts.timer is None
