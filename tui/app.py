@@ -256,14 +256,12 @@ class Dashboard(App[None], inherit_bindings=False):
         pending = [prompt for prompt in prompts if prompt.id not in self._answered]
         if pending:
             self._prompt = LoginPrompt(pending[0], len(pending) - 1)
-            self.push_screen(self._prompt, self._answer)
+            self.push_screen(self._prompt, partial(self._answer, pending[0].id))
 
-    def _answer(self, answers: tuple[str, ...] | None) -> None:
-        prompt, self._prompt = self._prompt, None
-        if prompt is None:
-            return
-        self._answered.add(prompt.prompt.id)
-        self.backend.answer(prompt.prompt.id, answers)
+    def _answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
+        self._prompt = None
+        self._answered.add(prompt)
+        self.backend.answer(prompt, answers)
         if self._latest is not None:
             self._ask(self._latest.prompts)
 

@@ -17,7 +17,7 @@ from tui.style import NOT_APPLICABLE, UNKNOWN, WARN, Row, Span, mib, pad, source
 from tui.views import Subject, fact_text
 from tui.views.alert_detail import alerts_of
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
-from tui.views.jobs import folded
+from tui.views.jobs import folded, on_nodes
 from tui.views.node_detail import gpu_head, gpu_rows, history_lines, node_facts, read_ago
 from tui.views.nodes import (
     DOWN,
@@ -302,8 +302,7 @@ class FactsPane(NodePane):
     def draw(self, state: State, width: int) -> None:
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
         self.caption(clean(self.node))
-        jobs = [job for job in state.jobs.values() if self.node in job.nodes]
-        running = [job for job in jobs if job.stage == "running" and job.gone_at is None]
+        running = on_nodes(state.jobs.values()).get(self.node, [])
         listed, server = state.scheduler_nodes.get(self.node), failing_server(source, state.sources)
         alerts = tuple(alerts_of(self.node, state, width, "node"))
         open_alerts = (one for one in state.alerts.values() if one.node == self.node and one.is_open)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 from trainmon.analysis.nodes import spares
@@ -140,15 +139,13 @@ def queue_summary(entries: list[QueueEntry], state: State) -> str:
         source.answered_at for source in watched(state) if source.health != "ok" and source.answered_at is not None
     ]
     lost = sum(node.lost_gpus or 0 for node in state.scheduler_nodes.values())
-    counts: Counter[str] = Counter()
-    for entry in entries:
-        counts[entry.job.stage] += entry.job.elements if entry.job.gone_at is None else 0
-    has_jobs = counts["running"] or counts["waiting"]
+    shown = [entry.job for entry in entries if entry.job.gone_at is None]
+    running, waiting = (sum(job.elements for job in shown if job.stage == stage) for stage in ("running", "waiting"))
     parts = [
         *(f"slurm late {calm_age(state.at - answered_at)}" for answered_at in silent),
         f"{counted(lost, 'GPU')} lost!" if lost else "",
         *(f"spares {spare.idle_healthy} of {spare.wanted}!" for spare in spares(state) if spare.are_missing),
-        f"{counts['running']} running  {counts['waiting']} pending" if has_jobs else "",
+        f"{running} running  {waiting} pending" if running or waiting else "",
     ]
     return "  ".join(part for part in parts if part)
 

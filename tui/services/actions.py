@@ -44,7 +44,12 @@ class DashboardService:
         self._app = app
         self._backend = backend
         self._clock = clock
-        self._state: State | None = None
+        self._latest: State | None = None
+
+    @property
+    def state(self) -> State:
+        """The latest one; before it, an empty one."""
+        return self._latest or State()
 
     def _notify(self, toast: Toast) -> None:
         timeout = 6.0 if toast.severity == "information" else self.WARNING_TIMEOUT
@@ -58,13 +63,10 @@ class ActionService(DashboardService):
 
     def ask_for(self, verb: Verb, subjects: Sequence[Subject], acted: Callable[[], None] = lambda: None) -> None:
         """Open the plan of a verb for these rows. `acted` is called when the person confirms it."""
-        state = self._state
-        if state is None:
-            return
-        if state.read_only:
+        if self.state.read_only:
             self._notify(Toast("READ-ONLY", READ_ONLY, "warning"))
             return
-        request = action_request(verb, subjects, state, self._clock.now())
+        request = action_request(verb, subjects, self.state, self._clock.now())
         if isinstance(request, str):
             self._notify(Toast(VERB[verb].title, request, "warning"))
         else:
@@ -72,7 +74,7 @@ class ActionService(DashboardService):
 
     def open(self, request: ActionRequest, acted: Callable[[], None] = lambda: None) -> None:
         """Show the plan of a request, and do what the person decides."""
-        state = self._state or State()
+        state = self.state
         about, host, hung = subjects_text(request, state), hosts_text(request, state), is_hung(request, state)
         screen = PlanScreen(request, self._backend, self._clock, about=about, host=host, hung=hung)
 
@@ -99,13 +101,9 @@ class ActionService(DashboardService):
         view: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Show the actions of these rows, and why some are refused. `view` does what changes nothing: see VIEWS."""
-        state = self._state
-        if state is None:
-            return
         if not subjects:
             self._notify(Toast("Actions", "put the cursor on a run, a job or a node", "warning"))
             return
-        menu = Menu(subjects, state, self._clock.now())
 
         def chosen(name: str) -> None:
             verb = VERB.get(name)
@@ -116,12 +114,11 @@ class ActionService(DashboardService):
             else:
                 self.ask_for(verb.name, subjects, acted)
 
-        ask(self._app, menu, chosen)
+        ask(self._app, Menu(subjects, self.state, self._clock.now()), chosen)
 
     def look(self, subjects: Sequence[Subject]) -> None:
         """Look at the ranks of the run of a row, and show what comes."""
-        runs = {} if self._state is None else self._state.runs
-        run_of = {key: run.name for run in runs.values() for key in (run.name, *run.jobs)}
+        run_of = {key: run.name for run in self.state.runs.values() for key in (run.name, *run.jobs)}
         names = {run_of[name] for kind, name in subjects if kind != "node" and name in run_of}
         if len(names) != 1:
             self._notify(Toast("Look at its ranks", "put the cursor on one run", "warning"))
@@ -140,7 +137,7 @@ class ActionService(DashboardService):
 
     def update(self, state: State) -> None:
         """Show what is new about actions in this State."""
-        before, self._state = self._state, state
+        before, self._latest = self._latest, state
         for toast in (*notice_toasts(before, state), *action_toasts(before, state)):
             self._notify(toast)
 
@@ -148,7 +145,7 @@ class ActionService(DashboardService):
 
     def quit(self) -> None:
         """Quit. While an action is running, ask first."""
-        running = in_flight(self._state)
+        running = in_flight(self.state)
         if not running or isinstance(self._app.screen, QuitPrompt):
             self._app.exit()
             return
@@ -191,7 +188,7 @@ class AlertActionService(DashboardService):
     def update(self, state: State, *, listed: Container[str] | None) -> None:
         """Show what is new about alerts in this State; ring the bell for critical ones. `listed`: the alerts whose
         texts the screen has, if it lists alerts."""
-        before, self._state = self._state, state
+        before, self._latest = self._latest, state
         toasts, rings = alert_toasts(before, state, self._notified, listed=listed)
         if before is not None and before.alerts is not state.alerts:
             fired_now = {one.id for one in newly_firing(before, state)}
@@ -213,7 +210,7 @@ class AlertActionService(DashboardService):
         return True
 
     def _is_critical(self, name: str) -> bool:
-        found = None if self._state is None else self._state.alerts.get(name)
+        found = self.state.alerts.get(name)
         return found is not None and found.is_firing and found.severity == "critical"
 
     def acknowledge(self, names: Sequence[str], done: Callable[[], None], *, alone: bool = True) -> None:
@@ -253,9 +250,9 @@ class AlertActionService(DashboardService):
     def mute(self, names: Sequence[str], done: Callable[[], None], *, alone: bool = True) -> None:
         """Ask what to mute of these alerts. Without any: of the worst of all alerts, unless `alone` limits it to these.
         If they are muted already, offer to unmute them."""
-        found, state = self._alerts(names), self._state
-        found = found or ([] if alone else self._worst())
-        if not found or state is None:
+        state = self.state
+        found = self._alerts(names) or ([] if alone else self._worst())
+        if not found:
             text = "put the cursor on an alert or a mute" if alone else "no alert is firing; press 5 to see mutes"
             self._notify(Toast("mute", text, "warning"))
             return
@@ -279,14 +276,13 @@ class AlertActionService(DashboardService):
 
     def unmute(self, name: str) -> None:
         """Ask, and remove this silence."""
-        state = self._state
-        found = None if state is None else state.silences.get(name)
-        if found is None or state is None:
+        found = self.state.silences.get(name)
+        if found is None:
             self._notify(Toast("mute", "this mute has already ended", "warning"))
         elif found.window:
             self._notify(Toast("mute", "this is a maintenance window: change it in trainmon.toml", "warning"))
         else:
-            text = f"unmute: {silence_text(found)}, {duration(found.until - state.at)} left"
+            text = f"unmute: {silence_text(found)}, {duration(found.until - self.state.at)} left"
             ask(self._app, Pick("Muted", [("unmute", clean(text, 200))]), lambda _: self._backend.unmute(name))
 
     def _ask(self, found: Sequence[Alert], done: Callable[[], None]) -> None:
@@ -296,15 +292,14 @@ class AlertActionService(DashboardService):
             choice, seconds, why = answer
             for silence in silences_of(choice, self._clock.now() + seconds, why):
                 self._backend.mute(silence)
-            if self._state is None or self._state.replay is None:
+            if self.state.replay is None:
                 self._notify(Toast("muted", f"{choice.text}, for {duration(seconds)}", "information"))
             done()
 
         ask(self._app, Mute(what, choices(found)), decided)
 
     def _worst(self) -> list[Alert]:
-        return [] if self._state is None else [*most_urgent(self._state)[:1]]
+        return [*most_urgent(self.state)[:1]]
 
     def _alerts(self, names: Sequence[str]) -> list[Alert]:
-        known = {} if self._state is None else self._state.alerts
-        return [known[name] for name in names if name in known]
+        return [self.state.alerts[name] for name in names if name in self.state.alerts]

@@ -69,14 +69,9 @@ _NUMBERED = re.compile(r"(.*?)(\d+)$", re.DOTALL)
 
 def folded(names: Iterable[str]) -> str:
     """`gpu-[001-003,007],login`: as Slurm writes lists of nodes."""
-    groups: dict[tuple[str, int], set[int]] = {}
-    plain: dict[str, None] = {}
-    for name in names:
-        match = _NUMBERED.match(name)
-        if match is None:
-            plain[name] = None
-        else:
-            groups.setdefault((match[1], len(match[2])), set()).add(int(match[2]))
+    matches = {name: _NUMBERED.match(name) for name in names}
+    groups = by_key(((match[1], len(match[2])), int(match[2])) for match in matches.values() if match is not None)
+    plain = (name for name, match in matches.items() if match is None)
     return ",".join([*(_folded_group(*key, sorted(numbers)) for key, numbers in groups.items()), *plain])
 
 

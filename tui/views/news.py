@@ -85,11 +85,9 @@ def changes(before: Record, after: Record) -> Iterator[Toast]:
             yield Toast(title, clean(say(mark.missed), 600), "warning")
 
 
-def in_flight(state: State | None) -> list[Record]:
+def in_flight(state: State) -> list[Record]:
     """The actions that this program was asked for and that are not known to be done. Those of an earlier program that
     ended in the middle of them are not among them."""
-    if state is None:
-        return []
     requested = [one for one in state.actions.values() if one.status == "asked"]
     return [one for one in requested if (one.written_at or one.action.requested_at) >= state.started_at]
 

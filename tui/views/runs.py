@@ -194,7 +194,7 @@ def log_lines(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
     yield linked_fact("log", Link("log", run.name), path, width)
     rate = "" if run.log.lines_per_s is None else f", {run.log.lines_per_s:.1f} lines/s"
     yield fact("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + rate, width)
-    lines = 0 if run.log is None else run.log.first + len(run.log.lines)
+    lines = run.log.first + len(run.log.lines)
     yield from wrapped_fact("format", clean(summary(run.progress, run.memory.shape, lines)), width)
     yield from optional_fact("error", run.log.error, width, "warn")
 

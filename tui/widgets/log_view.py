@@ -23,6 +23,7 @@ from trainmon.analysis.log_formats import cells, stripped
 from trainmon.lib import clean
 from trainmon.model import StepNumbers
 from tui.keys import bindings, cap
+from tui.style import Span
 from tui.widgets.keyed_lines import Rows
 from tui.widgets.spans import SpanStyles
 
@@ -333,15 +334,13 @@ class LogView(Rows, can_focus=True):
         under = base + self._styles["dim"] if is_partial else base
         if is_hit and not self.needle:  # a line that was opened by its number
             under = base + self._styles["hit"]
-        segments, at = [], 0
+        spans, at = list[Span](), 0
         row = self._rows[y]
         line = self.text[row.line] if self.text.first <= row.line < self.text.end else row.text
         for start, end, name in row_marks(row, line, self.view, self.needle, self.text.said_in(row.line)):
-            style = self._styles["hit" if is_hit and name == "match" else name]
-            segments += [Segment(text[at:start], under), Segment(text[start:end], under + style)]
+            spans += [Span(text[at:start]), Span(text[start:end], "hit" if is_hit and name == "match" else name)]
             at = end
-        segments.append(Segment(text[at:], under))
-        return Strip(segments).crop_extend(0, self.size.width, base)
+        return self._styles.strip((*spans, Span(text[at:])), under).crop_extend(0, self.size.width, base)
 
     def notify_style_update(self) -> None:
         self._styles.clear()
@@ -419,20 +418,16 @@ class LogView(Rows, can_focus=True):
             self.redraw()
             self.post_message(self.Changed())
 
-    def show_line(self, number: int) -> None:
-        """Show this line in the middle of the screen, marked."""
-        self._drawn = []
-        self._show_hit(number)
-
     def goto_match(self, start: int, step: int) -> bool:
         """Show the next match in the middle of the screen. False: there is none."""
         number = find(self.text, self.needle, start, step) if self.text.lines else None
         if number is None:
             return False
-        self._show_hit(number)
+        self.show_line(number)
         return True
 
-    def _show_hit(self, number: int) -> None:
+    def show_line(self, number: int) -> None:
+        """Show this line in the middle of the screen, marked."""
         self.hit = number
         before, found, _ = self.text[number].lower().partition(self.needle.lower() or "\0")
         is_out_of_sight = found and cell_len(before + found) > self.size.width

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -132,19 +132,8 @@ class SpanStyles:
     def strip(self, spans: Iterable[Span], under: Style | None = None) -> Strip:
         """Spans as a strip. Neighbours of one style become one segment: fewer escape sequences."""
         base = self.base if under is None else under
-        segments: list[Segment] = []
-        text, last, width = "", base, 0
-        for span in spans:
-            style = base + self[span.style] if span.style else base
-            if style != last and text:
-                segments.append(Segment(text, last))
-                text = ""
-            last = style
-            text += span.text
-            width += cell_len(span.text)
-        if text:
-            segments.append(Segment(text, last))
-        return Strip(segments, width)
+        pieces = groupby((span for span in spans if span.text), lambda span: self[span.style])
+        return Strip([Segment("".join(span.text for span in group), base + style) for style, group in pieces])
 
 
 class SpanLines(Widget):

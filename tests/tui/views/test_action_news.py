@@ -89,7 +89,7 @@ def test_strangers_words_are_plain() -> None:
 
 
 def test_in_flight_is_what_is_requested_and_not_known_to_be_done() -> None:
-    assert in_flight(None) == []
+    assert in_flight(State()) == []
     assert in_flight(of(record("done"))) == []
     assert in_flight(of(record("asked"))) == [record("asked")]
     requested = record("asked")
