@@ -200,9 +200,8 @@ def part_of(value: float | None, most: float | None) -> float | None:
 def memory(gpu: Gpu) -> Span:
     """Used memory in GiB, with a sign from 98% on."""
     used, total = gpu.memory_used_mib, gpu.memory_total_mib
-    if used is None:
-        return Span(UNKNOWN, "dim")
-    return number(used // 1024, "warn" if total and used >= 0.98 * total else "")
+    is_full = used is not None and total and used >= 0.98 * total
+    return number(None if used is None else used // 1024, "warn" if is_full else "")
 
 
 @lru_cache(4096)

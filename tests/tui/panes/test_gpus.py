@@ -121,6 +121,13 @@ def test_what_each_metric_shows(metric: Metric, changed: dict[str, object], cell
     assert rows(state(node("n", changed={0: dict(changed)})), metric)[0].spans[2].text.strip() == cell
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_what_is_not_known_stands_where_numbers_stand(metric: Metric) -> None:
+    names = ("utilization_pct", "temperature_c", "memory_used_mib", "power_w", "ecc_uncorrected")
+    found = rows(state(node("n", changed={0: dict.fromkeys(names)})), metric)[0].spans[2].text
+    assert (found.strip() in "?-", found[-1]) == (True, " "), "the last cell is for a sign"
+
+
 def test_the_mean_of_a_node_cut_by_mig_does_not_apply() -> None:
     made = node("n", changed={i: {"mig": True, "utilization_pct": None} for i in range(8)})
     assert line(made).endswith("78G     -")
