@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC
 from functools import partial
 from math import inf
@@ -166,15 +166,13 @@ class Dashboard(App[None], inherit_bindings=False):
             for screen in self._visible_screens():
                 self.show_on(screen)
 
-    def _visible_screens(self) -> list[StateScreen]:
+    def _visible_screens(self) -> Iterator[StateScreen]:
         """The current screen, and those below its dialogs."""
-        found = []
         for screen in reversed(self.screen_stack):
             if isinstance(screen, StateScreen):
-                found.append(screen)
+                yield screen
             if not screen.is_modal:
-                break
-        return found
+                return
 
     def show_on(self, screen: StateScreen) -> None:
         """Draw the shown State on a screen, and the toasts that waited for a dialog to close."""

@@ -164,10 +164,7 @@ def sources_text(state: State, width: int, kinds: Iterable[str] = (*AGED, *COUNT
     spans: list[Span] = []
     needed = (one for one in state.sources.values() if one.health != "off")
     by_kind: dict[str, list[Source]] = group_by(needed, lambda one: one.kind if one.via is None else "prometheus")
-    for kind in kinds:
-        sources = by_kind.get(kind, [])
-        if not sources:
-            continue
+    for kind, sources in ((kind, by_kind[kind]) for kind in kinds if kind in by_kind):
         well = sum(source.health == "ok" for source in sources)
         has_steps = any(source.step_of is not None for source in sources)
         name = ("nodes" if has_steps else "ssh") if kind == "node" else kind

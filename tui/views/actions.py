@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
+from rich.cells import chop_cells
+
 from trainmon.actions.planning import SILENT_VERDICTS, Readback, hold_or_release, reads_for_plan
 from trainmon.actions.verbs import VERB, VERBS, verbs_of_key
 from trainmon.lib import Instant, Seconds, cell_width, clean, counted, say
@@ -260,13 +262,7 @@ def wrapped(text: str, width: int) -> Iterator[str]:
 def pieces(words: Iterable[str], width: int) -> Iterator[str]:
     """The words. One that is wider than a line is split into parts that fill a line."""
     for word in words:
-        while cell_width(word) > width:
-            end = width
-            while cell_width(word[:end]) > width:
-                end -= 1
-            yield word[:end]
-            word = word[end:]
-        yield word
+        yield from chop_cells(word, width) or [word]
 
 
 # ---- the commands of the palette -------------------------------------------------------------------------------------

@@ -244,11 +244,9 @@ def log_line(moment: Moment, run: Run) -> int | None:
     if log is None:
         return None
     found = line_of_step(log, step_of(moment, run), is_earlier=moment.at < (run.memory.back_at or 0.0))
-    for kept in reversed(moment.evidence if found is None and moment.step is None else ()):
-        ends = range(len(log.lines) - 1, -1, -1)
-        found = next((i for i in ends if kept and log.lines[i].startswith(kept)), None)
-        if found is not None:
-            break
+    if found is None and moment.step is None:
+        kept_at = ((line, at) for line in reversed(moment.evidence) for at in reversed(range(len(log.lines))))
+        found = next((at for line, at in kept_at if line and log.lines[at].startswith(line)), None)
     return None if found is None else log.first + found
 
 
