@@ -180,7 +180,8 @@ class Dashboard(App[None], inherit_bindings=False):
             self._waiting_toasts.popleft()()
         if self.shown is not None and screen.is_mounted:
             screen.header.paused = self._paused
-            screen.foot.grey(read_only=self.shown.read_only)
+            screen.foot.read_only = self.shown.read_only
+            screen.foot.again()
             screen.show(self.shown)
             if not self._is_drawn:
                 self._is_drawn = True

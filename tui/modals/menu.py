@@ -113,8 +113,6 @@ MOVES: Mapping[str, tuple[str, *tuple[int, ...]]] = {
     "end": ("last",), "shift+tab": ("move", -1), "tab": ("move", 1),
 }  # fmt: skip
 
-ASK = "type a name: pane, run, node, job, alert, theme, command"
-
 
 class CommandPalette(Dialog[Command | None]):
     """Enter runs the row under the cursor: at first none, then the best match. Esc closes.
@@ -171,7 +169,7 @@ class CommandPalette(Dialog[Command | None]):
             sentence = "" if self.listed else f"no match for “{clean(self.typed.strip())}”"
         else:
             self.listed = tuple(command for command in self.commands if command.kind in {"pane", "key", "act"})
-            sentence = ASK
+            sentence = "type a name: pane, run, node, job, alert, theme, command"
         width = self.lines.row_width
         rows = [command_row(str(index), command, width) for index, command in enumerate(self.listed)]
         if sentence:

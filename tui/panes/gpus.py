@@ -331,12 +331,6 @@ class PlotPane(BodyPane, NodePane):
         self._drawn: tuple[int, int, int] | None = None
         self._drawn_at: Instant = 0.0
 
-    def follow_gpu(self, index: int) -> None:
-        """Plot this GPU from now on."""
-        if index != self.gpu:
-            self.gpu = index
-            self.again()
-
     def show_message(self, *sentences: tuple[str, str]) -> None:
         self.body.display, self.lines.display, self._drawn = False, True, None
         super().show_message(*sentences)

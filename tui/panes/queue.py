@@ -51,10 +51,6 @@ NO_SLURM = (
 )
 
 
-READING = "Reading the finished jobs from Slurm's accounting (sacct)…"
-NONE_ENDED = "No job of the watched users ended in the last 3 days."
-
-
 class QueuePane(TablesPane):
     """Jobs above, nodes below. `v` switches between all jobs, the nodes, my jobs and the finished ones."""
 
@@ -169,7 +165,8 @@ def sentences(state: State, view: str, query: str, *, has_jobs: bool = False) ->
     if query:
         none = f"No job matches “{query}”. Esc shows all."
     elif view == "finished":
-        none = NONE_ENDED if ended else READING
+        in_days = "No job of the watched users ended in the last 3 days."
+        none = in_days if ended else "Reading the finished jobs from Slurm's accounting (sacct)…"
     elif view == "mine" and any(not is_mine(job, state) for job in state.jobs.values()):
         none = f"You have no job. Press {cap('queue.view')} for the jobs of the other watched users."
     else:

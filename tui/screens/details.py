@@ -207,7 +207,8 @@ class NodeScreen(LinkedScreen):
     def on_pane_selected(self, event: Pane.Selected) -> None:
         gpu = self.table.selected_gpu()
         if event.pane is self.table and gpu is not None:
-            self.plots.follow_gpu(gpu.index)
+            self.plots.gpu = gpu.index
+            self.plots.again()
 
 
 def heights(screen: int, gpus: int) -> tuple[int, int]:

@@ -56,16 +56,13 @@ def is_dangerous(plan: Plan) -> bool:
 READ_ONLY = "read-only: a recording, or started with --read-only, or trainmon.toml has read_only = true"
 
 
-WANTS_RUN = "acts on a run or a job: put the cursor on one, in 1 Runs or 7 Queue"
-WANTS_NODE = "acts on a node: put the cursor on one, in 2 GPUs or 7 Queue"
-
-
 def action_request(verb: Verb, subjects: Sequence[Subject], state: State, now: Instant) -> ActionRequest | str:
     """The request for these rows, or in a sentence why the key means nothing here."""
     spec = VERB[verb]
     matching = [subject for subject in subjects if (subject[0] == "node") == (spec.target == "node")]
     if not matching:
-        return f"{spec.key} {WANTS_NODE if spec.target == 'node' else WANTS_RUN}"
+        what, pane = ("a node", "2 GPUs") if spec.target == "node" else ("a run or a job", "1 Runs")
+        return f"{spec.key} acts on {what}: put the cursor on one, in {pane} or 7 Queue"
     # of a job, its run; the plan refuses a job that belongs to none
     run_of = {key: run.name for run in state.runs.values() for key in run.jobs} if spec.target == "run" else {}
     names = tuple(dict.fromkeys(run_of.get(key, key) if kind == "job" else key for kind, key in matching))

@@ -366,7 +366,6 @@ class RowCache:
 # ---- facts as lines --------------------------------------------------------------------------------------------------
 
 LABEL = 14
-NO_STYLES: Mapping[str, str] = {}
 
 FROM_LOG = " (found, not in the config)"
 """The mark of a setting that no config names."""
@@ -389,7 +388,7 @@ def fact(label: str, text: str, width: int, style: str = "") -> Line:
     return (Span(f"{label:<{LABEL}}", "dim"), Span(shorten(text, width - LABEL), style))
 
 
-def facts(texts: Mapping[str, str | None], width: int, styles: Mapping[str, str] = NO_STYLES) -> Iterator[Line]:
+def facts(texts: Mapping[str, str | None], width: int, styles: Mapping[str, str] = {}) -> Iterator[Line]:
     """Facts, by their labels. One without a text is left out."""
     return (fact(label, text, width, styles.get(label, "")) for label, text in texts.items() if text is not None)
 

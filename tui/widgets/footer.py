@@ -27,17 +27,12 @@ class Footer(Heading):
         self.context = "runs"
         self.sentence = ""
         self.read_only = False
+        """Whether the action keys are dim."""
 
     def at(self, context: str, sentence: str = "") -> None:
         """Show the keys of this context."""
         self.context, self.sentence = context, sentence
         self.again()
-
-    def grey(self, *, read_only: bool) -> None:
-        """Dim the action keys in read-only mode."""
-        if read_only != self.read_only:
-            self.read_only = read_only
-            self.again()
 
     def keys(self) -> tuple[Key, ...]:
         """The keys that it shows now."""
