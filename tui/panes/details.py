@@ -24,8 +24,7 @@ from tui.views import (
 from tui.views.alert_detail import Moment, alert_lines, moment_of_alert, moment_of_run
 from tui.views.alerts import alerts_about
 from tui.views.disks import disk_lines, disk_of_key, spare_line, spares
-from tui.views.job_detail import explanation_lines, report_lines, text_lines
-from tui.views.job_detail import job_lines as job_details
+from tui.views.job_detail import explanation_lines, job_lines, report_lines, text_lines
 from tui.views.jobs import with_ended
 from tui.views.news import change_lines
 from tui.widgets import KeyedLines, TextView
@@ -123,7 +122,7 @@ class JobPane(LinkedPane):
             self.texts = {}
             self.backend.read_job(job, partial(self.app.call_later, self._show_text))
         self.caption(clean(self.about if job is None else f"{job.id}  {job.name}  of {job.user} on {job.cluster}"))
-        self.show_lines((*job_details(self.about, state, width), *text_lines(self.texts or {}, width)))
+        self.show_lines((*job_lines(self.about, state, width), *text_lines(self.texts or {}, width)))
 
 
 class AttemptPane(LinkedPane):

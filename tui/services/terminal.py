@@ -35,8 +35,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from trainmon.lib import Seconds, clean, write_whole
-from trainmon.lib import state_dir as state_directory
+from trainmon.lib import Seconds, clean, state_dir, write_whole
 
 # ---- writes only what changed ----------------------------------------------------------------------------------------
 
@@ -106,8 +105,6 @@ class Toasts:
 
 # ---- A terminal that hangs up ----------------------------------------------------------------------------------------
 
-STREAMS = (0, 1, 2)
-
 
 def on_hang_up(leave: Callable[[], object]) -> None:
     """Call `leave` on SIGHUP.
@@ -118,7 +115,7 @@ def on_hang_up(leave: Callable[[], object]) -> None:
     """
 
     def hung_up(*_: object) -> None:
-        if gone := [stream for stream in STREAMS if _is_gone(stream)]:
+        if gone := [stream for stream in (0, 1, 2) if _is_gone(stream)]:
             # What is written there from now on is lost, and no write fails.
             null = os.open(os.devnull, os.O_RDWR)
             for stream in gone:
@@ -236,8 +233,8 @@ def for_samples(run: str, environ: Mapping[str, str]) -> Path:
     name = _ODD.sub("_", run).strip("._").encode()[:NAME_BYTES].decode(errors="ignore") or "run"
     downloads = Path(environ.get("HOME") or "/nonexistent") / "Downloads"
     if downloads.is_dir():
-        return downloads / state_directory.NAME / name
-    return state_directory.find_state_directory(environ).path / "samples" / name
+        return downloads / state_dir.NAME / name
+    return state_dir.find_state_directory(environ).path / "samples" / name
 
 
 def new_file(name: str, start: str, ending: str, environ: Mapping[str, str]) -> Path:
