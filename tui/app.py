@@ -38,7 +38,7 @@ from tui.services.changes import Changes, StateFeed, can_skip, wait_before_paint
 from tui.services.terminal import POLL_EVERY, ChannelNotification, NarrowUpdate, Toasts, on_hang_up, suspend
 from tui.style import Link, Times, in_zone, wants_ascii
 from tui.themes import DARK, LIGHT, SETTINGS, THEMES, Ascii, Printable, defaults, fitting
-from tui.views import Command, commands
+from tui.views.actions import Command, commands
 from tui.views.alert_detail import Moment
 from tui.views.alerts import with_times
 

@@ -21,7 +21,8 @@ from trainmon.lib import ConfigError, cell_width, clean, counted, shorten
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, Pick, ask, text
 from tui.style import Line, Row, Span
-from tui.views import fact, pieces, wrapped_fact
+from tui.views.actions import pieces
+from tui.views.table import fact, wrapped_fact
 from tui.widgets import KeyedLines, SpanLines
 
 LOW = 16

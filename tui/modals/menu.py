@@ -13,7 +13,7 @@ from trainmon.model import State
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, text
 from tui.style import SENTENCE, Row, Span, pad
-from tui.views import Command, Subject, find_commands
+from tui.views.actions import Command, Subject, find_commands
 from tui.widgets import Heading, KeyedLines
 
 # ---- the action menu of a row ----------------------------------------------------------------------------------------

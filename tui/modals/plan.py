@@ -19,7 +19,7 @@ from tui.backend import Backend
 from tui.keys import bindings
 from tui.modals.dialog import Dialog, TriggerButton, is_displayed, text, text_field
 from tui.style import CRIT
-from tui.views import checking_rows, choice_rows, is_dangerous, plan_rows, plan_summary
+from tui.views.actions import checking_rows, choice_rows, is_dangerous, plan_rows, plan_summary
 from tui.widgets import KeyedLines, TextView
 
 SHARE = 0.94

@@ -25,7 +25,7 @@ from trainmon.model import Run, State
 from tui.keys import bindings
 from tui.style import SENTENCE, Row, Span
 from tui.themes import Ascii
-from tui.views import Kind, Subject
+from tui.views.actions import Kind, Subject
 from tui.views.alert_detail import Moment
 from tui.views.alerts import alerts_about_subjects
 from tui.views.table import Column, Value, completions, filtered, ordered, parse_filter, sort_text

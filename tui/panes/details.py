@@ -15,18 +15,15 @@ from tui.keys import bindings
 from tui.panes.base import FollowingPane, Pane
 from tui.services.changes import Changes
 from tui.style import Line, Linked, Row, first_link, rows, short
-from tui.views import (
-    Subject,
-    fact_text,
-    run_lines,
-    settings_lines,
-)
+from tui.views.actions import Subject
 from tui.views.alert_detail import Moment, alert_lines, moment_of_alert, moment_of_run
 from tui.views.alerts import alerts_about
 from tui.views.disks import disk_lines, disk_of_key, spare_line, spares
 from tui.views.job_detail import explanation_lines, job_lines, report_lines, text_lines
 from tui.views.jobs import with_ended
 from tui.views.news import change_lines
+from tui.views.runs import run_lines, settings_lines
+from tui.views.table import fact_text
 from tui.widgets import KeyedLines, TextView
 
 CHARTED_NODES = 4

@@ -14,7 +14,7 @@ from tui.charts.render import LEAST_WIDTH, Axis, hour_picture, side_by_side
 from tui.keys import bindings
 from tui.panes.base import BodyPane, Entries, Pane, TablesPane
 from tui.style import NOT_APPLICABLE, UNKNOWN, WARN, Row, Span, mib, pad, source_text
-from tui.views import Subject, fact_text
+from tui.views.actions import Subject
 from tui.views.alert_detail import alerts_of
 from tui.views.alerts import alert_marks, alert_ranks, with_mark
 from tui.views.jobs import folded, on_nodes
@@ -36,7 +36,18 @@ from tui.views.nodes import (
     without_driver,
     worst_gpu,
 )
-from tui.views.table import Column, Table, chosen_columns, fields_of, filtered, heads, ordered, row_cells, value
+from tui.views.table import (
+    Column,
+    Table,
+    chosen_columns,
+    fact_text,
+    fields_of,
+    filtered,
+    heads,
+    ordered,
+    row_cells,
+    value,
+)
 from tui.widgets import KeyedLines, Picture
 
 # ---- who holds GPUs: a line a user, or a job -------------------------------------------------------------------------

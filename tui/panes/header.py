@@ -14,7 +14,6 @@ from trainmon.lib import Instant, Seconds, cell_width, clean, duration, group_by
 from trainmon.model import Alert, Run, Source, State, Timeline, verdict_text
 from tui.keys import cap
 from tui.style import CRIT, OK, WARN, Line, Span, Times, age, pad, wall_clock
-from tui.views import WORST_FIRST, verdict_style
 from tui.views.alerts import (
     SIGNS,
     alert_marks,
@@ -28,6 +27,7 @@ from tui.views.alerts import (
     to_do,
     urgent_counts,
 )
+from tui.views.runs import WORST_FIRST, verdict_style
 from tui.widgets import GUTTER, Heading, SpanLines
 
 TIME_WIDTH = 10

@@ -16,7 +16,7 @@ from tui.keys import cap
 from tui.panes.base import BodyPane, FollowingPane
 from tui.services.terminal import meant
 from tui.style import calm_age
-from tui.views import log_named
+from tui.views.table import log_named
 from tui.widgets import LogView
 from tui.widgets.log_view import LogPosition
 

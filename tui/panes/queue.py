@@ -12,7 +12,7 @@ from trainmon.slurm import reasons
 from tui.keys import bindings, cap
 from tui.panes.base import Entries, TablesPane
 from tui.style import SENTENCE, Row, Span, calm_age, since, source_text
-from tui.views import Subject
+from tui.views.actions import Subject
 from tui.views.jobs import (
     CLUSTER,
     COLUMNS,

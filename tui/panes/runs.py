@@ -11,10 +11,10 @@ from trainmon.lib import Instant, Seconds, cell_width, clean, shorten_middle
 from trainmon.model import Job, Run, State, verdict_text
 from tui.panes.base import Entries, Pane
 from tui.style import HEIGHTS, VERDICTS, Row, Span, calm_age, count, eta, pad, real, short, whole
-from tui.views import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.alert_detail import Moment, moment_of_run
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, awaited, marking, rule_key, with_mark
 from tui.views.jobs import clusters, seconds_left, short_wait
+from tui.views.runs import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.table import Column, Table, chosen_columns, fields_of, filtered, heads, ordered, row_cells, value, warned
 
 EMPTY = (

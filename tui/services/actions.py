@@ -11,22 +11,10 @@ from trainmon.lib import Clock, Seconds, clean, counted, duration
 from trainmon.model import ActionRequest, Alert, LookReply, Plan, State, Verb
 from tui.backend import Backend
 from tui.modals import Menu, Mute, Pick, PlanScreen, TextPrompt, ask
-from tui.views import (
-    READ_ONLY,
-    Subject,
-    Toast,
-    action_request,
-    action_toasts,
-    alert_toasts,
-    hosts_text,
-    in_flight,
-    is_hung,
-    newly_firing,
-    notice_toasts,
-    subjects_text,
-)
+from tui.views.actions import READ_ONLY, Subject, action_request, hosts_text, is_hung, subjects_text
 from tui.views.alert_detail import Choice, choices, silences_of
 from tui.views.alerts import is_muted, matches, most_urgent, silence_text, silences
+from tui.views.news import Toast, action_toasts, alert_toasts, in_flight, newly_firing, notice_toasts
 
 LOOK = "look"
 """The entry of the menu of a row that looks at the ranks of its run."""

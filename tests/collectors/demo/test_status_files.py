@@ -9,7 +9,7 @@ import pytest
 from tests.collectors.demo.stage import Stage
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import Run, State
-from tui.views import trainer_lines
+from tui.views.runs import trainer_lines
 
 
 def runs(stage: Stage) -> dict[str, Run]:

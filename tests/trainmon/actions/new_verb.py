@@ -52,7 +52,7 @@ def facts() -> dict[str, Any]:
     from tui.keys import active_keys
     from tui.modals.menu import entries
     from tui.screens.help import help_rows
-    from tui.views import action_request, commands, find_commands
+    from tui.views.actions import action_request, commands, find_commands
 
     plan = planned("nudge", seen=readback(RUNNING))  # type: ignore[arg-type]
     (action,) = plan.actions

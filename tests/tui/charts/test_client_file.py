@@ -26,7 +26,7 @@ from trainmon.model import (
 )
 from tui.charts.values import INCOMPLETE, file_notes, file_spans, why_nothing
 from tui.panes.wandb import WandbPane
-from tui.views import run_lines
+from tui.views.runs import run_lines
 
 PATH = "/fsx/wandb/offline-run-20260101_120000-aaaa1111/run-aaaa1111.wandb"
 SPEC = RunSpec(name=NAME, cluster="prod", wandb_dir="/fsx/wandb")

@@ -17,7 +17,7 @@ from tests.tui.terminal import Terminal
 from trainmon.model import State
 from tui.app import Dashboard
 from tui.modals.menu import CommandPalette
-from tui.views import Command
+from tui.views.actions import Command
 from tui.widgets import GUTTER
 
 # ---- the dialog alone ----

@@ -21,8 +21,7 @@ from trainmon.actions.verbs import VERB
 from trainmon.lib import say
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Expected, Plan, Refusal, RemoveFile, Verb
 from tui.modals.plan import PlanScreen
-from tui.views import checking_rows, command_line, is_dangerous, plan_rows, plan_summary, visible
-from tui.views.actions import wrapped
+from tui.views.actions import checking_rows, command_line, is_dangerous, plan_rows, plan_summary, visible, wrapped
 
 KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), requested_at=NOW)
 

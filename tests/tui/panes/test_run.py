@@ -19,7 +19,8 @@ from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
 from tui.panes.log import log_title, why_nothing
 from tui.style import Line, Link, Linked, sentence, width_of
-from tui.views import action_toasts, checkpoint_lines, job_lines, record_lines, run_lines, switch_lines
+from tui.views.news import action_toasts
+from tui.views.runs import checkpoint_lines, job_lines, record_lines, run_lines, switch_lines
 from tui.widgets import LogView
 
 

@@ -33,8 +33,8 @@ from tui.charts.render import GAP, Axis, hour_columns, hour_picture, side_by_sid
 from tui.panes.gpus import axes
 from tui.screens.details import NodeScreen, heights
 from tui.style import Span, width_of
-from tui.views import fact_text
 from tui.views.node_detail import PROCESSES, gpu_head, gpu_rows, node_facts, read_ago
+from tui.views.table import fact_text
 
 DEGREES = Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100")))
 

@@ -19,7 +19,7 @@ from trainmon.model import Milestone, State
 from tui.app import Dashboard
 from tui.modals import Pick, PlanScreen
 from tui.screens.main import MainScreen
-from tui.views import action_request, hosts_text, subjects_text
+from tui.views.actions import action_request, hosts_text, subjects_text
 from tui.widgets import placed
 
 

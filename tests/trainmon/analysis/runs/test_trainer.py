@@ -34,7 +34,7 @@ from trainmon.model import (
     Switch,
     Trainer,
 )
-from tui.views import trainer_lines
+from tui.views.runs import trainer_lines
 
 STEPS = {RUNNING.key: ("88.0",)}
 
