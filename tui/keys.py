@@ -351,17 +351,11 @@ def bindings(*scopes: str) -> list[BindingType]:
     from textual.binding import Binding  # not for `snapshot`, which shows no screen
 
     return [
-        Binding(names, key.action, key.text, bool(key.short), key.cap, names in EVERYWHERE, id=key.id)
+        Binding(name, key.action, key.text, bool(key.short), key.cap, name in EVERYWHERE, id=key.id)
         for key in KEYS
         if key.scope in scopes
-        for names in _apart(key.keys)
+        for name in key.keys.split(",")
     ]
-
-
-def _apart(names: str) -> list[str]:
-    """The keys of an entry, one string per binding: those of EVERYWHERE have their own."""
-    plain = ",".join(name for name in names.split(",") if name not in EVERYWHERE)
-    return [*([plain] if plain else []), *(name for name in names.split(",") if name in EVERYWHERE)]
 
 
 def active_keys(context: str) -> tuple[Key, ...]:

@@ -82,7 +82,8 @@ class StateScreen(Once[None]):
     def show(self, state: State) -> None:
         """Draw this State."""
         self.header.show(state)
-        self.pane.show(state)
+        for pane in self.query(Pane):
+            pane.show(state)
 
     def on_screen_resume(self) -> None:
         self.dashboard.show_on(self)

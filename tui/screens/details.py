@@ -126,8 +126,6 @@ class RunScreen(LinkedScreen):
         run = state.runs.get(self.about.name)
         self.fit(run)
         super().show(state)
-        for pane in (self.charts, self.log_pane):
-            pane.show(state)
         context = "run" if run is None or run.spec.wandb is None else "run-wandb"
         if self.foot.context != context:
             self.foot.at(context)
@@ -191,9 +189,7 @@ class NodeScreen(LinkedScreen):
         node = state.nodes.get(self.about.name)
         self.gpus = 0 if node is None else sum(1 + len(gpu.instances) for gpu in node.gpus) + missing_gpus(node)
         self.fit()
-        self.header.show(state)
-        for pane in (self.table, self.plots, self.facts):
-            pane.show(state)
+        super().show(state)
 
     def fit(self) -> None:
         """Give the table a line per GPU. The plots are shown only where enough is left for the facts as well."""
@@ -289,13 +285,11 @@ class MomentScreen(PaneScreen):
 
     def show(self, state: State) -> None:
         run, at = state.runs.get(self.moment.run), self.moment.at
-        self.header.show(state)
         when = f"{clock_text(at, state.at)}, {age(state.at - at)} ago"
         text = f"{clean(self.moment.run)} at {when}: {self.moment.text}"
         self.title_line.set_spans((Span(shorten(text, self.app.size.width - 2), "warn"),))
         self.charts.display = run is not None and run.has_charts and self.app.size.height >= CHARTS_FROM
-        for pane in (self.charts, self.log_pane):
-            pane.show(state)
+        super().show(state)
         self._show_moment()
 
     def _show_moment(self) -> None:
