@@ -430,11 +430,6 @@ class TextPrompt(Dialog[str | None]):
 class SaveLog(Dialog[tuple[str, str] | None]):
     """Up and down choose what is saved, Tab goes to the path, Enter saves, Esc closes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "app.focus_next", show=False),
-        Binding("shift+tab", "app.focus_previous", show=False),
-    ]
-
     def __init__(self, choices: Sequence[tuple[str, str]], path: str) -> None:
         super().__init__()
         self.choices = tuple(choices)
@@ -461,8 +456,8 @@ class Mute(Dialog[tuple[Choice, Seconds, str] | None]):
     """Up and down choose what to mute, Tab goes to duration and reason, Enter mutes, Esc closes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab,down", "app.focus_next", show=False),
-        Binding("shift+tab,up", "app.focus_previous", show=False),
+        Binding("down", "app.focus_next", show=False),
+        Binding("up", "app.focus_previous", show=False),
     ]
 
     def __init__(self, question: str, choices: Sequence[Choice]) -> None:

@@ -249,7 +249,10 @@ class LogPane(BodyPane, FollowingPane):
         elif self._awaited is not None or self.view.only or log is None:
             self.view.following = self.view.following and part is None
         elif event.where == "up" and part is not None and part.start > 0:
-            self._read(lambda file, reply: file.read(part.start - LOG_PART, part.start, reply), self._show_earlier)
+            self._read(
+                lambda file, reply: file.read(part.start - LOG_PART, part.start, reply),
+                partial(self._show_earlier, part),
+            )
         elif event.where == "up" and part is None and not is_whole(log):
             marks = [at for at, line in enumerate(log.lines) if line.startswith(LOG_MARK)]
             at = marks[-1] + 1 if marks else 0
@@ -273,9 +276,8 @@ class LogPane(BodyPane, FollowingPane):
         if part.start < part.offsets[part.found or 0]:
             self.part, self.first = part, known - (part.found or 0)
 
-    def _show_earlier(self, part: LogPart) -> None:
-        if self.part is not None:
-            self.part, self.first = (part + self.part)[:PART_LINES], self.first - len(part.lines)
+    def _show_earlier(self, shown: LogPart, part: LogPart) -> None:
+        self.part, self.first = (part + shown)[:PART_LINES], self.first - len(part.lines)
 
     def _show_later(self, part: LogPart) -> None:
         if self.part is not None and part.lines:
@@ -315,27 +317,24 @@ class LogPane(BodyPane, FollowingPane):
         had_one = bool(self.hits.offsets) and (top is None or self.hits.begin <= top)
         self.hits = replace(self.hits, is_done=True, error=hits.error) if hits.error else hits
         if hits.offsets and not had_one and (top is None or hits.begin <= top or hits.is_done):
-            self._show_hit(len(hits.offsets) - 1 if top is None else bisect_left(hits.offsets, top))
+            self._show_hit(hits.offsets, len(hits.offsets) - 1 if top is None else bisect_left(hits.offsets, top))
         self._draw_frame()
 
     def _next_hit(self, step: int) -> bool:
         if self.hits is None or not self.hits.offsets:
             return False
-        line = self.view.position.line if self.view.hit is None else self.view.hit
+        line, found = self.view.position.line if self.view.hit is None else self.view.hit, self.hits.offsets
         at, end = self._offset(line), self._offset(line + 1)
         if at is None:
-            self._show_hit(0 if step > 0 else -1)
+            self._show_hit(found, 0 if step > 0 else -1)
         else:
-            found = self.hits.offsets
             later = bisect_left(found, at + 1 if end is None else end)
-            self._show_hit(later if step > 0 else bisect_left(found, at) - 1)
+            self._show_hit(found, later if step > 0 else bisect_left(found, at) - 1)
         return True
 
-    def _show_hit(self, index: int) -> None:
+    def _show_hit(self, found: Sequence[int], index: int) -> None:
         """Show a hit in the file; behind the last one, the first one."""
-        if self.hits is None:
-            return
-        offset = self.hits.offsets[index % len(self.hits.offsets)]
+        offset = found[index % len(found)]
         if self.part is not None and self.part.start <= offset < self.part.end:
             self.view.show_line(self.first + line_at(self.part, offset, self.filter))
         else:
