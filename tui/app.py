@@ -25,8 +25,8 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from trainmon.lib import Clock, SystemClock, clean
-from trainmon.model import Alert, Arrangement, LastSeen, Prompt, State
-from tui.backend import Backend
+from trainmon.model import Alert, Arrangement, LastSeen, Prompt
+from tui.backend import NOT_YET, Backend
 from tui.keys import bindings, cap, unused
 from tui.modals import CommandPalette, Dialog, Find, LoginPrompt, Pick, ask, is_displayed
 from tui.screens.base import StateScreen
@@ -90,10 +90,10 @@ class Dashboard(App[None], inherit_bindings=False):
         self.alert_actions = AlertActionService(self, backend, self.clock)
         self.changes = Changes(seen if seen is not None and seen.at else None)  # else only arranged
         self.toasts = Toasts(self)
-        self.shown: State | None = None
+        self.shown = NOT_YET
         self.main = MainScreen(backend, Arrangement() if seen is None else seen.arrangement)
         self.animation_level = "none"
-        self._latest: State | None = None
+        self._latest = NOT_YET
         self._feed = StateFeed(lambda: self.post_message(Published()))
         self._painted_at: float | None = None
         self._pressed_at, self._received_at = -inf, self.clock.monotonic()
@@ -158,7 +158,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def _paint(self) -> None:
         self._paint_planned = False
-        if self._latest is None or self._paused:
+        if self._latest is NOT_YET or self._paused:
             return
         self.is_awaited = self._painted_at is None or self._pressed_at > self._painted_at
         self.shown, self._painted_at = self._latest, self.clock.monotonic()
@@ -178,7 +178,7 @@ class Dashboard(App[None], inherit_bindings=False):
         """Draw the shown State on a screen, and the toasts that waited for a dialog to close."""
         while self._waiting_toasts and self.dialog is None:
             self._waiting_toasts.popleft()()
-        if self.shown is not None and screen.is_mounted:
+        if self.shown is not NOT_YET and screen.is_mounted:
             screen.header.paused = self._paused
             screen.foot.read_only = self.shown.read_only
             screen.foot.again()
@@ -199,7 +199,7 @@ class Dashboard(App[None], inherit_bindings=False):
         """Handle a key or a click at once: the next paint must not wait for the second to end."""
         if isinstance(event, events.Key | events.MouseDown):
             self._pressed_at = self.clock.monotonic()
-            if self._latest is not None:
+            if self._latest is not NOT_YET:
                 self.changes.used(self._latest)
         if not isinstance(event, events.Key) or event.is_forwarded:
             await super().on_event(event)
@@ -261,12 +261,11 @@ class Dashboard(App[None], inherit_bindings=False):
         self._prompt = None
         self._answered.add(prompt)
         self.backend.answer(prompt, answers)
-        if self._latest is not None:
-            self._ask(self._latest.prompts)
+        self._ask(self._latest.prompts)
 
     def action_login(self) -> None:
         """Log in to a host that needs an interactive login; with several, ask which."""
-        sources = [] if self._latest is None else self._latest.sources.values()
+        sources = self._latest.sources.values()
         failed = [source for source in sources if source.phase == "held" or (source.phase == "off" and source.error)]
         held = [source for source in failed if source.can_log_in] or failed
         if not held:
@@ -379,7 +378,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def open_moment(self, moment: Moment) -> None:
         """Open a run at one time."""
-        self.push_screen(MomentScreen(moment, moment.at if self.shown is None else self.shown.at, self.backend))
+        self.push_screen(MomentScreen(moment, self.shown.at, self.backend))
 
     def theme_names(self) -> list[str]:
         """All themes, our own first."""
@@ -409,13 +408,13 @@ class Dashboard(App[None], inherit_bindings=False):
             self.notify("there is no config to load again", timeout=4, markup=False)
 
     def action_replay(self, order: str) -> None:
-        if self.shown is not None and self.shown.replay is not None:
+        if self.shown.replay is not None:
             self.backend.play(order)
         else:
             self.notify("not a replay; to start one: trainmon-tui replay FILE", timeout=4, markup=False)
 
     def action_pause(self) -> None:
-        if self.shown is not None and self.shown.replay is not None:
+        if self.shown.replay is not None:
             self.backend.play("pause")
             return
         self._paused = not self._paused
@@ -425,8 +424,8 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def action_poll(self) -> None:
         self.backend.refresh()
-        is_replay = self.shown is not None and self.shown.replay is not None
-        self.notify("a replay polls no sources" if is_replay else "polling all sources", timeout=2, markup=False)
+        text = "polling all sources" if self.shown.replay is None else "a replay polls no sources"
+        self.notify(text, timeout=2, markup=False)
 
     def action_changes(self) -> None:
         """List what changed since the dashboard was last used; again: close the list."""
@@ -441,8 +440,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def action_suspend_process(self) -> None:
         """Ctrl-Z. The whole process stops: what it no longer does is said before."""
-        sends = self.shown is not None and self.shown.leadership.holder == "us"
-        stops = "; until then it sends no alerts" if sends else ""
+        stops = "; until then it sends no alerts" if self.shown.leadership.holder == "us" else ""
         if not self.is_headless and not suspend(self, f"trainmon-tui is stopped; fg continues it{stops}"):
             self.notify("no shell can continue this program: it was not suspended", timeout=4, markup=False)
 

@@ -26,6 +26,9 @@ from trainmon.model import (
     State,
 )
 
+NOT_YET = State()
+"""The State before the first one."""
+
 
 class LogSource(Protocol):
     """The whole log of a run, on its host. Every method returns at once; replies come on other threads."""

@@ -22,6 +22,7 @@ from textual.widget import Widget
 
 from trainmon.lib import Instant, Seconds, cell_width, shorten, shorten_sentence
 from trainmon.model import Run, State
+from tui.backend import NOT_YET
 from tui.keys import bindings
 from tui.style import SENTENCE, Row, Span
 from tui.themes import Ascii
@@ -39,9 +40,6 @@ FRAME = 3
 SHRINK_AFTER: Seconds = 10.0
 """How long a pane must have fewer rows before it gets less room."""
 
-
-NOT_YET = State()
-"""The State before the first one."""
 
 MANY, CALM = 50, 1.2
 """A list of more rows keeps its State for two updates of about a second, unless a person waits: that costs half."""

@@ -46,7 +46,7 @@ class DashboardApp(Protocol):
     """The parts of the app that screens use."""
 
     backend: Backend
-    shown: State | None
+    shown: State
     """The State on the screen: the latest, or the one that `p` holds."""
 
     is_awaited: bool
@@ -145,9 +145,8 @@ class StateScreen(Once[None]):
 
     def action_ssh(self) -> None:
         """Log in to the node under the cursor, or to one of the run, the job or the alert there."""
-        pane, state = self.pane, self.dashboard.shown
-        alerts = pane.alerts() if pane.LISTS_ALERTS else ()
-        nodes = () if state is None else nodes_of(pane.subjects(), alerts, state)
+        pane = self.pane
+        nodes = nodes_of(pane.subjects(), pane.alerts() if pane.LISTS_ALERTS else (), self.dashboard.shown)
         if len(nodes) > 1:
             ask(self.app, Pick("Open ssh to", [(node, node) for node in nodes]), self._ssh)
         elif nodes:
@@ -173,8 +172,7 @@ class StateScreen(Once[None]):
 
     def action_log_format(self) -> None:
         """Show what is read in the last lines of the run's log."""
-        name, state = getattr(self.pane, "run", None), self.dashboard.shown
-        run = None if state is None or name is None else state.runs.get(name)
+        run = self.dashboard.shown.runs.get(getattr(self.pane, "run", None) or "")
         if run is None or run.log is None or not (run.log.lines or run.log.partial):
             text = "no run is selected" if run is None else f"the log of {clean(run.name)} has no lines yet"
             self.app.notify(text, severity="warning", timeout=6, markup=False)

@@ -134,8 +134,8 @@ class RunScreen(LinkedScreen):
 
     def action_save_samples(self) -> None:
         """Ask for a folder, and fetch the newest sample of each metric into it."""
-        app, backend, shown, name = self.app, self.dashboard.backend, self.dashboard.shown, self.about.name
-        run, title = None if shown is None else shown.runs.get(name), clean(name)
+        app, backend, name = self.app, self.dashboard.backend, self.about.name
+        run, title = self.dashboard.shown.runs.get(name), clean(name)
         samples = () if run is None or run.wandb is None else run.wandb.samples
         if not samples:
             app.notify(f"{title} has logged no images or videos", severity="warning", markup=False)
@@ -294,8 +294,7 @@ class MomentScreen(PaneScreen):
 
     def _show_moment(self) -> None:
         """Go to the chart and to the log line of that time, once they are laid out."""
-        state, view = self.dashboard.shown, self.log_pane.view
-        run = None if state is None else state.runs.get(self.moment.run)
+        run, view = self.dashboard.shown.runs.get(self.moment.run), self.log_pane.view
         if self._has_found or run is None or not view.size.height or not view.text.lines:
             return
         self._has_found = True

@@ -9,7 +9,7 @@ from textual.app import App
 from trainmon.actions.verbs import VERB
 from trainmon.lib import Clock, Seconds, clean, counted, duration
 from trainmon.model import ActionRequest, Alert, LookReply, Plan, State, Verb
-from tui.backend import Backend
+from tui.backend import NOT_YET, Backend
 from tui.modals import Menu, Mute, Pick, PlanScreen, TextPrompt, ask
 from tui.views.actions import READ_ONLY, Subject, action_request, hosts_text, is_hung, subjects_text
 from tui.views.alert_detail import Choice, choices, silences_of
@@ -37,7 +37,7 @@ class DashboardService:
     @property
     def state(self) -> State:
         """The latest one; before it, an empty one."""
-        return self._latest or State()
+        return self._latest or NOT_YET
 
     def _notify(self, toast: Toast) -> None:
         timeout = 6.0 if toast.severity == "information" else self.WARNING_TIMEOUT

@@ -57,9 +57,9 @@ LARGE, CALM = 128, 1.2
 node sends its numbers every 2 s anyway."""
 
 
-def can_skip(state: State, painted: State | None) -> bool:
+def can_skip(state: State, painted: State) -> bool:
     """Whether the next State is early enough to be painted. That a new alert needs a person is painted at once."""
-    if painted is None or len(state.nodes) <= LARGE or not 0 <= state.at - painted.at < CALM:
+    if len(state.nodes) <= LARGE or not 0 <= state.at - painted.at < CALM:
         return False
     before, now = (urgent(one.alerts.values(), one.at) for one in (painted, state))
     return {(one.id, one.severity) for one in now} <= {(one.id, one.severity) for one in before}

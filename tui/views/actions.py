@@ -369,7 +369,7 @@ def rank(query: str, starts: Sequence[re.Pattern[str]], command: Command) -> int
 # ---- the commands ----
 
 
-def commands(context: str, state: State | None, themes: Sequence[str]) -> list[Command]:
+def commands(context: str, state: State, themes: Sequence[str]) -> list[Command]:
     """All commands of a context. Those that open a plan come last."""
     keys = [
         Command("act" if key.scope in ACTS else "key", key.text, names_of(key), key.keys.split(",")[0], key.cap)
@@ -387,7 +387,7 @@ def commands(context: str, state: State | None, themes: Sequence[str]) -> list[C
         Command("key", "choose the theme", ("theme", "themes", "colours", "colors"), ""),
         Command("config", "load the config again", ("config", "reload config", "load config"), "config"),
         Command("report", "report of all runs: where the GPU hours went", REPORT_ALSO, Link("report", "")),
-        *(subject_commands(state) if state is not None else ()),
+        *subject_commands(state),
         *(
             Command("theme", "  ".join((name, *also[:1])), _names(name, f"theme {name}", *also), name)
             for name in themes

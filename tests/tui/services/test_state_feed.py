@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from trainmon.model import Alert, Node, State
+from tui.backend import NOT_YET
 from tui.services.changes import LARGE, StateFeed, can_skip, wait_before_paint
 
 
@@ -51,7 +52,7 @@ def test_of_many_nodes_every_second_state_is_painted_unless_a_new_alert_needs_a_
     )
     painted = State(at=10.0, nodes=nodes, alerts={"a": alert})
     few = dict(list(nodes.items())[:LARGE])
-    assert not can_skip(replace(painted, at=11.0), None)
+    assert not can_skip(replace(painted, at=11.0), NOT_YET)
     assert not can_skip(replace(painted, at=11.0, nodes=few), painted)
     assert can_skip(replace(painted, at=11.0), painted)
     assert not can_skip(replace(painted, at=12.0), painted)

@@ -97,7 +97,6 @@ async def test_every_word_of_the_footer_is_found(app: Dashboard, place: str) -> 
 
 async def test_every_run_node_job_alert_and_theme_is_found_by_its_name(app: Dashboard) -> None:
     offered = offered_by(app, "runs")
-    assert app.shown is not None
     named = {
         "run": [*app.shown.runs],
         "node": [*app.shown.nodes, *app.shown.scheduler_nodes],
