@@ -299,15 +299,20 @@ async def test_a_pane_that_raises_says_so_with_its_age_and_the_others_go_on(capl
             message = "no such disk"
             raise KeyError(message)
 
-        app.main.disk.draw = broken  # type: ignore[method-assign]
+        app.main.disk.draw = app.main.log_pane.draw = broken  # type: ignore[method-assign]
         with caplog.at_level(logging.CRITICAL):
             await publish(app, pilot, backend, msgspec.structs.replace(troubled(), at=NOW + 1))
             await publish(app, pilot, backend, msgspec.structs.replace(troubled(), at=NOW + 13))
 
         text = text_of(app)
-        assert "failed 12s ago" in text
-        assert "KeyError: 'no such disk'" in text
+        assert text.count("failed 12s ago") == 2
+        assert text.count("KeyError: 'no such disk'") == 2, "also in the log, in place of its lines"
         assert "HOT" in text
+
+        del app.main.log_pane.draw
+        await publish(app, pilot, backend, msgspec.structs.replace(troubled(), at=NOW + 15))
+        assert text_of(app).count("KeyError: 'no such disk'") == 1
+        assert "iteration" in text_of(app)
 
 
 async def test_pause_holds_the_screen_and_says_so_and_letting_go_shows_the_latest() -> None:

@@ -436,7 +436,7 @@ class TablesPane(Pane):
 
 
 class BodyPane(Pane):
-    """A pane with something else than rows. Its rows are the sentences in place of that."""
+    """A pane with something else than rows. Sentences take its place until `draw` shows it again."""
 
     body: Widget
 
@@ -449,6 +449,10 @@ class BodyPane(Pane):
 
     def on_mount(self) -> None:
         self.heads.display = self.lines.display = False
+
+    def show_message(self, *sentences: tuple[str, str]) -> None:
+        self.body.display, self.lines.display = False, True
+        super().show_message(*sentences)
 
 
 class FollowingPane(Pane):

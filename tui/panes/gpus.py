@@ -342,14 +342,10 @@ class PlotPane(BodyPane, NodePane):
         self._drawn: tuple[int, int, int] | None = None
         self._drawn_at: Instant = 0.0
 
-    def show_message(self, *sentences: tuple[str, str]) -> None:
-        self.body.display, self.lines.display, self._drawn = False, True, None
-        super().show_message(*sentences)
-
     def draw(self, state: State, width: int) -> None:
         height, node = self.body.size.height, state.nodes.get(self.node)
         key = (self.gpu, width, height)
-        if key == self._drawn and 0 <= state.at - self._drawn_at < REDRAW_EVERY:
+        if self.body.display and key == self._drawn and 0 <= state.at - self._drawn_at < REDRAW_EVERY:
             return
         self.body.display, self.lines.display = True, False
         self._drawn, self._drawn_at = key, state.at

@@ -143,17 +143,17 @@ class LogPane(BodyPane, FollowingPane):
 
     def draw(self, state: State, width: int) -> None:
         log, problem = self._log(), why_nothing(self.followed, self.run)
-        self.view.display, self.lines.display = problem is None, problem is not None
         if log is None or problem is not None:
             self.caption(clean(self.run or ""))
             self.show_message((problem or "", "dim"))
-        elif self.part is not None:
+            return
+        self.view.display, self.lines.display = True, False
+        if self.part is not None:
             self.view.set_lines(self.part.lines, self.first, None, self.part.numbers)
-            self._draw_frame()
         else:
             unfinished = () if log.partial is None else (log.partial_numbers,)
             self.view.set_lines(log.lines, log.first, log.partial, (*log.numbers, *unfinished))
-            self._draw_frame()
+        self._draw_frame()
 
     def _draw_frame(self) -> None:
         log = self._log()
