@@ -10,9 +10,9 @@ from tui.views.alerts import alert_marks, alerts_about, with_mark
 from tui.views.disks import (
     COLUMNS,
     DISK_FIELDS,
+    PATH,
     ShownDisk,
     concern_of,
-    disk_head,
     disk_layout,
     disk_rows,
     doubt,
@@ -58,7 +58,7 @@ class DiskPane(Pane):
         table = disk_layout(
             width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown), chosen=self.columns
         )
-        self.head(*disk_head(table, self.sort))
+        self.head(table.head(PATH, self.sort))
         rows = disk_rows(shown, table, state.at, self._cache)
         if alerts:
             rows = [with_mark(row, concern_of(self._shown[row.key], alerts)) for row in rows]

@@ -43,7 +43,6 @@ from tui.views.table import (
     fact_text,
     fields_of,
     filtered,
-    heads,
     ordered,
     row_cells,
     value,
@@ -110,7 +109,7 @@ def holder_rows(
         ))
         for one, name in zip(found, names, strict=True)
     ]  # fmt: skip
-    return Span(f"  {(JOB if by_job else OWNER).headed(sort):<{table.name}}{heads(table.columns, sort)}", "head"), rows
+    return table.head(JOB if by_job else OWNER, sort), rows
 
 
 # ---- `2 GPUs` --------------------------------------------------------------------------------------------------------

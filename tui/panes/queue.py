@@ -26,7 +26,6 @@ from tui.views.jobs import (
     is_mine,
     is_missing,
     listed_jobs,
-    node_head,
     node_layout,
     node_reason,
     node_rows,
@@ -103,7 +102,8 @@ class QueuePane(TablesPane):
         entries = [] if lists_nodes else listed_jobs(viewed, self.sort, self.filter, fields, mine=mine)
         table = queue_layout(width, entries, () if lists_nodes else self.columns, columns)
         nodes = node_layout(state, width, self.columns if lists_nodes else ())
-        self.head(*(queue_head(table, self.sort) if entries else node_head(nodes, self.sort) if lists_nodes else ()))
+        head = (nodes.head(NODE_FIELDS[0], self.sort),) if lists_nodes else ()
+        self.head(*(queue_head(table, self.sort) if entries else head))
         none = [] if lists_nodes else sentences(state, self.view, self.filter, has_jobs=bool(entries))
         rows = [] if are_over else node_rows(state, nodes, self.filter, self.sort, every=lists_nodes)
         self.lines.set_rows([*none, *queue_rows(entries, table, state, self._cache), *rows])

@@ -15,7 +15,7 @@ from tui.views.alert_detail import Moment, moment_of_run
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, awaited, marking, rule_key, with_mark
 from tui.views.jobs import clusters, seconds_left, short_wait
 from tui.views.runs import GOING, RANK, batch_of_epoch, is_save_overdue, verdict_style
-from tui.views.table import Column, Table, chosen_columns, fields_of, filtered, heads, ordered, row_cells, value, warned
+from tui.views.table import Column, Table, chosen_columns, fields_of, filtered, ordered, row_cells, value, warned
 
 EMPTY = (
     ("No run is watched yet. Add one to trainmon.toml:", ""),
@@ -91,10 +91,6 @@ def run_layout(width: int, runs: Sequence[Run], state: State, chosen: Sequence[s
         columns.insert(next(at for at, column in enumerate(columns) if column.name == "loss") + 1, trend)
     table = Table(width, 0, tuple(columns))
     return table._replace(name=max(1, table.rest))
-
-
-def run_head(table: RunTable, sort: str = ORDER) -> str:
-    return "  " + NAMED.headed(sort).ljust(table.name) + heads(table.columns, sort)
 
 
 def run_cells(run: Run, state: State, table: RunTable) -> tuple[Span, ...]:
@@ -340,7 +336,7 @@ class RunsPane(Pane):
             return
         shown, alerts = ordered_runs(state, self.sort, self.filter), alert_marks(state).runs
         table = run_layout(width, shown, state, self.columns)
-        self.head(Span(run_head(table, self.sort), "head"))
+        self.head(table.head(NAMED, self.sort))
         rows = {run.name: Row(run.name, partial(run_cells, run, state, table)) for run in shown}
         self.show_rows([with_mark(row, alerts.get(name)) for name, row in rows.items()], "run")
         self.caption("", "" if self.filter else str(len(shown)))

@@ -59,7 +59,6 @@ from tui.views.table import (
     facts,
     fields_of,
     filtered,
-    heads,
     linked_fact,
     more_fact,
     optional_fact,
@@ -254,6 +253,8 @@ def shares(read: Callable[[ShownDisk], float | None]) -> Callable[[ShownDisk, In
 
 NO_NUMBER = value(NOT_APPLICABLE + " ")
 NAMED = Column[ShownDisk, Instant]("name", lambda one, _: (one.name,))
+PATH = NAMED._replace(head="PATH")
+"""Above the names, which filters call `name`: they are those of paths and of hosts."""
 USABLE = Column[ShownDisk, Instant](
     "usable", lambda one, _: (one.disk.usable_free_bytes,), "B", upwards=True, head="usable ", width=8,
     from_width=66,
@@ -302,11 +303,6 @@ def disk_layout(
     space = Table(width, 0, columns).rest
     longest = max((cell_width(name) for name in names), default=4) + 1
     return Table(width, max(4, min(longest, space - (NOTE if space > 30 else 0))), columns)
-
-
-def disk_head(table: Table[ShownDisk, Instant], sort: str = "") -> tuple[Span, ...]:
-    """The names of the columns."""
-    return (Span(f"  {f'PATH{NAMED.arrow(sort)}':<{table.name}}{heads(table.columns, sort)}", "head"),)
 
 
 SIGNS = (Span(DEAD + " ", "crit"), Span(CRIT + " ", "crit"), Span(WARN + " ", "warn"), Span(WARN + " ", "warn"),

@@ -129,11 +129,6 @@ def node_layout(state: State, width: int, chosen: Sequence[str] = ()) -> NodeTab
     return Table(width, min(longest + 2, width // 3) if columns else 0, columns)
 
 
-def node_head(table: NodeTable, sort: str = "") -> tuple[Span, ...]:
-    names = f"  {NODE_FIELDS[0].headed(sort):<{table.name}}{heads(table.columns, sort)}"
-    return (Span(names.rstrip(), "head"),)
-
-
 def node_rows(state: State, table: NodeTable, query: str, sort: str = "state", *, every: bool) -> list[Row]:
     """One line per cluster with counts and spares, then its nodes: all, or only unusable ones below the jobs. There, a
     filter of the jobs' own fields hides them."""

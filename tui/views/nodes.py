@@ -31,7 +31,7 @@ from tui.style import (
 )
 from tui.views.alerts import Concern
 from tui.views.jobs import node_state
-from tui.views.table import Column, Table, chosen_columns, filtered, heads, ordered, row_cells, value, warned
+from tui.views.table import Column, Table, chosen_columns, filtered, ordered, row_cells, value, warned
 
 # ---- A node in one line ----------------------------------------------------------------------------------------------
 
@@ -610,7 +610,7 @@ class Grid:
         columns = chosen_columns(GRID_FIELDS, chosen, width)
         self.head = head(shape, sort)
         if columns:
-            self.head = (Span(f"  {NODE.headed(sort):<{shape.name}}{heads(columns, sort)}", "head"),)
+            self.head = (Table(width, shape.name, columns).head(NODE, sort),)
         views = [(name, self._view(name, state, metric, shape)) for name in names]
         self._views = {name: self._views[name] for name in names}
         views = filtered(views, query, GRID_FIELDS, state)

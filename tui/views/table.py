@@ -324,6 +324,10 @@ class Table(NamedTuple, Generic[Entry, Context]):
         """Cells behind the last column; the first two of a row are its sign."""
         return self.width - 2 - self.id - self.name - sum(column.width for column in self.columns)
 
+    def head(self, first: Column[Any, Any], sort: str = "") -> Span:
+        """The names of its columns, of which the first one is that of the names."""
+        return Span(f"  {first.headed(sort):<{self.name}}{heads(self.columns, sort)}", "head")
+
 
 def fields_of(columns: Iterable[Column[Any, Any]], *others: Column[Any, Any]) -> tuple[Column[Any, Any], ...]:
     """What the rows of a table are filtered and sorted by: the first one, its usual columns, then the others."""

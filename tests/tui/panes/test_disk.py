@@ -14,7 +14,7 @@ from trainmon.model import Allowance, Disk, Forecast, Quota, State
 from tui.panes.disk import DiskPane, disk_sentence
 from tui.style import Line, Linked, Row
 from tui.views.disks import (
-    disk_head,
+    PATH,
     disk_layout,
     disk_lines,
     disk_of_key,
@@ -52,7 +52,7 @@ def test_heads_stand_over_their_columns() -> None:
     found = state(disks=(disk("/home", full_at=NOW + 200 * 86_400),))
     shown = shown_disks(found)
     shape = disk_layout(70, (each.name for each in shown), usable=False)
-    names, text = disk_head(shape)[0].text, disk_row(shown[0], shape, NOW).text
+    names, text = shape.head(PATH).text, disk_row(shown[0], shape, NOW).text
     for name, value in (("free", "40T"), ("used", "60%"), ("inodes", "12%"), ("per day", "+205G"), ("full in", ">30d")):
         assert names.index(name) + len(name) == text.index(value) + len(value)
 

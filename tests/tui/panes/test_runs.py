@@ -15,7 +15,7 @@ from trainmon.alerting.rules import RULES as ALL_RULES
 from trainmon.lib import cell_width
 from trainmon.model import LossTrouble, Progress, Run, RunMemory, State, Switch
 from tui.panes.header import header
-from tui.panes.runs import COLUMNS, JOB, RULES, is_step_overdue, ordered_runs, run_cells, run_head, run_layout
+from tui.panes.runs import COLUMNS, JOB, NAMED, RULES, is_step_overdue, ordered_runs, run_cells, run_layout
 from tui.style import Row, Span
 
 
@@ -102,7 +102,8 @@ def test_nan_is_marked_by_more_than_colour() -> None:
 def test_every_line_is_as_wide_as_the_heads_and_the_pane(width: int, state: State) -> None:
     lines = [line(name, state, width) for name in state.runs]
 
-    assert {cell_width(text) for text in (*lines, run_head(run_layout(width, state.runs.values(), state)))} == {width}
+    head = run_layout(width, state.runs.values(), state).head(NAMED).text
+    assert {cell_width(text) for text in (*lines, head)} == {width}
 
 
 def test_nothing_known_is_a_question_mark_never_a_zero() -> None:
@@ -159,16 +160,16 @@ def test_switches_are_words() -> None:
 
 
 def test_without_slurm_and_checkpoints_their_columns_are_not_there() -> None:
-    assert run_head(run_layout(90, calm().runs.values(), calm())).split() == [
+    assert run_layout(90, calm().runs.values(), calm()).head(NAMED).text.split() == [
         "RUN", "N", "STEP", "LOSS", "TOK/S", "LAST", "LEFT", "SW",
     ]  # fmt: skip
-    assert run_head(run_layout(90, queued().runs.values(), queued())).split() == [
+    assert run_layout(90, queued().runs.values(), queued()).head(NAMED).text.split() == [
         "RUN", "JOB", "N", "STEP", "LOSS", "TOK/S", "CK", "LAST", "LEFT", "SW",
     ]  # fmt: skip
 
 
 def test_names_keep_their_room_and_an_armed_switch_outlives_most_columns() -> None:
-    assert run_head(run_layout(56, queued().runs.values(), queued())).split() == [
+    assert run_layout(56, queued().runs.values(), queued()).head(NAMED).text.split() == [
         "RUN", "STEP", "LOSS", "LAST", "LEFT", "SW",
     ]  # fmt: skip
 
@@ -354,10 +355,10 @@ def test_a_loss_above_its_band_is_marked_without_an_alert_until_it_is_back() -> 
 def test_where_there_is_room_a_row_shows_the_trend_of_the_loss() -> None:
     one = replace(calm().runs["llm-70b"], memory=RunMemory(losses=(2.0,) * 110 + (5.5,) * 10))
     assert "▁▁▁▁▁▁▁▁▁▁▁█" in alone(one, calm(), 118)
-    assert "TREND" in run_head(run_layout(118, [one], calm()))
+    assert "TREND" in run_layout(118, [one], calm()).head(NAMED).text
     assert f" {'▁' * 9}█ " in alone(one, calm(), 70), "fewer cells"
     assert "█" not in alone(one, calm(), 50)
-    assert "TREND" not in run_head(run_layout(118, calm().runs.values(), calm())), "no losses are known"
+    assert "TREND" not in run_layout(118, calm().runs.values(), calm()).head(NAMED).text, "no losses are known"
     assert "▁" * 12 in alone(replace(one, memory=RunMemory(losses=(2.0,) * 20)), calm(), 118)
 
 
