@@ -180,7 +180,7 @@ async def test_tables_without_columns_of_their_own_get_those_that_are_chosen() -
             await at_rest(pilot)
             assert pane.columns == tuple(name for name in dialog.names if name in names)
             pane.set_columns(names)
-            assert " ".join("".join(span.text for span in pane.heads.spans).split()) == heads
+            assert " ".join("".join(span.text for span in pane.heads.lines[0]).split()) == heads
             assert max(cell_width(row.text) for row in pane.lines.rows) <= pane.width
         assert app.main.arranged().columns == {"2": chosen[0][1], "5": chosen[1][1], "7 nodes": chosen[2][1]}
         assert not app.main.runs.columns
@@ -267,9 +267,9 @@ async def test_the_sorted_column_has_an_arrow_in_its_heading() -> None:
             (app.main.disk, "name", "PATH↑"), (app.main.alerts, "held", "HELD↑"), (app.main.queue, "-nodes", "N↑"),
             (app.main.queue, "why", "WHY↑"),
         ):  # fmt: skip
-            usual = "".join(span.text for span in pane.heads.spans)
+            usual = "".join(span.text for span in pane.heads.lines[0])
             pane.set_sort(sort)
-            heads = "".join(span.text for span in pane.heads.spans)
+            heads = "".join(span.text for span in pane.heads.lines[0])
             assert f" {head}" in heads
             assert heads.count("↑") + heads.count("↓") == 1
             assert len(heads.rstrip("↑")) <= len(usual), "the others keep their places"

@@ -184,10 +184,6 @@ class SpanLine(SpanLines):
         """Show these spans. Nothing is painted when they are the same."""
         self.set_lines([tuple(spans)])
 
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        return self.lines[0] if self.lines else ()
-
 
 class Heading(SpanLine):
     """One line above a list: its column names, with the list's left margin."""

@@ -45,7 +45,7 @@ async def test_one_path_is_not_called_paths() -> None:
     async with running(Alone(pane), size=(60, 10)) as pilot:
         pane.show(state(disks=(disk("/home"),)))
         await pilot.pause()
-        assert "1 path " in "".join(span.text for span in pane.top.spans)
+        assert "1 path " in "".join(span.text for span in pane.top.lines[0])
 
 
 def test_heads_stand_over_their_columns() -> None:
@@ -228,7 +228,7 @@ async def test_the_pane_copies_a_path_and_shows_the_history() -> None:
         pane.lines.move_to("login:/scratch")
         await pilot.pause()
         assert pane.copy_text() == "/scratch"
-        foot = "".join(span.text for span in pane.bottom.spans)
+        foot = "".join(span.text for span in pane.bottom.lines[0])
         assert "/scratch: 61% used, 4.1 TiB of 10 TiB free; 2.0 TiB of the usable share left" in foot
         assert "lustre at /scratch on login" in disk_sentence(next(one for one in shown_disks(worlds.rough())
                                                                    if one.key == "login:/scratch"), NOW)  # fmt: skip

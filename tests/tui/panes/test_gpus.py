@@ -348,14 +348,14 @@ async def test_behind_the_metrics_are_the_users_and_the_jobs_that_hold_gpus_idle
         await pilot.pause()
         pane.lines.focus()
         await pilot.press(*"vvvvv")
-        assert pane.heads.spans[0].text == "  USER    JOBS  GPUS  BUSY  IDLE    MEM"
+        assert pane.heads.lines[0][0].text == "  USER    JOBS  GPUS  BUSY  IDLE    MEM"
         assert shown(pane) == [
             "◆ cy         1     2     0     2   8.0M  n4",
             "  ana        2    24     8     8   560G  n[1-2,9]; load of 16 of 24 GPUs known",
             "  bo         -     1     1     0    12G  n3 by processes",
         ]
-        assert "3 users, 1 idle" in "".join(span.text for span in pane.top.spans)
-        assert "1 node without current numbers: n9" in "".join(span.text for span in pane.bottom.spans)
+        assert "3 users, 1 idle" in "".join(span.text for span in pane.top.lines[0])
+        assert "1 node without current numbers: n9" in "".join(span.text for span in pane.bottom.lines[0])
 
         pane.set_sort("busy")
         assert [line.split()[0] for line in shown(pane)] == ["ana", "bo", "◆"]
@@ -403,7 +403,7 @@ async def test_with_no_holder_it_says_so_and_no_line_is_wider_than_the_pane() ->
                 assert {len(line) <= pane.width for line in shown(pane)} == {True}
             pane.show(state(node("n1", changed={at: {"processes": ()} for at in range(8)})))
             assert shown(pane) == [shorten("No job is known to hold a GPU.", pane.width)]
-            assert "8 GPUs in use" in "".join(span.text for span in pane.bottom.spans)
+            assert "8 GPUs in use" in "".join(span.text for span in pane.bottom.lines[0])
 
 
 # ---- at a glance -----------------------------------------------------------------------------------------------------
@@ -514,7 +514,7 @@ async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
         await pilot.pause()
         assert app.main.current == "2"
         assert app.main.gpus.display
-        assert "1 node, no GPU" in "".join(span.text for span in app.main.gpus.top.spans)
+        assert "1 node, no GPU" in "".join(span.text for span in app.main.gpus.top.lines[0])
 
 
 # ---- what the scheduler says of a node -----------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class Shown:
 
     @property
     def caption(self) -> str:
-        return "".join(span.text for span in self.pane.top.spans)
+        return "".join(span.text for span in self.pane.top.lines[0])
 
     async def press(self, *keys: str) -> str:
         """The screen after these keys; a message of the table's cursor may be under way when the key is done."""
