@@ -181,7 +181,6 @@ class Dashboard(App[None], inherit_bindings=False):
         if self.shown is not NOT_YET and screen.is_mounted:
             screen.header.paused = self._paused
             screen.foot.read_only = self.shown.read_only
-            screen.foot.again()
             screen.show(self.shown)
             if not self._is_drawn:
                 self._is_drawn = True

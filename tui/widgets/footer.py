@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from textual import events
+from textual.reactive import reactive
 
 from trainmon.lib import cell_width
 from tui.keys import ACTS, NARROW, Key, footer, footer_acts
@@ -22,12 +23,13 @@ SHARE = 0.36
 class Footer(Heading):
     """The keys of a context, with a sentence before them when there is one."""
 
+    read_only = reactive(False, init=False)
+    """Whether the action keys are dim."""
+
     def __init__(self) -> None:
         super().__init__(id="foot")
         self.context = "runs"
         self.sentence = ""
-        self.read_only = False
-        """Whether the action keys are dim."""
 
     def at(self, context: str, sentence: str = "") -> None:
         """Show the keys of this context."""
@@ -42,6 +44,9 @@ class Footer(Heading):
         self.set_spans(foot_spans(self.keys(), self.sentence, read_only=self.read_only))
 
     def on_resize(self) -> None:
+        self.again()
+
+    def watch_read_only(self) -> None:
         self.again()
 
     def on_click(self, event: events.Click) -> None:
