@@ -146,8 +146,7 @@ class AttemptPane(LinkedPane):
             return
         self.caption(clean(f"{short_id(attempt)} of {attempt.run_id}"))
         run = state.runs.get(attempt.run_id)
-        policy = None if run is None else run.spec.retry
-        one = explain(attempt, with_state(records, attempt, state), policy)
+        one = explain(attempt, with_state(records, attempt, state), None if run is None else run.spec.retry)
         if one.gpu_hours is not self._charts[0] or width != self._charts[1]:
             drawn = (gpu_hour_lines(hour, width, plain=self.is_ascii) for hour in one.gpu_hours[:CHARTED_NODES])
             self._charts = one.gpu_hours, width, [line for lines in drawn for line in (*lines, ())]

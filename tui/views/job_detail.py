@@ -252,7 +252,7 @@ def explanation_lines(one: Explanation, width: int, charts: Iterable[Line] = ())
     near = one.attempt.ended_at or one.attempt.started_at or 0.0
     yield from sentence(in_zone(clean(one.sentence), near), width, "bold")
     yield ()
-    yield _link_line(PageRow("", f"run {one.attempt.run_id}", "", ("run", one.attempt.run_id)), 0, width)
+    yield _link_line(PageRow("", f"run {one.attempt.run_id}"), Link("run", one.attempt.run_id), 0, width)
     for section in page(one, Times.zone):
         yield from _section_lines(section, near, width)
         if section.title == "GPUs in the last hour" and (drawn := list(charts)):
@@ -263,7 +263,7 @@ def report_lines(one: Report, width: int) -> Iterator[Line | Linked]:
     """The page of a report."""
     yield from sentence(clean(report_sentence(one)), width, "bold")
     if one.run is not None:
-        yield from ((), _link_line(PageRow("", f"run {one.run}", "", ("run", one.run)), 0, width))
+        yield from ((), _link_line(PageRow("", f"run {one.run}"), Link("run", one.run), 0, width))
     for section in report_page(one):
         yield from _section_lines(section, one.until, width)
 
@@ -277,7 +277,8 @@ def _section_lines(section: Section, near: Instant, width: int) -> Iterator[Line
 
 def _row_lines(row: PageRow, label: int, width: int) -> Iterator[Line | Linked]:
     if row.link is not None:
-        yield _link_line(row, label, width)
+        kind, name = row.link
+        yield _link_line(row, Link("node" if kind == "node" else "attempt", name), label, width)
         return
     style = "warn" if row.label.startswith(">") else "" if row.style == "log" else row.style
     head, is_short = f"{row.label:<{label}}", row.style == "log" and not row.label.startswith(">")
@@ -287,10 +288,7 @@ def _row_lines(row: PageRow, label: int, width: int) -> Iterator[Line | Linked]:
         yield (Span(" " * label if index else head, "dim"), *spans)
 
 
-def _link_line(row: PageRow, label: int, width: int) -> Linked:
-    assert row.link is not None
-    kind, name = row.link
+def _link_line(row: PageRow, link: Link, label: int, width: int) -> Linked:
     text = shorten(row.text, max(4, width - label - 2))
-    link = Link("node" if kind == "node" else "run" if kind == "run" else "attempt", name)
     style = row.style if row.style in ("warn", "crit", "dim") else "accent"
     return Linked(link, (Span(f"{row.label:<{label}}", "dim"), Span("→ ", "accent"), Span(text, style)))

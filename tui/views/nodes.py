@@ -633,8 +633,7 @@ class Grid:
         key = state.at // SPARK_EVERY, cells
         nodes = [state.nodes[name] for name in self._shown or state.nodes if name in state.nodes]
         for node in [one for one in nodes if self._sparks.get(one.name, ("", ""))[0] != key][:SPARKS_AT_ONCE]:
-            span = (cells + 1) * SPARK_EVERY
-            read = (history(f"{node.name}/{gpu.index}", "utilization", span) for gpu in node.gpus)
+            read = (history(f"{node.name}/{gpu.index}", "utilization", (cells + 1) * SPARK_EVERY) for gpu in node.gpus)
             self._sparks[node.name] = key, sparkline(read, cells, state.at)
 
     def _rank(self, name: str, rank: int, now: Instant) -> tuple[int, Instant]:
