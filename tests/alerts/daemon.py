@@ -24,6 +24,7 @@ UNWANTED = {
     "textual",
     "rich",
     "wandb",
+    "plotext",
     "matplotlib",
     "apprise",
     "requests",

@@ -98,6 +98,7 @@ async def whole_pane(width: int, height: int, points: int) -> tuple[float, ...]:
 
 def main() -> int:
     points = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    one_chart(View(), 80, 12, 1_000, PATHS[:1])  # plotext is imported at the first plot, once
     table, missed = [], False
     for name, view, paths in LOOKS:
         for width, height in SIZES:

@@ -5,7 +5,9 @@ A copy has ascending x values, and smooths each point once.
 100,000 points become 200 columns. No visible detail is lost: a spike of one point is the highest value of its column.
 When a curve grows, only its last columns are computed again.
 
-A cell of Braille has 2 by 4 dots; in ASCII a cell is one dot.
+A cell of Braille has 2 by 4 dots; in ASCII a cell is one dot. plotext takes 5 to 40 ms to draw one curve of 300
+columns, and draws all of it again for one more point. With three attempts and eight charts, each key took half a
+second. Dots from columns take half a millisecond.
 """
 
 from __future__ import annotations

@@ -1,19 +1,21 @@
 """One chart as lines of text: axes, curves, and marks for values that are no numbers; and plots of the last hour. Pure.
 
-Curves differ without colour too: an earlier attempt shows its letter.
+plotext draws only the axes of a chart, and only when they change; see curves for why it does not draw the curves.
+Curves differ without colour too: an earlier attempt shows its letter. plotext is imported at the first plot, because
+the import would delay the dashboard's first paint.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, groupby
 from operator import itemgetter
-from statistics import fmean
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.explanation import GpuHour, worst
-from trainmon.lib import HOUR, MINUTE, Instant, clean, shorten
+from trainmon.lib import HOUR, Instant, clean, shorten
 from trainmon.model import Series
 from tui.charts.axes import LABEL_WIDTH, Limits, Tick
 from tui.charts.curves import DOWN, NAN, UP, Column, Frame, braille, in_ascii, ranges
@@ -22,7 +24,6 @@ from tui.style import Span, mib
 # ---- the last hour of a number as lines of text ----------------------------------------------------------------------
 
 LEAST_WIDTH, LEAST_HEIGHT = 26, 7
-GAP = Column(math.nan, math.nan, math.nan)
 
 
 class Axis(NamedTuple):
@@ -34,24 +35,61 @@ class Axis(NamedTuple):
     ticks: tuple[tuple[float, str], ...]
 
 
-def hour_columns(series: Series, now: Instant, count: int) -> list[Column | None]:
-    """The means of so many slices of the last hour, each from zero up. A gap of more than two slices stays one.
+Point = tuple[float, float]
+
+
+def stretches(series: Series, now: Instant, count: int, span: float = HOUR) -> list[list[Point]]:
+    """The means of at most `count` slices of the span, as stretches of (minutes, value) without gaps.
 
     Slices begin at fixed times, not at ages: an old slice keeps its mean, so a plot changes once a slice.
     """
-    slice_s = HOUR / count
+    slice_s = span / count
     last = math.floor(now / slice_s)
-    values: dict[int, list[float]] = {}
+    sums: dict[int, tuple[float, int]] = {}
     for offset, value in zip(series.offsets, series.values, strict=True):
-        if -offset <= HOUR and not math.isnan(value):
-            values.setdefault(max(0, math.floor((now + offset) / slice_s) - last + count - 1), []).append(value)
-    columns: list[Column | None] = [None] * (count + 1)
-    before = -math.inf
-    for at, found in sorted(values.items()):
-        start = at if at - before > 2 else int(before) + 1
-        columns[start : at + 1] = [Column(0.0, fmean(found), fmean(found))] * (at + 1 - start)
-        columns[at + 1], before = GAP, at
-    return columns[:-1]
+        if -offset <= span and not math.isnan(value):
+            index = math.floor((now + offset) / slice_s) - last
+            total, number = sums.get(index, (0.0, 0))
+            sums[index] = (total + value, number + 1)
+    found: list[list[Point]] = []
+    before = None
+    for index in sorted(sums):
+        if before is None or index - before > 2:
+            found.append([])
+        total, number = sums[index]
+        found[-1].append((index * slice_s / 60.0, total / number))
+        before = index
+    return found
+
+
+def plot(
+    lines: Sequence[Sequence[Point]],
+    x: Limits,
+    y: Limits,
+    x_ticks: Sequence[Tick],
+    y_ticks: Sequence[Tick],
+    width: int,
+    height: int,
+    *,
+    marker: str,
+    fill: bool = False,
+) -> list[str]:
+    """A plot of these lines by plotext: at most `height` texts."""
+    import plotext
+
+    plotext.clear_figure()
+    plotext.limit_size(False, False)
+    plotext.theme("clear")
+    plotext.plotsize(width, height)
+    for line in lines:
+        plotext.plot([at for at, _ in line], [value for _, value in line], marker=marker, fillx=fill)
+    plotext.xlim(*x)
+    plotext.ylim(*y)
+    plotext.xaxes(True, False)
+    plotext.yaxes(True, False)
+    plotext.xticks([at for at, _ in x_ticks], [label for _, label in x_ticks])
+    plotext.yticks([value for value, _ in y_ticks], [label for _, label in y_ticks])
+    return plotext.uncolorize(plotext.build()).split("\n")[:height]  # type: ignore[no-any-return]
 
 
 def hour_picture(
@@ -66,19 +104,23 @@ def hour_picture(
     end: str = "now",
 ) -> list[tuple[Span, ...]]:
     """A title line with the current value, then the plot: `height` lines of `width` cells."""
-    title, left = f"{axis.title} "[:width], max(len(label) for _, label in axis.ticks)
+    lines = stretches(series, now, max(12, 2 * (width - 8)))
+    title = f"{axis.title} "[:width]
     head = (Span(title, "bold"), Span(value[: width - len(title)].ljust(width - len(title)), "accent"))
-    frame = frame_of(Limits(-HOUR / MINUTE, 0.0), width, left, plain=plain)
-    columns = hour_columns(series, now, frame.columns)
-    if not any(columns):
+    if not lines:
         note = "no history yet".center(width)[:width]
         rest = [(Span(note if y == (height - 1) // 2 else " " * width, "dim"),) for y in range(height - 1)]
         return [head, *rest]
-    chart = Chart(
-        head, frame, Limits(0.0, axis.top), (CurveLine(columns, "now"),),
-        ((-60.0, "-60m"), (-30.0, "-30m"), (0.0, end)), axis.ticks, left=left,
-    )  # fmt: skip
-    return picture(chart, width, height, plain=plain, labelled=True)
+    marker = "*" if plain else "braille"
+    x, x_ticks = Limits(-HOUR / 60, 0.0), ((-60.0, "-60m"), (-30.0, "-30m"), (0.0, end))
+    texts = plot(lines, x, Limits(0.0, axis.top), x_ticks, axis.ticks, width, height - 1, marker=marker, fill=True)
+    return [head, *(coloured(text[:width].ljust(width)) for text in texts)]
+
+
+def coloured(text: str) -> tuple[Span, ...]:
+    """The curve is in the accent colour, the axes are dim."""
+    pieces = groupby(text, lambda char: "accent" if char == "*" or "\u2801" <= char <= "\u28ff" else "dim")
+    return tuple(Span("".join(chars), style) for style, chars in pieces)
 
 
 def side_by_side(pictures: Sequence[Sequence[tuple[Span, ...]]], gap: int = 2) -> list[tuple[Span, ...]]:
@@ -123,6 +165,9 @@ ROLES: dict[CurveRole, str] = {"now": "", "raw": " dim", "before": " faint"}
 """What a role adds to the colour of a curve."""
 
 AXES = "dim"
+
+AXIS = LABEL_WIDTH + 1
+"""Cells left of the curves: labels and axis."""
 
 LETTER_EVERY = 16
 """Cells between two letters of an earlier attempt."""
@@ -187,8 +232,6 @@ class Chart(NamedTuple):
     """The step or time whose values the title shows."""
     is_cut: bool = False
     """Whether values may be outside the y axis."""
-    left: int = LABEL_WIDTH
-    """Cells of the labels of the y axis."""
 
     def height(self, dots: int) -> Callable[[float], int]:
         """A function from a value to its dot, from the bottom. On a log axis, zero and below are at the bottom."""
@@ -200,17 +243,21 @@ class Chart(NamedTuple):
         return lambda value: int(0.5 + share * (value - low))
 
 
-def frame_of(x: Limits, width: int, left: int = LABEL_WIDTH, *, plain: bool) -> Frame:
-    """The frame of a chart of this width, with so many cells for the labels of its y axis."""
-    return Frame(x.low, x.high, max(1, width - left - 1) * signs(plain=plain).dots_across)
+def frame_of(x: Limits, width: int, *, plain: bool) -> Frame:
+    """The frame of a chart of this width."""
+    return Frame(x.low, x.high, max(1, width - AXIS) * signs(plain=plain).dots_across)
 
 
 def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: bool) -> list[tuple[Span, ...]]:
     """A title line, then the plot: `height` lines of `width` cells. `labelled`: the last line has the x ticks."""
     sign = signs(plain=plain)
     rows = height - 2 - labelled
+    low, high = chart.frame.low, chart.frame.high
+    x_ticks = tuple(((at - low) / (high - low), label) for at, label in chart.x_ticks) if labelled else ()
+    foot, scale = chart.height(10_001), 10_000.0
+    y_ticks = tuple((foot(at) / scale, label) for at, label in chart.y_ticks)
     ours = {curve.style for curve in chart.curves if curve.role != "before"}
-    canvas = Canvas(axes(chart, width, rows, labelled=labelled), width, rows, chart.left + 1, {*ours, LETTER})
+    canvas = Canvas(axes(width, height - 1, x_ticks, one_a_line(y_ticks, rows)), width, rows, {*ours, LETTER})
     top = max(1, rows * sign.dots_up)
     to_dot = chart.height(top)
     for curve in chart.curves:
@@ -227,22 +274,26 @@ def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: boo
     return [chart.title, *canvas.lines()]
 
 
-def axes(chart: Chart, width: int, rows: int, *, labelled: bool) -> Iterator[str]:
-    """The lines of an empty plot. Of y ticks on one line, the highest is written; of x ticks, those that fit."""
-    height = chart.height(max(1, rows))
-    labels = {rows - 1 - height(at): label for at, label in chart.y_ticks}
-    for row in range(rows):
-        yield f"{labels.get(row, ''):>{chart.left}}{'┤' if row in labels else '│'}"
-    along, below = ["─"] * (width - chart.left - 1), ""
-    for at, label in chart.x_ticks if labelled else ():
-        share = (at - chart.frame.low) / (chart.frame.high - chart.frame.low)
-        column = int(0.5 + share * (len(along) - 1))
-        begin = min(chart.left + 1 + column - len(label) // 2, width - len(label) - 1)
-        if begin > len(below):
-            along[column], below = "┬", below.ljust(begin) + label
-    yield " " * chart.left + "└" + "".join(along)
-    if labelled:
-        yield below
+def one_a_line(ticks: Sequence[Tick], rows: int) -> tuple[Tick, ...]:
+    """The y ticks, one per line: plotext would take any of several on one line."""
+    return tuple({round(share * (rows - 1)): (share, label) for share, label in ticks}.values())
+
+
+def axes(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick, ...]) -> tuple[str, ...]:
+    """An empty plot. Ticks are at shares of the axes, from 0 to 1. Each axis is drawn (and cached) alone: plotext is
+    slow for each cell, and mostly only one axis changes."""
+    below = 1 + bool(x_ticks)
+    upright = drawn(AXIS + 2, height, ((0.5, " "),) if x_ticks else (), y_ticks)
+    along = drawn(width, below + 2, x_ticks, ())
+    return (*(line[:AXIS].ljust(width) for line in upright[: height - below]), *along[-below:])
+
+
+@lru_cache(256)
+def drawn(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick, ...]) -> tuple[str, ...]:
+    """An empty plot by plotext."""
+    labels = [(share, label.rjust(LABEL_WIDTH)) for share, label in y_ticks] or [(0.0, " " * LABEL_WIDTH)]
+    nothing = [[(-10.0, -10.0)]]  # outside; without any point plotext draws no axes
+    return tuple(plot(nothing, Limits(0, 1), Limits(0, 1), x_ticks, labels, width, height, marker=" "))
 
 
 def dots(curve: CurveLine, height: Callable[[float], int], *, plain: bool) -> Iterator[tuple[int, int, str]]:
@@ -304,21 +355,21 @@ LETTER = "bold dim"
 class Canvas:
     """The cells of a plot: each a character and a style."""
 
-    def __init__(self, texts: Iterable[str], width: int, rows: int, left: int, ours: Container[str]) -> None:
-        """`left`: the cells before the plot; `ours`: the styles that nothing is put over beside the curves."""
-        self.width, self.rows, self.left, self.ours = width, rows, left, ours
+    def __init__(self, texts: Sequence[str], width: int, rows: int, ours: Container[str]) -> None:
+        """`ours`: the styles that nothing is put over beside the curves."""
+        self.width, self.rows, self.ours = width, rows, ours
         self.chars = [list(text[:width].ljust(width)) for text in texts]
-        self.styles = [[AXES] * width for _ in self.chars]
+        self.styles = [[AXES] * width for _ in texts]
 
     def put(self, row: int, column: int, char: str, style: str) -> None:
         """Draw over the curves, or on the x axis."""
-        at = self.left + column
+        at = AXIS + column
         if 0 <= row <= self.rows and row < len(self.chars) and at < self.width:
             self.chars[row][at], self.styles[row][at] = char, style
 
     def put_beside(self, row: int, column: int, char: str, style: str) -> None:
         """Draw where the current attempt is not; an upright line only in empty cells."""
-        at = self.left + column
+        at = AXIS + column
         if not (0 <= row < min(self.rows, len(self.chars)) and at < self.width):
             return
         if self.styles[row][at] not in self.ours and (style == LETTER or self.chars[row][at] == " "):

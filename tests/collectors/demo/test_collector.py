@@ -240,7 +240,7 @@ def test_nothing_happens_before_it_is_started(tmp_path: Path) -> None:
 
 
 def test_it_imports_nothing_heavy() -> None:
-    heavy = {"textual", "rich", "paramiko", "wandb", "numpy", "ClusterShell", "pynvml"}
+    heavy = {"textual", "rich", "paramiko", "wandb", "plotext", "numpy", "ClusterShell", "pynvml"}
     code = f"import collectors.demo, sys; print(sorted({heavy!r} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert answer.stdout == "[]\n"

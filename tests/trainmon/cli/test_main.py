@@ -19,7 +19,7 @@ from trainmon.actions.verbs import VERB, function
 from trainmon.cli.commands import COMMANDS, GROUPS, SUBCOMMANDS
 from trainmon.cli.main import route, run
 
-HEAVY = ("msgspec", "paramiko", "textual", "rich", "wandb", "ClusterShell", "asyncio", "pynvml", "tui")
+HEAVY = ("msgspec", "paramiko", "textual", "rich", "wandb", "plotext", "ClusterShell", "asyncio", "pynvml", "tui")
 
 
 def trainmon(*argv: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:

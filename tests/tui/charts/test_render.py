@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from tui.charts.axes import Limits
 from tui.charts.curves import Columns, braille, ranges
-from tui.charts.render import Chart, CurveLine, CurveRole, frame_of, picture
+from tui.charts.render import Chart, CurveLine, CurveRole, frame_of, one_a_line, picture
 from tui.style import Span, ascii_text
 
 WIDTH, HEIGHT = 28, 8
@@ -21,17 +21,14 @@ def line(
     return CurveLine(Columns().of(xs, ys, frame_of(Limits(0.0, 20.0), width, plain=plain), 1), look, letter)
 
 
-def plain_chart(*curves: CurveLine, plain: bool = True, **more: object) -> Chart:
-    usual: dict[str, object] = {
+def drawn(*curves: CurveLine, plain: bool = True, **more: object) -> list[str]:
+    plain_chart: dict[str, object] = {
         "title": (Span("loss".ljust(WIDTH)),), "frame": frame_of(Limits(0.0, 20.0), WIDTH, plain=plain),
         "y": Limits(0.0, 4.0), "curves": curves, "x_ticks": [(0.0, "0"), (10.0, "10")],
         "y_ticks": [(0.0, "0"), (4.0, "4")],
     }  # fmt: skip
-    return Chart(**{**usual, **more})  # type: ignore[arg-type]
-
-
-def drawn(*curves: CurveLine, plain: bool = True, **more: object) -> list[str]:
-    lines = picture(plain_chart(*curves, plain=plain, **more), WIDTH, HEIGHT, plain=plain, labelled=True)
+    chart = Chart(**{**plain_chart, **more})  # type: ignore[arg-type]
+    lines = picture(chart, WIDTH, HEIGHT, plain=plain, labelled=True)
     texts = ["".join(span.text for span in spans) for spans in lines]
     return [ascii_text(text) for text in texts] if plain else texts
 
@@ -56,9 +53,9 @@ def test_a_chart_in_ascii() -> None:
 def test_of_ticks_on_one_line_the_highest_is_written() -> None:
     ticks = ((0.0, "0"), (0.5, "5"), (1.0, "10"))
 
-    for rows, labels in ((1, ["10"]), (2, ["10", "0"]), (3, ["10", "5", "0"])):
-        lines = picture(plain_chart(y=Limits(0.0, 1.0), y_ticks=ticks), WIDTH, rows + 2, plain=True, labelled=False)
-        assert ["".join(span.text for span in line)[:7].strip() for line in lines[1 : rows + 1]] == labels
+    assert one_a_line(ticks, 1) == ((1.0, "10"),)
+    assert one_a_line(ticks, 2) == ((0.5, "5"), (1.0, "10"))
+    assert one_a_line(ticks, 3) == ticks
 
 
 def test_every_line_is_as_wide_as_the_chart() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 from msgspec.structs import replace
@@ -29,7 +31,7 @@ from trainmon.model import (
     Source,
 )
 from tui.app import Dashboard
-from tui.charts.render import GAP, Axis, hour_columns, hour_picture, side_by_side
+from tui.charts.render import Axis, hour_picture, side_by_side, stretches
 from tui.panes.gpus import axes
 from tui.screens.details import NodeScreen, heights
 from tui.style import Span, width_of
@@ -324,7 +326,7 @@ def test_an_axis_never_moves() -> None:
     ticks = [[text[:4].strip("┤│└ ") for text in lines[1:]] for lines in texts]
     assert ticks[0] == ticks[1]
     assert {"0", "50", "100"} <= set(ticks[0])
-    rows_with_curve = [[y for y, line in enumerate(lines) if y and any(s.style == "curve0" for s in line[1:])]
+    rows_with_curve = [[y for y, line in enumerate(lines) if y and any(s.style == "accent" for s in line[1:])]
                        for lines in (low, high)]  # fmt: skip
     assert min(rows_with_curve[0]) >= min(rows_with_curve[1]) + 7, "the area is filled: its top says the value"
 
@@ -342,28 +344,26 @@ def test_what_the_engine_keeps_is_drawn_from_an_hour_ago_to_now() -> None:
     history = History()
     for second in range(0, 3_600, 2):
         history.record_gpus("n1", NOW - 3_600 + second, [worlds.gpu(0)], period=2.0)
-    columns = hour_columns(history.series("n1/0", "temperature", 3_600, NOW), NOW, 60)
-    assert len(columns) == 60
-    assert None not in columns[1:]
-    assert GAP not in columns[:-1]
+    (line,) = stretches(history.series("n1/0", "temperature", 3_600, NOW), NOW, 60)
+    assert line[0][0] < -58
+    assert -2 < line[-1][0] <= 0
 
 
 def test_a_gap_is_not_bridged() -> None:
     offsets = tuple(float(at) for at in range(-3_000, 1, 10) if not -2_000 < at < -1_000)
-    columns = hour_columns(Series(offsets, (60.0,) * len(offsets)), NOW, 60)
-    empty = [at for at, column in enumerate(columns) if column is None or column is GAP]
-    assert empty == [*range(9), *range(26, 42)]
-    assert columns[26] is GAP
+    found = stretches(Series(offsets, (60.0,) * len(offsets)), NOW, 60)
+    assert len(found) == 2
+    assert found[0][-1][0] < -33
+    assert found[1][0][0] > -18
 
 
 def test_an_old_slice_keeps_its_mean_when_time_goes_on() -> None:
     start = 1_000 * 60.0
     offsets = tuple(float(at) for at in range(-1_800, 1, 10))
     values = tuple(float(at % 97) for at in offsets)
-    before = hour_columns(Series(offsets, values), start, 60)
-    later = hour_columns(Series((*(at - 20.0 for at in offsets), -10.0, 0.0), (*values, 1.0, 2.0)), start + 20, 60)
-    assert before[30:-1] == later[30:-1]
-    assert None not in before[30:]
+    before = stretches(Series(offsets, values), start, 60)[0]
+    later = stretches(Series((*(at - 20.0 for at in offsets), -10.0, 0.0), (*values, 1.0, 2.0)), start + 20, 60)[0]
+    assert before[1:-1] == later[1:-1]
 
 
 def test_plain_pictures_have_no_braille() -> None:
@@ -381,6 +381,11 @@ def test_pictures_stand_side_by_side() -> None:
 def test_a_gpu_s_own_limits_are_the_tops_of_its_axes() -> None:
     tops = {axis.metric: axis.top for axis, _ in axes(worlds.gpu(0))}
     assert tops == {"temperature": 110.0, "utilization": 100.0, "power": 700.0, "memory": 81_559.0}
+
+
+def test_plotext_is_not_loaded_before_the_first_plot() -> None:
+    code = "import sys, tui.app; sys.exit('plotext' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
 
 
 # ---- the screen ----------------------------------------------------------------------------------------------------
