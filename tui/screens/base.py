@@ -247,7 +247,7 @@ class PaneScreen(StateScreen):
 
     def action_columns(self) -> None:
         pane, names = self.pane, {field.name: field.label for field in self.pane.fields}
-        question = f"Columns of {pane.NAME}; none: the usual ones"
+        question = f"Columns of {pane.NAME} (none chosen: the usual ones)"
         ask(self.app, Columns(question, names, pane.usual, pane.columns or pane.usual), pane.set_columns)
 
     def sort_by(self, name: str) -> None:

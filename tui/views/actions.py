@@ -53,7 +53,7 @@ def is_dangerous(plan: Plan) -> bool:
     )
 
 
-READ_ONLY = "read-only: a recording, or started with --read-only, or trainmon.toml has read_only = true"
+READ_ONLY = "started with --read-only, or trainmon.toml has read_only = true: nothing is changed from here"
 
 
 def action_request(verb: Verb, subjects: Sequence[Subject], state: State, now: Instant) -> ActionRequest | str:
