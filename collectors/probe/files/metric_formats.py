@@ -30,15 +30,10 @@ LATEST = 1e14
 """A greater time is in Unix milliseconds, or damaged. So is what is no number."""
 
 
-def _crc_table() -> "Iterator[int]":
-    for number in range(256):
-        for _ in range(8):
-            number = number >> 1 ^ 0x82F63B78 if number & 1 else number >> 1
-        yield number
-
-
-TABLE = tuple(_crc_table())
+TABLE = list(range(256))
 """Of CRC-32C."""
+for _ in range(8):
+    TABLE = [number >> 1 ^ 0x82F63B78 if number & 1 else number >> 1 for number in TABLE]
 
 
 def masked_crc(data: bytes) -> int:

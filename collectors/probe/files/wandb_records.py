@@ -276,7 +276,7 @@ class Metrics(Rows):
             7: self._machine,
             17: self._run,
             18: self._exit,
-        }  # type: dict[int, Callable[[int, Any], None]]
+        }  # type: dict[int, Any]
         """By field of a Record."""
 
     def add_record(self, end: int, record: bytes) -> None:
