@@ -187,7 +187,7 @@ def test_quota_with_raw_graces() -> None:
 
 def test_a_raw_grace_is_a_time() -> None:
     running = QUOTA.replace("14684160 16777216 20971520       0", f"17684160* 16777216 20971520 {int(NOW) + 518_400}")
-    assert only("quota", running).bytes_grace == "6d0h"
+    assert only("quota", running).bytes_grace == "6d"
     assert only("quota", running.replace(str(int(NOW) + 518_400), str(int(NOW) - 5))).bytes_grace == "expired"
 
 
