@@ -124,7 +124,7 @@ def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(
 ) -> None:
     daemon = make_daemon()
     script = daemon.folder / "trainmon.slurm"
-    text = service_texts.slurm(daemon.argv("--alerts-only")).replace("--mem=1G", "--mem=100M")
+    text = service_texts.service("slurm", daemon.argv("--alerts-only")).replace("--mem=1G", "--mem=100M")
     script.write_text(text.replace("trainmon-alerts.log", str(daemon.log)))
     # In its environment, not by --export: with that, Slurm reads the user's login shell on the node, and waits for it.
     slurm.ask("sbatch", "--parsable", f"--chdir={daemon.folder}", str(script), env=daemon.env)
