@@ -394,6 +394,9 @@ RECOVERED = re.compile(r"\bto\s+(?:0x[0-9a-fA-F]+\s*)?\(\s*(?P<action>[^()]{1,60
 ALWAYS_FATAL = frozenset({10003, 12020, 22003, 22011, *range(23001, 23018)})
 """SXids after which no link of the NVSwitch works: the host must be rebooted."""
 
+BREAKING_XIDS = frozenset(HARDWARE) | {CONTAINED, RECOVERY}
+"""Those that end a program: the GPU, or the memory that the program used, is broken."""
+
 LOOK_IT_UP = "look it up: docs.nvidia.com/deploy/xid-errors"
 
 

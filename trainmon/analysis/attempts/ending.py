@@ -29,7 +29,6 @@ from trainmon.analysis.attempts.steps import (
     with_steps_of,
 )
 from trainmon.analysis.causes.classify import classify, stated
-from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 from trainmon.analysis.disks.capacity import is_on, lies_on, size_of
 from trainmon.analysis.gpus import CONTAINED, is_read, meaning
 from trainmon.analysis.log_formats import Format
@@ -253,7 +252,7 @@ def broken(faults: Iterable[Fault]) -> Iterator[Fault]:
     """The faults that ask for a reset, a reboot or another node. After a contained ECC error, the GPU goes on without
     the program."""
     lasting = (one for one in faults if one.code == CONTAINED or meaning(one.code, one.text).kind == "hardware")
-    return (one for one in lasting if one.code in HARDWARE_XIDS and not one.is_switch)
+    return (one for one in lasting if not one.is_switch)
 
 
 def lost_gpus(node: Node | None, began: Instant) -> int:

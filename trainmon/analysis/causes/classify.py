@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from trainmon.analysis.causes.choose import FULL, choose, is_evaluation
 from trainmon.analysis.causes.lines import EXCEPTION, read_lines
 from trainmon.analysis.causes.rules import RULE
-from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 from trainmon.analysis.causes.signs import OF_PART, RESULT_LINES, SURVIVED, Found, Signs, in_order, read_signs
+from trainmon.analysis.gpus import BREAKING_XIDS
 from trainmon.lib import clean, counted, scrub
 from trainmon.lib.log_prefix import LEVEL
 from trainmon.model import CauseFacts, CauseName, Classification, Evidence, LogExcerpt, NodeFacts
@@ -325,7 +325,7 @@ def _certain(facts: CauseFacts, found: Found | None) -> Iterator[Fact]:
 
 
 def _node(node: NodeFacts, found: Found | None) -> Iterator[Fact]:
-    if xids := [xid for xid in node.xids if xid in HARDWARE_XIDS]:
+    if xids := [xid for xid in node.xids if xid in BREAKING_XIDS]:
         yield Fact("gpu-hardware", f"{node.name}: Xid {', '.join(map(str, xids))}")
     if node.lost_gpus:
         yield Fact("gpu-hardware", f"{node.name}: {counted(node.lost_gpus, 'GPU')} lost")

@@ -201,6 +201,8 @@ def test_a_line_that_only_says_killed_proves_nothing() -> None:
         ({"kill_switch": True, "exit_code": 143}, "kill-switch", "high"),
         ({"nodes": (NodeFacts(name="gpu-1", xids=(13, 79)),)}, "gpu-hardware", "high"),
         ({"nodes": (NodeFacts(name="gpu-1", xids=(13, 31)),)}, "unknown", "low"),
+        ({"nodes": (NodeFacts(name="gpu-1", xids=(62,)),)}, "gpu-hardware", "high"),  # its alert: reset the GPU
+        ({"nodes": (NodeFacts(name="gpu-1", xids=(171,)),)}, "gpu-hardware", "high"),
         ({"nodes": (NodeFacts(name="gpu-1", lost_gpus=1),)}, "gpu-hardware", "high"),
         ({"nodes": (NodeFacts(name="gpu-1", rebooted=True),)}, "node-fail", "high"),
         ({"nodes": (NodeFacts(name="gpu-1", drained="DOWN in Slurm"),)}, "unknown", "low"),

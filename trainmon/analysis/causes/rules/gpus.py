@@ -1,13 +1,12 @@
 """Causes on the GPU and in memory. Pure."""
 
 from trainmon.analysis.causes.sieve import Rule
+from trainmon.analysis.gpus import BREAKING_XIDS
 
-HARDWARE_XIDS = frozenset({48, 64, 74, 79, 94, 95, 119, 120, 140, *range(144, 151), 154, 155, 156, 158, 167})
-"""The Xids that ask for a reset, a reboot or another node (NVIDIA: Xid errors, immediate actions)."""
 APPLICATION_XIDS = frozenset({13, 31, 32, 69})
 """A fault of the program: a bad address, a bad instruction."""
 
-HARDWARE = "|".join(map(str, sorted(HARDWARE_XIDS)))
+HARDWARE = "|".join(map(str, sorted(BREAKING_XIDS)))
 APPLICATION = "|".join(map(str, sorted(APPLICATION_XIDS)))
 
 XID = (
@@ -42,7 +41,7 @@ GPUS = (
             r"remapping.{0,30}fail", r"cudaErrorContained", r"peer GPU memory over nvlink or a hardware error",
         ),
         hints=(
-            XID.format("62|63|92|109|110|136|143"), r"\bSXid\b(?!.{0,80}\bNon-? ?fatal)", r"\bECC errors?\b",
+            XID.format("63|92|109"), r"\bSXid\b(?!.{0,80}\bNon-? ?fatal)", r"\bECC errors?\b",
             r"\bPCIe Bus Error\b", r"NVRM: .{0,80}(?:error|fail)",
         ),
     ),
