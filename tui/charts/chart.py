@@ -39,8 +39,8 @@ SPANS: dict[Period, tuple[Seconds, str]] = {
 WEIGHTS = (0.0, 0.6, 0.9, 0.99)
 """The levels of `s`; 0.6 is the default of TensorBoard."""
 
-LEAST_STEPS, LEAST_SECONDS = 10.0, 10.0
-"""The narrowest window."""
+LEAST = 10.0
+"""The narrowest window in steps or seconds."""
 
 
 class View(NamedTuple):
@@ -100,8 +100,7 @@ class View(NamedTuple):
 
     def closer(self, shown: Limits, data: Limits) -> View:
         """Half the window: around its middle, or at the end while it follows the end."""
-        least = LEAST_SECONDS if self.by_time else LEAST_STEPS
-        width = max((min(shown.high, data.high) - max(shown.low, data.low)) / 2, least)
+        width = max((min(shown.high, data.high) - max(shown.low, data.low)) / 2, LEAST)
         return self._replace(width=width, end=None if self.end is None else self.end - width / 2)
 
     def farther(self, data: Limits) -> View:
@@ -223,7 +222,7 @@ BEFORE = "abcdefgh"
 """The letters of earlier attempts, the latest first."""
 
 ATTEMPTS_AT_MOST = 6
-"""The current attempt and five earlier ones."""
+"""The current attempt and five earlier ones; so many colours of curves every theme has."""
 
 TICK_WIDTH, TICK_HEIGHT = 14, 3
 BESIDE_NAME = 14
@@ -234,13 +233,10 @@ STEP_AT_MOST = 10
 FRESH_AT_MOST = 250_000
 """The most points read at once: 100,000 take about 25 ms until they are drawn, and a key press waits meanwhile."""
 
-COLOURS = 6
-"""The colours of curves, which every theme has: as many as there are attempts and runs."""
-
 START = 0.1
 """The share of a curve that is its start: a loss falls, a learning rate warms up."""
 
-LEAST = 1e-100
+LEAST_LOG = 1e-100
 """A log axis shows values up to this as zero."""
 
 
@@ -286,7 +282,7 @@ class Charts:
         self.paths, self.own, self.keys = (*own, *others)[:ATTEMPTS_AT_MOST], len(own), tuple(keys)
         for path in (*reversed(own), *others):  # the oldest attempt first: the next one changes no colour
             used = [self.colours[one] for one in self.paths if one in self.colours]
-            self.colours.setdefault(path, min(range(COLOURS), key=used.count))
+            self.colours.setdefault(path, min(range(ATTEMPTS_AT_MOST), key=used.count))
         self.copies.keep(self.paths, self.keys)
         self.is_behind, left = False, FRESH_AT_MOST
         # First the curves that the limits of x come from, then those in sight.
@@ -453,11 +449,11 @@ class Charts:
         """The limits of y, and whether the axis is logarithmic: without a value above zero it is not."""
         fitted = [column for curve in curves for column in curve.columns[curve.settled if view.settled else 0 :]]
         drawn = [column for column in fitted if column is not None and column.is_drawn]
-        log = view.log and any(column.high > LEAST for column in drawn)
+        log = view.log and any(column.high > LEAST_LOG for column in drawn)
         if not drawn:
             return self._y.get((key, False), Limits(0.0, 1.0)), False
         high = max(column.high for column in drawn)
-        low = min(lowest(column) for column in drawn if column.high > LEAST) if log else min(c.low for c in drawn)
+        low = min(lowest(column) for column in drawn if column.high > LEAST_LOG) if log else min(c.low for c in drawn)
         limits = settled(self._y.get((key, log)), low, high, parts=Y_PARTS, spare=Y_SPARE, log=log)
         self._y[key, log] = limits
         return limits, log
@@ -465,7 +461,7 @@ class Charts:
 
 def lowest(column: Column) -> float:
     """The lowest known value of a column that a log axis can show."""
-    return min(value for value in (column.low, column.last, column.high) if value > LEAST)
+    return min(value for value in (column.low, column.last, column.high) if value > LEAST_LOG)
 
 
 def x_ticks(x: Limits, width: int, *, by_time: bool) -> list[Tick]:

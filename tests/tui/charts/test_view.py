@@ -8,7 +8,7 @@ import pytest
 
 from trainmon.model import Curve
 from tui.charts.axes import Limits
-from tui.charts.chart import LEAST_STEPS, View, reach, window
+from tui.charts.chart import LEAST, View, reach, window
 from tui.charts.curves import Copy
 
 ALL = Limits(0.0, 10_000.0)
@@ -76,7 +76,7 @@ def test_nobody_zooms_below_a_few_steps() -> None:
     view = View()
     for _ in range(40):
         view = view.closer(seen(view), ALL)
-    assert seen(view).high - seen(view).low == LEAST_STEPS
+    assert seen(view).high - seen(view).low == LEAST
 
 
 def test_all_of_it_has_nowhere_to_move() -> None:

@@ -148,8 +148,7 @@ def logged(
     ahead = chunk.t - event.received_at
     others = tuple(OtherLog(one.path, min(event.received_at, one.written_at - ahead)) for one in chunk.others)
     progress, memory, said, rows = _progress(run, chunk, first, at or event.received_at, ahead, formats)
-    times = log_curves.dated(rows, progress, at or event.received_at)
-    grew = log_curves.grown(run, rows, times, event.received_at)
+    grew = log_curves.grown(run, rows, log_curves.dated(rows, progress, at or event.received_at), event.received_at)
     for one in grew:
         run = replace(run, log_metrics=log_curves.with_points(run, one, event.node))
     numbers = (*log.numbers, *[None] * len(mark), *said[: len(chunk.lines)])
