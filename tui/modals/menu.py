@@ -166,8 +166,11 @@ class CommandPalette(Dialog[Command | None]):
         self.entry.set_spans((Span(": ", "accent bold"), Span(self.typed), Span("_", "accent")))
         if self.typed.strip():
             self.listed = tuple(find_commands(self.typed, self.commands))
-            no_match = f"no match for “{clean(self.typed.strip())}”; actions are listed on the rows that they act on"
-            sentence = "" if self.listed else no_match
+            sentence = (
+                ""
+                if self.listed
+                else f"no match for “{clean(self.typed.strip())}”; actions are listed on their own rows"
+            )
         else:
             self.listed = tuple(command for command in self.commands if command.kind in {"pane", "key", "act"})
             sentence = "type a name: pane, run, node, job, alert, theme, command"

@@ -52,8 +52,9 @@ class ActionService(DashboardService):
     def ask_for(self, verb: Verb, subjects: Sequence[Subject], acted: Callable[[], None] = lambda: None) -> None:
         """Open the plan of a verb for these rows. `acted` is called when the person confirms it."""
         if self.state.read_only:
-            why = "this is a replay: it shows the past" if self.state.replay else READ_ONLY
-            self._notify(Toast("READ-ONLY", why, "warning"))
+            self._notify(
+                Toast("READ-ONLY", "this is a replay: it shows the past" if self.state.replay else READ_ONLY, "warning")
+            )
             return
         request = action_request(verb, subjects, self.state, self._clock.now())
         if isinstance(request, str):
