@@ -112,7 +112,7 @@ def _refuse(error: click.ClickException) -> int:
     text, hint, context = error.format_message(), "", getattr(error, "ctx", None)
     if context is not None and (type(error) is not click.UsageError or text.startswith("Got ")):  # it is click's
         text, hint = text[0].lower() + text[1:].removesuffix("."), f"{context.command_path} --help"
-    if getattr(error, "option_name", None) == "--ssh-config":
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--ssh-config":
         text = "no such option '--ssh-config': this command opens no SSH connection"
     print_error(text, hint)
     return error.exit_code

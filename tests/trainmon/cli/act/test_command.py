@@ -303,6 +303,7 @@ def test_an_unknown_run_is_a_mistake_in_the_call_unless_the_queue_was_not_polled
         (["save", "r", "--wait", "2"], "--wait"),
         (["kill", "r", "--count", "2"], "no such option"),
         (["explain", "last", "--ssh-config", "x"], "'--ssh-config': this command opens no SSH connection\n"),
+        (["snapshot", "--ssh-config"], "'--ssh-config' requires an argument.\n"),
     ],
 )
 def test_a_mistake_in_the_call_is_exit_2(argv: list[str], sentence: str) -> None:
