@@ -103,9 +103,8 @@ def waiting_reason(job: Job, now: Instant) -> str:
     text = REASONS.get(reason)
     if text is None:
         name, _, rest = reason.partition(",")
-        text = (
-            f"{REASONS[name]}:{rest.replace('UnavailableNodes:', '')}" if name in REASONS and rest else _limit(reason)
-        )
+        rest = rest.replace("UnavailableNodes:", "").strip()  # of no node, where it names none
+        text = ": ".join(filter(None, (REASONS[name], rest))) if name in REASONS else _limit(reason)
     if job.starts_at is not None and job.starts_at > now and reason in {"Priority", "Resources"}:
         text += f"; expected in {duration(job.starts_at - now)}"
     return text

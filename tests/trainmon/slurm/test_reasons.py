@@ -43,6 +43,7 @@ def job(**changes: Any) -> Job:
         ),
         ({"reason": "ReqNodeNotAvail, UnavailableNodes:gpu-[1-2]"},
          "nodes that it needs are not available: gpu-[1-2]"),
+        ({"reason": "ReqNodeNotAvail, UnavailableNodes:"}, "nodes that it needs are not available"),
         ({"reason": "QOSMaxJobsPerUserLimit"}, "a limit of its QOS is reached (QOSMaxJobsPerUserLimit)"),
         ({"reason": "AssocGrpGRES"}, "a limit of its account is reached (AssocGrpGRES)"),
         ({"reason": "MaxGRESPerAccount"}, "a limit of its account is reached (MaxGRESPerAccount)"),
