@@ -323,7 +323,8 @@ HINTS = (
     "key", "secret", "passw", "passphrase", "credential", "jwt", "auth", "bearer", "login", "://", "sig=",
     "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-", "xox", "xapp-", "akia", "asia",
     "tk_", "eyj", "nvapi-", "pypi-", "aiza", "local-", "wandb_v1_", "hooks.", "webhooks/", "hc-ping.com", "/bot",
-    "curl ", "-----begin", "cookie", "pwd=", "pass=", "sshpass ", "mysql", "mariadb",
+    "curl ", "-----begin", "cookie", "pwd=", "pass=", "sshpass ", "mysql", "mariadb", "api_org_", "npm_", "gsk_",
+    "xai-", "dckr_pat_", "hvs.", "ya29.",
 )  # fmt: skip
 """A text in lower case without any of these and without `token` contains no secret."""
 
@@ -342,9 +343,9 @@ SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[s
         ("",),
         re.compile(
             r"(?<![A-Za-z0-9_-])(?:"
-            r"(hf_|gh[pousr]_)[A-Za-z0-9]{20,}"
+            r"(hf_|gh[pousr]_|api_org_|npm_|gsk_|xai-)[A-Za-z0-9]{20,}"
             r"|(github_pat_|wandb_v1_)\w{20,}"
-            r"|(glpat-|nvapi-|pypi-|xapp-|xox[a-z]-)[\w-]{8,}"
+            r"|(glpat-|nvapi-|pypi-|xapp-|xox[a-z]-|dckr_pat_|hvs\.|ya29\.)[\w-]{8,}"
             r"|(sk-)(?=[\w-]{0,200}\d)[\w-]{20,}"
             r"|(AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"
             r"|(AIza)[\w-]{30,}"
@@ -356,6 +357,11 @@ SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[s
         rf"\1\2\3\4\5\6\7\8\9{MASK}",
     ),
     (("://",), re.compile(r"(://[^\s/:@'\"]{0,200}:)[^\s/'\"]{1,400}@"), rf"\1{MASK}@"),
+    (
+        ("://",),  # a token in place of a user's name
+        re.compile(r"(https?://)(?=[^\s/:@'\"]{0,200}\d)[^\s/:@'\"]{20,400}(?=(?::[^\s/'\"]{0,400})?@)"),
+        rf"\1{MASK}",
+    ),
     (
         ("://", "hc-ping", "hooks", "/bot"),
         re.compile(
@@ -392,8 +398,13 @@ SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[s
     ),
     (
         ("login", "password", "api"),
-        re.compile(r"(?is)\b(?:wandb[\w.]{0,20}\s{1,3}login|api[ _-]key|password)\b.*"),
+        re.compile(r"(?is)(?<![^\W_])(?:wandb[\w.]{0,20}\s{1,3}login|api[ _-]key|password)\b.*"),
         lambda found: HEX_KEY.sub(MASK, found[0]),
+    ),
+    (
+        ("setenv",),  # of csh
+        re.compile(r"(?i)(\bsetenv\s{1,3}\w{0,60}(?:key|token|secret|password|_pass|pwd)\s{1,3})[^\s$<*]\S{0,400}"),
+        rf"\1{MASK}",
     ),
     (
         ("curl ",),
@@ -402,7 +413,7 @@ SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[s
     ),
     (
         ("cookie",),
-        re.compile(r"(?i)(\b(?:set-)?cookie['\"]?\s{0,3}:\s{0,3}['\"]?)(?!\*)[^\n'\"]{1,4000}"),
+        re.compile(r"(?i)(\b(?:set-)?cookie['\"]?\s{0,3}:\s{0,3}+['\"]?+)(?!\*)[^\n'\"]{1,4000}"),
         rf"\1{MASK}",
     ),
     (
@@ -482,7 +493,8 @@ def scrub_all(value: Any, name: str = "") -> Any:
         if len(lines) < len(value):  # a private key: each of its lines alone looks like any text
             return [*lines, *[MASK] * (len(value) - len(lines))]
         flags = (str(one) if str(one)[:1] == "-" else "" for one in value)
-        return type(value)(map(scrub_all, value, chain([""], flags)))
+        known = lines if len(lines) == len(value) else value  # the name of a secret may stand a line before it
+        return type(value)(map(scrub_all, known, chain([""], flags)))
     if not isinstance(value, str):
         return value
     return MASK if value and is_secret(name.lstrip("-"), name[:1] == "-") else scrub(value)

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainmon.lib.text import MASK, scrub, scrub_all
@@ -73,6 +73,18 @@ SECRETS = [
     f"machine api.wandb.ai login user password {S3CRET}",
     f"-----BEGIN OPENSSH PRIVATE KEY-----\n{S3CRET}\n-----END OPENSSH PRIVATE KEY-----",
     f"-----BEGIN RSA PRIVATE KEY----- {S3CRET}",
+    f"('WANDB_API_KEY', '{HEX40}')",
+    f"setenv WANDB_API_KEY {HEX40}",
+    f"setenv HF_TOKEN {S3CRET}",
+    f"https://{HEX40}@github.com/team/repo",
+    f"https://{HEX40}:x-oauth-basic@github.com/team/repo",
+    f"pulled with dckr_pat_{'a1B2' * 6}",
+    f"npm_{'a1B2' * 9}",
+    f"gsk_{'a1B2' * 13}",
+    f"xai-{'a1B2' * 20}",
+    f"api_org_{'a1B2' * 8}",
+    f"hvs.{'a1B2' * 20}",
+    f"ya29.{'a1B2' * 30}",
 ]  # fmt: skip
 
 INNOCENT = [
@@ -103,6 +115,8 @@ INNOCENT = [
     "https://huggingface.co/meta-llama/Llama-3.1-8B/resolve/main/config.json?download=true",
     "tcp://10.0.0.1:29500 and s3://bucket/ckpt/step-1000",
     "ssh://git@github.com/team/repo",
+    "https://git@github.com/team/repo and http://gpu-cluster-login-node-001:8080/metrics@now",
+    "setenv CUDA_VISIBLE_DEVICES 0 and setenv HF_TOKEN $HF_TOKEN",
     "risk-adjusted, task-specific-benchmark-2024-version, disk-io-benchmark-2024-version",
     "author: me, authenticated: yes",
     "[2025-10-30 14:32:58] iteration 45/99 | lm loss: 2.1E+00 | grad norm: 1.0",
@@ -146,6 +160,23 @@ def test_only_the_secret_is_masked(text: str, masked: str) -> None:
     assert scrub(text) == masked
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Authorization: Bearer", S3CRET, "done"],
+        ["> Authorization:", f"  Bearer {S3CRET}"],
+        ["machine api.wandb.ai", "  login user", f"  password {S3CRET}"],
+        ["HF_TOKEN:", f"  {S3CRET}"],
+    ],
+)
+def test_a_secret_is_masked_behind_the_line_that_announces_it(lines: list[str]) -> None:
+    for several in (lines, tuple(lines)):
+        masked = scrub_all(several)
+        assert not any(S3CRET in line for line in masked)
+        assert len(masked) == len(lines)
+        assert MASK in "".join(masked)
+
+
 PIECES = st.sampled_from([
     "token", "key", "--", "-", "=", ":", " ", "'", '"', "password", "secret_", "api_", "abc123def", MASK, "://", "@",
     "/", "?", "&", "sig=", "Bearer ", "Authorization: ", "hf_", "a1" * 12, HEX40, "wandb login ", "curl ", "-u ", ",",
@@ -156,6 +187,7 @@ PIECES = st.sampled_from([
 
 
 @given(st.one_of(st.lists(PIECES, max_size=14).map("".join), st.text()))
+@example("Set-Cookie: sid=abc123def; Path=/")
 def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
     once = scrub(text)
     assert scrub(once) == once
