@@ -47,7 +47,7 @@ RANKS = range(1, len(FORMATS))
 
 RUN_DIRECTORY = re.compile(rb"(?:offline-)?run-(\d{8}_\d{6}-.+)")
 STATE_DIRECTORY = re.compile(rb"checkpoint-\d+")
-BESIDE = re.compile(rb"(?:eval(?:uation)?|val(?:id(?:ation)?)?|test)(?:[._-](?:metrics?|logs?|history)\..+)?")
+BESIDE = re.compile(rb"(?:eval(?:uation)?|val(?:id(?:ation)?)?|test|dev)(?:[._-](?:metrics?|logs?|history)\..+)?")
 """Files and directories of evaluations, which other processes may write: their steps do not show that a run trains."""
 PART = re.compile(rb"train(?:ing)?|" + BESIDE.pattern, re.IGNORECASE)
 WRITER = re.compile(rb"tfevents\.\d+\.(.*?\.\d+|[^.]+)(?:\.|$)")

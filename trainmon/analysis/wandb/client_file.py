@@ -50,7 +50,7 @@ BLOCKS: Mapping[str, Seconds] = {"TensorBoard": 120.0, "JSON lines": 0.0}
 """How long a writer may keep rows to itself, where it is not QUIET: TensorFlow's flushes every two minutes."""
 
 PART = re.compile(
-    r"/(?:checkpoint-\d+|train(?:ing)?|eval(?:uation)?|val(?:id(?:ation)?)?|test)(?=/[^/]*$)", re.IGNORECASE
+    r"/(?:checkpoint-\d+|train(?:ing)?|eval(?:uation)?|val(?:id(?:ation)?)?|test|dev)(?=/[^/]*$)", re.IGNORECASE
 )
 """Of Hugging Face's Trainer, Keras and others: what files there say is about the run, which is the directory above."""
 
@@ -110,9 +110,11 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
     if rows.path is None:
         error = None if rows.error is None else clean(rows.error)
         return replace(before, host=host, is_behind=False, checked_at=at, error=error)
-    path, rows = clean(rows.path, PATH_LENGTH), _of_training(run, rows)
+    path = clean(rows.path, PATH_LENGTH)
     file = f"{_directory(rows)} {rows.file}"
     is_same = before.file == file
+    if rows.format != "W&B" and not run.spec.charts:
+        rows = _of_training(rows, before.runs[0].logged_at if is_same and before.runs else None)
     known = before if is_same else replace(
         before, file=file, rows=0, damaged_before=before.damaged_before + before.damaged, damaged=0,
         exit_code=None, logged_at=None, recent=(), recent_step=-math.inf, trouble=None,
@@ -145,17 +147,19 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
     )
 
 
-def _of_training(run: Run, rows: WandbRows) -> WandbRows:
+def _of_training(rows: WandbRows, newest: Instant | None) -> WandbRows:
     """The rows with the newest step of the training: what has only values of a validation may be of another process,
-    and does not show that a run trains."""
+    and does not show that a run trains. `newest`: the time of the newest step that is known; of several writers, each
+    keeps its rows for a while."""
     columns = [3 + column for column, key in enumerate(rows.keys) if not metric_names.is_validation(key)]
-    # Of several writers, each keeps its rows for a while: these may be older than the newest one.
-    is_late = bool(rows.points) and rows.logged_at not in [row[2] for row in rows.points]
-    if rows.format == "W&B" or run.spec.charts or len(columns) == len(rows.keys) or is_late:
+    if len(columns) == len(rows.keys):
         return rows
     trained = (row for row in rows.points[::-1] if any(row[at] is not None for at in columns if at < len(row)))
     _, step, at, *_ = next(trained, (None, None, None))
-    return replace(rows, step=step, logged_at=at)
+    logged_at = None if at is None else min(_number(at), rows.t)
+    if logged_at is not None and newest is not None and logged_at < newest:
+        step = logged_at = None
+    return replace(rows, step=step, logged_at=logged_at)
 
 
 def written_at(rows: WandbRows, at: Instant) -> Instant | None:

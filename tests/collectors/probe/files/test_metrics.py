@@ -372,11 +372,12 @@ def test_what_is_no_readable_file_is_left_for_the_others(tmp_path: Path):
     assert (list(reader.rows.values()), reader.last.error) == ([{"_step": 1, "loss": 2.0}], None)
 
 
-def test_the_file_of_an_evaluation_shows_no_steps_of_the_training(tmp_path: Path):
+@pytest.mark.parametrize("part", ["eval", "dev"])
+def test_the_file_of_an_evaluation_shows_no_steps_of_the_training(tmp_path: Path, part: str):
     (tmp_path / "metrics.csv").write_text("step,loss\n1,2\n")
     os.utime(tmp_path / "metrics.csv", (3000, 3000))
-    (tmp_path / "eval").mkdir()
-    (tmp_path / "eval" / "events.out.tfevents.1.host").write_bytes(event_file(*losses(range(9))))
+    (tmp_path / part).mkdir()
+    (tmp_path / part / "events.out.tfevents.1.host").write_bytes(event_file(*losses(range(9))))
     (tmp_path / "val_metrics.jsonl").write_text('{"step": 9, "loss": 2.5}\n')
     assert list(read(tmp_path).rows.values()) == [{"_step": 1, "loss": 2.0}]
 

@@ -132,6 +132,21 @@ def test_rows_of_a_validation_alone_do_not_keep_a_run_healthy():
     assert (run.progress.step, run.progress.at, run.verdict) == (39, NOW - 60, "stalled")
 
 
+def test_a_validation_that_goes_on_while_its_run_hangs_does_not_hide_that():
+    """Its clock is ahead of that of the node; and at our start its rows come before those of the training."""
+    keys, late = ("train/loss", "eval/loss"), NOW + 1_800.0
+    validated = ((1, 900.0, late, None, 2.0),)
+    more: dict[str, Any] = {"keys": keys, "step": 900.0, "t": late, "logged_at": late}
+    ahead = tensorboard(41, 41, **more | {"points": ((41, 900.0, late + 2, None, 2.0),)})
+    trained = tensorboard(2, 41, **more)
+    for parts in ((tensorboard(1, 40, keys=keys), ahead), (tensorboard(1, 1, **more | {"points": validated}), trained)):
+        state = FOUND
+        for part in parts:
+            state = read(state, part, at=part.t)
+        last = parts[0].step if parts[1] is ahead else 40.0
+        assert (run_of(state).progress.step, run_of(state).verdict) == (last, "stalled")
+
+
 def test_after_a_step_back_the_losses_before_are_not_the_usual_ones():
     before = tuple((n, n - 1.0, NOW - 200 + n, 2.0 + n % 5 / 50) for n in range(1, 100))
     again = tuple((n, n - 100.0, NOW - 200 + n, 11.0) for n in range(100, 105))
