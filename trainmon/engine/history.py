@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from heapq import heapify, heapreplace
 from itertools import chain, compress, count, cycle
 from operator import attrgetter
 from typing import Any, Literal
@@ -257,9 +258,9 @@ ALL_LOGS_AT_MOST = 4 * LOG_POINTS_AT_MOST
 ALL_POINTS_AT_MOST = 4_000_000
 """The same for all curves: 96 MB."""
 
-CURVES_AT_MOST = 3_000
-"""The maximum number of curves: enough for ten runs with 300 metrics. Beyond it, the curves that grew longest ago are
-dropped."""
+CURVES_AT_MOST = 30_000
+"""The maximum number of curves: enough for a hundred runs with 300 metrics. Beyond it, the curves that grew longest ago
+are dropped: of runs that all grow, all would be in turn."""
 
 
 class Curves:
@@ -289,12 +290,12 @@ class Curves:
             if len(curve.steps) > POINTS_AT_MOST:
                 self._thin((path, key))
         drop_oldest(self._curves, CURVES_AT_MOST)
-        if path.startswith(f"{log_curves.ENTITY}/"):
-            logs = {of.rpartition("/")[0] for of, _ in self._curves if of.startswith(f"{log_curves.ENTITY}/")}
-            self._fit(path.rpartition("/")[0] + "/", min(LOG_POINTS_AT_MOST, ALL_LOGS_AT_MOST // len(logs)))
         self._unfitted += sum(len(new.steps) for new in points.values())
         if self._unfitted > ALL_POINTS_AT_MOST // 100:
             self._unfitted = 0
+            logs = {of.rpartition("/")[0] for of, _ in self._curves if of.startswith(f"{log_curves.ENTITY}/")}
+            for log in logs:
+                self._fit(f"{log}/", min(LOG_POINTS_AT_MOST, ALL_LOGS_AT_MOST // len(logs)))
             self._fit("", ALL_POINTS_AT_MOST)
 
     def _with_older(self, curve: Curve, older: Points) -> Curve:
@@ -312,11 +313,15 @@ class Curves:
 
     def _fit(self, begin: str, most: int) -> None:
         """Thin the curves whose paths begin so."""
-        sizes = {of: len(curve.steps) for of, curve in self._curves.items() if of[0].startswith(begin)}
-        while sum(sizes.values()) > most:
-            longest = max(sizes, key=sizes.__getitem__)
+        sizes = [(-len(curve.steps), of) for of, curve in self._curves.items() if of[0].startswith(begin)]
+        heapify(sizes)
+        total = -sum(size for size, _ in sizes)
+        while total > most:
+            before, longest = sizes[0]
             self._thin(longest)
-            sizes[longest] = len(self._curves[longest].steps)
+            after = -len(self._curves[longest].steps)
+            heapreplace(sizes, (after, longest))
+            total += before - after
 
     def follow_file(self, rows: WandbRows) -> None:
         """Append new rows of the file of a W&B client. A reader that starts again repeats rows; another file of the

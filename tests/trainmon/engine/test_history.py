@@ -70,6 +70,14 @@ def test_of_too_many_curves_those_that_grew_longest_ago_go() -> None:
     assert len(curves.read("second", "loss").steps) == 0
 
 
+def test_fifty_runs_with_three_hundred_metrics_keep_all_their_curves() -> None:
+    curves, names = Curves(), [f"m{number}" for number in range(300)]
+    for step in range(2):
+        for run in range(50):
+            curves.grow(f"file/{run}/d", {name: points(step, 1) for name in names}, fresh=False)
+    assert {len(curves.read(f"file/{run}/d", name).steps) for run in range(50) for name in names} == {2}
+
+
 def test_the_engine_keeps_what_grew_and_hands_it_out() -> None:
     engine = Engine()
     nan = Points((7.0,), (70.0,), (math.nan,))
