@@ -3,7 +3,8 @@
 A copy has ascending x values, and smooths each point once.
 
 100,000 points become 200 columns. No visible detail is lost: a spike of one point is the highest value of its column.
-When a curve grows, only its last columns are computed again.
+When a curve grows, only its last columns are computed again. For another window, two extremes stand for each 64 points,
+which takes a fifth of the time.
 
 A cell of Braille has 2 by 4 dots; in ASCII a cell is one dot. plotext takes 5 to 40 ms to draw one curve of 300
 columns, and draws all of it again for one more point. With three attempts and eight charts, each key took half a
@@ -247,10 +248,15 @@ def column(values: array[float]) -> Column:
     return Column(min(near), max(near), near[-1], odd) if near else Column(math.nan, math.nan, math.nan, odd)
 
 
+BLOCK = 64
+
+
 class Columns:
     """The columns of one curve in one frame, updated while the curve grows."""
 
     def __init__(self) -> None:
+        self._extremes = array("d")
+        """The lowest and the highest of each 64 values; nan if one of them is not finite."""
         self._frame: tuple[Frame, bool] | None = None
         self._version: object = None
         self._done = 0
@@ -261,9 +267,12 @@ class Columns:
     ) -> list[Column | None]:
         """The columns. `version` changes when old points changed; `along`: x is the time."""
         if version != self._version:
-            self._version, self._frame = version, None
+            self._version, self._frame, self._extremes = version, None, array("d")
         if (frame, along) != self._frame:
             self._frame, self._done, self._columns = (frame, along), 0, [None] * frame.columns
+        for start in range(BLOCK * len(self._extremes) // 2, len(ys) - BLOCK + 1, BLOCK):
+            made = column(ys[start : start + BLOCK])
+            self._extremes.extend((math.nan, math.nan) if made.odd else (made.low, made.high))
         if self._done < len(xs):
             first = max(0, frame.column_of(xs[self._done]) - 1) if self._done else 0  # rounding may put it into either
             self._make(xs, ys, frame, first)
@@ -279,8 +288,17 @@ class Columns:
             is_last = index == frame.columns - 1
             stop = end if is_last else min(end, bisect_left(xs, low + (index + 1) * width, start))
             if stop > start:
-                self._columns[index] = column(ys[start:stop])
+                self._columns[index] = self._column(ys, start, stop)
             start = stop
+
+    def _column(self, ys: array[float], start: int, stop: int) -> Column:
+        """The column of the values from start to stop: of whole blocks their extremes stand for their values."""
+        first, last = -(-start // BLOCK), (stop - 1) // BLOCK
+        if first < last:
+            made = column(ys[start : BLOCK * first] + self._extremes[2 * first : 2 * last] + ys[BLOCK * last : stop])
+            if not made.odd:
+                return made
+        return column(ys[start:stop])
 
 
 # ---- dots -----------------------------------------------------------------------------------------------------------
