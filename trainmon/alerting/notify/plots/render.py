@@ -19,7 +19,7 @@ import msgspec
 
 from trainmon.alerting.notify.message import Attachment
 from trainmon.alerting.notify.plots.child import Line, Plot
-from trainmon.analysis.wandb import client_file
+from trainmon.analysis.wandb import client_file, metric_names
 from trainmon.lib import Clock, Seconds, SystemClock, clean, last_line
 from trainmon.lib.extras import install_command
 from trainmon.lib.threads import ChildRunner, DeadlineExceeded
@@ -118,10 +118,12 @@ class PlotRenderer:
         return Attachment(name=name, media_type="image/png", draw=partial(self._draw, run.name, plot))
 
     def _lines(self, run: Run, shown: Wandb | None) -> list[Line]:
-        """The previous and the current attempt from W&B or its files; while they lack the current one, that of the
-        log."""
+        """The previous and the current attempt from W&B or its files; while they lack the current one, the loss of the
+        log, if theirs is one."""
         lines: list[Line] = []
-        for source, is_old in ((shown, True), (shown, False), (client_file.of_file(run.log_metrics), False)):
+        log = client_file.of_file(run.log_metrics)
+        is_same = all(metric_names.loss_of(one.keys[:1]) for one in (shown, log) if one is not None and one.keys)
+        for source, is_old in ((shown, True), (shown, False), (log if is_same else None, False)):
             if source is None or not source.keys or (lines and not lines[-1].is_old):
                 continue
             attempt = source.before if is_old else source.current

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
 from trainmon.alerting.notify.plots.child import Line, Plot, draw
@@ -116,6 +117,18 @@ def test_an_attempt_of_which_wandb_has_no_curve_yet_is_drawn_from_the_log() -> N
     pictures.observe(state(wandb=wandb(points=1), log_metrics=of_the_log()))
     (file,) = pictures((beat(),))
     assert (file.read(20).startswith(PNG), request.keys[-1]) == (True, ("log/video-2b/0", "loss"))
+
+
+def test_another_metric_of_the_log_is_not_drawn_as_the_loss() -> None:
+    class Begun(FixedCurve):
+        def __call__(self, path: str, key: str) -> Curve:
+            known = super().__call__(path, key)
+            return known if path.startswith("log/") else curve(1)
+
+    pictures = PlotRenderer(Begun(), argv=FAKE)
+    log = replace(of_the_log(), keys=("learning_rate",))
+    pictures.observe(state(wandb=wandb(points=1), log_metrics=log))
+    assert pictures((beat(),)) == ()
 
 
 def test_a_run_of_which_nothing_is_known_has_no_picture() -> None:
