@@ -33,14 +33,11 @@ from trainmon.analysis.disks.capacity import is_on, lies_on, size_of
 from trainmon.analysis.gpus import CONTAINED, is_read, meaning
 from trainmon.analysis.log_formats import Format
 from trainmon.analysis.runs import (
-    ARMED_BEFORE,
-    OURS_BEFORE,
     last_attempts,
     loss,
     running,
     sharing,
-    steps_on_under_it,
-    was_withdrawn,
+    was_killed,
 )
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, clean, duration, scrub, size
@@ -190,7 +187,7 @@ def with_cause(attempt: Attempt, end: AttemptEnd, lines: Sequence[str], state: S
         scheduler_state=end.scheduler_state,
         nodes=tuple(node_facts(name, attempt, state) for name in attempt.nodes),
         wandb_state=_wandb_state(attempt, state),
-        kill_switch=_was_killed(attempt, state),
+        kill_switch=was_killed(run_of(attempt, state), state.actions, attempt.started_at or 0.0, end.at),
         checkpoint_committed=attempt.has_committed,
         last_step=attempt.last_step,
         target_step=attempt.target_step,
@@ -271,26 +268,6 @@ def _wandb_state(attempt: Attempt, state: State) -> str | None:
     run = run_of(attempt, state)
     clients = (one for one in (run.wandb, run.wandb_file) if one is not None)
     return next((one.state for each in clients for one in each.runs if one.path == attempt.wandb_id), None)
-
-
-def _was_killed(attempt: Attempt, state: State) -> bool:
-    """Whether a kill switch of the run was armed while the attempt ran, and it may have obeyed: it did not go on for
-    long, and nobody withdrew the switch."""
-    run = run_of(attempt, state)
-    switch, began, ended = run.kill, attempt.started_at or 0.0, attempt.ended_at
-    if switch is None or ended is None:
-        return False
-    ours = (one for one in state.actions.values() if (one.action.verb, one.action.run) == ("kill", run.name))
-    done = (one.done_at for one in ours if one.status == "done")  # a trainer may remove it before it is seen
-    seen = switch.armed_at if switch.exists else switch.was_armed_at
-    times = (seen, *(at for at in done if at is not None and ended - at <= OURS_BEFORE))
-    armed_at = next((at for at in times if at is not None and began <= at <= ended + ARMED_BEFORE), None)
-    if armed_at is None or steps_on_under_it(run, armed_at, ended):
-        return False
-    taken_at = switch.taken_at
-    if switch.exists or taken_at is None or not armed_at <= taken_at < ended:
-        return True
-    return not was_withdrawn(run, state, "kill") and min(run.progress.at or 0.0, ended) <= taken_at + ARMED_BEFORE
 
 
 # ---- what endangers an attempt that still runs, and what its cause would be if it ended now --------------------------

@@ -31,15 +31,13 @@ from trainmon.analysis.runs.context import (
 )
 from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS, trouble_of
 from trainmon.analysis.runs.no_steps import (
-    ARMED_BEFORE,
-    OURS_BEFORE,
     REPORTED,
     cause_of,
     how_it_ended,
     last_attempts,
     last_line_at,
     needed_to_save,
-    steps_on_under_it,
+    was_killed,
     who_stopped,
 )
 from trainmon.analysis.runs.status import STILL, judge, stopped_by
@@ -65,11 +63,9 @@ from trainmon.analysis.runs.writers import (
 )
 
 __all__ = [
-    "ARMED_BEFORE",
     "AT_LEAST",
     "ENDED_RUNS_STAY",
     "ENOUGH",
-    "OURS_BEFORE",
     "PATIENCE",
     "REPORTED",
     "SIGMAS",
@@ -112,7 +108,6 @@ __all__ = [
     "significant",
     "skew_of",
     "status_file",
-    "steps_on_under_it",
     "stopped_by",
     "stops_by",
     "survivor",
@@ -120,6 +115,7 @@ __all__ = [
     "target",
     "trouble_of",
     "two_writers",
+    "was_killed",
     "was_withdrawn",
     "watched_runs",
     "where",

@@ -28,6 +28,7 @@ from trainmon.analysis.runs.context import (
     target,
     where,
 )
+from trainmon.analysis.runs.trainer import was_withdrawn
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, clean, duration, scrub
 from trainmon.model import (
@@ -312,12 +313,12 @@ def how_it_ended(job: Job, now: Instant, cause: str | None = None) -> str:
 def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> Stop | None:
     """That a person ended it, and who: an armed kill switch, an action of ours, or a cancelled job."""
     ended = job.ends_at or job.gone_at or now
-    is_armed = run.kill is not None and run.kill.exists and (run.kill.armed_at or 0.0) <= ended + ARMED_BEFORE
-    if is_armed and not steps_on_under_it(run, job.started_at):
+    was_armed = was_killed(run, actions, job.started_at or 0.0, ended)
+    if was_armed and run.kill is not None and run.kill.exists:
         return Stop(f"the kill switch has been armed{since(run, now)}")
     by_us = requested_by(actions, ended, lambda one: one.job == job.key or (one.verb == "kill" and one.run == run.name))
-    if by_us is not None:
-        return Stop(by_us)
+    if was_armed or by_us is not None:
+        return Stop(by_us or "its kill switch ended it")
     if job.state != "CANCELLED":
         return None
     return Stop(f"cancelled by {job.cancelled_by}") if job.cancelled_by else SOMEBODY
@@ -334,10 +335,36 @@ def requested_by(actions: Mapping[str, Record], ended: Instant, is_meant: Callab
         (
             f"{one.action.who} requested it: {one.action.title}"
             for one in done
-            if one.done_at is not None and -DONE_BEFORE <= ended - one.done_at <= OURS_BEFORE
+            if one.done_at is not None and explains(one.done_at, ended)
         ),
         None,
     )
+
+
+def was_killed(run: Run, actions: Mapping[str, Record], began: Instant, ended: Instant) -> bool:
+    """Whether a kill switch of the run was armed while an attempt ran, and it may have obeyed: it did not go on for
+    long, and nobody withdrew the switch."""
+    switch = run.kill
+    if switch is None:
+        return False
+    ours = (one for one in actions.values() if (one.action.verb, one.action.run) == ("kill", run.name))
+    done = (one.done_at for one in ours if one.status == "done")  # a trainer may remove it before it is seen
+    known = (min(at, ended) for at in done if at is not None and began <= at and explains(at, ended))
+    taken_at = switch.taken_at
+    seen = switch.armed_at or began if switch.exists else switch.was_armed_at if (taken_at or 0.0) >= began else None
+    times = (seen, *known)
+    armed_at = next((max(at, began) for at in times if at is not None and at <= ended + ARMED_BEFORE), None)
+    if armed_at is None or steps_on_under_it(run, armed_at, ended):
+        return False
+    if switch.exists or taken_at is None or not armed_at <= taken_at < ended:
+        return True
+    is_withdrawn = was_withdrawn(run, actions, "kill")
+    return not is_withdrawn and min(run.progress.at or 0.0, ended) <= taken_at + ARMED_BEFORE
+
+
+def explains(done_at: Instant, ended: Instant) -> bool:
+    """Whether an action of ours that was done then may have caused an end."""
+    return -DONE_BEFORE <= ended - done_at <= OURS_BEFORE
 
 
 def steps_on_under_it(run: Run, began: Instant | None = None, until: Instant = math.inf) -> bool:

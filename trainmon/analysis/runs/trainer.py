@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds, by_key, clean, duration, scrub
-from trainmon.model import Asked, FileContent, FileSpec, Run, RunSpec, State, Trainer, TrainerReport
+from trainmon.model import Asked, FileContent, FileSpec, Record, Run, RunSpec, State, Trainer, TrainerReport
 
 PREFIX = "status of "
 """Of the name of such a file, as the probe sends it back."""
@@ -110,14 +110,14 @@ def other_switches(spec: RunSpec, trainer: Trainer) -> tuple[tuple[str, str, str
     return tuple((kind, ours, theirs) for kind, ours, theirs in pairs if ours is not None and ours != theirs)
 
 
-def was_withdrawn(run: Run, state: State, kind: Literal["save", "kill"] = "save") -> bool:
+def was_withdrawn(run: Run, actions: Mapping[str, Record], kind: Literal["save", "kill"]) -> bool:
     """Whether a person removed the switch when it disappeared, not the trainer."""
     switch = run.save if kind == "save" else run.kill
     taken_at = None if switch is None else switch.taken_at
     return taken_at is not None and any(
         record.action.verb == f"un{kind}" and record.action.run == run.name and record.done_at is not None
         and abs(record.done_at - taken_at) <= WITHDRAWN_WITHIN
-        for record in state.actions.values()
+        for record in actions.values()
     )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def _is_silent(trainer: Trainer, now: Instant) -> bool:
 def _unreported(run: Run, state: State, what: str, now: Instant) -> str:
     """What shows whether a trainer without a status file reads a switch, or would show it."""
     taken_at = None if run.save is None else run.save.taken_at
-    if taken_at is not None and not was_withdrawn(run, state):
+    if taken_at is not None and not was_withdrawn(run, state.actions, "save"):
         return f"probably: it removed the save switch {duration(max(0.0, now - taken_at))} ago"
     shows = "; this will show it" if what == "save" else "; a save would show it" if run.spec.save_switch else ""
     return f"not known: no status file yet{shows}"

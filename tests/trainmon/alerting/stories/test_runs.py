@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.stories.story import Story, phone
+from tests.trainmon.ledger.records import action
 from trainmon.alerting.notify.message import render
 from trainmon.alerting.rules import RULES
 from trainmon.model import (
+    ActionChanged,
     GpuFacts,
     GpuFactsAll,
     GpuSample,
@@ -20,6 +23,7 @@ from trainmon.model import (
     NodeReading,
     Process,
     RankLook,
+    Record,
     Route,
     RunLooked,
     RunsChanged,
@@ -318,6 +322,28 @@ def test_who_cancelled_it_is_waited_for_as_long_as_accounting_takes() -> None:
     with Training(phone("info")) as story:
         story.live(600).end("CANCELLED").live(700)
         assert "somebody cancelled it" in story.expect("fire", "run:llm").alerts[0].summary
+
+
+@pytest.mark.parametrize("armed", ["before its job began", "and taken by its trainer", "by a command that returned late"])
+def test_an_end_by_the_kill_switch_is_one_for_the_verdict_the_alert_and_the_attempt(armed: str) -> None:
+    with Training(phone("info")) as story:
+        at = story.clock.wall
+        story.kill = at - 600.0 if armed.startswith("before") else None
+        story.live(100)
+        if armed.startswith("and taken"):
+            story.kill = story.clock.wall
+            story.live(108)
+            story.kill = None
+        story.end("FAILED", exit_code="1:0")
+        if armed.startswith("by"):
+            kill = replace(action(verb="kill", run="llm"), title="Create the kill switch", who="ann")
+            story.hear(ActionChanged(Record(action=kill, status="done", done_at=at + 130.0)))
+        story.live(400)
+        (attempt,) = story.state.attempts.values()
+        assert attempt.cause is not None
+        assert (story.state.runs["llm"].verdict, attempt.cause.cause) == ("stopped", "kill-switch")
+        follow_ups(story)
+        assert "run-dead" not in {one.rule for one in story.state.alerts.values()}
 
 
 def test_a_restart_of_ours_forgets_neither_who_stopped_a_run_nor_that_one_is_dead() -> None:

@@ -290,7 +290,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
             for one in known.list
         )
         limit = max(self.unsaved, COMMIT_SAVES * (known.save_s or 0.0))
-        if was_withdrawn(run, state) or has_saved or now - taken_at < limit:
+        if was_withdrawn(run, state.actions, "save") or has_saved or now - taken_at < limit:
             return None
         last = known.committed
         step = "" if last is None or last.step is None else f"; the last one is of step {last.step:,}"
