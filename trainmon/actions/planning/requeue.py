@@ -24,6 +24,7 @@ from trainmon.actions.planning.context import (
 from trainmon.actions.planning.jobs import ends_now, is_held, log_files, split_location
 from trainmon.actions.verbs import ask
 from trainmon.analysis.checkpoints import PLACEHOLDER
+from trainmon.analysis.retries import ON_PURPOSE
 from trainmon.analysis.runs import jobs_of, saves_on, target
 from trainmon.lib import Sentence, clean
 from trainmon.model import Action, Attempt, Checkpoint, Execute, Expected, Job, JobChain, Record, Run
@@ -153,10 +154,6 @@ def _filled(context: PlanContext, command: tuple[str, ...], values: Mapping[str,
 
 
 # ---- plans to start a job again under its id -------------------------------------------------------------------------
-
-ON_PURPOSE = frozenset({"COMPLETED", "CANCELLED"})
-"""States of jobs that are never started again automatically."""
-
 
 def requeue(context: PlanContext) -> RowPlan:
     """End the running attempt, if there is one; the same job waits and starts again. After a crash of its evaluator,

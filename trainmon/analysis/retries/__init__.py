@@ -2,6 +2,7 @@
 
 from trainmon.analysis.retries.decision import (
     ACTOR,
+    ON_PURPOSE,
     TOO_LATE,
     Due,
     RetryDecision,
@@ -11,6 +12,7 @@ from trainmon.analysis.retries.decision import (
     decide,
     due,
     is_automatic,
+    may_requeue,
     needs_config_change,
     obstacle,
     with_decisions,
@@ -44,6 +46,7 @@ __all__ = [
     "ENDED_ON_PURPOSE",
     "FEW",
     "KEPT",
+    "ON_PURPOSE",
     "SEEN",
     "STORM",
     "TOO_LATE",
@@ -62,6 +65,7 @@ __all__ = [
     "is_automatic",
     "judged",
     "kept",
+    "may_requeue",
     "needs_config_change",
     "obstacle",
     "order_of",

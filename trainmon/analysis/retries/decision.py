@@ -78,6 +78,10 @@ ABOVE_LOG = BY_SLURM - {"TIMEOUT"}
 """No log changes these. A run that reached its time limit may have hung before, which its log shows."""
 
 
+ON_PURPOSE = frozenset({"COMPLETED", "CANCELLED"})
+"""States of jobs that are never started again automatically, whatever their logs show."""
+
+
 class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What to do after an attempt."""
 
@@ -429,7 +433,7 @@ def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> Due
         return None  # a person has started another one since, and cancelled it
     if decision.choice == "evaluator":
         return None if _is_evaluated_again(state, last) else "evaluate"
-    if _may_requeue(state.jobs.get(f"{last.cluster}/{last.job_id}")):
+    if may_requeue(state.jobs.get(f"{last.cluster}/{last.job_id}")):
         return "requeue"
     return None if run.spec.script is None or last.job_id is None else "queue"
 
@@ -442,21 +446,27 @@ def obstacle(run: Run, last: Attempt, decision: RetryDecision, state: State) -> 
     user = run.spec.user if job is None else job.user
     if user and cluster is not None and user != cluster.me and not run.spec.retry.is_own:
         return f"its job is {user}'s, and its [[run]] does not set auto_requeue"
+    if decision.choice == "evaluator":
+        return None
+    if last.end is not None and _slurm_state(last.end) in ON_PURPOSE:
+        return f"job {last.job_id} has ended on purpose: {last.end.scheduler_state}"
     source = state.sources.get(f"slurm:{last.cluster}")
-    if decision.choice == "evaluator" or source is None or source.answered_at is None:
+    if source is None or source.answered_at is None:
         return None
     if last.job_id is None:
         return "it has no Slurm job"
-    if run.spec.script is not None or _may_requeue(job):
+    if run.spec.script is not None or may_requeue(job):
         return None
     is_there = job is not None and job.gone_at is None
-    why = "was submitted with --no-requeue" if is_there else "is no longer known to Slurm"
+    is_batch = job is None or job.batch is not False
+    why = "was submitted with --no-requeue" if is_batch else "is not a batch job"
+    why = why if is_there else "is no longer known to Slurm"
     return f"job {last.job_id} {why}, and its [[run]] has no script"
 
 
-def _may_requeue(job: Job | None) -> bool:
-    """Whether Slurm knows the job of an attempt and may start it again."""
-    return job is not None and job.gone_at is None and job.requeue is not False
+def may_requeue(job: Job | None) -> bool:
+    """Whether Slurm knows a job and may start it again."""
+    return job is not None and job.gone_at is None and job.requeue is not False and job.batch is not False
 
 
 def _is_evaluated_again(state: State, attempt: Attempt) -> bool:

@@ -249,6 +249,28 @@ def test_a_new_job_that_a_person_has_cancelled_is_not_overruled() -> None:
     assert verbs(watched(jobs=(replace(new, submitted_at=ENDED_AT - 40), FAILED))) == ["requeue"]
 
 
+@pytest.mark.parametrize("how", ["CANCELLED by ann", "COMPLETED"])
+def test_a_job_that_ended_on_purpose_is_not_overruled_by_its_log_also_when_slurm_has_forgotten_it(how: str) -> None:
+    last = attempt(0, "storage-io")
+    assert last.end is not None
+    last = replace(last, end=replace(last.end, scheduler_state=how))
+    job = replace(FAILED, state=how.partition(" ")[0])
+    (is_told,) = due(watched(attempt(0, "storage-io")), NOW)
+    for jobs in ((job,), (replace(job, gone_at=NOW - 10),)):
+        seen = watched(last, jobs=jobs)
+        assert verbs(seen) == []
+        assert obstacle(RUN, last, is_told.decision, seen) == f"job 80 has ended on purpose: {how}"
+
+
+def test_a_job_that_is_no_batch_job_is_queued_anew_as_the_plan_of_a_requeue_refuses_it() -> None:
+    by_hand = replace(FAILED, batch=False)
+    assert verbs(watched(jobs=(by_hand,))) == ["queue"]
+    (is_told,) = due(watched(), NOW)
+    without = replace(RUN, spec=replace(SPEC, script=None))
+    seen = watched(jobs=(by_hand,), run=without)
+    assert obstacle(without, attempt(0), is_told.decision, seen) == "job 80 is not a batch job, and its [[run]] has no script"
+
+
 def test_a_slow_trainer_must_have_missed_its_next_steps() -> None:
     slow = replace(RUN, progress=replace(RUN.progress, cadence_s=90.0))
     assert verbs(watched(run=slow), ENDED_AT + 290) == []

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from trainmon.alerting.rules.base import Family, Rule, Unknown, Unseen, silent
 from trainmon.analysis.attempts import places_in, ranks_of_log, with_places
-from trainmon.analysis.retries import decide
+from trainmon.analysis.retries import decide, may_requeue
 from trainmon.analysis.runs import Queue, RunContext, last_attempts, queue_of, writers
 from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import LOG_MARK, SILENT, WANDB, Alert, Finding, Job, Run, Severity, State, verdict_text
@@ -205,9 +205,7 @@ def how_to_requeue(state: State, run: Run) -> str:
     """How to start a run again: requeue its job, or queue another job if the job has ended: Slurm forgets it within
     minutes (MinJobAge), and advice may be read later. An armed kill switch must go first, because a new attempt would
     end at once."""
-    job = present_in(state, run)
-    can_requeue = job is not None and job.requeue is not False and job.batch is not False
-    if can_requeue:
+    if may_requeue(present_in(state, run)):
         return f"{_disarms(run)}R requeues its job: trainmon-tui requeue {run.name}"
     return _disarms(run) + how_to_queue(state, run)
 
