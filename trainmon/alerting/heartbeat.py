@@ -13,7 +13,6 @@ from trainmon.alerting.pipeline.episode import Token, new_alert
 from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
 from trainmon.alerting.rules import TEST, is_answering
 from trainmon.analysis.checkpoints import steps_at_risk
-from trainmon.analysis.runs import target
 from trainmon.lib import DAY, Instant, Seconds, ago, clean, counted, size
 from trainmon.model import (
     ALIVE,
@@ -232,8 +231,7 @@ def _run(run: Run, now: Instant) -> Iterator[str]:
 def _step(run: Run) -> str:
     if run.step is None:
         return ""
-    goal = target(run)
-    share = f" of {goal:,} ({run.step / goal:.0%})" if goal else ""
+    share = f" of {run.target_step:,} ({run.step / run.target_step:.0%})" if run.target_step else ""
     return f"step {run.step:,}{share}"
 
 

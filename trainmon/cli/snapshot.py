@@ -124,14 +124,13 @@ def _alert(alert: Alert, state: State) -> Row:
 
 def _run(run: Run, state: State) -> Row:
     progress, job = run.progress, state.jobs.get(run.job or "")
-    target = run.spec.target_step or progress.target_step
     behind = f" +{run.queued_behind}" if run.queued_behind else ""
     process = "-" if run.spec.process is None else f"pid {run.spec.process.pid}"
     return (
         run.name,
         verdict_text(run.verdict),
         process if job is None else job.id + behind,
-        count(run.step) + (f" / {count(target)}" if target else ""),
+        count(run.step) + (f" / {count(run.target_step)}" if run.target_step else ""),
         real(run.loss),
         duration(progress.step_time_s),
         since(progress.at, state.at),

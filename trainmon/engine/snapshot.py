@@ -144,7 +144,7 @@ def _run(run: Run, jobs: Mapping[str, Job], attempt: Attempt | None, now: Instan
         "verdict": run.verdict,
         "why": run.why,
         "step": run.step,
-        "target_step": run.spec.target_step or progress.target_step,
+        "target_step": run.target_step,
         "loss": finite(run.loss),
         "grad_norm": finite(progress.grad_norm),
         "step_time_s": progress.step_time_s,

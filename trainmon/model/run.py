@@ -583,6 +583,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.spec.name
 
     @property
+    def target_step(self) -> int | None:
+        """The step at which it is complete: by the config, else by its log."""
+        return self.spec.target_step or self.progress.target_step
+
+    @property
     def has_metrics(self) -> bool:
         """Whether there are, or may be, curves of it beside those of its log: on W&B's server, or in a file."""
         return self.spec.has_charts or (self.wandb_file is not None and self.wandb_file.path is not None)

@@ -205,7 +205,7 @@ def left_cell(run: Run, state: State) -> Span:
     if seconds is not None and (run.eta_at is None or seconds < run.eta_at - now):
         needed = needed_to_save(run)
         return warned(f"job {whole(seconds)}", "crit" if needed is not None and seconds < needed else "", "")
-    unknown = "-" if run.progress.target_step is None else "?"
+    unknown = "-" if run.target_step is None else "?"
     return value(unknown if run.eta_at is None else eta(run.eta_at, now))
 
 

@@ -162,7 +162,7 @@ def hidden_ranks(attempt: Attempt | None, state: State) -> str:
 def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
     """Steps, time left, loss and speed."""
     progress = run.progress
-    target = "" if progress.target_step is None else f" of {count(progress.target_step)}"
+    target = "" if run.target_step is None else f" of {count(run.target_step)}"
     last = since(progress.at, now) + (" ago" if progress.at is not None else "")
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s is not None else ""
     speeds = (

@@ -18,6 +18,7 @@ from tests.tui.states.wandb_runs import of_log
 from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
 from tui.panes.log import log_title, why_nothing
+from tui.panes.runs import left_cell
 from tui.style import Line, Link, Linked, sentence, width_of
 from tui.views.news import action_toasts
 from tui.views.runs import checkpoint_lines, job_lines, record_lines, run_lines, switch_lines
@@ -39,6 +40,14 @@ def links(name: str, state: State) -> list[Link]:
 
 def saved(**more: object) -> list[str]:
     return texts(checkpoint_lines(run("x", checkpoints=checkpoints(**more)), State(at=NOW), 70))
+
+
+def test_the_target_of_the_config_counts_on_its_page_as_in_the_table_and_in_its_alerts() -> None:
+    for of_log in (120_000, None):
+        one = run("x", progress=Progress(step=500, target_step=of_log), eta_at=None)
+        one = replace(one, spec=replace(one.spec, target_step=90_000))
+        assert "step          500 of 90,000" in text_of("x", State(at=NOW, runs={"x": one}))
+        assert left_cell(one, State(at=NOW)).text.strip() == "?", "it has a target, and no pace yet"
 
 
 def test_it_says_verdict_why_numbers_switches_log_and_nodes() -> None:

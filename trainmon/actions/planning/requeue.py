@@ -25,7 +25,7 @@ from trainmon.actions.planning.jobs import ends_now, is_held, log_files, split_l
 from trainmon.actions.verbs import ask
 from trainmon.analysis.checkpoints import PLACEHOLDER
 from trainmon.analysis.retries import ON_PURPOSE
-from trainmon.analysis.runs import jobs_of, saves_on, target
+from trainmon.analysis.runs import jobs_of, saves_on
 from trainmon.lib import Sentence, clean
 from trainmon.model import Action, Attempt, Checkpoint, Execute, Expected, Job, JobChain, Record, Run
 from trainmon.slurm import commands
@@ -208,7 +208,7 @@ def _needs_no_start(context: PlanContext, job: Job) -> str:
     run = context.run
     if job.state == "COMPLETED":
         return f"job {job.id} is COMPLETED"
-    goal, last = None if run is None else target(run), last_ended(context)
+    goal, last = None if run is None else run.target_step, last_ended(context)
     steps = (None if run is None else run.progress.step, None if last is None else last.last_step)
     step = max((one for one in steps if one is not None), default=0)
     return f"{context.name} has reached its target: step {step:,} of {goal:,}" if goal and step >= goal else ""

@@ -30,7 +30,7 @@ from trainmon.analysis.attempts.steps import (
     with_steps_of,
 )
 from trainmon.analysis.log_formats import report, written
-from trainmon.analysis.runs import has_begun, is_of_task, last_attempts, our_time, target
+from trainmon.analysis.runs import has_begun, is_of_task, last_attempts, our_time
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import DAY, Instant, Seconds, clean, elapsed, group_by, scrub
 from trainmon.model import (
@@ -112,7 +112,7 @@ def attempt_of(run: Run, attempt_id: str, **facts: Any) -> Attempt:
         cluster=run.spec.cluster,
         model_family=run.spec.model_family,
         labels=run.spec.labels,
-        target_step=target(run),
+        target_step=run.target_step,
         **facts,
     )
 

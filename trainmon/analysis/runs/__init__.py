@@ -25,7 +25,6 @@ from trainmon.analysis.runs.context import (
     rivals,
     significant,
     skew_of,
-    target,
     watched_runs,
     where,
 )
@@ -112,7 +111,6 @@ __all__ = [
     "stops_by",
     "survivor",
     "survivor_text",
-    "target",
     "trouble_of",
     "two_writers",
     "was_killed",

@@ -373,14 +373,9 @@ def is_new_attempt(run: Run, job: Job | None) -> bool:
     return job is not None and job.started_at is not None and (run.progress.at or 0.0) < job.started_at
 
 
-def target(run: Run) -> int | None:
-    return run.spec.target_step or run.progress.target_step
-
-
 def has_reached_target(run: Run) -> bool:
     """Whether its log shows the target step. Whether and how it has ended then is another question."""
-    goal = target(run)
-    return bool(goal) and (run.progress.step or 0) >= (goal or 0)
+    return run.target_step is not None and (run.progress.step or 0) >= run.target_step > 0
 
 
 def steps_after(run: Run, queue: Queue) -> bool:

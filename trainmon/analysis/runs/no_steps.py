@@ -25,7 +25,6 @@ from trainmon.analysis.runs.context import (
     patience,
     skew_of,
     stopped,
-    target,
     where,
 )
 from trainmon.analysis.runs.trainer import was_withdrawn
@@ -125,7 +124,7 @@ def finished(run: Run, how: str, tail: str = "") -> Judgement:
     cause = None if run.log is None else _fatal_end(_last_lines(run.log))
     if cause is not None:
         return Judgement("dead", f"{how}, with an error: {cause.cause}")
-    reached, loss = f"reached step {run.progress.step:,} of {target(run):,}", run.progress.loss
+    reached, loss = f"reached step {run.progress.step:,} of {run.target_step:,}", run.progress.loss
     if loss is not None and not math.isfinite(loss):
         return Judgement("diverged", f"{reached}, but the loss is {non_finite_text(loss)}{tail}")
     return Judgement("finished", reached + tail)
@@ -148,7 +147,7 @@ def _last_words(lines: tuple[str, ...], within: int = FINAL_LINES) -> str:
 
 def _ended_well(run: Run, how: str) -> Judgement:
     """It says that it has ended: whether that is before its target."""
-    goal, step = target(run), run.progress.step
+    goal, step = run.target_step, run.progress.step
     if goal is None or step is None:
         return Judgement("finished", f"{how}; no target step is known" if goal is None else how)
     if step >= goal:
@@ -159,7 +158,7 @@ def _ended_well(run: Run, how: str) -> Judgement:
 def not_finished(run: Run, how: str, otherwise: Verdict = "unknown") -> Judgement:
     """The verdict on a run that ended as if it were complete, and has not reached its target: `otherwise` if it has no
     target."""
-    goal = target(run)
+    goal = run.target_step
     if goal is None:
         return Judgement(otherwise, f"{how}; no target step is known")
     return Judgement("dead", f"{how} of {goal:,}: not finished")

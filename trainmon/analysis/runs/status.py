@@ -25,7 +25,6 @@ from trainmon.analysis.runs.context import (
     queue_of,
     steps_after,
     stopped,
-    target,
     where,
 )
 from trainmon.analysis.runs.loss import wandb_trouble
@@ -502,7 +501,7 @@ def _stopped(run: Run, last: WandbRun, context: RunContext, now: Instant) -> Jud
 
 def _finished(run: Run, last: WandbRun) -> Judgement:
     """The verdict after a regular end: the target step decides whether the run is complete."""
-    goal = target(run)
+    goal = run.target_step
     if goal is not None and max(metric_names.step_of(last) or 0, run.progress.step or 0) >= goal:
         return Judgement("finished", f"{_ended(last)} of {goal:,}")
     return not_finished(run, _ended(last), "finished")

@@ -27,10 +27,7 @@ RESULTS = ("sent", "merged", "dead", "stopped")
 
 RUNS: tuple[tuple[str, str, Callable[[Run], float | None]], ...] = (
     ("step", "The last training step of the run.", lambda run: run.step),
-    (
-        "target_step", "The training step at which the run is complete.",
-        lambda run: run.spec.target_step or run.progress.target_step,
-    ),
+    ("target_step", "The training step at which the run is complete.", lambda run: run.target_step),
     (
         "last_step_timestamp_seconds", "When the step of the run last advanced, in seconds since 1970.",
         lambda run: run.progress.at,

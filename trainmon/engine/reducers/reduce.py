@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from trainmon.analysis.log_formats import Format
-from trainmon.analysis.runs import RunContext, judge, last_attempts, target
+from trainmon.analysis.runs import RunContext, judge, last_attempts
 from trainmon.engine.reducers import files, jobs, nodes, runs
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
@@ -216,7 +216,7 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
 
 def _eta(run: Run, now: Instant) -> Instant | None:
     """When it reaches its target step at its pace; None once that is past: it makes no steps, or is slower now."""
-    progress, goal = run.progress, target(run)
+    progress, goal = run.progress, run.target_step
     if goal is None or progress.step is None or not progress.step_time_s or progress.at is None:
         return None
     done_at = progress.at + (goal - progress.step) * progress.step_time_s

@@ -41,7 +41,6 @@ from trainmon.analysis.runs import (
     last_attempts,
     survivor,
     survivor_text,
-    target,
     two_writers,
     where,
     who_stopped,
@@ -640,7 +639,7 @@ def _was_requeued_here(state: State, run: Run, job: Job, since: Instant) -> bool
 def _short_of(state: State, run: Run, queue: Queue | None) -> tuple[int, int] | None:
     """The last step and the target step of a run that ended as if it were complete."""
     wandb = client_file.evidence(run)
-    goal, current = target(run), None if wandb is None else wandb.current
+    goal, current = run.target_step, None if wandb is None else wandb.current
     by_wandb = None if current is None else metric_names.step_of(current)
     step = max(run.progress.step or 0, by_wandb or 0)
     if goal is None or step >= goal or (run.progress.step is None and by_wandb is None):

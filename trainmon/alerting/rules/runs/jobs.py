@@ -20,7 +20,7 @@ from trainmon.alerting.rules.runs.base import (
     wandb_source,
 )
 from trainmon.analysis.checkpoints import steps_at_risk
-from trainmon.analysis.runs import needed_to_save, saves_on, stops_by, target, where
+from trainmon.analysis.runs import needed_to_save, saves_on, stops_by, where
 from trainmon.analysis.wandb import are_separate, how_it_ended, label, shared_checkpoints
 from trainmon.lib import Instant, Seconds, ago, counted, duration
 from trainmon.model import OVER, Finding, Job, Run, State, Wandb, WandbRun, verdict_text
@@ -56,7 +56,7 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
         jobs = (state.jobs[key] for key in run.jobs if key in state.jobs)
         if any(one.gone_at is None and one.stage != "ended" for one in jobs):
             return
-        goal, step = target(run), run.progress.step
+        goal, step = run.target_step, run.progress.step
         is_short = step is not None and goal is not None and step < goal
         yield self.finding(
             state,
