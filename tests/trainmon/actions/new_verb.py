@@ -64,7 +64,7 @@ def facts() -> dict[str, Any]:
         "key": [key.cap for key in active_keys("runs") if key.id == "act.nudge"],
         "docs": "| `D` | nudge the job, so that it goes on |" in keys(),
         "help": any("nudge the job" in row.text for row in help_rows("runs")),
-        "palette": find_commands("nudge", commands("runs", None, ()))[0].cap,
+        "palette": find_commands("nudge", commands("runs", state(), ()))[0].cap,
         "menu": [one.title for one in offered(state(), [("run", "llm")], NOW) if one.verb == "nudge"],
         "menu lines": [one.title for one in entries([("run", "llm")], state(), NOW) if one.verb == "nudge"],
         "request": request.subjects if not isinstance(request, str) else request,

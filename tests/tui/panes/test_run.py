@@ -43,8 +43,8 @@ def saved(**more: object) -> list[str]:
 
 
 def test_the_target_of_the_config_counts_on_its_page_as_in_the_table_and_in_its_alerts() -> None:
-    for of_log in (120_000, None):
-        one = run("x", progress=Progress(step=500, target_step=of_log), eta_at=None)
+    for logged in (120_000, None):
+        one = run("x", progress=Progress(step=500, target_step=logged), eta_at=None)
         one = replace(one, spec=replace(one.spec, target_step=90_000))
         assert "step          500 of 90,000" in text_of("x", State(at=NOW, runs={"x": one}))
         assert left_cell(one, State(at=NOW)).text.strip() == "?", "it has a target, and no pace yet"

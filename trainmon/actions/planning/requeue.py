@@ -155,6 +155,7 @@ def _filled(context: PlanContext, command: tuple[str, ...], values: Mapping[str,
 
 # ---- plans to start a job again under its id -------------------------------------------------------------------------
 
+
 def requeue(context: PlanContext) -> RowPlan:
     """End the running attempt, if there is one; the same job waits and starts again. After a crash of its evaluator,
     only that starts again.

@@ -324,7 +324,9 @@ def test_who_cancelled_it_is_waited_for_as_long_as_accounting_takes() -> None:
         assert "somebody cancelled it" in story.expect("fire", "run:llm").alerts[0].summary
 
 
-@pytest.mark.parametrize("armed", ["before its job began", "and taken by its trainer", "by a command that returned late"])
+@pytest.mark.parametrize(
+    "armed", ["before its job began", "and taken by its trainer", "by a command that returned late"]
+)
 def test_an_end_by_the_kill_switch_is_one_for_the_verdict_the_alert_and_the_attempt(armed: str) -> None:
     with Training(phone("info")) as story:
         at = story.clock.wall

@@ -268,7 +268,10 @@ def test_a_job_that_is_no_batch_job_is_queued_anew_as_the_plan_of_a_requeue_refu
     (is_told,) = due(watched(), NOW)
     without = replace(RUN, spec=replace(SPEC, script=None))
     seen = watched(jobs=(by_hand,), run=without)
-    assert obstacle(without, attempt(0), is_told.decision, seen) == "job 80 is not a batch job, and its [[run]] has no script"
+    assert (
+        obstacle(without, attempt(0), is_told.decision, seen)
+        == "job 80 is not a batch job, and its [[run]] has no script"
+    )
 
 
 def test_a_slow_trainer_must_have_missed_its_next_steps() -> None:
