@@ -32,6 +32,7 @@ from trainmon.analysis.attempts.steps import (
 from trainmon.analysis.log_formats import report, written
 from trainmon.analysis.runs import has_begun, is_of_task, last_attempts, our_time
 from trainmon.analysis.wandb import client_file
+from trainmon.analysis.wandb.active_run import ENDED
 from trainmon.lib import DAY, Instant, Seconds, clean, elapsed, group_by, scrub
 from trainmon.model import (
     OVER,
@@ -252,9 +253,6 @@ OLD: Seconds = 7 * 86_400.0
 
 LOOK_BACK: Seconds = DAY
 """How far back logs are looked for that no known attempt precedes."""
-
-ENDED = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
-"""States of a W&B run that has ended."""
 
 
 def _plain(run: Run, state: State, attempt_id: str) -> Attempt:

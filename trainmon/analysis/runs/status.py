@@ -414,7 +414,7 @@ def _goes_on(run: Run, last: WandbRun) -> bool:
 def _is_over(run: Run, last: WandbRun, context: RunContext, job: Job | None, judged: Judgement, now: Instant) -> bool:
     """Whether W&B's word ends it: its own script said how it ended, or it crashed and is silent; and neither a job nor
     its GPUs say otherwise."""
-    states = ("finished", "failed") if judged.verdict in ALIVE else ("finished", "failed", "crashed", "killed")
+    states = frozenset({"finished", "failed"}) if judged.verdict in ALIVE else active_run.ENDED
     may_end = judged.verdict in ("healthy", "evaluating", "saving", "stalled") and last.state in states
     return may_end and job is None and not _goes_on(run, last) and not _gpus_work(run, context, now)
 

@@ -61,6 +61,8 @@ ENDS: Mapping[str, str] = {
     "preempted": "was preempted",
     "pending": "has not begun",
 }
+ENDED = frozenset(ENDS) - {"pending"}
+"""States of a run that has ended."""
 
 
 def read(spec: WandbSpec, runs: Sequence[WandbRun], before: Wandb | None, at: Instant, stopped: bool) -> Wandb:

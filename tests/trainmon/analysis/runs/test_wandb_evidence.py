@@ -49,6 +49,8 @@ def test_a_crash_is_believed_once_the_log_is_silent_and_no_job_runs() -> None:
     verdict, why = judge(crashed, context(), NOW)
     assert verdict == "dead"
     assert why.startswith("W&B reports that llm-r1 crashed at step 12,880; no step for 17m")
+    preempted = logged(summarized(wrun("preempted", NOW - 1000)), quiet=1000)
+    assert judge(preempted, context(), NOW).verdict == verdict, "its attempt has ended, too"
     assert judge(crashed, context(BUSY), NOW).verdict == "stalled"
     assert judge(replace(crashed, jobs=("prod/88",)), with_job(started=NOW - 9000), NOW).verdict == "stalled"
 
