@@ -246,11 +246,10 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
 
 
 def is_save_overdue(run: Run, checkpoints: Checkpoints) -> bool:
-    """Whether the next checkpoint is late: more than twice the usual time since the last. A run that has ended saves no
-    more."""
+    """Whether the next checkpoint is late: more than twice the usual time since the last. A run without steps, such as
+    one that is queued, saves none."""
     age, usual = checkpoints.committed_age_s, checkpoints.every_s
-    is_over = run.verdict in ("finished", "dead", "stopped")
-    return not is_over and age is not None and usual is not None and age > 2 * usual
+    return run.verdict in GOING and age is not None and usual is not None and age > 2 * usual
 
 
 def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:

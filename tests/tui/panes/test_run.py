@@ -16,9 +16,9 @@ from tests.tui.states.plans import STATES, planning
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
 from tests.tui.states.wandb_runs import of_log
 from trainmon.lib import cell_width
-from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
+from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch, Verdict
 from tui.panes.log import log_title, why_nothing
-from tui.panes.runs import left_cell
+from tui.panes.runs import checkpoint_cell, left_cell
 from tui.style import Line, Link, Linked, sentence, width_of
 from tui.views.news import action_toasts
 from tui.views.runs import checkpoint_lines, job_lines, record_lines, run_lines, switch_lines
@@ -125,6 +125,15 @@ def test_the_title_of_a_log_names_run_host_and_path() -> None:
 
     assert log_title(one.name, one.log, 60) == "llm-70b  gpu-001:/scratch/llm-70b/slurm-418190.out"
     assert log_title(one.name, one.log, 40) == "llm-70b  gpu-001:…m-70b/slurm-418190.out"
+
+
+@pytest.mark.parametrize(("verdict", "is_late"), [("healthy", True), ("queued", False), ("finished", False)])
+def test_a_run_that_makes_no_steps_is_late_with_no_checkpoint_on_its_page_as_in_the_table(
+    verdict: Verdict, *, is_late: bool
+) -> None:
+    one, state = run("x", verdict, checkpoints=checkpoints(every_s=500.0)), State(at=NOW)
+    assert any("usually every 8m" in line for line in texts(checkpoint_lines(one, state, 70))) is is_late
+    assert (checkpoint_cell(one, state).style == "warn") is is_late
 
 
 # ---- its job, its checkpoints, what was done to it -----------------------------------------------------------------
