@@ -52,6 +52,9 @@ SAMPLE_AGAIN: Seconds = 60.0
 MAX_SAMPLE_BYTES = 20 << 20
 """The maximum size of such a sample in bytes."""
 
+MAX_POINTS = 1_000_000
+"""Of all metrics of one request: they are 32 MB on the way from the child, which is killed for a longer answer."""
+
 MAX_FAILURES = 3
 """The number of consecutive failures after which a history is not requested again until the run changes."""
 
@@ -166,7 +169,8 @@ class TrackedRun:
         is_same = progress.version == _version(run)
         if not keys or (is_same and (is_read or progress.failures >= MAX_FAILURES)):
             return None
-        samples = 10_000 if not progress.failures else 1_000  # a smaller request may succeed
+        # A smaller request may succeed.
+        samples = min(10_000, MAX_POINTS // len(keys)) if not progress.failures else 1_000
         return ReadHistory(id=0, path=run.path, keys=keys, since=dict(progress.since), samples=samples)
 
     def _console(self, run: WandbRun) -> ReadConsole | None:

@@ -20,8 +20,8 @@ from trainmon.lib import Instant
 from trainmon.model import Points, Sample, WandbRun, WandbSpec
 
 LONGEST_LINE = 32 << 20
-"""The maximum size of an answer in bytes: 20 runs with 300 metrics and settings each are 2 MB, 12 curves of 10,000
-points are 4 MB."""
+"""The maximum size of an answer in bytes: 20 runs with 300 metrics and settings each are 2 MB, 100 curves of 10,000
+points are 32 MB."""
 
 FailureKind = Literal["key", "unauthorized", "forbidden", "absent", "busy", "server", "unreachable", "slow", "sdk"]
 """key: none is set. unauthorized: the key is rejected. forbidden: no access. absent: no such project, run or file.

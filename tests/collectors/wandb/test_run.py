@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collectors.wandb.wire import (
+    LONGEST_LINE,
+    HistoryPoints,
     ListRuns,
+    PackedPoints,
     ReadConsole,
     ReadHistory,
+    encode,
 )
 from tests.collectors.wandb.fake_wandb import NOW, SteppedCollector, a_run
 from trainmon.model import (
@@ -49,6 +53,20 @@ def test_metrics_that_are_on_the_screen_are_read_as_well_and_others_are_not() ->
     watched.pass_(60)
     assert [*watched.of_kind(CurvesGrew)[-1].points] == ["loss", "lr"]
     assert len([one for one in watched.wandb.asked if isinstance(one, ReadHistory) and "mfu" in one.keys]) <= 3
+
+
+def test_a_page_of_two_hundred_charts_is_an_answer_that_the_child_may_give() -> None:
+    watched = SteppedCollector()
+    watched.wandb.metrics = ("loss", *(f"norm/{number}" for number in range(200)))
+    watched.wandb.run("a1")
+    watched.pass_(30)
+    watched.watcher.show_curves(("llm",), watched.wandb.metrics)
+    watched.pass_(20)
+    *_, asked = (one for one in watched.wandb.asked if isinstance(one, ReadHistory))
+    column = bytes(8 * asked.samples)
+    answer = HistoryPoints(path=asked.path, points=dict.fromkeys(asked.keys, PackedPoints(column, column, column)))
+    assert len(asked.keys) == 201
+    assert len(encode(answer)) < LONGEST_LINE
 
 
 def test_a_metric_that_cannot_be_read_is_not_asked_for_without_end() -> None:
