@@ -127,7 +127,7 @@ class EventFile(Reader):
                 raise ValueError("no time, or no step")
             if at == 0.0:
                 continue  # what PyTorch's add_hparams writes: no row
-            if self._at[1] != step or name in self._row:
+            if not self._row or self._at[1] != step or name in self._row:
                 self._flush()
                 self._at = end, step, at
             self._row[name] = number_of(found)

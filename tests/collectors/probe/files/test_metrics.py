@@ -372,6 +372,12 @@ def test_what_is_no_readable_file_is_left_for_the_others(tmp_path: Path):
     assert (list(reader.rows.values()), reader.last.error) == ([{"_step": 1, "loss": 2.0}], None)
 
 
+def test_a_run_that_has_just_begun_with_step_0_has_its_time(tmp_path: Path):
+    (tmp_path / "events.out.tfevents.1.host").write_bytes(event_file(event(0, scalar("loss", 2.0), scalar("lr", 0.5))))
+    last = read(tmp_path).last
+    assert (last.step, last.logged_at, [row[1:3] for row in last.points]) == (0.0, 1e9, [(0.0, 1e9)])
+
+
 @pytest.mark.parametrize("part", ["eval", "dev"])
 def test_the_file_of_an_evaluation_shows_no_steps_of_the_training(tmp_path: Path, part: str):
     (tmp_path / "metrics.csv").write_text("step,loss\n1,2\n")
