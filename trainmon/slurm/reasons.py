@@ -102,9 +102,8 @@ def waiting_reason(job: Job, now: Instant) -> str:
         return dependency_text(job.dependency) or REASONS[reason]
     text = REASONS.get(reason)
     if text is None:
-        name, _, rest = reason.partition(",")
-        rest = rest.replace("UnavailableNodes:", "").strip()  # of no node, where it names none
-        text = ": ".join(filter(None, (REASONS[name], rest))) if name in REASONS else _limit(reason)
+        name, *rest = re.split(r", *(?:UnavailableNodes:)?", reason, maxsplit=1)  # which may name none
+        text = ": ".join(filter(None, (REASONS[name], *rest))) if name in REASONS else _limit(reason)
     if job.starts_at is not None and job.starts_at > now and reason in {"Priority", "Resources"}:
         text += f"; expected in {duration(job.starts_at - now)}"
     return text

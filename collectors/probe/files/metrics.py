@@ -224,7 +224,7 @@ class Follower:
     def _add(self, path: bytes) -> None:
         try:
             self._files.append(FORMATS[self._rank][2](path, self._rows))
-            self._files[-1].prefix = paths.shown(os.path.dirname(path)[len(self._home) + 1 :] + b"/").lstrip("/")
+            self._files[-1].prefix = paths.shown(part_of(path, self._home) + b"/").lstrip("/")
         except (PermissionError, ValueError):
             self._refused.add((path, os.stat(path).st_mtime))  # the next one is read
             raise
