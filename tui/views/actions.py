@@ -259,7 +259,7 @@ def wrapped(text: str, width: int) -> Iterator[str]:
 def pieces(words: Iterable[str], width: int) -> Iterator[str]:
     """The words. One that is wider than a line is split into parts that fill a line."""
     for word in words:
-        yield from chop_cells(word, width) or [word]
+        yield from chop_cells(word, max(1, width)) or [word]
 
 
 # ---- the commands of the palette -------------------------------------------------------------------------------------

@@ -52,6 +52,16 @@ async def test_the_newest_line_and_its_result_are_in_sight_at_every_size(size: t
         assert rows_of(text, "reads") == "20 of 20 lines, steps 10–29"
 
 
+@pytest.mark.parametrize("size", [(20, 6), (12, 4), (5, 3)])
+async def test_a_terminal_without_room_for_it_ends_nothing(size: tuple[int, int]) -> None:
+    app = ActionApp(FakeBackend())
+    async with running(app, size=size) as pilot:
+        app.push_screen(LogFormat("llm", report(KNOWN)))
+        await settled(pilot)
+        await pilot.resize_terminal(100, 30)
+        assert rows_of(await settled(pilot), "reads") == "20 of 20 lines, steps 10–29"
+
+
 async def test_no_template_is_offered_where_several_lines_make_one_step() -> None:
     keras = [
         text for epoch in (1, 2) for text in (f"Epoch {epoch}/5", f"100/100 - 3s - 30ms/step - loss: 0.{9 - epoch}")
