@@ -450,11 +450,13 @@ def is_gone(observed: Observation) -> bool:
 def _undone(observed: Observation) -> str | None:
     """Who removed the switch meanwhile."""
     undo = "unkill" if observed.action.verb == "kill" else "unsave"
-    for record in observed.state.actions.values():
-        is_of_it = (record.action.verb, record.action.run, record.status) == (undo, observed.action.run, "done")
-        if is_of_it and record.done_at is not None and record.done_at > observed.since:
-            return f"removed by {record.action.who}"
-    return None
+    done = (
+        one
+        for one in observed.state.actions.values()
+        if (one.action.verb, one.action.run, one.status) == (undo, observed.action.run, "done")
+    )
+    later = (one for one in done if one.done_at is not None and one.done_at > observed.since)
+    return next((f"removed by {one.action.who}" for one in later), None)
 
 
 def save(observed: Observation) -> Progress:
@@ -464,10 +466,9 @@ def save(observed: Observation) -> Progress:
     appears, undone = _appears(observed), _undone(observed)
     if undone is not None:
         return (appears, observed.milestone(TAKEN, None, undone)), True
-    at, limit = None, _take_limit(run)
+    limit = _take_limit(run)
     taken_at = switch.taken_at if switch is not None and _was_taken(observed) else None
-    if is_gone(observed):
-        at = taken_at or observed.now
+    at = taken_at or observed.now if is_gone(observed) else None
     late = f"not consumed within {duration(limit)}: a hung trainer ignores it"
     asked_at = _asked_at(observed)  # trainmon_hooks removes the file only after the save
     taken = observed.milestone(TAKEN, at, late if asked_at is None and observed.is_past(limit) else None)
