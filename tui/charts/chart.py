@@ -72,13 +72,6 @@ class View(NamedTuple):
 
     # ---- keys ----
 
-    def other_axis(self, part: Limits | None) -> View:
-        """The same view by the other axis; `part` is its window there, if known."""
-        other = self.whole()._replace(by_time=not self.by_time)
-        if part is None:
-            return other
-        return other._replace(width=part.high - part.low, end=None if self.end is None else part.high)
-
     def other_y(self) -> View:
         """The next y axis: linear, logarithmic, or without the starts."""
         return self._replace(log=not self.log and not self.settled, settled=self.log)
@@ -140,7 +133,7 @@ def window(view: View, data: Limits, lead: Copy) -> Limits:
     if not seconds or not lead.times:
         return data
     since = lead.times[-1] - seconds
-    low = since if view.by_time else lead.step_at(since)
+    low = since if view.by_time else lead.crossed(since, by_time=True)
     return data if low is None else Limits(min(max(data.low, low), data.high), data.high)
 
 
@@ -319,13 +312,15 @@ class Charts:
 
     def on_other_axis(self, view: View) -> View:
         """The view with the other x axis, showing the same window."""
-        extent = self.extent(view)
+        other = view.whole()._replace(by_time=not view.by_time)
         if view.cursor is not None:
-            view = view._replace(cursor=self._crossed(view, view.cursor))
-        if extent is None or view.width is None:
-            return view.other_axis(None)
-        low, high = (self._crossed(view, at) for at in window(view, extent, self.lead))
-        return view.other_axis(Limits(low, high) if low is not None and high is not None and low < high else None)
+            other = other._replace(cursor=self._crossed(view, view.cursor))
+        extent = self.extent(view)
+        part = () if extent is None or view.width is None else window(view, extent, self.lead)
+        ends = [end for at in part if (end := self._crossed(view, at)) is not None]
+        if len(ends) < 2 or ends[0] >= ends[1]:
+            return other
+        return other._replace(width=ends[1] - ends[0], end=None if view.end is None else ends[1])
 
     def _crossed(self, view: View, at: float) -> float | None:
         """The step of a time, or the time of a step, in the newest attempt that covers it."""
@@ -333,7 +328,7 @@ class Charts:
             copy = self.copies.known(path, self.keys[0])
             xs = copy.xs(by_time=view.by_time)
             if xs and xs[0] <= at <= xs[-1]:
-                return copy.step_at(at) if view.by_time else copy.time_at(at)
+                return copy.crossed(at, by_time=view.by_time)
         return None
 
     def marks(self, *, by_time: bool) -> Marks:
@@ -342,7 +337,7 @@ class Charts:
         own += [[self.copies.known(path, self.keys[0])] for path in self.paths[1 : self.own]]
         limits = [reach(copies, by_time=by_time) for copies in own[: self.own - 1]]
         saved = [save[by_time] for save in self.saves]
-        moment = self.moment if by_time or self.moment is None else self.lead.step_at(self.moment)
+        moment = self.moment if by_time or self.moment is None else self.lead.crossed(self.moment, by_time=True)
         return Marks(
             tuple(one.low for one in limits if one is not None), tuple(at for at in saved if at is not None),
             () if moment is None else (moment,),

@@ -130,15 +130,11 @@ class Copy:
         index = bisect_right(self.xs(by_time=by_time), x) - 1
         return self.ys(weight)[index] if index >= 0 else None
 
-    def step_at(self, at: float) -> float | None:
-        """The first step at or after this time."""
-        index = bisect_left(self.times, at)
-        return self.steps[index] if index < len(self.steps) else None
-
-    def time_at(self, step: float) -> float | None:
-        """The time of the first step at or after this one."""
-        index = bisect_left(self.steps, step)
-        return self.times[index] if index < len(self.steps) else None
+    def crossed(self, x: float, *, by_time: bool) -> float | None:
+        """The first step at or after this time, or the time of the first step at or after this one."""
+        xs, others = (self.times, self.steps) if by_time else (self.steps, self.times)
+        index = bisect_left(xs, x)
+        return others[index] if index < len(xs) else None
 
 
 class Smoothed:
@@ -294,11 +290,9 @@ class Columns:
     def _column(self, ys: array[float], start: int, stop: int) -> Column:
         """The column of the values from start to stop: of whole blocks their extremes stand for their values."""
         first, last = -(-start // BLOCK), (stop - 1) // BLOCK
-        if first < last:
-            made = column(ys[start : BLOCK * first] + self._extremes[2 * first : 2 * last] + ys[BLOCK * last : stop])
-            if not made.odd:
-                return made
-        return column(ys[start:stop])
+        blocks = self._extremes[2 * first : 2 * last]
+        made = column(ys[start : BLOCK * first] + blocks + ys[BLOCK * last : stop]) if blocks else None
+        return column(ys[start:stop]) if made is None or made.odd else made
 
 
 # ---- dots -----------------------------------------------------------------------------------------------------------

@@ -143,8 +143,8 @@ def test_values_and_times_are_found_by_step() -> None:
     copy.take(Curve(2, 0, array("d", [10.0, 20.0, 30.0]), array("d", [1.0, 2.0, 3.0]), array("d", [0.1, 0.2, 0.3])))
 
     assert [copy.index_of(step) for step in (9.0, 20.0, 25.0, 99.0)] == [0, 1, 1, 2]
-    assert copy.step_at(1.5) == 20.0
-    assert copy.step_at(4.0) is None
+    assert copy.crossed(1.5, by_time=True) == 20.0
+    assert copy.crossed(4.0, by_time=True) is None
 
 
 def test_a_copy_that_is_not_shown_any_more_is_forgotten() -> None:
