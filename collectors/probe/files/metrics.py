@@ -65,6 +65,8 @@ MAX_FILES = 200
 """In one directory, and of the directories in it whose ages are compared."""
 MAX_OPEN = 20
 """Event files of one run that are read, the newest: each is an open file of the probe."""
+MAX_ALL_OPEN = 400
+"""The same of all runs together: a process may have 1,024."""
 MAX_NAMES = 20000
 RECENT = 3600.0
 """Seconds. Where no job says when the run began, older files may be those of an earlier one."""
@@ -83,7 +85,7 @@ class Follower:
 
     def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]") -> None:
         self.spec = spec
-        self.rate = RATE
+        self.rate, self.open_at_most = RATE, MAX_OPEN
         self._is_named = bool(spec["directory"])
         self._directories = [paths.encoded(path) for path in ([spec["directory"]] if self._is_named else spec["found"])]
         self._monotonic = monotonic
@@ -203,7 +205,7 @@ class Follower:
         path, rank, _, home = best
         of_run = {one[0] for one in found if one[1] == rank and one[3] == home}
         is_one = FORMATS[rank][2] is not EventFile
-        chosen = [path] if is_one else sorted(of_run, key=lambda path: order(path, home))[-MAX_OPEN:]
+        chosen = [path] if is_one else sorted(of_run, key=lambda path: order(path, home))[-self.open_at_most :]
         if current and current <= set(chosen):
             for path in set(chosen) - current:
                 self._add(path)
@@ -320,6 +322,7 @@ class MetricFiles(paths.Section):
         self.follow(spec.get("wandb") or (), Follower)
         for follower in self._known.values():
             follower.rate = RATE / len(self._known)
+            follower.open_at_most = min(MAX_OPEN, max(1, MAX_ALL_OPEN // len(self._known)))
 
     def operations(self, slow: bool) -> "list[Operation]":
         return [("wandb:" + name, functools.partial(one.read, slow)) for name, one in self._known.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -386,6 +387,18 @@ def test_the_file_of_an_evaluation_shows_no_steps_of_the_training(tmp_path: Path
     (tmp_path / part / "events.out.tfevents.1.host").write_bytes(event_file(*losses(range(9))))
     (tmp_path / "val_metrics.jsonl").write_text('{"step": 9, "loss": 2.5}\n')
     assert list(read(tmp_path).rows.values()) == [{"_step": 1, "loss": 2.0}]
+
+
+def test_many_runs_with_many_files_leave_open_files_to_the_rest_of_the_probe(tmp_path: Path):
+    for run, number in itertools.product(range(60), range(10)):
+        write_events(tmp_path / str(run) / f"events.out.tfevents.{number}.host", event(number, scalar("loss", 1.0)))
+    wanted = [{"id": str(run), "directory": str(tmp_path / str(run))} for run in range(60)]
+    before, section = len(os.listdir("/proc/self/fd")), MetricFiles({"wandb": wanted})
+    lines = [line for _, operation in section.operations(slow=True) for line in operation()]
+    assert len(os.listdir("/proc/self/fd")) - before <= 400
+    section.configure({})
+    assert {line["id"]: line["step"] for line in lines} == {str(run): 9 for run in range(60)}
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_long_names_and_many_files_do_not_grow_the_probe(tmp_path: Path):
