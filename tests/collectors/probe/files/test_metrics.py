@@ -393,12 +393,12 @@ def test_many_runs_with_many_files_leave_open_files_to_the_rest_of_the_probe(tmp
     for run, number in itertools.product(range(60), range(10)):
         write_events(tmp_path / str(run) / f"events.out.tfevents.{number}.host", event(number, scalar("loss", 1.0)))
     wanted = [{"id": str(run), "directory": str(tmp_path / str(run))} for run in range(60)]
-    before, section = len(os.listdir("/proc/self/fd")), MetricFiles({"wandb": wanted})
+    before, section = len([*Path("/proc/self/fd").iterdir()]), MetricFiles({"wandb": wanted})
     lines = [line for _, operation in section.operations(slow=True) for line in operation()]
-    assert len(os.listdir("/proc/self/fd")) - before <= 400
+    assert len([*Path("/proc/self/fd").iterdir()]) - before <= 400
     section.configure({})
     assert {line["id"]: line["step"] for line in lines} == {str(run): 9 for run in range(60)}
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 def test_long_names_and_many_files_do_not_grow_the_probe(tmp_path: Path):
