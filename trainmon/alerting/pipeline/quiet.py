@@ -144,14 +144,14 @@ def _hidden_by(alert: Alert, hiding: Hiding) -> str | None:
 
 def _where(alert: Alert, within: Within) -> str | None:
     """The cluster, node, run or subject of an alert; nothing hides an alert without one. The subject of a GPU's Xid is
-    the GPU. That of a port is this port, and the path of a disk may have spaces."""
+    the GPU. That of a port is this port, and the path of a disk may have spaces. W&B is outside of the clusters."""
     match within:
         case "subject":
             return alert.subject.partition(" ")[0] if alert.subject.startswith("gpu:") else alert.subject
         case "node":
             return alert.node or None
         case "cluster":
-            return alert.cluster or None
+            return None if alert.subject.startswith("source:wandb:") else alert.cluster or None
         case "run":
             return alert.run or None
         case "everywhere":

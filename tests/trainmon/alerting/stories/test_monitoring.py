@@ -105,6 +105,15 @@ def test_when_nothing_at_all_answers_that_is_the_one_notification() -> None:
         story.speak(*names).well().at(1_200).expect("resolve", "self")
 
 
+def test_a_cluster_that_is_unreachable_hides_its_queue_and_not_a_missing_key_of_wandb() -> None:
+    names = ("slurm:prod", "node:gpu-001", "node:gpu-002", "node:gpu-003")
+    with Story(ClusterUnreachable(), SourceDown(), sources=(*names, "wandb:llm")) as story:
+        for name in names:
+            story.fail(name, "no route to host")
+        story.fail("wandb:llm", "no API key").at(100).expect("fire", "cluster:prod")
+        assert story.at(1_000, tick=5).expect("fire", "source:wandb:llm").alerts[0].cluster == "prod"
+
+
 LINK = ("node:gpu-001", "node:gpu-002", "node:gpu-003")
 OTHER_ALERTS = (ClusterUnreachable(), rule("node-unreachable", for_=60.0))
 
