@@ -311,7 +311,7 @@ class WandbServer:
         if self.is_down:
             raise WandbError(
                 "W&B cannot be reached: dial tcp 192.0.2.7:443: connect: connection refused", kind="unreachable",
-                hint="can this machine reach it? The runs train on without it",
+                hint="check that this machine can reach it; the runs train on without it",
             )  # fmt: skip
         answer = self._answer(request)
         if not isinstance(answer, answer_type):

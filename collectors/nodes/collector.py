@@ -374,7 +374,7 @@ class NodeCollector:
         if prompted or (isinstance(error, LoginNeeded | LoginRefused) and not waits):
             # Not dialled again before a person logs in, or has fixed what the server refuses.
             can_log_in = prompted or isinstance(error, LoginNeeded)
-            fixed = "; then ".join(filter(None, (error.hint, "r here connects again")))
+            fixed = "; then ".join(filter(None, (error.hint, "press r on it to connect again")))
             advice = (error.hint or "press L to log in again") if can_log_in else fixed
             self._report(phase="held", error=error.message, hint=advice, retry_at=None, can_log_in=can_log_in)
             return

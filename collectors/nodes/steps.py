@@ -247,7 +247,7 @@ class JobSteps:
         """
         part = self.part_of(host)
         if part is None:
-            raise HostUnreachable(host, NO_JOB, hint="it is read by a step of your job, so it needs one")
+            raise HostUnreachable(host, NO_JOB, hint="it is read by a step of your job: it needs a job of yours on it")
         return StepShell(self, host, part, ssh_error)
 
     def join(self, part: JobPart, argv: Sequence[str], branch: Branch) -> None:

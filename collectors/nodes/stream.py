@@ -98,7 +98,7 @@ class ProbeStream:
         if self._unread > MOST_WITHOUT_READING:
             words = self.preamble or self.stderr or last_line(data)
             message = f"{size(self._unread)} of other output instead of readings: {words}"
-            hint = f"{self._host} must print nothing without an end at a login without a terminal; see ~/.bashrc there"
+            hint = f"{self._host} must not print endlessly when a login has no terminal; see ~/.bashrc there"
             self._on_end(self, HostUnreachable(self._host, message, hint=hint), False)
 
     def not_started(self, now: Seconds) -> str | None:

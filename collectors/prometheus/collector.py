@@ -187,7 +187,7 @@ class NodeReports:
             return  # another exporter has not been read yet
         what = "new samples" if any(node in one.latest for one in self._readers.values()) else "series"
         source = replace(self._source(name, node), phase="retrying")
-        hint = f"is {program} up on {node}, and does the server scrape it?"
+        hint = f"check that {program} is up on {node} and that the server scrapes it"
         self._submit_source(node, replace(source, error=f"Prometheus has no {what} of it", hint=hint))
 
     def _other_times(self, reader: MetricsReader, node: str) -> list[Instant]:

@@ -208,7 +208,7 @@ def refused(status: int, text: str, kind: str, used: MetricsSettings) -> QueryFa
         case 503 if kind in GIVEN_UP:
             return QueryFailed(f"the server gave up the query ({status}): {text}", hint="see the limits of the server")
         case 503:  # Prometheus says so while it starts, and a proxy while nothing behind it answers
-            what, hint = "the server is not available", "is it up, or does it still start?"
+            what, hint = "the server is not available", "check that it is up; it may still be starting"
         case 502 | 504:
             what, hint = "a proxy gets no answer from the server", "is the server behind the proxy up?"
         case 200:
@@ -400,7 +400,7 @@ class MetricsReader:
 
     @property
     def scrape_hint(self) -> str:
-        return f"is {self.exporter.program} up, and does the server scrape it?"
+        return f"check that {self.exporter.program} is up and that the server scrapes it"
 
     def label_values(self) -> tuple[str, list[str]]:
         """The label that names the nodes that the server has, or several, and their values.

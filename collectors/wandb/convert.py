@@ -228,10 +228,10 @@ FATAL = {"MailboxClosedError", "HandleAbandonedError", "BrokenPipeError", "Conne
 
 HINTS: dict[FailureKind, str] = {
     "key": LOGIN_HINT,
-    "unauthorized": "is this the key of an account of this server? " + LOGIN_HINT,
-    "forbidden": "is this the key of an account that may read the project? ask the admin of its team",
-    "absent": "are entity, project and run right, and may this account see them?",
-    "unreachable": "can this machine reach it? WANDB_BASE_URL sets the address of a private server",
+    "unauthorized": "use the key of an account of this server; " + LOGIN_HINT,
+    "forbidden": "use the key of an account that may read the project, or ask the admin of its team",
+    "absent": "check entity, project and run, and that this account may see them",
+    "unreachable": "check that this machine can reach it; WANDB_BASE_URL sets the address of a private server",
 }
 SENTENCES: dict[FailureKind, str] = {
     "busy": "W&B limits the request rate{code}",

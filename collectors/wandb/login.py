@@ -79,7 +79,7 @@ def find_credentials(environ: Mapping[str, str] = os.environ, cwd: Path | None =
         location = f"the identity token {token} (WANDB_IDENTITY_TOKEN_FILE)"
         if os.access(token, os.R_OK):
             return credentials._replace(location=location)
-        return credentials._replace(error=f"{location} cannot be read", hint="does the file exist, and is it yours?")
+        return credentials._replace(error=f"{location} cannot be read", hint="check that the file exists and is yours")
     file, error = _netrc_with_key(credentials, environ, home)
     file = file or _setting("api_key", files)[1]
     if file is None:

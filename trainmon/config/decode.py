@@ -269,7 +269,7 @@ def _metrics(tables: Sequence[MetricsSettings], where: str) -> Iterator[str]:
     for number, table in enumerate(tables, 1):
         texts = [*_login(table.token, table.user, table.password)]
         if table.token is not None or table.user is not None:
-            texts += [f'"headers" has {name}, and so has the login' for name in table.headers if name.lower() == LOGIN]
+            texts += [f'"headers" has {name}, which the login sets' for name in table.headers if name.lower() == LOGIN]
         yield from (f"{where}: metrics #{number} ({quoted(table.exporter)}): {text}" for text in texts)
     kinds = ["hosts" if table.exporter == "node" else "GPUs" for table in tables]
     for number, first in _repeated(kinds):

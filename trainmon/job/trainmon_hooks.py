@@ -93,7 +93,7 @@ class Hooks:
         }  # fmt: skip
         wrong = [("nan", nan)] * (nan != self.nan) + [one for one in signals.items() if one[0] not in self._signals]
         for one in wrong + [("deadline", str(deadline))] * (bool(deadline) and not self.deadline):
-            self._warn("%s=%s is not understood and does not count" % one)
+            self._warn("%s=%s is not understood and is ignored" % one)
         self._install()
         atexit.register(self._finish)
         os.register_at_fork(after_in_child=self._in_child)
@@ -357,7 +357,7 @@ class Hooks:
     def _install(self) -> None:
         self._previous_excepthook = sys.excepthook
         if Hooks._owner is not None:
-            self._warn("there are two Hooks: the signals stay with the first")
+            self._warn("there are two Hooks: only the first receives signals")
             return
         Hooks._owner, sys.excepthook = self, self._on_exception
         self._announce()

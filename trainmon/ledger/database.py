@@ -56,7 +56,7 @@ def open_to_write(
             try:  # several machines cannot share the memory that the write-ahead log needs (sqlite.org/wal.html)
                 connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_network else 'WAL'}")
             except sqlite3.OperationalError as error:  # another program reads just now; the old journal is as safe
-                log.info("the ledger's journal stays as it is: %s", error)
+                log.info("the ledger's journal mode cannot be changed: %s", error)
         connection.execute("PRAGMA synchronous = FULL")
     except BaseException:
         connection.close()

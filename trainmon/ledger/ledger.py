@@ -354,7 +354,7 @@ class Ledger(Background):
             if work.writes or (self._failures and not is_last):
                 self._attempt(work)
         if self._failures:
-            log.warning("at the end %d records were not written", len(self._queue.take(0.0).rows[Record]))
+            log.warning("%d records could not be written before the end", len(self._queue.take(0.0).rows[Record]))
         self._close()
 
     def _read_and_run(self, work: Work) -> None:

@@ -259,7 +259,7 @@ def test_a_refused_key_is_dialled_again_by_a_refresh_and_offers_no_login() -> No
     host = Host(LoginRefused("n1", "n1 refuses the login of ana: tried id_ed25519", hint="try: ssh n1"), FakeShell())
     host.watch.tick()
     source = host.source("held")
-    assert (source.can_log_in, source.hint) == (False, "try: ssh n1; then r here connects again")
+    assert (source.can_log_in, source.hint) == (False, "try: ssh n1; then press r on it to connect again")
     host.ticked(600.0)
     assert host.dials == 1
     host.watch.refresh()

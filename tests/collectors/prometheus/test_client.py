@@ -54,13 +54,13 @@ def test_a_query_is_a_post_with_the_token_and_its_answer_is_the_series() -> None
         (
             status(503, {"status": "error", "errorType": "unavailable", "error": "TSDB not ready"}),
             "the server is not available (503): TSDB not ready",
-            "is it up, or does it still start?",
+            "check that it is up; it may still be starting",
         ),
         *(
             (
                 Answer("status", 503, body),
                 f"the server is not available (503){text}",
-                "is it up, or does it still start?",
+                "check that it is up; it may still be starting",
             )
             for body, text in (
                 (b"", ""),

@@ -245,7 +245,7 @@ def test_a_servers_refusal_is_reported_in_words(
 def test_a_project_and_a_run_that_do_not_exist_are_absent(server: WandbServer, child: WandbChild) -> None:
     answer = child.refused(ListRuns(id=20, spec=WandbSpec(project="tester/none-such", group="final")))
     assert (answer.kind, answer.message) == ("absent", "Could not find project none-such")
-    assert answer.hint == "are entity, project and run right, and may this account see them?"
+    assert answer.hint == "check entity, project and run, and that this account may see them"
     answer = child.refused(ReadHistory(id=21, path="tester/video/none", keys=("loss",)))
     assert (answer.kind, answer.message) == ("absent", "there is no run tester/video/none")
 

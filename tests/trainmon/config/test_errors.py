@@ -45,7 +45,7 @@ ONE_MISTAKE = {
     "metrics-with-two-logins": (
         '[cluster]\nname = "a"\n'
         'metrics = { url = "http://p", token = "env:T", headers = { authorization = "env:H" } }\n',
-        '[[cluster]] #1 (a): metrics #1 ("dcgm"): "headers" has authorization, and so has the login',
+        '[[cluster]] #1 (a): metrics #1 ("dcgm"): "headers" has authorization, which the login sets',
     ),
     "metrics-with-a-query-instead-of-matchers": (
         """[cluster]\nname = "a"\nmetrics = { url = "http://p", match = 'up{cluster="a"}' }\n""",

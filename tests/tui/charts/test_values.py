@@ -88,7 +88,7 @@ def test_of_a_long_name_the_end_is_kept_in_the_table() -> None:
 
 
 def test_a_sentence_that_takes_too_much_room_over_the_charts_shows_that_it_goes_on() -> None:
-    problem = ("W&B cannot be reached: no route to host", "can this machine reach it? " * 8)
+    problem = ("W&B cannot be reached: no route to host", "check that this machine can reach it; " * 8)
     lines = ["".join(span.text for span in line) for line in notes(run().wandb or Wandb(), problem, NOW, 50)]
     assert len(lines) == 3
     assert [line.endswith("…") for line in lines] == [False, False, True]

@@ -50,7 +50,7 @@ def rows(*answers: Answer, nodes: tuple[str, ...], token: str | None = None) -> 
 def test_it_says_what_the_server_has_and_what_it_lacks() -> None:
     text = f"2 nodes with 4 GPUs; the newest sample is 6m old; {LACKS}, processes, temperature margin"
     absent = "1 of 3 nodes without series: gpu-009"
-    hint = "is dcgm-exporter up, and does the server scrape it?"
+    hint = "check that dcgm-exporter is up and that the server scrapes it"
     assert rows(captured("dcgm"), EMPTY, nodes=("gpu-001", "gpu-002", "gpu-009")) == [
         Row("ok", "Prometheus", "prod, dcgm", text),
         Row("note", "Prometheus", "prod, dcgm", absent, hint),
